@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _ACTION_TEXTS = {"warn": "warned", "stop": "stopped", "park": "parked", "terminate": "terminated, its disk deleted"}
 
 
-def budget_value(budget: Budget) -> BudgetValue:
+def budget_document(budget: Budget) -> BudgetValue:
     """Return a budget as plain values."""
     quoted_limit = budget.quoted_limit
     return {
@@ -40,10 +40,10 @@ def budget_value(budget: Budget) -> BudgetValue:
     }
 
 
-def status_value(state: BudgetState, check_interval: timedelta) -> BudgetStatus:
+def status_document(state: BudgetState, check_interval: timedelta) -> BudgetStatus:
     """Return a budget and its status; `check_interval` is the time from one check to the next."""
     return {
-        **budget_value(state.budget),
+        **budget_document(state.budget),
         "since": None if state.period is None else iso(state.period.begin),
         "until": None if state.period is None else iso(state.period.end),
         "spent_usd": usd(state.spent),
@@ -60,7 +60,7 @@ def status_value(state: BudgetState, check_interval: timedelta) -> BudgetStatus:
     }
 
 
-def stop_value(stop: Stop) -> BudgetStop:
+def stop_document(stop: Stop) -> BudgetStop:
     """Return what an exceeded budget would do with a machine."""
     return {"machine": stop.machine, "name": stop.name, "budget": stop.budget, "do": str(stop.do), "why": stop.why}
 

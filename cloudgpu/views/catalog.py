@@ -8,7 +8,7 @@ from cloudgpu.core.catalog.catalog import is_old_price, speed_per_dollar
 from cloudgpu.core.catalog.pricelist import PER_HOUR
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
-from cloudgpu.views.plans import price_value
+from cloudgpu.views.plans import price_document
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -75,7 +75,7 @@ def dated_price(price: DatedPrice, state: str, now: datetime) -> CatalogPrice:
     }
 
 
-def price_change_value(provider: str, move: ListPriceChange) -> PriceChange:
+def price_change_document(provider: str, move: ListPriceChange) -> PriceChange:
     """Return how a price has changed; `accepted` says whether the new price is in use."""
     return {
         "provider": provider,
@@ -94,7 +94,7 @@ def _price(row: PriceRow) -> ChangedPrice:
     return {"usd": usd(row.price), "source": row.source, "as_of": iso(row.as_of), "basis": str(row.basis)}
 
 
-def offer_value(offer: CatalogOffer, speed: Speed | None, now: datetime) -> GpuOffer:
+def offer_document(offer: CatalogOffer, speed: Speed | None, now: datetime) -> GpuOffer:
     """Return one offer: `h100_hours_per_dollar` is its work per dollar, `speed` is that of a whole GPU."""
     machine_type, listed = offer.type, offer.listed
     return {
@@ -112,7 +112,7 @@ def offer_value(offer: CatalogOffer, speed: Speed | None, now: datetime) -> GpuO
         "memory_gib": machine_type.memory_gib or None,
         "local_ssd_gb": machine_type.local_ssd_gb,
         "arch": machine_type.arch,
-        "price": price_value(listed.price),
+        "price": price_document(listed.price),
         "price_dated": listed.dated,
         "price_check": listed.check,
         "old": is_old_price(listed.price.as_of, now),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _STATES = ("running", "pending", "stopping", "unknown", "stopped", "deallocated", "terminated")
 
 
-def cluster_value(
+def cluster_document(
     nodes: Sequence[Machine], values: Sequence[MachineDocument], *, queue: str | None = None
 ) -> ClusterDocument:
     """Return the cluster with these nodes; `values` are those of each node, in the same order.

@@ -64,7 +64,7 @@ def _group_name(key: str, machine: Machine | None, query: CostQuery, label: str)
     }
 
 
-def groups_value(costs: Costs, names: Mapping[str, GroupName], by: By, currency: Currency | None) -> list[CostGroup]:
+def groups_document(costs: Costs, names: Mapping[str, GroupName], by: By, currency: Currency | None) -> list[CostGroup]:
     """Return the groups with their sums; `names` is from `group_names`.
 
     Amounts are rounded so that the groups add up to the total to the last digit: each is the difference of two
@@ -77,7 +77,7 @@ def groups_value(costs: Costs, names: Mapping[str, GroupName], by: By, currency:
     return [{"group": key, **names[key], **_sums(totals, rounded, by, currency)} for (key, totals), *rounded in groups]
 
 
-def total_value(totals: CostTotals, by: By, currency: Currency | None) -> CostSum:
+def total_document(totals: CostTotals, by: By, currency: Currency | None) -> CostSum:
     """Return the total of all groups, without names."""
     rounded = [money(totals.amount), money(totals.list_cost), money(totals.list_cost - totals.compared_cost)]
     return _sums(totals, rounded, by, currency)
@@ -102,7 +102,7 @@ def _sums(totals: CostTotals, rounded: Sequence[Money], by: By, currency: Curren
     }
 
 
-def lost_value(sums: Sequence[int]) -> LostCost:
+def lost_document(sums: Sequence[int]) -> LostCost:
     """Return what runs that were interrupted, or launches that failed, have cost."""
     low, amount, high, billed_us, count = sums
     return {
@@ -114,7 +114,7 @@ def lost_value(sums: Sequence[int]) -> LostCost:
     }
 
 
-def burn_value(burn: BurnByPart) -> BurnRate:
+def burn_document(burn: BurnByPart) -> BurnRate:
     """Return the burn rate: USD per hour, in all and by part."""
     parts = {part: usd(money(amount)) for part, amount in burn.by_part.items()}
     return {
@@ -126,7 +126,7 @@ def burn_value(burn: BurnByPart) -> BurnRate:
     }
 
 
-def projection_value(totals: CostTotals, remaining: RemainingCost, at: datetime | None) -> ProjectionValue:
+def projection_document(totals: CostTotals, remaining: RemainingCost, at: datetime | None) -> ProjectionValue:
     """Return a projected total: the cost so far and the remaining cost."""
     return {
         "at": None if at is None else iso(at),
@@ -193,7 +193,7 @@ def focus_time(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" if moment.year > 999 else moment.isoformat()  # noqa: PLR2004
 
 
-def credit_value(reading: CreditReading, hourly_cost: Money, now: datetime) -> CreditDocument:
+def credit_document(reading: CreditReading, hourly_cost: Money, now: datetime) -> CreditDocument:
     """Return the balance of a prepaid account, and when it runs out if every hour costs `hourly_cost`.
 
     Since the balance was read, the higher of `hourly_cost` and the hourly cost at that time is assumed.
@@ -211,8 +211,8 @@ def credit_value(reading: CreditReading, hourly_cost: Money, now: datetime) -> C
     }
 
 
-def credits_value(
+def credits_document(
     readings: Iterable[CreditReading], machines: Collection[Machine], now: datetime
 ) -> list[CreditDocument]:
     """Return the balance of each prepaid account, and when it runs out with what runs there now."""
-    return [credit_value(reading, hourly_now(reading, machines), now) for reading in readings]
+    return [credit_document(reading, hourly_now(reading, machines), now) for reading in readings]

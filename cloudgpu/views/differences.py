@@ -22,7 +22,7 @@ NEVER_SHORTER = "stop or end the machine yourself, since a lease is never made s
 LEASE_TOLERANCE = timedelta(minutes=1)  # lease ends are whole seconds, a little after the launch's ledger line
 
 
-def differences_value(
+def differences_document(
     request: LaunchRequest, launch_body: Mapping[str, Any], launched_at: str, machine: Machine
 ) -> Iterator[RequestDifference]:
     """Yield each option whose value differs from the machine's launch, and how to change the machine.

@@ -96,7 +96,7 @@ def _end_by_progress(job: Job) -> datetime | None:
         return None
 
 
-def job_value(
+def job_document(
     job: Job, machines: Mapping[str, Machine], now: datetime, *, cost: Money, unpriced: tuple[str, ...] = ()
 ) -> JobDocument:
     """Return one job; `machines` by id has those of its attempts, `cost` is what they have cost up to `now`."""
@@ -111,7 +111,7 @@ def job_value(
         "why": _why_text(job),
         "living": job.is_living,
         "command": list(job.spec["argv"]),
-        "machine": None if machine is None else machine_value(machine, launched_for_job=job.spec["machine"] is None),
+        "machine": None if machine is None else machine_document(machine, launched_for_job=job.spec["machine"] is None),
         "slurm": _slurm(job, now),
         "waits": _waits(job),
         "attempt": None if last is None else last.number,
@@ -135,7 +135,7 @@ def job_value(
     }
 
 
-def notice_value(fit: SpotNoticeFit) -> NoticeFit:
+def notice_document(fit: SpotNoticeFit) -> NoticeFit:
     """Return how much can be saved within the notice of a spot interruption."""
     return {
         "seconds": fit.notice.seconds,
@@ -148,7 +148,7 @@ def notice_value(fit: SpotNoticeFit) -> NoticeFit:
     }
 
 
-def traffic_value(traffic: JobTraffic) -> PlannedTraffic:
+def traffic_document(traffic: JobTraffic) -> PlannedTraffic:
     """Return what the network traffic of a job costs."""
     return {
         "received_bytes": traffic.received,
@@ -160,7 +160,7 @@ def traffic_value(traffic: JobTraffic) -> PlannedTraffic:
     }
 
 
-def machine_value(machine: Machine, *, launched_for_job: bool) -> JobMachine:
+def machine_document(machine: Machine, *, launched_for_job: bool) -> JobMachine:
     """Return the machine of a job, and whether it was launched for it."""
     price = machine.price
     return {

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 NO_RULE = "none"  # the rule of a warning that a machine's activity is unknown: nothing ends it for that
 
 
-def guards_value(machine: Machine) -> Guards:
+def guards_document(machine: Machine) -> Guards:
     """Return when each safeguard would end the machine as things stand (null if it would not), and its kind.
 
     The agent may end an idle machine sooner. The reaper's time is what its last run has decided.
@@ -63,7 +63,7 @@ def activity_unknown_reason(machine: Machine) -> str | None:
     return str(warning.why) if warning is not None and machine.terminated_at is None and machine.billed else None
 
 
-def machine_value(
+def machine_document(
     machine: Machine,
     now: datetime,
     *,
@@ -113,7 +113,7 @@ def machine_value(
         "cloud_id": cloud_id(machine.provider_id, machine.region, machine.zone),
         "gpus": [_gpu(gpu) for gpu in machine.accelerators or ()],
         "gpu_users": list(gpu_users),
-        "price": _price_value(machine.price),
+        "price": _price_document(machine.price),
         "spent_usd": None if machine.unpriced else usd(spent_until_now(machine, now)),
         "unpriced": unpriced_of(machine),
         "launch_uncertain": machine.launch_status == "open",
@@ -124,13 +124,13 @@ def machine_value(
             for key, access in machine.shared.items()
         ],
         "parked": machine.parked,
-        "retained": [retained_value(entry) for entry in machine.retained],
+        "retained": [retained_document(entry) for entry in machine.retained],
         "retained_usd_per_month": _retained_usd_per_month(machine),
         "attached_costs": None
         if machine.attached_costs is None
-        else [_attached_value(entry) for entry in machine.attached_costs],
+        else [_attached_document(entry) for entry in machine.attached_costs],
         "stopped_usd_per_month": _stopped_usd_per_month(machine),
-        "guards": guards_value(machine),
+        "guards": guards_document(machine),
         "identity": _identity(machine.identity),
         "reachable": reachable,
         "absent": absent,
@@ -144,7 +144,7 @@ def _identity(identity: RecordedIdentity | None) -> Identity | None:
     return None if identity is None else {"kind": identity.kind, "id": identity.id, "text": identity.words}
 
 
-def retained_value(entry: Retained) -> RetainedPart:
+def retained_document(entry: Retained) -> RetainedPart:
     """Return a retained resource with its monthly price, null where that is not known."""
     return {
         "id": entry.id,
@@ -158,7 +158,7 @@ def retained_value(entry: Retained) -> RetainedPart:
     }
 
 
-def _attached_value(entry: AttachedRecord) -> AttachedCost:
+def _attached_document(entry: AttachedRecord) -> AttachedCost:
     return {
         "what": entry.what,
         "at_most": entry.at_most,
@@ -170,7 +170,7 @@ def _attached_value(entry: AttachedRecord) -> AttachedCost:
 
 def named_volume_costs(machine: Machine) -> list[AttachedCost]:
     """Return the attached costs of named volumes, which stay when the machine ends."""
-    return [_attached_value(entry) for entry in machine.attached_costs or () if entry.named]
+    return [_attached_document(entry) for entry in machine.attached_costs or () if entry.named]
 
 
 def _retained_usd_per_month(machine: Machine) -> str | None:
@@ -196,7 +196,7 @@ def _monthly(nanos: int | None) -> str | None:
     return None if nanos is None else usd(Money(nanos))
 
 
-def foreign_value(instance: Instance) -> ForeignMachine:
+def foreign_document(instance: Instance) -> ForeignMachine:
     """Return a machine that belongs to another ledger: shown, never touched."""
     return {
         "provider_id": instance.id,
@@ -213,7 +213,7 @@ def foreign_value(instance: Instance) -> ForeignMachine:
     }
 
 
-def _price_value(price: HourlyPrice | None) -> PriceValue | None:
+def _price_document(price: HourlyPrice | None) -> PriceValue | None:
     if price is None:
         return None
     return {
@@ -234,7 +234,7 @@ def _gpu(gpu: MachineGpus) -> Gpu:
     }
 
 
-def queried_accounts_value(
+def queried_accounts_document(
     queried: Iterable[QueriedAccount] = (), not_queried: Iterable[Unanswered] = ()
 ) -> AccountAnswers:
     """Return the accounts that were queried, and those that a credential here names but gives no access to.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _SIZED_KINDS = (Kind.DISK, Kind.VOLUME, Kind.SNAPSHOT, Kind.IMAGE)
 
 
-def orphans_value(
+def orphans_document(
     orphans: Sequence[Orphan],
     unanswered: Iterable[Unanswered],
     images: Mapping[str, tuple[str, Cost]],
@@ -30,7 +30,7 @@ def orphans_value(
     Sums are of what has a known price; `unpriced` says how many have none and are in neither sum.
     """
     return {
-        "orphans": [orphan_value(orphan, images.get(orphan.id)) for orphan in orphans],
+        "orphans": [orphan_document(orphan, images.get(orphan.id)) for orphan in orphans],
         "usd_per_month": _sum(orphans),
         "removable_usd_per_month": _sum([orphan for orphan in orphans if orphan.do is not Cleanup.STAY]),
         "unpriced": sum(orphan.cost.per_month is None for orphan in orphans),
@@ -41,7 +41,7 @@ def orphans_value(
     }
 
 
-def orphan_value(orphan: Orphan, image: tuple[str, Cost] | None = None) -> OrphanValue:
+def orphan_document(orphan: Orphan, image: tuple[str, Cost] | None = None) -> OrphanValue:
     """Return one orphaned resource or machine; `usd_per_month` is null where no price is known, never zero."""
     saved_image: SavedImage | None = None if image is None else {"name": image[0], "usd_per_month": _usd(image[1])}
     origin = orphan.origin

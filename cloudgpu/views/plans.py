@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.parts import Gpu, Price as PriceValue
 
 
-def plan_value(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
+def plan_document(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
     """Return a launch plan: what `up --dry-run -o json` prints; `budgets` say how it fits them."""
     from cloudgpu.core.model.offers import note_kind
 
@@ -46,7 +46,7 @@ def plan_value(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
         "gpu_users": list(available.gpus_now),
         "vcpus": available.vcpus,
         "memory_gib": available.memory_gib,
-        "price": price_value(plan.offer.price),
+        "price": price_document(plan.offer.price),
         "template": request.template,
         "left_out": list(plan.left_out),
         "owner": request.owner,
@@ -81,8 +81,8 @@ def plan_value(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
         "highest_usd_per_hour": usd(plan.highest_price),
         "by_account": [_account_offers(share) for share in plan.by_account],
         "on_demand_fallback": request.want.or_on_demand,
-        "setup": setup_value(request.setup),
-        "attached_costs": [extra_value(extra) for extra in plan.extras],
+        "setup": setup_document(request.setup),
+        "attached_costs": [extra_document(extra) for extra in plan.extras],
         "notes": [str(remark) for remark in plan.remarks],
         "note_kinds": [note_kind(remark).value for remark in plan.remarks],
         "budgets": list(budgets),
@@ -134,7 +134,7 @@ def _idle(idle: IdleEnd) -> PlannedIdle:
     }
 
 
-def setup_value(setup: Setup) -> SetupPart:
+def setup_document(setup: Setup) -> SetupPart:
     """Return a machine's setup in addition to its type; null is the provider's default."""
     volume, network = setup.volume, setup.network
     return {
@@ -153,7 +153,7 @@ def setup_value(setup: Setup) -> SetupPart:
     }
 
 
-def extra_value(extra: AddedCost) -> ExtraPart:
+def extra_document(extra: AddedCost) -> ExtraPart:
     """Return an attached cost per month; null, never zero, if no price is known."""
     return {
         "what": extra.what,
@@ -167,7 +167,7 @@ def extra_value(extra: AddedCost) -> ExtraPart:
     }
 
 
-def price_value(price: Price) -> PriceValue:
+def price_document(price: Price) -> PriceValue:
     """Return a price with its source, date and how far it can be trusted."""
     return {
         "usd_per_hour": usd(price.per_hour),

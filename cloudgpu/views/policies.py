@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 
-def policy_value(
+def policy_document(
     policy: Policy,
     rules: Iterable[DescribedRule],
     *,
@@ -70,7 +70,7 @@ def policy_value(
     }
 
 
-def summary_value(
+def summary_document(
     policy: Policy, *, source: str, published: Publication | None, chosen_by: list[str], allowed: bool
 ) -> PolicySummary:
     """Return what a list says of a policy that can be read."""
@@ -91,7 +91,7 @@ def summary_value(
     }
 
 
-def unreadable_value(
+def unreadable_document(
     name: str, error: str, *, published: Publication | None, chosen_by: list[str], allowed: bool
 ) -> PolicySummary:
     """Return what a list says of a policy whose file has an error."""
@@ -111,7 +111,7 @@ def unreadable_value(
     }
 
 
-def limits_value(limits: Limits) -> PolicyLimits | None:
+def limits_document(limits: Limits) -> PolicyLimits | None:
     """Return the limits as one plain value, None where there are none."""
     if limits == NO_LIMITS:
         return None

@@ -10,7 +10,7 @@ from cloudgpu.core.policies.guards import reason_of
 from cloudgpu.core.policies.schedule import next_scheduled_end
 from cloudgpu.core.reaper.decisions import UNKNOWN, Decision, Evidence, MachineView, activity_evidence, up_since
 from cloudgpu.core.values.times import from_iso, iso
-from cloudgpu.views.machines import queried_accounts_value
+from cloudgpu.views.machines import queried_accounts_document
 
 if TYPE_CHECKING:
     from cloudgpu.core.activity.idle import Judged, Signal
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     )
 
 
-def run_value(run: ReaperRun, *, explain: bool = False) -> ReapDocument:
+def run_document(run: ReaperRun, *, explain: bool = False) -> ReapDocument:
     """Return a run; with `explain` also, for each machine, why it counts as active, idle or unknown."""
     return {
         "started_at": iso(run.begun_at),
@@ -44,16 +44,16 @@ def run_value(run: ReaperRun, *, explain: bool = False) -> ReapDocument:
         "exit_code": run.exit_code,
         "decided": run.decided,
         "decisions": [_decision(view, decision) for view, decision in zip(run.seen, run.decisions, strict=True)],
-        "ended": [_ended_value(one) for one in run.ended],
-        "renewed": [_renewal_value(one) for one in run.renewed],
-        "warned": [_warning_value(one) for one in run.warned],
-        "skipped": [_unfinished_value(one) for one in run.skipped],
-        "unconfirmed": [_unfinished_value(one) for one in run.unconfirmed],
+        "ended": [_ended_document(one) for one in run.ended],
+        "renewed": [_renewal_document(one) for one in run.renewed],
+        "warned": [_warning_document(one) for one in run.warned],
+        "skipped": [_unfinished_document(one) for one in run.skipped],
+        "unconfirmed": [_unfinished_document(one) for one in run.unconfirmed],
         "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in run.unanswered],
         "errors": list(run.faults),
         "notes": list(run.sentences),
         "undelivered": list(run.undelivered),
-        **queried_accounts_value(run.queried, run.not_queried),
+        **queried_accounts_document(run.queried, run.not_queried),
         "explained": explained(run) if explain else [],
     }
 
@@ -61,7 +61,9 @@ def run_value(run: ReaperRun, *, explain: bool = False) -> ReapDocument:
 def explained(run: ReaperRun) -> list[WhyDocument]:
     """Return why each machine counts as active, idle or unknown, signal by signal, and what follows from it."""
     return [
-        why_value(view, decision, run.begun_at, at=view.reached_at, how="none" if view.reached_at is None else "live")
+        why_document(
+            view, decision, run.begun_at, at=view.reached_at, how="none" if view.reached_at is None else "live"
+        )
         for view, decision in zip(run.seen, run.decisions, strict=True)
     ]
 
@@ -76,11 +78,11 @@ def _decision(view: MachineView, decision: Decision) -> MachineDecision:
         "region": machine.region,
         "state": machine.state,
         "activity": decision.activity,
-        **decision_value(decision),
+        **decision_document(decision),
     }
 
 
-def _ended_value(ended: EndedItem) -> ExecutedAction:
+def _ended_document(ended: EndedItem) -> ExecutedAction:
     return {
         "machine": ended.machine,
         "name": ended.name,
@@ -91,7 +93,7 @@ def _ended_value(ended: EndedItem) -> ExecutedAction:
     }
 
 
-def _renewal_value(renewed: EndedItem) -> Renewal:
+def _renewal_document(renewed: EndedItem) -> Renewal:
     return {
         "machine": renewed.machine,
         "name": renewed.name,
@@ -102,7 +104,7 @@ def _renewal_value(renewed: EndedItem) -> Renewal:
     }
 
 
-def _warning_value(warning: GivenWarning) -> GivenNotice:
+def _warning_document(warning: GivenWarning) -> GivenNotice:
     return {
         "machine": warning.machine,
         "name": warning.name,
@@ -113,7 +115,7 @@ def _warning_value(warning: GivenWarning) -> GivenNotice:
     }
 
 
-def _unfinished_value(not_ended: NotEnded) -> UnconfirmedAction:
+def _unfinished_document(not_ended: NotEnded) -> UnconfirmedAction:
     return {"machine": not_ended.machine, "name": not_ended.name, "do": str(not_ended.do), "why": not_ended.why}
 
 
@@ -128,7 +130,7 @@ _AGENT_REASONS = {  # why an agent ends its machine
 AGE_UNIT = "seconds"  # the unit of every other signal: how long ago it showed life
 
 
-def why_value(
+def why_document(
     view: MachineView,
     decision: Decision,
     now: datetime,
@@ -167,7 +169,7 @@ def why_value(
         "up_since": iso(up_since(machine)),
         "scratch": [{"path": path, "bytes": size} for path, size in view.scratch],
         "policy": _policy(view),
-        "decision": decision_value(decision),
+        "decision": decision_document(decision),
         "warnings": _warnings(machine),
         "ends": _rule_ends(view, now, evidence.activity, evidence.quiet),
     }
@@ -198,7 +200,7 @@ def _signal(signal: Signal) -> ActivitySignal:
     }
 
 
-def decision_value(decision: Decision) -> ReapVerdict:
+def decision_document(decision: Decision) -> ReapVerdict:
     """Return a decision: what is done, by which rule, why, and when it would be ended if nothing changes."""
     return {
         "do": str(decision.do),

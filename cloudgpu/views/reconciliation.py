@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 AGREES = "agrees"
 
 
-def reconciled_value(
+def reconciled_document(
     head: ReconcileHead,
     machines: Mapping[str, Machine],
     ledger_totals: Mapping[str, LedgerTotal],
@@ -50,7 +50,7 @@ def reconciled_value(
         "bill_usd": _usd(bill_sum),
         "discrepancy_usd": _usd(bill_sum - ledger_sum),
         "other_ledgers": {"rows": other_ledgers.rows, "usd": _usd(other_ledgers.total)},
-        "unmatched": {"rows": unmatched.rows, "usd": _usd(unmatched.total), "parts": _parts_value(unmatched)},
+        "unmatched": {"rows": unmatched.rows, "usd": _usd(unmatched.total), "parts": _parts_document(unmatched)},
     }
 
 
@@ -74,11 +74,11 @@ def _resource(
         "discrepancy_usd": _usd(bill.total - ledger.total),
         "likely_reason": reasons[0].kind if reasons else AGREES,
         "reasons": [{"kind": reason.kind, "usd": _usd(reason.usd), "why": reason.why} for reason in reasons],
-        "parts": {"ledger": _parts_value(ledger), "bill": _parts_value(bill)},
+        "parts": {"ledger": _parts_document(ledger), "bill": _parts_document(bill)},
     }
 
 
-def _parts_value(total: ResourceTotal) -> dict[str, str]:
+def _parts_document(total: ResourceTotal) -> dict[str, str]:
     return {str(part): _usd(amount) for part, amount in total.parts.items()}
 
 

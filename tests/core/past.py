@@ -17,8 +17,8 @@ from cloudgpu.core.reaper.decide import decide
 from cloudgpu.core.reaper.decisions import MachineView
 from cloudgpu.core.reaper.replay import Recorded
 from cloudgpu.core.values.times import iso
-from cloudgpu.views.advice.backtest import BacktestedPolicy, backtest_value
-from cloudgpu.views.reaper import why_value
+from cloudgpu.views.advice.backtest import BacktestedPolicy, backtest_document
+from cloudgpu.views.reaper import why_document
 from tests.core.lives import HOUR_NANOS, START, intent, running, settled, stopped
 
 TEN = timedelta(minutes=10)
@@ -80,7 +80,7 @@ def a_backtest() -> dict[str, Any]:
     """Return a document with an end in it, and work after it."""
     samples = [*busy(0, 60), *quiet(60, 200), *busy(200, 215), *quiet(215, 300)]
     test = BacktestedPolicy("default", "default.yaml", ("the limits",), minute(0), minute(300), TEN)
-    return backtest_value(test, [tried(USUAL, life(ended(300)), samples)])
+    return backtest_document(test, [tried(USUAL, life(ended(300)), samples)])
 
 
 def a_why() -> dict[str, Any]:
@@ -90,4 +90,4 @@ def a_why() -> dict[str, Any]:
     known = past(life(), [], 60)
     seen = MachineView(known.machine, USUAL, "it was launched under default", judged, scratch=(("/mnt", 4096),))
     (decision,) = decide([seen], (), minute(60), interval=TEN)
-    return why_value(seen, decision, minute(60), at=minute(60), how="live")
+    return why_document(seen, decision, minute(60), at=minute(60), how="live")

@@ -16,10 +16,10 @@ from jsonschema import Draft202012Validator
 import cloudgpu
 from cloudgpu.access.ssh.client_files import new_host_key
 from cloudgpu.control.outage import opening as sessions
-from cloudgpu.control.setup.team_ledger import team_ledger_value
+from cloudgpu.control.setup.team_ledger import team_ledger_document
 from cloudgpu.core.team.rights import Role
 from cloudgpu.ledger.log.teams import Missing, Sharing, Team
-from cloudgpu.views.reaper import run_value
+from cloudgpu.views.reaper import run_document
 from tests.cli import gcp_line
 from tests.cli.automation.test_cron import CRONTAB
 from tests.cli.aws_line import Line
@@ -207,7 +207,7 @@ def test_a_backtest_with_ends_and_work_in_it_is_as_the_page_says():
 
 
 def test_a_pass_in_which_all_of_it_happens_is_as_the_page_says():
-    value = run_value(a_pass(), explain=True)
+    value = run_document(a_pass(), explain=True)
     assert all(value[key] for key in set(value) - {"busy", "dry_run", "took_s"})
     assert not faults_under("reap", value)
 
@@ -215,7 +215,7 @@ def test_a_pass_in_which_all_of_it_happens_is_as_the_page_says():
 def test_why_with_every_signal_is_as_the_page_says():
     value = a_why()
     assert len(value["signals"]) == 9
-    assert not faults_under("reap", run_value(a_pass()) | {"explained": [value]})
+    assert not faults_under("reap", run_document(a_pass()) | {"explained": [value]})
 
 
 def test_a_comparison_with_all_that_can_be_said_is_as_the_page_says():
@@ -367,7 +367,7 @@ def test_a_team_is_printed_as_the_page_says():
         found = Sharing(
             "postgresql://h/d", "bo", "lab", Role.MEMBER, team, True, ("bo",), ("ada",), missing, ("x",), True
         )
-        assert not faults_under("ledger-init", team_ledger_value(found))
+        assert not faults_under("ledger-init", team_ledger_document(found))
 
 
 # The first four: tests/cli hold them to their schemas, in market/test_catalog.py, access/test_bench.py and clusters.

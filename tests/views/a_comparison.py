@@ -16,7 +16,7 @@ from cloudgpu.core.model.offers import Accelerator, Basis, Market, Price
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.units import Energy, Power, QuotedAmount, Tariff
-from cloudgpu.views.advice.compare import compare_value
+from cloudgpu.views.advice.compare import compare_document
 from cloudgpu.views.advice.compare_sentences import CompareFacts
 
 BEGIN = datetime(2026, 10, 1, tzinfo=UTC)
@@ -88,4 +88,4 @@ def a_story(**more) -> CompareFacts:
 
 
 def a_comparison() -> dict:
-    return compare_value(a_story(), "UTC", WON, ["purchase"])
+    return compare_document(a_story(), "UTC", WON, ["purchase"])

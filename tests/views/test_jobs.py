@@ -12,7 +12,7 @@ from cloudgpu.core.jobs.job import jobs_of
 from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.times import iso
-from cloudgpu.views.jobs import exit_code, expected_end, job_value, ran_for
+from cloudgpu.views.jobs import exit_code, expected_end, job_document, ran_for
 from tests.cli.documents import faults_under
 from tests.core.jobs.worlds import START, machine, spec
 
@@ -63,7 +63,7 @@ ENDS = [
 def test_run_exits_as_its_command_did_once_that_has_begun(outcome, more, has_begun, code):
     job = folded(*(began() if has_begun else ()), ended(outcome, **more))
     assert exit_code(job) == code
-    value = job_value(job, {}, at(10), cost=ZERO)
+    value = job_document(job, {}, at(10), cost=ZERO)
     assert value["exit"]["by"] == ("command" if outcome in ("succeeded", "failed") and has_begun else "cloudgpu")
     assert not faults_under("job", value)
 
@@ -115,7 +115,7 @@ def test_a_job_with_all_that_can_be_said_fits_its_schema():
     job = folded(*began(), progressed(3, 4, 5), ended("failed", status=7), came, keep_s=4800, planned_max=10**9)
     facts = {"provider": "fake", "account": "lab", "region": "r", "zone": "z", "instance_type": "t", "market": "spot"}
     there = machine("m-1", price=HourlyPrice(2 * 10**9, "a list", iso(START), "listed"), **facts)
-    value = job_value(job, {"m-1": there}, at(10), cost=Money.usd("0.30"), unpriced=("m-1 (disk)",))
+    value = job_document(job, {"m-1": there}, at(10), cost=Money.usd("0.30"), unpriced=("m-1 (disk)",))
     assert not faults_under("job", value)
     assert value["machine"] | {"own": True} == value["machine"]
     assert (value["machine"]["usd_per_hour"], value["spent_usd"], value["planned_max_usd"]) == ("2", "0.3", "1")
@@ -127,4 +127,4 @@ def test_a_job_with_all_that_can_be_said_fits_its_schema():
 
 def test_why_a_job_is_to_end_is_said_before_it_has_ended():
     asked = lines.job_cancel_requested("job-1", "cancelled", "cancelled by ada", "here", at(5))
-    assert job_value(folded(*began(), asked), {}, at(6), cost=ZERO)["why"] == "cancelled by ada"
+    assert job_document(folded(*began(), asked), {}, at(6), cost=ZERO)["why"] == "cancelled by ada"

@@ -9,12 +9,12 @@ from cloudgpu.core.model.identity import QueriedAccount
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decisions import Decision
 from cloudgpu.core.reaper.result import ReaperRun
-from cloudgpu.views.reaper import run_value
+from cloudgpu.views.reaper import run_document
 from tests.views.a_pass import NOW, a_pass
 
 
 def test_a_pass_is_plain_values_with_one_entry_for_each_thing_that_happened():
-    value = run_value(a_pass(), explain=True)
+    value = run_document(a_pass(), explain=True)
     assert json.loads(json.dumps(value)) == value
     lists = ("decisions", "ended", "renewed", "warned", "skipped", "unconfirmed", "unanswered", "errors", "explained")
     assert {key: len(value[key]) for key in lists} == dict.fromkeys(lists, 1)
@@ -22,7 +22,7 @@ def test_a_pass_is_plain_values_with_one_entry_for_each_thing_that_happened():
 
 
 def test_without_explain_nothing_is_explained():
-    assert run_value(a_pass())["explained"] == []
+    assert run_document(a_pass())["explained"] == []
 
 
 def test_what_happened_is_a_line_each_and_what_is_wrong_stands_apart():

@@ -35,9 +35,9 @@ def command(
     rules are those of a real run. Only time in which nobody used a machine counts as saved. Nothing is changed, and no
     cloud is queried.
     """
-    from cloudgpu.control.policies.backtest import backtest_document
+    from cloudgpu.control.policies.backtest import build_backtest_document
 
-    value = backtest_document(open_session(), policy, since=since, machine=machine, every=every)
+    value = build_backtest_document(open_session(), policy, since=since, machine=machine, every=every)
     emit(output, value, text(value))
 
 

@@ -86,13 +86,13 @@ def _check(action: Action, install_options: dict[str, Any], *, crontab: bool, sy
 
 
 def _change(session: Session, change: Change | None, output: Format, *, yes: bool) -> None:
-    from cloudgpu.control.scheduler.cron import apply_change, change_value
+    from cloudgpu.control.scheduler.cron import apply_change, change_document
 
     if change is None:
         emit(output, {"table": None, "changed": False, "lines": [], "replaced": [], "notes": []},
              "Nothing of cloudgpu is installed for this home.")  # fmt: skip
         return
-    value = change_value(change, os.environ)
+    value = change_document(change, os.environ)
     if value["changed"]:
         place = {"crontab": "your crontab", "systemd": "systemd's timers of yours"}[change.table.kind]
         action = "Take this out of" if change.after is None else "Write this into"
@@ -123,13 +123,13 @@ def _show(session: Session, output: Format) -> None:
 
 
 def _test(session: Session, output: Format, *, in_cron: bool) -> None:
-    from cloudgpu.control.scheduler.cron_test import cron_test_value, exit_code, inner_report
+    from cloudgpu.control.scheduler.cron_test import cron_test_document, exit_code, inner_report
 
     if in_cron:  # in cron's environment: for the process that asks, not for people
         emit(Format.JSON, inner_report(session), "")
         return
 
-    value = cron_test_value(session, os.environ)
+    value = cron_test_document(session, os.environ)
     emit(output, value, cron_test_text(value, session.clock()))
     code = exit_code(value)
     if code:

@@ -47,14 +47,14 @@ def command(
     Exit code 8 if a region did not answer (the others are shown, and cleaned), 9 if the removal of something that costs
     money could not be proved.
     """
-    from cloudgpu.control.resources.orphans import cleanup_options, orphans_document, survey
+    from cloudgpu.control.resources.orphans import build_orphans_document, cleanup_options, survey
 
     request = cleanup_options(
         clean=clean, snapshot=snapshot, older_than=older_than, stopped_older_than=stopped_older_than
     )
     session = open_session()
     found = survey(session, request, region=region)
-    document = orphans_document(found, snapshot=snapshot)
+    document = build_orphans_document(found, snapshot=snapshot)
     if clean and any(orphan["do"] != "stay" for orphan in document["orphans"]):
         _clean(session, found, document, snapshot=snapshot, yes=yes, output=output)
         return

@@ -18,7 +18,7 @@ from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decisions import UNKNOWN
 from cloudgpu.core.values.naming import counted
 from cloudgpu.core.values.times import duration_text
-from cloudgpu.views.machines import queried_accounts_value
+from cloudgpu.views.machines import queried_accounts_document
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -119,10 +119,10 @@ def _is_full_run(session: Session, *, nightly: bool, cron: bool) -> bool:
 
 def _show(run: ReaperRun, output: Format, *, explain: bool, verbose: bool) -> None:
     """Print the run: all of it as JSON, else what happened on stdout and problems on stderr."""
-    from cloudgpu.views.reaper import explained, run_value
+    from cloudgpu.views.reaper import explained, run_document
 
     if output is Format.JSON:
-        emit(output, run_value(run, explain=explain), "")
+        emit(output, run_document(run, explain=explain), "")
         return
     if explain and run.seen:
         from cloudgpu.cli.machines.why_text import texts
@@ -161,7 +161,7 @@ def run_text(run: ReaperRun, *, verbose: bool) -> str:
     if run.is_quiet and not verbose:
         return ""
     lines = [*run.sentences, *(map(_decision_text, run.decisions) if run.dry_run else _done_lines(run))]
-    accounts = account_lines(queried_accounts_value(run.queried, run.not_queried)) if verbose else []
+    accounts = account_lines(queried_accounts_document(run.queried, run.not_queried)) if verbose else []
     return "\n".join([*map(paragraph, lines), paragraph(summary(run)), *accounts])
 
 

@@ -80,10 +80,10 @@ def _say_queried_accounts(session: Session) -> None:
     """Say which accounts runs query, as far as is known before the first run."""
     from cloudgpu.cli.machine_text import account_lines
     from cloudgpu.control.session.accounts import queried_accounts, used_accounts
-    from cloudgpu.views.machines import queried_accounts_value
+    from cloudgpu.views.machines import queried_accounts_document
 
     with suppress(LedgerUnavailable):  # the first run says so, and is tried again
-        for line in account_lines(queried_accounts_value(queried_accounts(session, used_accounts(session), ()))):
+        for line in account_lines(queried_accounts_document(queried_accounts(session, used_accounts(session), ()))):
             _say(" ".join(line.split()))
 
 
@@ -106,9 +106,9 @@ def _say(sentence: str) -> None:
 
 def _status(session: Session, output: Format) -> None:
     from cloudgpu.control.inputs.launch_request import duration
-    from cloudgpu.control.scheduler.watch import status_value
+    from cloudgpu.control.scheduler.watch import status_document
 
-    value = status_value(session, duration(DEFAULT_INTERVAL, "--every") or MAX_INTERVAL)
+    value = status_document(session, duration(DEFAULT_INTERVAL, "--every") or MAX_INTERVAL)
     emit(output, value, _status_text(value, session))
 
 

@@ -14,14 +14,14 @@ from cloudgpu.cli.launch.running_text import extend_question, running_lines, sta
 from cloudgpu.cli.render import dollars, price, price_briefly, rounded, steps, stopped_costs_text, when
 from cloudgpu.control.clusters.lease import extend_all, hold_all, plan_extension_of_all
 from cloudgpu.control.clusters.together import worst_of
-from cloudgpu.control.inventory.listing import cluster_document
+from cloudgpu.control.inventory.listing import build_cluster_document
 from cloudgpu.control.team.authorization import others_note
 from cloudgpu.core.clusters.members import clusters
 from cloudgpu.core.model.cluster import node_name
 from cloudgpu.core.model.machine import Machine, billed_text, command_name
 from cloudgpu.core.values.times import iso
-from cloudgpu.views.clusters import cluster_value, sum_of
-from cloudgpu.views.machines import machine_value
+from cloudgpu.views.clusters import cluster_document, sum_of
+from cloudgpu.views.machines import machine_document
 
 if TYPE_CHECKING:
     from cloudgpu.cli.launch.options import StartOptions
@@ -37,7 +37,7 @@ def emit_all(
     session: Session, result: ClusterResult, output: Format, text_of: Callable[[ClusterMachinesDocument], str]
 ) -> None:
     """Print the result of all nodes, with `text_of` if all succeeded; exit with the code of the worst error."""
-    value = cluster_document(session, result.machines, result.errors)
+    value = build_cluster_document(session, result.machines, result.errors)
     emit(output, value, partial_text(value) if result.errors else text_of(value))
     exit_with_worst(result.errors)
 
@@ -64,9 +64,9 @@ def cluster_as_machine(value: ClusterDocument) -> MachineDocument:
 def question_machines(session: Session, machines: Sequence[Machine]) -> list[MachineDocument]:
     """Return what a question shows: single machines, and each cluster as one."""
     now = session.clock()
-    values = [machine_value(machine, now) for machine in machines if machine.gang is None]
+    values = [machine_document(machine, now) for machine in machines if machine.gang is None]
     return values + [
-        cluster_as_machine(cluster_value(nodes, [machine_value(node, now) for node in nodes]))
+        cluster_as_machine(cluster_document(nodes, [machine_document(node, now) for node in nodes]))
         for nodes in clusters(machines)
     ]
 
@@ -104,7 +104,7 @@ def stop(session: Session, machines: Sequence[Machine], *, yes: bool, output: Fo
     check_stop_all(machines)
     for line in running_lines(machines_with_processes(session, machines)):
         tell(line)
-    value = cluster_document(session, machines)
+    value = build_cluster_document(session, machines)
     about = stop_question(cluster_as_machine(value), machines[0].stop_effect or "", others_text)
     confirm(f"Stop {value['name']}, all {len(machines)} nodes?", yes=yes, about=about)
     emit_all(session, stop_all(session, machines, why=_WHY), output, _stopped_text)
@@ -136,7 +136,7 @@ def start(session: Session, machines: Sequence[Machine], options: StartOptions, 
         to_the_end = (
             f"{cost_text} for all nodes to the end of their new lease in {rounded(lease_length.total_seconds())}"
         )
-        value = cluster_document(session, machines)
+        value = build_cluster_document(session, machines)
         hourly = price(value["price"]) if options.verbose else price_briefly(value["price"])
         about = start_question(cluster_as_machine(value), hourly, to_the_end, iso(until.expires), session.clock())
         confirm(f"Start {value['name']}, all {len(machines)} nodes?", yes=options.yes, about=about)
@@ -162,7 +162,7 @@ def extend(
     plan = plan_extension_of_all(session, machines, span)
     renewal_text = "; renew-until moves there too" if plan.moves_renew_until else ""
     end = when(iso(plan.lease.expires), session.clock())
-    value = cluster_as_machine(cluster_document(session, machines))
+    value = cluster_as_machine(build_cluster_document(session, machines))
     about = extend_question(value, f"{end}{renewal_text}", plan.added_cost.text(), others_text)
     confirm(f"Extend {name}, all {len(machines)} nodes?", yes=yes, about=about)
     done = extend_all(session, plan, override=reason)

@@ -153,7 +153,7 @@ def _show(session: Session, planned: PlannedRun, stream: TextIO, *, verbose: boo
 def _launch_document(session: Session, planned: PlannedRun) -> Plan | None:
     if planned.prepared is None:
         return None
-    from cloudgpu.control.launch.budget_preview import plan_document as document
+    from cloudgpu.control.launch.budget_preview import build_plan_document as document
 
     return document(session, planned.prepared)["plan"]
 
@@ -162,7 +162,7 @@ def _run_in_foreground(session: Session, job: Job) -> int:
     """Follow a job to its end, and return its exit status; 130 if it continues without this process."""
     from cloudgpu.control.jobs.cancel import request_cancel
     from cloudgpu.control.jobs.follow import follow
-    from cloudgpu.control.jobs.listing import job_value
+    from cloudgpu.control.jobs.listing import job_document
     from cloudgpu.control.jobs.ports import ForwardedPorts
     from cloudgpu.views.jobs import OWN_FAILURE_CODE, exit_code
 
@@ -184,7 +184,7 @@ def _run_in_foreground(session: Session, job: Job) -> int:
                 raise
             return _failed(error)
         else:
-            tell(ended_text(job_value(session, job), session.clock()))
+            tell(ended_text(job_document(session, job), session.clock()))
             code = exit_code(job)
             return OWN_FAILURE_CODE if code is None else code
 
@@ -241,10 +241,10 @@ def _asks_to_cancel(job: Job) -> bool:
 
 def tell_how_to_follow(session: Session, job: Job) -> None:
     """Print how to follow a job that continues without this process, and what has to run for it."""
-    from cloudgpu.control.jobs.listing import job_value
+    from cloudgpu.control.jobs.listing import job_document
     from cloudgpu.control.jobs.store import job_by_id
 
-    text = detached_text(job_value(session, job_by_id(session, job.id)))
+    text = detached_text(job_document(session, job_by_id(session, job.id)))
     sys.stderr.write(f"{colour_for(text, sys.stderr)}\n")
 
 

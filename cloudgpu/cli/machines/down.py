@@ -100,7 +100,7 @@ def _cost(session: Session, value: MachineDocument) -> str:
 
 
 def _record_as_gone(session: Session, names: list[str], why: str, *, all_: bool, yes: bool, output: Format) -> None:
-    from cloudgpu.control.inventory.listing import machine_document
+    from cloudgpu.control.inventory.listing import build_machine_document
     from cloudgpu.control.lifecycle.lost import record_as_lost
     from cloudgpu.errors import InvalidRequest
 
@@ -113,7 +113,7 @@ def _record_as_gone(session: Session, names: list[str], why: str, *, all_: bool,
         )
     row = session.find_one(names[0], "--lost")
     confirm(f"Record {row.name} as gone? Nothing is sent to it: if it runs, it keeps running.", yes=yes)
-    value = machine_document(session, record_as_lost(session, row, why))
+    value = build_machine_document(session, record_as_lost(session, row, why))
     words = f"{value['name']} is recorded as gone. It cost at least {spent(value, 4)}{without_price(value)}."
     emit(
         output,

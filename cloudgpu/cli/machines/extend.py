@@ -30,7 +30,7 @@ def command(
     from cloudgpu.control.lifecycle.lease import extend, plan_extension
     from cloudgpu.control.team.authorization import check_override, others_note
     from cloudgpu.core.values.times import iso
-    from cloudgpu.views.machines import machine_value
+    from cloudgpu.views.machines import machine_document
 
     if by is None:
         name, by = _only_duration(name)
@@ -49,7 +49,7 @@ def command(
     extension = plan_extension(session, machine, duration_)
     end = when(iso(extension.lease.expires), session.clock())
     renewal_text = "; renew-until moves there too" if extension.moves_renew_until else ""
-    value = machine_value(machine, session.clock())
+    value = machine_document(machine, session.clock())
     about = extend_question(value, f"{end}{renewal_text}", extension.added_cost.text(), others_text)
     confirm(f"Extend {machine.name}?", yes=yes, about=about)
     machine = extend(session, extension, override=reason)
@@ -57,7 +57,7 @@ def command(
     lease_text = "lives until" if machine.state == "running" else f"is {machine.state}; its lease ends"
     if not value["lease_ends"]:
         lease_text = "has a lease, which only warns, until"
-    emit(output, machine_value(machine, session.clock()), f"{machine.name} {lease_text} {end}{renewal_text}.")
+    emit(output, machine_document(machine, session.clock()), f"{machine.name} {lease_text} {end}{renewal_text}.")
 
 
 def _only_duration(word: str | None) -> tuple[str | None, str]:

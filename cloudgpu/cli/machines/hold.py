@@ -32,7 +32,7 @@ def command(
     from cloudgpu.core.launch.limit_checks import check_hold_length
     from cloudgpu.core.model.machine import command_name, is_owned
     from cloudgpu.core.values.times import iso
-    from cloudgpu.views.machines import machine_value
+    from cloudgpu.views.machines import machine_document
 
     if until is None and not release and name is not None and name[0].isdigit():  # no name begins so
         name, until = None, name
@@ -50,7 +50,7 @@ def command(
         if machine.expires and machine.expires <= iso(session.clock()):
             confirm(f"Release {machine.name}? Its lease is over: it ends within seconds then.{others_text}", yes=yes)
         machine = set_hold(session, machine, None)
-        emit(output, machine_value(machine, session.clock()), f"{machine.name} is not held any more.")
+        emit(output, machine_document(machine, session.clock()), f"{machine.name} is not held any more.")
         return
     end = moment(until, "UNTIL", session.clock())
     check_hold_length(machine.name, end, session.clock(), limits_of(session))
@@ -62,6 +62,6 @@ def command(
     machine = set_hold(session, machine, end)
     emit(
         output,
-        machine_value(machine, session.clock()),
+        machine_document(machine, session.clock()),
         f"{machine.name} is held until {when(iso(end), session.clock())}.",
     )

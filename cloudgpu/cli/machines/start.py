@@ -48,7 +48,7 @@ def command(
     from cloudgpu.control.launch.restore import check_max_price, settle_restore
     from cloudgpu.control.team.authorization import check_may, check_override
     from cloudgpu.core.values.typed import parse_price
-    from cloudgpu.views.machines import machine_value
+    from cloudgpu.views.machines import machine_document
 
     session = open_session()
     start_options = options.StartOptions(
@@ -79,7 +79,7 @@ def command(
         machine = _launch_from_image(session, machine, start_options, move=move, wait=not no_wait, output=output)
     else:
         machine = _start(session, machine, start_options, wait=not no_wait, output=output)
-    value = machine_value(machine, session.clock())
+    value = machine_document(machine, session.clock())
     emit(output, value, f"{machine.name} is {machine.state}.{_next(session, machine)}")
 
 
@@ -102,13 +102,13 @@ def _start(
     from cloudgpu.core.launch.plan import run_cost
     from cloudgpu.core.values.money import Money, usd
     from cloudgpu.core.values.times import iso
-    from cloudgpu.views.machines import machine_value
+    from cloudgpu.views.machines import machine_document
 
     until = new_lease(session, machine, start_options.lease, start_options.renew_until)
     if machine.state in RUNNING_STATES:
         machine = refresh(session, machine)
     if machine.state not in RUNNING_STATES:  # otherwise nothing is spent
-        value = machine_value(machine, session.clock())
+        value = machine_document(machine, session.clock())
         lease_length = until.expires - session.clock()
         cost = usd(run_cost(Money(machine.price.nanos_per_hour), lease_length)) if machine.price else None
         if start_options.yes and output is Format.TEXT:
@@ -151,7 +151,7 @@ def _launch_from_image(
 ) -> Machine:
     """Show the plan of the launch from the image, ask, and execute it."""
     from cloudgpu.cli.machines.up import tell_plan
-    from cloudgpu.control.launch.budget_preview import check_budgets, plan_document
+    from cloudgpu.control.launch.budget_preview import build_plan_document, check_budgets
     from cloudgpu.control.launch.restore import plan_restore, restore_machine
 
     prepared = plan_restore(
@@ -166,7 +166,7 @@ def _launch_from_image(
     )
 
     def agree() -> None:
-        document = plan_document(session, prepared)
+        document = build_plan_document(session, prepared)
         tell_plan(document, session.clock(), output, verbose=start_options.verbose, briefly=start_options.yes)
         declined = f"{machine.name} was not launched; its image is kept."
         confirm(f"Launch {machine.name} again from its image?", yes=start_options.yes, declined=declined)

@@ -28,7 +28,7 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
     from cloudgpu.control.outage.outage import find_to_stop
     from cloudgpu.control.team.authorization import others_note
     from cloudgpu.core.policies.guards import check_stop
-    from cloudgpu.views.machines import machine_value
+    from cloudgpu.views.machines import machine_document
 
     session = open_session()
     machine, *others = find_to_stop(session, name)
@@ -41,9 +41,9 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
     check_stop(machine)
     for line in running_lines(machines_with_processes(session, [machine])):
         tell(line)
-    about = stop_question(machine_value(machine, session.clock()), machine.stop_effect or "", others_text)
+    about = stop_question(machine_document(machine, session.clock()), machine.stop_effect or "", others_text)
     confirm(f"Stop {machine.name}?", yes=yes, about=about)
-    value = machine_value(stop(session, machine, why="asked by the user"), session.clock())
+    value = machine_document(stop(session, machine, why="asked by the user"), session.clock())
     emit(output, value, _answer_text(value) + _erased_text(machine.stop_effect or ""))
 
 

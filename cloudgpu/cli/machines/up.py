@@ -76,7 +76,7 @@ def command(
     """
     from cloudgpu.config.templates.find import opens_jupyter
     from cloudgpu.control.inputs.launch_request import parse_request
-    from cloudgpu.control.launch.budget_preview import check_budgets, plan_document, sync_for_budgets
+    from cloudgpu.control.launch.budget_preview import build_plan_document, check_budgets, sync_for_budgets
     from cloudgpu.control.launch.launch import launch, launch_document
     from cloudgpu.control.launch.plan import ask_for_agreement, prepare
 
@@ -91,7 +91,7 @@ def command(
     session = open_session()
     prepared = prepare(session, request)
     sync_for_budgets(session, prepared)
-    document = plan_document(session, prepared)
+    document = build_plan_document(session, prepared)
     if dry_run:
         if not all(budget["fits"] for budget in document["plan"]["budgets"]):
             tell_plan(document, session.clock(), output, verbose=verbose)
@@ -101,7 +101,7 @@ def command(
     session.check_launchable()
 
     def ask(one: Prepared) -> None:
-        shown_document = document if one is prepared else plan_document(session, one)
+        shown_document = document if one is prepared else build_plan_document(session, one)
         tell_plan(shown_document, session.clock(), output, verbose=verbose, briefly=yes)
         check_budgets(session, one)
         confirm("Launch it?", yes=yes)

@@ -60,7 +60,7 @@ def command(
     request, asks once, and sends it; the provider decides within minutes or days. Exit code 8 if a region did not
     answer.
     """
-    from cloudgpu.control.catalog.quotas import quotas_value
+    from cloudgpu.control.catalog.quotas import quotas_document
 
     session = open_session()
     if request is not None:
@@ -75,7 +75,7 @@ def command(
             raise InvalidRequest(
                 f"{option} goes with --request.", field=option, value=None, next=f"Leave {option} out."
             )
-    document = quotas_value(session, region=region, gpu=gpu, account=account, provider=provider)
+    document = quotas_document(session, region=region, gpu=gpu, account=account, provider=provider)
     emit(output, document, _text(document))
     exit_if_unanswered(document["unanswered"], "{} did not answer: {}".format)
 

@@ -39,10 +39,10 @@ def command(
     prices are live, and without an answer the catalogue's. A region is a data centre on RunPod, and on vast.ai a
     country in which hosts offer something now. Exit code 8 if a region did not answer: it is named.
     """
-    from cloudgpu.control.catalog.regions import parse_query, regions_value
+    from cloudgpu.control.catalog.regions import parse_query, regions_document
 
     query = parse_query(gpu=gpu, spot=spot, ping=ping, sort=sort, trust=trust)
-    document = regions_value(open_session(), query, account=account, provider=provider)
+    document = regions_document(open_session(), query, account=account, provider=provider)
     emit(output, document, _text(document, query))
     exit_if_unanswered(document["unanswered"], "{}: no answer: {}".format)
 

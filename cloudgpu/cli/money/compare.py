@@ -119,9 +119,9 @@ def command(
     if request.rented is None:
         _from_ledger(session, request, output, verbose=verbose, sources=sources, chart=chart)
         return
-    from cloudgpu.control.advice.rent_or_buy import rent_or_buy_document
+    from cloudgpu.control.advice.rent_or_buy import build_rent_or_buy_document
 
-    document = rent_or_buy_document(session, request, request.rented)
+    document = build_rent_or_buy_document(session, request, request.rented)
     emit(output, document, calculated_text(document, request.currency, verbose=verbose, sources=sources, chart=chart))
 
 

@@ -147,7 +147,7 @@ def _run_demo(session: Session, narrator: _Narrator) -> DemoDocument:
 def _launch(session: Session, narrator: _Narrator) -> Machine:
     from cloudgpu.cli.launch.planned import brief_plan_text
     from cloudgpu.control.inputs.launch_request import UpRequest
-    from cloudgpu.control.launch.budget_preview import plan_document
+    from cloudgpu.control.launch.budget_preview import build_plan_document
     from cloudgpu.control.launch.launch import launch
     from cloudgpu.control.launch.plan import prepare
     from cloudgpu.core.model.offers import Requirements
@@ -157,7 +157,7 @@ def _launch(session: Session, narrator: _Narrator) -> Machine:
         session,
         UpRequest(Requirements(), provider="local", project="demo", lease=MAX_LIFETIME, renew_until=MAX_LIFETIME),
     )
-    narrator.say(brief_plan_text(plan_document(session, prepared)["plan"], session.clock()))
+    narrator.say(brief_plan_text(build_plan_document(session, prepared)["plan"], session.clock()))
     narrator.step("Launch it: recorded first, tagged, its host key known before SSH connects.")
     machine = launch(session, prepared).machine
     address = not_none(machine.address)
@@ -197,10 +197,10 @@ def _wait_until_active(get_status: Callable[[], dict[str, Any]]) -> dict[str, An
 
 def _cost(session: Session, narrator: _Narrator) -> tuple[str, DesktopLine | None]:
     from cloudgpu.control.cost.cost import costs
-    from cloudgpu.views.machines import machine_value
+    from cloudgpu.views.machines import machine_document
 
     cost_document = costs(session)
-    machine = machine_value(session.ledger.machines()[0], session.clock())
+    machine = machine_document(session.ledger.machines()[0], session.clock())
     narrator.detail(f"{machine['name']}: {dollars(machine['spent_usd'], 6)} so far, at {price(machine['price'])}")
     if cost_document["desktop"] is not None:
         narrator.detail(cost_document["desktop"]["sentence"])

@@ -62,7 +62,7 @@ def command(
     With --live it then shows what a small machine costs at most, asks, and launches it. It reaches the machine over
     SSH, stops it, starts it and ends it. Last it proves that nothing is left, and shows what it cost.
     """
-    from cloudgpu.control.setup.doctor import doctor_value, examine
+    from cloudgpu.control.setup.doctor import doctor_document, examine
 
     if gpu is not None and not live:
         raise InvalidRequest("--gpu is for --live.", field="--gpu", value=gpu, next=f"Add --live, with --gpu {gpu}.")
@@ -72,14 +72,14 @@ def command(
         checks, verbose=verbose, next_command="" if live else _next_command(checks, provider, account)
     )
     if not live or failed:
-        emit(output, doctor_value(checks), checks_text)
+        emit(output, doctor_document(checks), checks_text)
         if failed:
             raise typer.Exit(exit_code_of_checks(check.exit_code for check in failed))
         return
     if output is Format.TEXT:
         sys.stderr.write(colour_for(checks_text, sys.stderr) + "\n\n")
     document, trials = _run_live_checks(provider=provider, account=account, gpu=gpu, region=region, yes=yes)
-    emit(output, {**doctor_value(checks), "live": document}, _live_text(document))
+    emit(output, {**doctor_document(checks), "live": document}, _live_text(document))
     code = exit_code_of_checks(stage.exit_code for trial in trials for stage in trial.stages)
     if code:
         raise typer.Exit(code)

@@ -234,11 +234,11 @@ def _value(preparation: Preparation, changes: Sequence[str], *, removed: bool) -
         ],
         "file": str(preparation.draft.setup.home.config_file),
         "written": preparation.draft.changed,
-        "credit": _credit_value(preparation),
+        "credit": _credit_document(preparation),
     }
 
 
-def _credit_value(preparation: Preparation) -> AccountCredit | None:
+def _credit_document(preparation: Preparation) -> AccountCredit | None:
     if preparation.credit is None or isinstance(preparation.credit, CloudgpuError):
         return None
     credit = preparation.credit

@@ -60,7 +60,7 @@ _CRASH_CONSISTENT_NOTE = (
 
 
 def _save(session: Session, name: str | None, image: str | None, *, restart: bool, yes: bool, output: Format) -> None:
-    from cloudgpu.control.resources.named import named_resource_value, save_image
+    from cloudgpu.control.resources.named import named_resource_document, save_image
     from cloudgpu.control.team.authorization import check_may
 
     machine = session.find(name)
@@ -72,7 +72,7 @@ def _save(session: Session, name: str | None, image: str | None, *, restart: boo
         confirm(f"Save an image of {machine.name}? It restarts: what runs on it ends.", yes=yes)
     else:
         confirm(f"Save an image of {machine.name}? It costs money until it is removed.", yes=yes)
-    value = named_resource_value(save_image(session, machine, image, restart=restart))
+    value = named_resource_document(save_image(session, machine, image, restart=restart))
     emit(output, value, _answer_text(value, machine) + (f"\n{_CRASH_CONSISTENT_NOTE}." if keeps_running else ""))
 
 

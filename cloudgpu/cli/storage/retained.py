@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 def print_named_resources(session: Session, kind_name: str, output: Format) -> None:
     """Print the images or volumes of this ledger; exit with 8 if an account or region did not answer."""
-    from cloudgpu.control.resources.named import images_value, list_named, named_resource_value, volumes_value
+    from cloudgpu.control.resources.named import images_document, list_named, named_resource_document, volumes_document
 
     named_resources = list_named(session, Kind(kind_name))
-    document = images_value(named_resources) if Kind(kind_name) is Kind.IMAGE else volumes_value(named_resources)
+    document = images_document(named_resources) if Kind(kind_name) is Kind.IMAGE else volumes_document(named_resources)
     emit(
         output,
         document,
-        _table([named_resource_value(resource) for resource in named_resources.items], kind_name, session),
+        _table([named_resource_document(resource) for resource in named_resources.items], kind_name, session),
     )
     exit_if_unanswered(document["unanswered"])
 
@@ -34,7 +34,7 @@ def remove_named_resource(
     session: Session, kind_name: str, name: str | None, region: str | None, *, yes: bool, output: Format
 ) -> None:
     """Ask, remove the image or volume, and print that it is gone."""
-    from cloudgpu.control.resources.named import find_named, named_resource_value, remove
+    from cloudgpu.control.resources.named import find_named, named_resource_document, remove
     from cloudgpu.control.team.authorization import others_note, ownership_of_named
 
     if name is None:
@@ -46,7 +46,7 @@ def remove_named_resource(
         yes=yes,
     )
     remove(session, resource)
-    emit(output, {"removed": named_resource_value(resource)}, f"The {kind_name} {resource.name} is gone.")
+    emit(output, {"removed": named_resource_document(resource)}, f"The {kind_name} {resource.name} is gone.")
 
 
 def monthly(value: NamedResource) -> str:

@@ -38,7 +38,7 @@ from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.core.values.units import Energy
 from cloudgpu.ledger.samples.store import SampleStore
-from cloudgpu.views.advice.compare import compare_value
+from cloudgpu.views.advice.compare import compare_document
 from cloudgpu.views.advice.compare_sentences import CompareFacts
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def compare_with_desktop(
     """
     use_prices(session.home.price_lists)
     inputs = costs or read_period_costs(session, request.since, request.until)
-    return compare_value(_compare_facts(session, request, inputs), request.tz, request.currency, request.changed)
+    return compare_document(_compare_facts(session, request, inputs), request.tz, request.currency, request.changed)
 
 
 def _compare_facts(session: Session, request: CompareRequest, costs: PeriodCosts) -> CompareFacts:

@@ -19,7 +19,7 @@ from cloudgpu.core.values.currency import Currency, check_code
 from cloudgpu.core.values.typed import parse_member
 from cloudgpu.core.values.units import Power, Tariff
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.views.advice.compare_basis import desktop_value
+from cloudgpu.views.advice.compare_basis import desktop_document
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
@@ -72,7 +72,7 @@ def all_desktops(session: Session) -> list[Desktop]:
 
 def desktops_document(session: Session) -> DesktopsDocument:
     """Return the document of `compare --desktops`: every desktop with its figures."""
-    return {"desktops": [desktop_value(desktop) for desktop in all_desktops(session)]}
+    return {"desktops": [desktop_document(desktop) for desktop in all_desktops(session)]}
 
 
 def _board_power(name: str) -> Power | None:

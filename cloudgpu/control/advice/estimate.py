@@ -22,7 +22,7 @@ from cloudgpu.control.advice.estimate_inputs import (
     discontinued_types,
     offers_of,
     past_machine,
-    past_machine_value,
+    past_machine_document,
     precisions,
     relaxations,
     requested_disks,
@@ -73,7 +73,7 @@ from cloudgpu.core.clusters.scaling import (
 )
 from cloudgpu.core.model.offers import Market, Trust
 from cloudgpu.core.values.times import iso
-from cloudgpu.views.advice.estimate import DisplayOptions, GpuSpeeds, estimates_value, obstacles_value
+from cloudgpu.views.advice.estimate import DisplayOptions, GpuSpeeds, estimates_document, obstacles_document
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -138,13 +138,15 @@ def estimate(
     return {
         "as_of": iso(now),
         "request": _estimate_request(request),
-        "past_run": None if past is None else past_machine_value(past),
+        "past_run": None if past is None else past_machine_document(past),
         "currency": None if request.currency is None else request.currency.to_json(),
-        "estimates": estimates_value(with_costs, DisplayOptions(now, request.currency, _fees_factor(settings)), speeds),
-        "nodes": None if request.nodes is None else nodes_value(request, request.nodes, with_costs, machines),
+        "estimates": estimates_document(
+            with_costs, DisplayOptions(now, request.currency, _fees_factor(settings)), speeds
+        ),
+        "nodes": None if request.nodes is None else nodes_document(request, request.nodes, with_costs, machines),
         "left_out": [{"gpu": name, "why": why} for name, why in sorted(speeds.left_out.items())],
         "matching_gpus": [] if gpu is None else [spec.name for spec in matching_gpus(gpu, catalog.gpus())],
-        "without": [] if offers else obstacles_value(relaxations(request)),
+        "without": [] if offers else obstacles_document(relaxations(request)),
         "precisions": [] if with_costs or request.flops is None else precisions(offers),
         "marketplaces": marketplace_notes(one.machines.offer for one in with_costs),
         "withheld": discontinued_types(request, offers),
@@ -294,7 +296,7 @@ def _estimate_request(request: EstimateQuery) -> EstimateRequest:
     }
 
 
-def nodes_value(
+def nodes_document(
     request: EstimateQuery, query: NodesQuery, estimates: Sequence[Estimate], machines: Sequence[Machine]
 ) -> NodesDocument:
     """Return the speed-up and cost factor of a cluster of each type, in the order of the estimates.
@@ -323,7 +325,7 @@ def _cluster_of_offer(query: NodesQuery, estimate: Estimate, machines: Sequence[
     on_spot = listed.market is Market.SPOT
     loss = gang_loss_of(query.nodes, *place, machines, query.spot_loss) if on_spot else None
     return {
-        **_cluster_value(
+        **_cluster_document(
             query,
             machine_type.gpu.name,
             peak_of([machine_type.gpu]),
@@ -342,10 +344,10 @@ def _clusters_of_own_gpus(request: EstimateQuery, query: NodesQuery) -> Iterator
     gpu = request.filters.gpu
     is_rented_out = gpu and any(catalog.offers(gpu=gpu, with_legacy=True, trust=Trust.COMMUNITY))
     for spec in matching_gpus(gpu, catalog.gpus()) if gpu and not is_rented_out else ():
-        yield _cluster_value(query, spec.name, spec.tensor_tflops, None, None)
+        yield _cluster_document(query, spec.name, spec.tensor_tflops, None, None)
 
 
-def _cluster_value(
+def _cluster_document(
     query: NodesQuery, gpu: str, peak: float | None, listed: TypeNetwork | None, type_name: str | None
 ) -> NodesSpeedUp:
     network = listed if query.network_gbit is None else None

@@ -186,7 +186,7 @@ def past_machine(session: Session, name: str) -> PastMachine:
     return past
 
 
-def past_machine_value(past: PastMachine) -> PastRun:
+def past_machine_document(past: PastMachine) -> PastRun:
     """Return a past machine as plain values; the hours are billed hours."""
     return {
         "id": past.id,

@@ -17,7 +17,7 @@ from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, by_price, match
 from cloudgpu.core.catalog.gpus import EQUAL_SPEED, Workload, speed_ratio
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.views.advice.rent_or_buy import rent_or_buy_value
+from cloudgpu.views.advice.rent_or_buy import rent_or_buy_document
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -32,13 +32,13 @@ USABLE_MEMORY = 0.9  # the part of a board's memory that drivers and error corre
 MAX_HOURS_RATIO = 2  # at most so many hours of a substitute for one hour of the requested GPU
 
 
-def rent_or_buy_document(session: Session, request: CompareRequest, rented: RentedInputs) -> RentOrBuyDocument:
+def build_rent_or_buy_document(session: Session, request: CompareRequest, rented: RentedInputs) -> RentOrBuyDocument:
     """Return the document of `compare` with a price and a use, as described in docs/compare.md. Reads no ledger.
 
     Raises InvalidRequest if the catalogue has no such GPU, no price for it, or does not have both GPUs' speed.
     """
     calculated = calculation(session, request, rented)
-    return rent_or_buy_value(calculated, session.clock(), changed=request.changed, currency=request.currency)
+    return rent_or_buy_document(calculated, session.clock(), changed=request.changed, currency=request.currency)
 
 
 def calculation(session: Session, request: CompareRequest, rented: RentedInputs) -> Calculation:

@@ -176,13 +176,13 @@ class Delivery:
         return {
             "raised": list(self.raised),
             "cleared": list(self.cleared),
-            **outcomes_value(self.outcomes),
+            **outcomes_document(self.outcomes),
             "pending": self.pending,
             "active": list(self.active),
         }
 
 
-def outcomes_value(outcomes: Iterable[Outcome]) -> DeliveryValue:
+def outcomes_document(outcomes: Iterable[Outcome]) -> DeliveryValue:
     """Return who accepted a message (`sent`) and who did not and why (`failed`), as parts of a JSON document."""
     attempts = list(outcomes)
     return {

@@ -115,10 +115,10 @@ class Advice(Namespace):
 
         A region that does not answer raises nothing: it is named under `unanswered`.
         """
-        from cloudgpu.control.catalog.regions import parse_query, regions_value
+        from cloudgpu.control.catalog.regions import parse_query, regions_document
 
         query = parse_query(gpu=gpu, spot=spot, ping=ping, sort=sort)
-        return regions_value(self._session, query, account=account, provider=provider)
+        return regions_document(self._session, query, account=account, provider=provider)
 
     def quota(
         self,
@@ -132,9 +132,9 @@ class Advice(Namespace):
 
         A region that does not answer raises nothing: it is named under `unanswered`.
         """
-        from cloudgpu.control.catalog.quotas import quotas_value
+        from cloudgpu.control.catalog.quotas import quotas_document
 
-        return quotas_value(self._session, region=region, gpu=gpu, account=account, provider=provider)
+        return quotas_document(self._session, region=region, gpu=gpu, account=account, provider=provider)
 
     def request_quota(
         self,
@@ -169,9 +169,9 @@ class Advice(Namespace):
 
         request = parse_compare(self._session, **options)
         if request.rented is not None:
-            from cloudgpu.control.advice.rent_or_buy import rent_or_buy_document
+            from cloudgpu.control.advice.rent_or_buy import build_rent_or_buy_document
 
-            return rent_or_buy_document(self._session, request, request.rented)
+            return build_rent_or_buy_document(self._session, request, request.rented)
         from cloudgpu.control.advice.compare import compare_with_desktop
 
         return compare_with_desktop(self._session, request)

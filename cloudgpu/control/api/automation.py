@@ -44,14 +44,14 @@ class Automation(Namespace):
         from cloudgpu.control.jobs.watch import continue_jobs
         from cloudgpu.control.reaper.reaper import ReapOptions, reap
         from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS
-        from cloudgpu.views.reaper import run_value
+        from cloudgpu.views.reaper import run_document
 
         self._session.check_ever_used(self._client_session.environ)
         self._session.ledger.check_in_use()
         limit = MAX_IDLE_STOPS if max_stops is None else max_stops
         options = ReapOptions(dry_run=dry_run, policy=policy, max_stops=limit, sweep=nightly)
         run = continue_jobs(self._session, reap(self._session, options), self._client_session.environ)
-        return run_value(run, explain=explain)
+        return run_document(run, explain=explain)
 
     def orphans(
         self,
@@ -67,14 +67,14 @@ class Automation(Namespace):
         Accounts and regions that did not answer are in the document. Raises the gravest error if something could not
         be removed: StopUnproved for what costs money.
         """
-        from cloudgpu.control.resources.orphans import cleanup_options, orphans_document, survey
+        from cloudgpu.control.resources.orphans import build_orphans_document, cleanup_options, survey
 
         options = cleanup_options(
             clean=clean, snapshot=snapshot, older_than=older_than, stopped_older_than=stopped_older_than
         )
         surveyed = survey(self._session, options, region=region)
         if not clean:
-            return orphans_document(surveyed)
+            return build_orphans_document(surveyed)
         from cloudgpu.control.resources.cleanup import clean as remove, clean_document
 
         document, error = clean_document(surveyed, remove(self._session, surveyed.orphans, snapshot=snapshot))
@@ -84,9 +84,9 @@ class Automation(Namespace):
 
     def doctor(self) -> DoctorDocument:
         """Check this computer, the settings, the ledger and every account; `ok` says that no check failed."""
-        from cloudgpu.control.setup.doctor import doctor_value, examine
+        from cloudgpu.control.setup.doctor import doctor_document, examine
 
-        return doctor_value(examine(self._client_session.environ, clock=self._session.clock))
+        return doctor_document(examine(self._client_session.environ, clock=self._session.clock))
 
     def policies(self) -> PoliciesDocument:
         """Return every policy, and the lab's limits; an invalid policy has its error."""
@@ -140,6 +140,6 @@ class Automation(Namespace):
 
         Raises InvalidRequest for an error in the policy, InstanceNotFound for an unknown machine. Changes nothing.
         """
-        from cloudgpu.control.policies.backtest import backtest_document
+        from cloudgpu.control.policies.backtest import build_backtest_document
 
-        return backtest_document(self._session, str(policy), since=since, machine=machine, every=every)
+        return build_backtest_document(self._session, str(policy), since=since, machine=machine, every=every)

@@ -19,7 +19,7 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, Pr
 from cloudgpu.ledger.log.head import FOLLOW
 from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerMovedAway
 from cloudgpu.parallel import Pool
-from cloudgpu.views.machines import machine_value, queried_accounts_value
+from cloudgpu.views.machines import machine_document, queried_accounts_document
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -177,7 +177,7 @@ def end_machines(
     errors = [*(outcome for outcome in outcomes if isinstance(outcome, CloudgpuError)), *to_end.account_errors]
     now = session.clock()
     document: DownDocument = {
-        "terminated": [machine_value(one.machine, now) for one in ended],
+        "terminated": [machine_document(one.machine, now) for one in ended],
         "running": list(running),
         "retained": _named_resources(ended),
         "kept_files": [
@@ -187,7 +187,7 @@ def end_machines(
         ],
         "failed": [error.as_dict() for error in errors],
         "others": [{"name": machine.name, "id": machine.id, "owner": machine.owner} for machine in to_end.others],
-        **queried_accounts_value(to_end.queried, to_end.not_queried),
+        **queried_accounts_document(to_end.queried, to_end.not_queried),
     }
     return document, worst_of(errors)
 
@@ -197,9 +197,9 @@ def _named_resources(ended: Sequence[Termination]) -> list[NamedResource]:
     resources = {resource.id: resource for one in ended for resource in one.named_resources}
     if not resources:
         return []
-    from cloudgpu.control.resources.named import named_resource_value
+    from cloudgpu.control.resources.named import named_resource_document
 
-    return [named_resource_value(resource) for resource in resources.values()]
+    return [named_resource_document(resource) for resource in resources.values()]
 
 
 def _group_by_cluster(machines: Sequence[Machine]) -> list[list[Machine]]:

@@ -166,9 +166,9 @@ class Jobs(Namespace):
         return find(self._session, name)
 
     def _job(self, job: Job) -> JobDocument:
-        from cloudgpu.control.jobs.listing import job_value
+        from cloudgpu.control.jobs.listing import job_document
 
-        return job_value(self._session, job)
+        return job_document(self._session, job)
 
     def _request(self, argv: Sequence[str], options: JobOptions) -> RunRequest:
         from cloudgpu.control.jobs.inputs.request import parse_run
@@ -215,9 +215,9 @@ class Jobs(Namespace):
 
 
 def _plan_document(session: Session, planned: PlannedRun) -> JobPlan:
-    from cloudgpu.control.launch.budget_preview import plan_document as launch_plan_document
+    from cloudgpu.control.launch.budget_preview import build_plan_document as launch_plan_document
     from cloudgpu.core.values.money import usd
-    from cloudgpu.views.jobs import notice_value, traffic_value
+    from cloudgpu.views.jobs import notice_document, traffic_document
 
     request, snapshot = planned.request, planned.snapshot
     return {
@@ -241,7 +241,7 @@ def _plan_document(session: Session, planned: PlannedRun) -> JobPlan:
             }
             for one in planned.data
         ],
-        "traffic": None if planned.traffic is None else traffic_value(planned.traffic),
-        "notice": None if planned.notice_fit is None else notice_value(planned.notice_fit),
+        "traffic": None if planned.traffic is None else traffic_document(planned.traffic),
+        "notice": None if planned.notice_fit is None else notice_document(planned.notice_fit),
         "planned_max_usd": None if planned.planned_max is None else usd(planned.planned_max),
     }

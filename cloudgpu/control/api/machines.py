@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from cloudgpu.control.api.namespace import Namespace
 from cloudgpu.control.inputs.launch_request import UpOptions, check_reason, duration, moment, parse_request
-from cloudgpu.control.inventory.listing import cluster_document, list_machines, machine_document
+from cloudgpu.control.inventory.listing import build_cluster_document, build_machine_document, list_machines
 from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import CloudgpuError, InvalidRequest
@@ -62,10 +62,12 @@ class Machines(Namespace):
 
         Raises InvalidRequest for an invalid argument, NoCapacity if no offer fits.
         """
-        from cloudgpu.control.launch.budget_preview import plan_document
+        from cloudgpu.control.launch.budget_preview import build_plan_document
         from cloudgpu.control.launch.plan import prepare
 
-        return plan_document(self._session, prepare(self._session, replace(parse_request(**options), by_hand=True)))
+        return build_plan_document(
+            self._session, prepare(self._session, replace(parse_request(**options), by_hand=True))
+        )
 
     def up(self, *, wait: bool = True, **options: Unpack[UpOptions]) -> UpDocument:
         """Launch a machine, or return the one that the same request has launched; wait until SSH is verified.
@@ -321,15 +323,15 @@ class Machines(Namespace):
 
         A running machine is restarted for it unless `restart` is false: files being written may then be incomplete.
         """
-        from cloudgpu.control.resources.named import named_resource_value, save_image
+        from cloudgpu.control.resources.named import named_resource_document, save_image
 
-        return named_resource_value(save_image(self._session, self._session.find(name), image, restart=restart))
+        return named_resource_document(save_image(self._session, self._session.find(name), image, restart=restart))
 
     def images(self) -> ImagesDocument:
         """Return the named images, with what they cost; accounts that did not answer are under `unanswered`."""
-        from cloudgpu.control.resources.named import images_value, list_named
+        from cloudgpu.control.resources.named import images_document, list_named
 
-        return images_value(list_named(self._session, Kind.IMAGE))
+        return images_document(list_named(self._session, Kind.IMAGE))
 
     def remove_image(self, name: str, *, region: str | None = None) -> RemovedDocument:
         """Remove an image, and confirm that it is gone."""
@@ -337,20 +339,20 @@ class Machines(Namespace):
 
     def volumes(self) -> VolumesDocument:
         """Return the data volumes, with what they cost; accounts that did not answer are under `unanswered`."""
-        from cloudgpu.control.resources.named import list_named, volumes_value
+        from cloudgpu.control.resources.named import list_named, volumes_document
 
-        return volumes_value(list_named(self._session, Kind.VOLUME))
+        return volumes_document(list_named(self._session, Kind.VOLUME))
 
     def remove_volume(self, name: str, *, region: str | None = None) -> RemovedDocument:
         """Remove a data volume with all its data, and confirm that it is gone."""
         return self._remove(Kind.VOLUME, name, region)
 
     def _remove(self, kind: Kind, name: str, region: str | None) -> RemovedDocument:
-        from cloudgpu.control.resources.named import find_named, named_resource_value, remove
+        from cloudgpu.control.resources.named import find_named, named_resource_document, remove
 
         resource = find_named(self._session, kind, name, region)
         remove(self._session, resource)
-        return {"removed": named_resource_value(resource)}
+        return {"removed": named_resource_document(resource)}
 
     def rehearse(self, name: str | None = None) -> InterruptionDocument:
         """Rehearse a spot interruption: the machine gets its notice, and is then taken away."""
@@ -401,14 +403,14 @@ class Machines(Namespace):
         return share(self._session, machine, guest_key, from_=from_)
 
     def _machine(self, recorded: Machine) -> MachineDocument:
-        return machine_document(self._session, recorded)
+        return build_machine_document(self._session, recorded)
 
     def _cluster(self, result: ClusterResult) -> ClusterMachinesDocument:
         """Return the document of a cluster; raise the gravest error if one of its machines failed."""
         if result.worst is not None:
             result.worst.add_note("; ".join(f"{machine.name}: {machine.state}" for machine in result.machines))
             raise result.worst
-        return cluster_document(self._session, result.machines)
+        return build_cluster_document(self._session, result.machines)
 
 
 def _check_argv(argv: Sequence[str]) -> None:

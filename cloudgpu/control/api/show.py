@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 from cloudgpu.control.inventory.listing import machine_documents
-from cloudgpu.control.jobs.listing import NAME_PREFIX, find, is_known, job_value
+from cloudgpu.control.jobs.listing import NAME_PREFIX, find, is_known, job_document
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.errors import InstanceNotFound
 
@@ -41,9 +41,9 @@ def show_document(
     ]
     if machines[0].gang is None or name in (machines[0].name, machines[0].id):
         return shown[0]
-    from cloudgpu.views.clusters import cluster_value
+    from cloudgpu.views.clusters import cluster_document
 
-    return cast("ShownClusterDocument", {**cluster_value(machines, documents), "machines": shown})
+    return cast("ShownClusterDocument", {**cluster_document(machines, documents), "machines": shown})
 
 
 def _refresh_all(session: Session, machines: Sequence[Machine]) -> tuple[Machine, ...]:
@@ -65,9 +65,9 @@ def _with_details(
     """Return the document with `why` and `history`, if requested."""
     document: ShownDocument = {**value}  # type: ignore[typeddict-item]  # `why` and `history` may be missing
     if why:
-        from cloudgpu.control.reaper.explain import why_document
+        from cloudgpu.control.reaper.explain import build_why_document
 
-        document["why"] = why_document(session, machine, is_live=refresh)
+        document["why"] = build_why_document(session, machine, is_live=refresh)
     if history:
         document["history"] = [_history_line(event) for event in _events_about(session, machine)]
     return document
@@ -85,7 +85,7 @@ def find_shown_job(session: Session, name: str | None) -> JobDocument | None:
         with suppress(InstanceNotFound):
             session.find_any(name)
             return None
-    return job_value(session, find(session, name))
+    return job_document(session, find(session, name))
 
 
 def _events_about(session: Session, machine: Machine) -> list[Event]:

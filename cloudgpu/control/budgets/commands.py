@@ -25,7 +25,7 @@ from cloudgpu.core.policies.policy import Do
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import NAME, NAME_RULE, unknown_word
 from cloudgpu.errors import CloudgpuError, InvalidRequest
-from cloudgpu.views.budgets import budget_value, status_value, stop_sentences, stop_value
+from cloudgpu.views.budgets import budget_document, status_document, stop_document, stop_sentences
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.money.budgets import (
@@ -174,8 +174,8 @@ def set_value(session: Session, options: BudgetOptions, *, overwrite: bool) -> B
     replaced = set_budget(session, budget, overwrite=overwrite)
     (state,) = budget_states(session, [budget])
     return {
-        "budget": status_value(state, CHECK_INTERVAL),
-        "replaced": None if replaced is None else budget_value(replaced),
+        "budget": status_document(state, CHECK_INTERVAL),
+        "replaced": None if replaced is None else budget_document(replaced),
         "terminates": _terminates(session, budget),
         "warning": _below_committed_warning(session, state),
     }
@@ -191,7 +191,7 @@ def _below_committed_warning(session: Session, state: BudgetState) -> str | None
         f"is committed to what runs, {committed.text()} of {state.budget.limit.text()}."
     )
     stops = budget_stops([state], session.ledger.machines(), {}, session.clock())
-    consequences = [f"At the next run {text}." for text in stop_sentences([stop_value(stop) for stop in stops])]
+    consequences = [f"At the next run {text}." for text in stop_sentences([stop_document(stop) for stop in stops])]
     if state.is_exceeded and not consequences:
         consequences.append("The next run reports that it is exceeded.")
     if not state.is_exceeded:
@@ -212,12 +212,12 @@ def _terminates(session: Session, budget: Budget) -> list[str]:
 def list_budgets(session: Session) -> BudgetsDocument:
     """Return the status of every budget, by the ledger."""
     states = budget_states(session, find_budgets(session, None))
-    return {"budgets": [status_value(state, CHECK_INTERVAL) for state in states]}
+    return {"budgets": [status_document(state, CHECK_INTERVAL) for state in states]}
 
 
 def remove_budget_of_name(session: Session, name: str) -> BudgetRemovedDocument:
     """Remove a budget and return it."""
-    return {"removed": budget_value(remove_budget(session, name))}
+    return {"removed": budget_document(remove_budget(session, name))}
 
 
 def check_budgets(session: Session, name: str | None, *, every: timedelta = CHECK_INTERVAL) -> BudgetCheckDocument:
@@ -254,8 +254,8 @@ def _evaluate(session: Session, name: str | None, every: timedelta) -> BudgetEva
     else:
         record_findings(session, findings, clearable=())
     return {
-        "budgets": [status_value(state, every) for state in states],
-        "stops": [stop_value(stop) for stop in budget_stops(states, session.ledger.machines(), {}, now)],
+        "budgets": [status_document(state, every) for state in states],
+        "stops": [stop_document(stop) for stop in budget_stops(states, session.ledger.machines(), {}, now)],
         "alerts": delivery,
         "exhausted": [state.budget.name for state in states if state.is_exceeded],
     }
@@ -268,6 +268,6 @@ def has_exceeded_budget(document: BudgetsDocument | BudgetEvaluation) -> bool:
 
 def send_sample(session: Session) -> BudgetTestDocument:
     """Send a sample alert to every receiver; return who has accepted it and who has not."""
-    from cloudgpu.control.alerts.alerts import outcomes_value, sample
+    from cloudgpu.control.alerts.alerts import outcomes_document, sample
 
-    return outcomes_value(sample(session))
+    return outcomes_document(sample(session))

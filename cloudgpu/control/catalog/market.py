@@ -29,8 +29,8 @@ from cloudgpu.core.model.offers import DEFAULT_TRUST, Market, Trust
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.typed import parse_gpu, parse_memory, parse_price
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.views.catalog import offer_value
-from cloudgpu.views.plans import price_value
+from cloudgpu.views.catalog import offer_document
+from cloudgpu.views.plans import price_document
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.catalog import GpusDocument, OfferObstacle
@@ -134,7 +134,7 @@ def gpus_document(filters: Filters, order: Order, now: datetime) -> GpusDocument
     in_order = by_price(offers) if order is Order.PRICE else by_speed_per_dollar(offers, speed_of)
     gpus = [] if filters.gpu is None else [spec.name for spec in matching_gpus(filters.gpu, catalog.gpus())]
     return {
-        "offers": [offer_value(offer, speed_of(offer), now) for offer in in_order],
+        "offers": [offer_document(offer, speed_of(offer), now) for offer in in_order],
         "matching_gpus": gpus,
         "without": [] if offers else list(_obstacles(filters)),
         "marketplaces": marketplace_notes(in_order),
@@ -187,7 +187,7 @@ def _obstacles(filters: Filters) -> Iterable[OfferObstacle]:
             yield {
                 "requirement": name,
                 "types": len(offers),
-                "from": price_value(by_price(offers)[0].listed.price),
+                "from": price_document(by_price(offers)[0].listed.price),
             }
 
 

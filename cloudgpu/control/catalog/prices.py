@@ -25,7 +25,7 @@ from cloudgpu.views.catalog import (
     SUPERSEDED,
     dated_price,
     machine_price,
-    price_change_value,
+    price_change_document,
     storage_price,
 )
 
@@ -189,7 +189,7 @@ def difference(provider: str | None, factor: float, *, last: bool) -> CatalogDif
     return {
         "against": "the refresh before" if last else "the embedded prices",
         "factor": factor,
-        "changes": [price_change_value(name, move) for name, move in moves],
+        "changes": [price_change_document(name, move) for name, move in moves],
         "jumps": len(large_changes((move for _, move in moves), factor)),
         "new": sum(_count_new(name, last=last) for name in providers),
     }

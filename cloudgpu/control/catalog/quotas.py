@@ -56,7 +56,7 @@ class QuotaDemand:
         return self.quota.amount_of(self.machine_type) * self.count
 
 
-def quotas_value(
+def quotas_document(
     session: Session,
     *,
     region: str | None = None,
@@ -77,8 +77,8 @@ def quotas_value(
     return {
         "provider": with_quota.kind,
         "account": with_quota.account,
-        "quotas": [quota_value(quota) for quota in quotas if not codes or quota.code in codes],
-        "needs": [_need_value(need) for need in needs],
+        "quotas": [quota_document(quota) for quota in quotas if not codes or quota.code in codes],
+        "needs": [_need_document(need) for need in needs],
         "unanswered": gaps,
     }
 
@@ -104,7 +104,7 @@ def _query_regions(provider: HasQuota, regions: list[str]) -> tuple[list[Quota],
     return quotas, [{"scope": region, "why": error.message} for region, error in errors.items()]
 
 
-def quota_value(quota: Quota) -> QuotaLimit:
+def quota_document(quota: Quota) -> QuotaLimit:
     """Return a quota as plain values; `limit` and `used` are None if not known."""
     return {
         "region": quota.region,
@@ -117,7 +117,7 @@ def quota_value(quota: Quota) -> QuotaLimit:
     }
 
 
-def _need_value(need: QuotaDemand) -> QuotaNeed:
+def _need_document(need: QuotaDemand) -> QuotaNeed:
     return {
         "instance_type": need.machine_type.name,
         "market": str(need.market),
@@ -195,7 +195,7 @@ class QuotaIncrease:
             "region": self.region,
             "code": self.code,
             "requested": self.limit,
-            "current": None if self.quota is None else quota_value(self.quota),
+            "current": None if self.quota is None else quota_document(self.quota),
         }
 
 

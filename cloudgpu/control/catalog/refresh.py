@@ -18,7 +18,7 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.registry import load_price_list, price_list_kinds
-from cloudgpu.views.catalog import price_change_value
+from cloudgpu.views.catalog import price_change_document
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.catalog import CatalogRefreshDocument, RefreshedProvider
@@ -129,7 +129,9 @@ def _value(merged: MergedPrices, factor: float) -> RefreshedProvider:
         "prices": merged.renewed,
         "parts": [{"scope": scope, "refreshed_at": iso(part.asked_at)} for scope, part in merged.stored.parts.items()],
         "changed": sum(change.is_accepted for change in merged.moves),
-        "jumps": [price_change_value(merged.stored.provider, change) for change in large_changes(merged.moves, factor)],
+        "jumps": [
+            price_change_document(merged.stored.provider, change) for change in large_changes(merged.moves, factor)
+        ],
         "refused": [{"row": refused.row, "why": refused.why} for refused in merged.refused],
         "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in merged.unanswered],
         "unknown": list(merged.unknown),

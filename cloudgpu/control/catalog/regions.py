@@ -29,7 +29,7 @@ from cloudgpu.parallel import Pool
 from cloudgpu.providers.account_abilities import HasRegions
 from cloudgpu.providers.attached_costs import discounted_prices
 from cloudgpu.providers.base import Provider
-from cloudgpu.views.plans import price_value
+from cloudgpu.views.plans import price_document
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.market import Region as RegionValue, RegionsDocument, RegionsHead
@@ -119,7 +119,7 @@ def parse_query(*, gpu: str | None, spot: bool, ping: bool, sort: str | None, tr
     return RegionsQuery(gpu, market, ping, None if sort is None else Order(sort), min_trust or DEFAULT_TRUST)
 
 
-def regions_value(
+def regions_document(
     session: Session, query: RegionsQuery, *, account: str | None, provider: str | None
 ) -> RegionsDocument:
     """Return the regions with what was queried about each; what did not answer is named under `unanswered`.
@@ -178,7 +178,7 @@ def _from_catalogue(
 
 
 def _listed_row(name: str, offer: CatalogOffer | None) -> RegionValue:
-    price, type_ = (None, None) if offer is None else (price_value(offer.listed.price), offer.type.name)
+    price, type_ = (None, None) if offer is None else (price_document(offer.listed.price), offer.type.name)
     return {"region": name, "ping_ms": None, "price": price, "instance_type": type_, "zone": None}
 
 
@@ -197,7 +197,7 @@ def _row(name: str, offer: Offer | None, ping: Ping | None) -> RegionValue:
     return {
         "region": name,
         "ping_ms": round(ping * 1000, 2) if isinstance(ping, float) else None,
-        "price": None if offer is None else price_value(offer.price),
+        "price": None if offer is None else price_document(offer.price),
         "instance_type": None if offer is None else offer.available.instance_type,
         "zone": None if offer is None else offer.available.zone,
     }

@@ -36,15 +36,15 @@ from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso, midnight, period, periods
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.views.advice.compare_sentences import desktop_value
+from cloudgpu.views.advice.compare_sentences import desktop_document
 from cloudgpu.views.cost import (
-    burn_value,
-    credits_value,
+    burn_document,
+    credits_document,
     group_names,
-    groups_value,
-    lost_value,
-    projection_value,
-    total_value,
+    groups_document,
+    lost_document,
+    projection_document,
+    total_document,
     with_fees,
 )
 
@@ -165,18 +165,18 @@ def costs(session: Session, request: CostRequest | None = None, *, days: bool = 
     names = group_names(grouped_costs.groups, machines, cost_request.query, {job.id: job.name for job in jobs.values()})
     return {
         **_head(cost_request, now),
-        "groups": groups_value(grouped_costs, names, cost_request.query.by, cost_request.currency),
-        "total": total_value(grouped_costs.total, cost_request.query.by, cost_request.currency),
+        "groups": groups_document(grouped_costs, names, cost_request.query.by, cost_request.currency),
+        "total": total_document(grouped_costs.total, cost_request.query.by, cost_request.currency),
         "total_usd": usd(money(grouped_costs.total.amount)),
         "days": None if last_days is None else _days(inputs, last_days, now),
         "this_month_usd": None if last_days is None else _this_month(inputs, last_days, now),
         "unpriced": list(grouped_costs.total.unpriced),
         "unmetered": [gap.value() for gap in gaps_within(machines, cost_request.query.since, cost_request.query.until)],
-        "interrupted": lost_value(grouped_costs.total.interrupted),
-        "failed": lost_value(grouped_costs.total.failed),
+        "interrupted": lost_document(grouped_costs.total.interrupted),
+        "failed": lost_document(grouped_costs.total.failed),
         **cost_to_come(machines, grouped_costs.total, cost_request.query, now),
         "budgets": budgets_left(session, now) if all_owners else [],
-        "prepaid": credits_value(read_last_run(session.ledger).credits, machines, now) if all_owners else [],
+        "prepaid": credits_document(read_last_run(session.ledger).credits, machines, now) if all_owners else [],
         **(deductions(session, machines, cost_request.query, now) if all_owners else NO_DEDUCTIONS),
         "fees": _fees(session, grouped_costs.total),
         "desktop": _desktop(session, machines, ended, cost_request, now),
@@ -213,7 +213,7 @@ def desktop_line(
     billed_times = billed_within(rented, ended, query, now)
     elapsed = max([time_owned_within(rented, query, now), *billed_times.values()])
     cost = desktops_cost(desktop, elapsed, _work_time(rented, billed_times, desktop))
-    return desktop_value(desktop, cost, "by then" if query.until and query.until <= now else "by now")
+    return desktop_document(desktop, cost, "by then" if query.until and query.until <= now else "by now")
 
 
 def _work_time(machines: Sequence[Machine], billed_times: Mapping[str, timedelta], desktop: Desktop) -> timedelta:
@@ -322,14 +322,14 @@ def _head(request: CostRequest, now: datetime) -> CostHead:
 def cost_to_come(machines: list[Machine], total: CostTotals, query: CostQuery, now: datetime) -> CostToCome:
     """Return the burn rate and the projected totals, which are None if the period has ended."""
     usages = open_usages(machines, now)
-    rate = burn_value(burn_rate(usages, now))
+    rate = burn_document(burn_rate(usages, now))
     if query.until is not None and query.until <= now:
         return {"burn": rate, "projected": None}
     ends = {Horizon.DAY: period("day", now, query.zone).end, Horizon.MONTH: period("month", now, query.zone).end}
     if query.until is not None:
         ends = {horizon: min(end, query.until) for horizon, end in ends.items()}
     projections = {
-        horizon: projection_value(total, remaining(usages, now, horizon, ends.get(horizon)), ends.get(horizon))
+        horizon: projection_document(total, remaining(usages, now, horizon, ends.get(horizon)), ends.get(horizon))
         for horizon in Horizon
     }
     projected: Projections = {

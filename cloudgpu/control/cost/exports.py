@@ -121,9 +121,9 @@ def _write(file: TextIO, form: ExportFormat, items: Iterator[LineItem], ledger: 
         columns = (*focus.COLUMNS, *focus.OWN_COLUMNS)
         exports.write_csv(file, columns, (focus.focus_row(item, ledger) for item in items))
     elif form is ExportFormat.CSV:
-        exports.write_csv(file, exports.COLUMNS, exports.plain_cells(exports.charge_value(item) for item in items))
+        exports.write_csv(file, exports.COLUMNS, exports.plain_cells(exports.charge_document(item) for item in items))
     else:
-        _write_json(file, (exports.charge_value(item) for item in items), period.value())
+        _write_json(file, (exports.charge_document(item) for item in items), period.value())
 
 
 def _write_json(file: TextIO, values: Iterable[Mapping[str, Any]], head: Mapping[str, Any]) -> None:

@@ -28,7 +28,7 @@ from cloudgpu.core.reconciliation.reconcile import (
 )
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.views.reconciliation import reconciled_value
+from cloudgpu.views.reconciliation import reconciled_document
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
@@ -105,7 +105,7 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> Reco
         "as_of": iso(now),
         "rates": [str(rate) for rate in export.rates.values() if rate.code != "USD"],
     }
-    return reconciled_value(
+    return reconciled_document(
         head, index.machines, ledger, export.by_id, reasons, (export.other_ledger, export.unmatched)
     )
 

@@ -33,7 +33,7 @@ from cloudgpu.core.resources.idle_costs import left_over
 from cloudgpu.core.values.times import iso
 from cloudgpu.core.values.typed import check_keywords
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.views.cost import credits_value, total_value
+from cloudgpu.views.cost import credits_document, total_document
 from cloudgpu.views.report import document as values
 from cloudgpu.views.report.summary import summary
 
@@ -131,13 +131,13 @@ def _report_document(session: Session, request: ReportRequest, now: datetime) ->
         if request.compare.since == period.since
         else None
     )
-    spent = values.days_value(days, last_moment.astimezone(period.zone).date())
+    spent = values.days_document(days, last_moment.astimezone(period.zone).date())
     named_costs = [
         by_machine.groups[machine.id]
         for machine in inputs.machines
         if machine.is_named_resource and machine.id in by_machine.groups
     ]
-    machine_values = values.machines_value(machines, named_costs)
+    machine_values = values.machines_document(machines, named_costs)
     document: ReportDocument = {
         "kind": KIND,
         "as_of": iso(now),
@@ -149,25 +149,25 @@ def _report_document(session: Session, request: ReportRequest, now: datetime) ->
         "comparison": compare_with_desktop(session, request.compare, costs),
         "step": spent.step,
         "days": spent.days,
-        "projects": values.projects_value(days),
-        "owners": values.owners_value(with_full_names(list(inputs.machines), By.OWNER), by_machine.groups),
-        "total": total_value(by_machine.total, By.PROJECT, currency),
+        "projects": values.projects_document(days),
+        "owners": values.owners_document(with_full_names(list(inputs.machines), By.OWNER), by_machine.groups),
+        "total": total_document(by_machine.total, By.PROJECT, currency),
         "budgets": budgets_left(session, now),
-        "prepaid": credits_value(read_last_run(session.ledger).credits, inputs.machines, now),
+        "prepaid": credits_document(read_last_run(session.ledger).credits, inputs.machines, now),
         **cost_to_come(inputs.machines, by_machine.total, period, now),
         "jobs": _jobs(session, inputs, period, now),
         "machines": machine_values.first,
         "machines_left_out": machine_values.left_out,
         "other_machines": machine_values.rest,
         "named_resources": machine_values.named,
-        "idle": values.idle_value(machines),
+        "idle": values.idle_document(machines),
         "savings": {
-            "stops": values.stops_value(
+            "stops": values.stops_document(
                 policy_stops(inputs.machines, inputs.ended, inputs.events, now, since=period.since, until=period.until)
             ),
-            "spot": values.spot_value(machines),
+            "spot": values.spot_document(machines),
         },
-        "idle_resources": [values.idle_resource_value(cost) for cost in left_over(inputs.machines, now)],
+        "idle_resources": [values.idle_resource_document(cost) for cost in left_over(inputs.machines, now)],
         "prices": _price_ages(inputs.machines, now),
         "unmetered": [gap.value() for gap in gaps_within(inputs.machines, period.since, period.until)],
         "unpriced": list(by_machine.total.unpriced),
@@ -241,7 +241,7 @@ def _jobs(session: Session, inputs: ReportInputs, period: CostQuery, now: dateti
     if not jobs:
         return []
     by_job = replace(period, by=By.JOB)
-    return values.jobs_value(
+    return values.jobs_document(
         grouped(inputs.machines, inputs.ended, now, by_job, machine_assignments(jobs.values())).groups, jobs
     )
 

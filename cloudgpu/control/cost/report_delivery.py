@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.config.alerts.alerts import NEVER, receivers
 from cloudgpu.config.alerts.template import AttachedFile, Message
 from cloudgpu.config.files.user_files import zone_of
-from cloudgpu.control.alerts.alerts import outcomes_value
+from cloudgpu.control.alerts.alerts import outcomes_document
 from cloudgpu.control.alerts.channels import Outcome, label_of, send
 from cloudgpu.core.alerts.findings import SUBJECT, month_due, month_name, receivers_with_report, whole_month
 from cloudgpu.core.events.general_lines import report_sent
@@ -54,7 +54,7 @@ def send_report(session: Session, document: ReportDocument) -> SentReportDocumen
         "until": document["until"],
         "tz": document["tz"],
         "as_of": document["as_of"],
-        **outcomes_value(outcomes),
+        **outcomes_document(outcomes),
         "nothing_sent": why_not_sent,
     }
 

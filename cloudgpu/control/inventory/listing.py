@@ -10,7 +10,7 @@ from cloudgpu.control.session.session import Session, living_machines, present_m
 from cloudgpu.core.model.identity import AccountElsewhere, Unanswered
 from cloudgpu.core.model.machine import Machine, scope_of_machine
 from cloudgpu.core.values.times import iso
-from cloudgpu.views.machines import foreign_value, machine_value, queried_accounts_value
+from cloudgpu.views.machines import foreign_document, machine_document, queried_accounts_document
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -103,7 +103,7 @@ def list_machines(
         if not mine or is_mine(session, machine)
     ]
     synced_at = last_synced_at(session, machines)
-    accounts = queried_accounts_value(sync.queried, sync.not_queried) if sync else queried_accounts_value()
+    accounts = queried_accounts_document(sync.queried, sync.not_queried) if sync else queried_accounts_document()
     documents = machine_documents(session, shown, sync.gpus_now if sync else {}, synced_at=synced_at)
     return {
         "machines": documents,
@@ -111,10 +111,10 @@ def list_machines(
         "view_as_of": _oldest_seen_at(machines, synced_at),
         "last_run": None if last_run.ok_at is None else iso(last_run.ok_at),
         "credits": _credit_documents(last_run, machines, session.clock()),
-        "foreign": [foreign_value(instance) for instance in sync.foreign] if sync else [],
+        "foreign": [foreign_document(instance) for instance in sync.foreign] if sync else [],
         "integrity_problem": integrity_problem,
-        "unanswered": [_gap_value(gap) for gap in sync.unanswered if not _is_of_other_computer(gap)] if sync else [],
-        "elsewhere": [_gap_value(gap) for gap in sync.unanswered if _is_of_other_computer(gap)] if sync else [],
+        "unanswered": [_gap_document(gap) for gap in sync.unanswered if not _is_of_other_computer(gap)] if sync else [],
+        "elsewhere": [_gap_document(gap) for gap in sync.unanswered if _is_of_other_computer(gap)] if sync else [],
         **accounts,
     }
 
@@ -123,40 +123,40 @@ def _is_of_other_computer(gap: Unanswered) -> bool:
     return isinstance(gap, AccountElsewhere) and gap.only_there
 
 
-def _gap_value(gap: Unanswered) -> Gap:
+def _gap_document(gap: Unanswered) -> Gap:
     return {"scope": gap.scope, "why": gap.why}
 
 
 def _credit_documents(last_run: LastRun, machines: Collection[Machine], now: datetime) -> list[CreditDocument]:
     if not last_run.credits:
         return []
-    from cloudgpu.views.cost import credits_value
+    from cloudgpu.views.cost import credits_document
 
-    return credits_value(last_run.credits, machines, now)
+    return credits_document(last_run.credits, machines, now)
 
 
 def _clusters(
     machines: Sequence[Machine], values: Sequence[MachineDocument], queues: Mapping[str, str]
 ) -> list[ClusterDocument]:
     from cloudgpu.core.clusters.members import clusters
-    from cloudgpu.views.clusters import cluster_value
+    from cloudgpu.views.clusters import cluster_document
 
     values_by_id = {value["id"]: value for value in values}
     return [
-        cluster_value(nodes, [values_by_id[node.id] for node in nodes], queue=queues.get(nodes[0].gang.id))
+        cluster_document(nodes, [values_by_id[node.id] for node in nodes], queue=queues.get(nodes[0].gang.id))
         for nodes in clusters(machines)
         if nodes[0].gang is not None
     ]
 
 
-def cluster_document(
+def build_cluster_document(
     session: Session, machines: Sequence[Machine], errors: Sequence[CloudgpuError] = ()
 ) -> ClusterMachinesDocument:
     """Return the document of a cluster with its machines, as of `stop`, `start`, `extend` and `hold`."""
-    from cloudgpu.views.clusters import cluster_value
+    from cloudgpu.views.clusters import cluster_document
 
     values = machine_documents(session, list(machines))
-    return {**cluster_value(machines, values), "machines": values, "failed": [error.as_dict() for error in errors]}
+    return {**cluster_document(machines, values), "machines": values, "failed": [error.as_dict() for error in errors]}
 
 
 def machine_documents(
@@ -177,7 +177,7 @@ def machine_documents(
     absent = missing_settings(session, machines, reachable_here)
     machines = [_with_seen_at(machine, synced_at) for machine in machines]
     return [
-        machine_value(
+        machine_document(
             machine,
             now,
             reachable=is_reachable,
@@ -188,7 +188,7 @@ def machine_documents(
     ]
 
 
-def machine_document(session: Session, machine: Machine) -> MachineDocument:
+def build_machine_document(session: Session, machine: Machine) -> MachineDocument:
     """Return the document of a machine, as of `stop`, `start`, `extend` and `hold`."""
     (value,) = machine_documents(session, [machine])
     return value

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.access.computer import hostname
-from cloudgpu.control.jobs.listing import find, job_value
+from cloudgpu.control.jobs.listing import find, job_document
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import append
 from cloudgpu.control.team.authorization import check_may
@@ -32,14 +32,14 @@ def cancel(session: Session, name: str, environ: Mapping[str, str]) -> CancelDoc
     """
     job = find(session, name)
     if not job.is_living:
-        return {"job": job_value(session, job), "was_over": True, "waits": None}
+        return {"job": job_document(session, job), "was_over": True, "waits": None}
     was_over = job.outcome is not None
     if was_over:
         _check_may_cancel(session, job)
     else:
         request_cancel(session, job)
     job, waits = _continue_job(session, job, environ)
-    return {"job": job_value(session, job), "was_over": was_over, "waits": waits}
+    return {"job": job_document(session, job), "was_over": was_over, "waits": waits}
 
 
 def _check_may_cancel(session: Session, job: Job) -> None:

@@ -9,7 +9,7 @@ from cloudgpu.control.session.session import all_jobs
 from cloudgpu.core.billing.charges import unpriced_of
 from cloudgpu.core.values.naming import closest_match, did_you_mean, tag_value
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
-from cloudgpu.views.jobs import job_value as value_of
+from cloudgpu.views.jobs import job_document as value_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,7 +75,7 @@ def list_jobs(session: Session, *, ended: bool = False, mine: bool = False) -> J
     return {"jobs": _values(session, shown)}
 
 
-def job_value(session: Session, job: Job) -> JobDocument:
+def job_document(session: Session, job: Job) -> JobDocument:
     """Return one job, with its machines and what they have cost."""
     return _values(session, [job])[0]
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.budgets.admission import credit_notes, evaluate_budgets, planned_credit, sync_before_admission
-from cloudgpu.control.inventory.listing import machine_document
+from cloudgpu.control.inventory.listing import build_machine_document
 from cloudgpu.control.pricing.price_history import on_demand_of
 from cloudgpu.core.budgets.credit import CreditFit, credit_refusal
 from cloudgpu.core.budgets.refusal import Remedy, period_text, refusal
@@ -17,8 +17,8 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.views.differences import differences_value
-from cloudgpu.views.plans import plan_value
+from cloudgpu.views.differences import differences_document
+from cloudgpu.views.plans import plan_document
 
 if TYPE_CHECKING:
     from cloudgpu.control.launch.plan import Prepared
@@ -88,24 +88,24 @@ def differences(session: Session, prepared: Prepared, machine: Machine) -> list[
     launch = next((event for event in session.ledger.events(machine.id) if event.kind == "launch_intended"), None)
     if launch is None:
         return []
-    return list(differences_value(prepared.plan.request, dict(launch.body), launch.occurred_at, machine))
+    return list(differences_document(prepared.plan.request, dict(launch.body), launch.occurred_at, machine))
 
 
-def plan_document(session: Session, prepared: Prepared) -> PlannedUpDocument:
+def build_plan_document(session: Session, prepared: Prepared) -> PlannedUpDocument:
     """Return the answer of `up --dry-run`: the plan, and the existing machine of this request."""
     existing_machine = prepared.existing
-    existing = None if existing_machine is None else machine_document(session, existing_machine)
+    existing = None if existing_machine is None else build_machine_document(session, existing_machine)
     differs = [] if existing_machine is None else differences(session, prepared, existing_machine)
     notes = credit_notes(credit_of_plan(session, prepared), prepared.plan.offer.available.account)
     plan = replace(prepared.plan, remarks=(*prepared.plan.remarks, *notes))
     return {
-        "plan": plan_value(plan, budgets_value(session, prepared)),
+        "plan": plan_document(plan, budgets_document(session, prepared)),
         "existing": existing,
         "differences": differs,
     }
 
 
-def budgets_value(session: Session, prepared: Prepared) -> list[BudgetFit]:
+def budgets_document(session: Session, prepared: Prepared) -> list[BudgetFit]:
     """Return how the plan fits each budget that covers it; nothing where nothing would be launched."""
     admission = admission_request(session, prepared)
     return [] if admission is None else verdict_values(admission.admission().verdicts, prepared.override)
@@ -113,10 +113,10 @@ def budgets_value(session: Session, prepared: Prepared) -> list[BudgetFit]:
 
 def verdict_values(verdicts: Sequence[BudgetVerdict], override: str | None = None) -> list[BudgetFit]:
     """Return verdicts as plain values, each with its tightest period; `override` passes those that allow it."""
-    return [_verdict_value(verdict, override) for verdict in verdicts]
+    return [_verdict_document(verdict, override) for verdict in verdicts]
 
 
-def _verdict_value(verdict: BudgetVerdict, override: str | None) -> BudgetFit:
+def _verdict_document(verdict: BudgetVerdict, override: str | None) -> BudgetFit:
     tightest, budget = verdict.tightest, verdict.budget
     return {
         "name": budget.name,

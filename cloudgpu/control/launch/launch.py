@@ -11,7 +11,7 @@ from cloudgpu.control.access.reach import attach_volume, wait_until_ready
 from cloudgpu.control.budgets.admission import sync_before_admission
 from cloudgpu.control.clusters.engine import set_up
 from cloudgpu.control.inventory import retention as retention_records
-from cloudgpu.control.inventory.listing import machine_document
+from cloudgpu.control.inventory.listing import build_machine_document
 from cloudgpu.control.inventory.local_files import clean_up, clean_up_local_files
 from cloudgpu.control.inventory.settle import settle, settle_abandoned_launches
 from cloudgpu.control.inventory.sync import refresh
@@ -48,7 +48,7 @@ from cloudgpu.errors import (
 )
 from cloudgpu.providers.abilities import Resolved, Taggable, needs_reaper_run
 from cloudgpu.underway import on_abort
-from cloudgpu.views.plans import plan_value
+from cloudgpu.views.plans import plan_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -128,12 +128,12 @@ def launch_document(
 ) -> UpDocument:
     """Return the answer of `up`: the machine, whether it was found, how far its `on_start` is, and the plan."""
     return {
-        "machine": machine_document(session, result.machine),
-        "nodes": [machine_document(session, one) for one in result.nodes] if len(result.nodes) > 1 else [],
+        "machine": build_machine_document(session, result.machine),
+        "nodes": [build_machine_document(session, one) for one in result.nodes] if len(result.nodes) > 1 else [],
         "found": result.was_there,
         "on_start": on_start,
         "differences": differences(session, prepared, result.machine) if result.was_there else [],
-        "plan": plan_value(prepared.plan),
+        "plan": plan_document(prepared.plan),
     }
 
 

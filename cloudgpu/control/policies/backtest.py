@@ -24,7 +24,7 @@ from cloudgpu.core.reaper.replay import Recorded
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.ledger.samples.store import RETENTION, SampleStore
-from cloudgpu.views.advice.backtest import BacktestedPolicy, backtest_value
+from cloudgpu.views.advice.backtest import BacktestedPolicy, backtest_document
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.automation.backtest import BacktestDocument
@@ -35,7 +35,7 @@ REQUEST_WINDOW = timedelta(minutes=30)  # a request this long before an end is i
 _STOP_REQUESTS = ("stop_requested", "park_requested", "terminate_requested")
 
 
-def backtest_document(
+def build_backtest_document(
     session: Session,
     policy: str,
     *,
@@ -64,7 +64,7 @@ def backtest_document(
     histories = _histories(session, machine, begin, now)
     tested = [backtest(history, limited.policy, begin, now, interval=interval) for history in histories]
     cuts = (*limited.cuts, *_missing_samples(begin, now))
-    return backtest_value(
+    return backtest_document(
         BacktestedPolicy(found.policy.name, found.origin or str(found.path), cuts, begin, now, interval), tested
     )
 

@@ -14,7 +14,7 @@ from cloudgpu.core.policies.description import rules_in_force, rules_of
 from cloudgpu.core.policies.policy import Limits, limit_policy
 from cloudgpu.core.values.naming import closest_match, did_you_mean
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.views.policies import limits_value, policy_value, rule_values, summary_value, unreadable_value
+from cloudgpu.views.policies import limits_document, policy_document, rule_values, summary_document, unreadable_document
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
@@ -35,7 +35,7 @@ def list_policies(session: Session) -> PoliciesDocument:
     limits = limits_of(session)
     return {
         "policies": [_summary(session, name, limits) for name in all_policy_names(session)],
-        "limits": limits_value(limits),
+        "limits": limits_document(limits),
     }
 
 
@@ -43,7 +43,7 @@ def show_policy(session: Session, name: str) -> PolicyDocument:
     """Return what a policy says, inside the limits; raise InvalidRequest where it is missing or its file is invalid."""
     found, limits = policy_named(session, name), limits_of(session)
     limited = limit_policy(found.policy, limits)
-    return policy_value(
+    return policy_document(
         limited.policy,
         rules_of(limited.policy, session.clock()),
         source=_source(found.path, found.origin),
@@ -70,7 +70,7 @@ def explain_policy(session: Session, name: str | None) -> PolicyOfMachineDocumen
         "why": chosen.why,
         "error": chosen.problem or None,
         "limited_by": list(chosen.cuts),
-        "limits": limits_value(chosen.limits),
+        "limits": limits_document(chosen.limits),
         "rules": rule_values(rules_in_force(chosen.policy, machine, now)),
     }
 
@@ -96,9 +96,9 @@ def _summary(session: Session, name: str, limits: Limits) -> PolicySummary:
     try:
         found = policy_named(session, name)
     except InvalidRequest as error:
-        return unreadable_value(name, error.message, published=published, chosen_by=chosen_by, allowed=allowed)
+        return unreadable_document(name, error.message, published=published, chosen_by=chosen_by, allowed=allowed)
     policy, source = limit_policy(found.policy, limits).policy, _source(found.path, found.origin)
-    return summary_value(policy, source=source, published=published, chosen_by=chosen_by, allowed=allowed)
+    return summary_document(policy, source=source, published=published, chosen_by=chosen_by, allowed=allowed)
 
 
 def _chosen_by(session: Session, name: str) -> list[str]:

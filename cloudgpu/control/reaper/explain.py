@@ -23,7 +23,7 @@ from cloudgpu.core.reaper.seen import SelfReport, with_self_report, with_silence
 from cloudgpu.core.values.times import duration_text, iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.ledger.samples.store import SampleStore
-from cloudgpu.views.reaper import why_value
+from cloudgpu.views.reaper import why_document
 
 if TYPE_CHECKING:
     from cloudgpu.config.policies.chosen import ChosenPolicy
@@ -49,7 +49,7 @@ class ActivitySource:
     engine: EngineSaid | None = None
 
 
-def why_document(session: Session, machine: Machine, *, is_live: bool) -> WhyDocument:
+def build_why_document(session: Session, machine: Machine, *, is_live: bool) -> WhyDocument:
     """Return why a machine counts as active or idle, and when it would be ended: the document of `show --why`.
 
     `is_live`: it is queried now over SSH and at its provider, and its samples are kept; else by the samples kept here.
@@ -84,7 +84,7 @@ def why_document(session: Session, machine: Machine, *, is_live: bool) -> WhyDoc
         stored_samples(session, machine, limits) if source.judged is None and source.how == "live" else source
     )
     stop_reason = None if may_be_running(machine) else _stop_reason(session, machine)
-    document = why_value(
+    document = why_document(
         view, decision, now, at=source.at, how=source.how, judged=signals_source.judged, stop_reason=stop_reason
     )
     document["source"]["signals_at"] = iso(signals_source.at) if signals_source.at is not None else None

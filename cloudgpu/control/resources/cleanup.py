@@ -30,8 +30,8 @@ from cloudgpu.core.values.naming import lock_name, tag_value
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, StopUnproved
 from cloudgpu.providers.abilities import HasOrphans, HasResources, Imageable, SetsTimer
 from cloudgpu.underway import on_abort
-from cloudgpu.views.machines import queried_accounts_value
-from cloudgpu.views.orphans import orphan_value, orphans_value
+from cloudgpu.views.machines import queried_accounts_document
+from cloudgpu.views.orphans import orphan_document, orphans_document
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
@@ -114,18 +114,18 @@ def clean_document(survey: Survey, outcomes: Sequence[CleanupResult]) -> tuple[O
     gone = {one.orphan.id: one for one in outcomes if one.gone}
     after = {one.orphan.id: one.orphan for one in outcomes if not one.gone}
     remaining = [after.get(one.id, one) for one in survey.orphans if one.id not in gone]
-    document = orphans_value(
-        remaining, survey.unanswered, {}, queried_accounts_value(survey.queried, survey.not_queried)
+    document = orphans_document(
+        remaining, survey.unanswered, {}, queried_accounts_document(survey.queried, survey.not_queried)
     )
-    document["removed"] = [_removed_value(one) for one in gone.values()]
+    document["removed"] = [_removed_document(one) for one in gone.values()]
     errors = [one.fault for one in outcomes if one.fault is not None]
     document["failed"] = [error.as_dict() for error in errors]
     return document, worst_of(errors)
 
 
-def _removed_value(cleaned: CleanupResult) -> OrphanValue:
+def _removed_document(cleaned: CleanupResult) -> OrphanValue:
     image = cleaned.image
-    return orphan_value(cleaned.orphan, None if image is None else (image.name, price_of(cleaned.orphan)))
+    return orphan_document(cleaned.orphan, None if image is None else (image.name, price_of(cleaned.orphan)))
 
 
 def _split_by_owner(session: Session, orphans: Sequence[Orphan]) -> tuple[list[Orphan], list[Orphan]]:

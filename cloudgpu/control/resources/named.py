@@ -58,21 +58,21 @@ def list_named(session: Session, kind: Kind) -> ResourceListing:
     )
 
 
-def images_value(listing: ResourceListing) -> ImagesDocument:
+def images_document(listing: ResourceListing) -> ImagesDocument:
     """Return the answer of `image ls`."""
-    return {"images": [named_resource_value(one) for one in listing.items], "unanswered": _gaps(listing)}
+    return {"images": [named_resource_document(one) for one in listing.items], "unanswered": _gaps(listing)}
 
 
-def volumes_value(listing: ResourceListing) -> VolumesDocument:
+def volumes_document(listing: ResourceListing) -> VolumesDocument:
     """Return the answer of `volume ls`."""
-    return {"volumes": [named_resource_value(one) for one in listing.items], "unanswered": _gaps(listing)}
+    return {"volumes": [named_resource_document(one) for one in listing.items], "unanswered": _gaps(listing)}
 
 
 def _gaps(listing: ResourceListing) -> list[Gap]:
     return [{"scope": gap.scope, "why": gap.why} for gap in listing.unanswered]
 
 
-def named_resource_value(resource: ProviderResource) -> NamedResource:
+def named_resource_document(resource: ProviderResource) -> NamedResource:
     """Return a named image or volume as a document, with its price a month."""
     per_month = resource_rate(resource).per_month
     return {

@@ -26,8 +26,8 @@ from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HasOrphans, HasResources, SetsTimer
 from cloudgpu.providers.account_abilities import HasRegions
 from cloudgpu.providers.attached_costs import image_cost, resource_rate
-from cloudgpu.views.machines import queried_accounts_value
-from cloudgpu.views.orphans import orphans_value
+from cloudgpu.views.machines import queried_accounts_document
+from cloudgpu.views.orphans import orphans_document
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
@@ -241,12 +241,12 @@ def cleanup_options(
     return CleanupOptions(minimum_age, duration(stopped_older_than, "--stopped-older-than"), spare=spare)
 
 
-def orphans_document(survey: Survey, *, snapshot: bool = False) -> OrphansDocument:
+def build_orphans_document(survey: Survey, *, snapshot: bool = False) -> OrphansDocument:
     """Return the orphans as a document; with `snapshot` also the images that would be saved of disks, with costs."""
     saved = [one for one in survey.orphans if is_saved(one)] if snapshot else []
     images = {one.id: (image_name(one), price_of(one)) for one in saved}
-    accounts = queried_accounts_value(survey.queried, survey.not_queried)
-    return orphans_value(survey.orphans, survey.unanswered, images, accounts)
+    accounts = queried_accounts_document(survey.queried, survey.not_queried)
+    return orphans_document(survey.orphans, survey.unanswered, images, accounts)
 
 
 def price_of(orphan: Orphan) -> Cost:

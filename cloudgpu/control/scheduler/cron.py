@@ -92,10 +92,10 @@ def apply_change(session: Session, change: Change, environ: Mapping[str, str]) -
             change.table.remove(change.job.home)
         elif not change.changes_nothing:
             change.table.install(change.job)
-    return change_value(change, environ)
+    return change_document(change, environ)
 
 
-def change_value(change: Change, environ: Mapping[str, str]) -> CronChangeDocument:
+def change_document(change: Change, environ: Mapping[str, str]) -> CronChangeDocument:
     """Return a change as plain values."""
     return {
         "table": change.table.kind,
@@ -118,7 +118,7 @@ def show_cron(session: Session, environ: Mapping[str, str]) -> CronDocument:
     last_run: LastRun | None = None
     unanswered: list[Gap] = []
     try:
-        last_run = last_run_value(session)
+        last_run = last_run_document(session)
     except LedgerUnavailable as error:
         unanswered.append({"scope": "ledger", "why": error.message})
     return {
@@ -130,7 +130,7 @@ def show_cron(session: Session, environ: Mapping[str, str]) -> CronDocument:
     }
 
 
-def last_run_value(session: Session) -> LastRun | None:
+def last_run_document(session: Session) -> LastRun | None:
     """Return the last run of the reaper as a document; None for none yet. Raises LedgerUnavailable."""
     last = read_last_run(session.ledger)
     if last.at is None or last.latest is None:

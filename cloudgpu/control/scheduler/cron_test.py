@@ -54,7 +54,7 @@ class InnerReport(TypedDict):
     error: Fault | None
 
 
-def cron_test_value(session: Session, environ: Mapping[str, str]) -> CronTestDocument:
+def cron_test_document(session: Session, environ: Mapping[str, str]) -> CronTestDocument:
     """Make a dry run as cron would, in a process of its own; return the answer of `cron test`.
 
     With the program and the environment of the installed job, else of the one that would be installed. An error of that
@@ -96,10 +96,10 @@ def _installed_or_new_command(session: Session, environ: Mapping[str, str]) -> s
 def inner_report(session: Session) -> InnerReport:
     """Return what the run of tonight would do, and its credentials, in this process's environment."""
     from cloudgpu.control.reaper.reaper import ReapOptions, reap
-    from cloudgpu.views.reaper import run_value
+    from cloudgpu.views.reaper import run_document
 
     trial_run = reap(session, ReapOptions(dry_run=True, cron=True))
-    return {"run": run_value(trial_run, explain=True), "credentials": credentials(session), "error": None}
+    return {"run": run_document(trial_run, explain=True), "credentials": credentials(session), "error": None}
 
 
 def exit_code(value: CronTestDocument) -> int:
@@ -199,14 +199,14 @@ def _credential(session: Session, account: str) -> Credential:
     try:
         provider = session.provider(account)
         if not isinstance(provider, HasLogin):
-            return _credential_value(account, "needs none that could end", None, lasts=True)
+            return _credential_document(account, "needs none that could end", None, lasts=True)
         login = provider.login()
     except CloudgpuError as error:
-        return _credential_value(account, error.message, None, lasts=False)
-    return _credential_value(account, login.what, login.until, lasts=login.lasts)
+        return _credential_document(account, error.message, None, lasts=False)
+    return _credential_document(account, login.what, login.until, lasts=login.lasts)
 
 
-def _credential_value(account: str, what: str, until: datetime | None, *, lasts: bool | None) -> Credential:
+def _credential_document(account: str, what: str, until: datetime | None, *, lasts: bool | None) -> Credential:
     return {"account": account, "what": what, "until": None if until is None else iso(until), "lasts": lasts}
 
 

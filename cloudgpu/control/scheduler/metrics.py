@@ -19,7 +19,7 @@ from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.shared.calls import calls
-from cloudgpu.views.machines import machine_value
+from cloudgpu.views.machines import machine_document
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Sample = tuple[dict[str, str], float | Decimal]
@@ -60,7 +60,7 @@ def exposition(session: Session, run_counts: Mapping[str, int], fault_counts: Ma
 
 
 def _machine_metrics(machines: list[Machine], now: datetime) -> Iterator[Family]:
-    values = [machine_value(machine, now) for machine in machines if machine.terminated_at is None]
+    values = [machine_document(machine, now) for machine in machines if machine.terminated_at is None]
     states = Counter((value["provider"], value["account"], value["state"]) for value in values)
     label_names = ("provider", "account", "state")
     yield _gauge(

@@ -24,7 +24,7 @@ from apscheduler.triggers.interval import IntervalTrigger
 
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.reaper.notify import notify_outage_once
-from cloudgpu.control.scheduler.cron import last_run_value
+from cloudgpu.control.scheduler.cron import last_run_document
 from cloudgpu.control.scheduler.due import clocks_diverged, run_due
 from cloudgpu.control.scheduler.jobs import REAPER_LOCK, WatchJob, watch_jobs
 from cloudgpu.control.session.base import Report, utc_now
@@ -309,7 +309,7 @@ def find_watch_processes(session: Session) -> list[WatchProcess]:
     return sorted(processes, key=lambda process: (process.since, process.pid))
 
 
-def status_value(session: Session, every: timedelta) -> WatchDocument:
+def status_document(session: Session, every: timedelta) -> WatchDocument:
     """Return which processes watch here, whether a run is under way, when the last was, and when the next is due."""
     processes, now = find_watch_processes(session), session.clock()
     interval = min((timedelta(seconds=process.every_s) for process in processes), default=every)
@@ -320,7 +320,7 @@ def status_value(session: Session, every: timedelta) -> WatchDocument:
             for process in processes
         ],
         "running": session.is_locked(REAPER_LOCK),
-        "last_run": last_run_value(session),
+        "last_run": last_run_document(session),
         "next_at": iso(max(now, run_due(last, machines, interval, now))) if processes else None,
         "overdue": overdue_sentence(session, machines),
     }

@@ -335,7 +335,7 @@ def _account_checks(session: Session, names: list[str], region: str | None, *, a
         yield from quota_checks(session, name, region)
 
 
-def doctor_value(checks: Sequence[Check]) -> DoctorDocument:
+def doctor_document(checks: Sequence[Check]) -> DoctorDocument:
     """Return the answer of `doctor`."""
     values: list[CheckValue] = [
         {

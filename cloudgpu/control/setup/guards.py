@@ -15,7 +15,7 @@ from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.samples.store import SampleStore
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HasTimer, SetsTimer
-from cloudgpu.views.machines import guards_value
+from cloudgpu.views.machines import guards_document
 
 MAX_PARALLEL = 8  # machines whose timers are queried in parallel
 
@@ -74,7 +74,7 @@ def _agent_clause(session: Session, machine: Machine) -> str:
         return "no agent runs on it, so its use is not known"
     if guards is not None and guards.agent is Agent.TELLS:
         return "its agent can only shut it down, which does not end what it costs"
-    at = guards_value(machine)["agent"]
+    at = guards_document(machine)["agent"]
     end_clause = f"the agent ends it at {minute_text(at)}" if at else "the agent knows no end"
     marked_at = from_iso(machine.last_active).timestamp() if machine.last_active else 0.0
     heard_at = max(marked_at, SampleStore(session.home.samples, machine.id).last())

@@ -29,7 +29,7 @@ from cloudgpu.core.model.machine import scope_of_machine
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, NotReachableHere
 from cloudgpu.ledger import saved_calls as saved
 from cloudgpu.ledger.sqlite import backup
-from cloudgpu.views.machines import queried_accounts_value
+from cloudgpu.views.machines import queried_accounts_document
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
@@ -118,7 +118,7 @@ def verify_document(session: Session, *, agree: Callable[[str], None]) -> Verify
             "Accounts that only a colleague has are known after a look from there: have each of them run "
             "cloudgpu ls --refresh"
         )
-    accounts = queried_accounts_value(synced.queried, synced.not_queried)
+    accounts = queried_accounts_document(synced.queried, synced.not_queried)
     return {
         "lines": lines,
         "head_hash": head_hash,

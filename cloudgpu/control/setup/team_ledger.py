@@ -30,12 +30,12 @@ def share_ledger(
     `members` and `payers` are users of the database who are to be in it; None for a role: the one it has, or a name
     made from the database's. Raises InvalidRequest for a ledger in a file, RoleNeeded for tables of another user.
     """
-    return team_ledger_value(
+    return team_ledger_document(
         session.ledger.share(TeamRequest(members_role, payers_role, tuple(members), tuple(payers)))
     )
 
 
-def team_ledger_value(sharing: Sharing) -> TeamLedgerDocument:
+def team_ledger_document(sharing: Sharing) -> TeamLedgerDocument:
     """Return how a ledger is shared as the value that is printed."""
     return {
         "ledger": sharing.location,

@@ -19,7 +19,7 @@ from cloudgpu.core.spot.replay.traces import Trace, parse_trace, trace_of_change
 from cloudgpu.core.spot.simulate import SpotJob
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.views.advice.spot import backtest_value
+from cloudgpu.views.advice.spot import backtest_document
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
@@ -68,7 +68,7 @@ def spot_backtest_document(
     results = replay.backtest(
         traces, job, policies, starts=options.starts, seed=options.seed, together=options.together, progress=progress
     )
-    return backtest_value(
+    return backtest_document(
         results,
         traces,
         seed=options.seed,

@@ -46,7 +46,7 @@ class BacktestedPolicy:
     interval: timedelta
 
 
-def backtest_value(test: BacktestedPolicy, machines: Sequence[BacktestResult]) -> BacktestDocument:
+def backtest_document(test: BacktestedPolicy, machines: Sequence[BacktestResult]) -> BacktestDocument:
     """Return what the policy would have done with these machines.
 
     Money is decimal text in USD, null where nothing has a known price. `unsampled_share` is how much of the time that

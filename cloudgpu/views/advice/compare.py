@@ -11,9 +11,9 @@ from cloudgpu.core.advice.compare import Case, CaseCosts, OwnMachineWork, Rented
 from cloudgpu.core.advice.desktop import ownership_cost
 from cloudgpu.core.values.money import HOUR_MICROS, ZERO, Money, usd
 from cloudgpu.core.values.times import iso
-from cloudgpu.views.advice.compare_basis import assumptions, cautions, desktop_value
+from cloudgpu.views.advice.compare_basis import assumptions, cautions, desktop_document
 from cloudgpu.views.advice.compare_sentences import AmountFormat, own_sentence, sentence
-from cloudgpu.views.plans import price_value
+from cloudgpu.views.plans import price_document
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -44,7 +44,9 @@ MAX_POINTS = 400  # of a curve; a longer one leaves out days, never its last day
 _MICROS = 1_000_000
 
 
-def compare_value(facts: CompareFacts, tz: str, currency: Currency | None, changed: Sequence[str]) -> CompareDocument:
+def compare_document(
+    facts: CompareFacts, tz: str, currency: Currency | None, changed: Sequence[str]
+) -> CompareDocument:
     """Return the whole document: amounts as decimal text in USD, hours as decimal text; null is never.
 
     Of the cases, `low` favours the cloud and `high` the desktop. `changed` are the options that changed the desktop.
@@ -57,15 +59,15 @@ def compare_value(facts: CompareFacts, tz: str, currency: Currency | None, chang
         "until": _time(facts.until),
         "tz": tz,
         "currency": None if currency is None else currency.to_json(),
-        "desktop": desktop_value(facts.desktop, changed),
+        "desktop": desktop_document(facts.desktop, changed),
         "work": str(facts.work),
         "speeds": _speeds(facts),
         "cloud": _cloud(facts),
-        "owned": _owned_cases_value(facts) if facts.cases else None,
+        "owned": _owned_cases_document(facts) if facts.cases else None,
         "break_even": _break_even(facts),
         "pace": _paces(facts) if facts.cases else None,
         "resale_value": {"usd": usd(facts.resale_value), "by": str(facts.resale_depreciation)},
-        "own_machines": [own_value(work) for work in facts.own_machines],
+        "own_machines": [own_document(work) for work in facts.own_machines],
         "own_machines_sentence": own_sentence(facts.own_machines, amounts) if facts.own_machines else None,
         "paid_usd": _paid_usd(facts),
         "assumptions": assumptions(facts, amounts),
@@ -128,15 +130,15 @@ def _cloud(facts: CompareFacts) -> CloudCost:
     }
 
 
-def _owned_cases_value(facts: CompareFacts) -> OwnedCases:
+def _owned_cases_document(facts: CompareFacts) -> OwnedCases:
     return {
-        "low": _owned_cost_value(facts, facts.cases[Case.LOW]),
-        "expected": _owned_cost_value(facts, facts.cases[Case.EXPECTED]),
-        "high": _owned_cost_value(facts, facts.cases[Case.HIGH]),
+        "low": _owned_cost_document(facts, facts.cases[Case.LOW]),
+        "expected": _owned_cost_document(facts, facts.cases[Case.EXPECTED]),
+        "high": _owned_cost_document(facts, facts.cases[Case.HIGH]),
     }
 
 
-def _owned_cost_value(facts: CompareFacts, costs: CaseCosts) -> OwnedCost:
+def _owned_cost_document(facts: CompareFacts, costs: CaseCosts) -> OwnedCost:
     ownership, history = costs.owned, facts.history
     elapsed = ownership.worked if history is None else max(ownership.worked, history.elapsed * ownership.number)
     share = Fraction(ownership.worked // MICRO, elapsed // MICRO) if elapsed else Fraction(0)
@@ -171,7 +173,7 @@ def _break_even(facts: CompareFacts) -> BreakEven:
         "past": _times(facts, lambda costs: costs.first_break_even),
         "cloud_costs_more_since": _times(facts, lambda costs: costs.costlier_since),
         "projected": _times(facts, lambda costs: costs.projected_break_even),
-        "desktop_costs_more_again": _rerun_value(facts),
+        "desktop_costs_more_again": _rerun_document(facts),
         "utilization_percent": _usage_cases(facts),
         "price_usd_per_hour": None if price is None else usd(price),
         "paid_usd_per_hour": paid,
@@ -191,15 +193,15 @@ def _times(facts: CompareFacts, time_of: Callable[[CaseCosts], datetime | None])
     return {"low": _time(low), "expected": _time(expected), "high": _time(high)}
 
 
-def _rerun_value(facts: CompareFacts) -> CostlierCases:
-    def rerun_value(costs: CaseCosts) -> CostlierPeriod | None:
+def _rerun_document(facts: CompareFacts) -> CostlierCases:
+    def rerun_document(costs: CaseCosts) -> CostlierPeriod | None:
         return (
             None
             if costs.desktop_costlier is None
             else {"from": iso(costs.desktop_costlier[0]), "until": _time(costs.desktop_costlier[1])}
         )
 
-    low, expected, high = _cases(facts, rerun_value)
+    low, expected, high = _cases(facts, rerun_document)
     return {"low": low, "expected": expected, "high": high}
 
 
@@ -219,7 +221,7 @@ def _daily_pace(costs: CaseCosts) -> DailyPace | None:
     return {"usd_per_day": usd(costs.pace.cloud), "hours_per_day": hours(costs.pace.worked.total_seconds())}
 
 
-def own_value(work: OwnMachineWork) -> OwnMachine:
+def own_document(work: OwnMachineWork) -> OwnMachine:
     """Return one of the user's own machines: its hours and electricity, and where the same could have been rented."""
     offer, price = work.offer, work.per_hour
     rented: RentalAlternative | None = None
@@ -231,7 +233,7 @@ def own_value(work: OwnMachineWork) -> OwnMachine:
             "gpu": offer.type.gpu.name,
             "usd_per_gpu_hour": usd(price),
             "ratio": round(float(work.ratio), 4),
-            "price": price_value(offer.listed.price),
+            "price": price_document(offer.listed.price),
         }
     return {
         "id": work.id,

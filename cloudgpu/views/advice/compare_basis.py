@@ -185,7 +185,7 @@ def _own_machine_sentences(facts: CompareFacts) -> Iterator[str]:
         yield f"The power of their GPUs was not measured: {first_few(unread)}."
 
 
-def desktop_value(desktop: Desktop, changed: Sequence[str] = ()) -> DesktopProfile:
+def desktop_document(desktop: Desktop, changed: Sequence[str] = ()) -> DesktopProfile:
     """Return a desktop's figures with their source and date; `changed` are the options that replaced some of them."""
     quoted = desktop.purchase_in_currency
     return {

@@ -256,7 +256,7 @@ def own_sentence(own: Sequence[OwnMachineWork], amounts: AmountFormat) -> str:
     return f"{text}; of {hours_text(unknown)} nobody knows." if unknown >= _MIN_UNKNOWN_S else f"{text}."
 
 
-def desktop_value(desktop: Desktop, cost: OwnershipCost, when: str) -> DesktopLine:
+def desktop_document(desktop: Desktop, cost: OwnershipCost, when: str) -> DesktopLine:
     """Return what a desktop would have cost; `when` is "by now" or "by then"."""
     message = _would_have_cost(desktop, cost, when)
     return {

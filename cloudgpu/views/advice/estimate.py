@@ -12,7 +12,7 @@ from cloudgpu.core.billing.deductions import month_discount
 from cloudgpu.core.catalog.catalog import is_old_price
 from cloudgpu.core.values.money import HOUR_MICROS, Money, usd
 from cloudgpu.core.values.times import iso
-from cloudgpu.views.plans import price_value
+from cloudgpu.views.plans import price_document
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -51,7 +51,9 @@ class GpuSpeeds:
     left_out: dict[str, str] = field(default_factory=dict)
 
 
-def estimates_value(estimates: Sequence[Estimate], display: DisplayOptions, speeds: GpuSpeeds) -> list[EstimateValue]:
+def estimates_document(
+    estimates: Sequence[Estimate], display: DisplayOptions, speeds: GpuSpeeds
+) -> list[EstimateValue]:
     """Return every estimate, in this order."""
     return [_value(estimate, display, speeds) for estimate in estimates]
 
@@ -73,7 +75,7 @@ def _value(estimate: Estimate, display: DisplayOptions, speeds: GpuSpeeds) -> Es
         "gpu_memory_gib": machine_type.gpu.memory_gib,
         "vcpus": machine_type.vcpus or None,
         "memory_gib": machine_type.memory_gib or None,
-        "price": price_value(listed.price),
+        "price": price_document(listed.price),
         "price_dated": listed.dated,
         "old": is_old_price(listed.price.as_of, display.now),
         "legacy": machine_type.legacy_reason or None,
@@ -158,7 +160,7 @@ def _hours_text(hours: Fraction) -> str:
     return usd(Money(round(hours * 10**8) * 10))
 
 
-def obstacles_value(by_requirement: Mapping[str, tuple[int, Money]]) -> list[Obstacle]:
+def obstacles_document(by_requirement: Mapping[str, tuple[int, Money]]) -> list[Obstacle]:
     """Return each requirement that rules out machine types: how many there are without it, and their lowest price."""
     return [
         {"requirement": name, "types": types, "usd_per_hour": usd(price)}

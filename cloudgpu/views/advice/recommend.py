@@ -18,7 +18,7 @@ from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.advice.recommend_sentences import monthly_cost, sentence
 from cloudgpu.views.advice.recommend_steps import Step, free_hours_sentence, remarks, steps, warnings
-from cloudgpu.views.plans import price_value
+from cloudgpu.views.plans import price_document
 
 if TYPE_CHECKING:
     from cloudgpu.core.values.currency import Currency
@@ -131,7 +131,7 @@ def _machine(machine: FittingOffer, answer: Answer, now: datetime) -> RentableMa
         "gpu_memory_gib": not_none(machine_type.gpu.memory_gib),
         "gpus_needed": machine.gpus,
         "gib_per_gpu": _rounded(answer.need.memory.on(machine.gpus)),
-        "price": price_value(listed.price),
+        "price": price_document(listed.price),
         "old": is_old_price(listed.price.as_of, now),
         "usd_per_month": None if hours is None else usd(monthly_cost(machine, hours)),
         "speed": None

@@ -24,7 +24,7 @@ from cloudgpu.core.catalog.catalog import is_old_price, spot_uncertainty
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.core.values.units import hours
-from cloudgpu.views.advice.compare_basis import desktop_value, rounded_number
+from cloudgpu.views.advice.compare_basis import desktop_document, rounded_number
 from cloudgpu.views.advice.rent_or_buy_answer import (
     Choice,
     choices,
@@ -89,7 +89,7 @@ def _break_even_text(answer: RentOrBuyResult, after: str = "") -> str:
 STEPS = 48  # of a timeline
 
 
-def rent_or_buy_value(
+def rent_or_buy_document(
     calculation: Calculation, now: datetime, *, changed: Sequence[str] = (), currency: Currency | None = None
 ) -> RentOrBuyDocument:
     """Return what follows from a price and a utilization, with all assumptions."""
@@ -102,7 +102,7 @@ def rent_or_buy_value(
         "mode": "calculator",
         "as_of": iso(now),
         "currency": None if currency is None else currency.to_json(),
-        "desktop": desktop_value(calculation.desktop, changed),
+        "desktop": desktop_document(calculation.desktop, changed),
         "cloud": _cloud(calculation.rent, now),
         "usage": {"typed": calculation.rent.use.text, "bound": str(calculation.rent.use.bound)},
         "work": calculation.work and str(calculation.work),

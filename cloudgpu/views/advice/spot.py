@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _ROUNDING_ERROR = 1e-9  # a smaller sum of floats is zero
 
 
-def backtest_value(
+def backtest_document(
     backtest: Backtest, traces: Sequence[Trace], *, seed: int, priced: bool, from_ledger: bool
 ) -> SpotBacktestDocument:
     """Return a backtest as `-o json` prints it: hours, and amounts in the currency of the job's prices."""
@@ -85,13 +85,13 @@ def _timeline(backtest: Backtest) -> SpotTimeline:
         "optimum": _amount(example.best.cost),
         "available": [list(map(bool, zone)) for zone in example.zones(backtest.job)],
         "policies": [
-            _run_value(result.policy, run, backtest.job, names)
+            _run_document(result.policy, run, backtest.job, names)
             for result, run in zip(backtest.policies, backtest.timelines, strict=True)
         ],
     }
 
 
-def _run_value(policy: str, run: Run, job: SpotJob, names: Sequence[str]) -> SpotPolicyTimeline:
+def _run_document(policy: str, run: Run, job: SpotJob, names: Sequence[str]) -> SpotPolicyTimeline:
     return {
         "policy": policy,
         "cost": _amount(run.cost),

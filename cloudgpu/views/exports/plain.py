@@ -20,7 +20,7 @@ COLUMNS = (
 ).split()
 
 
-def charge_value(item: LineItem) -> dict[str, Any]:
+def charge_document(item: LineItem) -> dict[str, Any]:
     """Return one line of the bill: times in UTC, money as decimal text in USD, null for what is not known.
 
     `usd` is null where no price is known. `job` is the id of the job that the machine was for, `shared` or `idle`.

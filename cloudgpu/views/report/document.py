@@ -69,7 +69,7 @@ class MachinesOfReport(NamedTuple):
     named: RetainedSum
 
 
-def days_value(daily: DailyCosts, last: date) -> DaysOfReport:
+def days_document(daily: DailyCosts, last: date) -> DaysOfReport:
     """Return what each day cost, from the first that cost anything to `last`, by month where they are many.
 
     Amounts are rounded so that all of them add up to the rounded total.
@@ -103,7 +103,7 @@ def _rounded_days(sums: Mapping[str, Mapping[str, Iterable[Sums]]]) -> Iterator[
         }
 
 
-def projects_value(daily: DailyCosts) -> list[ProjectSum]:
+def projects_document(daily: DailyCosts) -> list[ProjectSum]:
     """Return the cost of each project, the highest first; "" is without project."""
     sums: dict[str, list[Sums]] = {}
     for day in daily.days.values():
@@ -112,7 +112,7 @@ def projects_value(daily: DailyCosts) -> list[ProjectSum]:
     return _project_sums(sums)
 
 
-def owners_value(machines: Iterable[Machine], totals_by_id: Mapping[str, CostTotals]) -> list[ProjectSum]:
+def owners_document(machines: Iterable[Machine], totals_by_id: Mapping[str, CostTotals]) -> list[ProjectSum]:
     """Return the cost of each owner's machines and named resources, the highest first; "" is without owner.
 
     `totals_by_id` is by the id of a machine or resource. Amounts are rounded so that they add up to the rounded total.
@@ -130,7 +130,7 @@ def _project_sums(sums: Mapping[str, Sequence[Sums]]) -> list[ProjectSum]:
     return [{"name": name, **_cost(total, amount)} for (name, total), amount in zip(totals, amounts, strict=True)]
 
 
-def jobs_value(totals_by_id: Mapping[str, CostTotals], jobs: Mapping[str, Job]) -> list[ReportJob]:
+def jobs_document(totals_by_id: Mapping[str, CostTotals], jobs: Mapping[str, Job]) -> list[ReportJob]:
     """Return the cost of each job, the highest first, then that of no single job; empty if no job ran.
 
     `totals_by_id` are the groups by job of `core.billing.cost_groups`. The amounts add up to the total.
@@ -153,7 +153,7 @@ def _job(key: str, totals: CostTotals, amount: Money, job: Job | None) -> Report
     }
 
 
-def machines_value(summaries: Iterable[MachineSummary], resources: Iterable[CostTotals]) -> MachinesOfReport:
+def machines_document(summaries: Iterable[MachineSummary], resources: Iterable[CostTotals]) -> MachinesOfReport:
     """Return the machines, most expensive first, `MAX_MACHINES` at most, the sum of the others and of `resources`.
 
     All of them add up to the total.
@@ -230,7 +230,7 @@ def _times(summaries: Sequence[MachineSummary]) -> BilledTimes:
     }
 
 
-def idle_value(summaries: Sequence[MachineSummary]) -> IdleCost:
+def idle_document(summaries: Sequence[MachineSummary]) -> IdleCost:
     """Return what all machines cost while nobody used them, for how long, and for how long their use is not known.
 
     Machines that are free, such as the user's own, are left out: their idle hours cost nothing.
@@ -244,18 +244,18 @@ def idle_value(summaries: Sequence[MachineSummary]) -> IdleCost:
     }
 
 
-def stops_value(stops: Sequence[Stop]) -> StopSavings:
+def stops_document(stops: Sequence[Stop]) -> StopSavings:
     """Return what stops by rules have saved at most, in all and by rule, and how that is counted."""
     by_rule: dict[str, list[Stop]] = {}
     for stop in stops:
         by_rule.setdefault(stop.rule, []).append(stop)
     rules: list[RuleSavings] = [
-        {"rule": rule, **_stops_value(rule_stops)} for rule, rule_stops in sorted(by_rule.items())
+        {"rule": rule, **_stops_document(rule_stops)} for rule, rule_stops in sorted(by_rule.items())
     ]
-    return {**_stops_value(stops), "by_rule": rules, "rule": RULE}
+    return {**_stops_document(stops), "by_rule": rules, "rule": RULE}
 
 
-def _stops_value(stops: Sequence[Stop]) -> EndSavings:
+def _stops_document(stops: Sequence[Stop]) -> EndSavings:
     duration = sum((stop.span for stop in stops), timedelta())
     priced = [stop.exact for stop in stops if stop.exact is not None]
     return {
@@ -266,7 +266,7 @@ def _stops_value(stops: Sequence[Stop]) -> EndSavings:
     }
 
 
-def spot_value(summaries: Iterable[MachineSummary]) -> SpotSavings:
+def spot_document(summaries: Iterable[MachineSummary]) -> SpotSavings:
     """Return what spot machines cost less than the same hours on demand; None where nothing is known to compare with.
 
     A machine counts if its last launch was on spot, or if its cost is not its on-demand cost.
@@ -284,7 +284,7 @@ def spot_value(summaries: Iterable[MachineSummary]) -> SpotSavings:
     }
 
 
-def idle_resource_value(cost: OngoingCost) -> IdleResource:
+def idle_resource_document(cost: OngoingCost) -> IdleResource:
     """Return a resource that costs money without a running machine; `usd_per_month` null where no price is known."""
     return {
         "name": cost.name,

@@ -17,7 +17,13 @@ from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.scheduler.cron import apply_change, plan_install, plan_remove, show_cron
-from cloudgpu.control.scheduler.cron_test import cron_test_value, exit_code, lasts_until, next_morning, planned_actions
+from cloudgpu.control.scheduler.cron_test import (
+    cron_test_document,
+    exit_code,
+    lasts_until,
+    next_morning,
+    planned_actions,
+)
 from cloudgpu.control.scheduler.redaction import SECRET_VARIABLES
 from cloudgpu.core.model.offers import Requirements
 from cloudgpu.errors import InvalidRequest
@@ -329,7 +335,7 @@ def test_a_pass_is_tried_in_crons_own_environment(tmp_path):
 def test_a_program_that_has_gone_since_it_was_installed_is_found_by_the_trial(table, session):
     install(session)
     table.write_bytes(table.read_bytes().replace(sys.executable.encode(), b"/nowhere/python"))
-    found = cron_test_value(session, os.environ)
+    found = cron_test_document(session, os.environ)
     assert found["exit_code"] == 127
     assert "cloudgpu does not start there" in found["error"]["message"]
     assert "/nowhere/python" in found["command"]

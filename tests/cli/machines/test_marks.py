@@ -9,7 +9,7 @@ import pytest
 from cloudgpu.cli.machine_text import machine
 from cloudgpu.cli.machines.listing import _text
 from cloudgpu.control.catalog.regions import sources
-from cloudgpu.views.machines import machine_value
+from cloudgpu.views.machines import machine_document
 from tests.ledger.lines import PRICE
 from tests.views.ledger_of_all import filled, launched, looked
 
@@ -25,7 +25,7 @@ def value(tmp_path):
     def found(basis):
         drafts = [launched("cg-1", AT, price=PRICE | {"basis": basis}), looked("cg-1", AT)]
         (row,) = filled(tmp_path / basis, drafts, NOW).ledger.machines()
-        return machine_value(row, NOW)
+        return machine_document(row, NOW)
 
     return found
 

@@ -23,7 +23,7 @@ from cloudgpu.core.policies.policy import Origin, Policy
 from cloudgpu.core.values.money import Money
 from cloudgpu.testing import make_attempt, make_offer, new_host_key, pick
 from cloudgpu.testing.fake.market import matching_offers
-from cloudgpu.views.plans import plan_value
+from cloudgpu.views.plans import plan_document
 
 NOW = datetime(2026, 11, 20, 11, 0, tzinfo=UTC)
 HOST_KEY = new_host_key()
@@ -38,7 +38,7 @@ def shown(*extras, setup=None, market=Market.SPOT, remarks=(), want=None, said_b
     request = replace(request, setup=setup or Setup(), want=want or Requirements(market=market))
     said = {"extras": extras, "remarks": remarks, "lifetime_from": said_by}
     found = launch_plan(request, [offer, offer], left_out=(), guards=("an agent",), now=NOW, **said)
-    text = plan_text(plan_value(found), NOW)
+    text = plan_text(plan_document(found), NOW)
     assert max(map(len, text.splitlines())) <= 80
     return " ".join(text.split())
 
@@ -154,7 +154,7 @@ def at_a_glance(*, show=brief_plan_text, **more):
     request = make_attempt(offer.available, host_key=HOST_KEY, now=NOW).request
     changed = {name: said.pop(name) for name in ("provider", "stop_effect") if name in said}
     found = launch_plan(replace(request, setup=setup), [offer, *said.pop("others", ())], **said)
-    value = {**plan_value(found), **changed}
+    value = {**plan_document(found), **changed}
     return plan_line(value) if show is plan_line else show(value, NOW)
 
 
@@ -270,7 +270,7 @@ def test_the_document_has_it_all():
     found = launch_plan(
         replace(request, setup=setup), [offer], left_out=(), guards=(), now=NOW, extras=(VOLUME,), remarks=("R.",)
     )
-    value = plan_value(found)
+    value = plan_document(found)
     assert value["attached_costs"] == [
         {
             "what": VOLUME.what,
@@ -295,7 +295,7 @@ def test_of_all_accounts_the_plan_says_which_and_what_each_asks():
     )
     request = make_attempt(cheap.available, host_key=HOST_KEY, now=NOW).request
     said = {"left_out": (), "guards": ("an agent",), "now": NOW, "any_provider": True}
-    text = " ".join(plan_text(plan_value(launch_plan(request, [cheap, cheap, dear], **said)), NOW).split())
+    text = " ".join(plan_text(plan_document(launch_plan(request, [cheap, cheap, dear], **said)), NOW).split())
     assert "chosen first of 2 accounts: cheap at $1.0100 (2 offers), dear at $2.5000 (1 offer)" in text
-    text = " ".join(plan_text(plan_value(launch_plan(request, [dear], **said)), NOW).split())
+    text = " ".join(plan_text(plan_document(launch_plan(request, [dear], **said)), NOW).split())
     assert "chosen of all accounts only dear at $2.5000 (1 offer) has what fits" in text

@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.cli.colours import coloured
 from cloudgpu.cli.launch.running_text import down_question, extend_question, start_question, stop_question
-from cloudgpu.views.machines import machine_value
+from cloudgpu.views.machines import machine_document
 from tests.views.ledger_of_all import filled, launched, looked
 
 NOW = datetime(2026, 12, 1, 1, tzinfo=UTC)
@@ -24,7 +24,7 @@ WHOSE = " It is bob's; you pay for this ledger."
 def value(tmp_path, request, monkeypatch):
     monkeypatch.setenv("COLUMNS", request.param)
     (row,) = filled(tmp_path, [launched("cg-1", AT), looked("cg-1", AT)], NOW).ledger.machines()
-    return machine_value(row, NOW) | {"attached_costs": [DISK], "stopped_usd_per_month": "5.12"}
+    return machine_document(row, NOW) | {"attached_costs": [DISK], "stopped_usd_per_month": "5.12"}
 
 
 def labels(text):

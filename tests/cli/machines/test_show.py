@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from cloudgpu.cli.machine_text import machine, machine_summary, state_sentence
-from cloudgpu.views.machines import machine_value
+from cloudgpu.views.machines import machine_document
 from tests.views.ledger_of_all import filled, launched, looked
 
 NOW = datetime(2026, 12, 1, 1, tzinfo=UTC)
@@ -19,7 +19,7 @@ DISK = {"what": "system disk of 64 GB", "at_most": False, "usd_per_month": "5.12
 @pytest.fixture
 def value(tmp_path):
     (row,) = filled(tmp_path, [launched("cg-1", AT), looked("cg-1", AT)], NOW).ledger.machines()
-    found = machine_value(row, NOW)
+    found = machine_document(row, NOW)
     guards = found["guards"] | {"agent": IN_2H, "agent_is": "ends", "timer": None, "timer_is": "none", "reaper": None}
     return found | {"guards": guards, "attached_costs": [], "reason": None}
 

@@ -14,7 +14,7 @@ from cloudgpu.control.cost.exports import ExportFormat, ExportPeriod, export
 from cloudgpu.control.inputs.periods import parse_cost
 from cloudgpu.core.billing.charges import charge, money, total
 from cloudgpu.core.billing.cost_groups import By
-from cloudgpu.views.machines import machine_value
+from cloudgpu.views.machines import machine_document
 from tests.cli.aws_line import Line
 from tests.clouds.aws.fixtures import aws, aws_process
 
@@ -61,7 +61,7 @@ def test_every_way_to_ask_gives_the_same_sum(now):
     names = {one["name"]: Decimal(one["usd"]) for one in costs(now)["groups"]}
     assert set(names) == {"a", "b", "data", "mine"}
     for row in now.ledger.machines():
-        assert abs(Decimal(machine_value(row, now.clock())["spent_usd"]) - names[row.name]) <= Decimal("1e-9")
+        assert abs(Decimal(machine_document(row, now.clock())["spent_usd"]) - names[row.name]) <= Decimal("1e-9")
     for form, column in ((ExportFormat.CSV, "usd"), (ExportFormat.FOCUS, "BilledCost")):
         text = io.StringIO()
         assert Decimal(export(now, form, ExportPeriod(None, None, now.clock()), None, text)["usd"]) == whole

@@ -7,7 +7,7 @@ import pytest
 from cloudgpu.access.ssh import client_files
 from cloudgpu.control.lifecycle.lease import set_hold
 from cloudgpu.control.lifecycle.lifecycle import stop
-from cloudgpu.control.reaper.explain import why_document
+from cloudgpu.control.reaper.explain import build_why_document
 from cloudgpu.core.model.launch import Network, Setup
 from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN
 from cloudgpu.core.values.times import from_iso
@@ -166,11 +166,11 @@ def test_show_why_asks_for_its_word_too_and_writes_no_ledger(quiet, agents):
     at = quiet.works("fox", ago=4)
     agents.runs("exit 127")
     head = quiet.session.ledger.head()
-    value = why_document(quiet.session, quiet.machine(), is_live=True)
+    value = build_why_document(quiet.session, quiet.machine(), is_live=True)
     assert (value["activity"], from_iso(value["last_active_at"])) == (ACTIVE, at)
     assert quiet.session.ledger.head() == head
     assert quiet.heard == 1
-    why_document(quiet.session, quiet.machine(), is_live=False)
+    build_why_document(quiet.session, quiet.machine(), is_live=False)
     assert quiet.heard == 1
 
 

@@ -12,7 +12,7 @@ from cloudgpu.control.budgets.commands import BudgetOptions, budget_of_options
 from cloudgpu.control.budgets.store import budget_states, find_budgets, set_budget
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.inventory.sync import sync_all
-from cloudgpu.control.launch.budget_preview import check_budgets, plan_document
+from cloudgpu.control.launch.budget_preview import build_plan_document, check_budgets
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.launch.restore import plan_restore, restore_machine, start_machine
@@ -164,13 +164,13 @@ def test_every_further_offer_asks_again(lab):
 def test_the_plan_says_how_it_fits_and_a_dry_run_is_refused_alike(lab, price):
     budget(lab, price * 2)
     prepared = prepare(lab.session, parse_request(gpu="v100", lease="4h", renew_until="4h"))
-    (one,) = plan_document(lab.session, prepared)["plan"]["budgets"]
+    (one,) = build_plan_document(lab.session, prepared)["plan"]["budgets"]
     assert (one["name"], one["fits"], one["refuses"]) == ("lab", False, True)
     assert Decimal(one["remaining_usd"]) < 0
     with pytest.raises(BudgetRefused):
         check_budgets(lab.session, prepared)
     budget(lab, price * 20)
-    (one,) = plan_document(lab.session, prepared)["plan"]["budgets"]
+    (one,) = build_plan_document(lab.session, prepared)["plan"]["budgets"]
     assert one["fits"]
     check_budgets(lab.session, prepared)
 
@@ -178,7 +178,7 @@ def test_the_plan_says_how_it_fits_and_a_dry_run_is_refused_alike(lab, price):
 def test_a_plan_names_what_has_no_price_and_its_budget_says_what_it_counts_instead(lab, price):
     budget(lab, price * 200)
     wish = parse_request(gpu="v100", lease="4h", renew_until="40h", disk=100)
-    shown = plan_document(lab.session, prepare(lab.session, wish))["plan"]
+    shown = build_plan_document(lab.session, prepare(lab.session, wish))["plan"]
     assert Decimal(shown["cost_to_renew_until_usd"]) == price * 40
     assert shown["unpriced"] == ["system disk of 100 GB"]
     (one,) = shown["budgets"]
@@ -189,13 +189,13 @@ def test_a_plan_names_what_has_no_price_and_its_budget_says_what_it_counts_inste
 def test_spot_is_reserved_at_its_highest_price_else_on_demand(lab, price):
     budget(lab, price * 5)
     prepared = prepare(lab.session, parse_request(gpu="v100", spot=True, lease="4h", renew_until="4h"))
-    (one,) = plan_document(lab.session, prepared)["plan"]["budgets"]
+    (one,) = build_plan_document(lab.session, prepared)["plan"]["budgets"]
     assert Decimal(one["requested_usd"]) >= price * 4
     spot = prepared.plan.offer.price.per_hour.dollars
     capped = prepare(
         lab.session, parse_request(gpu="v100", spot=True, max_price=str(spot), lease="4h", renew_until="4h")
     )
-    (one,) = plan_document(lab.session, capped)["plan"]["budgets"]
+    (one,) = build_plan_document(lab.session, capped)["plan"]["budgets"]
     assert Decimal(one["requested_usd"]) < price * 4
 
 

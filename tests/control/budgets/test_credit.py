@@ -12,7 +12,7 @@ from cloudgpu.cli.app import run
 from cloudgpu.control.budgets.admission import credit_checks
 from cloudgpu.control.clusters.lease import extend_all, hold_all, plan_extension_of_all
 from cloudgpu.control.inventory.listing import list_machines
-from cloudgpu.control.launch.budget_preview import check_budgets, plan_document
+from cloudgpu.control.launch.budget_preview import build_plan_document, check_budgets
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.lifecycle.lease import extend, plan_extension
 from cloudgpu.control.lifecycle.lifecycle import stop
@@ -77,7 +77,9 @@ def test_a_cluster_is_counted_whole(paid):
 def test_the_plan_says_how_long_it_carries_and_the_check_refuses_before_the_question(paid):
     left(paid, hourly(paid) * 4)
     prepared = paid.prepare()
-    (note,) = [one for one in plan_document(paid.session, prepared)["plan"]["notes"] if "credit of account lab" in one]
+    (note,) = [
+        one for one in build_plan_document(paid.session, prepared)["plan"]["notes"] if "credit of account lab" in one
+    ]
     assert ", for 3h 59m at" in note or ", for 4h at" in note
     before = paid.cloud.calls["credit"]
     with pytest.raises(BudgetRefused):
@@ -89,7 +91,9 @@ def test_credit_that_cannot_be_read_is_said_and_refuses_nothing(paid):
     left(paid, 0)
     prepared = paid.prepare()
     paid.cloud.fail_next("credit", ProviderUnavailable("it timed out", field="provider"), times=2)
-    (note,) = [one for one in plan_document(paid.session, prepared)["plan"]["notes"] if "credit of account lab" in one]
+    (note,) = [
+        one for one in build_plan_document(paid.session, prepared)["plan"]["notes"] if "credit of account lab" in one
+    ]
     assert note.endswith("could not be read, so whether it is enough is not known: it timed out")
     launch(paid.session, prepared, wait=False)
     assert len(paid.machines()) == 1

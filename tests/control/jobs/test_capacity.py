@@ -10,7 +10,7 @@ from cloudgpu.cli.jobs.jobs import table_text
 from cloudgpu.cli.jobs.planned import plan_text
 from cloudgpu.cli.jobs.text import job_text
 from cloudgpu.control.jobs.inputs.request import parse_run
-from cloudgpu.control.jobs.listing import job_value, list_jobs
+from cloudgpu.control.jobs.listing import job_document, list_jobs
 from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import job_by_id, record_measured
@@ -18,7 +18,7 @@ from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.job import State
 from cloudgpu.core.jobs.notice import NOTICES, Measured, SpotNotice
 from cloudgpu.errors import NoCapacity, ProviderUnavailable
-from cloudgpu.views.plans import plan_value
+from cloudgpu.views.plans import plan_document
 from tests.control.conftest import Lab
 
 ZONES = ("north-a", "north-b", "south-a", "south-b")
@@ -70,14 +70,14 @@ def test_it_says_since_when_and_until_when_it_waits_and_tells_people_once(lab, i
         found = carry(lab, interrupted)
         lab.later(minutes=30)
     assert (found.job.state, found.job.attempt.number) == (State.PENDING, 2)
-    waits = job_value(lab.session, found.job)["waits"]
+    waits = job_document(lab.session, found.job)["waits"]
     since, now = found.job.waits[0], lab.clock()
     assert (waits["until"][:16], now - since) == (
         (since + timedelta(hours=24)).isoformat()[:16],
         timedelta(minutes=90),
     )
     said = f"waits for capacity since {since:%Y-%m-%d %H:%M} UTC (1h 30m ago)"
-    assert said.removeprefix("waits ") in job_text(job_value(lab.session, found.job), now)
+    assert said.removeprefix("waits ") in job_text(job_document(lab.session, found.job), now)
     assert f"fox {said}" in table_text(list_jobs(lab.session), now, ended=False)
     assert alerts(lab) == ["alert_raised"]
 
@@ -89,7 +89,7 @@ def test_a_machine_that_is_to_be_had_again_ends_the_wait(lab, interrupted):
         lab.cloud.refill(zone)
     found = carry(lab, interrupted)
     assert (found.job.waits, found.job.attempt.machine is not None) == (None, True)
-    assert job_value(lab.session, found.job)["waits"] is None
+    assert job_document(lab.session, found.job)["waits"] is None
     assert alerts(lab) == ["alert_raised", "alert_cleared"]
 
 
@@ -139,7 +139,7 @@ def test_the_plan_of_a_spot_machine_goes_by_what_was_copied_from_its_type_and_by
 
 
 def plan_of(lab):
-    return plan_value(lab.prepare(policy="default").plan)
+    return plan_document(lab.prepare(policy="default").plan)
 
 
 def test_without_capacity_the_first_machine_is_not_waited_for(lab, job):

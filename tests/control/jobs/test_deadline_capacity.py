@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloudgpu.control.jobs.inputs.request import parse_run
-from cloudgpu.control.jobs.listing import job_value
+from cloudgpu.control.jobs.listing import job_document
 from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import job_by_id
@@ -50,7 +50,7 @@ def test_it_goes_on_trying_past_its_deadline_and_people_hear_of_that_once(lab, j
         lab.later(hours=hours)
         found = carry(lab, job)
         assert (found.job.is_living, isinstance(found.error, NoCapacity)) == (True, True)
-    waits = job_value(lab.session, found.job)["waits"]
+    waits = job_document(lab.session, found.job)["waits"]
     assert (waits["since"][:16], waits["until"][:16]) == ("2026-11-20T11:00", "2026-11-21T19:00")
     assert alerts(lab).count("alert_raised") == 2  # late, and no machine
     (machine,) = [line for line in lab.session.ledger.events("alerts") if line.body["key"].endswith(":machine")]

@@ -9,7 +9,7 @@ import pytest
 
 from cloudgpu.control.jobs.cancel import cancel
 from cloudgpu.control.jobs.inputs.request import parse_run
-from cloudgpu.control.jobs.listing import job_value
+from cloudgpu.control.jobs.listing import job_document
 from cloudgpu.control.jobs.observer import NODE_QUERY_EVERY
 from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
@@ -124,7 +124,7 @@ def test_a_gang_that_is_refused_in_part_was_never_there(lab):
     (ended,) = (row for row in lab.session.ledger.machines() if row.launch_status == "made")
     assert (job.attempts[0].machine, job.attempts[0].refused) == (None, (ended.id,))
     assert launched_for([job]) == {ended.id: job.id}
-    value = job_value(lab.session, job)
+    value = job_document(lab.session, job)
     assert value["attempts"][0]["members"] == ["fox-0"]
     assert Decimal(value["spent_usd"]) == Decimal(usd(spent_until_now(ended, lab.session.clock())))
 
@@ -150,7 +150,7 @@ def test_a_gang_whose_guard_fell_silent_in_its_launch_ends_whole_before_the_job_
     assert [row.launch_status for row in rows] == ["made"] * node + ["void"] * (3 - node)
     assert job.attempts[0].refused == tuple(row.id for row in rows[:node])
     cost = sum(spent_until_now(row, lab.session.clock()).dollars for row in rows[:node])
-    assert Decimal(job_value(lab.session, job)["spent_usd"]) == cost > 0
+    assert Decimal(job_document(lab.session, job)["spent_usd"]) == cost > 0
 
 
 def test_the_plan_has_the_price_of_all_nodes_and_what_a_loss_means(lab):

@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.cli.jobs.text import job_text
 from cloudgpu.control.jobs.inputs.request import parse_run
-from cloudgpu.control.jobs.listing import job_value
+from cloudgpu.control.jobs.listing import job_document
 from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import job_by_id
@@ -72,7 +72,7 @@ def test_a_job_that_restarts_by_itself_gets_no_other_machine_while_no_run_would_
         assert (found.error.field, found.job.state, found.job.attempt.number) == ("--no-guard", State.PENDING, 2)
         assert lab.machines() == []
         lab.later(minutes=20)
-    said = " ".join(job_text(job_value(lab.session, found.job), lab.clock()).split())
+    said = " ".join(job_text(job_document(lab.session, found.job), lab.clock()).split())
     assert "Only scheduled runs of the reaper can, and the last one, on" in said
     assert "should come every 10m" in said
     raised = [one.body for one in lab.session.ledger.events("alerts") if one.kind == "alert_raised"]

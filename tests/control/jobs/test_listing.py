@@ -11,7 +11,7 @@ import pytest
 from cloudgpu.cli.jobs.jobs import SEEN, table_text
 from cloudgpu.control.jobs.cancel import cancel
 from cloudgpu.control.jobs.inputs.request import parse_run
-from cloudgpu.control.jobs.listing import find, find_same_living_job, is_known, job_names, job_value, list_jobs
+from cloudgpu.control.jobs.listing import find, find_same_living_job, is_known, job_document, job_names, list_jobs
 from cloudgpu.control.jobs.logs import logs
 from cloudgpu.control.jobs.store import directory_of, log_file
 from cloudgpu.core.billing.charges import spent_until_now
@@ -125,7 +125,7 @@ def test_a_job_has_cost_what_its_own_machines_have_cost(lab):
     lab.asked("job-1", "fox")
     lab.begun("job-1", machine.id, key="job-1-1")
     lab.later(hours=1)
-    value = job_value(lab.session, find(lab.session, "fox"))
+    value = job_document(lab.session, find(lab.session, "fox"))
     row = lab.session.ledger.machine(machine.id)
     assert value["spent_usd"] == usd(spent_until_now(row, lab.clock()))
     assert (value["machine"]["name"], value["machine"]["own"], value["state"]) == ("fox", True, "running")
@@ -135,15 +135,15 @@ def test_on_a_machine_that_was_there_only_the_time_of_the_command_counts(lab):
     machine = lab.up(name="desk").machine
     lab.later(hours=3)
     lab.asked("job-1", "fox", machine=machine.id)
-    assert job_value(lab.session, find(lab.session, "fox"))["spent_usd"] == "0"
+    assert job_document(lab.session, find(lab.session, "fox"))["spent_usd"] == "0"
     lab.begun("job-1", machine.id)
     lab.later(hours=1)
     whole = spent_until_now(lab.session.ledger.machine(machine.id), lab.clock())
-    value = job_value(lab.session, find(lab.session, "fox"))
+    value = job_document(lab.session, find(lab.session, "fox"))
     assert float(value["spent_usd"]) == pytest.approx(whole.nanos / 4e9, rel=0.02)
     lab.over("job-1")
     lab.later(hours=5)
-    assert job_value(lab.session, find(lab.session, "fox"))["spent_usd"] == value["spent_usd"]
+    assert job_document(lab.session, find(lab.session, "fox"))["spent_usd"] == value["spent_usd"]
     assert not value["machine"]["own"]
 
 

@@ -20,7 +20,7 @@ from cloudgpu.control.cost.exports import ExportFormat, ExportPeriod, export
 from cloudgpu.control.cost.report import report_document
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.inputs.periods import parse_cost
-from cloudgpu.control.jobs.listing import job_value
+from cloudgpu.control.jobs.listing import job_document
 from cloudgpu.control.jobs.plan import plan_run
 from cloudgpu.control.jobs.watch import reconcile_to_end
 from cloudgpu.control.launch.launch import launch
@@ -79,7 +79,7 @@ def test_a_job_is_submitted_there_and_is_free(login, slurm):
     assert (job.state, exit_code(job)) == (State.FAILED, 3), job.why
     assert (login.home / "jobs" / job.id / "out-1").read_text() == "in all\n"
     assert (login.work / "results" / "failing" / "train.py").exists()
-    value = job_value(login.session, job)
+    value = job_document(login.session, job)
     assert (value["slurm"]["id"], value["slurm"]["cluster"], spent_text(value)) == (job.slurm_id, None, "free")
     assert "Name=failing-" in (slurm.place / "jobcomp").read_text()
 
@@ -113,7 +113,7 @@ def test_what_that_slurm_asks_is_in_costs_report_and_exports_as_the_jobs_own(log
     assert rows["job", "job-77"] == rows["owner", "bob"] == rows["resource", "slurm"] == price
     for found in groups.values():  # the login node's own hours cost a little, too
         assert sum(Decimal(one["usd"]) for one in found["groups"]) == Decimal(found["total_usd"]) > Decimal(price)
-    value = job_value(session, all_jobs(session)["job-77"])
+    value = job_document(session, all_jobs(session)["job-77"])
     assert value["spent_usd"] == value["slurm"]["tariff_usd"] == price
     report = report_document(session)
     assert [one["usd"] for one in report["jobs"] if one["id"] == "job-77"] == [price]

@@ -28,7 +28,7 @@ from cloudgpu.control.clusters.engine import set_up
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.jobs.cancel import cancel
 from cloudgpu.control.jobs.follow import reconcile_until_begun
-from cloudgpu.control.jobs.listing import job_value
+from cloudgpu.control.jobs.listing import job_document
 from cloudgpu.control.jobs.plan import plan_run
 from cloudgpu.control.jobs.watch import reconcile_to_end
 from cloudgpu.control.launch.launch import launch
@@ -146,7 +146,7 @@ def test_a_job_after_another_begins_when_that_has_succeeded(train, done):
 
 
 def test_jobs_show_slurms_ids_and_have_a_time_limit(train, done):
-    value = job_value(train.session, done["ranks"])
+    value = job_document(train.session, done["ranks"])
     assert value["slurm"]["id"] == done["ranks"].slurm_id
     assert value["slurm"]["states"] == ["FAILED"]
     limits = train.slurm("squeue", "-h", "-t", "all", "-o", "%F %l")
@@ -171,7 +171,7 @@ def test_a_cancelled_job_leaves_the_queue(train, done):
     found = train.carried(queued, lambda found: found.why.startswith("Slurm job"))
     assert "waits in Slurm's queue" in found.why
     assert reconcile_until_begun(train.session, queued, train.environ).slurm_id  # --detach does not wait for its turn
-    value = job_value(train.session, train.now(queued))
+    value = job_document(train.session, train.now(queued))
     assert (value["state"], state_text(value)) == ("queued", "queued")
     assert value["slurm"]["reason"] in ("Resources", "Priority")
     assert value["why"].startswith(f"waits in Slurm's queue: {value['slurm']['reason']} (")

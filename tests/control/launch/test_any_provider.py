@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.control.catalog.market import parse_filters
 from cloudgpu.control.inputs.launch_request import UpRequest
-from cloudgpu.control.launch.budget_preview import plan_document
+from cloudgpu.control.launch.budget_preview import build_plan_document
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.lifecycle.lifecycle import terminate_one
@@ -97,7 +97,7 @@ def test_the_offers_of_all_accounts_stand_in_the_order_of_their_prices(labs):
 
 
 def test_the_plan_says_which_account_why_and_what_the_others_ask(labs):
-    plan = plan_document(labs.session, labs.prepare())["plan"]
+    plan = build_plan_document(labs.session, labs.prepare())["plan"]
     each = [(one["account"], one["offers"], one["usd_per_hour"]) for one in plan["by_account"]]
     assert each == [("cheap", 4, "2"), ("fair", 4, "3"), ("dear", 4, "9")]
     assert (plan["account"], plan["further_offers"], plan["highest_usd_per_hour"]) == ("cheap", 11, "9")

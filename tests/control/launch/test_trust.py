@@ -9,10 +9,10 @@ import pytest
 from cloudgpu.cli.launch.planned import brief_plan_text, plan_text
 from cloudgpu.cli.machine_text import machine_summary
 from cloudgpu.control.inputs.launch_request import parse_request
-from cloudgpu.control.inventory.listing import machine_document
+from cloudgpu.control.inventory.listing import build_machine_document
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import plan_run
-from cloudgpu.control.launch.budget_preview import plan_document
+from cloudgpu.control.launch.budget_preview import build_plan_document
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.core.launch.attempt import attempt_from_json, attempt_to_json
@@ -44,7 +44,7 @@ class Streets(Lab):
         return prepare(self.session, parse_request(gpu="v100", **words))
 
     def document(self, **words):
-        return plan_document(self.session, self.plan(**words))["plan"]
+        return build_plan_document(self.session, self.plan(**words))["plan"]
 
     def accounts(self, **words):
         return list(dict.fromkeys(offer.available.account for offer in self.plan(**words).offers))
@@ -132,7 +132,7 @@ def test_the_ledgers_launch_line_and_show_say_whose_computer_it_is(streets):
     row = launch(streets.session, streets.plan(trust="community"), wait=False).machine
     (line,) = [one for one in streets.session.ledger.events(row.id) if one.kind == "launch_intended"]
     assert (line.body["account"], line.body["trust"]) == ("attic", "community")
-    shown = machine_document(streets.session, streets.session.ledger.machine(row.id))
+    shown = build_machine_document(streets.session, streets.session.ledger.machine(row.id))
     assert shown["trust"] == "community"
     assert "a stranger's computer" in " ".join(machine_summary(shown, streets.clock()).split())
     assert streets.opened().ledger.machine(row.id).trust == "community"
@@ -142,12 +142,12 @@ def test_a_clouds_own_computer_needs_no_word_in_the_ledger(streets):
     row = launch(streets.session, streets.plan(trust="cloud"), wait=False).machine
     (line,) = [one for one in streets.session.ledger.events(row.id) if one.kind == "launch_intended"]
     assert "trust" not in line.body
-    assert machine_document(streets.session, streets.session.ledger.machine(row.id))["trust"] == "cloud"
+    assert build_machine_document(streets.session, streets.session.ledger.machine(row.id))["trust"] == "cloud"
 
 
 def test_a_found_machine_that_is_trusted_less_than_was_asked_is_said_to_differ(streets):
     launch(streets.session, streets.plan(trust="community"), wait=False)
-    found = plan_document(streets.session, streets.plan(trust="cloud"))
+    found = build_plan_document(streets.session, streets.plan(trust="cloud"))
     assert found["existing"]["trust"] == "community"
     (one,) = [each for each in found["differences"] if each["option"] == "--trust"]
     assert (one["requested"], one["current"]) == ("cloud", "community")

@@ -38,7 +38,7 @@ from cloudgpu.errors import (
     Unreachable,
 )
 from cloudgpu.testing import make_attempt
-from cloudgpu.views.machines import machine_value
+from cloudgpu.views.machines import machine_document
 
 DATA = Setup(volume=Volume("data", 100))
 
@@ -533,8 +533,8 @@ def test_a_machine_that_a_pass_has_just_parked_is_shown_with_what_its_disk_costs
         row = park(lab.session, now(lab, row), why="test", finish=False)
     assert (row.parked, row.retained, row.terminated_at is not None) == (True, (), True)
     disk = AttachedCost("disk of 100 GB", 8 * 10**9, at_most=False, running=True, kept=True, named=False)
-    value = machine_value(row._replace(attached_costs=(disk,)), lab.clock())
+    value = machine_document(row._replace(attached_costs=(disk,)), lab.clock())
     assert value["retained_usd_per_month"] == "8"
     assert "$8.00/mo" in machines([value], lab.clock())
-    unknown = machine_value(row, lab.clock())
+    unknown = machine_document(row, lab.clock())
     assert unknown["retained_usd_per_month"] is None, "this cloud's launch told no disk: missing is never zero"

@@ -16,7 +16,7 @@ from cloudgpu.core.policies.guards import check_stop
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.testing import make_attempt
-from cloudgpu.views.plans import plan_value
+from cloudgpu.views.plans import plan_document
 from tests.control.conftest import Lab
 from tests.control.reaper.test_reap_proofs import Elsewhere
 
@@ -93,14 +93,14 @@ def test_a_budget_that_stops_terminates_where_nothing_gentler_exists(lacking):
 def test_the_plan_says_before_the_launch_what_ends_it_and_what_is_lost(lacking):
     lab = lacking("Pausable", "Imageable")
     plan = lab.prepare(policy="own").plan
-    assert plan_value(plan)["ends"] == {"lease": None, "renew_until": "terminate", "budget": "terminate"}
+    assert plan_document(plan)["ends"] == {"lease": None, "renew_until": "terminate", "budget": "terminate"}
     said = " ".join(plan.remarks)
     assert "fake can neither stop this machine nor keep an image of its disk" in said
     assert "its lease, idle time and schedules only warn: policy own keeps disks" in said
     assert plan.stop_effect.startswith("it can be neither stopped nor kept as an image")
     (lab.session.home.policies / "own.yaml").write_text(OWN.format("terminate"))
     plan = lab.prepare(policy="own").plan
-    assert plan_value(plan)["ends"] == dict.fromkeys(("lease", "renew_until", "budget"), "terminate")
+    assert plan_document(plan)["ends"] == dict.fromkeys(("lease", "renew_until", "budget"), "terminate")
     assert "at the end of its lease" in " ".join(plan.remarks)
 
 

@@ -13,7 +13,7 @@ from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.jobs.deadline import choice
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import plan_run
-from cloudgpu.control.launch.budget_preview import plan_document
+from cloudgpu.control.launch.budget_preview import build_plan_document
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.pricing.traffic import is_charged, record_traffic, traffic_event
@@ -116,7 +116,7 @@ def test_bytes_that_nobody_counted_are_named_where_an_offer_has_prices(lab, make
 
 
 def test_the_plan_of_a_launch_says_the_prices_both_ways(lab):
-    plan = plan_document(lab.session, prepare(lab.session, parse_request(gpu="v100")))["plan"]
+    plan = build_plan_document(lab.session, prepare(lab.session, parse_request(gpu="v100")))["plan"]
     note = "traffic costs, too: $0.0200 for each GB it receives, $0.0300 for each it sends"
     assert plan["note_kinds"][plan["notes"].index(note)] == NoteKind.MONEY
 
@@ -129,7 +129,7 @@ def test_the_plan_of_a_job_prices_what_travels_there_and_back(lab, tmp_path):
     value = _plan_document(lab.session, found)["traffic"]
     assert (value["received_bytes"], value["received_usd"]) == (3_000_000, "0.00006")  # 0.003 GB at $0.02
     assert (value["usd_per_gb_in"], value["usd_per_gb_out"]) == ("0.02", "0.03")
-    launch_plan = plan_document(lab.session, found.prepared)["plan"]
+    launch_plan = build_plan_document(lab.session, found.prepared)["plan"]
     for text in (plan_text(found, launch_plan, lab.clock(), verbose=False), brief_text(found, launch_plan)):
         said = " ".join(text.split())
         assert "what it is sent costs less than $0.01 ($0.0200 a GB), again on each machine" in said

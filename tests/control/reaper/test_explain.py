@@ -10,7 +10,7 @@ from cloudgpu.control.api.show import show_document
 from cloudgpu.control.inventory.listing import list_machines
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.lifecycle.start import new_lease, start
-from cloudgpu.control.reaper.explain import why_document as ask_why
+from cloudgpu.control.reaper.explain import build_why_document as ask_why
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.observations import instance_observed_by_itself
 from cloudgpu.core.values.times import iso

@@ -13,7 +13,7 @@ from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.result import lock_of
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import ProviderUnavailable
-from cloudgpu.views.reaper import run_value
+from cloudgpu.views.reaper import run_document
 from tests.control.agents import Agents, patient
 from tests.control.conftest import Fleet
 
@@ -100,7 +100,7 @@ def why(fleet, name="train-2"):
 
 
 def explained(found):
-    return {one["name"]: (one["activity"], one["why"]) for one in run_value(found, explain=True)["explained"]}
+    return {one["name"]: (one["activity"], one["why"]) for one in run_document(found, explain=True)["explained"]}
 
 
 def one_decision(found):

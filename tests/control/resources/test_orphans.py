@@ -15,7 +15,7 @@ from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.lifecycle.start import start
 from cloudgpu.control.resources.cleanup import _is_remainder, clean, clean_document
 from cloudgpu.control.resources.named import save_image
-from cloudgpu.control.resources.orphans import orphans_document, survey
+from cloudgpu.control.resources.orphans import build_orphans_document, survey
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, State
 from cloudgpu.core.model.launch import Setup, Volume
@@ -71,7 +71,7 @@ def test_the_disk_of_a_machine_that_was_taken_is_left_over_with_its_launch_and_s
 def test_what_has_no_known_price_is_said_to_have_none_and_is_in_no_sum(lab):
     interrupted(lab)
     lab.later(hours=2)
-    document = orphans_document(survey(lab.session, CleanupOptions()))
+    document = build_orphans_document(survey(lab.session, CleanupOptions()))
     (disk,) = [one for one in document["orphans"] if one["kind"] == "disk"]
     (key,) = [one for one in document["orphans"] if one["kind"] == "key_pair"]
     assert (disk["usd_per_month"], key["usd_per_month"]) == (None, "0")
@@ -170,7 +170,7 @@ def test_what_bears_no_launch_is_said_to_be_of_one_that_is_not_known(lab):
     lab.later(hours=2)
     (disk,) = found(lab)
     assert (disk.origin.id, disk.do) == ("", Cleanup.REMOVE)
-    assert orphans_document(survey(lab.session, CleanupOptions()))["orphans"][0]["launch"] is None
+    assert build_orphans_document(survey(lab.session, CleanupOptions()))["orphans"][0]["launch"] is None
 
 
 def test_what_is_minutes_old_stays(lab):

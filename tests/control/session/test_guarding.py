@@ -25,8 +25,8 @@ from cloudgpu.core.model.identity import QueriedAccount, Unanswered
 from cloudgpu.core.model.offers import NoteKind, note_kind
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
-from cloudgpu.views.machines import machine_value
-from cloudgpu.views.plans import plan_value
+from cloudgpu.views.machines import machine_document
+from cloudgpu.views.plans import plan_document
 from tests.control.conftest import Fleet
 
 HERE = platform.node()
@@ -121,7 +121,7 @@ def test_without_a_scheduled_run_nothing_is_launched_and_the_way_out_is_named(po
 def test_a_run_admits_for_twice_its_interval_and_the_plan_says_on_what_it_relies(poor):
     passed(poor)
     poor.later(minutes=20)
-    value = plan_value(poor.prepare().plan)
+    value = plan_document(poor.prepare().plan)
     assert value["guarded"]["run"] == {"host": HERE, "every_s": 600.0, "at": "2026-11-20T11:00:00.000000Z"}
     text = " ".join(brief_plan_text(value, poor.clock()).split())
     assert f"all that ends this machine: it relies on those on {HERE}, every 10m" in text
@@ -231,7 +231,7 @@ def test_who_types_no_guard_launches_and_it_is_written_down_and_shown(poor):
     row = poor.up(no_guard=True).machine
     (line,) = [one for one in poor.session.ledger.events(row.id) if one.kind == "launch_intended"]
     assert line.body["guards"]["waived"] is True
-    value = machine_value(row, poor.clock())
+    value = machine_document(row, poor.clock())
     assert value["guards"]["waived"] is True
     assert guards(value, poor.clock()).endswith("and it was launched or started with --no-guard")
     poor.later(hours=2)

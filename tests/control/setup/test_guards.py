@@ -16,8 +16,8 @@ from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.setup.guards import guard_checks
 from cloudgpu.core.model.facts import MachineGuards
 from cloudgpu.errors import BudgetRefused
-from cloudgpu.views.machines import machine_value
-from cloudgpu.views.plans import plan_value
+from cloudgpu.views.machines import machine_document
+from cloudgpu.views.plans import plan_document
 from tests.control.conftest import Lab
 
 UNGUARDED = 'agent = "none"\nlacks = ["HasTimer"]\n'
@@ -25,13 +25,13 @@ TOLD = 'agent = "tells"\nlacks = ["HasTimer"]\n'
 
 
 def text(lab, **more):
-    value = plan_value(lab.prepare(**more).plan)
+    value = plan_document(lab.prepare(**more).plan)
     return value, " ".join(plan_text(value, lab.clock()).split())
 
 
 def shown(lab):
     (row,) = lab.rows()
-    return guards(machine_value(row, lab.clock()), lab.clock())
+    return guards(machine_document(row, lab.clock()), lab.clock())
 
 
 def test_without_an_agent_and_a_timer_the_plan_names_neither(make_lab):
@@ -75,7 +75,7 @@ def test_show_and_doctor_say_what_there_is(make_lab, options, agent, expected):
     lab.up(no_guard=True)
     assert shown(lab) == expected
     (row,) = lab.rows()
-    assert machine_value(row, lab.clock())["guards"]["agent_is"] == agent
+    assert machine_document(row, lab.clock())["guards"]["agent_is"] == agent
     (check,) = guard_checks(lab.session, ["lab"], {})
     if options:
         assert str(check.verdict) == "warn"
@@ -130,7 +130,7 @@ def test_the_timer_of_a_local_machine_is_named_as_what_it_is(tmp_path, monkeypat
     lab = Lab(tmp_path, monkeypatch)
     lab.up()
     (row,) = lab.rows()
-    value = machine_value(row._replace(guards=MachineGuards.of(found.to_json())), lab.clock())
+    value = machine_document(row._replace(guards=MachineGuards.of(found.to_json())), lab.clock())
     assert "its own timer, a separate process in 3d" in guards(value, lab.clock())
 
 

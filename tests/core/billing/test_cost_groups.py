@@ -13,7 +13,7 @@ from cloudgpu.core.billing.cost_groups import CALENDAR, By, CostQuery, costs
 from cloudgpu.core.billing.rules import PER_NANO
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Resource
-from cloudgpu.views.cost import group_names, groups_value, total_value
+from cloudgpu.views.cost import group_names, groups_document, total_document
 from tests.core.costing import NOW, START, at, ledgers, row, segment, use
 from tests.examples import some
 
@@ -88,7 +88,7 @@ def test_printed_amounts_add_up_to_the_printed_total_to_the_last_digit(ledger, b
     rows, ended = ledger
     found = costs(rows, ended, NOW, CostQuery(by, zone))
     names = {key: {} for key in found.groups}
-    groups, total = groups_value(found, names, by, None), total_value(found.total, by, None)
+    groups, total = groups_document(found, names, by, None), total_document(found.total, by, None)
     for name in ("usd", "on_demand_usd", "savings_usd"):
         assert sum(Decimal(group[name] or 0) for group in groups) == Decimal(total[name] or 0)
     for group in groups:
@@ -148,7 +148,7 @@ def test_what_has_no_price_is_named_and_counted_once():
     assert found.total.without_price == 1
     assert list(found.total.unpriced) == ["name of cg-1 (instance)"]
     names = {key: {} for key in found.groups}
-    first, second, _ = groups_value(found, names, By.DAY, None)
+    first, second, _ = groups_document(found, names, By.DAY, None)
     assert (first["usd"], second["usd"]) == ("1", None)  # never 0 for want of a price
 
 
@@ -158,7 +158,7 @@ def test_saved_is_what_the_compared_runs_would_have_cost_less_what_they_did():
     made, ended = row(spot, unknown, use(0, 3600, resource=Resource.DISK, on_demand=None))
     total = costs([made], ended, NOW, CostQuery(By.INSTANCE, UTC)).total
     assert (total.list_cost, total.compared_cost, total.uncompared_runs) == (DOLLAR, 3 * DOLLAR // 10, 1)
-    shown = total_value(total, By.INSTANCE, None)
+    shown = total_document(total, By.INSTANCE, None)
     assert (shown["savings_usd"], shown["usd"], shown["without_on_demand"]) == ("0.7", "2.3", 1)
 
 
@@ -194,7 +194,7 @@ def test_the_reason_with_the_widest_range_is_told_first():
     ended = [use for _, uses in parts for use in uses]
     for by in (By.PROJECT, By.DAY):
         found = costs([one for one, _ in parts], ended, NOW, CostQuery(by, UTC)).total
-        reasons = total_value(found, by, None)["reasons"]
+        reasons = total_document(found, by, None)["reasons"]
         assert [reason.split()[2] for reason in reasons] == ["cg-2", "cg-3", "cg-1"]
 
 

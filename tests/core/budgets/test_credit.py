@@ -20,7 +20,7 @@ from cloudgpu.core.budgets.credit import (
 )
 from cloudgpu.core.model.account import PrepaidCredit
 from cloudgpu.core.values.money import Money
-from cloudgpu.views.cost import credit_value
+from cloudgpu.views.cost import credit_document
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 PAGE = "https://fake.example/billing"
@@ -87,7 +87,7 @@ def test_a_spending_of_next_to_nothing_has_an_end_that_a_calendar_has():
     for nanos in (1, 1370):
         one = known("1000", "0")._replace(hourly=Money(nanos))
         assert time_left(one.credit.remaining, one.hourly) == MAX_LASTS
-        assert str(credit_value(one, one.hourly, NOW)["ends_at"]).startswith("2126-")
+        assert str(credit_document(one, one.hourly, NOW)["ends_at"]).startswith("2126-")
 
 
 @given(amounts, hourlies, hourlies, spans, amounts)

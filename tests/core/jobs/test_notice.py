@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.cli.jobs.planned import notice_text
 from cloudgpu.core.jobs.notice import ASSUMED_RATE, NOTICES, fit_of
-from cloudgpu.views.jobs import notice_value
+from cloudgpu.views.jobs import notice_document
 
 MB = 1_000_000
 EVERY = timedelta(minutes=10)
@@ -47,4 +47,4 @@ def test_the_last_checkpoint_fits_or_does_not(last, fits, says):
     assert text.startswith("120 s before the end; a last copy begins within 20 s while run is in front, and ")
     assert "a checkpoint of up to about 2.5 GB fits at 25 MB/s (measured on g4dn.xlarge)" in text
     assert text.endswith(says)
-    assert notice_value(fit)["last_bytes"] == last
+    assert notice_document(fit)["last_bytes"] == last
