@@ -54,7 +54,7 @@ from cloudgpu.errors import (
 from cloudgpu.ledger.last_seen import last_seen_at, observe_before_end
 from cloudgpu.providers.abilities import Pausable
 from cloudgpu.providers.base import Provider
-from cloudgpu.providers.shared.calls import UnansweredRounds, Waiting
+from cloudgpu.providers.shared.calls import UnansweredRounds, WaitReports
 
 PAUSES_S = (2.0, 5.0)  # between reads
 
@@ -108,7 +108,7 @@ def request_until_confirmed(
     """
     deadline, pause, last_state, request_arrived = session.clock() + STOP_TIMEOUT, 0.05, "no answer", False
     retry_at, retry_after, silence = session.clock(), FIRST_RETRY, UnansweredRounds(session.clock)
-    waiting = Waiting(session.report_wait, session.clock, f"{machine.name}: not proved yet", deadline)
+    waiting = WaitReports(session.report_wait, session.clock, f"{machine.name}: not proved yet", deadline)
     while True:
         try:
             if not request_arrived or (last_state == "running" and session.clock() >= retry_at):

@@ -28,7 +28,7 @@ from cloudgpu.errors import CloudgpuError, EndRefused, InstanceNotFound, Invalid
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import Pausable
 from cloudgpu.providers.cluster_abilities import BulkStop
-from cloudgpu.providers.shared.calls import UnansweredRounds, Waiting
+from cloudgpu.providers.shared.calls import UnansweredRounds, WaitReports
 from cloudgpu.underway import on_abort, unproved
 
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.05, 5.0
@@ -102,7 +102,7 @@ def _stop_and_wait(session: Session, machines: Mapping[str, Machine]) -> dict[st
     """
     deadline, pause, silence = session.clock() + STOP_TIMEOUT, FIRST_PAUSE_S, UnansweredRounds(session.clock)
     waiting, to_request, failed = dict(machines), dict(machines), dict[str, str]()
-    wait = Waiting(session.report_wait, session.clock, f"{len(machines)} stops: not all proved yet", deadline)
+    wait = WaitReports(session.report_wait, session.clock, f"{len(machines)} stops: not all proved yet", deadline)
     while True:
         refused = _request_stops(session, to_request.values())
         silent = sync_some(session, list(waiting.values()), watched=True)

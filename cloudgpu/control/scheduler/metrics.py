@@ -18,7 +18,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.providers.shared.calls import calls
+from cloudgpu.providers.shared.calls import request_counts
 from cloudgpu.views.machines import machine_document
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -53,7 +53,10 @@ def exposition(session: Session, run_counts: Mapping[str, int], fault_counts: Ma
         _counter(
             "api_calls",
             "Requests that this process has sent to clouds.",
-            (({"provider": provider, "operation": name}, count) for (provider, name), count in calls().items()),
+            (
+                ({"provider": provider, "operation": name}, count)
+                for (provider, name), count in request_counts().items()
+            ),
         ),
     ]
     return "".join(map(_family_text, families))

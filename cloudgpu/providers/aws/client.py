@@ -20,8 +20,8 @@ from cloudgpu.providers.aws.account_cache import ACCOUNT_ID, AccountCache
 from cloudgpu.providers.aws.errors import CallContext, translated
 from cloudgpu.providers.aws.ids import AwsOptions, aws_options
 from cloudgpu.providers.base import ProviderSettings
-from cloudgpu.providers.shared.account import AccountPins, CloudAccount, translating
-from cloudgpu.providers.shared.calls import Answer, ask_each, count
+from cloudgpu.providers.shared.account import AccountPins, CloudAccount, translated_errors
+from cloudgpu.providers.shared.calls import Answer, ask_each, count_request
 
 KIND = "aws"
 MAX_PARALLEL = 32  # regions asked side by side
@@ -240,7 +240,7 @@ class Aws(CloudAccount):
     def calling(self, action: str, region: str, *, value: str | None = None) -> AbstractContextManager[None]:
         """Turn what boto3 raises inside into our own errors; `action` and `region` are named in them."""
         account, profile = self.account, self.options.profile
-        return translating(
+        return translated_errors(
             lambda error: translated(
                 error, CallContext(action, region, account, self.own_time(), profile, value, self._sign_in_status)
             )
@@ -367,7 +367,7 @@ def _is_read(operation: str) -> bool:
 
 def _count_request(event_name: str, **_request: Any) -> None:
     """Count a request that is about to be sent: `before-send.ec2.RunInstances`."""
-    count(KIND, event_name.rpartition(".")[2])
+    count_request(KIND, event_name.rpartition(".")[2])
 
 
 def call_unless(

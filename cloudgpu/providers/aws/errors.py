@@ -19,7 +19,7 @@ from cloudgpu.errors import (
 )
 from cloudgpu.providers.aws.error_codes import CREDENTIAL, DENIED, MEANINGS, SKEWED
 from cloudgpu.providers.shared.calls import is_skewed, wrong_clock
-from cloudgpu.providers.shared.errors import UNKNOWN, denied, refusal, shorten, silent
+from cloudgpu.providers.shared.errors import UNKNOWN, denied_error, refusal_error, shorten, unanswered_error
 
 _CLOCK_ERROR = re.compile(r"signature (has )?expired|not yet current|is now (earlier|later) than", re.IGNORECASE)
 THROTTLED, SERVER_ERROR = 429, 500  # and all statuses from that on
@@ -98,7 +98,7 @@ def translated(error: Exception, call: CallContext) -> CloudgpuError | None:
     if isinstance(error, ClientError):
         return _end_refused(error.response, call) or _error_of_answer(error.response, call)
     if isinstance(error, ResponseParserError):  # a proxy's page, say; it is not shown
-        return silent(
+        return unanswered_error(
             f"AWS {call.region} answered {call.action} with something that is not an answer of AWS's", call.value
         )
     return _sdk_error(error, call) if isinstance(error, BotoCoreError) else None
@@ -114,7 +114,7 @@ def _sdk_error(error: Exception, call: CallContext) -> CloudgpuError | None:
         return InvalidRequest(message, field="provider", value=call.value, next="Correct them in ~/.aws/config.")
     if names & OUR_DEFECTS:
         return None
-    return silent(f"AWS {call.region} did not answer {call.action}: {_shortened(str(error))}", call.value)
+    return unanswered_error(f"AWS {call.region} did not answer {call.action}: {_shortened(str(error))}", call.value)
 
 
 def _error_of_answer(response: Mapping[str, Any], call: CallContext) -> CloudgpuError:
@@ -129,16 +129,16 @@ def _error_of_answer(response: Mapping[str, Any], call: CallContext) -> Cloudgpu
     if code in DENIED:
         denied_action = _DENIED_ACTION.search(text)
         credentials = f"The AWS credentials of account {call.account} ({call.who})"
-        return denied(credentials, denied_action[1] if denied_action else call.permission, f" in {call.region}")
+        return denied_error(credentials, denied_action[1] if denied_action else call.permission, f" in {call.region}")
     meaning = MEANINGS.get(code, UNKNOWN)
     if meaning is UNKNOWN and not code.replace(".", "").isalnum():
-        return silent(
+        return unanswered_error(
             f"AWS {call.region} answered {call.action} with something that is not an answer of AWS's", call.value
         )
     if meaning.kind is NoCapacity:  # one line per attempt: what AWS goes on to advise is what the launch does next
         text = text.partition(". ")[0]
     sentence = f"AWS {call.region} refused {call.action}: {_shortened(text)} ({code})."
-    return refusal(meaning, sentence, value=call.value, region=call.region, headers=headers)
+    return refusal_error(meaning, sentence, value=call.value, region=call.region, headers=headers)
 
 
 def code_of(error: CloudgpuError) -> str:

@@ -22,7 +22,7 @@ from cloudgpu.errors import AuthFailed, CloudgpuError, EndRefused, ProviderUnava
 from cloudgpu.providers.azure.client import POLL_S, Azure, get_values
 from cloudgpu.providers.azure.error_codes import NOT_FOUND
 from cloudgpu.providers.azure.errors import code_and_message, code_of
-from cloudgpu.providers.shared.calls import Waiting
+from cloudgpu.providers.shared.calls import WaitReports
 
 NOT_FOUND_STATUS = 404
 ABSENT_CODES = NOT_FOUND | frozenset(
@@ -101,7 +101,7 @@ def _polling(azure: Azure, action: str, deadline: datetime) -> Any:
     from azure.core.polling.base_polling import LocationPolling, OperationFailed
     from azure.mgmt.core.polling.arm_polling import ARMPolling
 
-    waiting = Waiting(azure.notify, azure.clock, f"Azure has not finished {action}", deadline)
+    waiting = WaitReports(azure.notify, azure.clock, f"Azure has not finished {action}", deadline)
 
     class PollingUntilDeadline(ARMPolling):  # type: ignore[misc, unused-ignore]
         def run(self) -> None:

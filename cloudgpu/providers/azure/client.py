@@ -24,8 +24,8 @@ from cloudgpu.providers.azure.errors import CallContext, translated
 from cloudgpu.providers.azure.ids import AzureOptions, Sku, azure_options
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.patience import Patience
-from cloudgpu.providers.shared.account import CloudAccount, translating
-from cloudgpu.providers.shared.calls import SILENT_FOR_S, count
+from cloudgpu.providers.shared.account import CloudAccount, translated_errors
+from cloudgpu.providers.shared.calls import FIRST_REPORT_AFTER_S, count_request
 
 _SLOW = "GET skus"  # all sizes of a region in one answer: `az vm list-skus` is known for taking long
 _READS, _LOGIN = ("GET", "HEAD"), "/oauth2/v2.0/token"
@@ -71,7 +71,7 @@ class Transport:
         quick = read and action != _SLOW
         seconds = self._patience.read_s if quick else self._patience.change_s
         begun = self._patience.now()
-        count("azure", action)
+        count_request("azure", action)
         try:
             answer = self._inner.send(
                 request, **{**how, "connection_timeout": self._patience.connect_s, "read_timeout": seconds}
@@ -150,7 +150,7 @@ class Azure(CloudAccount):
 
     def _wait_before_send(self, seconds: float) -> None:
         """Wait before the SDK sends a call again, or looks at an operation again."""
-        if seconds >= SILENT_FOR_S:
+        if seconds >= FIRST_REPORT_AFTER_S:
             self.notify(f"Azure is asked again in {seconds:g} seconds, as it says.")
         self.pause(seconds)
 
@@ -243,7 +243,7 @@ class Azure(CloudAccount):
         `value` is what the user named. `field` is the option that named it, where that is no machine: what Azure does
         not find is then an InvalidRequest of that field.
         """
-        return translating(
+        return translated_errors(
             lambda error: translated(error, CallContext(action, region, self.account, self.own_time(), value, field))
         )
 

@@ -31,7 +31,7 @@ from cloudgpu.providers.azure.error_codes import (
     NOT_FOUND,
 )
 from cloudgpu.providers.shared.calls import is_skewed, wrong_clock
-from cloudgpu.providers.shared.errors import UNKNOWN, Meaning, denied, refusal, shorten, silent
+from cloudgpu.providers.shared.errors import UNKNOWN, Meaning, denied_error, refusal_error, shorten, unanswered_error
 
 UNAUTHENTICATED, FORBIDDEN, THROTTLED = 401, 403, 429
 _BY_STATUS = {
@@ -91,7 +91,7 @@ def translated(error: Exception, call: CallContext) -> CloudgpuError | None:
     if isinstance(error, SerializationError):
         return None
     if isinstance(error, (DecodeError, DeserializationError)):  # a proxy's page, say; it is not shown
-        return silent(
+        return unanswered_error(
             f"{call.where} answered {call.action} with something that is not an answer of Azure's", call.value
         )
     if isinstance(error, ClientAuthenticationError) and not _code(error)[0]:
@@ -99,7 +99,7 @@ def translated(error: Exception, call: CallContext) -> CloudgpuError | None:
     if isinstance(error, HttpResponseError):
         return _refused(error, call)
     if isinstance(error, AzureError):
-        return silent(f"{call.where} did not answer {call.action}: {shorten(str(error))}", call.value)
+        return unanswered_error(f"{call.where} did not answer {call.action}: {shorten(str(error))}", call.value)
     return None
 
 
@@ -162,9 +162,9 @@ def _refused(error: Any, call: CallContext) -> CloudgpuError:
     if meaning.kind is AuthFailed and (code in DENIED or code not in MEANINGS):
         named, where = _ACTION.search(sentence), f" in {call.region}" if call.region else ""
         whose = f"The Azure credentials of account {call.account} ({who()})"
-        return denied(whose, named[1] if named else call.action, where, grant="a role that allows")
+        return denied_error(whose, named[1] if named else call.action, where, grant="a role that allows")
     if not code and meaning is UNKNOWN:
-        return silent(f"{call.where} answered {call.action} with the status {status} and no code", call.value)
+        return unanswered_error(f"{call.where} answered {call.action} with the status {status} and no code", call.value)
     if meaning.kind is NoCapacity:  # one line per attempt: what Azure goes on to advise is what the launch does next
         sentence = sentence.partition(". ")[0]
     if code in NOT_FOUND and call.field:
@@ -173,7 +173,7 @@ def _refused(error: Any, call: CallContext) -> CloudgpuError:
         meaning = Meaning(EndRefused, LOCK, meaning.remedy)
     full = f"{call.where} refused {call.action}: {shorten(sentence)} ({code or status})."
     headers = getattr(error.response, "headers", None) or {}
-    return refusal(meaning, full, value=call.value, region=call.region, headers=headers)
+    return refusal_error(meaning, full, value=call.value, region=call.region, headers=headers)
 
 
 def _meaning(code: str, sentence: str, status: int) -> Meaning:

@@ -21,8 +21,8 @@ from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.gcp import credentials
 from cloudgpu.providers.gcp.errors import CallContext, translated
 from cloudgpu.providers.gcp.options import ENDPOINT, PROJECT_VARIABLE, GcpOptions, gcp_options, project_of
-from cloudgpu.providers.shared.account import CloudAccount, translating
-from cloudgpu.providers.shared.calls import SILENT_FOR_S, count
+from cloudgpu.providers.shared.account import CloudAccount, translated_errors
+from cloudgpu.providers.shared.calls import FIRST_REPORT_AFTER_S, count_request
 
 KIND = "gcp"
 SENDS = 5  # of a read, or of a change that Google knows again by its request id
@@ -136,7 +136,7 @@ class Gcp(CloudAccount):
                 if send == sends or _is_final(error) or self.patience.is_spent(begun, read=read):
                     raise
                 seconds = _pause_s(error, send)
-                if seconds >= SILENT_FOR_S:
+                if seconds >= FIRST_REPORT_AFTER_S:
                     self.notify(f"{action} {where} is sent again in {seconds:g} seconds: {error.message}")
                 beat(seconds)
                 self.pause(seconds)
@@ -155,7 +155,7 @@ class Gcp(CloudAccount):
         method = getattr(client, f"{_snake(verb)}_unary", None) or getattr(client, _snake(verb))
         timeout_s = self.patience.read_s if _is_read(action) else self.patience.change_s
         with self._lanes, self._noting_silence(action, where), self.calling(action, where, value=value):
-            count(KIND, action)
+            count_request(KIND, action)
             answer = method(request=message, retry=None, timeout=timeout_s)
             page = next(iter(answer.pages)) if hasattr(answer, "pages") else answer
             beat()
@@ -197,7 +197,7 @@ class Gcp(CloudAccount):
 
     def calling(self, action: str, where: str = "", *, value: str | None = None) -> AbstractContextManager[None]:
         """Turn what Google's client raises inside into our own errors; `action` and `where` are named in them."""
-        return translating(lambda error: translated(error, self.context(action, where, value)))
+        return translated_errors(lambda error: translated(error, self.context(action, where, value)))
 
     def context(self, action: str, where: str = "", value: str | None = None) -> CallContext:
         """Return what is asked as errors speak of it."""

@@ -27,7 +27,7 @@ from cloudgpu.providers.gcp.error_codes import (
     NOT_FOUND,
 )
 from cloudgpu.providers.shared.calls import is_skewed, wrong_clock
-from cloudgpu.providers.shared.errors import UNKNOWN, Meaning, denied, refusal, shorten, silent
+from cloudgpu.providers.shared.errors import UNKNOWN, Meaning, denied_error, refusal_error, shorten, unanswered_error
 
 DELETE = "compute.instances.delete"
 UNAUTHENTICATED, NOT_THERE, TOO_MANY = 401, 404, 429
@@ -83,13 +83,15 @@ def translated(error: Exception, call: CallContext) -> CloudgpuError | None:
     if "GoogleAPICallError" in names:
         return _refused(error, call)
     if names & NO_ANSWER:
-        return silent(
+        return unanswered_error(
             f"{call.service_label} answered {call.action} with something that is not an answer of Google's", call.value
         )
     if _is_late(error):
         return Silent(f"{call.service_label} did not answer {call.action} in time.", field="provider", value=call.value)
     if names & SILENT:
-        return silent(f"{call.service_label} did not answer {call.action} ({type(error).__name__})", call.value)
+        return unanswered_error(
+            f"{call.service_label} did not answer {call.action} ({type(error).__name__})", call.value
+        )
     if names & NO_CREDENTIALS:
         return _no_credentials(error, names, call)
     return None
@@ -135,7 +137,7 @@ def _refused(error: Any, call: CallContext) -> CloudgpuError:
     """Return the error for an answer with an error in it."""
     status = int(error.code or 0)
     if status == NOT_THERE and not _is_json(error.response):
-        return silent(
+        return unanswered_error(
             f"{call.service_label} answered {call.action} with the status {status}, and not as Google does", call.value
         )
     code = next(_codes(error), "")
@@ -180,12 +182,12 @@ def _error_of_code(
         named = _PERMISSION.search(message)
         whose = f"The Google credentials of account {call.account} ({call.who})"
         where = f" in the project {call.project}" if call.project else ""
-        return denied(whose, named[1] if named else permission(call.action), where)
+        return denied_error(whose, named[1] if named else permission(call.action), where)
     meaning = MEANINGS[BY_STATUS[TOO_MANY]] if status == TOO_MANY else MEANINGS.get(code, UNKNOWN)
     if code in NOT_FOUND:
         meaning = _not_found_meaning(meaning, message, call)
     sentence = f"{call.service_label} refused {call.action}: {shorten(message)} ({code or status or 'no code'})."
-    return refusal(meaning, sentence, value=call.value, region=_region(call.where), headers=headers)
+    return refusal_error(meaning, sentence, value=call.value, region=_region(call.where), headers=headers)
 
 
 def _not_found_meaning(meaning: Meaning, message: str, call: CallContext) -> Meaning:
@@ -260,7 +262,7 @@ def _no_credentials(error: Exception, names: set[str], call: CallContext) -> Clo
     if _CLOCK_IS_WRONG.search(str(error)):
         return wrong_clock("Google Cloud", call.where, {}, call.now)
     if getattr(error, "retryable", False) or _is_down(error):
-        return silent(f"{call.service_label} did not renew the credentials for {call.action}", call.value)
+        return unanswered_error(f"{call.service_label} did not renew the credentials for {call.action}", call.value)
     sentence = f"The Google login of account {call.account} ({call.who}) has expired or cannot be used."
     return AuthFailed(sentence, field="credentials", value=call.who, next=renewal_command(call.who))
 

@@ -13,7 +13,7 @@ from typing import Any
 from cloudgpu.errors import ProviderUnavailable
 from cloudgpu.providers.gcp import errors, ids
 from cloudgpu.providers.gcp.client import Gcp
-from cloudgpu.providers.shared.calls import Waiting
+from cloudgpu.providers.shared.calls import WaitReports
 
 DONE = "DONE"
 DEFAULT_WAIT = timedelta(minutes=5)  # how long to wait where the caller has no deadline
@@ -51,7 +51,7 @@ def wait_until_done(
     """
     where = _scope(operation)[1]
     until = deadline or gcp.clock() + DEFAULT_WAIT
-    waiting = Waiting(
+    waiting = WaitReports(
         gcp.notify, gcp.clock, f"Google Cloud {where} has not finished {action}".replace("  ", " "), until
     )
     for pause in _pauses(gcp, until):

@@ -16,7 +16,7 @@ from cloudgpu.errors import (
     QuotaExceeded,
 )
 from cloudgpu.providers.rest.client import Answer
-from cloudgpu.providers.shared.errors import RETRY_LATER, UNKNOWN, Meaning, meanings, refusal, shorten
+from cloudgpu.providers.shared.errors import RETRY_LATER, UNKNOWN, Meaning, meanings, refusal_error, shorten
 
 NOT_FOUND = "global/object-does-not-exist"
 _NEW_KEY = "Make another key at cloud.lambda.ai/api-keys, and put it into LAMBDA_API_KEY."
@@ -64,9 +64,9 @@ def refused(answer: Answer) -> CloudgpuError:
     text = answer.data["error"].get("message") if code else None
     sentence = f"Lambda Cloud says: {shorten(str(text or code or f'status {answer.status}'))}."
     if answer.status >= _SERVER_ERROR or code.startswith("provider/"):
-        return refusal(RETRY_LATER, sentence, value=code or None, region="")
+        return refusal_error(RETRY_LATER, sentence, value=code or None, region="")
     meaning = MEANINGS.get(code) or (UNKNOWN if code else _BY_STATUS.get(answer.status, UNKNOWN))
-    return refusal(meaning, sentence, value=code or None, region="", headers=answer.headers)
+    return refusal_error(meaning, sentence, value=code or None, region="", headers=answer.headers)
 
 
 def unreadable(what: str) -> ProviderUnavailable:

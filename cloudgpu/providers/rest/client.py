@@ -18,7 +18,7 @@ from urllib.parse import urlencode, urlsplit
 from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra, ProviderUnavailable, RateLimited, Silent
 from cloudgpu.parallel import beat
 from cloudgpu.providers.patience import Patience
-from cloudgpu.providers.shared.calls import MAX_PARALLEL, count
+from cloudgpu.providers.shared.calls import MAX_PARALLEL, count_request
 
 if TYPE_CHECKING:
     import urllib3
@@ -128,7 +128,7 @@ class RestClient:
         import urllib3
 
         self._wait_for_turn(action)
-        count(self.api.kind, action)
+        count_request(self.api.kind, action)
         end = self.patience.now() + seconds
         headers = {"Accept": "text/event-stream", **self.api.login()}
         timeout = urllib3.Timeout(connect=self.patience.connect_s, read=seconds)
@@ -166,7 +166,7 @@ class RestClient:
             headers["Content-Type"] = "application/json"
         seconds = max(self.patience.seconds_left(begun, read=method in READS), 0.001)
         timeout = urllib3.Timeout(connect=min(self.patience.connect_s, seconds), read=seconds)
-        count(self.api.kind, action)
+        count_request(self.api.kind, action)
         try:
             reply = self._connections().request(
                 method,

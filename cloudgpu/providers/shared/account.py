@@ -20,22 +20,23 @@ from cloudgpu.providers.patience import Patience
 
 
 def write_file(file: Path, text: str) -> None:
-    """Write a line into a file, for this user alone, wholly or not at all. Raises OSError."""
+    """Replace a file by one line of text, readable by this user alone, atomically. Raises OSError."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    part = file.with_name(f".{file.name}.{os.getpid()}-{threading.get_ident()}")
+    partial_file = file.with_name(f".{file.name}.{os.getpid()}-{threading.get_ident()}")
     try:
-        part.write_text(f"{text}\n", encoding="ascii")
-        part.replace(file)
+        partial_file.write_text(f"{text}\n", encoding="ascii")
+        partial_file.replace(file)
     finally:
-        part.unlink(missing_ok=True)
+        partial_file.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)
 class AccountPins:
-    """In which account each machine was launched, a file per machine.
+    """In which account each machine was launched: a file per machine below `home`, the provider's own directory.
 
-    The others are words of the error: `kind` is what the cloud calls an account, `current_login` who asks now, with a
-    verb ("the account lab is"), `former_login` what to use again ("the credentials of").
+    The other fields are parts of the error's text: `kind` is what the cloud calls an account, `current_login` who
+    queries now, with a verb ("the account lab is"), `former_login` what to use again ("the credentials of"), `field`
+    the `field` of the error.
     """
 
     home: Path
@@ -45,7 +46,7 @@ class AccountPins:
     field: str
 
     def file(self, name: str) -> Path:
-        """Return the file of a machine."""
+        """Return the file of a machine, by the machine's name in it."""
         return self.home / "owners" / name
 
     def remember(self, name: str, account: str) -> None:
@@ -53,19 +54,22 @@ class AccountPins:
         write_file(self.file(name), account)
 
     def check(self, name: str, account: Callable[[], str]) -> None:
-        """Raise AuthFailed where `account` is another one now than the machine's; not called for an unknown machine."""
+        """Raise AuthFailed where `account` returns another account than the machine was launched in.
+
+        `account` is not called for a machine that has no file.
+        """
         try:
-            before = self.file(name).read_text(encoding="ascii").strip()
+            former = self.file(name).read_text(encoding="ascii").strip()
         except FileNotFoundError:
             return
-        now = account()
-        if now.lower() != before.lower():
+        current = account()
+        if current.lower() != former.lower():
             raise AuthFailed(
-                f"{name} was launched in the {self.kind} {before}, and {self.current_login} of {now} now: whether it "
-                "still runs is not known.",
+                f"{name} was launched in the {self.kind} {former}, and {self.current_login} of {current} now: whether "
+                "it still runs is not known.",
                 field=self.field,
-                value=now,
-                next=f"Use {self.former_login} {before} again, or give {now} an account of its own in config.toml.",
+                value=current,
+                next=f"Use {self.former_login} {former} again, or give {current} an account of its own in config.toml.",
             )
 
     def forget(self, name: str) -> None:
@@ -74,7 +78,11 @@ class AccountPins:
 
 
 class CloudAccount:
-    """A configured account of a cloud: its name, its clock, its files, whose ledger it serves. Asks nothing."""
+    """A configured account of a cloud: what its client needs of the settings. Making one sends no request.
+
+    `account` is its name in config.toml, `home` the directory of its files, `clock` the cloud's time (aware UTC),
+    `pause` waits that many seconds, `notify` shows a line to the user, `patience` has the timeouts of calls.
+    """
 
     def __init__(self, settings: ProviderSettings) -> None:
         self.account = settings.account
@@ -83,33 +91,33 @@ class CloudAccount:
         self.home = settings.home
         self.patience = Patience(settings.patience)
         self.regions_in_use = settings.regions_in_use
-        self._ledger, self._ledger_now = settings.ledger, settings.current_ledger_id
+        self._ledger, self._current_ledger_id = settings.ledger, settings.current_ledger_id
         self._clock_ahead = settings.clock_ahead
 
     def own_time(self) -> datetime:
-        """Return what this computer's clock says, by which calls are signed."""
+        """Return the time of this computer's clock (aware UTC), by which calls are signed; `clock` is corrected."""
         return self.clock() + self._clock_ahead()
 
     @property
     def ledger(self) -> str:
-        """The id of whose timers and volumes these are; empty before the ledger's first line."""
-        self._ledger = self._ledger or self._ledger_now()
+        """The id of this home's ledger, which its timers and volumes carry; empty before the ledger's first line."""
+        self._ledger = self._ledger or self._current_ledger_id()
         return self._ledger
 
     def pins(self, kind: str) -> AccountPins:
-        """Return in which `kind` of account machines were launched; the account of now is called by its name here."""
+        """Return the pins of this account; `kind` is what the cloud calls an account: "project", say."""
         return AccountPins(self.home, kind, f"the account {self.account} is", f"the {kind}", kind)
 
 
 @contextmanager
-def translating(translated: Callable[[Exception], CloudgpuError | None]) -> Iterator[None]:
-    """Turn what an SDK raises inside into our own error; None from `translated` lets it out as it is."""
+def translated_errors(translate: Callable[[Exception], CloudgpuError | None]) -> Iterator[None]:
+    """Raise what `translate` makes of an SDK's exception inside, or that exception itself where it returns None."""
     try:
         yield
     except CloudgpuError:
         raise
     except Exception as error:
-        found = translated(error)
-        if found is None:
+        own_error = translate(error)
+        if own_error is None:
             raise
-        raise found from error
+        raise own_error from error

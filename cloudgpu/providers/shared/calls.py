@@ -1,12 +1,13 @@
-"""Makes calls to clouds side by side, in bulk and in waits, counts them, and checks the clock by their answers.
+"""Makes calls to clouds in parallel, in bulk and in waits, counts them, and checks the clock by their answers.
 
-Side by side, what did not answer is named, and a silent part keeps no other one's answer. A part that says nothing for
-too long is waited for no more: its thread is abandoned, and sends nothing after that. Retries count, for the clouds
-count them. Credentials fail by a wrong clock. A wait tells what it waits for at once or after some seconds, then ever
-more seldom, and ends early where nothing answers. The sends of a launch are counted, and spaced out.
+In parallel, what did not answer is named, and a silent part (a region, an account) holds up no other one's answer. A
+part that says nothing for too long is waited for no more: its thread is abandoned, and sends nothing after that.
+Requests are counted with their retries, for the clouds count those. A wrong clock makes clouds refuse credentials. A
+wait is reported at once or after some seconds, then ever more seldom, and ends early where nothing answers. The sends
+of a launch are counted, and spaced out.
 
-A cloud refuses a call about forty machines whole when one of them cannot be stopped. Halved, one at fault costs at most
-2 x ceil(log2 n) calls more, and the others are stopped.
+A cloud refuses a call about forty machines whole when one of them cannot be stopped. Halved, one refused machine costs
+at most 2 x ceil(log2 n) calls more, and the others are stopped.
 """
 
 from __future__ import annotations
@@ -36,13 +37,11 @@ from cloudgpu.providers.patience import patience_s
 from cloudgpu.providers.shared.account import CloudAccount
 
 MAX_PARALLEL = 32
-GRACE_S = 1.0  # added to a read's own timeout: its own error says better what was silent
-ACCOUNTS_GRACE_S = (
-    2 * GRACE_S
-)  # a whole account has more than one of its regions, so that the others' answers are not lost
-MAX_TIMES = (
-    40  # times as long, in all, for a part that goes on answering: 5 minutes, against one that never comes to an end
-)
+GRACE_S = 1.0  # added to a read's own timeout: the read's own error says better what did not answer
+# For a whole account: longer than for one of its regions, so that the other regions' answers are not lost.
+ACCOUNTS_GRACE_S = 2 * GRACE_S
+# A part that goes on answering has this many times its timeout in all (5 minutes), so that none goes on for ever.
+TOTAL_TIMEOUT_FACTOR = 40
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
 T = TypeVar("T")
@@ -50,46 +49,53 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 def ask_each(
-    parts: Sequence[str], ask: Callable[[str], Answer], at_once: int = MAX_PARALLEL, *, patience: float | None = None
+    parts: Sequence[str],
+    ask: Callable[[str], Answer],
+    max_parallel: int = MAX_PARALLEL,
+    *,
+    patience: float | None = None,
 ) -> tuple[dict[str, Answer], tuple[Unanswered, ...]]:
-    """Ask each part (a region, say); return the answers by part, and those that did not answer with why.
+    """Call `ask` with each part (a region, say) in parallel; return the answers by part, and the parts that failed.
 
-    `patience` is how many seconds a read may be silent; None is the usual. Raises the first error when no part
+    `patience` is how many seconds a read may go unanswered, None for the usual. Raises the first error when no part
     answered.
     """
-    results = gather(parts, lambda part: result_or_error(ask, part), at_once, patience=patience, what="regions")
+    results = gather(parts, lambda part: result_or_error(ask, part), max_parallel, patience=patience, what="regions")
     outcomes = dict(zip(parts, results, strict=True))
     answers = {part: found for part, found in outcomes.items() if not isinstance(found, CloudgpuError)}
-    faults = {part: fault for part, fault in outcomes.items() if isinstance(fault, CloudgpuError)}
-    if faults and not answers:
-        raise next(iter(faults.values()))
-    return answers, tuple(Unanswered(part, fault.message) for part, fault in faults.items())
+    errors = {part: error for part, error in outcomes.items() if isinstance(error, CloudgpuError)}
+    if errors and not answers:
+        raise next(iter(errors.values()))
+    return answers, tuple(Unanswered(part, error.message) for part, error in errors.items())
 
 
 def gather(
     items: Sequence[Item],
     ask: Callable[[Item], Answer],
-    at_once: int = MAX_PARALLEL,
+    max_parallel: int = MAX_PARALLEL,
     *,
     patience: float | None = None,
     grace: float = GRACE_S,
     what: str = "",
 ) -> list[Answer | Silent]:
-    """Ask about each of these side by side; return the answers in their order, Silent in place of what said nothing.
+    """Call `ask` with each item in parallel; return the answers in order, a Silent error where none came in time.
 
-    `what` the items are, in the plural, is counted.
-    For reads alone: nobody knows afterwards what a call that was left has done. Raises what `ask` raises first.
+    `patience` (None: the usual) plus `grace` are the seconds without an answer, `what` is the plural of the items for
+    the progress shown. For reads alone: nobody knows what an abandoned call has done. Raises what `ask` raises first.
     """
     seconds = (patience or patience_s()) + grace
-    with Pool(min(at_once, len(items)), what) as pool:
+    with Pool(min(max_parallel, len(items)), what) as pool:
         sent = [pool.submit(ask, item) for item in items]
-        return [one.result() if one.listen(seconds, MAX_TIMES * seconds) else silence_error(seconds) for one in sent]
+        return [
+            call.result() if call.listen(seconds, TOTAL_TIMEOUT_FACTOR * seconds) else silence_error(seconds)
+            for call in sent
+        ]
 
 
-def by_item(items: Iterable[Key], ask: Callable[[Key], Answer], at_once: int = MAX_PARALLEL) -> dict[Key, Answer]:
-    """Return what `ask` answers for each of these, side by side; raise what it raises first."""
+def by_item(items: Iterable[Key], ask: Callable[[Key], Answer], max_parallel: int = MAX_PARALLEL) -> dict[Key, Answer]:
+    """Return what `ask` returns for each item, in parallel and without a timeout; raise what it raises first."""
     distinct = list(dict.fromkeys(items))
-    with Pool(at_once) as pool:
+    with Pool(max_parallel) as pool:
         return dict(zip(distinct, pool.map(ask, distinct), strict=True))
 
 
@@ -113,9 +119,9 @@ def retry(
     after: Callable[[CloudgpuError], bool],
     pause: Callable[[int], object] = int,
 ) -> Answer:
-    """Return what a call answers, which is made again `after` errors that may be over soon, so many times in all.
+    """Return what `call` returns; after an error for which `after` is true, call again, up to `tries` times in all.
 
-    `pause` waits, and is told how many tries there were; none is the usual.
+    `pause` is called with the number of tries so far, and waits; the default (`int`) does not. Raises the last error.
     """
     for number in range(1, tries):
         try:
@@ -131,53 +137,54 @@ _SENT_LOCK = threading.Lock()
 _SENT: Counter[tuple[str, str]] = Counter()
 
 
-def count(provider: str, operation: str) -> None:
+def count_request(provider: str, operation: str) -> None:
     """Count one request; raise Abandoned where nobody waits for it any more."""
     stop_if_abandoned()
     with _SENT_LOCK:
         _SENT[provider, operation] += 1
 
 
-def calls() -> dict[tuple[str, str], int]:
+def request_counts() -> dict[tuple[str, str], int]:
     """Return how many requests were sent, by (provider, operation)."""
     with _SENT_LOCK:
         return dict(_SENT)
 
 
-SKEW = timedelta(minutes=4)  # AWS refuses at 5 minutes (InvalidSecurity.RequestHasExpired) or at 15 (RequestExpired)
+# AWS refuses at 5 minutes (InvalidSecurity.RequestHasExpired) or at 15 (RequestExpired).
+MAX_SKEW = timedelta(minutes=4)
 
 
 def is_skewed(headers: Mapping[str, str], now: datetime) -> bool:
-    """Say whether an answer's own time is so far from `now` (aware UTC) that credentials are refused for it."""
-    there = _date(headers)
-    return there is not None and abs(there - now) > SKEW
+    """Say whether an answer's Date header is so far from `now` (aware UTC) that clouds refuse credentials for it."""
+    cloud_time = _answer_time(headers)
+    return cloud_time is not None and abs(cloud_time - now) > MAX_SKEW
 
 
 def wrong_clock(cloud: str, where: str, headers: Mapping[str, str], now: datetime) -> AuthFailed:
-    """Return the error for a request that a cloud refuses for its time: by the time that its own answer bears.
+    """Return the error for a request that a cloud refuses for its time; the answer's Date header has the cloud's.
 
-    Where the two clocks agree, the request came late: this clock is right, and to set it would not help. `where` is
-    where the cloud refuses, empty for nowhere in it.
+    Where the two clocks agree, the request came late: this clock is right, and to set it would not help. `where` is the
+    region that refuses, empty for none.
     """
-    there, whom = _date(headers), f"{cloud} {where}".rstrip()
-    if there is not None and abs(there - now) <= SKEW:
+    cloud_time, refuser = _answer_time(headers), f"{cloud} {where}".rstrip()
+    if cloud_time is not None and abs(cloud_time - now) <= MAX_SKEW:
         return AuthFailed(
-            f"{whom} refused a request as expired, but the clock of this machine is right ({now:%H:%M:%S} UTC here, "
-            f"{there:%H:%M:%S} UTC at {cloud}): the request came too late.",
+            f"{refuser} refused a request as expired, but the clock of this machine is right ({now:%H:%M:%S} UTC here, "
+            f"{cloud_time:%H:%M:%S} UTC at {cloud}): the request came too late.",
             field="clock",
             next="Run it again. If it happens again, look for a proxy that holds requests back.",
         )
-    says = (
-        f"{now:%Y-%m-%d %H:%M} UTC here, {there:%Y-%m-%d %H:%M} UTC at {cloud}"
-        if there
+    clocks = (
+        f"{now:%Y-%m-%d %H:%M} UTC here, {cloud_time:%Y-%m-%d %H:%M} UTC at {cloud}"
+        if cloud_time
         else (f"{now:%Y-%m-%d %H:%M} UTC here; {cloud} rejected that without saying its own time")
     )
-    sentence = f"The clock of this machine is wrong ({says}), so {whom} refuses what it signs."
+    sentence = f"The clock of this machine is wrong ({clocks}), so {refuser} refuses what it signs."
     return AuthFailed(sentence, field="clock", next="Set the clock (for example: sudo timedatectl set-ntp true).")
 
 
-def _date(headers: Mapping[str, str]) -> datetime | None:
-    """Return the cloud's own time of an answer, aware UTC."""
+def _answer_time(headers: Mapping[str, str]) -> datetime | None:
+    """Return the time of an answer's Date header, aware UTC; None without one."""
     text = next((text for name, text in headers.items() if name.lower() == "date"), "")
     try:
         return parsedate_to_datetime(text).astimezone(UTC)
@@ -185,26 +192,22 @@ def _date(headers: Mapping[str, str]) -> datetime | None:
         return None
 
 
-Refusals = dict[str, CloudgpuError]  # by id
-_ERRORS_ABOUT_ONE = (
-    InvalidRequest,
-    InstanceNotFound,
-    AuthFailed,
-    EndRefused,
-)  # others (no answer, throttled) are about the whole call
+Refusals = dict[str, CloudgpuError]  # by machine id
+# Errors that one machine of a bulk call may cause; others (no answer, throttled) are about the whole call.
+_ERRORS_ABOUT_ONE = (InvalidRequest, InstanceNotFound, AuthFailed, EndRefused)
 
 
 def call_in_halves(ids: Sequence[str], ask: Callable[[Sequence[str]], None]) -> Refusals:
     """Call `ask` with all `ids`, in halves where that is refused; return the errors of the refused ones, by id.
 
-    `ask` raises what the provider says of a whole call. A permission may be missing for one machine (it depends on
-    tags): such a refusal is halved too, until more calls in a row were denied than one machine can cause.
+    `ask` raises the provider's error for the whole call. A permission may be missing for one machine (it depends on
+    tags): such a call is halved too, until more calls in a row were denied than one machine can cause.
     """
     return _Halving(ask, 2 * ceil(log2(max(2, len(ids)))) + 1).run(list(ids))
 
 
 class _Halving:
-    """One run: the denials since the last accepted call, and how many of them end it."""
+    """One `call_in_halves`: `_denied` are the denials since the last accepted call, `max_denials` of them end it."""
 
     def __init__(self, ask: Callable[[Sequence[str]], None], max_denials: int) -> None:
         self._ask = ask
@@ -212,7 +215,7 @@ class _Halving:
         self._denied: list[AuthFailed] = []
 
     def run(self, ids: Sequence[str]) -> Refusals:
-        """Ask about these; return those that were refused."""
+        """Call `ask` with these, in halves where it refuses; return the errors of the refused ones."""
         if not ids or len(self._denied) >= self._max_denials:
             return dict.fromkeys(ids, self._denied[-1]) if ids else {}
         try:
@@ -231,11 +234,14 @@ class _Halving:
         return {**self.run(ids[:half]), **self.run(ids[half:])}
 
 
-SILENT_FOR_S = 10.0  # what takes no longer is not worth a sentence
+FIRST_REPORT_AFTER_S = 10.0  # a wait that is shorter is not reported
 
 
-class Waiting:
-    """One wait, until a time (aware UTC). `what` is the beginning of a sentence: "x is not stopped yet"."""
+class WaitReports:
+    """Reports to the user that one wait goes on, at growing intervals: the first time `after` seconds.
+
+    `what` begins the sentence ("x is not stopped yet"); `until` is the deadline of the wait, aware UTC.
+    """
 
     def __init__(
         self,
@@ -244,15 +250,15 @@ class Waiting:
         what: str,
         until: datetime,
         *,
-        after: float = SILENT_FOR_S,
+        after: float = FIRST_REPORT_AFTER_S,
     ) -> None:
         self._notify, self._clock, self._what, self._until = notify, clock, what, until
         self._tries = 0
-        self._pause = max(after, SILENT_FOR_S)
+        self._pause = max(after, FIRST_REPORT_AFTER_S)
         self._next = clock() + timedelta(seconds=after)
 
     def report_progress(self, last: str) -> None:
-        """Report that the wait goes on, where a report is due; `last` is the last message."""
+        """Count a try, and notify the user where a report is due; `last` is the message of the last try."""
         self._tries += 1
         now = self._clock()
         if now < self._next:
@@ -262,37 +268,40 @@ class Waiting:
         self._notify(f"{self._what} after {tries} ({last.rstrip('.')}). Trying until {self._until:%H:%M:%S} UTC.")
 
 
-SILENT_SENDS = 2  # after so many a launch is left uncertain: whoever settles it sends it again
+SILENT_SENDS = 2  # after so many unanswered sends a launch is left uncertain: whoever resolves it sends it again
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 20.0
 
 
-class SendLimits:
-    """The sends of one launch's call, until a time (aware UTC), to a cloud that knows a second one for the same.
+class LaunchSends:
+    """The pauses between the sends of one launch's call, to a cloud with idempotency tokens, until a time (aware UTC).
 
-    `what` is the beginning of a sentence, as in `Waiting`; `uncertain` returns the error of a launch of which nobody
-    knows whether it made the machine.
+    `what` is as in `WaitReports`; `uncertain` returns the error of a launch of which nobody knows whether it made the
+    machine.
     """
 
     def __init__(
         self, account: CloudAccount, what: str, until: datetime, uncertain: Callable[[CloudgpuError], LaunchUncertain]
     ) -> None:
         self._account, self._until, self._uncertain = account, until, uncertain
-        self._waiting = Waiting(account.notify, account.clock, what, until, after=0)
-        self._pause, self._silent = FIRST_PAUSE_S, 0
-        self.unsure = False  # one was not answered: it may have made the machine
+        self._waiting = WaitReports(account.notify, account.clock, what, until, after=0)
+        self._pause, self._silent_count = FIRST_PAUSE_S, 0
+        self.may_have_launched = False  # a send was not answered: it may have made the machine
 
-    def unanswered(self, error: ProviderUnavailable) -> None:
-        """Wait for the next send after one that says nothing of the launch; raise LaunchUncertain for too many."""
-        self.unsure |= not isinstance(error, RateLimited)
-        self._silent += isinstance(error, Silent)
-        if self._silent == SILENT_SENDS:
+    def record_unanswered(self, error: ProviderUnavailable) -> None:
+        """Record a send whose `error` does not say what became of the launch, and wait for the next one.
+
+        Raises LaunchUncertain after SILENT_SENDS without any answer, and as `wait`.
+        """
+        self.may_have_launched |= not isinstance(error, RateLimited)
+        self._silent_count += isinstance(error, Silent)
+        if self._silent_count == SILENT_SENDS:
             raise self._uncertain(error) from error
         self.wait(error, error.retry_after if isinstance(error, RateLimited) else None)
 
     def wait(self, error: CloudgpuError, seconds: float | None = None) -> None:
-        """Wait so many seconds; None is twice as long as the last time.
+        """Wait so many seconds; None: twice as long as the last time. `error` is the answer to the last send.
 
-        Raises what the last send was answered where that would end too late, LaunchUncertain where one was not.
+        Where the wait would end after the deadline, raises `error`, or LaunchUncertain if a send was not answered.
         """
         seconds = seconds or self._pause
         self._pause = min(2 * self._pause, LONGEST_PAUSE_S)
@@ -300,7 +309,7 @@ class SendLimits:
             self._waiting.report_progress(error.message)
             self._account.pause(seconds)
             return
-        if not self.unsure:
+        if not self.may_have_launched:
             raise error
         raise self._uncertain(error) from error
 
@@ -309,29 +318,29 @@ SILENCE_LIMIT = timedelta(seconds=10)  # after the first poll that was not answe
 
 
 class UnansweredRounds:
-    """How long rounds of polls have each had a poll without an answer. An error is an answer."""
+    """For how long each round of polls (one poll per machine) had a poll without an answer. An error is an answer."""
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
         self._clock = clock
         self.first_message = ""  # of the error for the first poll without an answer
-        self._silent = False  # in this round
-        self._since: datetime | None = None
+        self._is_round_silent = False  # a poll of this round was not answered
+        self._since: datetime | None = None  # the end of the first round of those
 
     def record(self, error: CloudgpuError) -> str:
         """Record the error of a poll of this round; return its message without the full stop."""
         message = error.message.removesuffix(".")
         if isinstance(error, Silent):
-            self._silent, self.first_message = True, self.first_message or message
+            self._is_round_silent, self.first_message = True, self.first_message or message
         return message
 
     @property
     def is_unanswered(self) -> bool:
         """Whether a poll of this round was not answered."""
-        return self._silent
+        return self._is_round_silent
 
     def end_round(self) -> bool:
         """End the round; say whether polls have gone unanswered for SILENCE_LIMIT."""
-        silent, self._silent = self._silent, False
+        silent, self._is_round_silent = self._is_round_silent, False
         now = self._clock()
         self._since = (self._since or now) if silent else None
         return self._since is not None and now - self._since >= SILENCE_LIMIT
@@ -349,10 +358,11 @@ def poll_until(
     longest_s: float = 5.0,
     raised_at_once: tuple[type[CloudgpuError], ...] = (),
 ) -> T:
-    """Poll `ask` until it returns something other than None, with longer and longer pauses, and return that.
+    """Poll `ask` until it returns something other than None, and return that.
 
-    Raises what `make_error` makes of the last error's message (`last_message` where there was none) once it took longer
-    than `within`, or polls go unanswered; an error that is no ProviderUnavailable, or in `raised_at_once`, at once.
+    The pauses grow from `first_s` to `longest_s` seconds. Raises what `make_error` makes of the last error's message
+    (`last_message` where there was none) after `within`, or when polls go unanswered for SILENCE_LIMIT. An error that
+    is no ProviderUnavailable, or is in `raised_at_once`, is raised at once.
     """
     deadline, pause_s, silence = clock() + within, first_s, UnansweredRounds(clock)
     while True:

@@ -15,7 +15,11 @@ MAX_SENTENCE = 300  # characters of a cloud's own sentence that a person has to 
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a code means. `field` is what it is about, `remedy` is empty where the cloud's sentence has to do."""
+    """The error that a cloud's error code stands for.
+
+    `kind` is its class, `field` the option or subject that it names, `remedy` its `next`: what the user does about it,
+    empty where the cloud's own sentence says that.
+    """
 
     kind: type[CloudgpuError]
     field: str = "provider"
@@ -23,10 +27,10 @@ class Meaning:
 
 
 UNKNOWN = Meaning(ProviderUnavailable)
-"""What a code means that nobody mapped: nothing is known."""
+"""For a code that nobody mapped: nothing is known of what the call did."""
 
 RETRY_LATER = Meaning(ProviderUnavailable, remedy="Run it again in a while.")
-Codes = str | Iterable[str]  # a text has them between spaces
+Codes = str | Iterable[str]  # error codes; a string has several, separated by spaces
 
 
 def meanings(
@@ -37,9 +41,11 @@ def meanings(
     requests: Mapping[str, Codes],
     remedies: Mapping[str, str],
 ) -> dict[str, Meaning]:
-    """Return what each code of a cloud means; where a code is listed twice, the later one holds.
+    """Return the meaning of each error code of a cloud; where a code is listed twice, the later meaning holds.
 
-    `requests` has the codes by the field that a request got wrong, `remedies` has what to do about it by that field.
+    `no_capacity`, `throttled` and `down` (the cloud has a failure) are codes of these classes, `others` are pairs of
+    codes and their meaning. `requests` has the codes of InvalidRequest by the field that is wrong, `remedies` what to
+    do about it, by that field.
     """
     listed = (
         (no_capacity, Meaning(NoCapacity, "offer")),
@@ -48,17 +54,21 @@ def meanings(
         *others,
         *((codes, Meaning(InvalidRequest, field, remedies.get(field, ""))) for field, codes in requests.items()),
     )
-    return {code: one for codes, one in listed for code in (codes.split() if isinstance(codes, str) else codes)}
+    return {code: meaning for codes, meaning in listed for code in (codes.split() if isinstance(codes, str) else codes)}
 
 
-def refusal(
+def refusal_error(
     meaning: Meaning, sentence: str, *, value: str | None, region: str, headers: Mapping[str, str] | None = None
 ) -> CloudgpuError:
-    """Return the error for a refusal. `region` replaces REGION in the remedy; `headers` say when to retry."""
+    """Return the error for a refused call. `sentence` is its message, `value` the refused value of `meaning.field`.
+
+    `region` replaces REGION in the remedy; `headers` of the answer say when to retry.
+    """
     remedy = meaning.remedy.replace("REGION", region) or None
     if meaning.kind is RateLimited:
-        wait = retry_after(headers or {})
-        return RateLimited(sentence, retry_after=wait, field=meaning.field, value=value, next=remedy)
+        return RateLimited(
+            sentence, retry_after=retry_after(headers or {}), field=meaning.field, value=value, next=remedy
+        )
     return meaning.kind(sentence, field=meaning.field, value=value, next=remedy)
 
 
@@ -68,8 +78,8 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     return float(text) if text.replace(".", "", 1).isdigit() else None
 
 
-def denied(credentials: str, action: str, where: str, *, grant: str = "the permission") -> AuthFailed:
-    """Return the error for a missing permission. `credentials` begins the sentence, `where` (with its space) ends it.
+def denied_error(credentials: str, action: str, where: str, *, grant: str = "the permission") -> AuthFailed:
+    """Return the error for a missing permission: "`credentials` may not do `action``where`", `where` with its space.
 
     `grant` is what has to be asked for: the permission itself, or a role that allows it.
     """
@@ -77,8 +87,11 @@ def denied(credentials: str, action: str, where: str, *, grant: str = "the permi
     return AuthFailed(f"{credentials} may not do {action}{where}.", field="permission", value=action, next=remedy)
 
 
-def silent(sentence: str, value: str | None) -> ProviderUnavailable:
-    """Return the error for no answer, or for one that is not the cloud's. `sentence` has no full stop yet."""
+def unanswered_error(sentence: str, value: str | None) -> ProviderUnavailable:
+    """Return the error for no answer, or for one that is not the cloud's. `sentence` has no full stop yet.
+
+    `value` is what was asked about: an id, say.
+    """
     return ProviderUnavailable(f"{sentence}.", field="provider", value=value)
 
 
@@ -89,14 +102,14 @@ def shorten(text: str) -> str:
 
 
 class Tolerating:
-    """A context that lets out no error whose code, as the cloud's `code_of` tells it, is one of these."""
+    """A context manager that suppresses errors with one of these codes; `code_of` returns the cloud's code of one."""
 
     def __init__(self, code_of: Callable[[CloudgpuError], str], *codes: str) -> None:
         self._code_of, self._codes = code_of, codes
 
     def __enter__(self) -> None:
-        """Begin."""
+        """Enter; there is nothing to prepare."""
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
-        """End; say whether the error is tolerated."""
+        """Leave; return whether the error is suppressed."""
         return isinstance(error, CloudgpuError) and self._code_of(error) in self._codes

@@ -1,7 +1,7 @@
 """Buckets of Google Cloud and Azure that are read through fsspec's implementations, where they are installed.
 
-Only belief: no request of gcsfs or adlfs was ever seen here. What is called is fsspec's own interface: `find` with
-`detail=True`, and `sign`.
+Unverified: it never ran against gcsfs or adlfs. What is called is fsspec's own interface: `find` with `detail=True`,
+and `sign`.
 """
 
 from __future__ import annotations
@@ -18,18 +18,24 @@ if TYPE_CHECKING:
 
     from cloudgpu.providers.base import ProviderSettings
 
-PACKAGES = {"gs": "gcsfs", "az": "adlfs", "abfs": "adlfs"}  # that brings the implementation of a scheme
-_TAGS = ("etag", "ETag", "md5Hash", "content_md5", "generation")  # what changes with an object, as each calls it
+PACKAGES = {"gs": "gcsfs", "az": "adlfs", "abfs": "adlfs"}  # that implements a URL scheme, by scheme
+_VERSION_KEYS = (
+    "etag",
+    "ETag",
+    "md5Hash",
+    "content_md5",
+    "generation",
+)  # what changes with an object, as each calls it
 
 
 class FileSystem(Protocol):
-    """What is asked of fsspec's `AbstractFileSystem`."""
+    """The methods of fsspec's `AbstractFileSystem` that are called here."""
 
     def find(self, path: str, *, detail: bool) -> Mapping[str, Mapping[str, Any]]:
         """Return the files below a path, with what is known of each."""
 
     def sign(self, path: str, expiration: int) -> str:
-        """Return an address at which a file can be read for so many seconds."""
+        """Return a URL at which a file can be read for so many seconds."""
 
 
 def open_bucket(address: BucketAddress, settings: ProviderSettings) -> FsspecBucket:
@@ -57,25 +63,25 @@ class FsspecBucket:
         return
 
     def objects(self, prefix: str) -> Iterator[BucketObject]:
-        """Yield the objects below a prefix, by key."""
+        """Yield the objects below a prefix, sorted by path. Raises AuthFailed, ProviderUnavailable."""
         try:
-            found = self._files.find(f"{self._bucket}/{prefix}".rstrip("/"), detail=True)
+            files = self._files.find(f"{self._bucket}/{prefix}".rstrip("/"), detail=True)
         except FileNotFoundError:
             return
         except Exception as error:
-            raise self._explained(error) from error
-        for path, facts in sorted(found.items()):
+            raise self._error_for(error) from error
+        for path, facts in sorted(files.items()):
             key = path.lstrip("/").removeprefix(f"{self._bucket}/")
-            tag = next((str(facts[name]) for name in _TAGS if facts.get(name)), "")
+            version = next((str(facts[name]) for name in _VERSION_KEYS if facts.get(name)), "")
             if facts.get("type", "file") == "file":
-                yield BucketObject(key, int(facts["size"]), tag)
+                yield BucketObject(key, int(facts["size"]), version)
 
     def url_expires_at(self, seconds: int) -> datetime:
-        """Return until when an address of now is good."""
+        """Return until when (aware UTC) a URL that is signed now for so many seconds can be used."""
         return self._clock() + timedelta(seconds=seconds)
 
     def presigned_url(self, key: str, seconds: int) -> str:
-        """Return an address at which an object can be read for so long."""
+        """Return a URL at which an object can be read for so many seconds."""
         try:
             return self._files.sign(f"{self._bucket}/{key}", expiration=seconds)
         except NotImplementedError as error:
@@ -86,9 +92,9 @@ class FsspecBucket:
                 next="Copy the data in --setup, with credentials of its own.",
             ) from error
         except Exception as error:
-            raise self._explained(error) from error
+            raise self._error_for(error) from error
 
-    def _explained(self, error: Exception) -> AuthFailed | ProviderUnavailable:
+    def _error_for(self, error: Exception) -> AuthFailed | ProviderUnavailable:
         """Return our error for what an implementation raised. Its text may hold an address, so it is not repeated."""
         what = f"{self._text} could not be read: {type(error).__name__}"
         if isinstance(error, PermissionError):

@@ -1,4 +1,7 @@
-"""Data volumes that tie a launch to a zone, for every cloud: which one a request names, and why it cannot be used."""
+"""Data volumes, which tie a launch to their zone, on every cloud: which one a request names, or why it cannot be used.
+
+`volume` is what the request says (a name, maybe a size), a `DataVolume` is a disk that the cloud has.
+"""
 
 from __future__ import annotations
 
@@ -13,87 +16,103 @@ from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.abilities import AttachedResource
 
-Raw = Mapping[str, Any]
+Raw = Mapping[str, Any]  # a disk as the cloud's API describes it
 
 
 @dataclass(frozen=True, slots=True)
-class Data:
-    """A data volume that exists: the cloud's own id, where it lies, how large it is, and who uses it, as an id."""
+class DataVolume:
+    """A data volume that exists: `id` is the cloud's id of the disk, `used_by` that of the machine that uses it."""
 
     name: str
     id: str
     zone: str
     size_gb: int
-    holder: str | None = None
+    used_by: str | None = None
 
 
 def requested_volume(
-    found: Sequence[Data],
+    same_name: Sequence[DataVolume],
     volume: Volume,
     requirements: Requirements,
     region: str | None,
     region_of: Callable[[str], str | None],
-) -> Data:
-    """Return the one of these volumes of one name (at least one) that is in the requested zone and region.
+) -> DataVolume:
+    """Return which of the volumes of one name (`same_name`, at least one) is in the requested zone and region.
 
     `region` None: any. Raises InvalidRequest if several are there, if none is, or for a size that is not its size.
     """
-    here = [one for one in found if requirements.zone in (None, one.zone) and region in (None, region_of(one.zone))]
-    if len(here) > 1:
-        raise ambiguous_name(f"Volumes called {volume.name!r}", sorted(one.zone for one in here), "--zone")
-    one = here[0] if here else found[0]
-    check_location("volume", one.name, one.zone, requirements.zone or (one.zone if here else region), "--zone")
-    if volume.size_gb not in (None, one.size_gb):
-        raise InvalidRequest(
-            f"The volume {one.name} has {one.size_gb} GB, not {volume.size_gb}; its size stays.",
-            field="--volume",
-            value=f"{one.name}:{volume.size_gb}",
-            next=f"Leave the size out: --volume {one.name}",
+    matching = [
+        volume_here
+        for volume_here in same_name
+        if requirements.zone in (None, volume_here.zone) and region in (None, region_of(volume_here.zone))
+    ]
+    if len(matching) > 1:
+        raise ambiguous_name(
+            f"Volumes called {volume.name!r}", sorted(volume_here.zone for volume_here in matching), "--zone"
         )
-    return one
+    volume_here = matching[0] if matching else same_name[0]
+    check_location(
+        "volume",
+        volume_here.name,
+        volume_here.zone,
+        requirements.zone or (volume_here.zone if matching else region),
+        "--zone",
+    )
+    if volume.size_gb not in (None, volume_here.size_gb):
+        raise InvalidRequest(
+            f"The volume {volume_here.name} has {volume_here.size_gb} GB, not {volume.size_gb}; its size stays.",
+            field="--volume",
+            value=f"{volume_here.name}:{volume.size_gb}",
+            next=f"Leave the size out: --volume {volume_here.name}",
+        )
+    return volume_here
 
 
-def volume_named(
+def existing_volume(
     volume: Volume,
-    there: Sequence[Data],
+    existing: Sequence[DataVolume],
     requirements: Requirements,
     region: str | None,
     *,
     region_of: Callable[[str], str | None],
     check_size: Callable[[Volume], None],
-    silent: Sequence[Unanswered] = (),
-) -> Data | None:
+    unanswered: Sequence[Unanswered] = (),
+) -> DataVolume | None:
     """Return the volume of this name, wherever it lies; None where it is to be made.
 
-    `there` are those of all places, also where one is named: nobody would find a second one of the same name. Raises as
-    `requested_volume` and `check_size` do, and where there is none and no size to make it with, or a part was `silent`.
+    `existing` are the volumes of all regions, even where the request names one: nobody would find a second volume of
+    the same name. `region_of` returns a zone's region. Raises as `requested_volume` and `check_size` do, InvalidRequest
+    for no volume and no size to make one with, ProviderUnavailable where it may be in a region that was `unanswered`.
     """
-    found = [one for one in there if one.name == volume.name]
-    if found:
-        return requested_volume(found, volume, requirements, region, region_of)
-    if silent or volume.size_gb is None:
-        known = {one.name for one in there}
+    same_name = [one for one in existing if one.name == volume.name]
+    if same_name:
+        return requested_volume(same_name, volume, requirements, region, region_of)
+    if unanswered or volume.size_gb is None:
+        known = {one.name for one in existing}
         raise not_found_error(
-            "volume", "--volume", volume.name, known, silent, "Give it a size to make it: --volume NAME:GB"
+            "volume", "--volume", volume.name, known, unanswered, "Give it a size to make it: --volume NAME:GB"
         )
     check_size(volume)
     return None
 
 
-def check_volume_size(volume: Volume, least: int, most: int, says: str) -> None:
-    """Raise InvalidRequest for a size in GB that the cloud would refuse only when the machine runs already."""
-    size = volume.size_gb or least
-    if not least <= size <= most:
+def check_volume_size(volume: Volume, min_gb: int, max_gb: int, limit_sentence: str) -> None:
+    """Raise InvalidRequest for a size that the cloud would refuse only when the machine runs already.
+
+    `limit_sentence` says what the cloud allows, without a full stop.
+    """
+    size_gb = volume.size_gb or min_gb
+    if not min_gb <= size_gb <= max_gb:
         raise InvalidRequest(
-            f"A volume of {size:,} GB cannot be: {says}.",
+            f"A volume of {size_gb:,} GB cannot be: {limit_sentence}.",
             field="--volume",
-            value=f"{volume.name}:{size}",
-            next=f"For example --volume {volume.name}:{least if size < least else most}",
+            value=f"{volume.name}:{size_gb}",
+            next=f"For example --volume {volume.name}:{min_gb if size_gb < min_gb else max_gb}",
         )
 
 
 def ambiguous_name(what: str, places: Sequence[str], option: str) -> InvalidRequest:
-    """Return the error for a name that several places have: `what` begins the sentence, `option` names one."""
+    """Return the error for a name that exists in several places: `what` begins the sentence, `option` chooses one."""
     return InvalidRequest(
         f"{what} are in {' and '.join(places)}.",
         field=option,
@@ -102,41 +121,49 @@ def ambiguous_name(what: str, places: Sequence[str], option: str) -> InvalidRequ
     )
 
 
-def attached(
-    setup: Setup, disk_gb: int, disk_kind: str, address: str, volume: Data | None, volume_kind: Callable[[int], str]
+def attached_resources(
+    setup: Setup,
+    disk_gb: int,
+    disk_kind: str,
+    address: str,
+    volume: DataVolume | None,
+    volume_kind: Callable[[int], str],
 ) -> Iterator[AttachedResource]:
     """Yield what is billed with a machine: its system disk, its public address, its data volume.
 
-    `disk_kind` and `address` are names of the catalogue's storage prices, and so is `volume_kind` of a size in GB. The
-    disk and the volume are billed while the machine is stopped, too; the address is not.
+    `disk_kind` and `address` are kinds of storage in the catalogue's price list, and `volume_kind` returns the kind of
+    a volume by its size in GB. The disk and the volume are billed while the machine is stopped, too; the address is
+    not.
     """
     yield AttachedResource(f"system disk of {disk_gb} GB", disk_kind, disk_gb, while_stopped=True)
     if setup.network.public_ip:
         yield AttachedResource("public IPv4 address", address, 1, while_stopped=False)
-    wanted = setup.volume
-    size = volume.size_gb if volume else wanted.size_gb if wanted else None
-    if wanted and size:
-        kind = volume_kind(size)
-        yield AttachedResource(f"volume {wanted.name} of {size} GB", kind, size, while_stopped=True, named=True)
+    requested = setup.volume
+    size_gb = volume.size_gb if volume else requested.size_gb if requested else None
+    if requested and size_gb:
+        storage_kind = volume_kind(size_gb)
+        yield AttachedResource(
+            f"volume {requested.name} of {size_gb} GB", storage_kind, size_gb, while_stopped=True, named=True
+        )
 
 
 def pick_in_zone(
     zone: str, volumes: Sequence[Raw], zone_of: Callable[[Raw], str], id_key: str, volume: Volume
 ) -> Raw | None:
-    """Return which of the disks with a volume's name lies in a machine's zone; None where there is none at all.
+    """Return which of the disks with a volume's name lies in a machine's `zone`; None where `volumes` is empty.
 
-    `id_key` is the key of the cloud's own name of a disk. Raises InvalidRequest where all lie elsewhere.
+    `id_key` is the key of a disk's id in the cloud's answer. Raises InvalidRequest where all lie elsewhere.
     """
-    here = [one for one in volumes if zone_of(one) == zone]
-    if volumes and not here:
+    in_zone = [one for one in volumes if zone_of(one) == zone]
+    if volumes and not in_zone:
         other_zone = zone_of(volumes[0])
         message = f"The volume {volume.name} is in {other_zone}, and the machine is in {zone}."
         raise InvalidRequest(message, field="--volume", value=volume.name, next=f"Launch with --zone {other_zone}.")
-    return min(here, key=lambda one: str(one[id_key]), default=None)
+    return min(in_zone, key=lambda one: str(one[id_key]), default=None)
 
 
 def size_to_make(volume: Volume, zone: str) -> int:
-    """Return the size in GB of a volume that is to be made; raise InvalidRequest where nobody has said it."""
+    """Return the size in GB of a volume that is to be made in a zone; raise InvalidRequest where none was given."""
     if volume.size_gb is None:
         message = f"There is no volume {volume.name} in {zone}; to create it, give its size."
         remedy = f"Give its size in GB: --volume {volume.name}:100"
@@ -152,7 +179,7 @@ def volume_in_use_error(volume: Volume, machine: str) -> InvalidRequest:
 
 
 def check_location(what: str, name: str, location: str, requested: str | None, option: str) -> str:
-    """Return its location; raise InvalidRequest where another one was requested."""
+    """Return `location`, where the thing (`what`, "volume") lies; raise InvalidRequest where another was requested."""
     if requested in (None, location):
         return location
     raise InvalidRequest(
@@ -164,14 +191,17 @@ def check_location(what: str, name: str, location: str, requested: str | None, o
 
 
 def not_found_error(
-    what: str, field: str, name: str, known: Collection[str], silent: Sequence[Unanswered], remedy: str
+    what: str, field: str, name: str, known: Collection[str], unanswered: Sequence[Unanswered], remedy: str
 ) -> InvalidRequest | ProviderUnavailable:
-    """Return the error for something that was not found, with the near one; a silent part may have it."""
-    if silent:
+    """Return the error for something (`what`, "volume") that was not found among the names `known`.
+
+    It names the closest name, or the region that was `unanswered`, which may have it.
+    """
+    if unanswered:
         return ProviderUnavailable(
-            f"No {what} {name!r} was found, and {silent[0].scope} did not answer: {silent[0].why}",
+            f"No {what} {name!r} was found, and {unanswered[0].scope} did not answer: {unanswered[0].why}",
             field="--region",
-            value=silent[0].scope,
+            value=unanswered[0].scope,
             next="Run it again.",
         )
     return unknown_word(f"There is no {what} {name!r}", name, known, field=field, use="Use {}.", next=remedy)

@@ -1,6 +1,7 @@
-"""Reads an account's table of config.toml: one reader per key, one sentence for what cannot be.
+"""Reads and checks an account's table of config.toml: one reader per key.
 
-A reader is called with the account, the key and the value, and returns what the option holds.
+A reader is called with the account's name, the key and its TOML value. It returns the checked value, and raises
+InvalidRequest (see `fault`) for one that is not valid.
 """
 
 from __future__ import annotations
@@ -17,17 +18,22 @@ _HIGHEST_PORT = 65535
 
 
 def read_table(kind: str, account: str, table: Mapping[str, Any], readers: Mapping[str, Reader]) -> dict[str, Any]:
-    """Return what each key of the table holds; raise InvalidRequest for the first that is none or cannot be."""
+    """Return the checked value of each key; raise InvalidRequest for the first unknown key or wrong value.
+
+    `kind` is the provider's name, for the message.
+    """
     for key in table:
         if key not in readers:
-            whose = f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
-            says = f"is not an option of {whose} account" + did_you_mean(closest_match(key, readers), ".")
-            raise fault(account, key, None, says, f"Options: {', '.join(readers)}.")
+            kind_with_article = f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
+            problem = f"is not an option of {kind_with_article} account" + did_you_mean(
+                closest_match(key, readers), "."
+            )
+            raise fault(account, key, None, problem, f"Options: {', '.join(readers)}.")
     return {key: read(account, key, table[key]) for key, read in readers.items() if key in table}
 
 
 def text(account: str, key: str, value: object) -> str:
-    """Read a text that can be shown."""
+    """Read a printable text that is not empty."""
     if isinstance(value, str) and value.strip() and value.isprintable():
         return value.strip()
     raise fault(account, key, value, "has to be text.", f'Write it in quotes: {key} = "..."')
@@ -50,30 +56,30 @@ def port(account: str, key: str, value: object) -> int:
 
 
 def matching(pattern: re.Pattern[str], what: str, example: str) -> Reader:
-    """Return the reader of a text that has to look like this: `what` is `a region`, `example` how one is written."""
+    """Return the reader of a text that has to match `pattern`. `what` is its noun with an article: "a region"."""
 
     def read(account: str, key: str, value: object) -> str:
         if isinstance(value, str) and pattern.fullmatch(value):
             return value
-        no = what.partition(" ")[2]
-        raise fault(account, key, value, f"is {value!r}, which is not a valid {no}.", f"Write it like {example}.")
+        noun = what.partition(" ")[2]
+        raise fault(account, key, value, f"is {value!r}, which is not a valid {noun}.", f"Write it like {example}.")
 
     return read
 
 
-def several(one: Reader, what: str, example: str) -> Reader:
-    """Return the reader of a list of such: `what` is `regions`."""
+def several(read_item: Reader, what: str, example: str) -> Reader:
+    """Return the reader of a list, each item by `read_item`. `what` is their noun in the plural: "regions"."""
 
     def read(account: str, key: str, value: object) -> tuple[Any, ...]:
         if isinstance(value, list):
-            return tuple(one(account, key, item) for item in value)
+            return tuple(read_item(account, key, item) for item in value)
         raise fault(account, key, value, f"has to be a list of {what}.", f'Write it like {key} = ["{example}"].')
 
     return read
 
 
-def fault(account: str, key: str, value: object, says: str, remedy: str) -> InvalidRequest:
-    """Return the error for a key of an account's table that cannot be."""
+def fault(account: str, key: str, value: object, problem: str, remedy: str) -> InvalidRequest:
+    """Return the error for a key or a value of an account's table; `problem` completes "config.toml: KEY ..."."""
     name = f"config.toml: accounts.{account}.{key}"
     shown = None if value is None else str(value)[:80]
-    return InvalidRequest(f"{name} {says}", field=name, value=shown, next=remedy)
+    return InvalidRequest(f"{name} {problem}", field=name, value=shown, next=remedy)

@@ -1,7 +1,7 @@
-"""Judges what is the same on every cloud: who may open SSH, which types, images, disks and regions a request means.
+"""What holds on every cloud: who may open SSH, and which types, images, disks and regions match a request.
 
-It also says how a plain image gets NVIDIA's driver, which layers end a machine that boots our data, in the words of the
-plan, and what a plan and `doctor` say of rules that let everybody in and are not cloudgpu's.
+Also how a plain image gets NVIDIA's driver, the plan's sentences about what ends a machine that boots our user data,
+and what a plan and `doctor` say of firewall rules that let everybody in and are not cloudgpu's.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from cloudgpu.core.values.network import MIN_PREFIX_LENGTH
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.account_abilities import Finding
 
-CALLER = "caller"
-INSIDE = "inside"  # the network's own addresses, where no address of a caller is known: behind a jump host
+# Labels of firewall rules: of an address that the user connects from, and of the network's own addresses, where none is
+# known (behind a jump host).
+CALLER, INSIDE = "caller", "inside"
 
 
 def gpus_of(kind: str, name: str) -> tuple[Accelerator, ...]:
-    """Return the GPUs of a type by the catalogue; none for a type that it does not have."""
+    """Return the GPUs of an instance type (`name`) of the provider `kind`; none where the catalogue has not got it."""
     try:
         return (instance_type(kind, name).gpu,)
     except InvalidRequest:
@@ -34,7 +35,7 @@ def gpus_of(kind: str, name: str) -> tuple[Accelerator, ...]:
 
 
 def ssh_sources(network: Network, own_cidr: str) -> dict[str, str]:
-    """Return who may open SSH at a launch, by label: `--ssh-from`, or the network itself where nobody is named.
+    """Return the CIDRs that may open SSH at a launch, by label: `--ssh-from`, or the network's `own_cidr` without it.
 
     Nobody is named for a machine without a public address or behind a jump host: it is reached from the inside.
     """
@@ -44,58 +45,58 @@ def ssh_sources(network: Network, own_cidr: str) -> dict[str, str]:
 
 
 def time_of_tag(text: str) -> datetime | None:
-    """Return the time that a tag holds in epoch seconds, aware UTC; None for a text that is none."""
+    """Return the time of a tag's value in epoch seconds, aware UTC; None for any other text."""
     return datetime.fromtimestamp(int(text), UTC) if re.fullmatch(r"[1-9]\d{0,10}", text) else None
 
 
-DRIVER_TEMPLATE = "cuda"  # it installs a driver itself, so its image must have none
+DRIVER_TEMPLATE = "cuda"  # this template installs NVIDIA's driver itself, so its image must have none
 
 
-def has_driver(item: Available, template: str) -> bool:
-    """Say whether an image with today's driver is what this offer wants."""
-    facts = driver_for(item.accelerators[0].name) if item.accelerators else None
-    return facts is not None and facts.is_current and template != DRIVER_TEMPLATE
+def wants_driver_image(offer: Available, template: str) -> bool:
+    """Say whether this offer is to boot an image with NVIDIA's current driver: its GPU and its template allow that."""
+    driver = driver_for(offer.accelerators[0].name) if offer.accelerators else None
+    return driver is not None and driver.is_current and template != DRIVER_TEMPLATE
 
 
-def wanted_images(kind: str, item: Available, machine: str, template: str) -> Sequence[PublicImage]:
-    """Return the public images of a cloud for an offer, the preferred one first; `machine` is its processor."""
-    if has_driver(item, template):
-        return public_images(kind, "cuda", machine)
-    plain = public_images(kind, "plain", machine)
-    facts = driver_for(item.accelerators[0].name) if item.accelerators else None
-    return tuple(one for one in plain if facts is None or one.system == (facts.system or one.system))
+def wanted_images(kind: str, offer: Available, architecture: str, template: str) -> Sequence[PublicImage]:
+    """Return the public images of the provider `kind` for an offer, the preferred one first."""
+    if wants_driver_image(offer, template):
+        return public_images(kind, "cuda", architecture)
+    plain = public_images(kind, "plain", architecture)
+    driver = driver_for(offer.accelerators[0].name) if offer.accelerators else None
+    return tuple(image for image in plain if driver is None or image.system == (driver.system or image.system))
 
 
-def installed(item: Available, image: str, template: str) -> tuple[Mapping[str, str] | None, tuple[str, ...]]:
-    """Return how a plain image (its name) gets its driver, and what has to be said about it.
+def driver_install(offer: Available, image: str, template: str) -> tuple[Mapping[str, str] | None, tuple[str, ...]]:
+    """Return the settings with which DRIVER_TEMPLATE installs a driver on a plain image, and sentences for the plan.
 
-    The first are settings of the template that installs a driver; None: none is installed.
+    `image` is the image's name. No settings (None): no driver is installed.
     """
-    if not item.accelerators:
+    if not offer.accelerators:
         return None, ()
-    gpu = item.accelerators[0].name
-    facts = driver_for(gpu)
-    if facts is None:
+    gpu = offer.accelerators[0].name
+    driver = driver_for(gpu)
+    if driver is None:
         return None, (f"no NVIDIA driver for {gpu} is known, so none is installed on {image}",)
-    wanted = {"driver": facts.driver, "toolkit": facts.toolkit}
-    unverified = f" ({facts.unverified}: unverified)" if facts.unverified else ""
+    wanted = {"driver": driver.driver, "toolkit": driver.toolkit}
+    unverified = f" ({driver.unverified}: unverified)" if driver.unverified else ""
     if template == DRIVER_TEMPLATE:
         message = (
-            f"the template {template} has to be set to driver {facts.driver} and toolkit {facts.toolkit} for {gpu}"
+            f"the template {template} has to be set to driver {driver.driver} and toolkit {driver.toolkit} for {gpu}"
         )
-        return None, (f"{message}{unverified}",) if facts.system else ()
+        return None, (f"{message}{unverified}",) if driver.system else ()
     message = (
-        f"{gpu} ({facts.family}) needs an older driver: cloud-init installs {facts.driver} and {facts.toolkit} in the "
-        f"first minutes, on {image}{unverified}"
+        f"{gpu} ({driver.family}) needs an older driver: cloud-init installs {driver.driver} and {driver.toolkit} in "
+        f"the first minutes, on {image}{unverified}"
     )
     return wanted, (message,)
 
 
-def is_meant(machine_type: InstanceType, requirements: Requirements) -> bool:
-    """Say whether a type of the catalogue is what was wanted.
+def matches_requirements(machine_type: InstanceType, requirements: Requirements) -> bool:
+    """Say whether a type of the catalogue is what the request asks for.
 
-    A share of a GPU is meant only by its type's name. One that may not be launched any more is meant where it, or its
-    GPU, was asked for: what the cloud offers decides, not the list.
+    A type with a share of a GPU matches only by its name. A legacy type, which may not be launched any more, matches
+    where it, or its GPU, was asked for: what the cloud offers decides, not the catalogue.
     """
     if requirements.instance_type is not None and requirements.instance_type != machine_type.name:
         return False
@@ -108,25 +109,25 @@ def is_meant(machine_type: InstanceType, requirements: Requirements) -> bool:
     return not machine_type.legacy_reason or requirements.gpu is not None or requirements.instance_type is not None
 
 
-AGENT = "the agent on the machine (idle time, lease; it renews while somebody works)"
-TIMER = (
+AGENT_SENTENCE = "the agent on the machine (idle time, lease; it renews while somebody works)"
+TIMER_SENTENCE = (
     "a timer on the machine, apart from the agent, that reads the lease from the machine's own tags and powers it off"
 )
 
 
-def in_the_cloud(what: str, does: str) -> str:
-    """Return the sentence about a timer on the cloud's side: `what` it is, and what it `does` to the machine."""
+def cloud_timer_sentence(what: str, does: str) -> str:
+    """Return the plan's sentence about a timer in the cloud: `what` it is, and its verb (`does`: "stops", say)."""
     return f"a timer in the cloud, {what}, {does} it at its renew-until if everything else fails"
 
 
-WIDEST_6 = 16  # bits: the largest IPv6 networks that registries give to one holder are far smaller
-EVERYBODY = ("*", "any", "internet")  # as Azure writes it
-CHECK = "rules made by hand"
+MIN_IPV6_PREFIX_LENGTH = 16  # the largest IPv6 networks that registries give to one holder are far smaller
+ANY_SOURCE_NAMES = ("*", "any", "internet")  # what Azure writes for every address
+OPEN_RULES_FINDING = "rules made by hand"  # the name of doctor's finding
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
-    """A rule that lets everybody in: `says` is a clause about it, `close` the command that takes it away."""
+class OpenRule:
+    """A firewall rule that lets everybody in: `says` is a clause about it, `close` the command that deletes it."""
 
     says: str
     close: str
@@ -137,23 +138,23 @@ class Opening:
         return f"RISK: {self.says}. Close it: {self.close}"
 
 
-def is_wide(source: str) -> bool:
-    """Say whether a network is everybody's, or so wide that no one holder has it."""
-    if source.lower() in EVERYBODY:
+def is_open_to_all(source: str) -> bool:
+    """Say whether a source (a CIDR, or a name of ANY_SOURCE_NAMES) is everybody, or too wide to have one holder."""
+    if source.lower() in ANY_SOURCE_NAMES:
         return True
     try:
-        found = ipaddress.ip_network(source, strict=False)
+        network = ipaddress.ip_network(source, strict=False)
     except ValueError:
         return False
-    return found.prefixlen < (MIN_PREFIX_LENGTH if found.version == 4 else WIDEST_6)  # noqa: PLR2004  (IPv4)
+    return network.prefixlen < (MIN_PREFIX_LENGTH if network.version == 4 else MIN_IPV6_PREFIX_LENGTH)  # noqa: PLR2004  (IPv4)
 
 
-def finding(openings: Sequence[Opening], good: str) -> Finding:
-    """Return what doctor says: what is open and how to close it, or that nothing is."""
-    if not openings:
-        return Finding(CHECK, good=True, says=good)
-    says, remedy = "; ".join(one.says for one in openings), "; ".join(one.close for one in openings)
-    return Finding(CHECK, good=False, says=says, next=f"If nobody needs it: {remedy}")
+def open_rules_finding(open_rules: Sequence[OpenRule], good: str) -> Finding:
+    """Return doctor's finding: which rules are open and how to close them, or the sentence `good` for none."""
+    if not open_rules:
+        return Finding(OPEN_RULES_FINDING, good=True, says=good)
+    says, remedy = "; ".join(rule.says for rule in open_rules), "; ".join(rule.close for rule in open_rules)
+    return Finding(OPEN_RULES_FINDING, good=False, says=says, next=f"If nobody needs it: {remedy}")
 
 
 def disk_gb(requested: int | None, image: str, minimum: int, *, default: int, maximum: int, whose: str) -> int:
@@ -175,38 +176,42 @@ def disk_gb(requested: int | None, image: str, minimum: int, *, default: int, ma
     )
 
 
-def region(requirements: Requirements, region_of: Callable[[str], str | None], no_zone: str, remedy: str) -> str | None:
-    """Return the region that a wish names, by itself or by its zone; None for no wish. Asks nobody.
+def requested_region(
+    requirements: Requirements, region_of: Callable[[str], str | None], no_zone: str, remedy: str
+) -> str | None:
+    """Return the region that the request names, itself or by its zone; None where it names none. Sends no request.
 
-    Raises InvalidRequest for a zone that is none (`no_zone` says of whom, `remedy` how one is written), or that lies in
-    another region than the one that is named.
+    `region_of` returns a zone's region, None for what is no zone. Raises InvalidRequest for what is no zone (`no_zone`
+    completes "'x' is ...", `remedy` says how one is written), or for a zone of another region than the requested one.
     """
     if requirements.zone is None:
         return requirements.region
-    found = region_of(requirements.zone)
-    if found is None:
+    zone_region = region_of(requirements.zone)
+    if zone_region is None:
         raise InvalidRequest(
             f"{requirements.zone!r} is {no_zone}.", field="--zone", value=requirements.zone, next=remedy
         )
-    if requirements.region not in (None, found):
-        message = f"The zone {requirements.zone} is in {found}, not in {requirements.region}."
+    if requirements.region not in (None, zone_region):
+        message = f"The zone {requirements.zone} is in {zone_region}, not in {requirements.region}."
         raise InvalidRequest(
-            message, field="--zone", value=requirements.zone, next=f"Leave --region out, or name {found}."
+            message, field="--zone", value=requirements.zone, next=f"Leave --region out, or name {zone_region}."
         )
-    return found
+    return zone_region
 
 
-def unused_error(account: str, option: str, place: str, settings: str = "regions or exclude_regions") -> InvalidRequest:
+def excluded_place_error(
+    account: str, option: str, place: str, settings: str = "regions or exclude_regions"
+) -> InvalidRequest:
     """Return the error for a region or a zone that an account's settings leave out."""
     message = f"Account {account} does not use {place}: its settings leave it out, so ls would miss the machine."
     remedy = f"Change {settings} of accounts.{account} in config.toml."
     return InvalidRequest(message, field=option, value=place, next=remedy)
 
 
-def by_their_rules(request: LaunchRequest, have: str) -> Sequence[str]:
-    """Return what the plan of a cluster says where somebody else's rules decide who reaches its machines.
+def cluster_firewall_notes(request: LaunchRequest, have: str) -> Sequence[str]:
+    """Return the plan's note for a cluster whose firewall rules are the user's own (`--security-group`); none else.
 
-    `have` is the clause's end of who has to let them, with a verb: "firewall rules for that tag have".
+    `have` completes "your ... to let the machines reach each other": "firewall rules for that tag have".
     """
     cluster = request.cluster
     if cluster is None or cluster.nodes == 1 or request.setup.network.security_group is None:

@@ -14,7 +14,7 @@ from cloudgpu.control.session.last_run import totals_after_run
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.facts import record_of
 from cloudgpu.core.values.times import iso
-from cloudgpu.providers.shared.calls import calls, count
+from cloudgpu.providers.shared.calls import count_request, request_counts
 from cloudgpu.testing.fake.market import TYPES
 
 
@@ -86,12 +86,12 @@ def test_a_pass_that_failed_does_not_move_the_last_success(lab):
 
 
 def test_jobs_faults_and_calls_are_counters(lab):
-    count("aws", "DescribeInstances")
+    count_request("aws", "DescribeInstances")
     found = read(lab, {"pass": 3}, {"pass": 1})
     assert values(found["cloudgpu_watch_jobs"]) == {("pass",): 3.0}
     assert values(found["cloudgpu_watch_faults"]) == {("pass",): 1.0}
     sent = values(found["cloudgpu_api_calls"])
-    assert sent["aws", "DescribeInstances"] == calls()["aws", "DescribeInstances"] >= 1
+    assert sent["aws", "DescribeInstances"] == request_counts()["aws", "DescribeInstances"] >= 1
 
 
 @pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", "ä"])

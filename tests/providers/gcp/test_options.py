@@ -7,7 +7,7 @@ import pytest
 from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable, RateLimited
 from cloudgpu.providers.gcp.client import Gcp, request_name
 from cloudgpu.providers.gcp.options import GcpOptions, gcp_options
-from cloudgpu.providers.shared.calls import calls as counted
+from cloudgpu.providers.shared.calls import request_counts as counted
 from tests.clouds.gcp.fixtures import gcp, gcp_process
 from tests.listened import Waits, in_a_part
 from tests.providers.gcp.accounts import account, key_file_in

@@ -9,7 +9,7 @@ from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.providers.account_abilities import Finding
 from cloudgpu.providers.aws.client import Aws, describe_all
 from cloudgpu.providers.aws.network import security_group
-from cloudgpu.providers.shared.rules import CHECK, finding
+from cloudgpu.providers.shared.rules import OPEN_RULES_FINDING, open_rules_finding
 
 NONE_OPEN = "no security group of this ledger lets everybody in by one"
 
@@ -17,7 +17,7 @@ NONE_OPEN = "no security group of this ledger lets everybody in by one"
 def findings(aws: Aws, region: str | None) -> Sequence[Finding]:
     """Return whether somebody has opened our own security groups. One call per region; none without a ledger."""
     if not aws.ledger:
-        return [finding((), NONE_OPEN)]
+        return [open_rules_finding((), NONE_OPEN)]
     answers, silent = aws.each(aws.regions() if region is None else (region,), lambda one: _groups(aws, one))
     found = [
         one
@@ -26,8 +26,15 @@ def findings(aws: Aws, region: str | None) -> Sequence[Finding]:
         for one in security_group.openings(group, region_name)
     ]
     if found or not silent:
-        return [finding(found, NONE_OPEN)]
-    return [Finding(CHECK, good=None, says=f"{silent[0].scope} did not answer: {silent[0].why}", next="Run it again.")]
+        return [open_rules_finding(found, NONE_OPEN)]
+    return [
+        Finding(
+            OPEN_RULES_FINDING,
+            good=None,
+            says=f"{silent[0].scope} did not answer: {silent[0].why}",
+            next="Run it again.",
+        )
+    ]
 
 
 def _groups(aws: Aws, region: str) -> list[Mapping[str, Any]]:

@@ -33,7 +33,7 @@ from cloudgpu.providers.aws.compute.translate import instance
 from cloudgpu.providers.aws.errors import code_of
 from cloudgpu.providers.aws.network import network
 from cloudgpu.providers.aws.network.shared import Shared, clear_shared, make_shared
-from cloudgpu.providers.shared.calls import SendLimits
+from cloudgpu.providers.shared.calls import LaunchSends
 
 SDK_ATTEMPTS = 1  # send per call: a hidden second one of the SDK's could not be told from ours
 # What was just made is not known everywhere at once.
@@ -74,7 +74,7 @@ class Sender:
         self._aws, self._region, self._count = aws, region, count
         self._token, self._zone = attempt.token, attempt.offer.available.zone
         self._not_yet_tries = EVENTUAL_TRIES
-        self._sends = SendLimits(aws, f"AWS has not accepted RunInstances in {self._zone}", deadline, self._uncertain)
+        self._sends = LaunchSends(aws, f"AWS has not accepted RunInstances in {self._zone}", deadline, self._uncertain)
 
     def send(self, parameters: dict[str, Any]) -> list[dict[str, Any]]:
         """Return the machines as AWS says them, by their launch index."""
@@ -84,12 +84,12 @@ class Sender:
             except LaunchUncertain as error:  # the token is known, with other parameters
                 return self._find_by_token(error)
             except ProviderUnavailable as error:
-                self._sends.unanswered(error)
+                self._sends.record_unanswered(error)
             except CloudgpuError as error:
                 if code_of(error) in EVENTUAL_CODES and self._not_yet_tries:
                     self._not_yet_tries -= 1
                     self._sends.wait(error)
-                elif self._sends.unsure:
+                elif self._sends.may_have_launched:
                     return self._find_by_token(error)
                 else:
                     raise self._with_profile_remedy(error, parameters) from error

@@ -25,16 +25,16 @@ from cloudgpu.providers.aws.storage import images
 from cloudgpu.providers.aws.storage.disks import LARGEST_GB, SNAPSHOT, holder
 from cloudgpu.providers.aws.storage.images import AMI, Image, ImageChoice, describe_images
 from cloudgpu.providers.shared.named_volumes import (
-    Data,
+    DataVolume,
     ambiguous_name,
-    attached,
+    attached_resources,
     check_location,
     check_volume_size,
+    existing_volume,
     not_found_error,
     volume_in_use_error,
-    volume_named,
 )
-from cloudgpu.providers.shared.rules import AGENT, TIMER, Opening, disk_gb, in_the_cloud
+from cloudgpu.providers.shared.rules import AGENT_SENTENCE, TIMER_SENTENCE, OpenRule, cloud_timer_sentence, disk_gb
 
 DEFAULT_GB = 64
 PUBLIC_ADDRESS = "public_ipv4"  # as the price list calls it
@@ -48,9 +48,9 @@ class _Lookups:
     choice: ImageChoice
     subnet: network.Subnet
     callers: Mapping[str, str]
-    openings: tuple[Opening, ...]
+    openings: tuple[OpenRule, ...]
     quota: str | None
-    volume: Data | None
+    volume: DataVolume | None
     placement: bool
 
 
@@ -103,7 +103,7 @@ def _look_up(aws: Aws, request: LaunchRequest, item: Available) -> _Lookups:
 
 def _choose_network(
     aws: Aws, request: LaunchRequest, item: Available
-) -> tuple[network.Subnet, Mapping[str, str], tuple[Opening, ...]]:
+) -> tuple[network.Subnet, Mapping[str, str], tuple[OpenRule, ...]]:
     wanted = request.setup.network
     subnet = network.subnet(aws, item.region, item.zone, wanted)
     if wanted.security_group is not None:
@@ -119,8 +119,12 @@ def _disk_gb(request: LaunchRequest, image: Image) -> int:
     )
 
 
-def _attached(request: LaunchRequest, item: Available, disk_gb: int, volume: Data | None) -> Iterator[AttachedResource]:
-    disk, *others = attached(request.setup, disk_gb, ROOT_KIND, PUBLIC_ADDRESS, volume, lambda _size: ROOT_KIND)
+def _attached(
+    request: LaunchRequest, item: Available, disk_gb: int, volume: DataVolume | None
+) -> Iterator[AttachedResource]:
+    disk, *others = attached_resources(
+        request.setup, disk_gb, ROOT_KIND, PUBLIC_ADDRESS, volume, lambda _size: ROOT_KIND
+    )
     yield replace(disk, while_stopped=item.stoppable)
     if request.setup.keep_disk and not item.stoppable:
         image = f"image of {disk_gb} GB while parked"
@@ -142,8 +146,8 @@ def _guards(aws: Aws, request: LaunchRequest, item: Available) -> tuple[str, ...
     is_ended = item.market is Market.SPOT and not request.setup.persistent
     disk = "its disk stays" if request.setup.keep_disk or not is_ended else "its disk is deleted"
     action = "ends" if is_ended else "stops"
-    timer = () if why_no_timer(aws) else (in_the_cloud(IN_THE_CLOUD, action),)
-    return AGENT, f"{TIMER}, which {action} it; {disk}", *timer
+    timer = () if why_no_timer(aws) else (cloud_timer_sentence(IN_THE_CLOUD, action),)
+    return AGENT_SENTENCE, f"{TIMER_SENTENCE}, which {action} it; {disk}", *timer
 
 
 def _remarks(aws: Aws, request: LaunchRequest, item: Available, lookups: _Lookups, call: Call) -> Iterator[str]:
@@ -204,7 +208,7 @@ def constraint(aws: Aws, setup: Setup, requirements: Requirements) -> PlacementC
     return PlacementConstraint(region=region, why=f"the image {setup.image} is in {region}" if region else "")
 
 
-def _check_same_region(image: str | None, region: str | None, volume: Data) -> None:
+def _check_same_region(image: str | None, region: str | None, volume: DataVolume) -> None:
     if region not in (None, ids.region_of(volume.zone)):
         raise InvalidRequest(
             f"The image {image} is in {region}, and the volume {volume.name} is in {volume.zone}.",
@@ -214,7 +218,7 @@ def _check_same_region(image: str | None, region: str | None, volume: Data) -> N
         )
 
 
-def data_volume(aws: Aws, item: Available, volume: Volume | None) -> Data | None:
+def data_volume(aws: Aws, item: Available, volume: Volume | None) -> DataVolume | None:
     """Return the data volume of this name in the offer's zone; None where it is still to be made, or none is wanted.
 
     Raises InvalidRequest where another machine uses it: launched, this one would run without it.
@@ -223,8 +227,8 @@ def data_volume(aws: Aws, item: Available, volume: Volume | None) -> Data | None
         return None
     volumes = _volumes(aws, item.region)
     found = next((one for one in volumes if one.name == volume.name and one.zone == item.zone), None)
-    if found is not None and found.holder is not None:
-        raise volume_in_use_error(volume, ids.joined(item.region, found.holder))
+    if found is not None and found.used_by is not None:
+        raise volume_in_use_error(volume, ids.joined(item.region, found.used_by))
     return found
 
 
@@ -260,12 +264,12 @@ def _image_names(aws: Aws, region: str, id_: str | None) -> Sequence[str]:
 # Volumes
 
 
-def _volume(aws: Aws, volume: Volume, requirements: Requirements) -> Data | None:
+def _volume(aws: Aws, volume: Volume, requirements: Requirements) -> DataVolume | None:
     wanted_region = named_region(aws, requirements)
     answers, silent = aws.each(aws.regions(), lambda region: _volumes(aws, region))
     volumes = [one for region in sorted(answers) for one in answers[region]]
-    return volume_named(
-        volume, volumes, requirements, wanted_region, region_of=ids.region_of, check_size=_check_size, silent=silent
+    return existing_volume(
+        volume, volumes, requirements, wanted_region, region_of=ids.region_of, check_size=_check_size, unanswered=silent
     )
 
 
@@ -273,16 +277,16 @@ def _check_size(volume: Volume) -> None:
     check_volume_size(volume, 1, LARGEST_GB, f"gp3 has {LARGEST_GB:,} GB at most")
 
 
-def _volumes(aws: Aws, region: str) -> list[Data]:
+def _volumes(aws: Aws, region: str) -> list[DataVolume]:
     """Return the data volumes of a region: those of this ledger, since another's are not attached either."""
     filters = [_STATES, _VOLUMES, *([{"Name": f"tag:{TAG_LEDGER}", "Values": [aws.ledger]}] if aws.ledger else [])]
     return [_to_volume(one) for one in describe_all(aws, "DescribeVolumes", region, Filters=filters)]
 
 
-def _to_volume(raw: Mapping[str, Any]) -> Data:
+def _to_volume(raw: Mapping[str, Any]) -> DataVolume:
     held = holder(raw)
     holder_id = held["InstanceId"] if held and held["State"] != "detaching" else None
-    return Data(tags_of(raw)[TAG_VOLUME], raw["VolumeId"], raw["AvailabilityZone"], raw["Size"], holder_id)
+    return DataVolume(tags_of(raw)[TAG_VOLUME], raw["VolumeId"], raw["AvailabilityZone"], raw["Size"], holder_id)
 
 
 # Subnets

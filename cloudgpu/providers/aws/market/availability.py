@@ -27,7 +27,7 @@ from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import KIND, Aws, describe, describe_all, pages
-from cloudgpu.providers.shared.rules import is_meant, region as requested_region, unused_error
+from cloudgpu.providers.shared.rules import excluded_place_error, matches_requirements, requested_region
 
 NO_ZONE = "not an availability zone of AWS (local zones are not used)"
 ZONE_LIKE = "Write it like us-east-1a."
@@ -64,7 +64,7 @@ def check_region(aws: Aws, region: str) -> None:
     """
     chosen = aws.options.regions
     if region in aws.options.exclude_regions or (chosen and region not in chosen and region in regions("aws")):
-        raise unused_error(aws.account, "--region", region)
+        raise excluded_place_error(aws.account, "--region", region)
     if region in (chosen or regions("aws")):
         return
     enabled = aws.regions()
@@ -138,7 +138,7 @@ def _fitting_types(aws: Aws, requirements: Requirements) -> dict[str, InstanceTy
     name = requirements.instance_type
     if name is not None and name not in {one.name for one in instance_types(KIND)}:
         return {name: _describe_type(aws, name, requirements)}
-    return {one.name: _from_catalogue(one) for one in instance_types(KIND) if is_meant(one, requirements)}
+    return {one.name: _from_catalogue(one) for one in instance_types(KIND) if matches_requirements(one, requirements)}
 
 
 def _from_catalogue(machine_type: InstanceType) -> InstanceTypeInfo:

@@ -20,7 +20,7 @@ from cloudgpu.providers.aws.network import security_group
 from cloudgpu.providers.aws.storage.disks import tag_specifications
 from cloudgpu.providers.shared.calls import retry
 from cloudgpu.providers.shared.errors import Tolerating
-from cloudgpu.providers.shared.rules import Opening, ssh_sources as callers_of
+from cloudgpu.providers.shared.rules import OpenRule, ssh_sources as callers_of
 
 KEY_PREFIX = "cloudgpu-"
 NOT_YET_PAUSES_S = (1.0, 2.0, 4.0)
@@ -160,7 +160,7 @@ def name_of_group(owner: str, ledger: str) -> str:
     return f"cloudgpu-{owner[:40] or 'nobody'}-{digest(owner, ledger)[:10]}"
 
 
-def openings(aws: Aws, region: str, vpc: str, owner: str) -> tuple[Opening, ...]:
+def openings(aws: Aws, region: str, vpc: str, owner: str) -> tuple[OpenRule, ...]:
     """Return the rules, made by hand, by which everybody gets in to the group that a launch will use. One call.
 
     None before the ledger's first line: there is no group yet.

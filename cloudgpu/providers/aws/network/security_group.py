@@ -21,7 +21,7 @@ from cloudgpu.providers.aws.client import Aws, describe, describe_instances
 from cloudgpu.providers.aws.compute.translate import ENDED_STATES, tags_of
 from cloudgpu.providers.aws.errors import code_of
 from cloudgpu.providers.shared.errors import Tolerating
-from cloudgpu.providers.shared.rules import CALLER, INSIDE, Opening, is_wide
+from cloudgpu.providers.shared.rules import CALLER, INSIDE, OpenRule, is_open_to_all
 
 MAX_DESCRIPTION = 255  # characters of a description (EC2's API reference, IpRange)
 _OURS = "cloudgpu "
@@ -109,7 +109,7 @@ def is_ours(group: Mapping[str, Any], owner: str) -> bool:
     return tags.get(TAG_OWNER) == owner and TAG_CLUSTER not in tags
 
 
-def openings(group: Mapping[str, Any], region: str) -> tuple[Opening, ...]:
+def openings(group: Mapping[str, Any], region: str) -> tuple[OpenRule, ...]:
     """Return the rules of a group of ours that cloudgpu did not make and that let everybody, or others' lists, in."""
     return tuple(
         _opening(group, region, permission, key, source, whom)
@@ -121,10 +121,10 @@ def openings(group: Mapping[str, Any], region: str) -> tuple[Opening, ...]:
 def _strangers(group: Mapping[str, Any], permission: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Yield whom a permission lets in that no label of ours names, as the key and value of EC2's, and in words."""
     for source in permission.get("IpRanges", ()):
-        if is_wide(source["CidrIp"]) and not _labels(source.get("Description", "")):
+        if is_open_to_all(source["CidrIp"]) and not _labels(source.get("Description", "")):
             yield "IpRanges", f"CidrIp={source['CidrIp']}", f"everybody ({source['CidrIp']})"
     for source in permission.get("Ipv6Ranges", ()):
-        if is_wide(source["CidrIpv6"]):
+        if is_open_to_all(source["CidrIpv6"]):
             yield "Ipv6Ranges", f"CidrIpv6={source['CidrIpv6']}", f"everybody ({source['CidrIpv6']})"
     for source in permission.get("PrefixListIds", ()):
         name = source["PrefixListId"]
@@ -137,13 +137,13 @@ def _strangers(group: Mapping[str, Any], permission: Mapping[str, Any]) -> Itera
 
 def _opening(
     group: Mapping[str, Any], region: str, permission: Mapping[str, Any], key: str, source: str, whom: str
-) -> Opening:
+) -> OpenRule:
     protocol, first, last = permission["IpProtocol"], permission.get("FromPort"), permission.get("ToPort")
     ports = "" if protocol == "-1" or first is None else f",FromPort={first},ToPort={last}"
     which = "every port" if not ports or (first, last) in ((0, 65535), (-1, -1)) else f"{protocol} port {first}"
     which += f" to {last}" if ports and first != last and "every" not in which else ""
     name = f"{group.get('GroupName', group['GroupId'])} ({group['GroupId']}, {region})"
-    return Opening(
+    return OpenRule(
         f"the security group {name} lets {whom} reach {which}, by a rule that is not cloudgpu's",
         f"aws ec2 revoke-security-group-ingress --region {region} --group-id {group['GroupId']} "
         f"--ip-permissions 'IpProtocol={protocol}{ports},{key}=[{{{source}}}]'",

@@ -17,7 +17,7 @@ from cloudgpu.providers.aws.client import KIND, Aws, describe
 from cloudgpu.providers.aws.compute.request import boot_tag
 from cloudgpu.providers.aws.compute.translate import tags_of
 from cloudgpu.providers.aws.errors import code_of
-from cloudgpu.providers.shared.rules import has_driver, installed, wanted_images
+from cloudgpu.providers.shared.rules import driver_install, wanted_images, wants_driver_image
 
 AMI = re.compile(r"(?:(?P<region>[a-z]{2,3}(?:-[a-z]+)+-\d{1,2})/)?(?P<id>ami-[0-9a-f]{8,17})")
 _ARCHITECTURES = {"x86_64", "arm64"}
@@ -68,7 +68,9 @@ def choose_image(aws: Aws, item: Available, named: str | None, template: str) ->
         return _requested_image(aws, item, named, architecture)
     image = _newest(aws, item.region, wanted_images(KIND, item, architecture, template))
     return (
-        ImageChoice(image) if has_driver(item, template) else ImageChoice(image, *installed(item, image.name, template))
+        ImageChoice(image)
+        if wants_driver_image(item, template)
+        else ImageChoice(image, *driver_install(item, image.name, template))
     )
 
 

@@ -14,7 +14,7 @@ from cloudgpu.providers.azure.calls import properties_of
 from cloudgpu.providers.azure.client import Azure, get_json
 from cloudgpu.providers.azure.market import availability
 from cloudgpu.providers.azure.network import security_rules
-from cloudgpu.providers.shared.rules import CHECK, finding
+from cloudgpu.providers.shared.rules import OPEN_RULES_FINDING, open_rules_finding
 
 _ASSIGN = "Microsoft.Authorization/roleAssignments/write"
 _INIT = "Run: cloudgpu init azure"
@@ -34,7 +34,7 @@ def findings(azure: Azure, region: str | None) -> list[Finding]:
         (groups.NETWORK, lambda: [_service(azure, groups.NETWORK)]),
         ("machine role", lambda: _machine_role(azure)),
         ("timers", lambda: [_timers(azure)]),
-        (CHECK, lambda: [_openings(azure)]),
+        (OPEN_RULES_FINDING, lambda: [_openings(azure)]),
     ]
     with Pool(len(looks)) as pool:
         return [one for found in pool.map(lambda look: _look_or_unknown(*look), looks) for one in found]
@@ -109,7 +109,7 @@ def _openings(azure: Azure) -> Finding:
     A call per page of groups; none before the ledger's first line.
     """
     if not azure.ledger:
-        return finding((), _NONE_OPEN)
+        return open_rules_finding((), _NONE_OPEN)
     with azure.calling("Microsoft.Network/networkSecurityGroups/read"):
         listed = [one.as_dict() for one in azure.network.network_security_groups.list_all()]
     ours = [one for one in listed if (one.get("tags") or {}).get(TAG_LEDGER) == azure.ledger]
@@ -118,4 +118,4 @@ def _openings(azure: Azure) -> Finding:
         for one in ours
         for opening in security_rules.openings(str(one["name"]), properties_of(one).get("securityRules") or ())
     ]
-    return finding(found, _NONE_OPEN)
+    return open_rules_finding(found, _NONE_OPEN)

@@ -39,7 +39,7 @@ from cloudgpu.providers.azure.errors import code_of
 from cloudgpu.providers.azure.network import security_rules as rules
 from cloudgpu.providers.azure.network.shared import make_shared
 from cloudgpu.providers.machine.user_data import too_large, user_data
-from cloudgpu.providers.shared.calls import Waiting, retry
+from cloudgpu.providers.shared.calls import WaitReports, retry
 
 MAX_CUSTOM_DATA = 65_535  # bytes of custom data, before they are encoded (REST reference, OSProfile)
 POLL_PAUSE_S = 3.0
@@ -68,7 +68,7 @@ class _Launch:
         self._call = Call(**attempt.call)
         self._group = ids.group_of(attempt.token)
         what = f"Azure has not accepted the launch in {self._call.region}"
-        self._waiting = Waiting(azure.notify, azure.clock, what, deadline, after=0)
+        self._waiting = WaitReports(azure.notify, azure.clock, what, deadline, after=0)
         boot = boot_data(attempt, self._call)  # a fault in it is said before anything is made
         self._body = request.machine(attempt, self._call, azure.subscription, boot)
 

@@ -31,15 +31,21 @@ from cloudgpu.providers.azure.storage import disks, images, resources
 from cloudgpu.providers.azure.storage.disks import LARGEST_GB, SKU as VOLUME_SKU
 from cloudgpu.providers.azure.storage.images import Image, ImageChoice
 from cloudgpu.providers.shared.named_volumes import (
-    Data,
-    attached,
+    DataVolume,
+    attached_resources,
     check_location,
     check_volume_size,
+    existing_volume,
     not_found_error,
     volume_in_use_error,
-    volume_named,
 )
-from cloudgpu.providers.shared.rules import AGENT, TIMER, by_their_rules, disk_gb, in_the_cloud
+from cloudgpu.providers.shared.rules import (
+    AGENT_SENTENCE,
+    TIMER_SENTENCE,
+    cloud_timer_sentence,
+    cluster_firewall_notes,
+    disk_gb,
+)
 
 DEFAULT_GB = 128
 PREMIUM, STANDARD = "Premium_LRS", "StandardSSD_LRS"
@@ -62,7 +68,7 @@ class _Lookups:
     choice: ImageChoice
     network_placement: network.NetworkPlacement
     limits: str | None
-    volume: Data | None
+    volume: DataVolume | None
     role: bool
 
 
@@ -72,7 +78,7 @@ def resolve(azure: Azure, request: LaunchRequest, item: Available) -> Resolved:
     Raises NoCapacity (withheld there), QuotaExceeded, AuthFailed, and InvalidRequest for an image, a disk, a network or
     a volume that cannot be.
     """
-    notes = by_their_rules(request, "security group has")
+    notes = cluster_firewall_notes(request, "security group has")
     found = _look_up(azure, request, item)
     call = _call(azure, request, item, found)
     return Resolved(
@@ -148,16 +154,22 @@ def _disk_gb(request: LaunchRequest, image: Image) -> int:
     )
 
 
-def _attached(request: LaunchRequest, call: Call, volume: Data | None) -> Iterator[AttachedResource]:
+def _attached(request: LaunchRequest, call: Call, volume: DataVolume | None) -> Iterator[AttachedResource]:
     """Yield what is billed with the machine: a disk by its size class, an address whether it is used or not."""
     kind = tier(call.disk_sku, call.disk_gb)
-    for one in attached(request.setup, call.disk_gb, kind, PUBLIC_ADDRESS, volume, lambda size: tier(VOLUME_SKU, size)):
+    for one in attached_resources(
+        request.setup, call.disk_gb, kind, PUBLIC_ADDRESS, volume, lambda size: tier(VOLUME_SKU, size)
+    ):
         yield replace(one, while_stopped=True)
 
 
 def _guards(azure: Azure, call: Call) -> tuple[str, ...]:
-    on_machine = (AGENT, f"{TIMER}, which stops it; its disk stays", DEALLOCATES_ITSELF) if call.role else (NO_AGENT,)
-    in_cloud = () if why_no_timer(azure) else (in_the_cloud("Azure's own scheduled actions", "deallocates"),)
+    on_machine = (
+        (AGENT_SENTENCE, f"{TIMER_SENTENCE}, which stops it; its disk stays", DEALLOCATES_ITSELF)
+        if call.role
+        else (NO_AGENT,)
+    )
+    in_cloud = () if why_no_timer(azure) else (cloud_timer_sentence("Azure's own scheduled actions", "deallocates"),)
     return *on_machine, *in_cloud
 
 
@@ -221,7 +233,7 @@ def constraint(azure: Azure, setup: Setup, requirements: Requirements) -> Placem
     return PlacementConstraint(first.region, zone, why=f"the {first.what} {first.name} is in {first.location}")
 
 
-def data_volume(azure: Azure, item: Available, volume: Volume | None) -> Data | None:
+def data_volume(azure: Azure, item: Available, volume: Volume | None) -> DataVolume | None:
     """Return the ledger's volume of this name in the offer's zone; None where it is to be made, or none is wanted.
 
     Raises InvalidRequest where another machine uses it: launched, this one would run without it.
@@ -230,8 +242,8 @@ def data_volume(azure: Azure, item: Available, volume: Volume | None) -> Data | 
         return None
     at = (volume.name, item.zone or item.region)
     found = next((one for one in _volumes(azure) if (one.name, one.zone) == at), None)
-    if found is not None and found.holder is not None:
-        raise volume_in_use_error(volume, found.holder)
+    if found is not None and found.used_by is not None:
+        raise volume_in_use_error(volume, found.used_by)
     return found
 
 
@@ -274,18 +286,20 @@ def _image_region(azure: Azure, named: str) -> Iterator[str]:
 # Volumes
 
 
-def _volumes(azure: Azure) -> list[Data]:
+def _volumes(azure: Azure) -> list[DataVolume]:
     """Return the data volumes of this ledger, since another's are not attached either."""
     return [_data(one) for one in disks.named_disks(azure, azure.ledger)]
 
 
-def _data(raw: Raw) -> Data:
+def _data(raw: Raw) -> DataVolume:
     size = int(properties_of(raw).get("diskSizeGB") or 0)
-    return Data(raw["tags"][TAG_VOLUME], str(raw["id"]), machine.zone_of(raw), size, holder=disks.holder(raw))
+    return DataVolume(raw["tags"][TAG_VOLUME], str(raw["id"]), machine.zone_of(raw), size, used_by=disks.holder(raw))
 
 
-def _volume(azure: Azure, volume: Volume, requirements: Requirements, region: str | None) -> Data | None:
-    return volume_named(volume, _volumes(azure), requirements, region, region_of=ids.region_of, check_size=_check_size)
+def _volume(azure: Azure, volume: Volume, requirements: Requirements, region: str | None) -> DataVolume | None:
+    return existing_volume(
+        volume, _volumes(azure), requirements, region, region_of=ids.region_of, check_size=_check_size
+    )
 
 
 def _check_size(volume: Volume) -> None:

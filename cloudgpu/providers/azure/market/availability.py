@@ -24,7 +24,7 @@ from cloudgpu.providers.azure.client import AT_ONCE, KIND, Azure, get_values
 from cloudgpu.providers.azure.ids import Sku
 from cloudgpu.providers.azure.market.skus import skus
 from cloudgpu.providers.shared.calls import ask_each
-from cloudgpu.providers.shared.rules import gpus_of, is_meant, region as requested_region, unused_error
+from cloudgpu.providers.shared.rules import excluded_place_error, gpus_of, matches_requirements, requested_region
 
 VERSION = "2022-12-01"  # of Microsoft.Resources/subscriptions
 _PORTS = {"https": 443, "http": 80}
@@ -70,7 +70,7 @@ def check_region(azure: Azure, region: str) -> None:
     """
     known, chosen = listed_regions("azure"), azure.options.regions
     if region in azure.options.exclude_regions or (chosen and region not in chosen and region in known):
-        raise unused_error(azure.account, "--region", region)
+        raise excluded_place_error(azure.account, "--region", region)
     if region in (*chosen, *known):
         return
     names = [str(one["name"]) for one in _locations(azure)] or known
@@ -133,7 +133,7 @@ def _names(requirements: Requirements) -> list[str]:
     known = {one.name: one for one in instance_types(KIND)}
     if requirements.instance_type is not None and requirements.instance_type not in known:
         return [requirements.instance_type]
-    return sorted(one.name for one in known.values() if is_meant(one, requirements))
+    return sorted(one.name for one in known.values() if matches_requirements(one, requirements))
 
 
 def _items(azure: Azure, name: str, sku: Sku, region: str, requirements: Requirements) -> Iterator[Available]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.shared.rules import Opening, is_wide
+from cloudgpu.providers.shared.rules import OpenRule, is_open_to_all
 
 FIRST, LAST, DENY = 100, 3999, 4000
 _PREFIX, _OURS = "ssh-", "cloudgpu "
@@ -70,10 +70,10 @@ def free_priority(found: Collection[Mapping[str, Any]]) -> int:
     return next(number for number in range(FIRST, LAST) if number not in taken)
 
 
-def openings(group: str, found: Sequence[Mapping[str, Any]]) -> tuple[Opening, ...]:
+def openings(group: str, found: Sequence[Mapping[str, Any]]) -> tuple[OpenRule, ...]:
     """Return the rules of a machine's own group that cloudgpu did not make and that let everybody in."""
     return tuple(
-        Opening(
+        OpenRule(
             f"the security group {group} lets everybody ({_sources(one)[0]}) reach {_ports(one)}, by the rule "
             f"{one.get('name')}, which is not cloudgpu's",
             f"az network nsg rule delete --resource-group {group} --nsg-name {group} --name {one.get('name')}",
@@ -92,7 +92,7 @@ def _is_open(properties: Mapping[str, Any]) -> bool:
 def _sources(raw: Mapping[str, Any]) -> list[str]:
     properties = raw.get("properties") or {}
     every = [properties.get("sourceAddressPrefix") or "", *(properties.get("sourceAddressPrefixes") or ())]
-    return [str(source) for source in every if is_wide(str(source))]
+    return [str(source) for source in every if is_open_to_all(str(source))]
 
 
 def _ports(raw: Mapping[str, Any]) -> str:

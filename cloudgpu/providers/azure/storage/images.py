@@ -21,7 +21,7 @@ from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.ids import Sku
 from cloudgpu.providers.azure.storage import disks, gallery, resources as refs
 from cloudgpu.providers.shared.named_volumes import ambiguous_name, not_found_error
-from cloudgpu.providers.shared.rules import DRIVER_TEMPLATE, has_driver, installed
+from cloudgpu.providers.shared.rules import DRIVER_TEMPLATE, driver_install, wants_driver_image
 
 Raw = Mapping[str, Any]
 _IMAGES = "Microsoft.Compute/images/read"
@@ -89,10 +89,10 @@ def choose_image(azure: Azure, item: Available, sku: Sku, named: str | None, tem
         return ImageChoice(image, extension=EXTENSION, remarks=(_about_grid(item, image),))
     if gpu in AMD:
         return ImageChoice(_newest(azure, item.region, ROCM))
-    if has_driver(item, template) and V2 in sku.generations:
+    if wants_driver_image(item, template) and V2 in sku.generations:
         return ImageChoice(_newest(azure, item.region, HPC))
     image = _newest(azure, item.region, _plain(sku))
-    driver, remarks = installed(item, image.name, template)
+    driver, remarks = driver_install(item, image.name, template)
     return ImageChoice(image, driver=driver, remarks=remarks)
 
 

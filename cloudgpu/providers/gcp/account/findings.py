@@ -15,7 +15,7 @@ from cloudgpu.providers.gcp.errors import is_gone
 from cloudgpu.providers.gcp.market.quotas import ALL_REGIONS, page, quota_metrics
 from cloudgpu.providers.gcp.network.firewall_rules import openings
 from cloudgpu.providers.shared.calls import result_or_error
-from cloudgpu.providers.shared.rules import finding
+from cloudgpu.providers.shared.rules import open_rules_finding
 
 Raw = Mapping[str, Any]
 Answers = Mapping[str, Any]  # by the name of the call: its answer, or the error in its place
@@ -109,7 +109,7 @@ def _network(gcp: Gcp, answers: Answers) -> Iterator[Finding]:
         return
     yield _open_to_all(gcp, rules)
     ahead = openings(rules, named, gcp.project, gcp.options.service_account)
-    yield finding(ahead, f"no rule of {named} is ahead of the one by which cloudgpu shuts its machines")
+    yield open_rules_finding(ahead, f"no rule of {named} is ahead of the one by which cloudgpu shuts its machines")
 
 
 def _open_to_all(gcp: Gcp, rules: Sequence[Raw]) -> Finding:

@@ -19,7 +19,7 @@ from cloudgpu.errors import AuthFailed, InvalidRequest
 from cloudgpu.providers.gcp.client import KIND, Gcp
 from cloudgpu.providers.gcp.errors import is_gone
 from cloudgpu.providers.gcp.market.availability import check_region
-from cloudgpu.providers.shared.calls import count
+from cloudgpu.providers.shared.calls import count_request
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ def _granted(gcp: Gcp, names: Sequence[str]) -> frozenset[str]:
         from google.api_core.exceptions import from_http_response
         from google.auth.transport.requests import AuthorizedSession
 
-        count(KIND, CALL)
+        count_request(KIND, CALL)
         with AuthorizedSession(credentials) as session:  # type: ignore[no-untyped-call]
             answer = session.post(url, json={"permissions": list(names)}, timeout=gcp.patience.read_s)
             if answer.status_code >= _FIRST_ERROR_STATUS:

@@ -24,7 +24,7 @@ from cloudgpu.providers.gcp.error_codes import ALREADY_EXISTS
 from cloudgpu.providers.gcp.errors import code_of
 from cloudgpu.providers.gcp.network import firewall, firewall_rules
 from cloudgpu.providers.gcp.network.shared import make_shared
-from cloudgpu.providers.shared.calls import SendLimits
+from cloudgpu.providers.shared.calls import LaunchSends
 
 ACTION = "compute.instances.insert"
 PREEMPTED_MEANWHILE = "UNSUPPORTED_OPERATION"  # what public programs saw of a spot machine that was taken at its start
@@ -87,7 +87,7 @@ class _Sender:
     def __init__(self, gcp: Gcp, attempt: Attempt, call: Call, deadline: datetime) -> None:
         self._gcp, self._attempt, self._call, self._deadline = gcp, attempt, call, deadline
         self._name = ids.machine_name(attempt.token)
-        self._sends = SendLimits(
+        self._sends = LaunchSends(
             gcp, f"Google Cloud has not accepted {ACTION} in {call.zone}", deadline, self._uncertain
         )
 
@@ -97,9 +97,9 @@ class _Sender:
             try:
                 operation = self._send_once(wanted)
             except ProviderUnavailable as error:
-                self._sends.unanswered(error)
+                self._sends.record_unanswered(error)
             except CloudgpuError as error:
-                if self._sends.unsure or code_of(error) in ALREADY_EXISTS:
+                if self._sends.may_have_launched or code_of(error) in ALREADY_EXISTS:
                     return self._find_made(error)
                 raise
             else:

@@ -27,14 +27,20 @@ from cloudgpu.providers.gcp.storage.disks import DEVICE, LARGEST_GB, check_size,
 from cloudgpu.providers.gcp.storage.images import Image, ImageChoice
 from cloudgpu.providers.gcp.storage.resources import aggregated, machine_of, our_tags
 from cloudgpu.providers.shared.named_volumes import (
-    Data,
-    attached,
+    DataVolume,
+    attached_resources,
     check_location,
+    existing_volume,
     not_found_error,
     volume_in_use_error,
-    volume_named,
 )
-from cloudgpu.providers.shared.rules import AGENT, TIMER, by_their_rules, disk_gb, in_the_cloud
+from cloudgpu.providers.shared.rules import (
+    AGENT_SENTENCE,
+    TIMER_SENTENCE,
+    cloud_timer_sentence,
+    cluster_firewall_notes,
+    disk_gb,
+)
 
 DEFAULT_GB = 64
 ADDRESSES = {Market.ON_DEMAND: "external_ip_on_standard_vm", Market.SPOT: "external_ip_on_spot_vm"}
@@ -51,7 +57,7 @@ class _Lookups:
     callers: Mapping[str, str]
     risks: Sequence[str]  # who can connect beside them
     unchecked: Sequence[str]  # what could not be asked
-    volume: Data | None
+    volume: DataVolume | None
 
 
 def resolve(gcp: Gcp, request: LaunchRequest, item: Available) -> Resolved:
@@ -60,7 +66,7 @@ def resolve(gcp: Gcp, request: LaunchRequest, item: Available) -> Resolved:
     Raises NoCapacity where the zone does not have the machine type, QuotaExceeded, AuthFailed, and InvalidRequest for
     an image, a disk, a network or a volume that cannot be.
     """
-    notes = by_their_rules(request, "firewall rules for that tag have")
+    notes = cluster_firewall_notes(request, "firewall rules for that tag have")
     spec = spec_of_name(item.instance_type)
     found = _look_up(gcp, request, item, spec)
     image = found.choice.image
@@ -89,11 +95,15 @@ def resolve(gcp: Gcp, request: LaunchRequest, item: Available) -> Resolved:
         scratch=spec.scratch,
     )
     kind, address = call.disk_type, ADDRESSES[item.market]
-    billed = attached(request.setup, call.disk_gb, kind, address, found.volume, lambda _size: kind)
+    billed = attached_resources(request.setup, call.disk_gb, kind, address, found.volume, lambda _size: kind)
     return Resolved(
         call=asdict(call),
         attached=tuple(billed),
-        guards=(AGENT, f"{TIMER}, which stops it; its disk stays", in_the_cloud(IN_THE_CLOUD, "stops")),
+        guards=(
+            AGENT_SENTENCE,
+            f"{TIMER_SENTENCE}, which stops it; its disk stays",
+            cloud_timer_sentence(IN_THE_CLOUD, "stops"),
+        ),
         remarks=(*notes, *_remarks(gcp, request, item, found, call)),
         left_out=() if call.cloud_init else NEEDS_CLOUD_INIT,
         driver=found.choice.driver,
@@ -197,13 +207,13 @@ def constraint(gcp: Gcp, setup: Setup, requirements: Requirements) -> PlacementC
     return PlacementConstraint(region=region, why=f"the subnet {setup.network.subnet} is in {region}" if region else "")
 
 
-def _different_regions(volume: Data, subnet: str, region: str) -> InvalidRequest:
+def _different_regions(volume: DataVolume, subnet: str, region: str) -> InvalidRequest:
     message = f"The subnet {subnet} is in {region}, and the volume {volume.name} is in {volume.zone}."
     remedy = "Leave one of them out, or name a subnet of the volume's region."
     return InvalidRequest(message, field="--volume", value=volume.name, next=remedy)
 
 
-def data_volume(gcp: Gcp, item: Available, volume: Volume | None) -> Data | None:
+def data_volume(gcp: Gcp, item: Available, volume: Volume | None) -> DataVolume | None:
     """Return the data volume of this name in the offer's zone; None where it is still to be made, or none is wanted.
 
     Raises InvalidRequest where another machine uses it, or where the machine's type does not take such a disk:
@@ -215,8 +225,8 @@ def data_volume(gcp: Gcp, item: Available, volume: Volume | None) -> Data | None
     raw, found = next(
         ((raw, one) for raw, one in volumes if (one.name, one.zone) == (volume.name, item.zone)), ({}, None)
     )
-    if found is not None and found.holder is not None:
-        raise volume_in_use_error(volume, found.holder)
+    if found is not None and found.used_by is not None:
+        raise volume_in_use_error(volume, found.used_by)
     kind = ids.last(str(raw.get("type", "")))
     if kind and not accepts_disk(item.instance_type, kind):
         message = f"The volume {volume.name} is a disk of the kind {kind}, which {item.instance_type} does not take."
@@ -225,14 +235,14 @@ def data_volume(gcp: Gcp, item: Available, volume: Volume | None) -> Data | None
     return found
 
 
-def _data(raw: Mapping[str, Any]) -> Data:
+def _data(raw: Mapping[str, Any]) -> DataVolume:
     size, zone = int(raw.get("sizeGb", 0)), ids.last(raw["zone"])
-    return Data(our_tags(raw)[TAG_VOLUME], raw["name"], zone, size, machine_of(raw.get("users", ())))
+    return DataVolume(our_tags(raw)[TAG_VOLUME], raw["name"], zone, size, machine_of(raw.get("users", ())))
 
 
-def _volume(gcp: Gcp, volume: Volume, requirements: Requirements) -> Data | None:
+def _volume(gcp: Gcp, volume: Volume, requirements: Requirements) -> DataVolume | None:
     region, volumes = named_region(gcp, requirements), [_data(one) for one in listed(gcp, gcp.ledger)]
-    return volume_named(volume, volumes, requirements, region, region_of=ids.region_of, check_size=check_size)
+    return existing_volume(volume, volumes, requirements, region, region_of=ids.region_of, check_size=check_size)
 
 
 def _subnet_region(gcp: Gcp, named: str, requirements: Requirements) -> str | None:

@@ -22,7 +22,7 @@ from cloudgpu.providers.gcp.client import KIND, Gcp
 from cloudgpu.providers.gcp.compute import machine_types
 from cloudgpu.providers.gcp.compute.machine_types import NAME, MachineSpec, spec_of
 from cloudgpu.providers.gcp.storage.resources import aggregated
-from cloudgpu.providers.shared.rules import is_meant, region as requested_region, unused_error
+from cloudgpu.providers.shared.rules import excluded_place_error, matches_requirements, requested_region
 
 HTTPS, HTTP = 443, 80
 SETTINGS = "regions, zones or exclude_regions"  # that leave out places
@@ -42,7 +42,7 @@ def named_region(gcp: Gcp, requirements: Requirements) -> str | None:
     if region is not None:
         check_region(gcp, region)
     if requirements.zone is not None and not gcp.options.uses_zone(requirements.zone):
-        raise unused_error(gcp.account, "--zone", requirements.zone, SETTINGS)
+        raise excluded_place_error(gcp.account, "--zone", requirements.zone, SETTINGS)
     return region
 
 
@@ -53,7 +53,7 @@ def check_region(gcp: Gcp, region: str) -> None:
     """
     chosen, known = gcp.options.regions, regions(KIND)
     if not gcp.options.uses(region) and (region in known or region in gcp.options.exclude_regions):
-        raise unused_error(gcp.account, "--region", region, SETTINGS)
+        raise excluded_place_error(gcp.account, "--region", region, SETTINGS)
     if region in (chosen or known):
         return
     used = used_regions(gcp)
@@ -89,7 +89,7 @@ def available(gcp: Gcp, requirements: Requirements) -> Availability:
     a type, region or zone that does not exist.
     """
     region = named_region(gcp, requirements)
-    types = [one for one in instance_types(KIND) if is_meant(one, requirements)]
+    types = [one for one in instance_types(KIND) if matches_requirements(one, requirements)]
     if not types:
         name = requirements.instance_type
         return Availability(()) if name is None else _unlisted(gcp, name, requirements, region)

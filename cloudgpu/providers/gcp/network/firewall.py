@@ -19,7 +19,7 @@ from cloudgpu.providers.gcp.network.firewall_rules import Rule
 from cloudgpu.providers.gcp.network.network import relative_name
 from cloudgpu.providers.gcp.storage.resources import if_found
 from cloudgpu.providers.shared.calls import retry
-from cloudgpu.providers.shared.rules import Opening
+from cloudgpu.providers.shared.rules import OpenRule
 
 MAX_PARALLEL = 8  # rules that are changed side by side
 TRIES, RETRY_PAUSE_S = 10, 2.0  # while a rule is being made or removed it takes no change
@@ -94,7 +94,7 @@ def listed(gcp: Gcp, project: str = "") -> Iterator[Mapping[str, Any]]:
     return gcp.items("compute.firewalls.list", **_project_field(project))
 
 
-def openings(gcp: Gcp, network: str) -> Sequence[Opening]:
+def openings(gcp: Gcp, network: str) -> Sequence[OpenRule]:
     """Return the rules, made by hand, by which everybody gets in to our machines in a network: a call per 500 rules."""
     project = project_of(network)
     return firewall_rules.openings(

@@ -22,7 +22,7 @@ from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.compute.request import NETWORK_TAG
 from cloudgpu.providers.gcp.storage.resources import parse_time
-from cloudgpu.providers.shared.rules import Opening, is_wide
+from cloudgpu.providers.shared.rules import OpenRule, is_open_to_all
 
 ALLOW_PRIORITY, DENY_PRIORITY = 100, 200  # the lower comes first; a network's own rules usually stand at 1000 and more
 PREFIX = "cloudgpu-"
@@ -76,7 +76,7 @@ def is_shut(raw: Raw) -> bool:
     )
 
 
-def openings(raws: Sequence[Raw], network: str, project: str, acts_as: str | None = None) -> tuple[Opening, ...]:
+def openings(raws: Sequence[Raw], network: str, project: str, acts_as: str | None = None) -> tuple[OpenRule, ...]:
     """Return the rules of a network, made by hand, that let everybody in to machines of ours ahead of our own `shut`.
 
     They apply to all machines, to our network tag, to one machine's own tag, or to the service account of our machines.
@@ -92,13 +92,13 @@ def openings(raws: Sequence[Raw], network: str, project: str, acts_as: str | Non
     name = ids.last(network)
     here = [one for one in raws if ids.last(one.get("network", "")) == name and rule(one) is None]
     return tuple(
-        Opening(
+        OpenRule(
             f"the firewall rule {one['name']} of {name} lets everybody ({source}) reach {_ports(one)}, ahead of the "
             "rule by which cloudgpu shuts its machines",
             f"gcloud compute firewall-rules delete {one['name']} --project {project}",
         )
         for one in here
-        for source in [next(filter(is_wide, one.get("sourceRanges", ())), "")]
+        for source in [next(filter(is_open_to_all, one.get("sourceRanges", ())), "")]
         if source and _is_ahead(one) and applies(one)
     )
 

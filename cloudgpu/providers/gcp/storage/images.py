@@ -22,7 +22,7 @@ from cloudgpu.providers.gcp.compute.machine_types import architecture
 from cloudgpu.providers.gcp.storage.create_image import google_name
 from cloudgpu.providers.gcp.storage.disks import OURS
 from cloudgpu.providers.gcp.storage.resources import if_found, our_tags
-from cloudgpu.providers.shared.rules import has_driver, installed, wanted_images
+from cloudgpu.providers.shared.rules import driver_install, wanted_images, wants_driver_image
 
 DEEP_LEARNING = "deeplearning-platform-release"
 _WHOLE = re.compile(
@@ -95,11 +95,11 @@ def choose_image(gcp: Gcp, item: Available, named: str | None, template: str) ->
         return _requested_image(gcp, item, named, machine)
     wanted = wanted_images(KIND, item, machine, template)
     found = _newest(gcp, wanted)
-    if has_driver(item, template):
+    if wants_driver_image(item, template):
         return ImageChoice(found) if found else _driver_by_cloud_init(gcp, item, machine, wanted)
     if found is None:
         raise _no_image_error(wanted)
-    return ImageChoice(found, *installed(item, found.name, template))
+    return ImageChoice(found, *driver_install(item, found.name, template))
 
 
 def _driver_by_cloud_init(gcp: Gcp, item: Available, machine: str, images: Sequence[PublicImage]) -> ImageChoice:

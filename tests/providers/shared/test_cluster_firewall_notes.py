@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from cloudgpu.core.model.launch import Network, Setup
 from cloudgpu.core.model.offers import Available, Market
-from cloudgpu.providers.shared.rules import by_their_rules
+from cloudgpu.providers.shared.rules import cluster_firewall_notes
 from cloudgpu.testing import as_nodes, make_attempt
 
 ITEM = Available("gcp", "lab", "us-central1", "us-central1-a", "n1-standard-4", Market.ON_DEMAND)
@@ -18,11 +18,11 @@ def request(count):
 
 
 def test_somebody_elses_rules_have_to_open_the_ports_and_the_plan_says_so():
-    (said,) = by_their_rules(replace(request(4), setup=THEIRS), "security group has")
+    (said,) = cluster_firewall_notes(replace(request(4), setup=THEIRS), "security group has")
     assert said == ("your security group has to let the 4 machines reach each other on every port: cloudgpu opens none")
 
 
 def test_nothing_is_said_of_one_machine_and_where_cloudgpu_opens_the_ports_itself():
-    assert by_their_rules(replace(request(1), setup=THEIRS), "security group has") == ()
-    assert by_their_rules(request(4), "security group has") == ()
-    assert by_their_rules(make_attempt(ITEM).request, "security group has") == ()
+    assert cluster_firewall_notes(replace(request(1), setup=THEIRS), "security group has") == ()
+    assert cluster_firewall_notes(request(4), "security group has") == ()
+    assert cluster_firewall_notes(make_attempt(ITEM).request, "security group has") == ()
