@@ -9,7 +9,7 @@ from cloudgpu.control.clusters.engine import remove_engine_from_owned
 from cloudgpu.control.clusters.power import end_all
 from cloudgpu.control.clusters.together import worst_of
 from cloudgpu.control.inventory.listing import sync_reported
-from cloudgpu.control.jobs.slurm.events import record_foreign_jobs
+from cloudgpu.control.jobs.slurm.events import record_external_jobs
 from cloudgpu.control.lifecycle.lifecycle import Termination, terminate_with_resources
 from cloudgpu.core.clusters.layout import engine_of_machine
 from cloudgpu.core.clusters.members import node_number
@@ -226,7 +226,7 @@ def _end_parallel(session: Session, groups: Sequence[Sequence[Machine]]) -> list
 def _end_group(session: Session, machines: Sequence[Machine]) -> list[Termination | CloudgpuError]:
     machine = machines[0]
     if engine_of_machine(machine) == "slurm":
-        record_foreign_jobs(session, machines)
+        record_external_jobs(session, machines)
         remove_engine_from_owned(session, machines)
     try:
         if machine.gang is not None:

@@ -1,4 +1,4 @@
-"""Has a machine for one attempt of a job, and begins its command there."""
+"""Launches or finds the machine for one attempt of a job, and begins its command there."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import InvalidRequest, NoCapacity, Unreachable
 
-# For a command to end whose job continues elsewhere, before its machine ends under it.
+# How long the command of a job that moves has to end by itself, before its machine is ended.
 END_TIMEOUT = timedelta(seconds=30)
 LIVING_PHASES = (Phase.CLAIMED, Phase.SETUP, Phase.RUNNING, Phase.ORPHANED)
 
@@ -45,7 +45,7 @@ def launch_attempt(session: Session, job: Job, attempt: Attempt) -> Machine | No
 
     The same key never makes two machines. Raises what `up` raises.
     """
-    if attempt.key is None:  # a machine that was there
+    if attempt.key is None:  # an existing machine (--on)
         return session.ledger.machine(attempt.machine or "")
     existing = launched_for(session, job, attempt)
     if existing is not None and (existing.terminated_at is not None or job.cancel is not None):
@@ -56,7 +56,7 @@ def launch_attempt(session: Session, job: Job, attempt: Attempt) -> Machine | No
 
 
 def _prepare(session: Session, job: Job, attempt: Attempt) -> Prepared:
-    """Return the plan of an attempt's launch; a spot job with a deadline goes where spot has held best."""
+    """Return the plan of an attempt's launch; of a spot job with a deadline, where spot was interrupted least."""
     options = launch_options_of(job, attempt, session.clock())
     name_and_key: dict[str, str] = {"name": _machine_name(job, attempt), "key": attempt.key or ""}
     prepared = prepare(session, parse_request(**options, **name_and_key))  # type: ignore[arg-type]
@@ -66,15 +66,15 @@ def _prepare(session: Session, job: Job, attempt: Attempt) -> Prepared:
     if better is None:
         return prepared
     location = {"account": better.account, "region": better.region, "zone": better.zone or ""}
-    with suppress(InvalidRequest, NoCapacity):  # it was sold meanwhile: then the launch goes in the order of prices
+    with suppress(InvalidRequest, NoCapacity):  # sold out meanwhile: then the offers are tried in the order of prices
         return prepare(session, parse_request(**{**options, **location}, **name_and_key))  # type: ignore[arg-type]
     return prepared
 
 
 def launched_for(session: Session, job: Job, attempt: Attempt) -> Machine | None:
-    """Return the machine that was, or may have been, launched for an attempt; a launch that was refused made none.
+    """Return the machine that was, or may have been, launched for an attempt; None where its launch was refused.
 
-    Of a gang it is node 0.
+    For a gang, return node 0.
     """
     if job.gang > 1:
         return None if attempt.key is None else head_node_of(session, attempt.key, job.gang)
@@ -83,7 +83,7 @@ def launched_for(session: Session, job: Job, attempt: Attempt) -> Machine | None
 
 
 def check_files(session: Session, job: Job, attempt: Attempt) -> None:
-    """Raise InvalidRequest where the files of a job are on another computer and a launch from here might be sent.
+    """Raise InvalidRequest where the files of a job are on another computer and this one would launch for it.
 
     A launch that was interrupted is settled first: where it made all machines, no other launch is sent. Raises as
     `settle_launch`.
@@ -100,10 +100,11 @@ def check_files(session: Session, job: Job, attempt: Attempt) -> None:
 
 
 def settle_launch(session: Session, job: Job, machine: Machine) -> Machine:
-    """Find out whether an interrupted launch made its machine; return the machine as it is then, any other unchanged.
+    """Find out whether an interrupted launch made its machine, and return the machine as it is then.
 
-    For a job that was cancelled, no launch is sent again, and its gang is ended: a part of one is of no use. Raises
-    LaunchUncertain where nobody can tell yet, and what the repeated launch raises.
+    A machine whose launch was not interrupted is returned unchanged. For a cancelled job, no launch is sent again, and
+    its gang is ended, which may be incomplete. Raises LaunchUncertain where that is not known yet, and what the
+    repeated launch raises.
     """
     if machine.gang is not None:
         if job.cancel is not None and any(one.launch_status == "open" for one in nodes_of(session, machine)):
@@ -129,46 +130,51 @@ def _machine_name(job: Job, attempt: Attempt) -> str:
 
 
 def start(
-    session: Session, job: Job, remote: RemoteJob, values: Mapping[str, str], append: Callable[[Draft], None]
+    session: Session, job: Job, remote: RemoteJob, secrets: Mapping[str, str], append: Callable[[Draft], None]
 ) -> RemoteState:
-    """Send the snapshot, put back results and the newest checkpoint, begin the command; return its state then.
+    """Send the snapshot, restore results and the newest checkpoint, begin the command; return its state then.
 
     An attempt begins once: where it has begun already, only its state is read. That its machine cannot begin it is
-    written once, with the reason (`append`). Raises Unreachable where the connection
-    is lost on the way, InvalidRequest for a snapshot that is on another computer or a machine without room.
+    recorded once, with the reason (`append`). Raises Unreachable where the connection is lost, InvalidRequest for a
+    snapshot that is on another computer or a machine whose disk is full.
     """
     snapshot = snapshot_of(session, job)
     count = len(snapshot.files)
-    is_first = job.attempts[-1].stuck is None
-    if is_first:
+    is_first_try = job.attempts[-1].stuck is None
+    if is_first_try:
         session.report(f"{job.name}: sending {count:,} file{'s' if count != 1 else ''}")
     try:
-        return _send_and_begin(session, job, remote, snapshot, values)
+        return _send_and_begin(session, job, remote, snapshot, secrets)
     except (InvalidRequest, Unreachable) as error:
-        if is_first and (
+        if is_first_try and (
             isinstance(error, InvalidRequest) or isinstance(error.__cause__, RequestRefused)
-        ):  # it has answered
+        ):  # the machine has answered, and refused
             why = " ".join(filter(None, (error.message, error.next)))
             append(job_waits(job.id, len(job.attempts), why, session.clock(), "start"))
         raise
 
 
 def _send_and_begin(
-    session: Session, job: Job, remote: RemoteJob, snapshot: Snapshot, values: Mapping[str, str]
+    session: Session, job: Job, remote: RemoteJob, snapshot: Snapshot, secrets: Mapping[str, str]
 ) -> RemoteState:
-    moves, restored = transfers(session, job), None
+    to_fetch, restored = transfers(session, job), None
     if len(job.attempts) > 1:
-        restored, restored_moves = _restore(session, job, remote)
-        moves = moves.merged_with(restored_moves)
+        restored, restored_transfers = _restore(session, job, remote)
+        to_fetch = to_fetch.merged_with(restored_transfers)
     return remote.start(
-        _remote_spec(session, job), snapshot, session.home.snapshots, secrets=values, restored=restored, transfers=moves
+        _remote_spec(session, job),
+        snapshot,
+        session.home.snapshots,
+        secrets=secrets,
+        restored=restored,
+        transfers=to_fetch,
     )
 
 
 def _restore(session: Session, job: Job, remote: RemoteJob) -> tuple[Restored | None, Transfers]:
     """Return the files that earlier attempts left, and those of them that the machine downloads from the bucket.
 
-    Neither where results are on a volume: the machine has them.
+    None, and no downloads, where results are on a volume, which is attached to the machine.
     """
     bucket, directory = job_bucket(session, job), directory_of(session, job)
     if bucket is not None:
@@ -217,9 +223,12 @@ def has_files(session: Session, job: Job) -> bool:
     return False
 
 
-def request_end_before_move(remote: RemoteJob, state: RemoteState, since: timedelta) -> bool:
-    """Ask a running command to end before its last copy; say whether to wait for that. Raises Unreachable."""
-    if state.phase not in LIVING_PHASES or since >= END_TIMEOUT:
+def request_end_before_move(remote: RemoteJob, state: RemoteState, elapsed: timedelta) -> bool:
+    """Ask a running command to end before its last copy; say whether to wait for that. Raises Unreachable.
+
+    `elapsed` is the time since the move was decided.
+    """
+    if state.phase not in LIVING_PHASES or elapsed >= END_TIMEOUT:
         return False
     remote.cancel(MOVED)
     return True
@@ -239,14 +248,17 @@ def market_of(step: Step) -> Market | None:
 
 
 def retry_market(job: Job, machine: Machine | None) -> Market | None:
-    """Return the market of a machine on which a job with a deadline is tried again."""
+    """Return the market of the machine on which a job with a deadline runs again; None without a deadline."""
     if job.deadline is None or machine is None:
         return None
     return "spot" if machine.market == "spot" else "on_demand"
 
 
 def replacement_event(job: Job, attempt: Attempt, step: Step, now: datetime) -> Draft:
-    """Return the line that an attempt for which nothing was launched is to be launched elsewhere."""
+    """Return the event that an attempt for which no machine was launched is to be launched elsewhere.
+
+    `turn` in it counts such changes, so that each launch has a key of its own.
+    """
     turn = attempt.turn + 1
     key = f"{job.id}-{attempt.number}-{turn}"
     return job_placed(job.id, attempt.number, now, key=key, machine=None, market=market_of(step), turn=turn)

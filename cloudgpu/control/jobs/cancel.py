@@ -25,10 +25,10 @@ MAX_PAUSE_S = 5.0
 
 
 def cancel(session: Session, name: str, environ: Mapping[str, str]) -> CancelDocument:
-    """Have a job ended, and return it once nothing is left to do, or with what it waits for.
+    """Cancel a job, and return it once nothing is left to do for it, or with what it waits for.
 
-    Its results come back first. One whose command is over already keeps its outcome; where a command that was killed
-    left its machine running, that ends now. Raises InstanceNotFound, RoleNeeded where the job is somebody else's.
+    Its results are fetched first. A job whose command is over already keeps its outcome; what is left to do, such as
+    ending its machine, is done. Raises InstanceNotFound, RoleNeeded where the job is somebody else's.
     """
     job = find(session, name)
     if not job.is_living:
@@ -47,7 +47,7 @@ def _check_may_cancel(session: Session, job: Job) -> None:
 
 
 def request_cancel(session: Session, job: Job) -> None:
-    """Write that a job is to end; raise RoleNeeded where that is not theirs to ask."""
+    """Record that a job is to be cancelled; raise RoleNeeded where this user may not."""
     _check_may_cancel(session, job)
     why = f"cancelled by {session.settings.owner}"
     append(session, job.id, [job_cancel_requested(job.id, "cancelled", why, hostname(), session.clock())])

@@ -14,23 +14,23 @@ from cloudgpu.control.jobs.results import deliver, deliver_copied, sync
 from cloudgpu.control.jobs.slurm.gang import start_gang, stop_gang, terminate_gang
 from cloudgpu.control.jobs.store import delete_copies, directory_of
 from cloudgpu.control.session.session import Session, all_jobs
-from cloudgpu.core.events import job_lines as lines
+from cloudgpu.core.events import job_lines as job_events
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.job import Job
 from cloudgpu.core.model.machine import Machine, command_name, is_owned
 from cloudgpu.errors import CloudgpuError, InvalidRequest, Unreachable
 
-DAY_S = 86_400.0  # a snapshot that is younger may be of a job that is not in the ledger yet
+DAY_S = 86_400.0  # a younger snapshot is not deleted: its job may not be in the ledger yet
 
 
 def results_not_fetched_event(session: Session, job: Job, why: str) -> Draft:
-    """Return the line that a job's results could not be fetched, and why."""
+    """Return the event that a job's results could not be fetched, and why."""
     directory, host = str(directory_of(session, job) / "results"), hostname()
-    return lines.job_results_fetched(job.id, 0, 0, directory, host, session.clock(), whole=False, why=why)
+    return job_events.job_results_fetched(job.id, 0, 0, directory, host, session.clock(), whole=False, why=why)
 
 
 def cannot_store_results_events(session: Session, job: Job, error: CloudgpuError) -> list[Draft]:
-    """Return the line that this computer cannot take a job's results, with the way out; none where that was written."""
+    """Return the event that this computer cannot take a job's results, with the remedy; none where that was written."""
     why = " ".join(filter(None, (error.message, error.next)))
     is_reported = job.fetched is not None and job.fetched.why == why
     is_new = isinstance(error, InvalidRequest) and not is_reported
@@ -38,10 +38,10 @@ def cannot_store_results_events(session: Session, job: Job, error: CloudgpuError
 
 
 def fetch_results(session: Session, job: Job, machine: Machine, remote: Callable[[], RemoteJob]) -> Draft | None:
-    """Bring the results back, whole, and return the line that says so; None where they are still being uploaded.
+    """Fetch all results, and return the event that says so; None where they are still being uploaded.
 
-    Where this computer cannot take them, compute ends all the same: the machine of the job is stopped, and its disk
-    retains them. Raises the error that prevented the copy.
+    `remote` connects to the attempt on its machine. Where this computer cannot take the results, the machine of the
+    job is stopped all the same, and its disk retains them. Raises the error that prevented the copy.
     """
     if stores_remotely(job):
         return remote_results_fetched(session, job, remote())
@@ -54,11 +54,11 @@ def fetch_results(session: Session, job: Job, machine: Machine, remote: Callable
         _stop_with_results(session, job, machine, error)
         raise
     now, host = session.clock(), hostname()
-    return lines.job_results_fetched(job.id, files, size, str(target), host, now, whole=True)
+    return job_events.job_results_fetched(job.id, files, size, str(target), host, now, whole=True)
 
 
 def _stop_with_results(session: Session, job: Job, machine: Machine, error: InvalidRequest) -> None:
-    """Stop, or park, the machine of a job whose results cannot be copied now; one that was there before runs on."""
+    """Stop, or park, the machine of a job whose results cannot be copied now; an existing one (`--on`) runs on."""
     if job.spec["machine"] is not None or is_owned(machine.provider):
         return
     with suppress(InvalidRequest):  # it can do neither: it waits for --results-wait
@@ -80,7 +80,7 @@ def stop(session: Session, job: Job, machine: Machine, why: str) -> None:
 
 
 def resume(session: Session, job: Job, machine: Machine) -> None:
-    """Start the machine again that has a job's results, for as long as they may be waited for.
+    """Start the machine again that has a job's results, with a lease of `--results-wait`, at least ten minutes.
 
     Raises what `start` raises: a budget that refuses, no capacity, no answer.
     """
@@ -95,16 +95,16 @@ def terminate(session: Session, job: Job, machine: Machine) -> None:
 
 
 def close_job(session: Session, job: Job, remote: RemoteJob | None, why: str) -> list[Draft]:
-    """Return the last lines of a job. What was copied of results is delivered where they never came whole.
+    """Return the last events of a job. What was copied of its results is delivered where they never came completely.
 
-    `remote` is the attempt on a machine that was there, which is cleaned up.
+    `remote` is the attempt on its machine; one that existed before the job is cleaned up. None: it cannot be reached.
     """
     now, is_complete = session.clock(), job.fetched is not None and job.fetched.whole
     drafts = [] if is_complete else incomplete_results_events(session, job, why)
     delivered = None if is_complete else deliver_copied(session, job)
     if delivered is not None:
         (target, files, size), host = delivered, hostname()
-        drafts.append(lines.job_results_fetched(job.id, files, size, str(target), host, now, whole=False, why=why))
+        drafts.append(job_events.job_results_fetched(job.id, files, size, str(target), host, now, whole=False, why=why))
     if remote is not None and job.spec["machine"] is not None:
         with suppress(CloudgpuError):  # the next job there cleans up, too
             remote.clean()
@@ -112,4 +112,4 @@ def close_job(session: Session, job: Job, remote: RemoteJob | None, why: str) ->
     needed = {one.spec["snapshot"] for one in all_jobs(session).values() if one.is_living and one.id != job.id}
     with suppress(InvalidRequest):  # a damaged list: the next job's end tries again
         remove(session.home.snapshots, needed, taken_before=now.timestamp() - DAY_S)
-    return [*drafts, lines.job_closed(job.id, why, now)]
+    return [*drafts, job_events.job_closed(job.id, why, now)]

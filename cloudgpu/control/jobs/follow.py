@@ -1,4 +1,4 @@
-"""Reconciles a job in the foreground: what its command writes is printed at once, until it is over."""
+"""Reconciles a job in the foreground until it is over; what its command writes is printed at once."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 _STATES_BEFORE_START = (State.PENDING, State.STARTING, State.QUEUED)
 MAX_PAUSE_S = 5.0
-RETRY_S = 0.5  # before the next look at an attempt whose output could not be followed
-STOP_S = 0.1  # how soon a thread that waits for a reader sees that it is to stop
+RETRY_S = 0.5  # before the output of an attempt is followed again after a lost connection
+STOP_S = 0.1  # how often a thread that waits for a reader (of a pipe) checks whether it is to stop
 
 
 def follow(session: Session, job: Job, environ: Mapping[str, str], *, stdout: IO[bytes], stderr: IO[bytes]) -> Job:
@@ -47,11 +47,11 @@ def follow(session: Session, job: Job, environ: Mapping[str, str], *, stdout: IO
 
 
 class _Printer:
-    """What is printed of each attempt: live while it runs, from the copies here what was missing then."""
+    """Prints the output of each attempt: live while it runs; once it has ended, the rest from the local copies."""
 
     def __init__(self, session: Session, stdout: IO[bytes], stderr: IO[bytes]) -> None:
         self._session, self._files = session, (stdout, stderr)
-        self._offsets: dict[int, tuple[int, int]] = {}
+        self._offsets: dict[int, tuple[int, int]] = {}  # by attempt: the printed bytes of stdout and stderr
         self._live: _LiveOutput | None = None
 
     def __enter__(self) -> Self:
@@ -64,7 +64,7 @@ class _Printer:
             self._live.stop()
 
     def update(self, reconciler: JobReconciler, result: ReconcileResult) -> None:
-        """Follow the open attempt, where nothing does yet, and print what is left of ended ones."""
+        """Begin to follow the open attempt, unless that has begun, and print the rest of ended ones."""
         job, remote = result.job, result.remote
         for attempt in job.attempts:
             if attempt.ended_at is not None:
@@ -75,7 +75,7 @@ class _Printer:
                 self._begin(reconciler, job, attempt)
 
     def wait(self, seconds: float) -> None:
-        """Wait so long for the next sync; less, where the output of the attempt has ended."""
+        """Wait so many seconds for the next sync; less, where the output of the attempt has ended."""
         live = self._live
         if live is None:
             self._session.pause(seconds)
@@ -97,7 +97,7 @@ class _Printer:
         self._live = _LiveOutput(remote, self._files, self._offsets.get(attempt.number, (0, 0)))
 
     def _finish(self, number: int | None = None) -> None:
-        """Wait for what is followed of this attempt, of any without a number, and note how far that came."""
+        """Wait for the live output of this attempt (None: of any) to end, and store its offsets. Raises its error."""
         live = self._live
         if live is not None and number in (None, live.attempt):
             live.finished.wait()
@@ -107,7 +107,7 @@ class _Printer:
 
 
 class _LiveOutput:
-    """A thread that prints what an attempt writes until that has ended, or its connection."""
+    """A thread that prints what an attempt writes until the attempt has ended, or the connection."""
 
     def __init__(self, remote: RemoteJob, files: tuple[IO[bytes], IO[bytes]], offsets: tuple[int, int]) -> None:
         self.attempt, self.is_disconnected = remote.attempt, False
@@ -123,7 +123,7 @@ class _LiveOutput:
         return self._out.count, self._err.count
 
     def stop(self) -> None:
-        """End it, and the connection with it; nothing is printed afterwards."""
+        """End the thread and its connection; nothing is printed afterwards."""
         self._stopped.set()
         self._remote.connection.close()
         self.finished.wait()
@@ -143,16 +143,16 @@ class _LiveOutput:
 
 
 class _StopPrinting(Exception):
-    """Nothing more is to be printed."""
+    """Ends the thread of a `_LiveOutput`: nothing more is to be printed."""
 
 
 class _Stream:
-    """A file that counts what was written to it, and waits for its reader only until it is stopped."""
+    """A file that counts the bytes written to it, and that stops waiting for its reader once it is `stopped`."""
 
     def __init__(self, file: IO[bytes], count: int, stopped: threading.Event) -> None:
         self._file, self.count, self._stopped = file, count, stopped
         self._poll: select.poll | None = None
-        with suppress(OSError, AttributeError):  # a file in memory
+        with suppress(OSError, AttributeError):  # a file in memory has no descriptor
             descriptor = file.fileno()
             self._poll = select.poll()
             self._poll.register(descriptor, select.POLLOUT)

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from cloudgpu.core.jobs.job import Job
     from cloudgpu.views.documents.jobs.jobs import JobDocument, JobsDocument
 
-NAME_PREFIX = "job:"  # before a name that a machine has, too
+NAME_PREFIX = "job:"  # may stand before a job's name, to tell it from a machine of that name
 
 
 def find(session: Session, name: str) -> Job:
-    """Return the job of this name, key or id: the one that lives, else the latest. `job:` may stand before it.
+    """Return the job of this name, key or id: the one that is not closed, else the latest. `job:` may stand before it.
 
-    Raises InstanceNotFound for one that there is not, with the name that was probably meant.
+    Raises InstanceNotFound where there is none, with the name that was probably meant.
     """
     jobs, wanted = list(all_jobs(session).values()), name.removeprefix(NAME_PREFIX)
     matching = [job for job in jobs if wanted in (job.name, job.key, job.id)]
@@ -46,7 +46,7 @@ def is_known(session: Session, name: str) -> bool:
 
 
 def find_same_living_job(session: Session, request: RunRequest) -> Job | None:
-    """Return the living job that this request means by its name or key; None where it is a new one.
+    """Return the job, not closed yet, that this request means by its name or key; None where it is a new one.
 
     Raises InvalidRequest where that job has another command, or name and key are those of two jobs.
     """
@@ -68,30 +68,30 @@ def find_same_living_job(session: Session, request: RunRequest) -> Job | None:
 
 
 def list_jobs(session: Session, *, ended: bool = False, mine: bool = False) -> JobsDocument:
-    """Return the answer of `jobs`: those that live, with `ended` every one; with `mine` only the settings' owner's."""
+    """Return the answer of `jobs`: those not closed, with `ended` every one; with `mine` only the settings' owner's."""
     jobs = [job for job in all_jobs(session).values() if ended or job.is_living]
     owner = session.settings.owner
     shown = [job for job in jobs if not mine or job.spec["owner"] in (owner, tag_value(owner))]
-    return {"jobs": _values(session, shown)}
+    return {"jobs": _job_documents(session, shown)}
 
 
 def job_document(session: Session, job: Job) -> JobDocument:
     """Return one job, with its machines and what they have cost."""
-    return _values(session, [job])[0]
+    return _job_documents(session, [job])[0]
 
 
 def job_names(session: Session, *, living: bool = False) -> list[str]:
-    """Return the names of jobs, the latest first, each once; with `living` those that live."""
+    """Return the names of jobs, the latest first, each once; with `living` only those that are not closed."""
     jobs = reversed(all_jobs(session).values())
     return list(dict.fromkeys(job.name for job in jobs if job.is_living or not living))
 
 
-def _values(session: Session, jobs: Sequence[Job]) -> list[JobDocument]:
-    found = map(session.ledger.machine, dict.fromkeys(id_ for job in jobs for id_ in job.machines))
-    machines = {machine.id: machine for machine in found if machine is not None}
-    now, values, costs = session.clock(), [], jobs_spent(session, jobs)
+def _job_documents(session: Session, jobs: Sequence[Job]) -> list[JobDocument]:
+    all_machines = map(session.ledger.machine, dict.fromkeys(id_ for job in jobs for id_ in job.machines))
+    machines = {machine.id: machine for machine in all_machines if machine is not None}
+    now, documents, costs = session.clock(), [], jobs_spent(session, jobs)
     for job in jobs:
         machines_of_job = [machines[id_] for id_ in job.machines if id_ in machines]
         unpriced = tuple(dict.fromkeys(f"{one.name} ({what})" for one in machines_of_job for what in unpriced_of(one)))
-        values.append(value_of(job, machines, now, cost=costs[job.id], unpriced=unpriced))
-    return values
+        documents.append(value_of(job, machines, now, cost=costs[job.id], unpriced=unpriced))
+    return documents

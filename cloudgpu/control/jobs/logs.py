@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.jobs.job import Attempt, Job
     from cloudgpu.core.model.machine import Machine
 
-POLL_EVERY_S = 5.0  # between two looks at a job that has no machine, or whose machine does not answer
+POLL_EVERY_S = 5.0  # between two checks of a job that has no machine, or whose machine does not answer
 ENDED_PHASES = (Phase.EXITED, Phase.LOST)
 
 
@@ -31,18 +31,18 @@ def logs(
     """Write a job's stdout to `out` and its stderr to `err`, attempt after attempt; return the job as it stands then.
 
     With `follow`, until its command is over. `since` leaves out what was written before, by the machine's clock.
-    While the machine of a living job does not answer, the latest copy is shown, and a report says so.
-    Raises InstanceNotFound where this computer has no copy, what the machine answered where it has none of the last
-    attempt, and WrongHostKey.
+    While the machine of a job does not answer, the latest copy is shown, and a report says so. Raises InstanceNotFound
+    where this computer has no copy of any attempt, the machine's error where it has no copy of the last attempt, and
+    WrongHostKey.
     """
     if follow and job.outcome is None:
         return _LogReader(session, job, out, err, since).follow()
-    location = _on_machine(session, job)
-    if location is None:
+    running_attempt = _running_attempt(session, job)
+    if running_attempt is None:
         print_copies(session, job, out, err, since=since)
         return job
-    print_copies(session, job, out, err, since=since, before=location[0].number, is_required=False)
-    _LogReader(session, job, out, err, since).print_attempt(job, location)
+    print_copies(session, job, out, err, since=since, before=running_attempt[0].number, is_required=False)
+    _LogReader(session, job, out, err, since).print_attempt(job, running_attempt)
     return job
 
 
@@ -56,16 +56,16 @@ def print_copies(
     before: int | None = None,
     is_required: bool = True,
 ) -> None:
-    """Write the copies in this home, of attempts below `before`; of those that were over by `since`, nothing.
+    """Write the copies in this home, of attempts with a number below `before`, without those that ended before `since`.
 
-    Raises InstanceNotFound where there is none, if one is `is_required`.
+    Raises InstanceNotFound where there is no copy at all, if `is_required`.
     """
     directory, any_copy = directory_of(session, job), False
     for attempt in job.attempts:
         has_copy = log_file(directory, attempt.number, "out").exists()
         any_copy = any_copy or has_copy
         is_over = since is not None and attempt.ended_at is not None and attempt.ended_at < since
-        is_over = is_over and not times_file(directory, attempt.number).exists()  # which knows it better
+        is_over = is_over and not times_file(directory, attempt.number).exists()  # which tells it exactly
         if has_copy and not is_over and (before is None or attempt.number < before):
             _print_attempt(session, job, attempt.number, out, err, since=since)
     if is_required and not any_copy:
@@ -82,7 +82,7 @@ def _print_attempt(
     starts: tuple[int, int] = (0, 0),
     since: datetime | None = None,
 ) -> None:
-    """Write the copies of one attempt from these bytes on, without what was written before `since`.
+    """Write the copies of one attempt from byte offsets `starts` on, without what was written before `since`.
 
     Where a copy lacks the index of times, all of it is shown, and a report says so.
     """
@@ -106,8 +106,8 @@ def _no_copy_error(job: Job) -> InstanceNotFound:
     return InstanceNotFound(message, field="NAME", value=job.name, next=remedy)
 
 
-def _on_machine(session: Session, job: Job) -> tuple[Attempt, Machine] | None:
-    """Return the open attempt and its machine, where that runs."""
+def _running_attempt(session: Session, job: Job) -> tuple[Attempt, Machine] | None:
+    """Return the open attempt and its machine; None where there is none, or the machine does not run."""
     attempt = job.attempt
     if job.outcome is not None or attempt is None or attempt.machine is None:
         return None
@@ -116,10 +116,10 @@ def _on_machine(session: Session, job: Job) -> tuple[Attempt, Machine] | None:
 
 
 @contextmanager
-def _connect(session: Session, job: Job, location: tuple[Attempt, Machine]) -> Iterator[RemoteJob]:
+def _connect(session: Session, job: Job, running_attempt: tuple[Attempt, Machine]) -> Iterator[RemoteJob]:
     from cloudgpu.access.jobs.remote import RemoteJob
 
-    attempt, machine = location
+    attempt, machine = running_attempt
     with connected_to(session, machine) as connection:
         yield RemoteJob(connection, job.id, attempt.number)
 
@@ -130,14 +130,14 @@ class _LogReader:
     def __init__(self, session: Session, job: Job, out: IO[bytes], err: IO[bytes], since: datetime | None) -> None:
         self._session, self._id, self._since = session, job.id, since
         self._out, self._err = _CountingStream(out), _CountingStream(err)
-        self._attempt, self._last_reported = 0, ""
+        self._attempt, self._last_reported = 0, ""  # the number of the attempt that is printed, and a sentence
         self._skipped = False  # whether what this attempt wrote before `since` is counted as shown
 
-    def print_attempt(self, job: Job, location: tuple[Attempt, Machine]) -> None:
-        """Write what one attempt has written until now; from where its machine does not answer on, the copy."""
-        self._attempt = location[0].number
+    def print_attempt(self, job: Job, running_attempt: tuple[Attempt, Machine]) -> None:
+        """Write what one attempt has written until now; the rest from the copy, if its machine does not answer."""
+        self._attempt = running_attempt[0].number
         try:
-            self._tail_live(job, location, follow=False)
+            self._tail_live(job, running_attempt, follow=False)
         except (WrongHostKey, LedgerUnavailable):
             raise
         except (Unreachable, InstanceNotFound, ProviderUnavailable) as error:
@@ -150,31 +150,31 @@ class _LogReader:
         """Write the output until the command ends; return the job's state then."""
         while True:
             job = job_by_id(self._session, self._id)
-            location = _on_machine(self._session, job)
+            running_attempt = _running_attempt(self._session, job)
             if job.outcome is not None:
                 if job.attempts:  # what the copies have beyond what was shown
                     self._catch_up(job, job.attempts[-1].number + 1)
                 return job
-            if location is None:
+            if running_attempt is None:
                 self._report(f"{job.name} is {job.state}")
-            elif self._tail(job, location) in ENDED_PHASES:
+            elif self._tail(job, running_attempt) in ENDED_PHASES:
                 return self._report_over()
             self._session.pause(POLL_EVERY_S)
 
-    def _tail(self, job: Job, location: tuple[Attempt, Machine]) -> Phase | None:
-        """Follow one attempt; return how far it is at the end, None where its machine did not answer."""
-        self._catch_up(job, location[0].number)
+    def _tail(self, job: Job, running_attempt: tuple[Attempt, Machine]) -> Phase | None:
+        """Follow one attempt; return its phase at the end, None where its machine did not answer."""
+        self._catch_up(job, running_attempt[0].number)
         try:
-            return self._tail_live(job, location, follow=True)
+            return self._tail_live(job, running_attempt, follow=True)
         except (WrongHostKey, LedgerUnavailable):
             raise
         except (Unreachable, InstanceNotFound, ProviderUnavailable) as error:
             self._report(error.message)
             return None
 
-    def _tail_live(self, job: Job, location: tuple[Attempt, Machine], *, follow: bool) -> Phase:
+    def _tail_live(self, job: Job, running_attempt: tuple[Attempt, Machine], *, follow: bool) -> Phase:
         """Write what an attempt writes, from where its output was left off; at first from `since` on."""
-        with _connect(self._session, job, location) as remote:
+        with _connect(self._session, job, running_attempt) as remote:
             if self._since is not None and not self._skipped:
                 self._out.count, self._err.count = remote.offsets_at(self._since.timestamp())
                 self._skipped = True
@@ -194,7 +194,7 @@ class _LogReader:
         self._attempt, self._out.count, self._err.count, self._skipped = number, 0, 0, False
 
     def _report_over(self) -> Job:
-        """Return a job whose command is over on its machine: whoever watches writes that down."""
+        """Report that a job's command is over on its machine, which a watcher records, and return the job."""
         job = job_by_id(self._session, self._id)
         if job.outcome is None:
             self._report(f"The command of {job.name} is over. Its results come with the next cloudgpu reap or watch.")
@@ -207,7 +207,7 @@ class _LogReader:
 
 
 class _CountingStream:
-    """A stream that counts what was written to it: where to go on after a connection was lost."""
+    """A stream that counts the bytes written to it: where to continue after a connection was lost."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream, self.count = stream, 0

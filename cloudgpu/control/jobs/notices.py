@@ -36,11 +36,11 @@ def update_stall_alert(
     last_output_at: datetime | None,
     progress: tuple[float, float | None] | None = None,
 ) -> bool:
-    """Raise the alert that a job stalls, or clear it once it continues or is over; say whether that is new.
+    """Raise the alert that a job stalls, or clear it once it continues or is over; say whether the alert changed.
 
-    `last_output_at` is when its command last wrote anything, `progress` what it says of itself, both by the last sync
-    at it. Progress that the ledger does not have yet counts as made now. Nothing is sent: the next run of `reap` or
-    `watch` does that.
+    `last_output_at` is when its command last wrote anything, `progress` what it reports as (done, of how much), both as
+    the last sync of its machine saw them. Progress that the ledger does not have yet counts as made now. Nothing is
+    sent: the next run of `reap` or `watch` does that.
     """
     now = session.clock()
     has_progressed = progress is not None and (job.progress is None or job.progress[:2] != progress)

@@ -19,12 +19,12 @@ from cloudgpu.control.jobs import remote_results
 from cloudgpu.control.jobs.attempt import has_files, settle_launch, snapshot_of
 from cloudgpu.control.jobs.buckets.results import job_bucket
 from cloudgpu.control.jobs.deadline.choice import choice_of, recording_saved_work
-from cloudgpu.control.jobs.slurm.events import append_foreign_jobs, slurm_state_event
-from cloudgpu.control.jobs.slurm.gang import refresh_nodes, silent_node
+from cloudgpu.control.jobs.slurm.events import append_external_jobs, slurm_state_event
+from cloudgpu.control.jobs.slurm.gang import refresh_nodes, silent_node_name
 from cloudgpu.control.jobs.store import append, directory_of
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.clusters.layout import engine_files
-from cloudgpu.core.events import job_lines as lines
+from cloudgpu.core.events import job_lines as job_events
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.deadline import Choice, stored_work
 from cloudgpu.core.jobs.job import Attempt, Job, State
@@ -35,8 +35,9 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, ProviderUnavailable
 
 NODE_QUERY_EVERY = timedelta(seconds=30)  # between two questions about the other nodes of a gang
-PROGRESS_EVERY = timedelta(minutes=10)  # how often progress is a line of the ledger
-LOST_AFTER = timedelta(minutes=3)  # that a node which does not answer is held for lost, if it is
+PROGRESS_EVERY = timedelta(minutes=10)  # how often progress is written to the ledger
+# How long a failed command waits for its provider to report the loss of a node that does not answer.
+LOST_AFTER = timedelta(minutes=3)
 
 
 @dataclass
@@ -47,16 +48,16 @@ class JobObserver:
     id: str
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     connection: Connection | None = None
-    connected_to: str | None = None
-    remote: RemoteState | None = None
-    fetch_failed: bool = False
-    results: StoredResults | None = None  # that are whole in the job's bucket
-    ledger_completed: bool = False  # whether the ledger has all lines of the job that this computer has
-    sold_out: bool = False
+    connected_to: str | None = None  # the id of that machine
+    remote: RemoteState | None = None  # what the machine last reported of the attempt
+    fetch_failed: bool = False  # whether a fetch of the results has just failed
+    results: StoredResults | None = None  # those that are complete in the job's bucket
+    ledger_completed: bool = False  # whether the ledger has all events of the job that this computer has
+    sold_out: bool = False  # whether its stopped machine could not be started now, for want of capacity or quota
     has_files: bool = False  # whether this computer could begin the job on another machine
-    # The last upload of which the ledger knows the work, by the machine's clock.
+    # When the last upload was made of which the ledger knows the work: seconds since 1970 by the machine's clock.
     recorded_upload_at: float | None = None
-    # Machines of which this process has seen that nothing is left.
+    # Machines of which this process has confirmed that nothing is left.
     removed_machine_ids: set[str] = field(default_factory=set)
     nodes_queried_at: datetime | None = None  # when the other nodes of a gang were asked about
     node_silent_since: datetime | None = None  # since when the command is over, and one of them does not answer
@@ -83,7 +84,8 @@ class JobObserver:
         if job.deadline is None or job.outcome is not None:
             return None
         self.has_files = self.has_files or has_files(self.session, job)
-        if not self.has_files and machine is not None and self.remote is None:  # it may run well, and let others in
+        # It may run well, though its machine does not answer this computer.
+        if not self.has_files and machine is not None and self.remote is None:
             return None
         choice = choice_of(self.session, job, machine, self.remote, directory_of(self.session, job))
         return choice if self.has_files else None
@@ -93,9 +95,9 @@ class JobObserver:
         return None if attempt is None or attempt.machine is None else self.session.ledger.machine(attempt.machine)
 
     def _other_nodes(self, job: Job, machine: Machine | None) -> tuple[tuple[Machine, ...], str | None]:
-        """Return the other nodes of a gang, and why it is not known whether one of them is lost.
+        """Return the other nodes of a gang, and why it is not known whether one of them is lost; None for no doubt.
 
-        Their provider is asked now and then, and whenever the command does not run well: that may be why.
+        Their provider is asked every NODE_QUERY_EVERY, and whenever the command has failed or does not answer.
         """
         attempt = job.attempts[-1] if job.attempts else None
         ids = () if attempt is None or machine is None else (id_ for id_ in attempt.members if id_ != machine.id)
@@ -107,7 +109,7 @@ class JobObserver:
         failed = exit_seen is not None and exit_seen.reason == "exited" and bool(exit_seen.status or exit_seen.signal)
         if remote is None or failed or self.nodes_queried_at is None or now - self.nodes_queried_at >= NODE_QUERY_EVERY:
             nodes, self.nodes_queried_at = refresh_nodes(self.session, nodes), now
-        silent_name = silent_node(self.session, nodes) if failed else None
+        silent_name = silent_node_name(self.session, nodes) if failed else None
         self.node_silent_since = None if silent_name is None else self.node_silent_since or now
         if silent_name is None or self.node_silent_since is None or now - self.node_silent_since >= LOST_AFTER:
             return nodes, None
@@ -140,99 +142,98 @@ class JobObserver:
     def _append(self, *drafts: Draft) -> None:
         append(self.session, self.id, drafts)
 
-    def _own_machines(self, job: Job) -> list[Machine]:
-        """Return the machines that were made for a job."""
+    def _launched_machines(self, job: Job) -> list[Machine]:
+        """Return the machines that were launched for a job."""
         ids = job.machines if job.spec["machine"] is None else ()
         return [one for one in map(self.session.ledger.machine, ids) if one is not None and one.provider_id]
 
     def _recording_work(self, job: Job, state: RemoteState) -> AbstractContextManager[None]:
-        """Write how much of its work the copies of a job with a deadline hold, after one is made within.
+        """Return a context in which results are copied; at its end, the work in the newest checkpoint is recorded.
 
-        Not of copies on a computer that cannot begin it again: another machine would not get them.
+        Only for a job with a deadline, and not on a computer that cannot begin it again: another machine would not get
+        those copies.
         """
         if not self.has_files:
             return nullcontext()
 
         def write(checkpoint: str, work_s: float) -> None:
-            line = lines.job_work_saved(job.id, job.attempts[-1].number, checkpoint, work_s, self.session.clock())
-            self._append(line)
+            self._append(
+                job_events.job_work_saved(job.id, job.attempts[-1].number, checkpoint, work_s, self.session.clock())
+            )
 
         return recording_saved_work(job, state, directory_of(self.session, job), write)
 
     def _record_stored_work(self, job: Job) -> None:
-        """Write how much of its work the bucket of a job with a deadline holds, where that is more than was known.
+        """Record how much of its work the bucket of a job with a deadline holds, where that is more than was known.
 
-        Nothing where the bucket cannot be read: then less counts as done than is.
+        Record nothing where the bucket cannot be read: then less work counts as done than was done.
         """
         if job.deadline is None:
             return
         try:
             bucket = job_bucket(self.session, job)
-            state = None if bucket is None else bucket.state(len(job.attempts))
+            newest = None if bucket is None else bucket.state(len(job.attempts))
         except LedgerUnavailable:
             raise
         except CloudgpuError:
             return
-        work = None if state is None else stored_work(job, state[0], self.session.clock())
-        if work is not None and work[1] > (0.0 if job.saved is None else job.saved.work_s):
-            self._append(lines.job_work_saved(job.id, len(job.attempts), *work))
+        saved = None if newest is None else stored_work(job, newest[0], self.session.clock())
+        if saved is not None and saved[1] > (0.0 if job.saved is None else job.saved.work_s):  # seconds of work
+            self._append(job_events.job_work_saved(job.id, len(job.attempts), *saved))
 
     def _record_upload(self, job: Job, state: RemoteState) -> None:
-        """Note what an upload has brought that was not there at the last sync."""
+        """Record the work in an upload that is newer than the last one that was recorded."""
         uploaded_at = None if state.storing is None else state.storing.at
         if uploaded_at not in (None, self.recorded_upload_at):
             self._record_stored_work(job)
             self.recorded_upload_at = uploaded_at
 
     def _record_slurm_state(self, job: Job, state: RemoteState) -> None:
-        """Write where a job is in Slurm, where that is not known."""
+        """Record the state of a job in Slurm, where it has changed."""
         slurm = job.in_slurm
         if slurm is None or state.engine is None or not job.attempts:
             return
         nodes = filter(None, map(self.session.ledger.machine, slurm["members"]))
-        line = slurm_state_event(job, state.engine, {one.name: one.id for one in nodes}, self.session.clock())
-        if line is not None:
-            self._append(line)
+        event = slurm_state_event(job, state.engine, {one.name: one.id for one in nodes}, self.session.clock())
+        if event is not None:
+            self._append(event)
 
     def _record_begin(self, attempt: Attempt, remote: RemoteState) -> None:
-        """Write when the command of an attempt began, where the ledger does not have it."""
+        """Record when the command of an attempt began, where the ledger does not have it."""
         if attempt.began_at is None and remote.started is not None:
             began_at = self._local_time(remote, remote.started)
-            self._append(lines.job_began(self.id, attempt.number, remote.setup_s, began_at))
+            self._append(job_events.job_began(self.id, attempt.number, remote.setup_s, began_at))
 
     def _record_progress(self, job: Job, remote: RemoteState, *, is_last: bool = False) -> None:
-        """Write the progress that a command reports, if it is new, and the last or PROGRESS_EVERY after the one before.
-
-        `is_last`: its command is over.
-        """
+        """Record new progress of a command, once in PROGRESS_EVERY; at once if the command is over (`is_last`)."""
         progress, now = remote.progress, self.session.clock()
         if progress is None or (job.progress is not None and job.progress[:2] == progress):
             return
         if is_last or job.progress is None or now - job.progress[2] >= PROGRESS_EVERY:
-            self._append(lines.job_progressed(job.id, len(job.attempts), *progress, now))
+            self._append(job_events.job_progressed(job.id, len(job.attempts), *progress, now))
 
     def _end_event(self, job: Job, step: Step) -> Draft:
-        """Return the line that a job is over, with the outcome of this step and the exit of its command."""
+        """Return the event that a job is over, with the outcome of this step and the exit of its command."""
         exit_seen, ended_at = step.exit, self.session.clock()
         status = signal = None
         if exit_seen is not None:
             status, signal = exit_seen.status, exit_seen.signal
-            ended_at = remote_results.not_after_now(self.session, exit_seen.ended)
+            ended_at = remote_results.capped_at_now(self.session, exit_seen.ended)
             if self.remote is not None:
                 ended_at = self._local_time(self.remote, exit_seen.ended)
         outcome = (step.outcome or State.FAILED).value
         exit_ = {"status": status, "signal": signal, "by_machine": exit_seen is not None}
-        return lines.job_ended(job.id, len(job.attempts), outcome, ended_at, **exit_, why=step.why)  # type: ignore[arg-type]
+        return job_events.job_ended(job.id, len(job.attempts), outcome, ended_at, **exit_, why=step.why)  # type: ignore[arg-type]
 
-    def _record_foreign_jobs(self, job: Job) -> None:
-        """Write what people gave to the cluster's Slurm themselves, by the record on node 0."""
+    def _record_external_jobs(self, job: Job) -> None:
+        """Record the jobs that people submitted to the cluster's Slurm themselves, by the completion log on node 0."""
         members = job.in_slurm["members"] if job.in_slurm else ()
         nodes = list(filter(None, map(self.session.ledger.machine, members)))
         if nodes and self.connection is not None:
-            append_foreign_jobs(self.session, self.connection, nodes)
+            append_external_jobs(self.session, self.connection, nodes)
 
     def _dequeue_from_slurm(self, job: Job) -> None:
-        """Take a job out of the queue that is given up while Slurm has it still."""
+        """Cancel in Slurm a job that is lost to cloudgpu, and that Slurm may still have in its queue."""
         slurm = job.in_slurm
         if slurm is None or job.outcome is not State.LOST or job.slurm_id is None or self.connection is None:
             return
@@ -241,9 +242,9 @@ class JobObserver:
         self.connection.capture(f"{shell} {quote(f'{conf}scancel {quote(job.slurm_id)}')}", timeout=60)
 
     def _last_copy(self, job: Job, machine: Machine, state: RemoteState) -> str | None:
-        """Copy what an attempt has written, and return what the next one must wait for, or None.
+        """Copy what an attempt has written; return what the next one must wait for, in words, or None.
 
-        Raises InvalidRequest on a computer that cannot begin the next one, which starts with what that one has copied.
+        Raises InvalidRequest on a computer without the job's files: the next attempt begins where the copies are.
         """
         if not remote_results.stores_remotely(job):
             snapshot_of(self.session, job)
@@ -251,5 +252,5 @@ class JobObserver:
             return remote_results.last_copy(self.session, job, self.remote_job(job, machine), state)
 
     def _local_time(self, remote: RemoteState, moment: float) -> datetime:
-        """Return when that was by this computer's clock: a machine's own clock may be hours off."""
+        """Return a time of the machine's clock (seconds since 1970) by this computer's: they may differ by hours."""
         return self.session.clock() - timedelta(seconds=max(0.0, remote.now - moment))

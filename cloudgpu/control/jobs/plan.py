@@ -1,6 +1,6 @@
 """Makes a request of `run` into a plan: the snapshot is taken, the machine planned or found. Nothing is launched.
 
-A job begins with the event that requests it: whoever watches continues from there.
+A job begins with the event that requests it; a watcher on any computer continues from there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cloudgpu.control.jobs.slurm.submission import gang_slurm_record, slurm_reco
 from cloudgpu.control.jobs.store import (
     JOB_ID_PREFIX,
     append,
-    check_free,
+    check_not_busy,
     directory_of,
     job_by_id,
     read_measured,
@@ -45,21 +45,21 @@ from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.attached_costs import egress_rate
 from cloudgpu.providers.buckets import open_results_bucket
 
-LOCK = "jobs"  # under which a job's name is taken
-POLICY = "job"  # of a machine that is launched for a job, where the request names none
+LOCK = "jobs"  # held while a new job takes its name
+POLICY = "job"  # the policy of a machine that is launched for a job, where the request names none
 SETUP_TIME = timedelta(hours=1)  # added to --timeout: boot, upload and setup count against the lease, too
 COST_GRACE = timedelta(minutes=15)  # a watcher sees --max-cost reached within minutes, and results come back first
-LEASE = timedelta(hours=2)  # a running job renews it
-MAX_COMPARED = 200  # jobs of the past: how fast they were copied, how large their checkpoints were
+LEASE = timedelta(hours=2)  # at most, of a machine that is launched for a job with --timeout: the job renews it
+MAX_COMPARED = 200  # of the latest jobs, that are searched for measured copies and results
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """A job before it is begun. `prepared` is the launch of its machine, None where `machine` is there.
+    """A job before it is begun. `prepared` is the planned launch of its machine, None where it uses a `machine`.
 
     `planned_max` is the most that it may cost, None if nothing ends it by time or cost. `data` is what it fetches from
-    buckets; `results_traffic` says what its results cost on their way to one, empty for nothing. `deadline` is there
-    for a job that has one; `prepared` is the most expensive launch that it may need then.
+    buckets; `results_traffic` is a sentence on what the transfer of its results to their bucket costs, empty for
+    nothing. `deadline` is None for a job without one; with one, `prepared` is the most expensive launch it may need.
     """
 
     request: RunRequest
@@ -72,23 +72,23 @@ class PlannedRun:
     results_traffic: str = ""
     notice_fit: SpotNoticeFit | None = None  # what can be copied between a spot notice and the machine's end
     deadline: PlannedDeadline | None = None
-    traffic: JobTraffic | None = None  # what its bytes cost, where its place charges for them
+    traffic: JobTraffic | None = None  # what sent and received bytes cost, where the machine's offer charges for them
 
 
 def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) -> PlannedRun:
-    """Return the plan of a job. Takes the snapshot of its directory; launches and writes no line.
+    """Return the plan of a job. Takes the snapshot of its directory; launches nothing and writes nothing to the ledger.
 
     `environ` is where the values of its secrets are looked for.
 
-    Raises InvalidRequest for what cannot be meant, a busy machine, a directory that is too large; and as `up` does for
-    its launch.
+    Raises InvalidRequest for options that contradict each other, a busy machine, a directory that is too large; and as
+    `up` does for its launch.
     """
     machine = None if request.on is None else session.find(request.on, running=True)
     slurm = gang_slurm_record(request) if machine is None and request.slurm.nodes > 1 else None
     if machine is not None:
         slurm = slurm_record(session, machine, request)
         jobs = all_jobs(session).values()
-        check_free(machine, jobs if slurm is None else (one for one in jobs if one.gang > 1))  # Slurm has a queue
+        check_not_busy(machine, jobs if slurm is None else (one for one in jobs if one.gang > 1))  # Slurm has a queue
         options = {"secret": request.secrets, "env_file": request.env_file}
         check_exposure_on(machine.name, machine.trust, host_visible_options(options), expose=request.is_exposed)
         volume = next((one["source"] for one in request.data if one["source"].startswith(VOLUME)), None)
@@ -107,7 +107,7 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
         include=request.include,
         exclude_dirs=[*(one for one in (request.results, request.checkpoint) if one), session.home.root],
     )
-    spec = _spec(session, request, snapshot, machine, launch, prepared)
+    spec = _job_spec(session, request, snapshot, machine, launch, prepared)
     if deadline is not None:
         spec["deadline"] = deadline.record()
     if slurm is not None:
@@ -118,13 +118,22 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
     _check_cost(request, prepared, None if slurm is not None else machine)
     location = _location(prepared, machine)
     data = bucket_data(session, request.data, spec["launch"], location)
-    traffic = _results_traffic(session, spec, location)
-    max_cost = None if spec["planned_max"] is None else Money(spec["planned_max"])
     nodes = 1 if prepared is None else prepared.plan.nodes
-    received = nodes * (snapshot.total_bytes + sum(one.bytes for one in data))
-    costs = job_traffic(*_traffic_prices(prepared, machine, request), received, _last_results(session, request))
-    notice_fit = _notice_fit(session, request, prepared)
-    return PlannedRun(request, spec, snapshot, prepared, machine, max_cost, data, traffic, notice_fit, deadline, costs)
+    received_bytes = nodes * (snapshot.total_bytes + sum(one.bytes for one in data))
+    prices, last_results = _traffic_prices(prepared, machine, request), _last_results_size(session, request)
+    return PlannedRun(
+        request,
+        spec,
+        snapshot,
+        prepared,
+        machine,
+        planned_max=None if spec["planned_max"] is None else Money(spec["planned_max"]),
+        data=data,
+        results_traffic=_results_traffic(session, spec, location),
+        notice_fit=_notice_fit(session, request, prepared),
+        deadline=deadline,
+        traffic=job_traffic(*prices, received_bytes, last_results),
+    )
 
 
 def _location(prepared: Prepared | None, machine: Machine | None) -> tuple[str, str]:
@@ -137,9 +146,9 @@ def _location(prepared: Prepared | None, machine: Machine | None) -> tuple[str, 
 def _traffic_prices(
     prepared: Prepared | None, machine: Machine | None, request: RunRequest
 ) -> tuple[TrafficPrices | None, Money | None]:
-    """Return the traffic prices of the machine's own offer, and what the catalogue says of bytes out.
+    """Return the traffic prices of the machine's offer, and the catalogue's price of a GB of egress.
 
-    What goes to a bucket is priced apart (`_results_traffic`): there the catalogue's price depends on where that is.
+    Results that go to a bucket are priced apart (`_results_traffic`): their price depends on the bucket's region.
     """
     if prepared is not None:
         available = prepared.plan.offer.available
@@ -153,8 +162,8 @@ def _traffic_prices(
     return traffic_prices, None if rate is None else rate.price
 
 
-def _last_results(session: Session, request: RunRequest) -> tuple[int, str] | None:
-    """Return how large the results were of the latest job of this name or command, and its name."""
+def _last_results_size(session: Session, request: RunRequest) -> tuple[int, str] | None:
+    """Return the bytes of the results of the latest job of this name or command, and that job's name."""
     for job in islice(reversed(all_jobs(session).values()), MAX_COMPARED):
         is_comparable = job.name == request.name or tuple(job.spec["argv"]) == request.argv
         if is_comparable and job.fetched is not None and job.fetched.whole:
@@ -163,7 +172,10 @@ def _last_results(session: Session, request: RunRequest) -> tuple[int, str] | No
 
 
 def _results_traffic(session: Session, spec: JobSpec, location: tuple[str, str]) -> str:
-    """Return what results cost that leave the machine's region for their bucket. Raises where that cannot be read."""
+    """Return what a GB of results costs that leaves the machine's region for its bucket, as a clause; empty: nothing.
+
+    Raises where the bucket's region cannot be read.
+    """
     address = bucket_of(spec["results_to"])
     if address is None:
         return ""
@@ -172,40 +184,44 @@ def _results_traffic(session: Session, spec: JobSpec, location: tuple[str, str])
 
 
 def _notice_fit(session: Session, request: RunRequest, prepared: Prepared | None) -> SpotNoticeFit | None:
-    """Return what fits the notice of a spot machine, by what earlier jobs copied from its type to this computer."""
+    """Return how much can be copied within a spot machine's interruption notice, as fast as earlier jobs were copied.
+
+    None for a machine that is not spot.
+    """
     available = None if prepared is None else prepared.plan.offer.available
     if available is None or available.market is not Market.SPOT:
         return None
-    rate = last_checkpoint = None
+    bytes_per_s = last_checkpoint = None
     for job in islice(reversed(all_jobs(session).values()), MAX_COMPARED):
         measured = read_measured(directory_of(session, job))
-        if rate is None and measured.bytes_per_s is not None and _ran_on(session, job, available):
-            rate = measured.bytes_per_s
+        if bytes_per_s is None and measured.bytes_per_s is not None and _ran_on_type(session, job, available):
+            bytes_per_s = measured.bytes_per_s
         if last_checkpoint is None and (job.name == request.name or tuple(job.spec["argv"]) == request.argv):
             last_checkpoint = None if measured.checkpoint_bytes is None else (measured.checkpoint_bytes, job.name)
-    return fit_of(available.provider, rate, available.instance_type, *(last_checkpoint or (None, "")))
+    return fit_of(available.provider, bytes_per_s, available.instance_type, *(last_checkpoint or (None, "")))
 
 
-def _ran_on(session: Session, job: Job, item: Available) -> bool:
-    """Say whether the last machine of a job was of this type, in this region."""
+def _ran_on_type(session: Session, job: Job, available: Available) -> bool:
+    """Say whether the last machine of a job was of this instance type, in this region."""
     machine = session.ledger.machine(job.machines[-1]) if job.machines else None
     if machine is None:
         return False
-    return (machine.provider, machine.region, machine.instance_type) == (item.provider, item.region, item.instance_type)
+    launched = (machine.provider, machine.region, machine.instance_type)
+    return launched == (available.provider, available.region, available.instance_type)
 
 
 def _launch_options(session: Session, request: RunRequest) -> UpOptions:
-    """Return the options of the launch: those that were given, under the policy of jobs, as long as the job may take.
+    """Return the options of the launch: those that were given, with the policy of jobs and a lifetime by --timeout.
 
-    A job without --timeout keeps the policy's own times. More trust than is usual is asked for wherever it is tried
-    again: the settings of another computer may ask for less.
+    A job without --timeout keeps the policy's own times. A trust level other than the default becomes an option, too:
+    the settings of another computer, which may launch the next attempt, may name another one.
     """
     trust = session.settings.trust
     trust_option = {} if trust == DEFAULT_TRUST else {"trust": trust}
     options: UpOptions = {"policy": POLICY, **trust_option, **request.launch, "name": request.name}  # type: ignore[typeddict-item]
     if request.timeout is not None and "renew_until" not in request.launch:
-        longest = request.timeout + SETUP_TIME + request.results_wait
-        options = {"lease": _duration_text(min(longest, LEASE)), **options, "renew_until": _duration_text(longest)}
+        lifetime = request.timeout + SETUP_TIME + request.results_wait
+        options = {"lease": _duration_text(min(lifetime, LEASE)), **options, "renew_until": _duration_text(lifetime)}
     return options
 
 
@@ -220,21 +236,21 @@ def _prepare_within_cost(session: Session, request: RunRequest, launch: UpOption
     if max_cost is None or cost.nanos <= max_cost.nanos:
         return prepared, launch
     minutes = plan.request.renew_s * max_cost.nanos // cost.nanos // 60
-    longest = timedelta(minutes=max(1, minutes)) + COST_GRACE
-    bounded: UpOptions = {
+    lifetime = timedelta(minutes=max(1, minutes)) + COST_GRACE
+    limited_launch: UpOptions = {
         **launch,
-        "renew_until": _duration_text(longest),
-        "lease": _duration_text(min(timedelta(seconds=plan.request.lease_s), longest)),
+        "renew_until": _duration_text(lifetime),
+        "lease": _duration_text(min(timedelta(seconds=plan.request.lease_s), lifetime)),
     }
-    return prepare(session, parse_request(**bounded)), bounded
+    return prepare(session, parse_request(**limited_launch)), limited_launch
 
 
 def _duration_text(duration: timedelta) -> str:
-    """Return a span as somebody types it."""
+    """Return a duration as an option's text."""
     return f"{duration // timedelta(seconds=1)}s"
 
 
-def _spec(
+def _job_spec(
     session: Session,
     request: RunRequest,
     snapshot: Snapshot,
@@ -275,7 +291,7 @@ def _spec(
 
 
 def _as_text(launch: UpOptions) -> dict[str, str | bool]:
-    """Return the options as a line can hold them: text and truth values; what is not named is left out."""
+    """Return the launch options that are set, but the name, as the ledger stores them: as text or a bool."""
     return {
         name: value if isinstance(value, bool) else str(value)
         for name, value in launch.items()
@@ -284,7 +300,10 @@ def _as_text(launch: UpOptions) -> dict[str, str | bool]:
 
 
 def _planned_max(request: RunRequest, prepared: Prepared | None) -> int | None:
-    """Return the most that the job may cost, in nano-dollars: to renew-until, which --max-cost bounds."""
+    """Return the most that the job may cost, in nano-dollars: its machines up to renew-until, which --max-cost limits.
+
+    None: there is no limit.
+    """
     if prepared is None:
         return None if request.max_cost is None else request.max_cost.nanos
     return prepared.plan.to_renew_until.amount.nanos
@@ -319,9 +338,9 @@ def _check_cost(request: RunRequest, prepared: Prepared | None, machine: Machine
 
 
 def record_request(session: Session, planned: PlannedRun) -> Job:
-    """Record the request of this job, and return the job; whoever watches continues from here.
+    """Record the request of this job, and return the job; a watcher continues from here.
 
-    Raises InvalidRequest where a job of that name or key lives by now.
+    Raises InvalidRequest where a job of that name or key is under way by now.
     """
     id_, request = f"{JOB_ID_PREFIX}{secrets.token_hex(5)}", planned.request
     with session.lock(LOCK, wait=60):
@@ -335,9 +354,9 @@ def record_request(session: Session, planned: PlannedRun) -> Job:
                 next=f"Follow it: cloudgpu logs -f {same_name.name}. For another job, choose another name.",
             )
         if planned.machine is not None and "slurm" not in planned.spec:
-            check_free(planned.machine, jobs)
-        line = job_requested(id_, request.name, request.key, hostname(), planned.spec, session.clock())
-        append(session, id_, [line])
+            check_not_busy(planned.machine, jobs)
+        event = job_requested(id_, request.name, request.key, hostname(), planned.spec, session.clock())
+        append(session, id_, [event])
     job = job_by_id(session, id_)
     directory_of(session, job).mkdir(mode=0o700, parents=True, exist_ok=True)
     return job

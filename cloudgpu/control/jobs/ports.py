@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.jobs.job import Job
 
-POLL_S = 1.0  # between two looks at where the job runs
+POLL_S = 1.0  # between two checks of where the job runs
 RETRY_S = 10.0  # after a machine that could not be reached
 
 
@@ -44,10 +44,11 @@ class ForwardedPorts:
             self._thread.join(RETRY_S)
 
     def _serve(self) -> None:
+        """Forward the ports to each machine of the job in turn, until the `with` block ends."""
         with self._session.for_thread() as session:  # a ledger's connection belongs to one thread
             while not self._stopped.is_set():
                 try:
-                    machine = _runs_on(session, self._id)
+                    machine = _machine_id_of(session, self._id)
                     if machine is not None:
                         self._forward(session, machine)
                 except CloudgpuError:  # whoever reconciles the job reports what is wrong with its machine
@@ -62,7 +63,7 @@ class ForwardedPorts:
         with ExitStack() as tunnels:
             for port, local_port in open_ports(session.target(machine), self._ports, tunnels):
                 self._session.report(f"port {port} of the job: http://127.0.0.1:{local_port}")
-            while not self._stopped.wait(POLL_S) and _runs_on(session, self._id) == machine_id:
+            while not self._stopped.wait(POLL_S) and _machine_id_of(session, self._id) == machine_id:
                 pass
 
 
@@ -76,7 +77,7 @@ def open_ports(target: Target, ports: Sequence[int], tunnels: ExitStack) -> list
     return [(port, tunnels.enter_context(Tunnel(lambda: target, port, first_port=port)).port) for port in ports]
 
 
-def _runs_on(session: Session, id_: str) -> str | None:
+def _machine_id_of(session: Session, id_: str) -> str | None:
     """Return the id of the machine on which a job's command runs; None where it does not."""
     job = job_by_id(session, id_)
     attempt = job.attempt if job.outcome is None else None

@@ -1,7 +1,7 @@
 """Reconciles jobs: observes one, decides the next step, does it, and repeats that until there is something to wait for.
 
-Any process may do it at any time, on any computer that shares the ledger: the one that holds the job's lock. A step
-that was done and not recorded, because its process was killed in between, is repeated and has no second effect.
+Any process may do it at any time, on any computer that shares the ledger, while it holds the job's lock. A step that
+was done and not recorded, because its process was killed in between, is repeated and has no second effect.
 """
 
 from __future__ import annotations
@@ -30,12 +30,18 @@ from cloudgpu.control.jobs.deadline.choice import noticed_at
 from cloudgpu.control.jobs.inputs.env_file import secret_values
 from cloudgpu.control.jobs.notices import show_end, update_machine_alert, update_secret_alert, update_stall_alert
 from cloudgpu.control.jobs.observer import JobObserver
-from cloudgpu.control.jobs.slurm.gang import ended_nodes, is_living, machine_assigned_events, nodes_of, terminate_gang
+from cloudgpu.control.jobs.slurm.gang import (
+    ended_nodes_events,
+    has_living_node,
+    machine_assigned_events,
+    nodes_of,
+    terminate_gang,
+)
 from cloudgpu.control.jobs.store import directory_of, job_by_id, restore_missing_events
 from cloudgpu.control.lifecycle.lease import set_hold
 from cloudgpu.control.session.guarding import NO_GUARD_OPTION
 from cloudgpu.control.spot.history import record_interruption
-from cloudgpu.core.events import job_lines as lines
+from cloudgpu.core.events import job_lines as job_events
 from cloudgpu.core.jobs.job import Attempt, Job, State
 from cloudgpu.core.jobs.reconcile_result import REQUEUE_LATER, REQUEUE_SOON, ReconcileResult, waiting_text
 from cloudgpu.core.jobs.remote_state import Phase
@@ -54,8 +60,9 @@ from cloudgpu.errors import (
     Unreachable,
 )
 
-GRACE_S, SLURM_GRACE_S = 10.0, 120.0  # that a command has to end, and that Slurm has to end a job
-MAX_STEPS = 50  # in one go: more would be a circle
+# How long a cancelled command has to end by itself, and Slurm to end a cancelled job, before they are killed.
+GRACE_S, SLURM_GRACE_S = 10.0, 120.0
+MAX_STEPS = 50  # in one `reconcile`: more would be an endless loop
 
 
 @dataclass
@@ -63,7 +70,7 @@ class JobReconciler(JobObserver):
     """The controller of one job."""
 
     def reconcile(self) -> ReconcileResult:
-        """Do what can be done now and return what is waited for.
+        """Do what can be done now, and return what the job waits for.
 
         Raises what the launch of a job's first machine raises: the job is over then. Raises LedgerUnavailable.
         """
@@ -92,27 +99,27 @@ class JobReconciler(JobObserver):
             job, f"Internal error: the job makes no progress after {MAX_STEPS} steps. Please report it.", REQUEUE_LATER
         )
 
-    # -- what is known
+    # -- observing
 
     def _observed_state(self, job: Job) -> ObservedState:
         machine = self._machine(job)
-        silent = None
+        silence_reason = None
         is_open = job.outcome is None and job.attempt is not None  # its command is not known to be over
         if machine is not None and machine.state == "running" and self.remote is None and is_open:
             try:
                 self.remote = self.remote_job(job, machine).state()
             except CloudgpuError as error:  # whatever it is, of what runs there nothing is known
                 self.close()
-                machine, silent = self._refresh_machine(job, machine), error.message
+                machine, silence_reason = self._refresh_machine(job, machine), error.message
         if machine is not None and machine.state in ("pending", "unknown"):
             machine = self._refresh_machine(job, machine)
-            silent = silent or f"{machine.name} is {machine.state}"
-        others, node_doubt = self._other_nodes(job, machine)
+            silence_reason = silence_reason or f"{machine.name} is {machine.state}"
+        other_nodes, doubt_reason = self._other_nodes(job, machine)
         self.results, unread_reason = remote_results.find_stored_results(self.session, job, machine)
         return ObservedState(
             machine,
             remote=self.remote,
-            silent=silent,
+            silent=silence_reason,
             spent=None if job.spec["max_cost"] is None else job_spent(self.session, job),
             unfetched=self.fetch_failed,
             sold_out=self.sold_out,
@@ -120,14 +127,14 @@ class JobReconciler(JobObserver):
             unread=unread_reason,
             choice=self._placement_choice(job, machine),
             sent=may_have_launched(self.session, job),
-            others=others,
-            doubt=node_doubt,
+            others=other_nodes,
+            doubt=doubt_reason,
         )
 
-    # -- what is done
+    # -- executing steps
 
     def _execute(self, job: Job, step: Step) -> ReconcileResult | None:
-        """Do a step; return what is waited for then, None where the next one can be taken at once."""
+        """Execute a step; return what the job waits for then, None where the next step can be taken at once."""
         if step.do is JobAction.WAIT and step.kept_until is None:
             return ReconcileResult(job, step.why, REQUEUE_SOON if job.is_living else REQUEUE_LATER, self.remote)
         try:
@@ -148,15 +155,15 @@ class JobReconciler(JobObserver):
             return ReconcileResult(job, error.message, REQUEUE_LATER, self.remote, error)
 
     def _hold_machine(self, job: Job, step: Step, until: datetime) -> ReconcileResult:
-        """Hold the machine of a failed job, so that no idle time ends it before somebody looks."""
+        """Hold the machine of a failed job (`--keep`), so that no policy ends it before somebody has looked at it."""
         machine = self._require_machine(job)
         if machine.hold_until is None or from_iso(machine.hold_until) < until.replace(microsecond=0):
             set_hold(self.session, machine, until, is_by_user=False)  # it asks for no more than the job had agreed to
         return ReconcileResult(job, step.why, REQUEUE_LATER, self.remote, kept_until=until)
 
     def _execute_schedule(self, job: Job, step: Step) -> None:
-        """Record the next attempt: with a new launch key, or on the machine of the last one where that can go on."""
-        snapshot_of(self.session, job)  # who cannot begin it launches nothing for it
+        """Record the next attempt: with a new launch key, or on the last one's machine where that is still there."""
+        snapshot_of(self.session, job)  # raises on a computer that could not send the job's files
         if job.attempt is not None:  # nothing was launched for it, and it is to run elsewhere by now
             self._append(replacement_event(job, job.attempt, step, self.session.clock()))
             return
@@ -167,17 +174,19 @@ class JobReconciler(JobObserver):
         elif last_machine is not None and key is not None:
             self._terminate_interrupted(job, last_machine)
         market = market_of(step) if machine is None else retry_market(job, last_machine)
-        self._append(lines.job_placed(job.id, number, self.session.clock(), key=key, machine=machine, market=market))
+        self._append(
+            job_events.job_placed(job.id, number, self.session.clock(), key=key, machine=machine, market=market)
+        )
         self.remote = None  # what was seen was another attempt
 
     def _terminate_interrupted(self, job: Job, machine: Machine) -> None:
-        """End an interrupted machine and what it left; the job's end removes what cannot be removed yet."""
+        """End an interrupted machine and its resources; what cannot be deleted yet is deleted at the job's end."""
         try:
             self._terminate_gang(job, machine)
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
-            if is_living(self.session, machine):
+            if has_living_node(self.session, machine):
                 raise
             self.session.report(f"{job.name}: {error.message}")
 
@@ -203,17 +212,17 @@ class JobReconciler(JobObserver):
         return None
 
     def _handle_launch_error(self, job: Job, error: CloudgpuError) -> ReconcileResult:
-        """Return why a machine could not be had. A first one that was refused ends the job, and raises.
+        """Return why a machine could not be launched. Where the first one is refused, end the job and raise the error.
 
-        What may pass is waited for, a day at most; with a deadline, until a day after that.
+        An error that may pass is waited out, for a day at most; with a deadline, until a day after that.
         """
         attempt, now = job.attempts[-1], self.session.clock()
         machine = launched_for(self.session, job, attempt)
-        if machine is not None and machine.gang is not None and is_living(self.session, machine):  # settled later
+        if machine is not None and machine.gang is not None and has_living_node(self.session, machine):  # settled later
             return ReconcileResult(job, error.message, REQUEUE_LATER, None, error)
         is_given_up = gives_up(job, now)
         is_final = not isinstance(error, ProviderUnavailable) or is_given_up
-        self._append(*ended_nodes(self.session, job, attempt, now))
+        self._append(*ended_nodes_events(self.session, job, attempt, now))
         if machine is not None:
             self._append(*machine_assigned_events(self.session, job, attempt, machine, now))
             if machine.gang is not None and isinstance(error, InvalidRequest):  # no other gang would have Slurm
@@ -230,16 +239,16 @@ class JobReconciler(JobObserver):
         elif is_given_up or (isinstance(error, (BudgetRefused, InvalidRequest)) and error.field != NO_GUARD_OPTION):
             self._append(self._end_event(job, no_machine(job, error.message, now)))
         else:
-            self._append(lines.job_waits(job.id, attempt.number, error.message, now))
+            self._append(job_events.job_waits(job.id, attempt.number, error.message, now))
             update_machine_alert(self.session, job_by_id(self.session, self.id), error.message)
         return ReconcileResult(job_by_id(self.session, self.id), error.message, REQUEUE_LATER, None, error)
 
     def _requeue_sold_out(self, job: Job, attempt: Attempt, error: CloudgpuError) -> ReconcileResult:
-        """Return that a job with a deadline chooses anew at the next run; people hear of it if on demand is gone."""
+        """Have a job with a deadline choose a market again at the next run; raise an alert if on demand is sold out."""
         if attempt.market != "on_demand":
             return ReconcileResult(job, error.message, REQUEUE_SOON, None, error)
         if attempt.waits is None:
-            self._append(lines.job_waits(job.id, attempt.number, error.message, self.session.clock()))
+            self._append(job_events.job_waits(job.id, attempt.number, error.message, self.session.clock()))
         update_machine_alert(self.session, job, error.message)
         return ReconcileResult(job_by_id(self.session, self.id), error.message, REQUEUE_LATER, None, error)
 
@@ -282,7 +291,7 @@ class JobReconciler(JobObserver):
     def _execute_cancel(self, job: Job, step: Step) -> ReconcileResult:
         outcome = job.cancel[0] if job.cancel else (step.outcome or State.CANCELLED).value
         if job.cancel is None:
-            self._append(lines.job_cancel_requested(job.id, outcome, step.why, hostname(), self.session.clock()))  # type: ignore[arg-type]
+            self._append(job_events.job_cancel_requested(job.id, outcome, step.why, hostname(), self.session.clock()))  # type: ignore[arg-type]
         machine = self._require_machine(job)
         grace = SLURM_GRACE_S if job.in_slurm else GRACE_S  # else nobody would be left to tell Slurm
         self.remote_job(job, machine).cancel(outcome, grace_s=grace)
@@ -293,16 +302,16 @@ class JobReconciler(JobObserver):
         attempt, now = job.attempts[-1], self.session.clock()
         if attempt.move is None:
             self._append(
-                lines.job_move_requested(
+                job_events.job_move_requested(
                     job.id, attempt.number, market_of(step), step.why, now, interrupted=step.interrupted
                 )
             )
             return None
         if not attempt.move.interrupted:
-            snapshot_of(self.session, job)  # who cannot begin it elsewhere does not end it here
+            snapshot_of(self.session, job)  # raises on a computer that cannot begin the job elsewhere
         machine = self._require_machine(job)
         if machine.state == "running" and self.remote is not None:
-            with suppress(Unreachable, InvalidRequest):  # else the last copy is what there is
+            with suppress(Unreachable, InvalidRequest):  # then the job continues from the last copy
                 if request_end_before_move(self.remote_job(job, machine), self.remote, now - attempt.move.at):
                     return ReconcileResult(
                         job, "its command is being ended, and continues elsewhere", timedelta(seconds=1)
@@ -329,16 +338,16 @@ class JobReconciler(JobObserver):
                 record_interruption(self.session, one, noticed_at(directory_of(self.session, job), attempt))
             if job.deadline is not None and machine.terminated_at is not None and attempt.key is not None:
                 self._terminate_interrupted(job, machine)  # it may be long before the job gets another one
-        moved: lines.Also | None = "moved" if attempt.move is not None and not step.interrupted else None
+        also: job_events.Also | None = "moved" if attempt.move is not None and not step.interrupted else None
         self._append(
-            lines.job_try_ended(
+            job_events.job_try_ended(
                 job.id,
                 attempt.number,
                 now,
                 interrupted=step.interrupted,
                 status=status,
                 why=step.why,
-                also="nothing_made" if step.nothing_made else moved,
+                also="nothing_made" if step.nothing_made else also,
             )
         )
         if step.nothing_made and len(job.attempts) > 1 and job.attempts[-2].nothing_made:
@@ -358,13 +367,13 @@ class JobReconciler(JobObserver):
         self._append(self._end_event(job, step))
 
     def _execute_fetch(self, job: Job, _step: Step) -> ReconcileResult | None:
-        """Bring the results of the ended command here, or see to it that they reach their bucket."""
+        """Fetch the results of the ended command, or have the machine upload them to their bucket."""
         machine = self._require_machine(job)
         try:
-            line = ending.fetch_results(self.session, job, machine, lambda: self.remote_job(job, machine))
-            if line is None:
+            event = ending.fetch_results(self.session, job, machine, lambda: self.remote_job(job, machine))
+            if event is None:
                 return ReconcileResult(job, "its results are being uploaded", timedelta(seconds=1))
-            self._append(line)
+            self._append(event)
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
@@ -375,17 +384,17 @@ class JobReconciler(JobObserver):
         return None
 
     def _execute_record_stored(self, job: Job, _step: Step) -> None:
-        """Record that the results are whole in their bucket."""
+        """Record that the results are complete in their bucket."""
         machine = self._machine(job)
-        runs = machine is not None and machine.state == "running"
-        remote = (lambda: self.remote_job(job, self._require_machine(job))) if runs else None
+        is_running = machine is not None and machine.state == "running"
+        remote = (lambda: self.remote_job(job, self._require_machine(job))) if is_running else None
         if self.results is not None:
             self._append(*remote_results.bucket_results_fetched(self.session, job, self.results, remote))
 
     def _execute_resume(self, job: Job, step: Step) -> None:
         """Start the stopped machine again, to fetch the results that are on it."""
         machine, now = self._require_machine(job), self.session.clock()
-        line = lines.job_resumed(job.id, job.attempts[-1].number, job.resumes + 1, machine.id, step.why, now)
+        event = job_events.job_resumed(job.id, job.attempts[-1].number, job.resumes + 1, machine.id, step.why, now)
         try:
             ending.resume(self.session, job, machine)
         except (NoCapacity, QuotaExceeded):  # nothing was started, so it does not count
@@ -395,9 +404,9 @@ class JobReconciler(JobObserver):
             return
         except CloudgpuError as error:  # refused here, nothing was asked of the cloud: to try again costs nothing
             if not isinstance(error, (LedgerUnavailable, BudgetRefused)) and error.field != NO_GUARD_OPTION:
-                self._append(line)
+                self._append(event)
             raise
-        self._append(line)
+        self._append(event)
 
     def _execute_stop(self, job: Job, step: Step) -> None:
         machine = self._require_machine(job)
@@ -410,17 +419,17 @@ class JobReconciler(JobObserver):
         self._terminate_gang(job, self._require_machine(job))
 
     def _execute_close(self, job: Job, step: Step) -> None:
-        """Clean up after the job and write its last line."""
+        """Clean up after the job and record that it is closed."""
         machine, is_launched = self._machine(job), job.spec["machine"] is None
         remote = None
-        for one in self._own_machines(job):
+        for one in self._launched_machines(job):
             if one.terminated_at is not None and one.id not in self.removed_machine_ids:
                 self._terminate_gang(job, one)  # its disk, or its timer, may be there
         if machine is not None and not is_launched and machine.state == "running":
             with suppress(CloudgpuError):  # the next job there cleans up, too
                 remote = self.remote_job(job, machine)
                 self._dequeue_from_slurm(job)
-                self._record_foreign_jobs(job)
+                self._record_external_jobs(job)
         self._append(*ending.close_job(self.session, job, remote, step.why))
         show_end(self.session, job_by_id(self.session, self.id), self.environ)
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from cloudgpu.access.jobs.remote import RemoteJob
 from cloudgpu.control.jobs.buckets.results import (
-    RENEWED_S,
+    MIN_VALIDITY_S,
     fetch_state,
     fetch_stored_output,
     job_bucket,
@@ -18,7 +18,7 @@ from cloudgpu.control.jobs.buckets.results import (
 from cloudgpu.control.jobs.results import fetch_output, sync
 from cloudgpu.control.jobs.store import directory_of, last_sync, log_file, record_sync
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.events import job_lines as lines
+from cloudgpu.core.events import job_lines as job_events
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs import stored
 from cloudgpu.core.jobs.deadline import last_upload_s
@@ -28,8 +28,8 @@ from cloudgpu.core.jobs.stored import StoredResults
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, Unreachable
 
-NOTICED_EVERY_S = 20.0  # between two copies from a machine that is about to be taken
-NO_HOST = ""  # the host of results that are on no computer
+NOTICED_SYNC_INTERVAL_S = 20.0  # between two copies from a spot machine with an interruption notice
+NO_HOST = ""  # the host of results that are in a bucket or on a volume
 _MAYBE_RUNNING_STATES = ("pending", "running", "stopping", "unknown")
 
 
@@ -39,9 +39,9 @@ def stores_remotely(job: Job) -> bool:
 
 
 def find_stored_results(session: Session, job: Job, machine: Machine | None) -> tuple[StoredResults | None, str | None]:
-    """Return the whole results of a job's latest attempt in its bucket, or why nobody can say whether they are there.
+    """Return the complete results of a job's latest attempt in its bucket, or why the bucket cannot be read.
 
-    Asked only where that decides something: the command is over, or its machine does not run.
+    The bucket is read only where that decides the next step: the command is over, or its machine does not run.
     """
     is_needed = job.attempts and (
         job.outcome is not None or (machine is not None and machine.state not in _MAYBE_RUNNING_STATES)
@@ -58,27 +58,30 @@ def find_stored_results(session: Session, job: Job, machine: Machine | None) -> 
 
 
 def ensure_uploads(session: Session, job: Job, remote: RemoteJob, state: RemoteState) -> None:
-    """Have the machine upload: with a form, where it has none that is good for long, or nobody uploads.
+    """Have the machine upload: send it a presigned form, unless the one that it has is valid for long enough.
 
-    Raises Unreachable, and what keeps a form from being signed.
+    Raises Unreachable, and the error of a form that cannot be signed.
     """
     storing = state.storing
     is_done = storing is not None and storing.final
-    is_valid = storing is not None and storing.is_good(state.now, RENEWED_S)
+    is_valid = storing is not None and storing.is_good(state.now, MIN_VALIDITY_S)
     bucket = None if is_done or is_valid else job_bucket(session, job)
     if bucket is not None:
         send_presigned_post(bucket, job, remote)
 
 
 def sync_if_due(session: Session, job: Job, remote: Callable[[], RemoteJob], state: RemoteState) -> None:
-    """Copy what a running job has written, where it is time to: `--every`, and often once its machine is to be taken.
+    """Copy what a running job has written, if a copy is due: each `--every`, more often after an interruption notice.
 
-    Where results go elsewhere, see to their uploads, and copy the output alone. Raises Unreachable, InvalidRequest.
+    Where results do not come to this computer, ensure their uploads, and copy only the output. Raises Unreachable,
+    InvalidRequest.
     """
     directory, now = directory_of(session, job), session.clock().timestamp()
     last, began_at = last_sync(directory), job.attempts[-1].began_at
-    elapsed_from = last if last is not None else (began_at.timestamp() if began_at else now)
-    is_due = now - elapsed_from >= (min(NOTICED_EVERY_S, job.spec["every_s"]) if state.notice else job.spec["every_s"])
+    interval_start = last if last is not None else (began_at.timestamp() if began_at else now)
+    is_due = now - interval_start >= (
+        min(NOTICED_SYNC_INTERVAL_S, job.spec["every_s"]) if state.notice else job.spec["every_s"]
+    )
     if stores_remotely(job):
         ensure_uploads(session, job, remote(), state)
     if is_due and not stores_remotely(job):
@@ -88,15 +91,15 @@ def sync_if_due(session: Session, job: Job, remote: Callable[[], RemoteJob], sta
         record_sync(directory, now)
         bucket = job_bucket(session, job)
         if bucket is not None:
-            with suppress(CloudgpuError):  # the next time does what cannot be done now
+            with suppress(CloudgpuError):  # the next sync tries again
                 bucket.prune(len(job.attempts))
 
 
 def last_copy(session: Session, job: Job, remote: RemoteJob, state: RemoteState) -> str | None:
     """Copy what this attempt wrote, before the next one. Return what the next attempt must wait for, or None.
 
-    For uploads to a bucket no longer than `--results-wait` after the end of the command; with a deadline, no longer
-    than the safety net keeps for the end of a machine. Raises as `sync_if_due`.
+    It waits for uploads to a bucket, for `--results-wait` at most after the end of the command; with a deadline, for
+    at most the time that its safety margin has for the end of a machine. Raises as `sync_if_due`.
     """
     if not stores_remotely(job):
         sync(remote, directory_of(session, job), session.clock().timestamp())
@@ -113,9 +116,9 @@ def last_copy(session: Session, job: Job, remote: RemoteJob, state: RemoteState)
 
 
 def remote_results_fetched(session: Session, job: Job, remote: RemoteJob) -> Draft | None:
-    """Return the line that results are whole on their volume; None where they are on their way to their bucket.
+    """Return the event that results are complete on their volume; None where they are being uploaded to their bucket.
 
-    Raises Unreachable for results that do not arrive there, and as a look at the machine does.
+    Raises Unreachable for an upload that fails, or where the machine does not answer.
     """
     fetch_output(remote, directory_of(session, job))
     if stored.bucket_of(job.spec["results_to"]) is None:
@@ -132,10 +135,10 @@ def remote_results_fetched(session: Session, job: Job, remote: RemoteJob) -> Dra
 def bucket_results_fetched(
     session: Session, job: Job, stored_results: StoredResults, remote: Callable[[], RemoteJob] | None
 ) -> list[Draft]:
-    """Return the line that results are whole in their bucket; what is there beside them is removed.
+    """Return the event that results are complete in their bucket, and delete all else of the job there.
 
-    Output that is not here yet comes from the machine, where it runs (`remote`), else from the bucket. Raises what a
-    look at the bucket raises.
+    Output that is not on this computer yet comes from the machine, where that runs (`remote`), else from the bucket.
+    Raises AuthFailed, ProviderUnavailable.
     """
     directory, bucket = directory_of(session, job), job_bucket(session, job)
     if remote is not None:
@@ -149,23 +152,23 @@ def bucket_results_fetched(
 
 
 def started_events(session: Session, job: Job, stored_results: StoredResults) -> list[Draft]:
-    """Return the line that a command began, where only its bucket says so."""
+    """Return the event that a command began, where only its bucket says so."""
     attempt = job.attempts[-1]
     if attempt.began_at is not None or stored_results.started is None:
         return []
-    at = not_after_now(session, stored_results.started)
-    return [lines.job_began(job.id, attempt.number, stored_results.setup_s, at)]
+    at = capped_at_now(session, stored_results.started)
+    return [job_events.job_began(job.id, attempt.number, stored_results.setup_s, at)]
 
 
-def not_after_now(session: Session, moment: float) -> datetime:
-    """Return when something happened by a machine's clock, which may be ahead: it was no later than now."""
+def capped_at_now(session: Session, moment: float) -> datetime:
+    """Return a time of a machine's clock (seconds since 1970), but no later than now: that clock may be ahead."""
     with suppress(ValueError, OverflowError, OSError):
         return min(session.clock(), max(datetime.fromtimestamp(moment, UTC), session.clock() - timedelta(days=365)))
     return session.clock()
 
 
 def incomplete_results_events(session: Session, job: Job, why: str) -> list[Draft]:
-    """Return what a job's last lines say of results that never were whole.
+    """Return the events about results that never were complete.
 
     Those in a bucket are copied to the job's own directory, from where they are delivered; those on a volume stay.
     """
@@ -179,7 +182,7 @@ def incomplete_results_events(session: Session, job: Job, why: str) -> list[Draf
 
 
 def results_location(job: Job) -> str:
-    """Return where the results of a job are that are not on this computer."""
+    """Return the bucket's or volume's folder with the results of a job, as text."""
     results_to, folder_name = job.spec["results_to"] or "", stored.folder(job.name, job.id)
     address = stored.bucket_of(results_to)
     if address is not None:
@@ -189,7 +192,7 @@ def results_location(job: Job) -> str:
 
 def _fetched_event(session: Session, job: Job, files: int, size: int, *, whole: bool, why: str = "") -> Draft:
     now, location = session.clock(), results_location(job)
-    return lines.job_results_fetched(job.id, files, size, location, NO_HOST, now, whole=whole, why=why)
+    return job_events.job_results_fetched(job.id, files, size, location, NO_HOST, now, whole=whole, why=why)
 
 
 def check_volume_attached(machine: Machine, sources_by_option: Mapping[str, str | None]) -> None:

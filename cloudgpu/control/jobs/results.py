@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.jobs.job import Job
 
-CHECKPOINTS = 2  # how many complete ones are kept here
+RETAINED_CHECKPOINTS = 2  # how many complete ones are kept on this computer
 FULL_CHUNK = 512 * 1024  # bytes: an answer that is shorter is the last of an index
 
 
 def sync(remote: RemoteJob, directory: Path, now: float) -> FetchedResults:
     """Copy what is new of results, complete checkpoints and output into the job's own directory.
 
-    Results that an interrupted delivery has brought to their place do not travel again. `now` is seconds since 1970.
-    Raises Unreachable, and InvalidRequest where this computer has no room.
+    Results that an interrupted delivery has moved to their destination are not copied again. `now` is seconds since
+    1970. Raises Unreachable, and InvalidRequest where this computer's disk is full.
     """
     fetch_output(remote, directory)
     with measure_copies() as meter:
-        copies = remote.sync_checkpoints(directory / "checkpoints", retain=CHECKPOINTS)
+        copies = remote.sync_checkpoints(directory / "checkpoints", retain=RETAINED_CHECKPOINTS)
         fetched = remote.fetch_results(directory / "results", _interrupted_target(directory))
     record_measured(directory, Measured(meter.bytes_per_s, copies[-1].bytes if copies else None, fetched.bytes))
     record_sync(directory, now)
@@ -41,7 +41,7 @@ def sync(remote: RemoteJob, directory: Path, now: float) -> FetchedResults:
 
 
 def fetch_output(remote: RemoteJob, directory: Path) -> None:
-    """Append what is new of the command's output, and of when it was written, to its copies here. Raises as `sync`."""
+    """Append what is new of the output, and of the index of when it was written, to their copies. Raises as `sync`."""
     out, err = (log_file(directory, remote.attempt, stream) for stream in ("out", "err"))
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
@@ -60,10 +60,10 @@ def fetch_output(remote: RemoteJob, directory: Path) -> None:
 
 
 def results_directory(session: Session, job: Job) -> Path:
-    """Return where the job's results go on this computer: `RESULTS/NAME` below its directory.
+    """Return where the job's results go on this computer: `RESULTS/NAME` in its workdir. The choice is remembered.
 
-    On another computer than the one that asked for it, they stay in the job's own directory. A directory of that name
-    that another job has filled is left alone: the id is added then.
+    On another computer than the one that requested the job, they stay in the job's own directory. Where that directory
+    has files already, the job's id is added to its name.
     """
     job_directory = directory_of(session, job)
     interrupted_target = _interrupted_target(job_directory)
@@ -79,13 +79,13 @@ def results_directory(session: Session, job: Job) -> Path:
 
 
 def _interrupted_target(directory: Path) -> Path | None:
-    """Return where a delivery has begun to bring the results of the job of this directory; None where none has."""
-    note_file = directory / "place"
-    return Path(note_file.read_text()) if note_file.exists() else None
+    """Return the destination of a delivery that has begun from this directory of a job; None where none has."""
+    destination_file = directory / "place"
+    return Path(destination_file.read_text()) if destination_file.exists() else None
 
 
 def deliver(session: Session, job: Job, names: Sequence[str]) -> tuple[Path, int, int]:
-    """Move these copied results to where the user wants them; return that place, how many files and bytes it has.
+    """Move these copied results to where the user wants them; return that directory, and how many files and bytes.
 
     May be interrupted and called again. Raises InvalidRequest where they cannot be written.
     """
@@ -108,9 +108,9 @@ def deliver(session: Session, job: Job, names: Sequence[str]) -> tuple[Path, int
 
 
 def deliver_copied(session: Session, job: Job) -> tuple[Path, int, int] | None:
-    """Deliver what was copied of results that never came whole, as `deliver`; None where nothing was.
+    """Deliver what was copied of results that never came completely, as `deliver`; None where nothing was.
 
-    What an interrupted delivery brought there before counts, too.
+    What an interrupted delivery moved there before counts, too.
     """
     job_directory = directory_of(session, job)
     source = job_directory / "results"
@@ -127,7 +127,7 @@ def _walk_files(directory: Path) -> Iterator[Path]:
 
 
 def _move(path: Path, target: Path) -> None:
-    """Move a file; one that has to be copied to another file system is named only when it is whole."""
+    """Move a file; one that has to be copied to another file system gets its name only when it is complete."""
     try:
         path.replace(target)
     except OSError:

@@ -1,4 +1,4 @@
-"""Where jobs are remembered: their lines in the ledger, and each one's own directory in the home."""
+"""Where jobs are stored: their events in the ledger, and each one's own directory in the home."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def job_by_id(session: Session, job_id: str) -> Job:
 
 
 def append(session: Session, job_id: str, drafts: Sequence[Draft]) -> None:
-    """Write lines of the job with this id: into the ledger, then into the copy in its own directory."""
+    """Write events of the job with this id: into the ledger, then into their copy (journal) in its own directory."""
     session.ledger.append(drafts)
     append_to_journal(_journal(session, job_id), session.ledger.id, drafts)
 
 
 def restore_missing_events(session: Session, job_id: str) -> bool:
-    """Write the lines of a job that this computer has and the ledger lacks; say whether there were any.
+    """Write the events of a job that this computer has and the ledger lacks; say whether there were any.
 
-    A ledger that was put back from a backup may lack the end of a job, and its command would be run once more.
+    A ledger that was restored from a backup may lack the end of a job, and its command would be run once more.
     """
     drafts = read_journal(_journal(session, job_id), session.ledger.id)
     recorded = {line.dedupe for line in session.ledger.events(SUBJECT)} if drafts else set()
@@ -58,8 +58,8 @@ def _journal(session: Session, job_id: str) -> Path:
     return session.home.jobs / job_id / "ledger.jsonl"
 
 
-def check_free(machine: Machine, jobs: Iterable[Job]) -> None:
-    """Raise InvalidRequest where one of these jobs, which is not over, runs on this machine."""
+def check_not_busy(machine: Machine, jobs: Iterable[Job]) -> None:
+    """Raise InvalidRequest where one of these jobs is not closed and runs on this machine."""
     busy = next((one for one in jobs if one.is_living and machine.id in (one.spec["machine"], *one.machines)), None)
     if busy is not None:
         raise InvalidRequest(
@@ -84,7 +84,7 @@ def log_file(directory: Path, attempt: int, stream: str) -> Path:
 def print_output(
     directory: Path, attempt: int, files: tuple[IO[bytes], IO[bytes]], starts: tuple[int, int]
 ) -> tuple[int, int]:
-    """Write the copied stdout and stderr of an attempt to these files, from these bytes on; return their ends."""
+    """Write the copied stdout and stderr of an attempt to these files, from byte offsets `starts`; return the ends."""
     ends = list(starts)
     for index, stream in enumerate(("out", "err")):
         with suppress(FileNotFoundError), log_file(directory, attempt, stream).open("rb") as source:
@@ -113,14 +113,14 @@ def record_sync(directory: Path, now: float) -> None:
 
 
 def read_measured(directory: Path) -> Measured:
-    """Return what was seen of the copies of a job on this computer; it stays when the job is over."""
+    """Return the measured speed and sizes of a job's copies on this computer; kept when the job is over."""
     with suppress(OSError, ValueError, TypeError):
         return Measured(**json.loads((directory / "measured.json").read_text()))
     return Measured()
 
 
 def record_measured(directory: Path, measured: Measured) -> None:
-    """Record the state of a job's copies, if it is new."""
+    """Record new measurements of a job's copies; those that are None keep their earlier value."""
     known = read_measured(directory)
     merged = {name: value if value is not None else getattr(known, name) for name, value in asdict(measured).items()}
     with suppress(OSError):  # only plans show it

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 MAX_PARALLEL = 8
 WATCH_INTERVAL = timedelta(minutes=1)  # how often `watch` reconciles jobs while one is not done
-MAX_SHARES = 16  # threads of `reconcile_to_end`
-MIN_PAUSE, MAX_PAUSE = timedelta(seconds=0.5), timedelta(seconds=5)  # between two looks
+MAX_BATCHES = 16  # of jobs in `reconcile_to_end`, each reconciled by a thread of its own
+MIN_PAUSE, MAX_PAUSE = timedelta(seconds=0.5), timedelta(seconds=5)  # between two reconciliations of a job
 
 
 def living_jobs(session: Session) -> list[Job]:
@@ -35,7 +35,7 @@ def living_jobs(session: Session) -> list[Job]:
 
 
 def restore_unknown_jobs(session: Session) -> None:
-    """Write the lines of all jobs that have a directory in this home, and that the ledger does not know at all."""
+    """Write the events of all jobs that have a directory in this home, and that the ledger does not know at all."""
     ids = {path.name for path in session.home.jobs.glob(f"{JOB_ID_PREFIX}*")}
     for job_id in sorted(ids - set(all_jobs(session)) if ids else ids):
         restore_missing_events(session, job_id)
@@ -56,15 +56,15 @@ def reconcile_all(session: Session, environ: Mapping[str, str]) -> list[tuple[Jo
 
     def reconcile(job: Job) -> ReconcileResult:
         with session.for_thread() as thread_session, JobReconciler(thread_session, job.id, environ) as reconciler:
-            return _reconcile_reported(reconciler, job)
+            return _reconcile_or_error_result(reconciler, job)
 
     with Pool(min(MAX_PARALLEL, len(jobs))) as pool:
         calls = [(job, pool.submit(reconcile, job)) for job in jobs]
         return [(job, call.result()) for job, call in calls]
 
 
-def _reconcile_reported(reconciler: JobReconciler, job: Job) -> ReconcileResult:
-    """Reconcile a job; return an error as a result, too. Raises LedgerUnavailable."""
+def _reconcile_or_error_result(reconciler: JobReconciler, job: Job) -> ReconcileResult:
+    """Reconcile a job; return the result, which holds an error if there was one. Raises LedgerUnavailable."""
     try:
         return reconciler.reconcile()
     except LedgerUnavailable:
@@ -84,55 +84,57 @@ def reconcile_to_end(
     """
     from cloudgpu.control.jobs.reconcile import JobReconciler
 
-    shares = [jobs[first::MAX_SHARES] for first in range(min(MAX_SHARES, len(jobs)))]
+    batches = [jobs[first::MAX_BATCHES] for first in range(min(MAX_BATCHES, len(jobs)))]
 
-    def reconcile_share(share: Sequence[Job]) -> None:
+    def reconcile_batch(batch: Sequence[Job]) -> None:
         with session.for_thread() as thread_session, ExitStack() as stack:
-            reconcilers = [stack.enter_context(JobReconciler(thread_session, job.id, environ)) for job in share]
-            _JobShare(thread_session, list(zip(reconcilers, share, strict=True)), until).reconcile_all_to_end()
+            reconcilers = [stack.enter_context(JobReconciler(thread_session, job.id, environ)) for job in batch]
+            _JobBatch(thread_session, list(zip(reconcilers, batch, strict=True)), until).reconcile_all_to_end()
 
-    with Pool(max(1, len(shares))) as pool:
-        for call in [pool.submit(reconcile_share, share) for share in shares]:
+    with Pool(max(1, len(batches))) as pool:
+        for call in [pool.submit(reconcile_batch, batch) for batch in batches]:
             call.result()
 
 
-class _JobShare:
-    """The jobs that one thread reconciles, each with its open connection: often at first, then more rarely."""
+class _JobBatch:
+    """The jobs that one thread reconciles, each with its open connection: often at first, then less often."""
 
     def __init__(self, session: Session, pending: list[tuple[JobReconciler, Job]], until: datetime | None) -> None:
         self._session, self._pending, self._until = session, pending, until
         self._began, self._last_sentences = session.clock(), dict[str, str]()
 
     def reconcile_all_to_end(self) -> None:
-        """Reconcile them until none is left, the time has come, or nobody waits for this thread."""
+        """Reconcile them until none is left, `until` has come, or nobody waits for this thread any more."""
         while self._pending and not is_abandoned():
             now = self._session.clock()
             if self._until is not None and now >= self._until:
                 return
-            results = [(reconciler, job, _reconcile_reported(reconciler, job)) for reconciler, job in self._pending]
+            results = [
+                (reconciler, job, _reconcile_or_error_result(reconciler, job)) for reconciler, job in self._pending
+            ]
             for _, job, result in results:
                 self._report_changes(job, result)
             self._pending = [(reconciler, result.job) for reconciler, _, result in results if not result.is_over]
             if self._pending:
                 self._pause([result for *_, result in results if not result.is_over], now)
 
-    def _report_changes(self, before: Job, result: ReconcileResult) -> None:
-        for sentence in sentences([(before, result)]):
-            if self._last_sentences.get(before.id) != sentence:
+    def _report_changes(self, job_before: Job, result: ReconcileResult) -> None:
+        for sentence in sentences([(job_before, result)]):
+            if self._last_sentences.get(job_before.id) != sentence:
                 self._session.report(sentence)
-                self._last_sentences[before.id] = sentence
+                self._last_sentences[job_before.id] = sentence
 
     def _pause(self, results: Sequence[ReconcileResult], now: datetime) -> None:
-        longest = min(MAX_PAUSE, *(one.wait for one in results))
+        pause = min(MAX_PAUSE, *(one.wait for one in results))
         if any(one.error is None for one in results):
-            longest = min(longest, max(MIN_PAUSE, (now - self._began) / 20))  # a short job is not made long
+            pause = min(pause, max(MIN_PAUSE, (now - self._began) / 20))  # a short job is not made long
         if self._until is not None:
-            longest = min(longest, max(timedelta(0), self._until - self._session.clock()))
-        self._session.pause(longest.total_seconds())
+            pause = min(pause, max(timedelta(0), self._until - self._session.clock()))
+        self._session.pause(pause.total_seconds())
 
 
 def continue_jobs(session: Session, run: ReaperRun, environ: Mapping[str, str]) -> ReaperRun:
-    """Reconcile jobs after a run of the reaper, unless it changed nothing; return it with what became of them."""
+    """Reconcile jobs after a run of the reaper, unless that may change nothing; return the run with their changes."""
     if run.dry_run or run.busy:
         return run
     try:
@@ -144,15 +146,15 @@ def continue_jobs(session: Session, run: ReaperRun, environ: Mapping[str, str]) 
 
 
 def sentences(jobs: Sequence[tuple[Job, ReconcileResult]]) -> list[str]:
-    """Return what became of jobs, one sentence for each of which something has changed, or that cannot go on."""
-    lines = []
-    for before, result in jobs:
+    """Return a sentence for each job that has changed, or that cannot continue; each job comes as it was before."""
+    texts = []
+    for job_before, result in jobs:
         job = result.job
-        if job.state is not before.state or job.is_living is not before.is_living:
-            lines.append(f"job {job.name}: {_state_text(job)}")
+        if job.state is not job_before.state or job.is_living is not job_before.is_living:
+            texts.append(f"job {job.name}: {_state_text(job)}")
         elif result.error is not None:
-            lines.append(f"job {job.name}: {result.error.message}")
-    return lines
+            texts.append(f"job {job.name}: {result.error.message}")
+    return texts
 
 
 def _state_text(job: Job) -> str:

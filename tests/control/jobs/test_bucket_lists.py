@@ -12,7 +12,7 @@ import pytest
 from cloudgpu.access.jobs.remote import RemoteJob
 from cloudgpu.control.jobs.attempt import _restore
 from cloudgpu.control.jobs.buckets.data import transfers
-from cloudgpu.control.jobs.buckets.results import RENEWED_S, job_bucket, remove_all_but_results
+from cloudgpu.control.jobs.buckets.results import MIN_VALIDITY_S, job_bucket, remove_all_but_results
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.remote_results import sync_if_due
 from cloudgpu.control.jobs.store import job_by_id
@@ -58,7 +58,7 @@ def test_copies_that_a_newer_one_has_replaced_are_removed_while_the_command_runs
     *old, newest = state(s3, job, 1, 1, 2, 3)
     lab.later(minutes=11)
     now = lab.clock().timestamp()
-    seen = RemoteState(Phase.RUNNING, now, storing=Uploads(True, now + RENEWED_S + 1, now, False, ""))
+    seen = RemoteState(Phase.RUNNING, now, storing=Uploads(True, now + MIN_VALIDITY_S + 1, now, False, ""))
     sync_if_due(lab.session, job_by_id(lab.session, job.id), lambda: RemoteJob(connection, job.id, 1), seen)
     assert [one for one in in_bucket(s3, job) if one in (*old, newest)] == [newest]
 
@@ -124,7 +124,9 @@ def test_what_was_uploaded_while_the_command_runs_is_noted(lab, s3, connection):
     lab.later(minutes=20)
     now = lab.clock().timestamp()
     with Reached(connection, lab, job) as carrier:
-        carrier.remote = RemoteState(Phase.RUNNING, now, storing=Uploads(True, now + RENEWED_S + 1, now, False, ""))
+        carrier.remote = RemoteState(
+            Phase.RUNNING, now, storing=Uploads(True, now + MIN_VALIDITY_S + 1, now, False, "")
+        )
         carrier._execute_watch(job_by_id(lab.session, job.id), Step(JobAction.WATCH))
     saved = job_by_id(lab.session, job.id).saved
     assert (saved.checkpoint, saved.work_s) == ("19", 60.0)

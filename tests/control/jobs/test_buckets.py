@@ -361,7 +361,7 @@ def test_a_machine_with_python_3_8_fetches_and_uploads(older, world, s3):
 @pytest.mark.soak
 def test_a_form_that_expires_is_renewed_and_old_copies_are_removed(world, s3, server, monkeypatch):
     monkeypatch.setattr(results_of_jobs, "PRESIGNED_POST_TTL_S", 20)
-    monkeypatch.setattr("cloudgpu.control.jobs.remote_results.RENEWED_S", 18)
+    monkeypatch.setattr("cloudgpu.control.jobs.remote_results.MIN_VALIDITY_S", 18)
     job = trained(world, every="1s", env={"PAUSE": "0.2"})
     forms = set()
 

@@ -48,7 +48,7 @@ def test_a_job_is_managed_though_how_it_was_watched_cannot_be_written(lab, job, 
 def asked(lab, job, monkeypatch):
     """Ask where a job is to run whose command runs on spot; return how often prices of other places were asked for."""
     asked = []
-    monkeypatch.setattr("cloudgpu.control.jobs.deadline.choice.cheaper_location", lambda *_: asked.append(1) and None)
+    monkeypatch.setattr("cloudgpu.control.jobs.deadline.choice.reason_to_move", lambda *_: asked.append(1) and None)
     machine = lab.up(name="fox", policy="default").machine
     at = lab.clock()
     lab.session.ledger.append(

@@ -161,7 +161,7 @@ def test_prices_are_asked_for_once_in_a_quarter_of_an_hour(world, monkeypatch):
     job = world.begins()
     asked = []
     monkeypatch.setattr(
-        "cloudgpu.control.jobs.deadline.choice.cheaper_location", lambda *_args: asked.append(world.clock()) and None
+        "cloudgpu.control.jobs.deadline.choice.reason_to_move", lambda *_args: asked.append(world.clock()) and None
     )
     world.passes(job, 2)
     world.carry(job, 2)

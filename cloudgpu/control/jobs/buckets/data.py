@@ -1,4 +1,4 @@
-"""Data of a job that is in buckets: listed here with the user's SDK, fetched by the machine with signed addresses."""
+"""Data of a job that is in buckets: listed here with the user's SDK, fetched by the machine with presigned URLs."""
 
 from __future__ import annotations
 
@@ -24,16 +24,20 @@ if TYPE_CHECKING:
     from cloudgpu.core.events.job_lines import DataRecord
     from cloudgpu.core.jobs.job import Job
 
-PRESIGNED_URL_TTL_S = 12 * 3600  # how long a machine may fetch with the addresses of one start
-MAX_OBJECTS = 50_000  # an address each: more would be too much for one request
-GB, CENT = 10**9, 10**7  # bytes, nano-dollars
+PRESIGNED_URL_TTL_S = 12 * 3600  # how long a machine may fetch with the URLs of one start
+MAX_OBJECTS = 50_000  # each has a URL: more would be too much for one request
+GB, CENT = 10**9, 10**7  # in bytes; in nano-dollars
 
 ListedObjects = list[tuple[str, BucketObject]]  # the path below the destination, empty for the destination itself
 
 
 @dataclass(frozen=True, slots=True)
 class BucketData:
-    """Data in a bucket, as a plan shows it. `traffic` says what its way to the machine costs; empty: nothing known."""
+    """Data in a bucket, as a plan shows it.
+
+    `objects` and `bytes` are how many there are, `region` is that of the bucket. `traffic` is a sentence on what their
+    transfer to the machine costs; empty: nothing is known of costs.
+    """
 
     source: str
     target: str
@@ -44,9 +48,10 @@ class BucketData:
 
 
 def settings_of(session: Session, address: BucketAddress, launch: Mapping[str, str | bool]) -> ProviderSettings:
-    """Return the account whose credentials read a bucket: the launch's own, where it is of that cloud, else the first.
+    """Return the settings of the account whose credentials read a bucket.
 
-    Without a configured account of that cloud, its SDK's usual credentials.
+    That is the launch's account where it is of the bucket's cloud, else that cloud's first; without a configured
+    account of that cloud, one with its SDK's usual credentials.
     """
     session.account(address.cloud)  # makes a default account where none of that cloud is configured
     accounts = [one for one in session.settings.accounts.values() if one.provider == address.cloud]
@@ -65,16 +70,16 @@ def bucket_data(
     """
     planned = []
     for record, address, bucket, listed in _list_sources(session, data, launch):
-        size, region = sum(item.size for _, item in listed), bucket.region()
-        traffic = traffic_text(address.cloud, region, size, location)
-        planned.append(BucketData(record["source"], record["target"], len(listed), size, region, traffic))
+        total_bytes, region = sum(item.size for _, item in listed), bucket.region()
+        traffic = traffic_text(address.cloud, region, total_bytes, location)
+        planned.append(BucketData(record["source"], record["target"], len(listed), total_bytes, region, traffic))
     return tuple(planned)
 
 
 def _list_sources(
     session: Session, data: Iterable[DataRecord], launch: Mapping[str, str | bool]
 ) -> Iterator[tuple[DataRecord, BucketAddress, Bucket, ListedObjects]]:
-    """Yield each source that is in a bucket, with its address, the open bucket and the objects that it means."""
+    """Yield each source that is in a bucket, with its address, the open bucket and its objects."""
     for record in data:
         address = bucket_address(record["source"])
         if address is not None:
@@ -94,25 +99,25 @@ def transfers(session: Session, job: Job) -> Transfers:
 
 
 def list_objects(bucket: Bucket, address: BucketAddress) -> ListedObjects:
-    """Return the objects that an address means, each with its path below it. Raises as `bucket_data`.
+    """Return the objects at an address, each with its path below it. Raises as `bucket_data`.
 
-    Those below `PREFIX/`; where there are none, the object PREFIX itself. Empty objects that stand for directories are
-    left out.
+    They are those below `PREFIX/`; where there are none, the object PREFIX itself. Empty objects that stand for
+    directories are left out.
     """
     directory_prefix = f"{address.prefix}/" if address.prefix else ""
-    found, exact_match = ListedObjects(), ListedObjects()
+    below_prefix, exact_match = ListedObjects(), ListedObjects()
     for one in bucket.objects(address.prefix):
         if one.key == address.prefix:
             exact_match = [("", one)]
         elif one.key.startswith(directory_prefix) and not (one.key.endswith("/") and one.size == 0):
-            found.append((one.key.removeprefix(directory_prefix), one))
-        if len(found) > MAX_OBJECTS:
+            below_prefix.append((one.key.removeprefix(directory_prefix), one))
+        if len(below_prefix) > MAX_OBJECTS:
             message = f"{address.text} holds more than {MAX_OBJECTS:,} objects."
             raise _request_error(message, address, "Pack them into fewer, larger ones, or name a longer prefix.")
-    if not found and not exact_match:
+    if not below_prefix and not exact_match:
         raise _request_error(f"{address.text} holds nothing.", address, "Correct the bucket or the prefix.")
-    _check_paths([path for path, _ in found], address)
-    return found or exact_match
+    _check_paths([path for path, _ in below_prefix], address)
+    return below_prefix or exact_match
 
 
 def _check_paths(paths: Sequence[str], address: BucketAddress) -> None:
@@ -133,20 +138,20 @@ def _request_error(message: str, address: BucketAddress, remedy: str) -> Invalid
 def _download(bucket: Bucket, address: BucketAddress, item: BucketObject) -> Download:
     label = f"{address.scheme}://{address.bucket}/{item.key}"
     parts = ((bucket.presigned_url(item.key, PRESIGNED_URL_TTL_S), item.size),)
-    etag = item.etag if address.scheme == "s3" else None  # other clouds call values etag that cannot be sent as one
+    etag = item.etag if address.scheme == "s3" else None  # other clouds' etags cannot be sent in If-Match
     return Download("data", _content_name(address, item), label, item.size, parts, etag)
 
 
 def _content_name(address: BucketAddress, item: BucketObject) -> str:
-    """Return what a machine calls an object: another content has another name."""
+    """Return the file name of an object's content on a machine, a hash: another content has another name."""
     identity = "\0".join((address.scheme, address.bucket, item.key, item.etag, str(item.size)))
     return hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def traffic_text(cloud: str, region: str | None, size: int, location: tuple[str, str]) -> str:
-    """Return what it costs to bring so many bytes out of a region, in words; empty where both are one region.
+    """Return what it costs to transfer `size` bytes out of a cloud's region, as a clause; empty within one region.
 
-    `location` is the provider and region of the other end.
+    `location` is the provider and region of the receiver. Empty, too, where no price is known or it is below a cent.
     """
     provider, machine_region = location
     cloud_name = CLOUD_NAMES.get(cloud, cloud)

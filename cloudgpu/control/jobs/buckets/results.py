@@ -20,8 +20,8 @@ from cloudgpu.core.model.buckets import BucketAddress
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.providers.buckets import ResultsBucket, open_results_bucket
 
-PRESIGNED_POST_TTL_S = 12 * 3600  # how long a machine may upload without anybody who watches
-RENEWED_S = PRESIGNED_POST_TTL_S / 2  # what has to be left of that, or it gets another form
+PRESIGNED_POST_TTL_S = 12 * 3600  # how long a machine may upload while no computer watches its job
+MIN_VALIDITY_S = PRESIGNED_POST_TTL_S / 2  # a presigned form that is valid for less is replaced by a new one
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,10 @@ class JobBucket:
         return f"{self.address.prefix}/"
 
     def results(self, attempt: int) -> StoredResults | None:
-        """Return the results of an attempt, where they are whole; None where they are not there, or not yet.
+        """Return the results of an attempt, where they are complete in the bucket; None where they are not.
 
-        The list of them is written last; the size of each object is compared with it all the same. Raises AuthFailed,
-        ProviderUnavailable.
+        Their list (an object of its own) is written last; the size of each object is compared with it all the same.
+        Raises AuthFailed, ProviderUnavailable.
         """
         text = self.client.read(self.prefix + stored.LIST)
         found = None if text is None else stored.read_results(text)
@@ -50,7 +50,7 @@ class JobBucket:
         return None if missing else found
 
     def state(self, attempts: int) -> tuple[StoredState, bytes] | None:
-        """Return the newest list of what the attempts up to this number have written, as it is, and as text."""
+        """Return the newest list of what the attempts up to this number have written, parsed and as it was read."""
         for number in range(attempts, 0, -1):
             text = self.client.read(f"{self.prefix}{stored.STATE}{number}.json")
             found = None if text is None else stored.read_state(text)
@@ -71,13 +71,13 @@ class JobBucket:
             self.client.copy(self.prefix + key, target)
 
     def remove_others(self, results: StoredResults) -> None:
-        """Remove all that the list of the results does not name: earlier copies, and incomplete uploads."""
+        """Delete all objects that the list of the results does not name: earlier copies, and incomplete uploads."""
         listed_keys = {key for one in (*results.results.files, *results.output) for key, _ in one.parts}
         keys = [one.key for one in self.client.objects(self.prefix)]
         self.client.remove([key for key in keys if key.removeprefix(self.prefix) not in {*listed_keys, stored.LIST}])
 
     def prune(self, attempts: int) -> None:
-        """Remove what earlier copies have and the newest list of the attempts up to this number does not name."""
+        """Delete objects of earlier copies that the newest list of the attempts up to this number does not name."""
         stored_state = self.state(attempts)
         newest = None if stored_state is None else stored.newest_copy(stored_state[0])
         if stored_state is not None and newest is not None:
@@ -89,7 +89,7 @@ class JobBucket:
 
 
 def job_bucket(session: Session, job: Job) -> JobBucket | None:
-    """Return the job's place in the bucket of `--results-to`; None where its results go elsewhere.
+    """Return the job's folder in the bucket of `--results-to`; None where its results go elsewhere.
 
     Raises MissingExtra.
     """
@@ -102,7 +102,9 @@ def job_bucket(session: Session, job: Job) -> JobBucket | None:
 
 
 def send_presigned_post(bucket: JobBucket, job: Job, remote: RemoteJob) -> None:
-    """Let the machine upload for some hours more, with a form that travels on standard input and is stored nowhere.
+    """Let the machine upload for PRESIGNED_POST_TTL_S more, with a presigned form that it gets on standard input.
+
+    The form is stored nowhere: whoever has it may write to the job's folder.
 
     Raises Unreachable, AuthFailed, ProviderUnavailable.
     """
@@ -115,7 +117,10 @@ def send_presigned_post(bucket: JobBucket, job: Job, remote: RemoteJob) -> None:
 
 
 def restore_plan(bucket: JobBucket, attempts: int) -> tuple[Restored, Transfers] | None:
-    """Return the files that the attempt after these begins with, and their downloads; None where nothing is stored."""
+    """Return the files with which the attempt after the first `attempts` begins, and their downloads.
+
+    None where nothing is stored.
+    """
     newest = bucket.state(attempts)
     if newest is None:
         return None
@@ -139,22 +144,22 @@ def _copied_files(stored_files: StoredFiles) -> tuple[CopiedFile, ...]:
 def fetch_stored_output(bucket: JobBucket, results: StoredResults, file_of: Callable[[str], Path]) -> None:
     """Complete the local copies of the output of a lost machine; `file_of` returns a stream's file.
 
-    Raises as every look at a bucket.
+    Raises AuthFailed, ProviderUnavailable; InvalidRequest for a file that cannot be written.
     """
     for one in results.output:
         path = file_of(one.path)
         if not path.exists() or path.stat().st_size < one.size:
-            _write(bucket, one, path)
+            _download_file(bucket, one, path)
 
 
 def fetch_state(bucket: JobBucket, attempts: int, into: Path) -> None:
-    """Copy the results that a job had written when its last machine went away into a directory here."""
+    """Copy the results that the first `attempts` attempts had stored last into a directory of this computer."""
     newest = bucket.state(attempts)
     for one in () if newest is None else newest[0].results.files:
-        _write(bucket, one, into / one.path)
+        _download_file(bucket, one, into / one.path)
 
 
-def _write(bucket: JobBucket, file: StoredFile, path: Path) -> None:
+def _download_file(bucket: JobBucket, file: StoredFile, path: Path) -> None:
     partial = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Decides for a job with a deadline where it runs, by what the ledger and its watcher have seen, and launches there."""
+"""Decides for a job with a deadline where it runs next, by what the ledger and its watcher have observed."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
 from cloudgpu.providers.attached_costs import egress_rate
 
-MAX_GAPS = 100  # between observations: how many lengths are kept
-SAME_LAUNCH_GAP = timedelta(seconds=30)  # refusals that are closer are of one launch, zone after zone
+MAX_GAPS = 100  # of the latest times between two observations, that are kept
+SAME_LAUNCH_GAP = timedelta(seconds=30)  # refusals closer together are of one launch, which tried several zones
 PRICES_EVERY = timedelta(minutes=15)  # how often a running spot machine is compared with other places
 _RUNNING_PHASES = (Phase.RUNNING, Phase.ORPHANED)
 
@@ -75,7 +75,7 @@ class WatchRecord:
 
 
 def read_watch_record(directory: Path) -> WatchRecord:
-    """Return the record of how a job was watched on this computer; an empty one if it never was."""
+    """Return the record of how a job was watched on this computer, a file in the job's directory; empty if none."""
     with suppress(OSError, ValueError, TypeError):
         return WatchRecord(**json.loads((directory / "rounds").read_text()))
     return WatchRecord()
@@ -114,7 +114,7 @@ def noticed_at(directory: Path, attempt: Attempt) -> datetime | None:
 def choice_of(
     session: Session, job: Job, machine: Machine | None, remote: RemoteState | None, directory: Path
 ) -> Choice:
-    """Return where a job with a deadline is to run now; raise, or clear, the alert that it does not fit any more."""
+    """Return where a job with a deadline is to run now; raise or clear the alert that it will be late."""
     now = session.clock()
     record = record_observation(directory, job, remote, now)
     margins = measured_margins(session, job, record.gaps)
@@ -129,57 +129,58 @@ def choice_of(
     are_prices_due = record.priced is None or now - _from_epoch(record.priced) >= PRICES_EVERY
     if machine is None or not may_move(job, margins, job_position, choice) or not are_prices_due:
         return choice
-    if not (_has_room(directory) and _write_record(directory, replace(record, priced=now.timestamp()))):
+    if not (_has_disk_space(directory) and _write_record(directory, replace(record, priced=now.timestamp()))):
         return choice
-    why = cheaper_location(session, job, machine, remote, job_position, margins, directory)
-    return choice if why is None else replace(choice, why=why, moves=True)
+    reason = reason_to_move(session, job, machine, remote, job_position, margins, directory)
+    return choice if reason is None else replace(choice, why=reason, moves=True)
 
 
-def _has_room(directory: Path) -> bool:
+def _has_disk_space(directory: Path) -> bool:
     """Say whether one more checkpoint fits on this computer. Without it, a move would lose work that staying keeps."""
     newest = newest_checkpoint_copy(directory)
     return newest is None or shutil.disk_usage(directory).free > newest.bytes
 
 
-@lru_cache(maxsize=8)  # what one has solved takes some 25 MB
+@lru_cache(maxsize=8)  # the cached solutions of a policy take some 25 MB
 def _spot_policy(name: str, _job_id: str) -> Policy:
-    """Return the spot policy of this name for a job, the same object each time: it keeps what it has solved."""
+    """Return the spot policy of this name for a job, the same object each time: it caches its solutions."""
     return POLICIES[name]()
 
 
 def current_position(
     job: Job, machine: Machine | None, remote: RemoteState | None, record: WatchRecord, margins: Margins, now: datetime
 ) -> Position:
-    """Return where a job is: on this machine, if there is one, whose command this sync has seen."""
+    """Return the work that a job has done and saved, and the time that it has left, as this sync has seen it."""
     attempt = job.attempt if machine is not None and machine.terminated_at is None else None
     progress = None if remote is None else remote.progress
     if progress is None and job.progress is not None:
         progress = job.progress[:2]
-    alive = None if record.alive is None else _from_epoch(record.alive)
+    running_at = None if record.alive is None else _from_epoch(record.alive)
     if attempt is None and progress is not None:  # what it says now is of work that may be lost
         is_saved = job.saved is not None and job.progress is not None and job.progress[2] <= job.saved.at
         progress = progress if is_saved else None
-    return position_of(job, now, attempt=attempt, running_at=alive, margins=margins, progress=progress)
+    return position_of(job, now, attempt=attempt, running_at=running_at, margins=margins, progress=progress)
 
 
 def measured_margins(
     session: Session, job: Job | None, gaps: Iterable[float] = (), provider: str | None = None
 ) -> Margins:
-    """Return the deadline's safety margins, from start-up and shutdown times that this ledger has measured.
+    """Return the deadline's safety margins, from start-up and shutdown times that are recorded in this ledger.
 
-    Measured with this provider, or with that of the job.
+    Start-up times count where they were with this provider, or with the job's. `gaps` are the seconds between
+    observations of the job.
     """
     machines = {machine.id: machine for machine in session.ledger.machines()}
     jobs = all_jobs(session).values()
     provider_name = provider or _provider(job, machines)
-    starts = [seconds for other in jobs for seconds in _start_durations(other, machines, provider_name)]
-    ends = [
+    start_durations = [seconds for other in jobs for seconds in _start_durations(other, machines, provider_name)]
+    end_durations = [
         (attempt.ended_at - attempt.move.at).total_seconds()
         for other in jobs
         for attempt in other.attempts
         if attempt.move is not None and attempt.ended_at is not None and attempt.moved
     ]
-    margins = margins_of(starts, ends, list(gaps))
+    margins = margins_of(start_durations, end_durations, list(gaps))
     if job is None or bucket_of(job.spec["results_to"]) is None:
         return margins
     return replace(margins, end_s=max(margins.end_s, END_S))  # as long as a last upload may take
@@ -203,7 +204,7 @@ def _start_durations(job: Job, machines: dict[str, Machine], provider: str | Non
 
 
 def observed_spot_history(session: Session, job: Job) -> SpotHistory:
-    """Return what this job has seen of spot: by its launches, and by the machines that it lost."""
+    """Return when this job obtained spot machines, was refused them, and lost them."""
     launches: list[tuple[datetime, SpotEvent]] = []
     for machine in session.ledger.machines():
         if machine.market == "spot" and machine.key.startswith(f"{job.id}-") and machine.launch_status != "void":
@@ -215,7 +216,7 @@ def observed_spot_history(session: Session, job: Job) -> SpotHistory:
 
 
 def _merge_refusals(events: Iterable[tuple[datetime, SpotEvent]]) -> Iterator[tuple[datetime, SpotEvent]]:
-    """Yield these events, those that one launch was refused in several zones as one."""
+    """Yield these events; refusals of one launch in several zones become one event."""
     last: tuple[datetime, SpotEvent] | None = None
     for event in events:
         if last is None or (last[1], event[1]) != ("refused", "refused") or event[0] - last[0] > SAME_LAUNCH_GAP:
@@ -224,7 +225,7 @@ def _merge_refusals(events: Iterable[tuple[datetime, SpotEvent]]) -> Iterator[tu
 
 
 def newest_checkpoint_copy(directory: Path) -> StoredCheckpoint | None:
-    """Return the newest copy of a checkpoint that is here."""
+    """Return the newest checkpoint that was copied into this directory of a job; None where there is none."""
     return next(reversed(stored(directory / "checkpoints")), None)
 
 
@@ -232,10 +233,10 @@ def newest_checkpoint_copy(directory: Path) -> StoredCheckpoint | None:
 def recording_saved_work(
     job: Job, remote: RemoteState, directory: Path, write: Callable[[str, float], None]
 ) -> Iterator[None]:
-    """Write, after a copy that is made within, how much of the work of a job with a deadline the newest one holds.
+    """At the end of this context, in which checkpoints are copied, record how much work the newest copy holds.
 
-    `remote` is what was seen before that copy, and `directory` has the copies. `write` takes the checkpoint's name and
-    the seconds of work.
+    Only for a job with a deadline. `remote` is the machine's state before the copying, and `directory` has the copies.
+    `write` gets the checkpoint's name and the seconds of work.
     """
     if job.deadline is None:
         yield
@@ -243,18 +244,18 @@ def recording_saved_work(
     before = newest_checkpoint_copy(directory)
     yield
     after = newest_checkpoint_copy(directory)
-    work = None if after is None else _copied_work_s(job, remote, before, after)
-    if after is not None and work is not None and work > (0.0 if job.saved is None else job.saved.work_s):
-        write(after.name, work)
+    work_s = None if after is None else _copied_work_s(job, remote, before, after)
+    if after is not None and work_s is not None and work_s > (0.0 if job.saved is None else job.saved.work_s):
+        write(after.name, work_s)
 
 
 def _copied_work_s(
     job: Job, remote: RemoteState, before: StoredCheckpoint | None, after: StoredCheckpoint
 ) -> float | None:
-    """Return how many seconds of the work the newest copy holds, None where nobody can tell.
+    """Return how many seconds of the work the newest copy, `after`, holds; None where that cannot be told.
 
-    `remote` was seen, and `before` was the newest copy, before the copying that made `after`. That is the checkpoint
-    which was the newest on the machine then, or one that was finished since; what else it may be is left out.
+    `remote` is the machine's state, and `before` the newest copy, before the copying that made `after`. It can be told
+    where `after` was the newest checkpoint on the machine then, or was finished since.
     """
     if remote.checkpointed is None or remote.started is None:
         return None
@@ -268,7 +269,7 @@ def _from_epoch(epoch: float) -> datetime:
     return datetime.fromtimestamp(epoch, UTC)
 
 
-def cheaper_location(
+def reason_to_move(
     session: Session,
     job: Job,
     machine: Machine,
@@ -277,10 +278,10 @@ def cheaper_location(
     margins: Margins,
     directory: Path,
 ) -> str | None:
-    """Return why a job is better off at another place than on its spot machine; None where it stays.
+    """Return why a job is to move from its spot machine to another location, as a clause; None where it stays.
 
-    Asks the machine's account what it offers now, and what both places cost lately. What cannot be asked keeps the job
-    where it is. Raises LedgerUnavailable.
+    Queries the machine's account for its current offers, and for recent prices at both locations. After an error the
+    job stays where it is. Raises LedgerUnavailable.
     """
     attempt = job.attempt
     if attempt is None or machine.price is None or remote is None:
@@ -307,17 +308,17 @@ def cheaper_location(
     transfer_cost = _transfer_cost(job.spec["bytes"], machine, remote, directory, current_offer, new_offer)
     new_prices = replace(new_prices, transfer_cost=transfer_cost.nanos)
     estimate = saving(running, current_prices, new_prices, spot_history, now)
-    return _move_reason(new_offer, current_offer, estimate.saves - estimate.costs) if estimate.pays else None
+    return _move_sentence(new_offer, current_offer, estimate.saves - estimate.costs) if estimate.pays else None
 
 
 def _current_offer(session: Session, machine: Machine) -> Offer:
-    """Return what a machine was launched from, at its last known price."""
+    """Return the offer of a machine that runs, at its last known price."""
     available = replace(item_of_machine(machine), account=session.account_here(machine))
     return Offer(available, price_from_json(not_none(machine.price).record()))
 
 
 def _offers(session: Session, job: Job, attempt: Attempt, machine: Machine) -> list[Offer]:
-    """Return the spot offers of the machine's own type and account that a launch for this job may take.
+    """Return the spot offers of the machine's instance type and account that a launch for this job may use.
 
     Another type may be slower or faster, and another account has its own data. Raises as `prepare` does.
     """
@@ -330,20 +331,20 @@ def _offers(session: Session, job: Job, attempt: Attempt, machine: Machine) -> l
 def _price_histories(
     session: Session, left_at: datetime | None, current_offer: Offer, new_offer: Offer
 ) -> tuple[PricedPlace, PricedPlace]:
-    """Return both places with their prices of the last day, and since the job left the second one.
+    """Return both locations with their prices of the last day, or since the job left the second one if that is longer.
 
-    Where a provider remembers no prices, those of now. Raises what the provider raises.
+    Where a provider has no price history, with their current prices. Raises what the provider raises.
     """
     now = session.clock()
     since = min(now - LOOK_BACK, left_at or now)
     histories = spot_price_history(
         session, current_offer.available.account, [current_offer.available, new_offer.available], since
     )
-    first, second = (
+    current_prices, new_prices = (
         _with_price_history(offer, prices, now)
         for offer, prices in zip((current_offer, new_offer), histories, strict=True)
     )
-    return first, second
+    return current_prices, new_prices
 
 
 def _with_price_history(offer: Offer, prices: Sequence[Price], now: datetime) -> PricedPlace:
@@ -354,21 +355,24 @@ def _with_price_history(offer: Offer, prices: Sequence[Price], now: datetime) ->
 def _transfer_cost(
     snapshot_bytes: int, machine: Machine, remote: RemoteState, directory: Path, current_offer: Offer, new_offer: Offer
 ) -> Money:
-    """Return what the data costs that leaves the old machine or its region, and that the new one receives: at most.
+    """Return what a move costs at most for the data that the old machine sends and the new one receives.
 
-    One more copy of the checkpoint leaves; to another region also the results and what came from buckets. The new
-    machine receives the snapshot, the checkpoint and what came from buckets. Where the offer of a machine has prices of
-    its own, what comes from buckets is none of what the old one sends.
+    The old machine sends one more copy of the checkpoint; for another region also the results and the data from
+    buckets. The new machine receives the snapshot, the checkpoint and the data from buckets. Where the offer of the old
+    machine has traffic prices, it does not send the data from buckets.
     """
     copies = stored(directory / "checkpoints")
-    checkpoint, data = copies[-1].bytes if copies else 0, remote.data[1] if remote.data else 0
-    own_prices = machine.traffic_prices and TrafficPrices(*map(Money, machine.traffic_prices))
-    sent = checkpoint
-    if new_offer.available.region != current_offer.available.region:
-        sent += remote.results_bytes + (0 if own_prices else data)
-    rate = None if own_prices else egress_rate(current_offer.available.provider, current_offer.available.region, sent)
-    received = snapshot_bytes + checkpoint + data
-    return move_traffic(sent, received, own_prices, None if rate is None else rate.price, new_offer.available.traffic)
+    checkpoint_bytes, data_bytes = copies[-1].bytes if copies else 0, remote.data[1] if remote.data else 0
+    offer_prices = machine.traffic_prices and TrafficPrices(*map(Money, machine.traffic_prices))
+    current, sent_bytes = current_offer.available, checkpoint_bytes
+    if new_offer.available.region != current.region:
+        sent_bytes += remote.results_bytes + (0 if offer_prices else data_bytes)
+    egress = None if offer_prices else egress_rate(current.provider, current.region, sent_bytes)
+    received_bytes, egress_price = (
+        snapshot_bytes + checkpoint_bytes + data_bytes,
+        None if egress is None else egress.price,
+    )
+    return move_traffic(sent_bytes, received_bytes, offer_prices, egress_price, new_offer.available.traffic)
 
 
 def _running_state(job: Job, machine: Machine, job_position: Position, margins: Margins, now: datetime) -> RunningJob:
@@ -384,14 +388,14 @@ def _running_state(job: Job, machine: Machine, job_position: Position, margins: 
 
 
 def _price_moves(job: Job) -> Iterator[tuple[str, JobMove]]:
-    """Yield the machines that a job has left for cheaper ones, and those moves, oldest first."""
+    """Yield the ids of the machines that a job has left for cheaper ones, and those moves, oldest first."""
     for attempt in job.attempts:
         if attempt.moved and attempt.machine and attempt.move and attempt.move.to == attempt.market == "spot":
             yield attempt.machine, attempt.move
 
 
 def _last_price_move(session: Session, job: Job, location: SpotLocation) -> datetime | None:
-    """Return when a job last left a place for a cheaper one; None where it never did."""
+    """Return when a job last left this location for a cheaper one; None where it never did."""
     left_at = None
     for machine_id, move in _price_moves(job):
         machine = session.ledger.machine(machine_id)
@@ -400,7 +404,7 @@ def _last_price_move(session: Session, job: Job, location: SpotLocation) -> date
     return left_at
 
 
-def _move_reason(new_offer: Offer, current_offer: Offer, nanos: float) -> str:
+def _move_sentence(new_offer: Offer, current_offer: Offer, nanos: float) -> str:
     current_price, new_price = current_offer.price.per_hour.text(2), new_offer.price.per_hour.text(2)
     zones = [offer.available.zone or offer.available.region for offer in (new_offer, current_offer)]
     saved = Money(int(nanos)).text(2)

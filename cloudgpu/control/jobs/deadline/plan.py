@@ -32,10 +32,11 @@ from cloudgpu.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True)
 class PlannedDeadline:
-    """What a job with a deadline is planned with: prices an hour, and what the net counts.
+    """The plan of a job with a deadline, `at`. `work` is how long its command runs uninterrupted.
 
-    `on_demand_from` is when on demand begins at the latest, were there no spot until then. `quote` is what it is
-    expected to cost, None where only on demand is used.
+    `policy` names the spot policy; `spot` and `on_demand` are what all its machines cost an hour on either market;
+    `margins` are the times that are set aside for start-up and shutdown. `on_demand_from` is when it has to start on
+    demand if it gets no spot machine before. `quote` is what it is expected to cost, None where only on demand is used.
     """
 
     at: datetime
@@ -47,10 +48,10 @@ class PlannedDeadline:
     on_demand_from: datetime
     quote: Quote | None
     on_demand_account: tuple[str, str]  # provider and account of the on-demand machine
-    budget_nanos_per_hour: int  # nano-dollars: what budgets count for an hour of it, with what is billed beside it
+    budget_nanos_per_hour: int  # what budgets count for an hour of that machine, with its attached costs
 
     def record(self) -> DeadlineRecord:
-        """Return what the ledger keeps of it."""
+        """Return it as the ledger stores it."""
         return {
             "at": iso(self.at),
             "work_s": self.work // timedelta(seconds=1),
@@ -68,8 +69,9 @@ def plan_deadline(
 ) -> tuple[PlannedDeadline, Prepared, UpOptions]:
     """Return the plan of a deadline, the most expensive launch it may need, and the options that all launches share.
 
-    The costliest is on demand, from now until the results of a job that ends at its deadline are here: budgets reserve
-    that. Raises InvalidRequest for a deadline that cannot be kept, and as `up` does for a launch on either market.
+    The most expensive is on demand, from now until the results of a job that ends at its deadline are fetched: budgets
+    reserve that. Raises InvalidRequest for a deadline that cannot be met, and as `up` does for a launch on either
+    market.
     """
     now = session.clock()
     common_options = cast(
@@ -78,17 +80,17 @@ def plan_deadline(
     on_demand_options: UpOptions = {**common_options, "spot": False}
     on_demand_options.pop("max_price", None)
     prepared = prepare(session, parse_request(**on_demand_options))
-    on_demand = _price(prepared)
+    on_demand = _hourly_price(prepared)
     available = prepared.plan.offer.available
     margins = measured_margins(session, None, provider=available.provider)
     deadline_at = check_feasible(deadline_request, now, margins, on_demand)
     spot, policy = on_demand, deadline_request.policy
     if policy != ON_DEMAND:
         spot_options: UpOptions = {**common_options, "spot": True}
-        spot = _price(prepare(session, parse_request(**spot_options)))
+        spot = _hourly_price(prepare(session, parse_request(**spot_options)))
     if not deadline_request.is_policy_named and spot.nanos >= on_demand.nanos:
         policy = ON_DEMAND  # an interruption costs, and nothing is saved
-    net = SafetyNet(margins.start_s / HOUR_S, margins.round_s / HOUR_S)
+    safety_net = SafetyNet(margins.start_s / HOUR_S, margins.round_s / HOUR_S)
     time_left = deadline_at - now
     planned = PlannedDeadline(
         deadline_at,
@@ -97,7 +99,7 @@ def plan_deadline(
         spot,
         on_demand,
         margins,
-        now + timedelta(hours=latest_start(time_left / HOUR, deadline_request.work / HOUR, net)),
+        now + timedelta(hours=latest_start(time_left / HOUR, deadline_request.work / HOUR, safety_net)),
         None if policy == ON_DEMAND else _quote(session, deadline_request, time_left, margins, spot, on_demand),
         (available.provider, available.account),
         _budget_rate(session, prepared),
@@ -107,7 +109,7 @@ def plan_deadline(
     return planned, prepared, shared_options
 
 
-def _price(prepared: Prepared) -> Money:
+def _hourly_price(prepared: Prepared) -> Money:
     price = prepared.plan.offer.price
     if price is not None:
         return Money(price.per_hour.nanos * prepared.plan.nodes)
@@ -120,7 +122,7 @@ def _price(prepared: Prepared) -> Money:
 
 
 def _budget_rate(session: Session, prepared: Prepared) -> int:
-    """Return what budgets count for an hour of all its machines, in nano-dollars, if they live to their renew-until."""
+    """Return what budgets count for an hour of all machines of a launch, in nano-dollars, averaged to renew-until."""
     machine, now = budget_subject(prepared.plan, prepared.name), to_us(session.clock())
     commitments = commitments_of(machine, now, counted_prices(session)).items
     end = max([parse_us(not_none(machine.renew_until)), *(one.until for one in commitments if one.until is not None)])
@@ -131,7 +133,7 @@ def _budget_rate(session: Session, prepared: Prepared) -> int:
 def _quote(
     session: Session, request: DeadlineRequest, time_left: timedelta, margins: Margins, spot: Money, on_demand: Money
 ) -> Quote:
-    """Return what the job will probably cost, by what this ledger has seen of spot, else by the shipped model."""
+    """Return what the job will probably cost, by the spot machines in this ledger, else by the shipped model."""
     job = SpotJob(
         request.work / HOUR,
         time_left / HOUR,

@@ -14,9 +14,9 @@ from cloudgpu.core.model.buckets import bucket_address
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.buckets import WRITABLE_SCHEMES
 
-_BUCKET = re.compile(r"[a-z][a-z0-9+.-]*://.*", re.IGNORECASE | re.DOTALL)
-_EXAMPLE = "For example --data s3://lab/imagenet:data, --data /mnt/imagenet:data, or --data volume:data:data"
-_RESULTS = "For example --results-to s3://lab/runs, or --results-to volume:data"
+_BUCKET_URL = re.compile(r"[a-z][a-z0-9+.-]*://.*", re.IGNORECASE | re.DOTALL)
+_DATA_EXAMPLE = "For example --data s3://lab/imagenet:data, --data /mnt/imagenet:data, or --data volume:data:data"
+_RESULTS_EXAMPLE = "For example --results-to s3://lab/runs, or --results-to volume:data"
 
 
 def parse_data(texts: Sequence[str]) -> tuple[DataRecord, ...]:
@@ -51,8 +51,8 @@ def workdir_path(text: str, option: str, example: str) -> str:
 
 def _parse_record(text: str) -> DataRecord:
     source, colon, target = text.rpartition(":")
-    if not colon or not source or not target or target.startswith("//"):  # that of an address
-        raise _data_error(f"--data {shown(text)!r} is not SRC:DEST.", text, _EXAMPLE)
+    if not colon or not source or not target or target.startswith("//"):  # the colon is that of `s3://`
+        raise _data_error(f"--data {shown(text)!r} is not SRC:DEST.", text, _DATA_EXAMPLE)
     return {"source": _parse_source(source, text), "target": _parse_target(target)}
 
 
@@ -70,11 +70,11 @@ def parse_results_to(text: str | None) -> str | None:
         "neither s3://BUCKET/PREFIX nor volume:NAME" if address is None else "not a bucket of S3: only those can be"
     )
     message = f"--results-to {shown(text)!r} is {problem}{' written to' if address else ''}."
-    raise InvalidRequest(message, field="--results-to", value=shown(text), next=_RESULTS)
+    raise InvalidRequest(message, field="--results-to", value=shown(text), next=_RESULTS_EXAMPLE)
 
 
 def volume_for(results_to: str | None, data: Sequence[DataRecord], volume: str | None) -> str | None:
-    """Return the volume that a launched machine gets: that of `--volume`, else the one that is named elsewhere.
+    """Return the volume that a launched machine gets: that of `--volume`, else of `--results-to` or `--data`.
 
     Raises InvalidRequest where two are named: a machine has one.
     """
@@ -92,7 +92,7 @@ def volume_for(results_to: str | None, data: Sequence[DataRecord], volume: str |
 
 
 def _parse_source(source: str, text: str) -> str:
-    if _BUCKET.fullmatch(source):
+    if _BUCKET_URL.fullmatch(source):
         return _parse_bucket(source, text)
     if source.startswith(VOLUME):
         volume = parse_volume(source.removeprefix(VOLUME))
@@ -101,7 +101,7 @@ def _parse_source(source: str, text: str) -> str:
     elif PurePosixPath(source).is_absolute() and ".." not in PurePosixPath(source).parts:
         return str(PurePosixPath(source))
     message = f"--data {shown(source)!r} is neither a bucket, an absolute path on the machine nor volume:NAME."
-    raise _data_error(message, text, f"{_EXAMPLE}. What is in the workdir travels with it.")
+    raise _data_error(message, text, f"{_DATA_EXAMPLE}. What is in the workdir travels with it.")
 
 
 def _parse_bucket(source: str, text: str) -> str:

@@ -27,9 +27,10 @@ _CONFLICTING_OPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class DeadlineRequest:
-    """When a job has to be done: so long from now, or at a moment. `work` is what its command needs, uninterrupted.
+    """When a job has to be done: `at` is a time, or a duration from now. `work` is how long its command runs.
 
-    `is_policy_named`: its policy was asked for, and is kept where spot is not cheaper than on demand.
+    `policy` is the spot policy; `is_policy_named`: the user chose it, so it holds even where spot is not cheaper than
+    on demand.
     """
 
     at: timedelta | datetime
@@ -38,7 +39,7 @@ class DeadlineRequest:
     is_policy_named: bool = True
 
     def moment(self, now: datetime) -> datetime:
-        """Return when that is; raise InvalidRequest for a moment that is over."""
+        """Return the deadline as a time; raise InvalidRequest for one in the past."""
         if isinstance(self.at, datetime) and self.at <= now:
             message = f"--deadline {iso(self.at)} is in the past."
             raise InvalidRequest(message, field="--deadline", value=iso(self.at), next="For example --deadline 24h")
@@ -70,7 +71,7 @@ def parse_deadline(
         raise InvalidRequest(message, field="--results-to", value=results_to, next=remedy)
     deadline = _parse_time(at)
     if isinstance(deadline, timedelta) and deadline <= work_time:
-        raise _too_short(work_time, deadline, Margins(), None)
+        raise _deadline_too_short_error(work_time, deadline, Margins(), None)
     return DeadlineRequest(deadline, work_time, _policy(policy, launch), policy is not None)
 
 
@@ -94,7 +95,7 @@ def _check_launch(launch: Mapping[str, str | bool], on: str | None) -> None:
 
 
 def _parse_time(at: timedelta | datetime | str) -> timedelta | datetime:
-    """Return a duration, or a moment with its zone."""
+    """Return the text as a duration, or as a time, which needs its time zone."""
     if not isinstance(at, str):
         return at
     try:
@@ -125,17 +126,19 @@ def _policy(name: str | None, launch: Mapping[str, str | bool]) -> str:
 
 
 def check_feasible(request: DeadlineRequest, now: datetime, margins: Margins, on_demand: Money | None) -> datetime:
-    """Return the deadline; raise InvalidRequest where even on demand alone would be late.
+    """Return the deadline as a time; raise InvalidRequest where even on-demand machines alone would be late.
 
-    `on_demand` is what an hour of it costs.
+    `on_demand` is what an hour on demand costs.
     """
     at = request.moment(now)
     if (at - now).total_seconds() < least_time_s(request.work.total_seconds(), margins):
-        raise _too_short(request.work, at - now, margins, on_demand)
+        raise _deadline_too_short_error(request.work, at - now, margins, on_demand)
     return at
 
 
-def _too_short(work: timedelta, time_left: timedelta, margins: Margins, on_demand: Money | None) -> InvalidRequest:
+def _deadline_too_short_error(
+    work: timedelta, time_left: timedelta, margins: Margins, on_demand: Money | None
+) -> InvalidRequest:
     shortest = timedelta(minutes=-(-least_time_s(work.total_seconds(), margins) // 60))
     start_time = shortest - work
     spot_text = _text(shortest + timedelta(minutes=-(-(margins.changeover_s + margins.start_s) // 60)))
@@ -150,9 +153,10 @@ def _too_short(work: timedelta, time_left: timedelta, margins: Margins, on_deman
     )
 
 
-def _cost(per_hour: Money, span: timedelta) -> Money:
-    return Money(per_hour.nanos * (span // timedelta(seconds=1)) // 3600)
+def _cost(per_hour: Money, duration: timedelta) -> Money:
+    return Money(per_hour.nanos * (duration // timedelta(seconds=1)) // 3600)
 
 
 def _text(at: timedelta | datetime | str) -> str:
+    """Return a duration or a time as the value of an option."""
     return duration_text(at).replace(" ", "") if isinstance(at, timedelta) else str(at)

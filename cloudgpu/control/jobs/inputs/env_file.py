@@ -10,7 +10,7 @@ from cloudgpu.core.events.job_lines import JobSpec
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-RESERVED = "CLOUDGPU_"  # what begins the names of variables that cloudgpu sets for the command
+RESERVED_PREFIX = "CLOUDGPU_"  # of the variables that cloudgpu itself sets for the command
 _OPTION = "--env-file"
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}  # after a backslash in double quotes; any other character is itself
 _QUOTED = {
@@ -55,9 +55,9 @@ def check_variable(key: str, option: str) -> None:
             value=key,
             next="Use letters, digits and _, not beginning with a digit.",
         )
-    if key.startswith(RESERVED):
+    if key.startswith(RESERVED_PREFIX):
         raise InvalidRequest(
-            f"{key} cannot be set: names that begin with {RESERVED} are cloudgpu's own.",
+            f"{key} cannot be set: names that begin with {RESERVED_PREFIX} are cloudgpu's own.",
             field=option,
             value=key,
             next="Choose another name.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import secrets as random
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -26,45 +26,46 @@ from cloudgpu.core.values.naming import NAME, NAME_RULE, generated_name, tag_val
 from cloudgpu.core.values.typed import MAX_USD_PER_HOUR, check_keywords
 from cloudgpu.errors import InvalidRequest
 
-MAX_PORT, MAX_TRIES = 65_535, 100
+MAX_PORT, MAX_TRIES = 65_535, 100  # tries: of --retries and of --restarts, each
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
 DEFAULT_RESTARTS = 5
 DEFAULT_EVERY, DEFAULT_RESULTS_WAIT = timedelta(minutes=10), timedelta(hours=2)
 DEFAULT_RESULTS = "results"
-# Options of `up` that mean something on a machine that is there, too.
+# Options of `up` that go with an existing machine (--on), too.
 _OPTIONS_WITH_ON = frozenset({"owner", "project", "expose"})
 
-_HOST_VISIBLE_OPTIONS = {"--secret": "secret", "--env-file": "env_file"}  # a volume is a launch's, and refused with it
+# Options whose values the owner of a shared host could read; --volume, one too, is checked with the launch.
+_HOST_VISIBLE_OPTIONS = {"--secret": "secret", "--env-file": "env_file"}
 
 _NON_LAUNCH_OPTIONS = {"name", "key", "new", *SlurmOptions.__annotations__}
 
 
 class JobOptions(UpOptions, SlurmOptions, total=False):
-    """What a job may be given: all of `up` but `new`, and its own. Text is read as the command line reads it."""
+    """The options of a job: of `up` but `new`, for Slurm, and its own. Text is read as on the command line."""
 
-    on: str | None  # a machine that is there, by name or id
+    on: str | None  # an existing machine, by name or id
     workdir: Path | str | None  # None: the working directory
     setup: str | None  # a command for a shell, once for each machine
     env: Mapping[str, str] | Sequence[str] | None  # K=V
     env_file: Path | str | None
     secret: Sequence[str] | None  # names in the caller's environment
     data: Sequence[str] | None  # SRC:DEST
-    port: Sequence[int | str] | None
-    results: str | None
+    port: Sequence[int | str] | None  # of the machine, forwarded to this computer
+    results: str | None  # the directory in the workdir to which the command writes its results
     results_to: str | None  # s3://BUCKET/PREFIX or volume:NAME
-    checkpoint: str | None
-    every: timedelta | str | None
-    timeout: timedelta | str | None
+    checkpoint: str | None  # the directory in the workdir to which the command writes its checkpoints
+    every: timedelta | str | None  # the time between two copies of results and checkpoints
+    timeout: timedelta | str | None  # how long the command may run
     max_cost: Decimal | str | float | None  # USD
-    stall: timedelta | str | None
+    stall: timedelta | str | None  # how long the command may be silent before an alert is raised
     deadline: timedelta | datetime | str | None  # from now, or a time with its zone
     work: timedelta | str | None  # how long the command runs, if nothing interrupts it
     spot_policy: str | None
-    retries: int
-    restarts: int
-    keep: timedelta | str | None
-    results_wait: timedelta | str | None
-    include: Sequence[str] | None
+    retries: int  # how often a failed command is run again
+    restarts: int  # how often the job continues after it has lost its machine
+    keep: timedelta | str | None  # how long the machine of a failed job is kept
+    results_wait: timedelta | str | None  # how long a machine is kept with results that nobody has fetched
+    include: Sequence[str] | None  # glob patterns of ignored files that are uploaded all the same
 
 
 class RunOptions(JobOptions, total=False):
@@ -76,9 +77,10 @@ class RunOptions(JobOptions, total=False):
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """The options that the user gave, each checked. `launch` has the options of `up` that were given, but name and key.
+    """The options that the user gave, each checked; their meaning is in JobOptions.
 
-    `name` is two words where none was given, which `is_named` tells. Values of secrets are not in it.
+    `launch` has the options of `up` that were given, but name and key. `name` is generated unless `is_named`. `secrets`
+    are names, without their values.
     """
 
     name: str
@@ -112,7 +114,7 @@ class RunRequest:
 
     @property
     def is_exposed(self) -> bool:
-        """Whether a stranger's computer may be given secrets and volumes."""
+        """Whether secrets and volumes may be given to a community host, whose owner could read them (`--expose`)."""
         return bool(self.launch.get("expose"))
 
 
@@ -140,7 +142,7 @@ def parse_run(*, environ: Mapping[str, str] | None = None, **options: Unpack[Run
     setup = _check_not_empty(options.get("setup"), "--setup", "For example --setup 'pip install -r requirements.txt'")
     env_file = options.get("env_file")
     return RunRequest(
-        name=name or generated_name(random.token_hex(8), ()),
+        name=name or generated_name(secrets.token_hex(8), ()),
         is_named=name is not None,
         argv=_command(options.get("argv", ()), workdir, [results, *(one["target"] for one in data)], setup),
         workdir=workdir,
@@ -174,7 +176,7 @@ def parse_run(*, environ: Mapping[str, str] | None = None, **options: Unpack[Run
 
 
 def host_visible_options(options: Mapping[str, object]) -> list[str]:
-    """Return the given options whose values or files the owner of the host could read, on a stranger's computer."""
+    """Return the given options whose values or files the owner of a community host could read."""
     return [option for option, name in _HOST_VISIBLE_OPTIONS.items() if options.get(name)]
 
 
@@ -221,7 +223,8 @@ def _launch_options(options: RunOptions) -> dict[str, str | bool]:
     return {
         name: _as_text(value)
         for name, value in values.items()
-        if value is not None and (value is not False or name == "spot")  # no other flag means something when not set
+        if value is not None
+        and (value is not False or name == "spot")  # `spot` is the only flag that means something when it is False
     }
 
 
@@ -232,7 +235,7 @@ def _as_text(value: object) -> str | bool:
 
 
 def _check_launch(launch: Mapping[str, str | bool], on: str | None) -> None:
-    """Raise InvalidRequest for options of a launch that cannot be read, or that stand beside `--on`."""
+    """Raise InvalidRequest for options of a launch that cannot be read, or that do not go with `--on`."""
     validate_request(parse_request(**launch))  # type: ignore[arg-type]  # text stands for each of them
     extra = next((name for name in launch if name not in _OPTIONS_WITH_ON), None)
     if on is not None and extra is not None:
@@ -268,8 +271,8 @@ def _directories(options: RunOptions, workdir: Path) -> tuple[str, str | None]:
 def _check_writable(workdir: Path, results: str, option: str = "--results") -> None:
     """Raise InvalidRequest where results could not be brought back, or checkpoints not be written.
 
-    A directory travels as it is: what cannot be written here cannot be written on the machine. That is said before
-    anything is paid for it.
+    A directory is uploaded with its permissions: what cannot be written here cannot be written on the machine. It is
+    checked here, before a machine is paid for.
     """
     directory = workdir / results
     directory = next(path for path in (directory, *directory.parents) if path.exists() or path.is_symlink())
@@ -327,7 +330,7 @@ def _env_file(path: Path) -> Path:
 
 def _secrets(names: Sequence[str], environ: Mapping[str, str]) -> tuple[str, ...]:
     for name in names:
-        if "=" in name:  # what stands behind it may be the secret itself
+        if "=" in name:  # what follows may be the secret itself
             key = name.partition("=")[0]
             raise InvalidRequest(
                 f"--secret takes a name alone: its value is read from your environment, not from {key}=...",

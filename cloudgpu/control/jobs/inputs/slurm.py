@@ -1,4 +1,4 @@
-"""Reads what `run` asks of Slurm: nodes, GPUs on each, an array, what has to be over first, partition and account."""
+"""Reads what `run` asks of Slurm: nodes, GPUs on each, an array, a dependency, partition and account."""
 
 from __future__ import annotations
 
@@ -11,18 +11,22 @@ from cloudgpu.config.files.user_files import shown
 from cloudgpu.errors import InvalidRequest
 
 MAX_NODES, MAX_GPUS = 10_000, 64
-GANG_OPTIONS = ("--nodes", "--gpus-per-node", "--once")  # that need no --on, beside the first
+# The options that also go with a job that launches its own cluster (no --on); with one node, only the first.
+GANG_OPTIONS = ("--nodes", "--gpus-per-node", "--once")
 _ARRAY = re.compile(r"\d+(-\d+(:\d+)?)?(,\d+(-\d+(:\d+)?)?)*(%[1-9]\d*)?")
-_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,@+-]*")
+_SLURM_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,@+-]*")
 
 
 class SlurmOptions(TypedDict, total=False):
-    """What a job may ask of Slurm. Text is read as the command line reads it."""
+    """What a job may ask of Slurm. Text is read as the command line reads it.
+
+    `once`: the command runs on the first node only; else each node runs it.
+    """
 
     nodes: int | str | None
     gpus_per_node: int | str | None
     array: str | None  # 0-9%4
-    after: str | None  # a job of ours by name, or one of Slurm by id
+    after: str | None  # the job that has to succeed first: a cloudgpu job's name, or Slurm's id
     partition: str | None
     slurm_account: str | None
     once: bool
@@ -30,7 +34,7 @@ class SlurmOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class SlurmRequest:
-    """What a job asks of Slurm; `typed_options` are the options that were typed, as they are typed."""
+    """What a job asks of Slurm, as in SlurmOptions; `typed_options` are those that the user gave, like `--nodes`."""
 
     nodes: int = 1
     gpus_per_node: int | None = None
@@ -45,7 +49,7 @@ class SlurmRequest:
 def parse_slurm(options: Mapping[str, object], on: str | None) -> SlurmRequest:
     """Return what is asked of Slurm; raise InvalidRequest for an option that is not valid, or needs --on.
 
-    Whether the place has a Slurm is found out later (`control/jobs/slurm/submission.py`).
+    Whether the machine has Slurm is found out later (`control/jobs/slurm/submission.py`).
     """
     typed_options = tuple(
         f"--{name.replace('_', '-')}" for name in SlurmOptions.__annotations__ if options.get(name) not in (None, False)
@@ -57,10 +61,10 @@ def parse_slurm(options: Mapping[str, object], on: str | None) -> SlurmRequest:
         nodes=nodes,
         gpus_per_node=_parse_integer(options.get("gpus_per_node"), "--gpus-per-node", MAX_GPUS),
         array=_parse_text(options.get("array"), "--array", _ARRAY, "0-9, 1,3,5 or 0-99%4"),
-        after=_parse_text(options.get("after"), "--after", _WORD, "the name of a job, or Slurm's id of it"),
-        partition=_parse_text(options.get("partition"), "--partition", _WORD, "one of: sinfo -s"),
+        after=_parse_text(options.get("after"), "--after", _SLURM_NAME, "the name of a job, or Slurm's id of it"),
+        partition=_parse_text(options.get("partition"), "--partition", _SLURM_NAME, "one of: sinfo -s"),
         account=_parse_text(
-            options.get("slurm_account"), "--slurm-account", _WORD, "one of: sacctmgr show associations"
+            options.get("slurm_account"), "--slurm-account", _SLURM_NAME, "one of: sacctmgr show associations"
         ),
         once=bool(options.get("once")),
         typed_options=typed_options,

@@ -1,4 +1,7 @@
-"""Writes Slurm's records into the ledger: the state of our jobs, and jobs that people gave to a cluster themselves."""
+"""Writes Slurm's records into the ledger: the state of our jobs, and external jobs.
+
+An external job is one that somebody submitted to a cluster's Slurm directly, without cloudgpu.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.clusters.layout import cluster_id, engine_files
 from cloudgpu.core.clusters.queue import read_records
-from cloudgpu.core.events import job_lines as lines
+from cloudgpu.core.events import job_lines as job_events
 from cloudgpu.core.values.times import iso
 
 if TYPE_CHECKING:
@@ -23,32 +26,34 @@ if TYPE_CHECKING:
     from cloudgpu.core.jobs.remote_state import EngineState
     from cloudgpu.core.model.machine import Machine
 
-CONNECT_TIMEOUT_S = 3.0  # to read the record before a cluster is terminated
-REASON_INTERVAL = timedelta(minutes=10)  # between lines that differ only in why a job waits
+CONNECT_TIMEOUT_S = 3.0  # to read the completion log before a cluster is terminated
+REASON_INTERVAL = timedelta(minutes=10)  # between events that differ only in why a job waits
 _TRANSITION_STATES = ("CONFIGURING", "COMPLETING", "STAGE_OUT", "SIGNALING")
-MAX_BYTES = 4_000_000  # of Slurm's record: the newest jobs
+MAX_BYTES = 4_000_000  # of Slurm's completion log, from its end: the newest jobs
 
 
 def slurm_state_event(job: Job, state: EngineState, ids_by_name: Mapping[str, str], now: datetime) -> Draft | None:
-    """Return the line with the state of a job in Slurm; None where the ledger has that state.
+    """Return the event with the state of a job in Slurm; None where the ledger has that state.
 
     `ids_by_name` has the ids of the cluster's machines by name.
     """
-    known = {(task.id, _stage(task.state), task.begin, task.end) for task in job.runs}
-    reasons = {(task.id, task.reason) for task in job.runs}
+    known_states = {(task.id, _settled_state(task.state), task.begin, task.end) for task in job.runs}
+    known_reasons = {(task.id, task.reason) for task in job.runs}
     tasks = [
         _task(task.id, task.state, task.nodes, (task.begin, task.end), ids_by_name, task.reason) for task in state.tasks
     ]
-    current = {(task.id, _stage(task.state), _from_epoch(task.begin), _from_epoch(task.end)) for task in state.tasks}
-    is_due = job.slurm_at is None or now - job.slurm_at >= REASON_INTERVAL
-    has_new_reason = is_due and any((task["id"], task.get("reason", "")) not in reasons for task in tasks)
-    if job.slurm_id == state.id and current <= known and not has_new_reason:
+    current_states = {
+        (task.id, _settled_state(task.state), _from_epoch(task.begin), _from_epoch(task.end)) for task in state.tasks
+    }
+    is_reason_due = job.slurm_at is None or now - job.slurm_at >= REASON_INTERVAL
+    has_new_reason = is_reason_due and any((task["id"], task.get("reason", "")) not in known_reasons for task in tasks)
+    if job.slurm_id == state.id and current_states <= known_states and not has_new_reason:
         return None
-    return lines.job_in_slurm(job.id, job.attempts[-1].number, state.id, tasks, now)
+    return job_events.job_in_slurm(job.id, job.attempts[-1].number, state.id, tasks, now)
 
 
-def _stage(state: str) -> str:
-    """Return a state of Slurm, RUNNING for its transitions: they get no line of their own."""
+def _settled_state(state: str) -> str:
+    """Return a state of Slurm; RUNNING for its transitions, which get no event of their own."""
     return "RUNNING" if state in _TRANSITION_STATES else state
 
 
@@ -60,6 +65,7 @@ def _task(
     ids_by_name: Mapping[str, str],
     reason: str = "",
 ) -> SlurmTask:
+    """Return the record of a Slurm job or array element; `interval` is its begin and end in seconds since 1970."""
     begin, end = (_from_epoch(one) for one in interval)
     task: SlurmTask = {
         "id": id_,
@@ -77,10 +83,10 @@ def _from_epoch(seconds: float | None) -> datetime | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
-def read_record(connection: Connection, machine: Machine) -> tuple[str, timedelta]:
-    """Return the lines of Slurm's record on node 0 of a cluster, and how far its clock is ahead of UTC.
+def read_completion_log(connection: Connection, machine: Machine) -> tuple[str, timedelta]:
+    """Return the text of Slurm's completion log on node 0 of a cluster, and how far its time zone is ahead of UTC.
 
-    Raises Unreachable. Empty where there is no record.
+    The log has a line for each job that ended. Empty where there is no log. Raises Unreachable.
     """
     from cloudgpu.access.ssh.execute import run
 
@@ -92,12 +98,12 @@ def read_record(connection: Connection, machine: Machine) -> tuple[str, timedelt
     return text, timedelta(hours=hours, minutes=minutes)
 
 
-def foreign_job_events(
+def external_job_events(
     text: str, utc_offset: timedelta, nodes: Sequence[Machine], jobs: Iterable[Job]
 ) -> Iterator[Draft]:
-    """Yield a line for each job of Slurm's record that people gave it themselves; ours are left out.
+    """Yield an event for each external job in Slurm's completion log.
 
-    `nodes` are those of the cluster, node 0 first; `jobs` are all of the ledger.
+    `nodes` are those of the cluster, node 0 first; `jobs` are all of the ledger, which are not external.
     """
     cluster = cluster_id(nodes[0])
     known_ids = {run.id for job in jobs if job.in_slurm and job.in_slurm["cluster"] == cluster for run in job.runs}
@@ -106,7 +112,7 @@ def foreign_job_events(
         if entry.begin is None or entry.id in known_ids:
             continue
         task = _task(entry.id, entry.state, entry.nodes, (entry.begin.timestamp(), entry.end.timestamp()), ids_by_name)
-        record: lines.SlurmJobRecorded = {
+        record: job_events.SlurmJobRecorded = {
             "cluster": cluster,
             "members": [node.id for node in nodes],
             "user": entry.user,
@@ -114,22 +120,22 @@ def foreign_job_events(
             "status": entry.status,
             "task": task,
         }
-        yield lines.slurm_job_recorded(record, entry.end)
+        yield job_events.slurm_job_recorded(record, entry.end)
 
 
-def append_foreign_jobs(session: Session, connection: Connection, nodes: Sequence[Machine]) -> None:
-    """Write what Slurm's record says of people's own jobs, read over a connection to node 0, the first of `nodes`.
+def append_external_jobs(session: Session, connection: Connection, nodes: Sequence[Machine]) -> None:
+    """Record the external jobs in Slurm's completion log, read over a connection to node 0, the first of `nodes`.
 
     Raises Unreachable.
     """
     from cloudgpu.control.session.session import all_jobs
 
-    text, utc_offset = read_record(connection, nodes[0])
-    session.ledger.append(list(foreign_job_events(text, utc_offset, nodes, all_jobs(session).values())))
+    text, utc_offset = read_completion_log(connection, nodes[0])
+    session.ledger.append(list(external_job_events(text, utc_offset, nodes, all_jobs(session).values())))
 
 
-def record_foreign_jobs(session: Session, nodes: Sequence[Machine]) -> None:
-    """Write down what Slurm's record on node 0 says of people's own jobs: the record is lost with the cluster.
+def record_external_jobs(session: Session, nodes: Sequence[Machine]) -> None:
+    """Record the external jobs in Slurm's completion log on node 0: the log is lost with the cluster.
 
     `nodes` are those of the cluster, node 0 first. Raises nothing: the cluster ends even if node 0 does not answer.
     """
@@ -141,4 +147,4 @@ def record_foreign_jobs(session: Session, nodes: Sequence[Machine]) -> None:
             suppress(CloudgpuError, OSError, ValueError),
             connect(session.target(nodes[0]), timeout=CONNECT_TIMEOUT_S) as connection,
         ):
-            append_foreign_jobs(session, connection, nodes)
+            append_external_jobs(session, connection, nodes)

@@ -12,7 +12,7 @@ from cloudgpu.control.clusters.power import end_all, stop_all
 from cloudgpu.control.clusters.start import start_all
 from cloudgpu.control.clusters.together import raise_worst, run_on_machines
 from cloudgpu.control.inventory.sync import refresh
-from cloudgpu.control.jobs.slurm.events import record_foreign_jobs
+from cloudgpu.control.jobs.slurm.events import record_external_jobs
 from cloudgpu.control.launch.restore import start_machine
 from cloudgpu.control.lifecycle.lifecycle import stop, terminate_with_resources
 from cloudgpu.control.lifecycle.start import new_lease
@@ -25,7 +25,7 @@ from cloudgpu.core.launch.attempt import launch_key
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.errors import CloudgpuError
 
-ANSWER_TIMEOUT_S = 3.0
+ANSWER_TIMEOUT_S = 3.0  # for the SSH connection that tells whether a node answers
 
 
 def nodes_of(session: Session, machine: Machine) -> tuple[Machine, ...]:
@@ -57,10 +57,10 @@ def _made_nodes(session: Session, key: str) -> list[tuple[str, Machine]]:
     ]
 
 
-def ended_nodes(session: Session, job: Job, attempt: Attempt, now: datetime) -> list[Draft]:
-    """Return the line that names nodes that came up for an attempt, and were ended because others were refused.
+def ended_nodes_events(session: Session, job: Job, attempt: Attempt, now: datetime) -> list[Draft]:
+    """Return the event that names nodes that came up for an attempt, and were ended because others were refused.
 
-    Empty for a single machine, and where the ledger has that line.
+    Empty for a single machine, and where the ledger has that event.
     """
     if job.gang == 1 or attempt.key is None:
         return []
@@ -75,16 +75,16 @@ def _any_living(nodes: Iterable[Machine]) -> bool:
     return any(one.terminated_at is None for one in nodes)
 
 
-def is_living(session: Session, machine: Machine) -> bool:
-    """Say whether any node of a machine's gang lives, or may."""
+def has_living_node(session: Session, machine: Machine) -> bool:
+    """Say whether any node of a machine's gang exists, or may exist."""
     return _any_living(nodes_of(session, machine))
 
 
 def machine_assigned_events(
     session: Session, job: Job, attempt: Attempt, machine: Machine, now: datetime
 ) -> list[Draft]:
-    """Return the lines that name the machine of an attempt, all nodes of its gang, and nodes that were ended again."""
-    nodes, refused_events = nodes_of(session, machine), ended_nodes(session, job, attempt, now)
+    """Return the events that name the machine of an attempt, all nodes of its gang, and nodes that were ended again."""
+    nodes, refused_events = nodes_of(session, machine), ended_nodes_events(session, job, attempt, now)
     if len(nodes) == 1 or machine.gang is None:
         assigned = job_machine(job.id, attempt.number, machine.id, now)
     else:
@@ -103,7 +103,7 @@ def terminate_gang(session: Session, machine: Machine, why: str) -> None:
         terminate_with_resources(session, machine, why=why)
     else:
         if _any_living(nodes):
-            record_foreign_jobs(session, nodes)
+            record_external_jobs(session, nodes)
             remove_engine_from_owned(session, nodes)
         raise_worst(end_all(session, nodes, why=why))
 
@@ -121,7 +121,7 @@ def stop_gang(session: Session, machine: Machine, why: str) -> None:
 
 
 def start_gang(session: Session, machine: Machine, duration: timedelta, *, no_guard: bool = False) -> None:
-    """Start a stopped machine for so long, with all nodes of its gang: all or none. Raises as `start` does."""
+    """Start a stopped machine with a lease of this duration; of a gang, all nodes or none. Raises as `start` does."""
     nodes = [one for one in nodes_of(session, machine) if one.terminated_at is None]
     if machine.gang is None:
         start_machine(session, machine, duration, renewable_for=duration, no_guard=no_guard)
@@ -141,8 +141,8 @@ def refresh_nodes(session: Session, nodes: Sequence[Machine]) -> tuple[Machine, 
     return tuple(refreshed.get(one.id, session.ledger.machine(one.id) or one) for one in nodes)
 
 
-def silent_node(session: Session, nodes: Sequence[Machine]) -> str | None:
-    """Return the name of a node that runs by its provider, and does not answer; None where all of them do."""
+def silent_node_name(session: Session, nodes: Sequence[Machine]) -> str | None:
+    """Return the name of a node that its provider lists as running, and that does not answer; None where all answer."""
     running = [one for one in nodes if one.state == "running"]
     outcomes = zip(running, run_on_machines(session, running, _check_answers), strict=True)
     return next((node.name for node, outcome in outcomes if isinstance(outcome, CloudgpuError)), None)

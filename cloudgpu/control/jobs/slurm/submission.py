@@ -27,8 +27,8 @@ from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.times import duration_text, from_iso
 from cloudgpu.errors import InvalidRequest
 
-# A login node sets PATH and SLURM_CONF in its login shells, or has them in the system's places.
-PROBE = ("sh", "-c", 'sinfo -h -o %P || "${SHELL:-sh}" -lc "sinfo -h -o %P"')
+# Succeeds where Slurm answers: by the PATH and SLURM_CONF of any shell, else by those of a login shell.
+SLURM_PROBE = ("sh", "-c", 'sinfo -h -o %P || "${SHELL:-sh}" -lc "sinfo -h -o %P"')
 MINUTE = timedelta(minutes=1)
 MAX_NAME = 40  # letters of a job's own name in its name in Slurm
 _NO_SLURM = "Options of Slurm go with --on CLUSTER, where CLUSTER has the engine slurm, or is a machine with sbatch."
@@ -37,8 +37,8 @@ _NO_SLURM = "Options of Slurm go with --on CLUSTER, where CLUSTER has the engine
 def slurm_record(session: Session, machine: Machine, request: RunRequest) -> SlurmRecord | None:
     """Return what a job asks of the Slurm of this machine; None where its command runs on the machine itself.
 
-    A machine of the provider ssh is asked whether it has one. Raises InvalidRequest for options of Slurm where there
-    is none, for more nodes than it has, and for a job without a time limit; Unreachable.
+    An on-premises machine (provider `ssh`) is asked whether it has Slurm. Raises InvalidRequest for options of Slurm
+    where there is none, for more nodes than it has, and for a job without a time limit; Unreachable.
     """
     options = request.slurm
     has_our_engine = engine_of_machine(machine) == "slurm"
@@ -56,7 +56,7 @@ def slurm_record(session: Session, machine: Machine, request: RunRequest) -> Slu
     nodes = machines_of_cluster(session, machine) if has_our_engine else ()
     cluster = cluster_id(machine) if has_our_engine else None
     _check_options(request, nodes)
-    record = _record(request, _time_limit_minutes(session, request, machine))
+    record = _new_slurm_record(request, _time_limit_minutes(session, request, machine))
     record["cluster"], record["members"] = cluster, [one.id for one in nodes]
     record["after"] = None if options.after is None else _dependency_slurm_id(session, options.after, cluster, machine)
     gpu_hour_nanos = None if has_our_engine else _gpu_hour_nanos(session, machine)
@@ -74,16 +74,17 @@ def slurm_record(session: Session, machine: Machine, request: RunRequest) -> Slu
 
 
 def gang_slurm_record(request: RunRequest) -> SlurmRecord:
-    """Return what a job asks of the Slurm of the gang that each attempt launches; its machines are not known yet.
+    """Return what a job asks of the Slurm of the gang that each of its attempts launches; without the gang's machines.
 
     Raises InvalidRequest for options that do not go with Slurm, or with a gang.
     """
     _check_supported(request)
     _refuse_if_given(request.keep, "--keep", "all machines of a job of its own end with it", "Leave --keep out.")
-    return _record(request, 0)
+    return _new_slurm_record(request, 0)
 
 
-def _record(request: RunRequest, minutes: int) -> SlurmRecord:
+def _new_slurm_record(request: RunRequest, minutes: int) -> SlurmRecord:
+    """Return the record of these options, with a time limit of so many minutes."""
     options = request.slurm
     return {
         "cluster": None,
@@ -116,12 +117,12 @@ def machines_of_cluster(session: Session, machine: Machine) -> tuple[Machine, ..
 
 
 def _has_slurm(session: Session, machine: Machine) -> bool:
-    """Say whether an own machine submits to a Slurm that answers. Raises Unreachable."""
+    """Say whether jobs can be submitted to Slurm from an on-premises machine. Raises Unreachable."""
     from cloudgpu.access.ssh.execute import run
 
     connection = open_connection(session, machine)
     try:
-        return not run(connection, PROBE, stdin=None, stdout=BytesIO(), stderr=BytesIO())
+        return not run(connection, SLURM_PROBE, stdin=None, stdout=BytesIO(), stderr=BytesIO())
     finally:
         connection.close()
 
@@ -184,7 +185,7 @@ def _hourly_cost_of_nodes(session: Session, machine: Machine, nodes: Sequence[Ma
 
 
 def _hourly_cost_of_gpus(machine: Machine, record: SlurmRecord) -> Money:
-    """Return what an hour of a job costs in somebody else's Slurm. Raises InvalidRequest where that is free."""
+    """Return what an hour of a job costs in a Slurm that cloudgpu did not set up; InvalidRequest if it is free."""
     price = record.get("usd_per_gpu_hour")
     if not price:
         remedy = f"Set usd_per_gpu_hour for {machine.name} in config.toml, or limit the time: --timeout 2h"
@@ -201,7 +202,7 @@ def _missing_price_error(why: str, remedy: str) -> InvalidRequest:
 
 
 def _minutes_within_cost(limit: Money, per_hour: Money, record: SlurmRecord) -> int:
-    """Return the time limit, in minutes, that --max-cost pays; the limit that there is where that is shorter."""
+    """Return the time limit, in minutes, that --max-cost pays for; the record's limit where that is shorter."""
     elements = elements_of(record["array"])
     minutes = minutes_within(limit, per_hour, elements)
     if minutes:
@@ -237,7 +238,7 @@ def _time_limit_minutes(session: Session, request: RunRequest, machine: Machine)
 
 
 def _dependency_slurm_id(session: Session, dependency: str, cluster: str | None, machine: Machine) -> str:
-    """Return Slurm's id of the job that has to succeed first: one of ours at the same place, or the id itself."""
+    """Return Slurm's id of the job that has to succeed first: a cloudgpu job in the same Slurm, or the id itself."""
     matching = [job for job in all_jobs(session).values() if dependency in (job.name, job.key, job.id) and job.in_slurm]
     in_same_slurm = [job for job in matching if job.in_slurm and job.in_slurm["cluster"] == cluster and job.slurm_id]
     if in_same_slurm and in_same_slurm[-1].slurm_id:
@@ -255,7 +256,8 @@ def submission_options(session: Session, job: Job, record: SlurmRecord) -> dict[
 
     `whole`: the job gets nodes to itself, as in a cluster of ours without --gpus-per-node. `spread`: its files have to
     be sent to the nodes that it gets; local machines share this computer's disk, and another Slurm is taken to share
-    homes. `own`: the name of node 0.
+    home directories. `own`: the name of node 0. `records`: the path of Slurm's completion log. `token` is
+    part of the names of files that are sent to nodes; `program` has the scripts that run there.
     """
     members = [session.ledger.machine(one) for one in record["members"]]
     head_node = members[0] if members else None
