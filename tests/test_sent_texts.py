@@ -52,7 +52,7 @@ HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "program that runs jobs": "cdd2429a26cfa8a2a091b101383d03f9cfcb8d5bc9366bb69457f9456ce87b87",
     "program that takes a job through Slurm": "8ad1c14bddebb2ad69ed3921d144b55b58737fc3f88a79e686acb04b2f7cdb36",
     "command that runs jobs": "c06c265c88adaeea7e116362f3c4915b03bbe8e9a73efedf1ec0708aee7e2ea4",
-    "program that lets a key in": "e7d11ae2f162775af5f1980cd27e792064219b91d0bf0bb84e626973e3dff46d",
+    "program that lets a key in": "26a395ec9e5ae375081bcd89d721b4a7d9c3ec0d9989938a67f7b26d61565918",
     "program that writes to terminals": "597c486d8f5c1d3d8959c283a8d76cc4c519f5e560480b434f442107f3f72141",
     "command that asks the agent for samples": "1a8d5158dd7ebfdf612065a50445d9d926091724ca919393aa7f5707e9a05217",
     "command that asks for samples and a queue": "5a1837402967955a47df683d1a07109e37262c2af66e19e535bec3e48ee8841d",

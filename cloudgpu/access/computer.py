@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 MACHINE_IDS = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
-TRANSIENT = Path("/run/machine-id")  # systemd's random id of one boot, where /etc cannot store an id
+TRANSIENT_ID_FILE = Path("/run/machine-id")  # systemd's random id of one boot, where /etc cannot store an id
 CONTAINER_FILES = (Path("/.dockerenv"), Path("/run/.containerenv"), Path("/run/systemd/container"))
 MOUNTS = Path("/proc/self/mountinfo")
 _IS_ID = re.compile(r"[0-9a-f]{32}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -30,7 +30,7 @@ def login_name() -> str:
         return os.environ.get("LOGNAME") or os.environ.get("USER") or f"uid-{os.geteuid()}"
 
 
-def computer() -> str:
+def computer_id() -> str:
     """Return a lasting id of this computer: its machine id, whatever its name or address.
 
     A container's machine id may be that of its image or its host, so the host name is added; without one it is used
@@ -45,7 +45,7 @@ def computer() -> str:
 def _machine_id() -> str | None:
     if sys.platform == "darwin":
         return _host_uuid()
-    if TRANSIENT.exists():
+    if TRANSIENT_ID_FILE.exists():
         return None
     for file in MACHINE_IDS:
         with suppress(OSError, ValueError):

@@ -24,7 +24,7 @@ from cloudgpu.access.copy.manifest import (
     plan_copy,
 )
 from cloudgpu.access.ssh.connection import Connection
-from cloudgpu.access.ssh.execute import DEADLINE_S, PING_AFTER_S
+from cloudgpu.access.ssh.execute import ANSWER_TIMEOUT_S, PING_AFTER_S
 from cloudgpu.access.ssh.keepalive import Keepalive
 from cloudgpu.core.values.naming import NAME, NAME_RULE
 from cloudgpu.errors import InvalidRequest
@@ -148,7 +148,7 @@ def copy(
 
     paths = parse_copy_paths(sources, destination)
     sessions = _Sessions(connection)
-    with Keepalive(connection, ping_after=PING_AFTER_S, deadline=DEADLINE_S) as keepalive:
+    with Keepalive(connection, ping_after_s=PING_AFTER_S, answer_timeout_s=ANSWER_TIMEOUT_S) as keepalive:
         try:
             copied = _copy(sessions, paths, progress or (lambda _done, _total: None))
             if copied.failed and not connection.is_usable():
@@ -189,7 +189,7 @@ def _prepare(
     for item in items:
         if posixpath.dirname(item.target) in unusable:
             unusable.add(item.target)
-        elif item.entry.file:
+        elif item.entry.is_file:
             files.append(item)
         else:
             try:
@@ -211,7 +211,7 @@ def _make_directory(target: Endpoint, item: Item) -> bool:
     """Make the directory and return True; False if it exists."""
     with explain(target, item.target, "written"):
         found = target.stat(item.target or ".")
-        if found is not None and found.directory:
+        if found is not None and found.is_directory:
             return False
         if found is not None:
             raise already_exists(target, item.target, by="file")
@@ -281,7 +281,7 @@ class _Transfer:
             with contextlib.suppress(Exception), self._sessions.session() as machine_files:  # the first error counts
                 _, target = _source_and_target(machine_files, self._paths)
                 found = target.stat(item.target)
-                if found is not None and found.directory:
+                if found is not None and found.is_directory:
                     return already_exists(target, item.target, by="directory")
         return error
 

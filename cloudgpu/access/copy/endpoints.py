@@ -29,15 +29,15 @@ MISSING_ERRORS = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 class Entry:
     """A file or directory (neither: a device, a socket). `mode` is its permissions, `mtime` seconds since 1970.
 
-    `linked`: it was reached by a symbolic link.
+    `is_linked`: it was reached by a symbolic link.
     """
 
-    directory: bool
-    file: bool
+    is_directory: bool
+    is_file: bool
     size: int
     mode: int
     mtime: float
-    linked: bool = False
+    is_linked: bool = False
 
 
 class Endpoint(Protocol):
@@ -84,7 +84,7 @@ class LocalFiles:
     def stat(self, path: str) -> Entry | None:
         """See `Endpoint`."""
         try:
-            return _entry(os.stat(path), linked=os.path.islink(path))  # noqa: PTH114, PTH116  (text on both sides)
+            return _entry(os.stat(path), is_linked=os.path.islink(path))  # noqa: PTH114, PTH116  (text on both sides)
         except OSError as error:
             if error.errno not in MISSING_ERRORS:
                 raise
@@ -147,8 +147,8 @@ class MachineFiles:
         """See `Endpoint`."""
         try:
             attributes = self.sftp.lstat(path)
-            linked = stat.S_ISLNK(attributes.st_mode or 0)
-            return _entry(self.sftp.stat(path) if linked else attributes, linked=linked)
+            is_linked = stat.S_ISLNK(attributes.st_mode or 0)
+            return _entry(self.sftp.stat(path) if is_linked else attributes, is_linked=is_linked)
         except OSError as error:
             if error.errno not in MISSING_ERRORS:
                 raise
@@ -158,8 +158,8 @@ class MachineFiles:
         """See `Endpoint`. Raises InvalidRequest for a name that would lead out of the directory."""
         for found in sorted(self.sftp.listdir_attr(path), key=lambda found: found.filename):
             name = checked_name(found.filename, self.label(path))
-            linked = stat.S_ISLNK(found.st_mode or 0)
-            yield name, self.stat(f"{path}/{name}") if linked else _entry(found, linked=False)
+            is_linked = stat.S_ISLNK(found.st_mode or 0)
+            yield name, self.stat(f"{path}/{name}") if is_linked else _entry(found, is_linked=False)
 
     def absolute_path(self, path: str) -> str:
         """See `Endpoint`."""
@@ -241,13 +241,13 @@ def _as_file(file: Any) -> IO[bytes]:
     return typed
 
 
-def _entry(status: os.stat_result | SFTPAttributes, *, linked: bool) -> Entry:
+def _entry(status: os.stat_result | SFTPAttributes, *, is_linked: bool) -> Entry:
     mode = status.st_mode or 0
     return Entry(
-        directory=stat.S_ISDIR(mode),
-        file=stat.S_ISREG(mode),
+        is_directory=stat.S_ISDIR(mode),
+        is_file=stat.S_ISREG(mode),
         size=status.st_size or 0,
         mode=mode & PERMISSIONS,
         mtime=status.st_mtime or 0,
-        linked=linked,
+        is_linked=is_linked,
     )

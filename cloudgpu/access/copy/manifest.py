@@ -60,7 +60,7 @@ def plan_copy(source: Endpoint, paths: Sequence[str], target: Endpoint, destinat
             entry = source.stat(path)
         if entry is None:
             raise _path_error(source, path, "does not exist", "Correct the path.")
-        if not entry.directory and not entry.file:
+        if not entry.is_directory and not entry.is_file:
             raise _path_error(source, path, "is neither a file nor a directory", "Only those are copied.")
         items.extend(walk.items(Item(path, _final(target, destination, path, entry, is_directory=is_directory), entry)))
     return CopyPlan(_distinct(source, target, items), tuple(walk.skipped), tuple(walk.failed))
@@ -135,7 +135,7 @@ def _distinct(source: Endpoint, target: Endpoint, items: Sequence[Item]) -> tupl
         others = by_target.setdefault(item.target, [])
         if any(other.source == item.source for other in others):
             continue
-        if others and (others[0].entry.file or item.entry.file):
+        if others and (others[0].entry.is_file or item.entry.is_file):
             raise _path_error(
                 source,
                 item.source,
@@ -151,7 +151,7 @@ def _destination(target: Endpoint, destination: str, *, several: bool) -> bool:
     """Tell whether the destination is a directory, into which the sources are copied under their own names."""
     with explain(target, destination, "written"):
         entry = target.stat(destination or ".")
-    if entry is not None and entry.directory:
+    if entry is not None and entry.is_directory:
         return True
     if entry is not None and (several or destination.endswith("/")):
         raise _path_error(target, destination, "is not a directory", "Name a directory.", field="DESTINATION")
@@ -164,7 +164,7 @@ def _final(target: Endpoint, destination: str, path: str, entry: Entry, *, is_di
     if not is_directory:
         with explain(target, destination, "written"):
             existing = target.stat(destination)
-        if existing is not None and entry.directory:
+        if existing is not None and entry.is_directory:
             raise _path_error(target, destination, "is a file", "Name a directory.", field="DESTINATION")
         return destination
     name = posixpath.basename(path.rstrip("/"))
@@ -183,15 +183,15 @@ class _Walk:
     def items(self, first: Item) -> Iterator[Item]:
         """Yield an item and all below it. The circle check compares a directory's real path with those above it."""
         with explain(self.source, first.source, "read"):
-            top = (self.source.absolute_path(first.source),) if first.entry.directory else ()
+            top = (self.source.absolute_path(first.source),) if first.entry.is_directory else ()
         waiting: list[tuple[Item, tuple[str, ...]]] = [(first, top)]
         while waiting:
             item, above = waiting.pop()
-            if not item.entry.directory and not item.entry.file:
+            if not item.entry.is_directory and not item.entry.is_file:
                 self.skipped.append(self.source.label(item.source))
                 continue
             yield item
-            if item.entry.directory:
+            if item.entry.is_directory:
                 waiting.extend(self._below(item, above))
 
     def _below(self, item: Item, above: tuple[str, ...]) -> Iterator[tuple[Item, tuple[str, ...]]]:
@@ -201,7 +201,7 @@ class _Walk:
                 self.skipped.append(self.source.label(path))
                 continue
             inner = Item(path, posixpath.join(item.target, name), entry)
-            yield inner, _chain(self.source, inner, name, above) if entry.directory else ()
+            yield inner, _chain(self.source, inner, name, above) if entry.is_directory else ()
 
     def _children(self, item: Item) -> list[tuple[str, Entry | None]]:
         try:
@@ -214,7 +214,7 @@ class _Walk:
 
 def _chain(source: Endpoint, item: Item, name: str, above: tuple[str, ...]) -> tuple[str, ...]:
     """Return the real paths of a directory and all above it; raise InvalidRequest for a circle."""
-    if not item.entry.linked:
+    if not item.entry.is_linked:
         return (*above, posixpath.join(above[-1], name))
     with explain(source, item.source, "read"):
         real = source.absolute_path(item.source)

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from cloudgpu.access.jobs.served import ProgramChannel, command_of, get_channel, module_texts, request_of
 from cloudgpu.access.ssh.connection import Connection
-from cloudgpu.access.ssh.execute import DEADLINE_S, PING_AFTER_S
+from cloudgpu.access.ssh.execute import ANSWER_TIMEOUT_S, PING_AFTER_S
 from cloudgpu.access.ssh.keepalive import Keepalive
 from cloudgpu.errors import InvalidRequest, Unreachable
 
@@ -120,7 +120,7 @@ def run_request(
     is lost or the program does not run or is too slow, and whatever `chunks` and `sink` raise.
     """
     request = request_of(verb, **values)
-    with Keepalive(connection, ping_after=PING_AFTER_S, deadline=DEADLINE_S) as keepalive:
+    with Keepalive(connection, ping_after_s=PING_AFTER_S, answer_timeout_s=ANSWER_TIMEOUT_S) as keepalive:
         while True:
             channel, is_new = get_channel(connection, COMMAND, program(), ANSWER_PREFIX)
             incoming = _Answer(sink)

@@ -25,7 +25,10 @@ _NOT_FOUND = (126, 127)  # a shell's status for a command that is missing or not
 
 @dataclass(frozen=True, slots=True)
 class JupyterServer:
-    """A running JupyterLab on the machine's loopback. `started`: it was not running before."""
+    """A running JupyterLab on the machine's loopback. `root` is its directory of notebooks there.
+
+    `started`: it was not running before.
+    """
 
     port: int
     token: str = field(repr=False)

@@ -71,9 +71,9 @@ def remove_key(connection: Connection, key: GuestKey | None) -> bool:
 
 
 def _change(connection: Connection, key: GuestKey | None, *, add: bool) -> bool:
-    mark, line = f"cloudgpu:{connection.target.id}", key.line if key else ""
+    machine_tag, line = f"cloudgpu:{connection.target.id}", key.line if key else ""
     text = Path(__file__).with_name("remote_authorized_keys.py").read_text(encoding="utf-8")
-    program = f"{text}\n\nmain({mark!r}, {line!r}, add={add!r})\n".encode()
+    program = f"{text}\n\nmain({machine_tag!r}, {line!r}, add={add!r})\n".encode()
     completed = connection.capture('"$HOME"/.cloudgpu/agent python -IS -', timeout=TIMEOUT_S, input=program)
     name = connection.target.name
     try:

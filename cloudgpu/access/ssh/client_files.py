@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 KEY_FILE = "id_ed25519"
 KEY_COMMENT = "cloudgpu"
-OTHERS_BITS = stat.S_IRWXG | stat.S_IRWXO
+GROUP_AND_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def check_private(path: Path) -> None:
     """Raise InvalidRequest when others than the owner can read or write the private key."""
     with explain_os_errors(path):
         mode = path.stat().st_mode
-    if mode & OTHERS_BITS:
+    if mode & GROUP_AND_OTHERS:
         raise InvalidRequest(
             f"The private key {path} can be read by others (mode {stat.S_IMODE(mode):04o}).",
             field="keys",
@@ -256,7 +256,11 @@ class SshHost:
 
 def hosts_of(machines: Iterable[Machine]) -> list[SshHost]:
     """Return the machines that have an address."""
-    return [SshHost(one.name, one.id, Address(*one.address), jump_host_of(one)) for one in machines if one.address]
+    return [
+        SshHost(machine.name, machine.id, Address(*machine.address), jump_host_of(machine))
+        for machine in machines
+        if machine.address
+    ]
 
 
 def write_config(file: Path, hosts: Sequence[SshHost], *, key_file: Path, known_hosts: Path) -> None:
@@ -334,7 +338,7 @@ def _common_options(key_file: Path, known_hosts: Path) -> dict[str, str]:
 
 
 def _quoted_path(path: Path) -> str:
-    # OpenSSH expands %-tokens and ${VAR} in these paths: a percent sign is doubled, a variable cannot be escaped.
+    # OpenSSH expands %-tokens and ${VAR} in these paths: a percent character is doubled, a variable cannot be escaped.
     if "${" in str(path):
         raise InvalidRequest(
             f"The path {path} cannot be used in an SSH config: OpenSSH would read ${{ as a variable.",
@@ -347,14 +351,14 @@ def _quoted_path(path: Path) -> str:
 
 @lru_cache(maxsize=64)  # machines have the same few users
 def _quoted_text(text: str) -> str:
-    if any(sign in text for sign in '"\n\r\\'):
+    if any(character in text for character in '"\n\r\\'):
         raise InvalidRequest(
             f"{text!r} cannot be used in an SSH config.",
             field="CLOUDGPU_HOME",
             value=text,
             next="Use paths and user names without quotes, backslashes and line ends.",
         )
-    return f'"{text}"' if any(sign in text for sign in " \t#'") else text
+    return f'"{text}"' if any(character in text for character in " \t#'") else text
 
 
 def _read_config(file: Path) -> bytes | None:

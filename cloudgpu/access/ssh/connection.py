@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.access.ssh.transport import SshTransport
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0  # between attempts to connect; each is twice the one before
 OPEN_CHANNEL_S = 20.0  # how long a server may take to open a channel
 
 
@@ -59,7 +59,9 @@ class Connection:
 
     target: Target
     transport: SshTransport = field(repr=False)
-    idle_channels: list[object] = field(default_factory=list, repr=False)  # for the next request; see access/jobs
+    idle_channels: list[object] = field(
+        default_factory=list, repr=False
+    )  # ProgramChannels (access/jobs/served.py) for the next request
 
     def __enter__(self) -> Self:
         return self

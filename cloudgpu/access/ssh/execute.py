@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 INTERRUPTED = 130  # 128 + SIGINT, as in a shell
 BROKEN_PIPE = 141  # 128 + SIGPIPE
 # Longer than for a tunnel, which reconnects: a machine under load answers slowly, and a lost command cannot be resumed.
-PING_AFTER_S, DEADLINE_S = 15.0, 30.0
+PING_AFTER_S, ANSWER_TIMEOUT_S = 15.0, 30.0
 
 
 def run(
@@ -37,24 +37,24 @@ def run(
     stdout: IO[bytes],
     stderr: IO[bytes],
     tty: bool | None = False,
-    ping_after: float = PING_AFTER_S,
-    deadline: float = DEADLINE_S,
+    ping_after_s: float = PING_AFTER_S,
+    answer_timeout_s: float = ANSWER_TIMEOUT_S,
 ) -> int:
     """Run `argv` there, each word quoted for the machine's shell, and return its status (128 + n after signal n).
 
     The files are binary. `tty`: run it in a terminal there; None: when stdin and stdout are terminals here. Returns 130
-    when Ctrl-C interrupted it, 141 when the reader of `stdout` went away. After `ping_after` seconds of silence the
-    machine has `deadline` seconds to answer. Raises Unreachable when the connection is lost, Frozen when the machine
-    does not answer.
+    when Ctrl-C interrupted it, 141 when the reader of `stdout` went away. After `ping_after_s` seconds of silence the
+    machine has `answer_timeout_s` seconds to answer. Raises Unreachable when the connection is lost, Frozen when the
+    machine does not answer.
     """
     if not argv:
         raise InvalidRequest("There is no command to run.", field="CMD", value=None, next="Name one after --")
     if tty is None:
         tty = stdin is not None and stdin.isatty() and stdout.isatty()
-    with Keepalive(connection, ping_after=ping_after, deadline=deadline) as alive:
+    with Keepalive(connection, ping_after_s=ping_after_s, answer_timeout_s=answer_timeout_s) as keepalive:
         status = _run(connection, shlex.join(argv), stdin, stdout, stderr, tty=tty)
     if status is None:
-        raise alive.error or connection.lost_error()
+        raise keepalive.error or connection.lost_error()
     return status
 
 

@@ -108,6 +108,7 @@ def _log_in(target: Target, transport: SshTransport, key: PKey, deadline: float)
 
 
 def _wrong_key_error(target: Target, shown_key: str) -> WrongHostKey:
+    """Return the error for a wrong host key; `shown_key` says what the machine showed, such as `another host key`."""
     return WrongHostKey(
         f"The machine at {target.host_and_port} showed {shown_key} than the one pinned for "
         f"{target.name}: it is another machine, or somebody is in between.",

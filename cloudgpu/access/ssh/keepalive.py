@@ -14,23 +14,23 @@ if TYPE_CHECKING:
     from cloudgpu.access.ssh.connection import Connection
 
 PING_AFTER_S = 1.0  # silence after which a ping is sent
-DEADLINE_S = 3.0  # how long the answer may take
+ANSWER_TIMEOUT_S = 3.0  # how long the answer may take
 PING = "keepalive@openssh.com"
 
 
 class Keepalive:
-    """Pings after `ping_after` seconds of silence; closes the connection without an answer in `deadline` seconds.
+    """Pings after `ping_after_s` seconds of silence; without an answer in `answer_timeout_s`, closes the connection.
 
     Every packet counts as an answer, so a machine behind a slow, busy connection is not mistaken for frozen.
     paramiko's own `set_keepalive` requests no answer, and so detects nothing.
     """
 
     def __init__(
-        self, connection: Connection, *, ping_after: float = PING_AFTER_S, deadline: float = DEADLINE_S
+        self, connection: Connection, *, ping_after_s: float = PING_AFTER_S, answer_timeout_s: float = ANSWER_TIMEOUT_S
     ) -> None:
         self._connection = connection
-        self._ping_after = ping_after
-        self._deadline = deadline
+        self._ping_after_s = ping_after_s
+        self._answer_timeout_s = answer_timeout_s
         self._ended = threading.Event()
         self._ping_due = threading.Event()
         # Sending may block while the machine reads no data, so it has a thread of its own.
@@ -61,15 +61,15 @@ class Keepalive:
 
     def _watch(self) -> None:
         pinged_at: float | None = None
-        step = min(self._ping_after, self._deadline) / 4
-        while self._connection.is_open and not self._ended.wait(step):
+        poll_s = min(self._ping_after_s, self._answer_timeout_s) / 4
+        while self._connection.is_open and not self._ended.wait(poll_s):
             now, last_received = time.monotonic(), self._connection.transport.last_received
             if pinged_at is not None and last_received >= pinged_at:
                 pinged_at = None
-            if pinged_at is None and now - last_received >= self._ping_after:
+            if pinged_at is None and now - last_received >= self._ping_after_s:
                 pinged_at = now
                 self._ping_due.set()
-            if pinged_at is not None and now - pinged_at >= self._deadline:
+            if pinged_at is not None and now - pinged_at >= self._answer_timeout_s:
                 self._give_up()
                 return
         self._ended.set()
@@ -89,7 +89,7 @@ class Keepalive:
     def _give_up(self) -> None:
         name = self._connection.target.name
         self.error = Frozen(
-            f"{name} is connected but has not answered for {self._deadline:g} seconds.",
+            f"{name} is connected but has not answered for {self._answer_timeout_s:g} seconds.",
             field="name",
             value=name,
             next=f"It may be overloaded or asleep: try again, or: cloudgpu show {name} --refresh",

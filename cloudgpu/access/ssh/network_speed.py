@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cloudgpu.access.ssh.connection import Connection
 
 STREAMS = 8  # EC2 limits a single stream to 5 Gbit/s, or 10 in a placement group
-PORTS = (20_000, 29_999)
+PORTS = (20_000, 29_999)  # the first and the last that are tried
 TRIES = 3  # of ports, which may be taken
 PROBE_TIMEOUT_S, LISTEN_TIMEOUT_S, MARGIN_S = 15.0, 5.0, 3.0  # the margin is added to the seconds of measuring
 STOP_TIMEOUT_S = 2.0  # in which a program ends after its session is closed
@@ -30,8 +30,8 @@ NCCL_TIMEOUT_S = 45.0  # for NCCL and MPI to initialize and measure
 MAX_OUTPUT = 1 << 20
 NCCL_TESTS = ("all_reduce_perf_mpi", "all_reduce_perf")  # the first is always built with MPI
 ALLOW_ROOT = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"  # where the login user is root
-SIZE, ITERATIONS, WARM_UP = "128M", 20, 2
-BITS, GIGA = 8, 1e9
+SIZE, ITERATIONS, WARM_UP = "128M", 20, 2  # of nccl-tests: bytes per all-reduce, measured ones, earlier ones
+BITS_PER_BYTE, GIGA = 8, 1e9
 
 # The command runs until it ends, its time is over, or this SSH session ends. The signal goes to the process group that
 # `timeout` makes, because a process that has just forked passes no signal on.
@@ -170,7 +170,7 @@ def nccl_result(output: bytes, name: str, program: str, ranks: int) -> Bandwidth
     """
     averages, rank_count = _AVERAGE.findall(output), len(set(_RANK.findall(output)))
     if len(averages) == 1 and float(averages[0]) and rank_count == ranks:
-        return Bandwidth(float(averages[0]) * BITS, None, program)
+        return Bandwidth(float(averages[0]) * BITS_PER_BYTE, None, program)
     if averages and rank_count != ranks:
         raise Unreachable(
             f"{program} on {name} ran {rank_count} connected ranks instead of {ranks}: it is built without MPI.",

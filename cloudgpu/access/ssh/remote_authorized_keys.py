@@ -1,4 +1,6 @@
-"""Adds a public key to ~/.ssh/authorized_keys of the machine it runs on, or removes it: lines that end with `mark`.
+"""Adds a public key to ~/.ssh/authorized_keys of the machine it runs on, or removes it.
+
+The comment of such a line is `machine_tag`, which is `cloudgpu:ID`, and the word shared.
 
 `authorized_keys.py` sends this text over SSH; the agent's interpreter runs it. Standard library only, Python 3.8+. Our
 lines come first, so that all other lines stay byte for byte as they are. The lock is on the home directory, as in the
@@ -16,33 +18,35 @@ from pathlib import Path
 HOME = Path.home()
 
 
-def change(mark: str, key: str, *, add: bool) -> dict[str, bool]:
+def change(machine_tag: str, key: str, *, add: bool) -> dict[str, bool]:
     """Add a line for `key` at the top, or remove it; return whether that changed the file.
 
-    An empty key removes every shared line with the mark.
+    An empty key removes every shared line with the tag.
     """
     keys = HOME / ".ssh" / "authorized_keys"
     keys.parent.mkdir(mode=0o700, exist_ok=True)
     path = Path(os.path.realpath(str(keys)))  # a symbolic link stays
     before = path.read_bytes() if path.exists() else b""
     lines = before.splitlines(keepends=True)
-    other_lines = b"".join(line for line in lines if not is_shared(line, mark, key))
-    after = key_options(lines, mark) + f"{key} {mark} shared\n".encode() + other_lines if add else other_lines
+    other_lines = b"".join(line for line in lines if not is_shared(line, machine_tag, key))
+    after = (
+        key_options(lines, machine_tag) + f"{key} {machine_tag} shared\n".encode() + other_lines if add else other_lines
+    )
     if after != before:
         replace_file(path, after, path.stat().st_mode & 0o777 if path.exists() else 0o600)
     return {"changed": len(after) != len(before)}
 
 
-def key_options(lines: list[bytes], mark: str) -> bytes:
+def key_options(lines: list[bytes], machine_tag: str) -> bytes:
     """Return the options before the key in the launch's own line: a shared key gets the same environment."""
-    launch_lines = [line.strip() for line in lines if line.split()[-1:] == [mark.encode()]]
+    launch_lines = [line.strip() for line in lines if line.split()[-1:] == [machine_tag.encode()]]
     return launch_lines[0][: -len(b" ".join(launch_lines[0].split()[-3:]))] if launch_lines else b""
 
 
-def is_shared(line: bytes, mark: str, key: str) -> bool:
+def is_shared(line: bytes, machine_tag: str, key: str) -> bool:
     """Tell whether we added this line, for this key (for any, if `key` is empty)."""
     words = line.split()
-    return words[-2:] == [mark.encode(), b"shared"] and (not key or words[-4:-2] == key.encode().split())
+    return words[-2:] == [machine_tag.encode(), b"shared"] and (not key or words[-4:-2] == key.encode().split())
 
 
 def replace_file(path: Path, content: bytes, mode: int) -> None:
@@ -60,12 +64,12 @@ def replace_file(path: Path, content: bytes, mode: int) -> None:
         raise
 
 
-def main(mark: str, key: str, *, add: bool) -> None:
+def main(machine_tag: str, key: str, *, add: bool) -> None:
     """Do what was asked, and print the answer as JSON."""
     home = os.open(str(HOME), os.O_RDONLY)
     try:
         fcntl.flock(home, fcntl.LOCK_EX)
-        answer: dict[str, object] = {**change(mark, key, add=add)}
+        answer: dict[str, object] = {**change(machine_tag, key, add=add)}
     except OSError as error:
         answer = {"error": f"{error.strerror or error} ({error.filename or HOME})"}
     finally:

@@ -31,7 +31,7 @@ KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa
 
 
 def confirmed_key(file: Path, host: str, port: int) -> str | None:
-    """Return the best host key (`ssh-ed25519 AAAA...`) that `file` has for this server; None when it has none.
+    """Return the host key (`ssh-ed25519 AAAA...`) that `file` has for this server, the best by KEY_TYPES; or None.
 
     Plain, hashed (`|1|salt|hash`), `[host]:port` and pattern entries count, certificate authorities do not; see
     sshd(8). A revoked key is never returned. Raises InvalidRequest for a file that cannot be read.
@@ -49,8 +49,8 @@ def confirmed_key(file: Path, host: str, port: int) -> str | None:
         ) from error
     entries = list(_entries(lines, host.lower() if port == SSH_PORT else f"[{host.lower()}]:{port}"))
     revoked = {key for marker, key in entries if marker == "@revoked"}
-    usable = [key for marker, key in entries if not marker and key not in revoked and _preference(key) is not None]
-    return min(usable, key=lambda key: _preference(key) or 0, default=None)
+    usable = [key for marker, key in entries if not marker and key not in revoked and _type_position(key) is not None]
+    return min(usable, key=lambda key: _type_position(key) or 0, default=None)
 
 
 def _entries(lines: list[str], host: str) -> Iterator[tuple[str, str]]:
@@ -85,7 +85,8 @@ def _hash_matches(field: str, host: str) -> bool:
     return hmac.compare_digest(hmac.new(salt, host.encode(), hashlib.sha1).digest(), digest)
 
 
-def _preference(key: str) -> int | None:
+def _type_position(key: str) -> int | None:
+    """Return the position of a key's type in KEY_TYPES, the best first; None for another type."""
     kind = key.split(" ", 1)[0]
     return KEY_TYPES.index(kind) if kind in KEY_TYPES else None
 
@@ -135,13 +136,13 @@ def login_key(text: str) -> Path:
         raise InvalidRequest(
             f"{text!r} names the home of an unknown user.", field="key", value=text, next="Write the full path."
         ) from None
-    _load(path)
+    _load_private_key(path)
     return path
 
 
 def _key_from_file(path: Path) -> list[PKey]:
     """Return the key of a file; of one with a passphrase, the same key from the SSH agent."""
-    key = _load(path)
+    key = _load_private_key(path)
     if key is not None:
         return [key]
     agent_keys = list(_agent_keys())
@@ -159,11 +160,11 @@ def _default_keys() -> Iterator[PKey]:
     yield from _agent_keys()
     for name in DEFAULT_KEY_FILES:
         path = Path.home() / ".ssh" / name
-        if path.is_file() and (key := _load(path)) is not None:
+        if path.is_file() and (key := _load_private_key(path)) is not None:
             yield key
 
 
-def _load(path: Path) -> PKey | None:
+def _load_private_key(path: Path) -> PKey | None:
     """Return the key in a file, None for one with a passphrase; raise InvalidRequest for what is no private key."""
     from cloudgpu.access.ssh.transport import PKey, SSHException
 

@@ -25,9 +25,9 @@ from cloudgpu import errors
 from cloudgpu.access.files import explain_os_errors, locked, private_directory
 from cloudgpu.errors import CloudgpuError, InvalidRequest, Unreachable
 
-REPORT_TO = "CLOUDGPU_REPORT_FD"  # the pipe on which a new process reports how its start went
-START_S = 60.0
-STOP_S = 10.0
+REPORT_FD_VARIABLE = "CLOUDGPU_REPORT_FD"  # names the pipe on which a new process reports its start
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 10.0
 MAX_REPORT_BYTES = 64 * 1024
 HIGHEST_PORT = 65535
 
@@ -50,7 +50,7 @@ class BackgroundTunnel:
     pid: int
 
 
-def spawn(command: Sequence[str], directory: Path, id: str, *, timeout: float = START_S) -> BackgroundTunnel:  # noqa: A002
+def spawn(command: Sequence[str], directory: Path, id: str, *, timeout: float = START_TIMEOUT_S) -> BackgroundTunnel:  # noqa: A002
     """Start `command` as a process that outlives this one, and wait until it serves.
 
     The command has to call `registered` when it serves, or `report` an error. Its output goes to `ID.log`. Raises the
@@ -126,7 +126,7 @@ def find(directory: Path, id: str) -> BackgroundTunnel | None:  # noqa: A002
     return tunnel
 
 
-def stop(directory: Path, id: str, *, timeout: float = STOP_S) -> BackgroundTunnel | None:  # noqa: A002
+def stop(directory: Path, id: str, *, timeout: float = STOP_TIMEOUT_S) -> BackgroundTunnel | None:  # noqa: A002
     """End this machine's tunnel and return it; None if none is running. Its log and page are removed.
 
     SIGTERM first, SIGKILL after `timeout` seconds; only to the process that holds the lock.
@@ -158,9 +158,9 @@ def remove_page(directory: Path, id: str) -> None:  # noqa: A002
 
 
 def _end_process(directory: Path, tunnel: BackgroundTunnel, timeout: float) -> None:
-    for number, patience in ((signal.SIGTERM, timeout), (signal.SIGKILL, timeout)):
+    for number in (signal.SIGTERM, signal.SIGKILL):
         _send_signal(directory, tunnel, number)
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             if find(directory, tunnel.id) != tunnel:
                 return
@@ -185,7 +185,7 @@ def _start_process(command: Sequence[str], directory: Path, id: str, writer: int
                 stdout=stream,
                 stderr=stream,
                 pass_fds=(writer,),
-                env={**os.environ, REPORT_TO: str(writer)},
+                env={**os.environ, REPORT_FD_VARIABLE: str(writer)},
                 start_new_session=True,  # Ctrl-C and hang-up of the terminal do not reach it
             )
 
@@ -196,8 +196,7 @@ def _wait_for_report(reader: int, timeout: float) -> bytes | None:
     poller = select.poll()  # select() takes no descriptor above 1,023
     poller.register(reader, select.POLLIN)
     while not output.endswith(b"\n"):
-        ready = poller.poll(1000 * max(0.0, deadline - time.monotonic()))
-        if not ready:
+        if not poller.poll(1000 * max(0.0, deadline - time.monotonic())):
             return None
         piece = os.read(reader, MAX_REPORT_BYTES)
         if not piece:
@@ -231,10 +230,10 @@ def _error_of(answer: Mapping[str, Any]) -> CloudgpuError:
 
 
 def _write_report(answer: Mapping[str, Any]) -> None:
-    number = os.environ.pop(REPORT_TO, None)
-    if number is None:
+    descriptor = os.environ.pop(REPORT_FD_VARIABLE, None)
+    if descriptor is None:
         return
-    with contextlib.suppress(OSError), os.fdopen(int(number), "wb") as stream:  # the parent may have ended
+    with contextlib.suppress(OSError), os.fdopen(int(descriptor), "wb") as stream:  # the parent may have ended
         stream.write(json.dumps(answer).encode() + b"\n")
 
 

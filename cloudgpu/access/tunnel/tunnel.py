@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from cloudgpu.access.ssh.connection import OPEN_CHANNEL_S, Connection, connect, is_retryable
-from cloudgpu.access.ssh.keepalive import DEADLINE_S, PING_AFTER_S, Keepalive
+from cloudgpu.access.ssh.keepalive import ANSWER_TIMEOUT_S, PING_AFTER_S, Keepalive
 from cloudgpu.access.ssh.target import Target
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from paramiko.channel import Channel
 
 FIRST_PORT = 8888
-PATIENCE_S = 60.0  # how long a new connection waits for the machine during an outage
+OUTAGE_WAIT_S = 60.0  # how long a new connection waits for the machine during an outage
 CONNECT_S = 10.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 POLL_S = 0.5  # how often the listener checks whether the tunnel has ended
@@ -32,6 +32,7 @@ _MAX_PORTS = 100  # tried before the system chooses a port
 _BACKLOG = 256
 _PORT_TAKEN_ERRORS = (errno.EADDRINUSE, errno.EACCES)
 
+# A port of the machine, or a function that looks it up over a connection.
 RemotePort = int | Callable[[Connection], int]
 
 
@@ -51,7 +52,7 @@ class TunnelEvent:
 
     kind: TunnelChange
     port: int
-    fault: CloudgpuError | None = None
+    error: CloudgpuError | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,10 +67,10 @@ class Tunnel:
     """Forwards a local port to a port of the machine's loopback.
 
     `target_source` and a callable `remote_port` are called again for every new SSH connection: address and port may
-    have changed. A client that connects while the machine is unreachable waits `patience` seconds; clients that were
-    connected are reset. A wrong host key or a refused login ends the tunnel. `on_event` is called from the tunnel's
-    threads. `timeout` limits one attempt to connect; after `ping_after` seconds of silence the machine has `deadline`
-    seconds to answer.
+    have changed. A client that connects while the machine is unreachable waits `outage_wait_s` seconds; connected
+    clients are reset. A wrong host key or a refused login ends the tunnel. `on_event` is called from the tunnel's
+    threads. `timeout` limits one attempt to connect; after `ping_after_s` seconds of silence the machine has
+    `answer_timeout_s` seconds to answer.
     """
 
     def __init__(
@@ -79,27 +80,27 @@ class Tunnel:
         *,
         first_port: int = FIRST_PORT,
         on_event: Callable[[TunnelEvent], None] = lambda _event: None,
-        patience: float = PATIENCE_S,
+        outage_wait_s: float = OUTAGE_WAIT_S,
         timeout: float = CONNECT_S,
-        ping_after: float = PING_AFTER_S,
-        deadline: float = DEADLINE_S,
+        ping_after_s: float = PING_AFTER_S,
+        answer_timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> None:
         self._target_source = target_source
         self._remote_port = remote_port
         self._first_port = first_port
         self._on_event = on_event
-        self._patience = patience
+        self._outage_wait_s = outage_wait_s
         self._timeout = timeout
-        self._ping_after = ping_after
-        self._deadline = deadline
-        self._changed = threading.Condition()
+        self._ping_after_s = ping_after_s
+        self._answer_timeout_s = answer_timeout_s
+        self._link_changed = threading.Condition()
         self._link: _Link | None = None
         self._ended = threading.Event()
         self._port_lock = threading.Lock()
         self._clients: dict[socket.socket, threading.Thread] = {}
         self._threads: list[threading.Thread] = []
         self._listener: socket.socket | None = None
-        self.fault: CloudgpuError | None = None
+        self.error: CloudgpuError | None = None
         self.port = 0
 
     def __enter__(self) -> Self:
@@ -130,7 +131,7 @@ class Tunnel:
         self._on_event(TunnelEvent(TunnelChange.CONNECTED, self.port))
         self._threads = [
             threading.Thread(target=self._accept, args=(listener,), name="tunnel-accept", daemon=True),
-            threading.Thread(target=self._keep, args=(link,), name="tunnel-keep", daemon=True),
+            threading.Thread(target=self._keep_connected, args=(link,), name="tunnel-keep", daemon=True),
         ]
         for thread in self._threads:
             thread.start()
@@ -138,7 +139,7 @@ class Tunnel:
     def wait(self, timeout: float | None = None) -> CloudgpuError | None:
         """Wait until the tunnel has ended, and return the error that ended it (None: `close`, or the timeout)."""
         self._ended.wait(timeout)
-        return self.fault
+        return self.error
 
     def close(self) -> None:
         """End the tunnel and every connection in it, and wait for its threads.
@@ -152,7 +153,7 @@ class Tunnel:
 
     # One thread keeps the SSH connection, and makes a new one when it is lost.
 
-    def _keep(self, first_link: _Link) -> None:
+    def _keep_connected(self, first_link: _Link) -> None:
         try:
             link: _Link | None = first_link
             while link is not None:
@@ -164,7 +165,9 @@ class Tunnel:
 
     def _watch(self, connection: Connection) -> CloudgpuError:
         """Wait until the connection is lost, and return why."""
-        with Keepalive(connection, ping_after=self._ping_after, deadline=self._deadline) as keepalive:
+        with Keepalive(
+            connection, ping_after_s=self._ping_after_s, answer_timeout_s=self._answer_timeout_s
+        ) as keepalive:
             connection.transport.join()
         connection.close()
         keepalive.join(5)
@@ -206,21 +209,21 @@ class Tunnel:
 
     def _set_link(self, link: _Link | None) -> bool:
         """Set the link that clients use; return False if the tunnel has ended."""
-        with self._changed:
+        with self._link_changed:
             if not self._ended.is_set():
                 self._link = link
-            self._changed.notify_all()
+            self._link_changed.notify_all()
             return not self._ended.is_set()
 
     def _end(self, error: CloudgpuError | None) -> None:
         """Close everything once; waiting clients get a reset."""
-        with self._changed:
+        with self._link_changed:
             if self._ended.is_set():
                 return
-            self.fault = error
+            self.error = error
             self._ended.set()
             link, self._link = self._link, None
-            self._changed.notify_all()
+            self._link_changed.notify_all()
         if self._listener is not None:
             with contextlib.suppress(OSError):
                 self._listener.shutdown(socket.SHUT_RDWR)  # wakes `accept`, on some systems
@@ -248,7 +251,7 @@ class Tunnel:
 
         try:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            channel = self._channel(client.getpeername())
+            channel = self._open_client_channel(client.getpeername())
             if channel is None:
                 reset(client)
             else:
@@ -259,12 +262,12 @@ class Tunnel:
             client.close()
             del self._clients[client]
 
-    def _channel(self, client_address: tuple[str, int]) -> Channel | None:
+    def _open_client_channel(self, client_address: tuple[str, int]) -> Channel | None:
         """Open a channel to the remote port, on the next connection if this one is lost; None if that fails.
 
         No data of the client is sent before the channel is open, so a retry repeats nothing.
         """
-        deadline = time.monotonic() + self._patience
+        deadline = time.monotonic() + self._outage_wait_s
         has_refreshed = False
         link: _Link | None = None
         while (link := self._next_link(link, deadline)) is not None:
@@ -281,8 +284,8 @@ class Tunnel:
 
     def _next_link(self, lost_link: _Link | None, deadline: float) -> _Link | None:
         """Wait for a link other than the lost one; None at the deadline or when the tunnel has ended."""
-        with self._changed:
-            self._changed.wait_for(
+        with self._link_changed:
+            self._link_changed.wait_for(
                 lambda: self._ended.is_set() or self._link not in (None, lost_link), deadline - time.monotonic()
             )
             return None if self._ended.is_set() or self._link is lost_link else self._link

@@ -166,7 +166,7 @@ class JupyterTunnel:
         return self._server.port
 
     def _on_tunnel_event(self, event: TunnelEvent) -> None:
-        name, why = self._machine.name, event.fault.message if event.fault else ""
+        name, why = self._machine.name, event.error.message if event.error else ""
         if event.kind is TunnelChange.LOST:
             self._session.report(f"{name}: connection lost ({why}); the tunnel waits for it")
             self._tries = 0

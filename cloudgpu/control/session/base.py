@@ -96,17 +96,17 @@ class SessionBase:
     @property
     def location(self) -> list[str]:
         """The computer, user and directory of this home. They differ where it was copied or moved."""
-        from cloudgpu.access.computer import computer
+        from cloudgpu.access.computer import computer_id
 
-        return [computer(), str(os.geteuid()), os.path.realpath(self.home.root)]
+        return [computer_id(), str(os.geteuid()), os.path.realpath(self.home.root)]
 
     @property
     def home_terms(self) -> HomeTerms:
         """The policy files and settings of this home; its id is the computer and the directory."""
-        from cloudgpu.access.computer import computer
+        from cloudgpu.access.computer import computer_id
         from cloudgpu.config.policies.find import HomeTerms, policy_paths
 
-        id_, settings = f"{computer()}{os.path.realpath(self.home.root)}", self.settings
+        id_, settings = f"{computer_id()}{os.path.realpath(self.home.root)}", self.settings
         jump = str(settings.alerts.price_jump)
         return HomeTerms(id_, policy_paths(self.home), settings.tz, jump, settings.policy, settings.policies)
 

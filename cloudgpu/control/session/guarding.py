@@ -64,11 +64,10 @@ def home_id(session: SessionBase) -> str:
 
     So a copy of a home has another id.
     """
-    from cloudgpu.access.computer import computer
+    from cloudgpu.access.computer import computer_id
 
-    identity = (
-        f"{_home_number(session.home.number_file)} {computer()} {platform.node()} {os.path.realpath(session.home.root)}"
-    )
+    home = session.home
+    identity = f"{_home_number(home.number_file)} {computer_id()} {platform.node()} {os.path.realpath(home.root)}"
     return hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 

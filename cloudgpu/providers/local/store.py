@@ -21,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.access.computer import computer, hostname, login_name
+from cloudgpu.access.computer import computer_id, hostname, login_name
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import AuthFailed, NoCapacity, ProviderUnavailable, StopUnproved
@@ -296,7 +296,7 @@ def identity(home: Path) -> AccountIdentity:
 
 
 def _place_id(number: str) -> str:
-    return f"{computer()}/{os.geteuid()}/{number}"
+    return f"{computer_id()}/{os.geteuid()}/{number}"
 
 
 def known_id(home: Path) -> str | None:
@@ -319,7 +319,7 @@ def _directory_number(home: Path) -> str:
     found = _number_if_known(home, known)
     if found is not None:
         return found
-    here, this_computer = os.path.realpath(home), computer()
+    here, this_computer = os.path.realpath(home), computer_id()
     if this_computer in known and not _is_copy(home, known[this_computer]):
         moved = str(known[this_computer]["id"])
         with suppress(OSError):  # a full disk: the next look writes it
@@ -350,7 +350,7 @@ def _number_if_known(home: Path, known: dict[str, Any]) -> str | None:
     """Return the number of this place if it has one already; None where it has to be written."""
     if home.exists() and home.stat().st_uid != os.geteuid():
         return _NUMBER_OF_OTHER_USER  # root, mostly: a file of root's would lock the owner out
-    entry = known.get(computer())
+    entry = known.get(computer_id())
     return str(entry["id"]) if entry and _is_at(home, entry["path"]) else None
 
 
@@ -367,4 +367,4 @@ def _is_copy(home: Path, entry: dict[str, Any]) -> bool:
         original = read_json(Path(entry["path"]) / IDENTITY_FILE) or {}
     except (OSError, ValueError):
         return False
-    return bool(original.get(computer(), {}).get("id") == entry["id"]) and not _is_at(home, entry["path"])
+    return bool(original.get(computer_id(), {}).get("id") == entry["id"]) and not _is_at(home, entry["path"])

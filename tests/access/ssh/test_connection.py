@@ -191,13 +191,13 @@ def test_a_quiet_line_whose_machine_answers_is_asked_again_and_not_given_up(serv
     asked = []
     ask = connection.transport.global_request
     monkeypatch.setattr(connection.transport, "global_request", lambda *a, **k: asked.append(1) or ask(*a, **k))
-    with Keepalive(connection, ping_after=0.02, deadline=60) as alive:
+    with Keepalive(connection, ping_after_s=0.02, answer_timeout_s=60) as alive:
         wait_for(lambda: len(asked) > 2)
         assert alive.error is None
 
 
 def test_a_frozen_machine_is_noticed_and_the_connection_closed(server, connection):
-    with Keepalive(connection, ping_after=0.2, deadline=0.5) as is_open:
+    with Keepalive(connection, ping_after_s=0.2, answer_timeout_s=0.5) as is_open:
         assert connection.capture("echo", timeout=10).status == 0
         server.freeze()
         wait_for(lambda: not connection.is_open)
@@ -206,7 +206,7 @@ def test_a_frozen_machine_is_noticed_and_the_connection_closed(server, connectio
 
 
 def test_a_quiet_machine_that_lives_is_left_alone(server, connection):
-    with Keepalive(connection, ping_after=0.1, deadline=1) as is_open:
+    with Keepalive(connection, ping_after_s=0.1, answer_timeout_s=1) as is_open:
         assert connection.capture("sleep 0.7", timeout=10).status == 0
     assert is_open.error is None
     assert connection.is_open

@@ -173,7 +173,7 @@ def test_a_connection_lost_on_the_way_is_no_status_of_the_command(server, connec
 def test_a_machine_that_freezes_on_the_way_is_said(server, connection, streams):
     threading.Timer(0.3, server.freeze).start()
     with pytest.raises(Frozen):
-        run(connection, ["sleep", "60"], **streams, ping_after=0.2, deadline=0.6)
+        run(connection, ["sleep", "60"], **streams, ping_after_s=0.2, answer_timeout_s=0.6)
     server.thaw()
 
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cloudgpu.access.tunnel.background import REPORT_TO, find, registered, running, spawn, stop
+from cloudgpu.access.tunnel.background import REPORT_FD_VARIABLE, find, registered, running, spawn, stop
 from cloudgpu.errors import InvalidRequest, Unreachable, WrongHostKey
 from tests.access.sshserver import ROOT, wait_for
 
@@ -158,7 +158,7 @@ def test_those_who_look_at_once_do_not_take_each_other_for_the_living(directory)
 
 
 def test_without_one_who_waits_nothing_is_told(directory):
-    assert REPORT_TO not in os.environ
+    assert REPORT_FD_VARIABLE not in os.environ
     with registered(directory, "cg-1", "x", 1):
         assert [one.pid for one in running(directory)] == [os.getpid()]
     assert running(directory) == []

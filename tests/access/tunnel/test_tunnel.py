@@ -179,13 +179,13 @@ def test_half_an_answer_is_an_error_and_not_an_end_of_data(server, tunnelled):
 
 def test_a_frozen_server_is_noticed_within_seconds_and_left_for_the_next_connection(server, tunnelled, events):
     with web() as remote:
-        port = tunnelled(remote, ping_after=0.2, deadline=0.8, timeout=2).port
+        port = tunnelled(remote, ping_after_s=0.2, answer_timeout_s=0.8, timeout=2).port
         assert get(port, "before") == "answer to /before"
         server.freeze()
         froze = time.monotonic()
         wait_for(happened(events, TunnelChange.LOST))
         assert time.monotonic() - froze < 4
-        assert isinstance(events[-1].fault, Frozen) or isinstance(events[1].fault, Frozen)
+        assert isinstance(events[-1].error, Frozen) or isinstance(events[1].error, Frozen)
         with ThreadPoolExecutor(1) as pool:
             answer = pool.submit(get, port, "during")
             server.thaw()
@@ -200,7 +200,7 @@ def test_a_busy_line_is_not_taken_for_a_frozen_one(tunnelled, events):
         while not stop.is_set():
             connection.sendall(MEGABYTE)
 
-    with listening(send_on) as remote, knock(tunnelled(remote, ping_after=0.1, deadline=0.3)) as client:
+    with listening(send_on) as remote, knock(tunnelled(remote, ping_after_s=0.1, answer_timeout_s=0.3)) as client:
         until = time.monotonic() + 1.5
         while time.monotonic() < until:
             client.recv(65536)
@@ -210,7 +210,7 @@ def test_a_busy_line_is_not_taken_for_a_frozen_one(tunnelled, events):
 
 def test_another_host_key_after_a_restart_ends_the_tunnel_and_is_never_tried_again(server, tunnelled, events):
     with web() as remote:
-        tunnel = tunnelled(remote, patience=30)
+        tunnel = tunnelled(remote, outage_wait_s=30)
         server.kill()
         server.host_key = new_host_key()
         wait_for(happened(events, TunnelChange.LOST))
@@ -278,7 +278,7 @@ def test_where_nobody_listens_any_more_the_port_is_asked_again(tunnelled):
 
 def test_a_client_waits_no_longer_than_its_patience(server, tunnelled, events):
     with web() as remote:
-        tunnel = tunnelled(remote, patience=0.3)
+        tunnel = tunnelled(remote, outage_wait_s=0.3)
         server.kill()
         wait_for(happened(events, TunnelChange.LOST))
         with knock(tunnel) as client, pytest.raises(ConnectionResetError):

@@ -93,18 +93,18 @@ def test_containers_of_one_image_are_told_apart_by_their_names(machine_id, monke
     names = set()
     for name in ("3f2a", "77ab"):
         monkeypatch.setattr("os.uname", lambda name=name: Node(name))
-        names.add(computer.computer())
+        names.add(computer.computer_id())
         machine_id("2" * 32)
         monkeypatch.setattr(computer, "_is_container", lambda: True)
-        names.add(computer.computer())
+        names.add(computer.computer_id())
         machine_id(text)
     assert names == {"name:3f2a", "name:77ab", f"{'2' * 32}:3f2a", f"{'2' * 32}:77ab"}
 
 
 def test_a_machine_id_that_each_boot_makes_up_counts_for_nothing(machine_id, tmp_path, monkeypatch):
     monkeypatch.setattr("os.uname", lambda: Node("node7"))
-    monkeypatch.setattr(computer, "TRANSIENT", tmp_path / "machine-id")
-    assert computer.computer() == "name:node7"
+    monkeypatch.setattr(computer, "TRANSIENT_ID_FILE", tmp_path / "machine-id")
+    assert computer.computer_id() == "name:node7"
 
 
 def test_a_root_directory_of_layers_is_a_container(tmp_path, monkeypatch):
