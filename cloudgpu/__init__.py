@@ -1,4 +1,4 @@
-"""cloudgpu: a GPU in one command, never a surprise bill, always the honest comparison of renting with owning.
+"""cloudgpu: rents GPU machines in one command, within budgets, and compares renting them with buying a desktop.
 
 The library is `connect()`, the class `Cloudgpu` and the errors. Importing it imports only the errors: what a call
 needs is imported by the call.
@@ -80,8 +80,8 @@ def connect(
 
     Settings, ledger and machines are those of the command line. The library never asks: calling `up`, `stop` or `down`
     is consent to what it spends or destroys. `home` is where everything is kept (an absolute path; else CLOUDGPU_HOME
-    of `environ`, else the platform's place); `environ` stands for the environment; `tell` is given one sentence per
-    stage; `clock` returns aware UTC. Makes no network call and no file.
+    of `environ`, else the platform's place); `environ` replaces the environment variables; `tell` is called with
+    one sentence of progress per stage; `clock` returns the time, as aware UTC. Makes no network call and no file.
     Raises InvalidRequest for errors in the settings and LedgerUnavailable for a ledger that cannot be read.
     """
     from cloudgpu.control.api.client import open_client
@@ -89,7 +89,7 @@ def connect(
     return open_client(home=home, environ=environ, tell=tell, clock=clock)
 
 
-if not TYPE_CHECKING:  # a checker reads the import above, and is told of every other name that is missing
+if not TYPE_CHECKING:  # for type checkers the import above defines it, and a misspelt name stays an error
 
     def __getattr__(name: str) -> object:
         """Import the class only when somebody names it."""

@@ -19,9 +19,11 @@ def main() -> None:
 
 
 def _open_closed_streams() -> None:
-    """Open those of stdin, stdout and stderr that are closed: else the next file gets the number, and the output."""
+    """Open /dev/null for closed standard streams: else the next opened file gets their number, and is written to."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
-        if getattr(sys, name) is None and os.open(os.devnull, os.O_RDWR) == number:  # the lowest that is free
+        if (
+            getattr(sys, name) is None and os.open(os.devnull, os.O_RDWR) == number
+        ):  # open() gives the lowest free number
             setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
 
 

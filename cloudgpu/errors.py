@@ -13,7 +13,7 @@ CloudgpuError                    1   a defect in cloudgpu: report it
 |-- ProviderUnavailable          8   the state is unknown: try again later
 |   |-- RateLimited              8   wait `retry_after` seconds
 |   |-- Silent                   8   no answer in time: handle the others, and try again later
-|   |-- NotReachableHere         8   it belongs to an account that is not configured here: use a home that has it
+|   |-- NotReachableHere         8   its account is not configured here: use a home (CLOUDGPU_HOME) that has it
 |   |-- LaunchUncertain          8   make the same call again: it first resolves this attempt
 |   `-- LedgerUnavailable        8   restore access to the ledger, as `next` says, or try again later
 |       `-- LedgerDenied         6   the database refuses this user: have the role granted that `next` names
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class ErrorRecord(TypedDict):
-    """What an error says, as `-o json` prints it."""
+    """What an error says, as `-o json` prints it: the attributes of `CloudgpuError`."""
 
     kind: str
     field: str | None
@@ -45,7 +45,7 @@ class ErrorRecord(TypedDict):
 
 
 class CloudgpuError(Exception):
-    """An error with a sentence for a person and the field, value and way out for a program.
+    """An error with a sentence for a person and the field, value and remedy for a program.
 
     `message` is one whole sentence. `field` names what was wrong (an option, a key of a file),
     `value` is what it held, `next` says what to do. Never put a secret in any of them.
@@ -204,7 +204,7 @@ class LedgerDenied(LedgerUnavailable):
 
 
 class StopUnproved(CloudgpuError):
-    """A stop or termination was requested and could not be verified: it may still be billed."""
+    """A stop or termination was requested and could not be verified: the machine may still be billed."""
 
     exit_code = 9
     kind = "stop_unproved"
@@ -212,7 +212,7 @@ class StopUnproved(CloudgpuError):
 
 
 class EndRefused(StopUnproved):
-    """A protection or lock keeps the machine, or a part of it, from its end or stop; `next` has the command against it.
+    """A protection or lock prevents the stop or termination of the machine, or of a part of it.
 
     `lifts` is the command that removes the protection; empty if there is none.
     """

@@ -2,13 +2,13 @@
 
 The standard library's pool joins its threads when a `with` ends and once more when the interpreter ends: one call that
 hangs keeps the process alive. The threads of this pool are daemons. After an error it waits for the calls that have
-begun; after Ctrl-C it does not. A call whose caller has left is abandoned: its thread sends no more
-(`stop_if_abandoned`).
+begun; after Ctrl-C it does not. A call whose caller no longer waits is abandoned: its thread sends no
+more requests (`stop_if_abandoned`).
 
 A progress display reads `counts`: for pools that name their calls, how many have ended.
 
-A caller may also give up on a call that is silent for too long (`Part.listen`). A long call reports that it
-is being answered (`beat`), and so do the calls that it makes in threads of its own.
+A caller may also give up on a call that is silent for too long (`Part.listen`). A long call sends heartbeats: it
+reports each answer that it gets (`beat`), and so do the calls that it makes in threads of its own.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
 Params = ParamSpec("Params")
-_THIS_THREAD = threading.local()  # `.part`: what this thread runs
+_THIS_THREAD = threading.local()  # `.part`: the call that this thread runs
 _THREAD_NAME = "cloudgpu-parallel"  # of each thread
 _SHORTEST_WAIT_S = 0.001
-LONGEST_PAUSE_S = 30.0  # a longer pause counts as silence
+LONGEST_PAUSE_S = 30.0  # of a wait between two requests; a longer one counts as silence
 
 
-_COUNTING = threading.Lock()
-_COUNTS: dict[str, tuple[int, int]] = {}
+_COUNTS_LOCK = threading.Lock()
+_COUNTS: dict[str, tuple[int, int]] = {}  # by the plural name of the calls: (ended, all)
 
 
 def counts() -> dict[str, tuple[int, int]]:
     """Return, by what is counted (`regions`), how many calls have ended, and how many in all, since `reset_counts`."""
-    with _COUNTING:
+    with _COUNTS_LOCK:
         return dict(_COUNTS)
 
 
 def reset_counts() -> None:
     """Reset the counts: another step begins."""
-    with _COUNTING:
+    with _COUNTS_LOCK:
         _COUNTS.clear()
 
 
 def _count(what: str, *, ended: int = 0, added: int = 0) -> None:
     if what:
-        with _COUNTING:
-            done, total = _COUNTS.get(what, (0, 0))
-            if added or done < total:  # one that ends now may be of a step before
-                _COUNTS[what] = (done + ended, total + added)
+        with _COUNTS_LOCK:
+            all_ended, total = _COUNTS.get(what, (0, 0))
+            if added or all_ended < total:  # a call that ends now may have begun before `reset_counts`
+                _COUNTS[what] = (all_ended + ended, total + added)
 
 
 class Abandoned(BaseException):
@@ -59,7 +59,7 @@ class Abandoned(BaseException):
 
 
 def is_abandoned() -> bool:
-    """Return whether the caller of this thread has left, or the caller's caller."""
+    """Return whether nobody waits for this thread any more, or for the call that made this call."""
     part: Part[Any] | None = getattr(_THIS_THREAD, "part", None)
     return part is not None and part.is_abandoned
 
@@ -73,7 +73,7 @@ def stop_if_abandoned() -> None:
 def beat(pause: float = 0.0) -> None:
     """Report that this thread's call got an answer, so that callers that listen to it keep waiting.
 
-    `pause` is how many seconds it waits now before it asks again, as the server requested: that is not silence,
+    `pause` is how many seconds the call now waits before its next request, as the server demanded: that is not silence,
     up to LONGEST_PAUSE_S.
     """
     part: Part[Any] | None = getattr(_THIS_THREAD, "part", None)
@@ -117,10 +117,10 @@ class Part(Generic[Answer]):
         return self._has_ended.wait(seconds)
 
     def listen(self, silent_s: float, at_most_s: float) -> bool:
-        """Wait while it sends beats; return whether it has ended, else abandon it.
+        """Wait while it sends heartbeats; return whether it has ended, else abandon it.
 
-        It is abandoned after `silent_s` seconds without a beat, or `at_most_s` in all. What waits for a thread is not
-        silent yet.
+        It is abandoned after `silent_s` seconds without a heartbeat, or `at_most_s` in all. Time in which it waits for
+        a free thread does not count.
         """
         while not self.wait(min(silent_s, max(_SHORTEST_WAIT_S, self._remaining_s(silent_s, at_most_s)))):
             if self._remaining_s(silent_s, at_most_s) <= 0:
@@ -136,7 +136,7 @@ class Part(Generic[Answer]):
         return min(self._last_beat + silent_s, self._begun_at + at_most_s) - now
 
     def beat(self, pause: float = 0.0) -> None:
-        """Record an answer for it and its callers' calls. It asks again after `pause` seconds."""
+        """Record a heartbeat, also for the parts that made this one. Its next request follows after `pause` seconds."""
         self._last_beat = max(self._last_beat or 0.0, time.monotonic() + pause)
         if self._parent is not None:
             self._parent.beat(pause)
@@ -150,11 +150,11 @@ class Part(Generic[Answer]):
         return self._answer
 
     def abandon(self) -> None:
-        """Stop waiting for it, also when the pool is left; another part takes its place. No effect after its end."""
+        """Stop waiting for it, also at the end of the pool; another part gets its thread. No effect after its end."""
         self._pool.abandon_part(self)
 
     def run(self) -> None:
-        """Make the call, in this thread."""
+        """Make the call, in the current thread."""
         _THIS_THREAD.part = self
         self._begun_at = self._last_beat = time.monotonic()
         try:
@@ -170,12 +170,12 @@ class Part(Generic[Answer]):
         self._has_ended.set()
 
     def drop(self) -> None:
-        """End it before it has started."""
+        """Take it out of the queue: it ends as abandoned, without a call."""
         self.was_abandoned, self._error = True, Abandoned()
         self._end()
 
     def mark_abandoned(self) -> bool:
-        """Mark it as abandoned while it runs; return False where it has ended before."""
+        """Mark it as abandoned if it still runs; return whether it does."""
         self.was_abandoned = not self._has_ended.is_set()
         return self.was_abandoned
 
@@ -183,8 +183,8 @@ class Part(Generic[Answer]):
 class Pool:
     """Runs calls on daemon threads, at most `at_once` at a time.
 
-    Leaving it waits for the calls. After an error those that have not begun are dropped; after Ctrl-C, or anything else
-    that is no `Exception`, all are abandoned. `what` names its calls in the plural, for `counts`.
+    The end of its `with` block waits for the calls. After an error those that have not begun are dropped; after Ctrl-C,
+    or anything else that is no `Exception`, all are abandoned. `what` names its calls in the plural, for `counts`.
     """
 
     def __init__(self, at_once: int, what: str = "") -> None:
@@ -193,7 +193,7 @@ class Pool:
         self._lock = threading.Lock()
         self._waiting: deque[Part[Any]] = deque()
         self._parts: list[Part[Any]] = []
-        self._running = 0
+        self._running = 0  # threads, without those of abandoned parts
         self.was_abandoned = False
 
     def __enter__(self) -> Self:
@@ -240,7 +240,7 @@ class Pool:
         self._start_threads()
 
     def _start_threads(self) -> None:
-        """Start as many threads as there is work and room for."""
+        """Start a thread for each waiting part, up to the limit."""
         with self._lock:
             missing_threads = max(0, min(self._at_once - self._running, len(self._waiting)))
             self._running += missing_threads
@@ -256,7 +256,7 @@ class Pool:
     def _next(self, done: Part[Any] | None = None) -> Part[Any] | None:
         with self._lock:
             if done is not None and done.was_abandoned:
-                return None  # its place is another thread's
+                return None  # another thread has taken over
             if self._waiting and not self.was_abandoned:
                 return self._waiting.popleft()
             self._running -= 1

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 MAX_SENTENCES = 3
 _abort_messages: dict[object, str] = {}
-_anything_finished: list[bool] = []
+_anything_finished: list[bool] = []  # not empty once a block of `on_abort` has ended
 _final_message: list[str] = []
 
 
@@ -17,18 +17,18 @@ def on_abort(message: str) -> Iterator[None]:
 
     If the block ends in another way, its own answer or error is shown.
     """
-    mark = object()
-    _abort_messages[mark] = message
+    block = object()
+    _abort_messages[block] = message
     try:
         yield
     except Exception:
-        _leave_block(mark)
+        _leave_block(block)
         raise
-    _leave_block(mark)
+    _leave_block(block)
 
 
 def unproved(what: str, name: str) -> str:
-    """Return the sentence on a stop or an end that is not confirmed yet."""
+    """Return the sentence on a `stop` or `end` (`what`) of a machine that is not confirmed yet."""
     return f"The {what} of {name} is not proved: it may still be billed. Run the same command again to finish it."
 
 
@@ -66,6 +66,6 @@ def abort_message() -> str:
     return "Interrupted; no machine was changed."
 
 
-def _leave_block(mark: object) -> None:
-    _abort_messages.pop(mark, None)
+def _leave_block(block: object) -> None:
+    _abort_messages.pop(block, None)
     _anything_finished[:] = [True]

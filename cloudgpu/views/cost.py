@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.core.billing.charges import bound_money, money, shares
 from cloudgpu.core.billing.cost_groups import CALENDAR, By, Costs
 from cloudgpu.core.billing.forecast import BurnPart
-from cloudgpu.core.billing.rules import PER_NANO
+from cloudgpu.core.billing.rules import PARTS_PER_NANO
 from cloudgpu.core.budgets.credit import CreditReading, credit_left, hourly_now, time_left
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import NANOS_PER_USD, Money, hours_text, usd
@@ -140,7 +140,7 @@ def projection_document(totals: CostTotals, remaining: RemainingCost, at: dateti
 
 def with_fees(totals: CostTotals, factor: Fraction) -> str:
     """Return the total with fees, as decimal text in USD."""
-    return usd(Money(round(Fraction(totals.amount, PER_NANO) * factor)))
+    return usd(Money(round(Fraction(totals.amount, PARTS_PER_NANO) * factor)))
 
 
 def period_name(key: str, query: CostQuery) -> str:

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from cloudgpu.core.billing.charges import period_charges
-from cloudgpu.core.billing.rules import PER_NANO
+from cloudgpu.core.billing.rules import PARTS_PER_NANO
 from cloudgpu.core.model.machine import Machine
 
 Sums = dict[str, list[Fraction]]  # by group: at least and at most, in nano-dollars
@@ -59,5 +59,5 @@ def _of_ledger(ledger: Any, now: datetime, key: Callable[[Machine], str | None])
         if group is not None:
             sums = found.setdefault(group, [Fraction(0), Fraction(0)])
             for side, exact in enumerate((item.charge.low, item.charge.high)):
-                sums[side] += Fraction(exact, PER_NANO)
+                sums[side] += Fraction(exact, PARTS_PER_NANO)
     return found

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from cloudgpu.core.billing.charges import period_charges
-from cloudgpu.core.billing.rules import PER_NANO
+from cloudgpu.core.billing.rules import PARTS_PER_NANO
 from cloudgpu.core.model.machine import Machine
 
 LIVING = ("pending", "running", "stopping", "stopped")
@@ -59,7 +59,7 @@ def sums(ledger: Any, now: datetime) -> dict[str, list[Fraction]]:
     for item in period_charges(ledger.billable_machines(), ledger.ended_usages(""), now):
         sides = found.setdefault(item.machine.id, [Fraction(0)] * 3)
         for place, exact in enumerate((item.charge.amount, item.charge.low, item.charge.high)):
-            sides[place] += Fraction(exact, PER_NANO)
+            sides[place] += Fraction(exact, PARTS_PER_NANO)
     return found
 
 

@@ -23,7 +23,7 @@ from cloudgpu.control.launch.restore import start_machine
 from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.billing.charges import period_charges
-from cloudgpu.core.billing.rules import PER_NANO
+from cloudgpu.core.billing.rules import PARTS_PER_NANO
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.core.values.times import iso
@@ -198,7 +198,7 @@ def charges(year, since=None, until=None):
         key = item.machine.id, item.charge.usage.resource in ("image", "snapshot")
         sums = found.setdefault(key, [Fraction(0)] * 3)
         for place, exact in enumerate((item.charge.amount, item.charge.low, item.charge.high)):
-            sums[place] += Fraction(exact, PER_NANO * 10**9)
+            sums[place] += Fraction(exact, PARTS_PER_NANO * 10**9)
     return found
 
 

@@ -15,7 +15,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from cloudgpu.control.session.identity import by_account
-from cloudgpu.core.activity.agent_status import DAY, OLD_AGENT, RING, AgentStatus, parse_agent_status, unknown_status
+from cloudgpu.core.activity.agent_status import (
+    DAY,
+    OLD_AGENT,
+    SAMPLE_WINDOW_S,
+    AgentStatus,
+    parse_agent_status,
+    unknown_status,
+)
 from cloudgpu.core.activity.report import Report
 from cloudgpu.core.clusters.engine import split, tells_queue, with_queue
 from cloudgpu.core.events.observations import has_moved_on, instance_observed_by_itself, not_before
@@ -112,7 +119,7 @@ def probe(
     probes = [_probe_of(session, machine, _ProbeOptions(timeout_s, min(window_s, DAY), store)) for machine in machines]
     with Pool(parallel, "machines") as pool:
         reports = list(pool.map(lambda run: run(), probes))
-    return {report.row_id: report for report in reports}
+    return {report.machine_id: report for report in reports}
 
 
 class _ProbeOptions(NamedTuple):
@@ -153,7 +160,9 @@ def _ask_agent(target: Target, now: float, last_stored: float, options: _ProbeOp
     from cloudgpu.access.ssh.connection import connect
 
     deadline = time.monotonic() + options.timeout_s
-    since = min(now - options.window_s, max(last_stored, now - RING))  # also all samples that are not stored yet
+    since = min(
+        now - options.window_s, max(last_stored, now - SAMPLE_WINDOW_S)
+    )  # also all samples that are not stored yet
     with connect(target, timeout=options.timeout_s) as connection:
         status, queue_text = _run_status(connection, since, deadline, options.cluster)
         if status.now is not None and status.now < now - MINUTE_S:  # its clock is behind ours

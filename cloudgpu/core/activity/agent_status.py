@@ -1,6 +1,6 @@
 """Parses and checks the status that a machine's agent reports: whoever controls the machine could forge it.
 
-An invalid answer gives no samples and a clause that says why. The activity is then unknown, never idle.
+An invalid answer yields no samples and a `fault`, a clause that says why. The activity is then unknown, never idle.
 """
 
 from __future__ import annotations
@@ -11,19 +11,32 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-Sample = dict[str, Any]
+Sample = dict[str, Any]  # one minute of readings; `core.activity.idle` says what its keys are
 
 MINUTE, DAY = 60.0, 86400.0
-RING = DAY + 3600.0  # seconds of samples that are taken: who asks once a night comes minutes late
+SAMPLE_WINDOW_S = (
+    DAY + 3600.0
+)  # older samples are dropped, in seconds; more than a day, as a nightly query may come late
 MAX_SAMPLES = 5000  # a day of one a minute is 1440
-MAX_BUSY, MAX_SCRATCH = 64, 32
+MAX_BUSY, MAX_SCRATCH = 64, 32  # names of kernels or jobs in a sample; disks in an answer
 LONGEST_TEXT = 300
 OLD_AGENT = "its agent is of an earlier version and keeps no samples"
-CLOCK_SLACK_S = 5.0  # seconds: a stamp may be rounded up
-_DEEPEST, _WIDEST = 5, 100  # of what is handed on unread
-_LARGEST = {"gpu": 100.0, "mem": 1e9, "cpu": 1e5, "net": 1e13, "disk": 1e13, "power": 1e5, "gpus": 1e3}
-_MEANS = ("power", "gpus")  # of whole minutes: their sums count, which a minute that was cut short would make less
-_AGES = ("in", "out", "jup")
+CLOCK_SLACK_S = 5.0  # a time may be rounded up
+_MAX_DEPTH, _MAX_ITEMS = 5, 100  # of JSON that is passed on unchecked
+_MAX_READINGS = {
+    "gpu": 100.0,
+    "mem": 1e9,
+    "cpu": 1e5,
+    "net": 1e13,
+    "disk": 1e13,
+    "power": 1e5,
+    "gpus": 1e3,
+}  # more is a forged or broken answer
+_MINUTE_MEANS = (
+    "power",
+    "gpus",
+)  # means over whole minutes: a shorter sample counts as not read, or their sums were too low
+_AGES = ("in", "out", "jup")  # seconds since terminal input, terminal output and work of a Jupyter kernel
 
 
 class Unusable(ValueError):
@@ -59,7 +72,7 @@ def parse_agent_status(text: bytes) -> AgentStatus:
         return unknown_status("its agent does not answer in JSON")
     if not isinstance(status, dict):
         return unknown_status("its agent does not answer with a JSON object")
-    answer = _cut({name: value for name, value in status.items() if name != "samples"}, _DEEPEST)
+    answer = _truncated({name: value for name, value in status.items() if name != "samples"}, _MAX_DEPTH)
     if "samples" not in status:
         return unknown_status(OLD_AGENT, answer)
     if status.get("heartbeat", 0) is None:
@@ -76,31 +89,33 @@ def _checked(status: Mapping[str, Any], answer: Mapping[str, Any]) -> AgentStatu
     listed = status["samples"]
     if not isinstance(listed, list) or len(listed) > MAX_SAMPLES:
         raise Unusable(f"samples is not a list of at most {MAX_SAMPLES}")
-    found = [_sample(one, number) for number, one in enumerate(listed)]
-    if any(one["t"] > now + CLOCK_SLACK_S for one in found):
+    parsed = [_parse_numbered_sample(one, number) for number, one in enumerate(listed)]
+    if any(one["t"] > now + CLOCK_SLACK_S for one in parsed):
         raise Unusable("its samples are of a time to come, so its clock was set back")
-    kept = {one["t"]: one for one in found if one["t"] > now - RING}
-    return AgentStatus(answer, tuple(kept[at] for at in sorted(kept)), now, up_since, _scratch(status.get("scratch")))
+    recent = {one["t"]: one for one in parsed if one["t"] > now - SAMPLE_WINDOW_S}
+    return AgentStatus(
+        answer, tuple(recent[at] for at in sorted(recent)), now, up_since, _scratch(status.get("scratch"))
+    )
 
 
-def _sample(one: Any, number: int) -> Sample:
-    """Return one sample with the known keys only."""
+def _parse_numbered_sample(one: Any, number: int) -> Sample:
+    """Return one sample with the known keys only; raise Unusable with its number in the list."""
     if not isinstance(one, dict):
         raise Unusable(f"sample {number} is not an object")
     try:
-        return _bucket(one)
+        return _parse_sample(one)
     except Unusable as error:
         raise Unusable(f"sample {number}: {error}") from None
 
 
-def _bucket(one: Mapping[str, Any]) -> Sample:
+def _parse_sample(one: Mapping[str, Any]) -> Sample:
     sample: Sample = {"t": _number(one, "t", 1e11), "s": _number(one, "s", DAY)}
     if not sample["s"]:
         raise Unusable("s is nothing")
-    for name, largest in _LARGEST.items():
+    for name, largest in _MAX_READINGS.items():
         if name in one:  # a machine without a GPU has no such key
-            cut_short = name in _MEANS and sample["s"] < MINUTE
-            is_known = one[name] is not None and not cut_short  # a reading that could not be taken is not zero
+            cut_short = name in _MINUTE_MEANS and sample["s"] < MINUTE
+            is_known = one[name] is not None and not cut_short  # a missing reading is not zero
             sample[name] = _number(one, name, largest) if is_known else None
     for name in _AGES:
         if one.get(name) is not None:
@@ -113,8 +128,8 @@ def _bucket(one: Mapping[str, Any]) -> Sample:
     return sample | names | ({"fault": clean(fault)} if fault else {})
 
 
-def _number(of: Mapping[str, Any], name: str, largest: float, *, least: float = 0.0) -> float:
-    value = of.get(name)
+def _number(source: Mapping[str, Any], name: str, largest: float, *, least: float = 0.0) -> float:
+    value = source.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise Unusable(f"{name} is not a number")
     if not least <= value <= largest or not math.isfinite(value):
@@ -132,14 +147,15 @@ def _names(one: Mapping[str, Any], key: str) -> list[str]:
 
 
 def _scratch(listed: Any) -> tuple[tuple[str, int], ...]:
+    """Return (path, bytes used) of each disk that a stop erases."""
     if listed is None:
         return ()
     if not isinstance(listed, list) or len(listed) > MAX_SCRATCH:
         raise Unusable(f"scratch is not a list of at most {MAX_SCRATCH}")
-    return tuple(_disk(one) for one in listed)
+    return tuple(_scratch_disk(one) for one in listed)
 
 
-def _disk(one: Any) -> tuple[str, int]:
+def _scratch_disk(one: Any) -> tuple[str, int]:
     if not isinstance(one, list) or len(one) != 2 or not isinstance(one[0], str):  # noqa: PLR2004  (a path and a size)
         raise Unusable("a scratch disk is not a path with a size")
     return clean(one[0]), int(_number({"size": one[1]}, "size", 1e18))
@@ -150,7 +166,7 @@ def _no_number(word: str) -> float:
 
 
 def _number_text(value: float) -> str:
-    return f"{value:.12g}" if abs(value) < 1e300 else "larger than any number of ours"  # noqa: PLR2004  (an int may not be a float)
+    return f"{value:.12g}" if abs(value) < 1e300 else "larger than any number of ours"  # noqa: PLR2004  (a larger int may not convert)
 
 
 def clean(text: str) -> str:
@@ -158,15 +174,15 @@ def clean(text: str) -> str:
     return "".join(char if char.isprintable() else " " for char in text[:LONGEST_TEXT]).strip()
 
 
-def _cut(value: Any, depth: int) -> Any:
+def _truncated(value: Any, depth: int) -> Any:
     """Return a JSON value cut to a safe depth, number of items and length of texts."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, dict):
-        pairs = list(value.items())[:_WIDEST] if depth else []
-        return {clean(name): _cut(one, depth - 1) for name, one in pairs}
+        pairs = list(value.items())[:_MAX_ITEMS] if depth else []
+        return {clean(name): _truncated(one, depth - 1) for name, one in pairs}
     if isinstance(value, list):
-        return [_cut(one, depth - 1) for one in value[:_WIDEST]] if depth else []
+        return [_truncated(one, depth - 1) for one in value[:_MAX_ITEMS]] if depth else []
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value if -1e15 < value < 1e15 else None  # noqa: PLR2004  (times and sizes are below)
     return value

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from cloudgpu.core.activity.utilization import MOMENT, Sample
 
-Run = tuple[float, float]
+Run = tuple[float, float]  # (begin, end) in epoch seconds
 
 
 class Draw(NamedTuple):
@@ -29,7 +29,7 @@ class Draw(NamedTuple):
 class Presence(NamedTuple):
     """When a machine ran, as (begin, end) in epoch seconds, and what its samples measured, oldest first.
 
-    `gpus`: the computer's GPUs are the machine's, too.
+    `gpus`: whether the machine may use the computer's GPUs.
     """
 
     runs: Sequence[Run]
@@ -40,8 +40,8 @@ class Presence(NamedTuple):
 class ComputerShare(NamedTuple):
     """A machine's share of its computer in `seconds` of one run, in which at most `machines` ran at once.
 
-    `rest` is its share of the seconds, for all but the GPUs. `joules` is what GPUs drew for it in the `measured`
-    seconds; `unmeasured` is its share of the seconds in which they count at their maximum.
+    `rest` is for how many seconds it pays for all but the GPUs: half the time if two machines ran. `joules` is what
+    GPUs drew for it in the `measured` seconds. `unmeasured` is for how many seconds it pays the GPUs' maximum.
     """
 
     seconds: float
@@ -53,40 +53,40 @@ class ComputerShare(NamedTuple):
 
 
 def draws_of(samples: Iterable[Sample]) -> list[Draw]:
-    """Return what samples, oldest first, measured. Where two overlap the earlier one counts."""
+    """Return what GPUs drew by samples, oldest first. Where two samples overlap the earlier one counts."""
     draws: list[Draw] = []
-    reach = 0.0
+    covered_until = 0.0
     for sample in samples:
-        begin = max(sample["t"] - sample["s"], reach)
-        begin = reach if begin - reach <= MOMENT else begin
+        begin = max(sample["t"] - sample["s"], covered_until)
+        begin = covered_until if begin - covered_until <= MOMENT else begin
         if begin < sample["t"]:
-            reach = sample["t"]
-            draws.append(Draw(begin, reach, sample.get("power")))
+            covered_until = sample["t"]
+            draws.append(Draw(begin, covered_until, sample.get("power")))
     return draws
 
 
-def share_of(machine: str, computer: Mapping[str, Presence], begin: float, end: float) -> ComputerShare:
+def share_of(machine_id: str, computer: Mapping[str, Presence], begin: float, end: float) -> ComputerShare:
     """Return a machine's share in [begin, end), in which it ran; `computer` has all machines that ran there, by id."""
     rest = joules = measured = unmeasured = 0.0
-    most = 1
+    max_present = 1
     for first, last in pairwise(_moments(computer.values(), begin, end)):
-        part = last - first
-        there = {
+        length_s = last - first
+        present = {
             id_: one
             for id_, one in computer.items()
-            if id_ == machine or any(begins <= first < ends for begins, ends in one.runs)
+            if id_ == machine_id or any(begins <= first < ends for begins, ends in one.runs)
         }
-        watts = {id_: _watts_at(one.draws, first) for id_, one in there.items() if one.gpus}
+        watts = {id_: _watts_at(one.draws, first) for id_, one in present.items() if one.gpus}
         users = [id_ for id_, drawn in watts.items() if drawn] or [id_ for id_, drawn in watts.items() if drawn is None]
-        drawn = watts.get(machine, 0.0)
-        most = max(most, len(there))
-        rest += part / len(there)
-        measured += part if watts.get(machine) is not None else 0.0
+        drawn = watts.get(machine_id, 0.0)
+        max_present = max(max_present, len(present))
+        rest += length_s / len(present)
+        measured += length_s if watts.get(machine_id) is not None else 0.0
         if drawn:
-            joules += drawn * part / len(users)
-        elif machine in users:
-            unmeasured += part / len(users)
-    return ComputerShare(end - begin, rest, joules, measured, unmeasured, most)
+            joules += drawn * length_s / len(users)
+        elif machine_id in users:
+            unmeasured += length_s / len(users)
+    return ComputerShare(end - begin, rest, joules, measured, unmeasured, max_present)
 
 
 def _moments(computer: Iterable[Presence], begin: float, end: float) -> list[float]:
@@ -100,5 +100,5 @@ def _moments(computer: Iterable[Presence], begin: float, end: float) -> list[flo
 
 def _watts_at(draws: Sequence[Draw], at: float) -> float | None:
     """Return the power measured at a time, or None."""
-    place = bisect_right(draws, at, key=lambda draw: draw.end)
-    return draws[place].watts if place < len(draws) and draws[place].begin <= at else None
+    index = bisect_right(draws, at, key=lambda draw: draw.end)
+    return draws[index].watts if index < len(draws) and draws[index].begin <= at else None

@@ -1,13 +1,13 @@
-"""What counts as use of a machine: ACTIVE, IDLE or UNKNOWN, from samples, thresholds and the time.
+"""Decides whether a machine is in use: ACTIVE, IDLE or UNKNOWN, from samples, thresholds and the time.
 
-The agent carries these very lines (`cloudgpu.agent.program.source`), so they are Python 3.8 and need nothing of ours.
+The agent contains this code (`cloudgpu.agent.program.source`), so it is Python 3.8 and imports nothing of cloudgpu.
 
-A sample says what about one minute showed, as a dict: `t` its end (epoch, by the machine's clock), `s` its seconds;
-`gpu` the highest utilisation of any GPU in percent, `cpu` the mean of cores busy, `net` and `disk` mean bytes a second
-(None: it could not be read; not there: the machine has none); `in` and `out` the seconds since anybody typed in a
-terminal or one printed something, `jup` since a Jupyter kernel did something (None: there was none); `busy` the
-kernels at work, `job` the jobs that run (not there: none); `fault` what could not be looked at, empty for nothing.
-Ages, not stamps: a clock that is set right later makes nothing older or younger.
+A sample is what was read in about one minute, a dict: `t` its end (epoch, by the machine's clock), `s` its seconds;
+`gpu` the highest utilisation of any GPU in percent, `cpu` the mean number of busy cores, `net` and `disk` mean bytes a
+second (None: it could not be read; no such key: the machine has none); `in` and `out` the seconds since terminal
+input and output, `jup` since a Jupyter kernel did something (None: there was none); `busy` the names of busy kernels,
+`job` those of running jobs (no such key: none); `fault` says what could not be read (empty: all was).
+Seconds since, not times: a clock that is corrected later makes nothing older or younger.
 """
 
 from __future__ import annotations
@@ -16,19 +16,27 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 ACTIVE, IDLE, UNKNOWN = "ACTIVE", "IDLE", "UNKNOWN"
-BASE = 0.1  # cores, the most that counts as a machine's own noise: a job that runs from the boot on is none
+BASE = 0.1  # cores: background load of the system up to this is no use; more is, also if it runs since the boot
 FIRST_SAMPLE_S = 60.0  # seconds after a start in which there need be no sample
 FRESH_S = 300.0  # seconds: where the last sample is older than that, nothing is known of now
+# Sentences call the keys of a sample so; METERS are readings, ACTIVITIES signs of a user, a kernel or a job.
 METERS = {"gpu": "GPU", "cpu": "CPU", "net": "network", "disk": "disk"}
-AGES = {"in": "terminal input", "out": "terminal output", "jup": "kernel", "busy": "busy kernel", "job": "running job"}
+ACTIVITIES = {
+    "in": "terminal input",
+    "out": "terminal output",
+    "jup": "kernel",
+    "busy": "busy kernel",
+    "job": "running job",
+}
 
 
 class Thresholds(NamedTuple):
-    """What counts, and for how long; seconds, percent, cores over the baseline, bytes a second.
+    """From what on a reading counts as use, and for how long; defaults, which a policy replaces.
 
-    A policy fills it in. `after`: a sign of life counts for so long. `terminal_output`: output counts so long after
-    the last input. `share` of the samples of the last `after` seconds has to be there before silence is idleness.
-    `uptime`: a start counts as a sign of life for so long, and for `after`; 0: it is none.
+    `after`: a sign of use counts for so many seconds. `gpu` is percent, `cpu` busy cores above the background load,
+    `network` and `disk` bytes a second. `terminal_output`: output counts up to so many seconds after the last input.
+    `share`: this part of the last `after` seconds must be covered by samples, else the machine is not IDLE but UNKNOWN.
+    `uptime`: a start counts as a sign of use for so many seconds, and at least `after`; 0: it is none.
     """
 
     after: float = 3600.0
@@ -42,11 +50,11 @@ class Thresholds(NamedTuple):
 
 
 class Signal(NamedTuple):
-    """One thing that may show life. `ago`: seconds since it last did, -1 for never; `counts`: it makes ACTIVE.
+    """One sign of use. `ago`: seconds since it was last seen, -1 for never; `counts`: it makes the machine ACTIVE.
 
-    `value` is a meter's highest reading within the window (None: no reading), or the names of kernels at work or of
-    jobs, else `ago` (None: never). `limit` is what a meter has to reach, or the seconds for which the signal counts;
-    None: as long as it lasts.
+    `what` is its name in texts. `value` is the highest reading of METERS in the window (None: no reading), or the names
+    of busy kernels or of jobs, else `ago` (None: never). `limit` is the reading from which it counts, or the
+    seconds for which it counts; None: as long as it lasts.
     """
 
     what: str
@@ -57,7 +65,7 @@ class Signal(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """Activity, seconds since the last sign of life (-1: none was seen), why, and what was looked at."""
+    """The result of `judge`: activity, seconds since the last sign of use (-1: none was seen), why, and all signs."""
 
     activity: str
     ago: float
@@ -66,10 +74,10 @@ class Judged(NamedTuple):
 
 
 def judge(samples: Iterable[dict[str, Any]], thresholds: Thresholds, now: float, up_since: float) -> Judged:
-    """Return whether a machine is in use, in any order of the samples. What is missing is UNKNOWN, never zero.
+    """Return whether a machine is in use, by samples in any order. Missing samples make it UNKNOWN, never IDLE.
 
     `now` and `up_since` (its latest start) are by the machine's own clock. ACTIVE: some signal counts. IDLE: none does
-    and `share` of the window was looked at without a fault. Source of the rule: docs/agent.md, "What counts".
+    and samples without a fault cover `share` of the window. Source of the rule: docs/agent.md, "What counts".
     """
     samples = sorted(samples, key=lambda one: one["t"])
     signals = tuple(_signals(samples, thresholds, now, now - up_since))
@@ -82,20 +90,32 @@ def judge(samples: Iterable[dict[str, Any]], thresholds: Thresholds, now: float,
 
 
 def _signals(samples: list[dict[str, Any]], limits: Thresholds, now: float, up: float) -> Iterable[Signal]:
-    """Yield one signal per thing that was looked at. The CPU's own noise is the least that a whole minute showed."""
-    noise = min([BASE, *(one["cpu"] for one in samples if one.get("cpu") is not None and one["s"] >= FIRST_SAMPLE_S)])
+    """Yield one signal per sign of use. The lowest CPU reading of a whole minute is background load, up to BASE."""
+    background_load = min(
+        [BASE, *(one["cpu"] for one in samples if one.get("cpu") is not None and one["s"] >= FIRST_SAMPLE_S)]
+    )
     after, network, disk = limits.after, limits.network, limits.disk
-    reached = (limits.gpu, limits.cpu + noise, network, disk, after, limits.terminal_output, after, None, None)
-    for (key, what), limit in zip({**METERS, **AGES}.items(), reached):
+    limit_of_each = (
+        limits.gpu,
+        limits.cpu + background_load,
+        network,
+        disk,
+        after,
+        limits.terminal_output,
+        after,
+        None,
+        None,
+    )
+    for (key, what), limit in zip({**METERS, **ACTIVITIES}.items(), limit_of_each):
         found = [one for one in samples if one.get(key) not in (None, [])]
-        read = [one[key] for one in found if now - one["t"] < after]
-        if key in AGES:
+        recent = [one[key] for one in found if now - one["t"] < after]
+        if key in ACTIVITIES:
             ages = [now - one["t"] + (one[key] if limit else 0) for one in found if key != "out" or _typed(one, limit)]
         else:
             ages = [now - one["t"] for one in found if one[key] >= limit]
-        if (key in AGES and key != "job") or any(key in one for one in samples):
+        if (key in ACTIVITIES and key != "job") or any(key in one for one in samples):
             ago = max(0.0, min(ages)) if ages else -1
-            value = max(read, default=None) if key in METERS or not limit else ago if ages else None
+            value = max(recent, default=None) if key in METERS or not limit else ago if ages else None
             yield Signal(what, value, limit, ago, 0 <= ago < after)
     if limits.uptime:
         limit = max(after, limits.uptime)
@@ -108,18 +128,18 @@ def _typed(one: dict[str, Any], limit: float) -> bool:
 
 
 def _gap(samples: list[dict[str, Any]], limits: Thresholds, now: float, up: float) -> str:
-    """Return why silence is no idleness here, empty where it is. A machine's first minute needs no samples."""
+    """Return why the machine may be in use unseen; empty if the samples suffice. Its first minute needs none."""
     window = max(0.0, min(limits.after, up - FIRST_SAMPLE_S))
-    have, reach, fresh, fault = 0.0, now - window, False, ""
+    covered_s, covered_until, fresh, fault = 0.0, now - window, False, ""
     for one in samples:
-        bad = one.get("fault") or ", ".join(METERS[key] + " not read" for key in METERS if one.get(key, 0) is None)
-        if not bad:
-            have += max(0.0, min(one["t"], now) - max(one["t"] - one["s"], reach))
-            reach = max(one["t"], reach)
+        unread = one.get("fault") or ", ".join(METERS[key] + " not read" for key in METERS if one.get(key, 0) is None)
+        if not unread:
+            covered_s += max(0.0, min(one["t"], now) - max(one["t"] - one["s"], covered_until))
+            covered_until = max(one["t"], covered_until)
             fresh = fresh or now - one["t"] < FRESH_S
         elif one["t"] > now - window:
-            fault = fault or bad
-    if fresh and have >= limits.share * window:
+            fault = fault or unread
+    if fresh and covered_s >= limits.share * window:
         return ""
     fault = fault or "no sample"
-    return f"{fault}: {have / 60:.0f} of {window / 60:.0f} min are known"
+    return f"{fault}: {covered_s / 60:.0f} of {window / 60:.0f} min are known"

@@ -12,14 +12,15 @@ from cloudgpu.core.activity.idle import UNKNOWN, Judged, Thresholds, judge
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one machine's agent said, or why nothing is known of it (`fault`, a clause; empty where it spoke).
+    """What one machine's agent reported, or why it did not (`fault`, a clause; empty if it did).
 
     `samples` are at most those of the last day by the machine's own clock, oldest first. `machine_now` and `up_since`
-    are epoch seconds of that clock; None where nothing is known. `scratch` are (path, bytes) of the disks that a stop
-    erases and that are not empty. `engine` is what its cluster's engine said with it, for `core.clusters.engine`.
+    are epoch seconds of that clock; None if it did not report. `answer` is the rest of its JSON. `scratch` are
+    (path, bytes) of the disks that a stop erases and that are not empty. `engine` is the text that the engine of its
+    cluster (Slurm or Ray) reported, for `core.clusters.engine`.
     """
 
-    row_id: str
+    machine_id: str
     asked_at: datetime
     answer: dict[str, Any] | None
     fault: str = ""
@@ -30,7 +31,7 @@ class Report:
     engine: str = ""
 
     def judged(self, thresholds: Thresholds) -> Judged:
-        """Return whether the machine was in use when it was asked; UNKNOWN, with the fault, where it said nothing."""
+        """Return whether the machine was in use at `asked_at`; UNKNOWN, with the fault, if its agent did not report."""
         if self.machine_now is None or self.up_since is None:
             return Judged(UNKNOWN, -1, self.fault, ())
         return judge(self.samples, thresholds, self.machine_now, self.up_since)

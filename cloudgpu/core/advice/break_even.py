@@ -23,7 +23,7 @@ CostDifference = Callable[[timedelta], int]  # by how many nano-dollars the clou
 
 @dataclass(frozen=True, slots=True)
 class CostPoint:
-    """Up to `at`: what the cloud has cost since the begin, and for how long one desktop would have worked for it."""
+    """Up to `at`: what the cloud has cost, and for how long (`worked`) one desktop would have worked to do the same."""
 
     at: datetime
     cloud: Money
@@ -32,7 +32,7 @@ class CostPoint:
 
 @dataclass(frozen=True, slots=True)
 class SpendRate:
-    """What each day adds to the cloud's cost, and to the hours that a desktop works (above 24: several of them).
+    """What each day adds to the cloud's cost, and to the time that desktops work in all (above 24 hours: several).
 
     `growth` is by what share the cloud's price grows a year, in today's money.
     """
@@ -44,7 +44,7 @@ class SpendRate:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a projection begins: `elapsed` since the first day, and what there is by then."""
+    """Where a projection begins: `elapsed` since the first day, and the cost and work by then, as in `CostPoint`."""
 
     elapsed: timedelta = timedelta(0)
     cloud: Money = ZERO
@@ -63,7 +63,7 @@ class CostlierInterval:
 
 
 def first_break_even(begin: datetime, points: Sequence[CostPoint], desktop: Desktop, number: int) -> datetime | None:
-    """Return the first of these times (in order) at which the cloud had cost as much as so many desktops, or None."""
+    """Return the first of these times (in order) at which the cloud had cost as much as `number` desktops, or None."""
     for point in points:
         elapsed = point.at - begin
         worked = min(point.worked, elapsed * number)  # work beyond their capacity is done later
@@ -78,10 +78,13 @@ def break_even_after(desktop: Desktop, rate: SpendRate, start: Start | None = No
     Exact to a microsecond; None if not within `MAX_HORIZON`. As many desktops as the work takes. In each life
     of a desktop the difference of the two is convex (its worth falls ever slower), so that it rises through zero once.
     """
-    begin = start or Start()
-    difference, first = partial(_cost_difference, desktop, rate, begin, _desktop_count(begin, rate)), begin.elapsed
+    projection_start = start or Start()
+    difference, first = (
+        partial(_cost_difference, desktop, rate, projection_start, _desktop_count(projection_start, rate)),
+        projection_start.elapsed,
+    )
     if not first and difference(FIRST_HOUR) < 0:
-        first = FIRST_HOUR  # both have cost nothing yet, where a desktop is counted by what it loses
+        first = FIRST_HOUR  # nothing is spent yet if a desktop counts by its loss in value: that is no break-even
     return _first_break_even(first, desktop, rate, difference)
 
 
@@ -94,9 +97,9 @@ def costlier_again(
     is checked; without a `start`, later ones matter less. None if it stays cheaper, or if that time is beyond
     `MAX_HORIZON`.
     """
-    begin = start or Start()
-    number = _desktop_count(begin, rate)
-    difference = partial(_cost_difference, desktop, rate, begin, number)
+    projection_start = start or Start()
+    number = _desktop_count(projection_start, rate)
+    difference = partial(_cost_difference, desktop, rate, projection_start, number)
     end = max(1, -(-duration // desktop.life)) * desktop.life
     if end >= MAX_HORIZON:
         return None
@@ -109,8 +112,8 @@ def costlier_again(
     return CostlierInterval(_earliest(end, lowest, lambda at: difference(at) < 0) - MICRO, until)
 
 
-def _desktop_count(begin: Start, rate: SpendRate) -> int:
-    return max(desktops_needed(begin.elapsed, begin.worked), desktops_needed(DAY, rate.worked))
+def _desktop_count(start: Start, rate: SpendRate) -> int:
+    return max(desktops_needed(start.elapsed, start.worked), desktops_needed(DAY, rate.worked))
 
 
 def _first_break_even(
@@ -135,7 +138,7 @@ def _prices_change(desktop: Desktop, rate: SpendRate) -> bool:
 def _lowest_difference_time(
     first: timedelta, last: timedelta, desktop: Desktop, rate: SpendRate, difference: CostDifference
 ) -> timedelta:
-    """Return where within one life the cloud is least ahead, to an hour: where the convex difference turns."""
+    """Return where within one life the cloud is least ahead, to an hour: the minimum of the convex difference."""
     if _prices_change(desktop, rate):
         times = [min(last, first + STEP * each) for each in range((last - first) // STEP + 2)]
         return min(times, key=difference)

@@ -36,7 +36,7 @@ from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.times import midnight
 from cloudgpu.core.values.units import Energy, hours
 
-LOCAL = "local"  # the provider that plays on this computer: no cloud, and no machine that was bought
+LOCAL = "local"  # the provider that simulates machines on this computer: no cloud, and no machine that was bought
 
 
 WEEK = 7  # days
@@ -193,7 +193,7 @@ def desktops_cost(desktop: Desktop, elapsed: timedelta, busy_time: timedelta) ->
 
 
 def comparisons(history: History, desktop: Desktop, *, goes_on: bool) -> dict[Case, CaseCosts]:
-    """Return the three cases; `goes_on`: the period is not over, so the break-even is projected at the spend rate."""
+    """Return the three cases; `goes_on`: the period lasts, so that the break-even is projected at the spend rate."""
     return {case: _case_costs(history, desktop, case, goes_on=goes_on) for case in Case}
 
 
@@ -282,12 +282,12 @@ def _spend_rate(history: History, points: Sequence[CostPoint], case: Case) -> Sp
         return None
     all_points = [CostPoint(history.begin, ZERO, timedelta(0)), *points]
     recent = [point for point in all_points if point.at >= history.end - PACE_WINDOW]
-    whole_rate = _rate_between(recent[0], recent[-1])
+    overall_rate = _rate_between(recent[0], recent[-1])
     weeks = [_rate_between(one, other) for one, other in zip(recent, recent[WEEK:-1], strict=False)]
     if case is Case.EXPECTED:
-        return whole_rate
+        return overall_rate
     extreme = min if case is Case.LOW else max
-    return extreme([whole_rate, *weeks], key=lambda pace: (pace.cloud, pace.worked))
+    return extreme([overall_rate, *weeks], key=lambda pace: (pace.cloud, pace.worked))
 
 
 def _rate_between(point: CostPoint, other: CostPoint) -> SpendRate:

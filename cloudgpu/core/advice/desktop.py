@@ -40,7 +40,7 @@ NO_TERMS = FinanceTerms()
 
 
 def years_of(elapsed: timedelta) -> Decimal:
-    """Return a span in years of 365 days."""
+    """Return a duration in years of 365 days."""
     return _CONTEXT.divide(Decimal(elapsed // _MICRO), Decimal(YEAR // _MICRO))
 
 
@@ -55,9 +55,9 @@ def discount(interest: Fraction, elapsed: timedelta) -> Fraction:
 
 
 def annuity_factor(growth: Fraction, elapsed: timedelta) -> Fraction:
-    """Return how many times its present pace a steady payment comes to, on average over this time.
+    """Return the average of a steady payment over this time, as a multiple of its present rate.
 
-    A payment that grows by g a year adds up to ((1 + g) ** t - 1) / ln(1 + g) years of its first pace after t years:
+    A payment that grows by g a year adds up to ((1 + g) ** t - 1) / ln(1 + g) years at its first rate after t years:
     the integral of (1 + g) ** s from 0 to t, the growing annuity that is paid without pause (the same book). This is
     that sum divided by t. For running costs g is 1 / (1 + interest) - 1.
     """
@@ -78,6 +78,7 @@ def _decimal(share: Fraction) -> Decimal:
     return _CONTEXT.divide(Decimal(share.numerator), Decimal(share.denominator))
 
 
+# of _PUBLISHED
 SOURCE = "Cyclenerd google-cloud-pricing-cost-calculator pricing.yml, as of 2025-03-06"
 
 
@@ -143,7 +144,7 @@ class Desktop:
     what a kilowatt-hour of the machine takes with cooling (power usage effectiveness, 1: none). `maintenance` is paid a
     year. After `life` it is sold for `resale` and bought anew. `yearly_loss` is what part of its worth it loses a year
     where depreciation is declining. `purchase_in_currency` is the purchase as the source has it, None where that is in
-    dollars. `resale_known` where a resale was given, be it nothing; `interest` is the cost of capital a year. `boxes`
+    dollars. `resale_known`: a resale was given, perhaps zero; `interest` is the cost of capital a year. `boxes`
     is how many computers the cards are in.
     """
 
@@ -191,8 +192,8 @@ class Desktop:
         if self.depreciation is Depreciation.NONE:
             return self.resale if age >= self.life else ZERO
         if self.depreciation is Depreciation.STRAIGHT:
-            left = 1 - min(Fraction(1), Fraction(age // _MICRO, self.life // _MICRO))
-            return self.resale + (self.purchase - self.resale).scaled(left)
+            remaining_life_share = 1 - min(Fraction(1), Fraction(age // _MICRO, self.life // _MICRO))
+            return self.resale + (self.purchase - self.resale).scaled(remaining_life_share)
         if self.depreciation is Depreciation.MARKET:
             return self._used_price(age)
         return max(self.resale, self.purchase.scaled(_remaining_share(self.yearly_loss, age)))
@@ -202,8 +203,8 @@ class Desktop:
         used = self.purchase.scaled(USED_SHARE)
         if not (self.resale_known or self.resale):
             return used.scaled(_remaining_share(USED_LOSS, age))
-        left = 1 - min(Fraction(1), Fraction(age // _MICRO, self.life // _MICRO))
-        return self.resale + (max(used, self.resale) - self.resale).scaled(left)
+        remaining_life_share = 1 - min(Fraction(1), Fraction(age // _MICRO, self.life // _MICRO))
+        return self.resale + (max(used, self.resale) - self.resale).scaled(remaining_life_share)
 
 
 def _remaining_share(yearly_loss: Fraction, age: timedelta) -> Fraction:

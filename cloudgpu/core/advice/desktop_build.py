@@ -51,7 +51,10 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """A desktop with so many cards, each bought for `price`; `per_dollar` is its speed (in H100s) per dollar."""
+    """A desktop with so many cards, each bought for `price`, which is as of `dated` (text).
+
+    `per_dollar` is its speed (in H100s) per dollar.
+    """
 
     spec: GpuSpec
     cards: int
@@ -148,18 +151,26 @@ def desktop_break_even(
     speed = ratio.ratio * scale
     sold_desktop = with_market_depreciation(build.desktop)
     share = break_even_utilization(sold_desktop, machine.price, speed)
-    found = BreakEven(ratio, speed, None if share is None else share * WEEK, hours)
+    break_even = BreakEven(ratio, speed, None if share is None else share * WEEK, hours)
     if hours is None:
-        return found
+        return break_even
     after, soonest, latest = (
         break_even_after(build.desktop, spend_rate(machine, one * scale, hours))
         for one in (ratio.ratio, ratio.high, ratio.low)
     )
     pace = spend_rate(machine, speed, hours)
-    later = None if after is None else costlier_again(build.desktop, pace, after)
+    costlier_interval = None if after is None else costlier_again(build.desktop, pace, after)
     number = desktops_needed(DAY, pace.worked)
     costs = lifetime_costs(RentOrBuyCase(sold_desktop, machine.price, hours / WEEK, speed), sold_desktop.life)
-    return replace(found, after=after, soonest=soonest, latest=latest, desktops=number, costlier=later, over_life=costs)
+    return replace(
+        break_even,
+        after=after,
+        soonest=soonest,
+        latest=latest,
+        desktops=number,
+        costlier=costlier_interval,
+        over_life=costs,
+    )
 
 
 def spend_rate(machine: FittingOffer, speed: Fraction, hours: Fraction) -> SpendRate:
@@ -178,11 +189,11 @@ class Circuit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PowerSupply:
-    """`draw` is the sum of what the parts take; a supply, rated for what it gives, of `low` to `high` has room for it.
+    """The power supply that a desktop needs. `draw` is the sum of what its parts take at full load.
 
-    `wall` is the draw with the supply's losses, which is what a circuit has to supply.
-    `continuous` is what the circuit carries for three hours and more, `breaker` what it carries at all. `limited` is
-    the draw with every card's limit lowered by the figures' watts.
+    `low` to `high` is the rated output of a supply that suits it. `wall` is the draw with the supply's losses, which is
+    what a circuit has to supply. `continuous` is what the circuit carries for three hours and more, `breaker` what it
+    carries at most. `limited` is the draw if every card's power limit is lowered by `Figures.limit_watts`.
     """
 
     cards: int

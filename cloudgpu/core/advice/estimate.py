@@ -25,7 +25,7 @@ WEEK = 7  # days
 
 
 class Precision(StrEnum):
-    """In what a GPU computes; the peaks are those of dense matrices."""
+    """The number format in which a GPU computes; its peaks are those for dense matrices."""
 
     FP32 = "fp32"
     FP16 = "fp16"
@@ -36,9 +36,9 @@ class Precision(StrEnum):
 class PaidPer(StrEnum):
     """When an attached cost is paid."""
 
-    KEPT = "always"
-    RUNNING = "running"
-    IDLE = "idle"  # while it is kept and the machine is off
+    KEPT = "always"  # while it exists, whether the machine runs or not
+    RUNNING = "running"  # while the machine runs
+    IDLE = "idle"  # while it exists and the machine is off
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +50,20 @@ class WeeklyHours:
 
     @property
     def share(self) -> Fraction:
-        """Which part of all time that is."""
+        """The share of all time in which it runs, from 0 to 1."""
         return self.a_day / 24 * self.days / WEEK
 
 
 @dataclass(frozen=True, slots=True)
 class PricedTime:
-    """What is priced: `runs` as (microseconds, how many of them), and how long disks are there, in microseconds."""
+    """What is priced: `runs` as (microseconds, number of such runs), and how long disks exist, in microseconds."""
 
     runs: tuple[tuple[int, Fraction], ...]
     disk_us: Fraction
 
 
 def average_use(hours: WeeklyHours, length: int) -> PricedTime:
-    """Return so many microseconds of use that goes on for ever: a day, a month or a year of it, on average."""
+    """Return an average day, month or year (`length`, in microseconds) of a use that goes on for ever."""
     if hours.share == 1:
         return PricedTime(((length, Fraction(1)),), Fraction(length))
     times = Fraction(length, DAY) * hours.days / WEEK
@@ -71,18 +71,18 @@ def average_use(hours: WeeklyHours, length: int) -> PricedTime:
 
 
 def use_of_job(hours: WeeklyHours, work: Fraction) -> PricedTime:
-    """Return a piece of work of so many hours: whole days of work, and what is left in a last one.
+    """Return a piece of work of `work` hours: full days of work, and the rest on a last one.
 
-    Disks are there from its begin to its end: longer than the machine runs, by the nights between its days. Where it
+    Disks exist from its begin to its end: longer than the machine runs, by the nights between its days. Where it
     does not run on all days of a week, those are an average one apart.
     """
-    whole, day = _micros(work), _micros(hours.a_day)
-    if hours.share == 1 or whole <= day:
-        return PricedTime(((whole, Fraction(1)),), Fraction(whole))
-    times, remaining = divmod(whole, day)
+    work_us, day_us = _micros(work), _micros(hours.a_day)
+    if hours.share == 1 or work_us <= day_us:
+        return PricedTime(((work_us, Fraction(1)),), Fraction(work_us))
+    full_days, remaining = divmod(work_us, day_us)
     last = ((remaining, Fraction(1)),) if remaining else ()
-    nights = times if remaining else times - 1
-    return PricedTime(((day, Fraction(times)), *last), whole + nights * (DAY * WEEK / hours.days - day))
+    nights = full_days if remaining else full_days - 1
+    return PricedTime(((day_us, Fraction(full_days)), *last), work_us + nights * (DAY * WEEK / hours.days - day_us))
 
 
 def _micros(hours: Fraction) -> int:
@@ -166,13 +166,17 @@ def _attached_cost(attached: AttachedCostEstimate, machines: PricedMachines, spa
     if rate.price is None:
         return None
     rule = rule_of(machines.offer.type.provider, str(machines.offer.listed.market), rate.resource)
-    running = _billed_us(rule, span)
-    whole = Fraction(rule.max_billed_us(-(-span.disk_us.numerator // span.disk_us.denominator), interrupted=False))
-    disk_time = max(whole, span.disk_us)
-    time = {PaidPer.KEPT: disk_time, PaidPer.RUNNING: running, PaidPer.IDLE: max(Fraction(0), disk_time - running)}[
-        attached.when
-    ]
-    return Fraction(rate.price.nanos) * rate.quantity * time / (MONTH if rate.per is Per.MONTH else HOUR_MICROS)
+    running_us = _billed_us(rule, span)
+    max_billed_us = Fraction(
+        rule.max_billed_us(-(-span.disk_us.numerator // span.disk_us.denominator), interrupted=False)
+    )
+    disk_us = max(max_billed_us, span.disk_us)
+    paid_us = {
+        PaidPer.KEPT: disk_us,
+        PaidPer.RUNNING: running_us,
+        PaidPer.IDLE: max(Fraction(0), disk_us - running_us),
+    }[attached.when]
+    return Fraction(rate.price.nanos) * rate.quantity * paid_us / (MONTH if rate.per is Per.MONTH else HOUR_MICROS)
 
 
 def _billed_us(rule: Rule, span: PricedTime) -> Fraction:

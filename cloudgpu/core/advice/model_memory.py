@@ -12,7 +12,7 @@ GIB = 1024**3
 
 
 class Precision(StrEnum):
-    """How a weight is written."""
+    """The number format of the weights."""
 
     FP32 = "fp32"
     FP16 = "fp16"
@@ -51,7 +51,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a work takes: `total` GiB on one GPU, of which `fixed` is needed on each of several."""
+    """What a workload takes: `total` GiB on one GPU, of which `fixed` is needed on each of several."""
 
     parts: tuple[Part, ...]
     fixed: Fraction
@@ -93,13 +93,13 @@ def memory_of(parameters: int, method: Method, precision: Precision, figures: Fi
     inference = method is Method.INFERENCE
     extra = figures.inference_percent if inference else figures.activation_percent
     what = "keys, values and the rest" if inference else "activations"
-    more = Part(f"{extra.value}% more for {what}", gib * extra.value / 100, None, extra.source)
+    allowance = Part(f"{extra.value}% more for {what}", gib * extra.value / 100, None, extra.source)
     framework = Part("CUDA and the framework", figures.framework_gib.value, None, figures.framework_gib.source)
-    return Memory((*states, more, framework), framework.gib)
+    return Memory((*states, allowance, framework), framework.gib)
 
 
 def memory_given(gib: Fraction, figures: Figures) -> Memory:
-    """Return a need that was typed as GiB on one GPU; on several, the framework's part is needed on each."""
+    """Return a requirement that the user gave as GiB on one GPU; on several, the framework's part is needed on each."""
     return Memory((Part("memory", gib, None, None),), min(gib, figures.framework_gib.value))
 
 

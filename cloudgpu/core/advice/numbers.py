@@ -34,7 +34,7 @@ PRESETS = {
 
 
 def parse_number(value: object, option: str, *, least: str | int = 0, most: str | int, unit: str = "") -> Decimal:
-    """Return a number from `least` to `most`; raise InvalidRequest for NaN, infinity, text that is none, and others."""
+    """Return a number from `least` to `most`; raise InvalidRequest for anything else, also NaN and infinity."""
     text = _text(value)
     number = Decimal(text) if _DIGITS.fullmatch(text) else None
     if number is None or not Decimal(least) <= number <= Decimal(most):
@@ -126,7 +126,7 @@ def parse_share(value: object, option: str, *, most: int = 1) -> Fraction:
             return share
         if 1 < share <= 100 * most:
             readings = [f'"{float(one):g}%"' for one in (share, share * 100) if one <= 100 * most]
-            raise InvalidRequest(  # it is per cent, or so many times all of it
+            raise InvalidRequest(  # 20 may mean 20% or 2000%
                 f"{float(share):g} is above 1: write a share as a number from 0 to 1, or as text with a % sign.",
                 field=option,
                 value=f"{float(share):g}",
@@ -166,7 +166,7 @@ def parse_yearly_change(value: object, option: str, *, least: int = -90, most: i
 
 
 def parse_utilization(utilization: object | None, hours_per_day: object | None) -> Utilization:
-    """Return how much of the time a machine is used; raise InvalidRequest for neither, both, and what is none."""
+    """Return how much of the time a machine is used; raise InvalidRequest for neither, both or no valid one."""
     if utilization is None and hours_per_day is None:
         raise InvalidRequest(
             "It is not known how much of the time the machine is used.",

@@ -1,4 +1,4 @@
-"""Selects the machines of the catalogue that hold a work, sorted by work per dollar."""
+"""Selects the machines of the catalogue on which a workload fits, sorted by work per dollar."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class WorkNeeds:
         """Return on how many GPUs with so much memory each it runs, at most `most`; None where it does not."""
         if gib is None:
             return None
-        each = Fraction(str(gib))
+        gib_per_gpu = Fraction(str(gib))
         if self.cards is not None:
-            return self.cards if self.cards <= most and self.memory.on(self.cards) <= each else None
-        return self.memory.needed(each, most)
+            return self.cards if self.cards <= most and self.memory.on(self.cards) <= gib_per_gpu else None
+        return self.memory.needed(gib_per_gpu, most)
 
     def speed(self, spec: GpuSpec) -> Speed | None:
         """Return how fast one GPU does this work, as a part of one H100 SXM; None where nothing is known.
@@ -52,13 +52,20 @@ class WorkNeeds:
         """
         if self.work is not Workload.TRAINING:
             return decoding_speed(spec)
-        rate = speed(spec)
-        return None if rate and rate.basis is SpeedBasis.BANDWIDTH and rate.vs_h100 > 1 else rate
+        known_speed = speed(spec)
+        return (
+            None
+            if known_speed and known_speed.basis is SpeedBasis.BANDWIDTH and known_speed.vs_h100 > 1
+            else known_speed
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class FittingOffer:
-    """A machine that can be rented and holds the work: on `gpus` of its GPUs; `per_dollar` in hours of one H100."""
+    """A machine to rent on which the workload fits, on `gpus` of its GPUs.
+
+    `per_dollar` is how many hours of one H100 a dollar buys.
+    """
 
     offer: CatalogOffer
     spec: GpuSpec
@@ -127,8 +134,8 @@ def _machine(offer: CatalogOffer, need: WorkNeeds, spec_of: SpecOf, figures: Fig
     number = need.gpus(gpu.memory_gib, gpu.count)
     if number is None:
         return None
-    pace = need.speed(spec)
-    return FittingOffer(offer, spec, number, pace, speed_per_dollar(offer, pace))
+    gpu_speed = need.speed(spec)
+    return FittingOffer(offer, spec, number, gpu_speed, speed_per_dollar(offer, gpu_speed))
 
 
 def _rejection_reason(offer: CatalogOffer, need: WorkNeeds, spec_of: SpecOf, figures: Figures) -> str | None:

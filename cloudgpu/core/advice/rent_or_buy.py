@@ -1,4 +1,4 @@
-"""Rent or own, without a ledger: a price, a use and a desktop, and what follows from them. Pure."""
+"""Compares renting with owning by a price, a utilization and a desktop alone, without a ledger. Pure."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class RentOrBuyCase:
 
 @dataclass(frozen=True, slots=True)
 class CostsAtTime:
-    """What cloud and desktop have cost after a time; `flat`: the desktop, each begun year's running costs in full."""
+    """What cloud and desktop have cost after a time; `flat`: the desktop with all running costs of each begun year."""
 
     elapsed: timedelta
     cloud: Money

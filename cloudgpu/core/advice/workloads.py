@@ -1,4 +1,4 @@
-"""What a recommendation reckons with: kinds of work, figures and remarks, each with what it rests on."""
+"""What a recommendation is computed from: kinds of work, figures and remarks, each with its source."""
 
 from __future__ import annotations
 
@@ -61,15 +61,15 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The numbers of the rules; policies/work/work.yaml says what each is."""
+    """The numbers of the rules, from policies/work/work.yaml; percentages are of what the comments say."""
 
-    mixed_optimizer_bytes: Figure
-    full_optimizer_bytes: Figure
-    quantized_bits: Figure
-    adapter_percent: Figure
-    activation_percent: Figure
-    framework_gib: Figure
-    inference_percent: Figure
+    mixed_optimizer_bytes: Figure  # per trained parameter, in mixed precision with Adam
+    full_optimizer_bytes: Figure  # the same, in 32 bits
+    quantized_bits: Figure  # per 4-bit weight, with its constants
+    adapter_percent: Figure  # of the parameters, that LoRA trains
+    activation_percent: Figure  # of weights, gradients and optimizer
+    framework_gib: Figure  # CUDA and the framework, on each GPU
+    inference_percent: Figure  # of the weights: keys, values and the rest
     sharding_percent: Figure
     bf16_capability: Figure
     oldest_capability: Figure

@@ -70,9 +70,9 @@ class RaisedAlert:
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """Who hears of what: the receivers of the lab, and those of single owners, by `known_as`.
+    """Who receives which alerts: the receivers of the lab, and those of single owners, by the owner's `known_as`.
 
-    `names` says which owner's names are one person's: all of that person's machines are told to one place.
+    `names` says which owner's names are one person's: alerts on all of that person's machines go to the same receivers.
     """
 
     lab: frozenset[str]
@@ -92,11 +92,13 @@ class Audience:
         return own if finding.topic in PERSONAL else own | self.lab
 
     def instead(self, alert: RaisedAlert, failed: Collection[str]) -> frozenset[str]:
-        """Return the lab's receivers for an urgent personal alert, if all receivers of its owner have failed."""
+        """Return who receives an urgent personal alert if all receivers of its owner failed: the lab's."""
         own = self._own_receivers(alert.finding) if alert.finding.topic in PERSONAL else frozenset()
-        lost = bool(own) and own <= frozenset(failed) and not own & alert.sent
+        owner_unreached = bool(own) and own <= frozenset(failed) and not own & alert.sent
         return (
-            self.lab - own - alert.sent if lost and alert.finding.urgent and alert.cleared_at is None else frozenset()
+            self.lab - own - alert.sent
+            if owner_unreached and alert.finding.urgent and alert.cleared_at is None
+            else frozenset()
         )
 
     def _own_receivers(self, finding: Finding) -> frozenset[str]:
@@ -104,13 +106,13 @@ class Audience:
 
 
 def known_as(names: People, owner: str) -> str:
-    """Return what all names of one person come to, as names are compared; the name itself where nobody is known."""
+    """Return the canonical name of the person whom `owner` names, as names are compared; else the name itself."""
     return comparable_name(names.person(owner))
 
 
 @dataclass(frozen=True, slots=True)
 class AlertState:
-    """The alerts in the ledger: those that last or still have to be sent, and how often each key was raised."""
+    """The alerts in the ledger: `news` last or still have to be sent; `numbers` says how often each key was raised."""
 
     news: tuple[RaisedAlert, ...] = ()
     numbers: Mapping[str, int] = field(default_factory=dict)
@@ -148,24 +150,26 @@ def alert_state(lines: Iterable[Event]) -> AlertState:
 def due(
     findings: Iterable[Finding],
     state: AlertState,
-    judged: Collection[str] | None = None,
+    checked_topics: Collection[str] | None = None,
     exempt: Collection[str] = (),
 ) -> tuple[tuple[Finding, ...], tuple[RaisedAlert, ...]]:
     """Return (what to raise, what to clear).
 
     A finding is raised when its key appears, not again while it stays, and again only after it was absent once.
-    What is absent is cleared where its topic is among those that were `judged` (None: all): a run that did not check
+    What is absent is cleared where its topic is among `checked_topics` (None: all): a run that did not check
     budgets says nothing about them. What begins with one of `exempt` is not cleared: it was not checked.
     """
     now = {finding.key: finding for finding in reversed(tuple(findings))}  # of two with one key, the first counts
     lasting = state.lasting
     raised = tuple(one for key, one in now.items() if key not in lasting)
-    gone = (one for key, one in lasting.items() if key not in now and not key.startswith(tuple(exempt)))
-    return tuple(reversed(raised)), tuple(one for one in gone if judged is None or one.finding.topic in judged)
+    absent = (one for key, one in lasting.items() if key not in now and not key.startswith(tuple(exempt)))
+    return tuple(reversed(raised)), tuple(
+        one for one in absent if checked_topics is None or one.finding.topic in checked_topics
+    )
 
 
 def alerts_now(news: Iterable[RaisedAlert], findings: Iterable[Finding]) -> tuple[RaisedAlert, ...]:
-    """Return news that last with the words of now, where their key is among what was found now.
+    """Return the alerts with the text of the present finding of the same key, where they last and there is one.
 
     What an alert said when it was raised may be wrong by the time that it is sent: its budget was replaced, say. It
     stays the same alert, so nobody gets it twice.

@@ -1,9 +1,9 @@
 """Finds what people have to be alerted to in the recorded machines, and which month's report is due.
 
-In rows it finds no lease, no proof of a stop, no price, a price that leapt, a cluster that has lost a node. Each is
-judged from what the ledger says; how old that is stands in the text. What a cluster lost is told at once, with what the
-rest goes on costing: as a rule it works on nothing until somebody acts. A report is due for each month that is over;
-the ledger's lines say who has it.
+Findings are: a machine without a lease or price, a stop that is not confirmed, a price that moved, a cluster that has
+lost a node, and others. Each follows from the ledger; its text says how old that is. A lost node is reported at once,
+with what the other nodes cost: as a rule they do no work until somebody acts. A report is due for each month that is
+over; the ledger says who has received it.
 """
 
 from __future__ import annotations
@@ -24,45 +24,46 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import first_few
 from cloudgpu.core.values.times import Period, duration_text, from_iso, iso, minute_text, period
 
-ENDED, LOST, PART, JOB, JOB_WAITS, GUARD = "ended", "lost", "part", "job", "job-waits", "guard"
+# Topics of findings, the first word of their keys
+ENDED, LOST, PARTLY_STARTED, JOB, JOB_WAITS, GUARD = "ended", "lost", "part", "job", "job-waits", "guard"
 TOPICS = (
     *("lease", "stop", "overdue", "unpriced", "launch", "price", "refused"),
-    *(ENDED, LOST, PART, JOB, JOB_WAITS, GUARD),
+    *(ENDED, LOST, PARTLY_STARTED, JOB, JOB_WAITS, GUARD),
 )
-REPORT_ENDED_FOR = timedelta(days=3)  # no run for a weekend, and the first one tells what ended meanwhile
+REPORT_ENDED_FOR = timedelta(days=3)  # after a weekend without a run, the first one still reports it
 STOP_TIMEOUT = timedelta(minutes=15)  # a large machine takes about ten to shut down (AWS, p3 and p4)
 MAX_NAMED = 3  # prices or nodes that are named one by one
-START_TIME = timedelta(minutes=2)  # after a start of a cluster was requested, in which its command may still be at it
-_ASKED = ("stop_requested", "terminate_requested", "park_requested")
-_DONE = {
+START_TIME = timedelta(minutes=2)  # after the request to start a cluster, in which its command may still run
+_REQUEST_KINDS = ("stop_requested", "terminate_requested", "park_requested")
+_CONFIRMING_STATES = {
     "stop_requested": ("stopped", "deallocated", "terminated"),
     "park_requested": ("terminated",),
     "terminate_requested": ("terminated",),
 }
-_VERB = {"stop": "stop", "park": "stop", "terminate": "down"}
+_VERB_OF_ACTION = {"stop": "stop", "park": "stop", "terminate": "down"}
 SUBJECT, SENT = "reports", "report_sent"
-MONTH_END_DELAY = timedelta(hours=6)  # by then, runs and price lists have said what a month's last hours cost
+MONTH_END_DELAY = timedelta(hours=6)  # by then the cost of the month's last hours is recorded
 
 
 def machine_findings(
     machines: Iterable[Machine], requested_since: Mapping[str, datetime], now: datetime
 ) -> Iterator[Finding]:
-    """Yield what is wrong with machines that are not proved gone.
+    """Yield what is wrong with machines whose end is not confirmed.
 
-    `requested_since` says, by id, since when a stop has been asked for that is not proved (`unproved_since`).
+    `requested_since` says, by a machine's id, since when a requested stop is not confirmed (`unproved_since`).
     """
     for machine in machines:
         if machine.terminated_at is not None:
             continue
         if machine.launch_status == "open":
-            yield from _unsettled(machine, now)
+            yield from _launch_unknown(machine, now)
             continue
         if machine.billed:
-            yield from _endless(machine)
+            yield from _without_lease(machine)
             yield from _overdue(machine)
         if machine.refused_action:
             yield _refused(machine, machine.refused_action)
-        if machine.pending_action in _VERB and machine.id in requested_since:
+        if machine.pending_action in _VERB_OF_ACTION and machine.id in requested_since:
             yield from _unproved(machine, requested_since[machine.id], now)
         if machine.unpriced:
             yield _unpriced(machine)
@@ -71,8 +72,7 @@ def machine_findings(
 def ended_findings(machines: Iterable[Machine], now: datetime) -> Iterator[Finding]:
     """Yield which machines stopped or ended without a request: by the agent, the cloud, or a person on the machine.
 
-    Each is told for three days after it was seen, which is once: it has to run and end again to be told again. Of a
-    cluster's nodes `lost_findings` tells.
+    Each is a finding for three days after it was seen, so it is sent once. For a cluster's nodes see `lost_findings`.
     """
     for machine in machines:
         seen = machine.unrequested_stop
@@ -81,13 +81,13 @@ def ended_findings(machines: Iterable[Machine], now: datetime) -> Iterator[Findi
 
 
 def _termination(machine: Machine, at: str) -> Finding:
-    name, over = machine.name, "ended" if machine.terminated_at else "stopped"
+    name, has_done = machine.name, "ended" if machine.terminated_at else "stopped"
     why = reason_of(machine)
     costs = " It is still billed: run cloudgpu stop " + name + "." if machine.billed else ""
     return Finding(
         key=f"{ENDED}:{machine.id}:{at}",
         kind="machine ended",
-        title=f"{name} has {over} by itself" + (f" ({why})" if why else ""),
+        title=f"{name} has {has_done} by itself" + (f" ({why})" if why else ""),
         text=f"{_unrequested(why, at)}{costs} To see what happened: cloudgpu show {name} --history",
         facts=_facts(machine),
         urgent=bool(machine.billed),
@@ -109,14 +109,14 @@ def unguarded_finding(machine: Machine, why: str) -> Finding:
 
 
 def unproved_since(lines: Iterable[Event]) -> datetime | None:
-    """Return since when a requested stop, parking or end of a machine is not proved; None if none is open."""
+    """Return since when a requested stop, parking or end of a machine is not confirmed; None if there is none."""
     kind, since = "", None
     for line in sorted(lines, key=lambda line: (line.occurred_at, line.seq)):
-        if line.kind in _ASKED:
+        if line.kind in _REQUEST_KINDS:
             since = from_iso(line.occurred_at) if line.kind != kind or since is None else since
             kind = line.kind
         elif line.kind == "instance_observed":
-            since = None if kind and line.body["state"] in _DONE[kind] else since
+            since = None if kind and line.body["state"] in _CONFIRMING_STATES[kind] else since
         elif line.kind in ("instance_vanished", "start_requested", "launch_intended", "action_refused"):
             since = None
     return since
@@ -125,7 +125,7 @@ def unproved_since(lines: Iterable[Event]) -> datetime | None:
 def last_price_change(machine: Machine) -> tuple[Money, Money] | None:
     """Return the last two prices per hour since the machine was last started, older first; None while it had one.
 
-    None, too, where one of them is by what its computer draws, measured or assumed: no price has changed then.
+    None, too, if one of them is its electricity, measured or assumed: that is no change of a price.
     """
     runs = [use for use in machine.open_usage if use.resource == "instance" and use.end is None]
     segments = runs[-1].segments if runs else ()
@@ -137,15 +137,16 @@ def last_price_change(machine: Machine) -> tuple[Money, Money] | None:
 
 
 def price_leaps(machines: Iterable[Machine], factor_of: Callable[[Machine], Fraction]) -> Iterator[Finding]:
-    """Yield the prices of machines that moved to more than a factor times what they were, or to less than that part.
+    """Yield the prices of machines that rose to more than a factor times the old one, or fell below 1/factor of it.
 
-    `factor_of` returns a machine's factor: the same in every home, or two of them raise and clear it in turn.
+    `factor_of` returns a machine's factor: the same in every home (installation), else two of them raise and clear it
+    in turn.
     """
     for machine in machines:
-        moneys = last_price_change(machine)
-        if moneys is None:
+        price_change = last_price_change(machine)
+        if price_change is None:
             continue
-        (before, after), factor = moneys, factor_of(machine)
+        (before, after), factor = price_change, factor_of(machine)
         if before.nanos * factor < after.nanos or after.nanos * factor < before.nanos:
             yield price_finding(price_key(machine), before, after, who=machine.name)
 
@@ -181,19 +182,20 @@ def withheld_prices_finding(provider: str, names: Sequence[str]) -> Finding:
 
 
 def price_key(machine: Machine) -> str:
-    """Return provider, zone (or region), type and market of a machine as one word."""
+    """Return provider, zone (or region), type and market of a machine as one text without spaces."""
     return f"{machine.provider}/{machine.zone or machine.region}/{machine.instance_type}/{machine.market}"
 
 
-def _endless(machine: Machine) -> Iterator[Finding]:
+def _without_lease(machine: Machine) -> Iterator[Finding]:
     if machine.expires is not None:
         return
-    name, whole = machine.name, command_name(machine)
+    name, target = machine.name, command_name(machine)
     yield Finding(
         key=f"lease:{machine.id}",
         kind="no lease",
         title=f"{name} runs without a lease",
-        text=f"It is billed, and nothing ends it by itself. Run: cloudgpu extend {whole} 8h, or: cloudgpu down {whole}",
+        text=f"It is billed, and nothing ends it by itself. Run: cloudgpu extend {target} 8h, "
+        f"or: cloudgpu down {target}",
         facts=_facts(machine),
         urgent=True,
     )
@@ -220,7 +222,7 @@ def _overdue(machine: Machine) -> Iterator[Finding]:
 def _unproved(machine: Machine, since: datetime, now: datetime) -> Iterator[Finding]:
     if now - since <= STOP_TIMEOUT:
         return
-    name, verb = machine.name, _VERB[not_none(machine.pending_action)]
+    name, verb = machine.name, _VERB_OF_ACTION[not_none(machine.pending_action)]
     yield Finding(
         key=f"stop:{machine.id}",
         kind="stop not proved",
@@ -257,7 +259,7 @@ def _unpriced(machine: Machine) -> Finding:
     )
 
 
-def _unsettled(machine: Machine, now: datetime) -> Iterator[Finding]:
+def _launch_unknown(machine: Machine, now: datetime) -> Iterator[Finding]:
     age = now - from_iso(machine.intended_at)
     if age <= STOP_TIMEOUT:
         return
@@ -324,7 +326,7 @@ def receivers_with_report(lines: Iterable[Event], month: str) -> frozenset[str]:
 
 
 def is_wrong(alert: RaisedAlert) -> bool:
-    """Say whether news that last are of something to be put right: an end is over when it is told."""
+    """Return whether an alert is about something to be put right; a machine's end, or a job's, is only news."""
     return alert.finding.topic != JOB and (alert.finding.topic != ENDED or alert.finding.urgent)
 
 
@@ -344,13 +346,13 @@ def lost_findings(machines: Iterable[Machine], now: datetime) -> Iterator[Findin
         if lost and cluster.nodes > 1:
             yield _nodes_lost(cluster, lost, [node for node in nodes if node.billed and node not in lost])
         elif not any(node.billed for node in nodes) and all(node.unrequested_stop for node in nodes):
-            at = _last(nodes)
+            at = _last_stop_at(nodes)
             if now - from_iso(at) <= REPORT_ENDED_FOR:
                 yield _cluster_ended(cluster, nodes, at)
 
 
 def _nodes_lost(cluster: ClusterNode, lost: Sequence[Machine], rest: Sequence[Machine]) -> Finding:
-    names, at = first_few([machine.name for machine in lost], MAX_NAMED), _last(lost)
+    names, at = first_few([machine.name for machine in lost], MAX_NAMED), _last_stop_at(lost)
     hourly = _hourly_sum(rest)
     others = "The other machine costs" if len(rest) == 1 else f"The other {len(rest)} machines cost"
     next_ = (
@@ -372,7 +374,7 @@ def _nodes_lost(cluster: ClusterNode, lost: Sequence[Machine], rest: Sequence[Ma
 def _partly_started(cluster: ClusterNode, started: PartlyStarted) -> Finding:
     names, hourly = first_few([machine.name for machine in started.missing], MAX_NAMED), _hourly_sum(started.running)
     return Finding(
-        key=f"{PART}:{cluster.id}:{iso(started.at)}",
+        key=f"{PARTLY_STARTED}:{cluster.id}:{iso(started.at)}",
         kind="start interrupted",
         title=f"{cluster.name} runs in part; that costs {hourly}",
         text=f"Its start was not completed: {names} did not start. To continue it: cloudgpu start {cluster.name}. "
@@ -383,18 +385,18 @@ def _partly_started(cluster: ClusterNode, started: PartlyStarted) -> Finding:
 
 
 def _cluster_ended(cluster: ClusterNode, nodes: Sequence[Machine], at: str) -> Finding:
-    over = "ended" if all(machine.terminated_at for machine in nodes) else "stopped"
+    has_done = "ended" if all(machine.terminated_at for machine in nodes) else "stopped"
     why = reason_of(nodes[0])
     return Finding(
         key=f"{ENDED}:{cluster.id}:{at}",
         kind="machine ended",
-        title=f"{cluster.name} has {over} by itself" + (f" ({why})" if why else ""),
+        title=f"{cluster.name} has {has_done} by itself" + (f" ({why})" if why else ""),
         text=f"{_unrequested(why, at)} To see what happened: cloudgpu show {cluster.name} --history",
         facts=_cluster_facts(cluster, nodes),
     )
 
 
-def _last(nodes: Sequence[Machine]) -> str:
+def _last_stop_at(nodes: Sequence[Machine]) -> str:
     """Return when the last of these nodes was seen to have stopped."""
     return max(not_none(machine.unrequested_stop).at for machine in nodes)
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from cloudgpu.core.billing.rules import (
     EPOCH,
     MICRO,
-    PER_NANO,
-    PER_NANO_HOUR,
+    PARTS_PER_NANO,
+    PARTS_PER_NANO_HOUR,
     BilledSpan,
     PeriodBounds,
     Rule,
@@ -38,7 +38,9 @@ from cloudgpu.core.values.times import earliest_moment, from_iso, iso
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What a usage costs within a period. Amounts are in `PER_NANO` parts of a nano-dollar, so sums need no rounding.
+    """What a usage costs within a period.
+
+    Amounts are in `PARTS_PER_NANO` parts of a nano-dollar, so sums need no rounding.
 
     `amount` is the estimate, between `low` and `high`; `reasons` say why those differ. `list_cost` is what the same
     hours would have cost on demand, None if that is not known. `billed_us` is how long was billed, in microseconds;
@@ -103,8 +105,8 @@ class ChargeSum:
 
 def money(exact: int) -> Money:
     """Return an exact amount as money, rounded half-even once to a nano-dollar."""
-    whole, rest = divmod(exact, PER_NANO)
-    return Money(whole + (2 * rest > PER_NANO or (2 * rest == PER_NANO and whole % 2)))
+    whole, rest = divmod(exact, PARTS_PER_NANO)
+    return Money(whole + (2 * rest > PARTS_PER_NANO or (2 * rest == PARTS_PER_NANO and whole % 2)))
 
 
 def shares(exact: Iterable[int]) -> list[Money]:
@@ -174,7 +176,7 @@ def billed_units(usage: Usage, begin: datetime, end: datetime) -> Fraction:
     rule = rule_for(usage)
     if usage.per is Per.GB:
         return Fraction(usage.quantity, rule.gb_bytes)
-    return Fraction(usage.quantity * scaled_duration(usage.per, rule, to_us(begin), to_us(end), 0), PER_NANO)
+    return Fraction(usage.quantity * scaled_duration(usage.per, rule, to_us(begin), to_us(end), 0), PARTS_PER_NANO)
 
 
 def max_cost_intervals(usage: Usage, now: int) -> list[tuple[int, int, int]]:
@@ -294,14 +296,14 @@ def _traffic_billed_at_us(usage: Usage) -> int:
 
 
 def _traffic_cost(usage: Usage, rule: Rule) -> int:
-    return usage.quantity * usage.segments[-1].nanos * PER_NANO // rule.gb_bytes
+    return usage.quantity * usage.segments[-1].nanos * PARTS_PER_NANO // rule.gb_bytes
 
 
 def _list_cost(usage: Usage, billed_us: int, amount: int | None) -> int | None:
     """Return the list cost of the billed time. For an on-demand machine that is the charged amount."""
     if usage.resource is Resource.INSTANCE and usage.market != "spot" and amount is not None:
         return amount
-    return None if usage.on_demand is None else usage.on_demand * usage.quantity * billed_us * PER_NANO_HOUR
+    return None if usage.on_demand is None else usage.on_demand * usage.quantity * billed_us * PARTS_PER_NANO_HOUR
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ _BILLED_US_INDEX = 4  # in `Machine.usage_totals`
 
 @dataclass(slots=True)
 class CostTotals:
-    """Sums in exact parts of a nano-dollar (`core.billing.rules.PER_NANO`) and microseconds.
+    """Sums in exact parts of a nano-dollar (`core.billing.rules.PARTS_PER_NANO`) and microseconds.
 
     `billed_us` is how long machines were billed, `all_billed_us` how long anything was. `list_cost` is what the runs
     with a known on-demand price would have cost at it, `compared_cost` what they did cost; `uncompared_runs` counts the

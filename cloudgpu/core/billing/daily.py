@@ -13,7 +13,16 @@ from typing import NamedTuple
 from cloudgpu.core.billing.charges import CostTimeline, cost_timeline
 from cloudgpu.core.billing.cost_groups import By, with_full_names
 from cloudgpu.core.billing.rates import RateInterval
-from cloudgpu.core.billing.rules import CLOCKS_DIFFER, EPOCH, MICRO, PER_NANO_HOUR, Rule, in_months, rule_of, to_us
+from cloudgpu.core.billing.rules import (
+    CLOCKS_DIFFER,
+    EPOCH,
+    MICRO,
+    PARTS_PER_NANO_HOUR,
+    Rule,
+    in_months,
+    rule_of,
+    to_us,
+)
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.values.times import periods
@@ -23,7 +32,7 @@ _FAR_FUTURE = 2**62
 
 
 class Sums(NamedTuple):
-    """A cost in exact parts (`core.billing.rules.PER_NANO`); the three differ if it is not known exactly."""
+    """A cost in exact parts (`core.billing.rules.PARTS_PER_NANO`); the three differ if it is not known exactly."""
 
     low: int
     amount: int
@@ -137,7 +146,7 @@ def timeline_of(usage: Usage, now: int) -> CostTimeline:
 
 def _by_hours(usage: Usage, begin: int, end: int) -> CostTimeline | None:
     """Return the cost over time at hourly prices; None if it is not known when a price changed."""
-    segments, parts = usage.segments, usage.quantity * PER_NANO_HOUR
+    segments, parts = usage.segments, usage.quantity * PARTS_PER_NANO_HOUR
     if len(segments) == 1:
         intervals = [(begin, end, segments[0].nanos * parts)]
         return CostTimeline(begin, end, intervals, intervals, intervals)
@@ -156,12 +165,12 @@ def _by_months(begin: int, end: int, nanos: int, rule: Rule) -> CostTimeline:
     """Return the cost over time at a monthly price, as a range if the length of a billed month is not known."""
     month_hours = rule.month_hours
     months = list(in_months(begin, end)) if month_hours is None else [(begin, end, month_hours)]
-    amount = [(first, last, nanos * (PER_NANO_HOUR // hours)) for first, last, hours in months]
+    amount = [(first, last, nanos * (PARTS_PER_NANO_HOUR // hours)) for first, last, hours in months]
     if not rule.maybe_month_hours:
         return CostTimeline(begin, end, amount, amount, amount)
     maybe = rule.maybe_month_hours
-    low = [(first, last, nanos * (PER_NANO_HOUR // max(hours, maybe))) for first, last, hours in months]
-    high = [(first, last, nanos * (PER_NANO_HOUR // min(hours, maybe))) for first, last, hours in months]
+    low = [(first, last, nanos * (PARTS_PER_NANO_HOUR // max(hours, maybe))) for first, last, hours in months]
+    high = [(first, last, nanos * (PARTS_PER_NANO_HOUR // min(hours, maybe))) for first, last, hours in months]
     return CostTimeline(begin, end, low, amount, high)
 
 

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from cloudgpu.core.billing.charges import Billed, billed_span, charge, money, period_charges
 from cloudgpu.core.billing.discounts import AccountSpend, AfterCredits, Credit, CreditUse, credits_used
-from cloudgpu.core.billing.rules import PER_NANO, PER_NANO_HOUR, parse_us, price_pieces, to_us
+from cloudgpu.core.billing.rules import PARTS_PER_NANO, PARTS_PER_NANO_HOUR, parse_us, price_pieces, to_us
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.usage import Per, Resource, Usage
 from cloudgpu.core.values.money import Money
@@ -107,7 +107,7 @@ def _usages_within(usages: Iterable[tuple[str, Usage]], begin: datetime, end: da
 
 @dataclass(frozen=True, slots=True)
 class Discount:
-    """What is taken off: `amount` in exact parts (`PER_NANO`), above zero. `month` is `2026-11`, in UTC.
+    """What is taken off: `amount` in exact parts (`PARTS_PER_NANO`), above zero. `month` is `2026-11`, in UTC.
 
     `what` is for people: which machines. `reason` says by what rule, from which source, and what it rests on.
     """
@@ -151,7 +151,7 @@ def month_discount(provider: str, kind: str, market: str, per_hour: Money, held_
     if (provider, market) != ("gcp", "on_demand") or not kind.startswith(_ELIGIBLE_SERIES):
         return None
     exact = _discount_amount([(0, held_us, per_hour.nanos)], month_us)
-    return Money(round(Fraction(exact, PER_NANO))) if exact else None
+    return Money(round(Fraction(exact, PARTS_PER_NANO))) if exact else None
 
 
 def _pool(machine: Machine) -> tuple[str, str, str]:
@@ -183,7 +183,7 @@ def _discount_amount(rates: list[tuple[int, int, int]], month: int) -> int:
         discounted_time = sum(max(0, _TIER_COUNT * duration - quarter * month) for quarter in range(1, _TIER_COUNT))
         amount += (level - previous_level) * discounted_time
         previous_level = level
-    return amount * (PER_NANO_HOUR // (_TIER_COUNT * _TIER_STEP))
+    return amount * (PARTS_PER_NANO_HOUR // (_TIER_COUNT * _TIER_STEP))
 
 
 def _time_at_cost(rates: list[tuple[int, int, int]]) -> dict[int, int]:

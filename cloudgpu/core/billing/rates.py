@@ -1,7 +1,7 @@
 """Prices of resources other than machines; and costs as rate intervals: so much per microsecond, from when to when.
 
-An interval is (begin, end, rate): microseconds since 1970 and exact parts of a nano-dollar (`PER_NANO`) in each of
-them. The maximal cost of usages, by the rules of their providers, is the sum of their rate intervals.
+An interval is (begin, end, rate): microseconds since 1970 and exact parts of a nano-dollar (`PARTS_PER_NANO`) in each
+of them. The maximal cost of usages, by the rules of their providers, is the sum of their rate intervals.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from cloudgpu.core.billing.charges import max_cost_intervals, max_cost_to_the_end
-from cloudgpu.core.billing.rules import EPOCH, MICRO, PER_NANO_HOUR, Rule, in_months, parse_us, rule_of
+from cloudgpu.core.billing.rules import EPOCH, MICRO, PARTS_PER_NANO_HOUR, Rule, in_months, parse_us, rule_of
 from cloudgpu.core.model.offers import Basis
 from cloudgpu.core.model.records import RateRecord
 from cloudgpu.core.model.usage import Per, Resource, Usage
@@ -107,11 +107,14 @@ def rate_intervals(begin: int, end: int, nanos: int, per: str, rule: Rule) -> li
     if begin >= end:
         return []
     if per == "hour":
-        return [(begin, end, nanos * PER_NANO_HOUR)]
+        return [(begin, end, nanos * PARTS_PER_NANO_HOUR)]
     if rule.month_hours is not None:
-        return [(begin, end, nanos * (PER_NANO_HOUR // rule.month_hours))]
+        return [(begin, end, nanos * (PARTS_PER_NANO_HOUR // rule.month_hours))]
     least = rule.maybe_month_hours or 31 * 24
-    return [(first, last, nanos * (PER_NANO_HOUR // min(hours, least))) for first, last, hours in in_months(begin, end)]
+    return [
+        (first, last, nanos * (PARTS_PER_NANO_HOUR // min(hours, least)))
+        for first, last, hours in in_months(begin, end)
+    ]
 
 
 def intervals_cost(intervals: Iterable[RateInterval], begin: int, end: int) -> int:

@@ -285,8 +285,8 @@ RULES = (
 
 
 # Hours of a month are 672, 696, 720, 744 (28 to 31 days) or 730: this many parts of a nano-dollar-hour divide by all.
-PER_NANO_HOUR = 661_520_160
-PER_NANO = PER_NANO_HOUR * HOUR_MICROS  # parts of a nano-dollar in which amounts are exact
+PARTS_PER_NANO_HOUR = 661_520_160
+PARTS_PER_NANO = PARTS_PER_NANO_HOUR * HOUR_MICROS  # parts of a nano-dollar in which amounts are exact
 _DAY = 24 * HOUR_MICROS
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICRO = timedelta(microseconds=1)
@@ -400,7 +400,7 @@ def is_price_guessed(usage: Usage, begin: int) -> bool:
 def scaled_duration(per: Per, rule: Rule, begin: int, end: int, bound: int) -> int:
     """Return an interval's length in exact parts for each nano-dollar of its price per hour or month."""
     if per is Per.HOUR:
-        return (end - begin) * PER_NANO_HOUR
+        return (end - begin) * PARTS_PER_NANO_HOUR
     return sum((last - first) * parts for first, last, parts in _in_months(rule, begin, end, bound))
 
 
@@ -411,7 +411,7 @@ def intervals_of(usage: Usage, rule: Rule, piece: tuple[int, int, int], bound: i
         return
     rate = usage.quantity * nanos
     if usage.per is Per.HOUR:
-        yield begin, end, rate * PER_NANO_HOUR
+        yield begin, end, rate * PARTS_PER_NANO_HOUR
     else:
         yield from ((first, last, rate * parts) for first, last, parts in _in_months(rule, begin, end, bound))
 
@@ -419,13 +419,13 @@ def intervals_of(usage: Usage, rule: Rule, piece: tuple[int, int, int], bound: i
 def _in_months(rule: Rule, begin: int, end: int, bound: int) -> Iterator[tuple[int, int, int]]:
     """Cut an interval at the months, each with the exact parts that a microsecond of it is of a price per month."""
     if rule.month_hours is not None:
-        yield begin, end, PER_NANO_HOUR // rule.month_hours
+        yield begin, end, PARTS_PER_NANO_HOUR // rule.month_hours
         return
     maybe = rule.maybe_month_hours if bound else 0
     for first, last, hours in in_months(begin, end):
         if maybe:
             hours = min(hours, maybe) if bound > 0 else max(hours, maybe)  # noqa: PLW2901
-        yield first, last, PER_NANO_HOUR // hours
+        yield first, last, PARTS_PER_NANO_HOUR // hours
 
 
 def in_months(begin: int, end: int) -> Iterator[tuple[int, int, int]]:

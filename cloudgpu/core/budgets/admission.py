@@ -10,7 +10,7 @@ from typing import cast
 
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.rates import RateInterval, billed_intervals, from_us, intervals_cost, most_expensive_window
-from cloudgpu.core.billing.rules import PER_NANO, to_us
+from cloudgpu.core.billing.rules import PARTS_PER_NANO, to_us
 from cloudgpu.core.budgets.budget import Budget
 from cloudgpu.core.budgets.commitments import Commitment, Commitments, Prices, commitments_of
 from cloudgpu.core.budgets.exposure import Exposure, exact_cost, flow_intervals
@@ -427,6 +427,6 @@ def _share(
     spent = sums.ended_total + sums.spent_within(begin, FAR_FUTURE if endless else end)
     running = sums.committed_within(begin, end, now, end_of_endless)
     requested = sum(intervals_cost(commitment.intervals(now, end_of_endless), begin, end) for commitment in commitments)
-    fits = not (requested or costs) or spent + running + requested <= sums.budget.limit.nanos * PER_NANO
+    fits = not (requested or costs) or spent + running + requested <= sums.budget.limit.nanos * PARTS_PER_NANO
     since = None if endless else within.begin
     return PeriodSums(since, within.end, money(spent), money(running), money(requested), fits)

@@ -12,7 +12,7 @@ from functools import cache
 from typing import NamedTuple, NoReturn
 
 from cloudgpu.core.billing.rates import RateInterval, from_us, has_one_price
-from cloudgpu.core.billing.rules import PER_NANO_HOUR, Rule, in_months, parse_us, price_pieces, rule_of
+from cloudgpu.core.billing.rules import PARTS_PER_NANO_HOUR, Rule, in_months, parse_us, price_pieces, rule_of
 from cloudgpu.core.budgets.commitments import OVERDUE, Prices, StandIn, commitments_of
 from cloudgpu.core.model.machine import BudgetedMachine, Machine
 from cloudgpu.core.model.usage import Usage
@@ -40,9 +40,9 @@ def exact_cost(unit: int, begin: int, end: int) -> int:
     if begin >= end:
         return 0
     if unit == HOURLY:
-        return (end - begin) * PER_NANO_HOUR
+        return (end - begin) * PARTS_PER_NANO_HOUR
     if unit > HOURLY:
-        return (end - begin) * (PER_NANO_HOUR // unit)
+        return (end - begin) * (PARTS_PER_NANO_HOUR // unit)
     return _start_before(end, -unit) - _start_before(begin, -unit)
 
 
@@ -51,10 +51,13 @@ def flow_intervals(unit: int, begin: int, end: int, nanos: int) -> list[RateInte
     if begin >= end:
         return []
     if unit == HOURLY:
-        return [(begin, end, nanos * PER_NANO_HOUR)]
+        return [(begin, end, nanos * PARTS_PER_NANO_HOUR)]
     if unit > HOURLY:
-        return [(begin, end, nanos * (PER_NANO_HOUR // unit))]
-    return [(first, last, nanos * (PER_NANO_HOUR // min(hours, -unit))) for first, last, hours in in_months(begin, end)]
+        return [(begin, end, nanos * (PARTS_PER_NANO_HOUR // unit))]
+    return [
+        (first, last, nanos * (PARTS_PER_NANO_HOUR // min(hours, -unit)))
+        for first, last, hours in in_months(begin, end)
+    ]
 
 
 def _start_before(moment: int, month_hours: int) -> int:
@@ -93,7 +96,7 @@ def _year(year: int, month_hours: int) -> tuple[int, int]:
 def _next_start(begin: int, cost: int, month_hours: int) -> tuple[int, int, int]:
     """Return when the month that begins there ends, the cost up to then, and the cost of a microsecond of it."""
     _, end, hours = next(in_months(begin, begin + 32 * _DAY))
-    rate = PER_NANO_HOUR // min(hours, month_hours)
+    rate = PARTS_PER_NANO_HOUR // min(hours, month_hours)
     return end, cost + (end - begin) * rate, rate
 
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.rates import time_until_full
-from cloudgpu.core.billing.rules import PER_NANO, to_us
+from cloudgpu.core.billing.rules import PARTS_PER_NANO, to_us
 from cloudgpu.core.budgets.admission import FAR_FUTURE, BudgetSums, current_period, period_sums
 from cloudgpu.core.budgets.budget import Action, Budget
 from cloudgpu.core.values.money import HOUR_MICROS, Money
@@ -66,7 +66,7 @@ def status_of(counted: BudgetSums, today: BudgetSums, now: datetime) -> BudgetSt
     begin, end = (to_us(period.begin), to_us(period.end)) if period else (0, FAR_FUTURE)
     spent = counted.ended_total + counted.spent_within(begin, FAR_FUTURE if budget.period.days else end)
     burn = today.burn(micros)
-    left, ends = budget.limit.nanos * PER_NANO - spent, period if budget.period.kind != "total" else None
+    left, ends = budget.limit.nanos * PARTS_PER_NANO - spent, period if budget.period.kind != "total" else None
     return BudgetState(
         budget=budget,
         period=period,
@@ -89,7 +89,7 @@ def _remaining_committed(sums: BudgetSums, period: Period | None, now: int) -> i
 
 def _full_in(sums: BudgetSums, burn: int, now: int) -> timedelta | None:
     """Return when a rolling budget is full: what was spent leaves its window in time, so that many never are."""
-    window, limit = sums.budget.period.window // timedelta(microseconds=1), sums.budget.limit.nanos * PER_NANO
+    window, limit = sums.budget.period.window // timedelta(microseconds=1), sums.budget.limit.nanos * PARTS_PER_NANO
     lasts = time_until_full(sums.spent_intervals(), burn // HOUR_MICROS, window, now, limit)
     return None if lasts is None else timedelta(seconds=lasts // 10**6)
 

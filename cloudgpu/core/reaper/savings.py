@@ -20,7 +20,7 @@ from cloudgpu.core.activity.utilization import Hour
 from cloudgpu.core.billing.charges import CostTimeline
 from cloudgpu.core.billing.daily import Sums
 from cloudgpu.core.billing.rates import RateInterval, intervals_cost
-from cloudgpu.core.billing.rules import PER_NANO, to_us
+from cloudgpu.core.billing.rules import PARTS_PER_NANO, to_us
 from cloudgpu.core.events.log import EventSummary
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.usage import Usage
@@ -55,7 +55,7 @@ _QUIET = timedelta(minutes=15)  # a person who shuts a machine down has used it 
 class Stop:
     """An end by a rule, and until when the machine would have gone on at most; `exact` is what that would have cost.
 
-    `exact` is in exact parts (`core.billing.granularity.PER_NANO`); None where its price is not known.
+    `exact` is in exact parts (`core.billing.granularity.PARTS_PER_NANO`); None where its price is not known.
     """
 
     machine: str
@@ -143,7 +143,7 @@ def _cost(usage: Usage, span: timedelta) -> int | None:
     if not usage.segments:
         return None
     micros = (span.days * 86_400 + span.seconds) * 1_000_000 + span.microseconds
-    return int(usage.quantity) * int(usage.segments[-1].nanos) * micros * (PER_NANO // HOUR_MICROS)
+    return int(usage.quantity) * int(usage.segments[-1].nanos) * micros * (PARTS_PER_NANO // HOUR_MICROS)
 
 
 class _History:

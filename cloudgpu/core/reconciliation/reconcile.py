@@ -14,7 +14,7 @@ from enum import StrEnum
 from fractions import Fraction
 
 from cloudgpu.core.billing.charges import Billed, billed_span
-from cloudgpu.core.billing.rules import PER_NANO
+from cloudgpu.core.billing.rules import PARTS_PER_NANO
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Resource, Usage
@@ -187,7 +187,7 @@ def add_charge(side: LedgerTotal, billed: Billed, now: datetime, since: datetime
 
 def dollars(exact: int) -> Fraction:
     """Return an exact amount of the billing engine in dollars."""
-    return Fraction(exact, PER_NANO * NANOS_PER_USD)
+    return Fraction(exact, PARTS_PER_NANO * NANOS_PER_USD)
 
 
 def in_dollars(amount: Decimal, per_usd: Decimal) -> Fraction:

@@ -12,7 +12,7 @@ from datetime import UTC, timedelta
 from fractions import Fraction
 
 from cloudgpu.core.billing.line_items import LineItem
-from cloudgpu.core.billing.rules import PER_NANO, rule_for
+from cloudgpu.core.billing.rules import PARTS_PER_NANO, rule_for
 from cloudgpu.core.model.instances import TAG_ID, TAG_NAME, TAG_OWNER, TAG_POLICY, TAG_PROJECT
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Per, Resource, Usage
@@ -79,7 +79,7 @@ _AZURE_DISK_TIER = re.compile(
 TAG_JOB = "cloudgpu-job"  # only in exports, on no resource: one machine runs many jobs
 _HOUR = 3_600_000_000  # microseconds
 _GB = 1_000_000_000  # bytes
-_PER_DOLLAR = PER_NANO * NANOS_PER_USD
+_PER_DOLLAR = PARTS_PER_NANO * NANOS_PER_USD
 
 
 def focus_row(item: LineItem, ledger: str) -> dict[str, str]:

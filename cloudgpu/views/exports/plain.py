@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any, TextIO
 
 from cloudgpu.core.billing.line_items import LineItem
-from cloudgpu.core.billing.rules import PER_NANO
+from cloudgpu.core.billing.rules import PARTS_PER_NANO
 from cloudgpu.core.values.money import NANOS_PER_USD, Money, usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.cost import FORMULA_STARTS, decimal
@@ -74,4 +74,4 @@ def _is_number(text: str) -> bool:
 
 def _on_demand(item: LineItem) -> str | None:
     exact = item.charge.list_cost
-    return None if exact is None else decimal(Fraction(exact, PER_NANO * NANOS_PER_USD))
+    return None if exact is None else decimal(Fraction(exact, PARTS_PER_NANO * NANOS_PER_USD))

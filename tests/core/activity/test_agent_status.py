@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from cloudgpu.core.activity.agent_status import LONGEST_TEXT, MAX_SAMPLES, RING, parse_agent_status
+from cloudgpu.core.activity.agent_status import LONGEST_TEXT, MAX_SAMPLES, SAMPLE_WINDOW_S, parse_agent_status
 from cloudgpu.core.activity.idle import ACTIVE, IDLE, UNKNOWN, Thresholds, judge
 
 NOW = 1_800_000_000.0
@@ -55,7 +55,7 @@ def test_power_is_taken_as_watts_and_one_that_was_not_told_is_null(watts):
 
 
 def test_samples_come_in_order_each_once_and_none_is_older_than_a_ring():
-    said = [bucket(t=NOW), bucket(t=NOW - 120), bucket(t=NOW), bucket(t=NOW - RING)]
+    said = [bucket(t=NOW), bucket(t=NOW - 120), bucket(t=NOW), bucket(t=NOW - SAMPLE_WINDOW_S)]
     assert [one["t"] for one in parse_agent_status(answer(*said)).samples] == [NOW - 120, NOW]
 
 
@@ -153,7 +153,7 @@ def test_nothing_that_an_agent_says_raises_and_what_is_taken_is_of_the_right_kin
     found = parse_agent_status(json.dumps(said).encode())
     assert bool(found.fault) == (found.now is None)
     for one in found.samples:
-        assert found.now - RING < one["t"] <= found.now + 5
+        assert found.now - SAMPLE_WINDOW_S < one["t"] <= found.now + 5
         assert all(isinstance(one[name], int | float) and one[name] >= 0 for name in ("t", "s"))
         assert all(one[name] is None or 0 <= one[name] <= 1e13 for name in ("gpu", "cpu", "net", "disk") if name in one)
 

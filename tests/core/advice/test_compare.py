@@ -22,7 +22,7 @@ from cloudgpu.core.advice.compare import (
 )
 from cloudgpu.core.advice.desktop import YEAR, Depreciation, Desktop, ownership_cost
 from cloudgpu.core.billing.daily import Sums
-from cloudgpu.core.billing.rules import PER_NANO
+from cloudgpu.core.billing.rules import PARTS_PER_NANO
 from cloudgpu.core.catalog.gpus import EQUAL_SPEED, RatioBasis, SpeedRatio
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.units import Power, Tariff
@@ -31,7 +31,7 @@ from tests.examples import some
 BEGIN = datetime(2026, 11, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
 HOUR = 3600.0
-DOLLAR = 10**9 * PER_NANO
+DOLLAR = 10**9 * PARTS_PER_NANO
 # It takes 1 kW at work and nothing else, at $0.10 a kilowatt-hour: ten cents for an hour of work.
 PLAIN = Desktop(
     name="plain",
@@ -240,7 +240,7 @@ def test_any_history_has_three_cases_in_their_order_and_points_that_are_on_the_c
     assert low.cloud <= usual.cloud <= high.cloud
     assert low.worked >= usual.worked >= high.worked
     for number, side in enumerate((low, usual, high)):
-        assert side.cloud == Money(sum(one[number] for one in past.cloud.values()) // PER_NANO)
+        assert side.cloud == Money(sum(one[number] for one in past.cloud.values()) // PARTS_PER_NANO)
         assert side.points[-1].at == max(past.begin, past.end)
         assert [point.at for point in side.points] == sorted({point.at for point in side.points})
         dearer = [point.at for point in side.points if is_dearer(past, side, point, desktop)]

@@ -19,7 +19,7 @@ from cloudgpu.core.billing.charges import (
     money,
     total,
 )
-from cloudgpu.core.billing.rules import PER_NANO, to_us
+from cloudgpu.core.billing.rules import PARTS_PER_NANO, to_us
 from cloudgpu.core.model.facts import record_of
 from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage, usage_of_record
 from cloudgpu.core.values.times import from_iso, iso
@@ -170,7 +170,9 @@ def test_cutting_a_use_costs_its_minimum_and_granularity_at_most(use: Usage, cut
     more = sum(half.amount for half in halves) - whole.amount
     granule, least, _ = BY_HAND[use.provider, use.resource]
     dearest = max(segment.nanos for segment in use.segments)
-    parts = PER_NANO // 3600 if use.per is Per.HOUR else PER_NANO // (672 * 3600)  # of a second at its dearest
+    parts = (
+        PARTS_PER_NANO // 3600 if use.per is Per.HOUR else PARTS_PER_NANO // (672 * 3600)
+    )  # of a second at its dearest
     # less, too: a granule that is started earlier may lie in a longer month, or before a price rose
     assert abs(more) <= (granule + least) * dearest * use.quantity * parts
     if granule == 1 and least == 0:
@@ -199,15 +201,15 @@ def test_a_slow_reference_agrees(use: Usage, minutes: int) -> None:
     assume(use.resource is not Resource.TRAFFIC and use.segments)
     end = from_iso(use.begin) + timedelta(minutes=minutes, seconds=minutes)
     use = use._replace(end=iso(end))
-    assert Fraction(charge(use, end).amount, PER_NANO) == by_seconds(use, end)
+    assert Fraction(charge(use, end).amount, PARTS_PER_NANO) == by_seconds(use, end)
 
 
 @given(st.lists(st.integers(0, 10**40), max_size=5), st.integers(0, 10**30))
 def test_money_is_rounded_once_half_to_even(amounts: list[int], one: int) -> None:
-    assert money(sum(amounts)).nanos == round(Fraction(sum(amounts), PER_NANO))
-    assert money(one).nanos == round(Fraction(one, PER_NANO))
-    assert money(PER_NANO // 2).nanos == 0
-    assert money(PER_NANO + PER_NANO // 2).nanos == 2
+    assert money(sum(amounts)).nanos == round(Fraction(sum(amounts), PARTS_PER_NANO))
+    assert money(one).nanos == round(Fraction(one, PARTS_PER_NANO))
+    assert money(PARTS_PER_NANO // 2).nanos == 0
+    assert money(PARTS_PER_NANO + PARTS_PER_NANO // 2).nanos == 2
 
 
 @given(st.lists(uses(), max_size=5), seconds)
@@ -227,7 +229,7 @@ def test_units_times_the_price_is_the_amount(use: Usage) -> None:
     use = use._replace(segments=use.segments[:1])
     begin, end = billed_span(use, after(0))
     units = billed_units(use, begin, end)
-    exact = units * use.segments[0].nanos * PER_NANO
+    exact = units * use.segments[0].nanos * PARTS_PER_NANO
     found = charge(use, end)
     assert abs(exact - found.amount) < 1 or found.low != found.high
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from cloudgpu.core.billing.cost_groups import CALENDAR, By, CostQuery, costs
-from cloudgpu.core.billing.rules import PER_NANO
+from cloudgpu.core.billing.rules import PARTS_PER_NANO
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Resource
 from cloudgpu.views.cost import group_names, groups_document, total_document
@@ -23,7 +23,7 @@ ZONES = [
 ]  # fmt: skip
 zones = st.sampled_from(ZONES).map(ZoneInfo)
 moments = st.one_of(st.none(), st.integers(-86_400, 41 * 86_400).map(lambda second: START + timedelta(seconds=second)))
-DOLLAR = 10**9 * PER_NANO
+DOLLAR = 10**9 * PARTS_PER_NANO
 BY_MACHINE = CostQuery(By.INSTANCE, UTC)
 SUMS = ("low", "amount", "high", "billed_us", "all_billed_us", "list_cost", "compared_cost")
 

@@ -11,7 +11,7 @@ from cloudgpu.core.billing.charges import charge, cost_timeline
 from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
 from cloudgpu.core.billing.daily import Sums, daily, timeline_of
 from cloudgpu.core.billing.rates import intervals_cost
-from cloudgpu.core.billing.rules import PER_NANO, to_us
+from cloudgpu.core.billing.rules import PARTS_PER_NANO, to_us
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.times import from_iso
 from tests.core.billing.test_rate_timeline import uses as any_uses
@@ -21,7 +21,7 @@ from tests.examples import some
 ZONES = ["UTC", "Europe/Berlin", "America/Sao_Paulo", "Australia/Lord_Howe", "Pacific/Apia"]
 zones = st.sampled_from(ZONES).map(ZoneInfo)
 moments = st.one_of(st.none(), st.integers(-86_400, 41 * 86_400).map(lambda second: START + timedelta(seconds=second)))
-DOLLAR = 10**9 * PER_NANO
+DOLLAR = 10**9 * PARTS_PER_NANO
 every_use = st.one_of(costing_uses(), any_uses())
 
 

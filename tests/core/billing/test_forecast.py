@@ -10,13 +10,13 @@ from hypothesis import given, settings, strategies as st
 from cloudgpu.core.billing.charges import charge
 from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
 from cloudgpu.core.billing.forecast import BurnPart, Horizon, burn_rate, open_usages, remaining
-from cloudgpu.core.billing.rules import PER_NANO
+from cloudgpu.core.billing.rules import PARTS_PER_NANO
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.times import iso
 from tests.core.costing import NOW, ledgers, row, segment, use
 from tests.examples import some
 
-DOLLAR = 10**9 * PER_NANO
+DOLLAR = 10**9 * PARTS_PER_NANO
 HOUR = timedelta(hours=1)
 
 

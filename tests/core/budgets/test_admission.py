@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given, settings, strategies as st
 
 from cloudgpu.core.billing.charges import charge
-from cloudgpu.core.billing.rules import PER_NANO
+from cloudgpu.core.billing.rules import PARTS_PER_NANO
 from cloudgpu.core.budgets.admission import admission_request
 from cloudgpu.core.budgets.budget import Action, Budget, BudgetPeriod, Scope
 from cloudgpu.core.budgets.commitments import Prices, StandIn
@@ -286,7 +286,7 @@ def test_what_is_admitted_never_passes_the_budget(drawn, wish, span, dollars):
     assume(not admit(one, wanted, rows).refusals)
     everything = [*rows, wanted]
     last = datetime.fromisoformat(wanted.renew_until)
-    limit = one.limit.nanos * PER_NANO
+    limit = one.limit.nanos * PARTS_PER_NANO
     if one.period.kind in ("day", "week", "month"):
         for each in periods(one.period.kind, NOW, last, UTC):
             assert bill(everything, each.end, each.begin, each.end) <= limit

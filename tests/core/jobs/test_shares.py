@@ -10,14 +10,14 @@ from cloudgpu.core.billing.assignments import charges_by_key, cut_times
 from cloudgpu.core.billing.charges import charge, money, period_charges
 from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
 from cloudgpu.core.billing.line_items import line_items
-from cloudgpu.core.billing.rules import PER_NANO
+from cloudgpu.core.billing.rules import PARTS_PER_NANO
 from cloudgpu.core.jobs.shares import IDLE, SHARED, guest_since, job_cost, launched_for, machine_assignments
 from cloudgpu.core.values.money import ZERO, Money
 from tests.core.costing import NOW, START, ledgers, row, use
 from tests.core.jobs.writing import attempt, in_slurm, job, slurm_run
 from tests.examples import some
 
-DOLLAR = 10**9 * PER_NANO
+DOLLAR = 10**9 * PARTS_PER_NANO
 HOUR = 3600
 BY_JOB = CostQuery(By.JOB, UTC)
 SUMS = ("low", "amount", "high", "billed_us", "all_billed_us", "list_cost", "compared_cost")

@@ -12,7 +12,7 @@ from cloudgpu.core.billing.charges import money, period_charges
 from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
 from cloudgpu.core.billing.daily import daily_of, timed_usages
 from cloudgpu.core.billing.line_items import line_items
-from cloudgpu.core.billing.rules import PER_NANO
+from cloudgpu.core.billing.rules import PARTS_PER_NANO
 from cloudgpu.core.events.job_lines import job_in_slurm, job_placed, job_requested
 from cloudgpu.core.jobs.job import Job
 from cloudgpu.core.jobs.shares import machine_assignments, row_id, tariff_cost, tariff_rows
@@ -39,7 +39,7 @@ def exact(job: Job) -> int:
     asked = job.spec["slurm"]
     spans = [((one.end or NOW) - one.begin) // timedelta(microseconds=1) for one in job.runs if one.begin]
     gpus = asked["nodes"] * (asked["gpus_per_node"] or 0)
-    return sum(max(0, one) for one in spans) * gpus * asked["usd_per_gpu_hour"] * PER_NANO // HOUR_US
+    return sum(max(0, one) for one in spans) * gpus * asked["usd_per_gpu_hour"] * PARTS_PER_NANO // HOUR_US
 
 
 @st.composite

@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 
 from cloudgpu.core.activity.idle import Thresholds, judge
 from cloudgpu.core.billing.charges import charge
-from cloudgpu.core.billing.rules import PER_NANO
+from cloudgpu.core.billing.rules import PARTS_PER_NANO
 from cloudgpu.core.policies.policy import Act, Do, Idle, MachineBudget, Policy
 from cloudgpu.core.policies.schedule import Schedule
 from cloudgpu.core.reaper.backtest import Amount, cut_usage, off_seconds
@@ -22,7 +22,7 @@ from tests.examples import some
 HOUR = timedelta(hours=1)
 DEFAULT = Policy("default", 8 * HOUR, 72 * HOUR)
 NEVER = replace(DEFAULT, name="never", idle=Idle(do=Act.DISABLED))
-MINUTE = 60_000_000 * PER_NANO  # what a minute costs at a nano-dollar a microsecond
+MINUTE = 60_000_000 * PARTS_PER_NANO  # what a minute costs at a nano-dollar a microsecond
 
 
 def after(minutes, **more):

@@ -6,13 +6,13 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.core.billing.rules import PER_NANO
+from cloudgpu.core.billing.rules import PARTS_PER_NANO
 from cloudgpu.core.events.log import EventSummary
 from cloudgpu.core.reaper.savings import Stop, policy_stops
 from tests.core.costing import NOW, START, at, row, segment, use
 
 HOUR = 3600
-DOLLAR = 10**9 * PER_NANO
+DOLLAR = 10**9 * PARTS_PER_NANO
 
 
 def line(kind, second, **body):

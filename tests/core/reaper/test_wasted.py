@@ -9,12 +9,12 @@ from hypothesis import given, settings, strategies as st
 from cloudgpu.core.activity.utilization import Hour
 from cloudgpu.core.billing.charges import charge, cost_timeline
 from cloudgpu.core.billing.daily import Sums
-from cloudgpu.core.billing.rules import PER_NANO, to_us
+from cloudgpu.core.billing.rules import PARTS_PER_NANO, to_us
 from cloudgpu.core.reaper.savings import idle_cost
 from tests.core.costing import NOW, START, segment, use
 from tests.examples import some
 
-DOLLAR = 10**9 * PER_NANO
+DOLLAR = 10**9 * PARTS_PER_NANO
 
 
 def hour(number, gpu=0, used=0, idle=0, unknown=0):
@@ -69,5 +69,5 @@ def test_idle_time_never_costs_more_than_the_machine(shown, nanos):
     hours = [hour(number, *seconds) for number, seconds in enumerate(shown)]
     found, paid = of(hours, run), charge(run, NOW)
     assert 0 <= found.low <= found.amount <= found.high <= paid.high
-    by_hand = sum(nanos * PER_NANO * idle // max(1, gpu + used + idle + rest) for gpu, used, idle, rest in shown)
+    by_hand = sum(nanos * PARTS_PER_NANO * idle // max(1, gpu + used + idle + rest) for gpu, used, idle, rest in shown)
     assert abs(found.amount - by_hand) <= len(shown)
