@@ -24,7 +24,7 @@ import pytest
 from cloudgpu.control.launch.restore import start_machine
 from cloudgpu.control.lifecycle.lease import set_hold
 from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
-from cloudgpu.control.scheduler.jobs import _run_due, reap_once
+from cloudgpu.control.scheduler.jobs import _run_due_at, reap_once
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable, RateLimited
@@ -93,7 +93,7 @@ class Month:
 
     def next_pass(self):
         """Return when the next pass is due, and somebody there to make it."""
-        due = max(_run_due(self.world.session, TEN), self.world.now)
+        due = max(_run_due_at(self.world.session, TEN), self.world.now)
         return max(due, min(self.down_until.values()))
 
     # --- schedulers -------------------------------------------------------------------------------------------------

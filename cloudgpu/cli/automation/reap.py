@@ -106,7 +106,7 @@ def _is_full_run(session: Session, *, nightly: bool, cron: bool) -> bool:
     if not cron:
         return nightly
     from cloudgpu.config.files.user_files import zone_of
-    from cloudgpu.control.scheduler.due import sweep_due
+    from cloudgpu.control.scheduler.due import is_sweep_due
     from cloudgpu.control.session.last_run import read_last_run
     from cloudgpu.errors import LedgerUnavailable
 
@@ -114,7 +114,7 @@ def _is_full_run(session: Session, *, nightly: bool, cron: bool) -> bool:
         last = read_last_run(session.ledger)
     except LedgerUnavailable:
         return nightly  # the run itself finds that out, and tells owners
-    return sweep_due(last, zone_of(session.settings.tz), session.clock())
+    return is_sweep_due(last, zone_of(session.settings.tz), session.clock())
 
 
 def _show(run: ReaperRun, output: Format, *, explain: bool, verbose: bool) -> None:

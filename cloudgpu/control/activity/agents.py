@@ -42,9 +42,10 @@ if TYPE_CHECKING:
 
 
 def ask_activity(session: Session, machines: Sequence[Machine], *, store: bool = True) -> dict[str, SelfReport]:
-    """Return what these machines report of their use, by machine id; without those whose listing has it.
+    """Return when these machines say that they were last in use, by machine id.
 
-    What is new is written to the ledger if `store`. Raises LedgerUnavailable only.
+    Without the machines of providers whose listings have it. New reports are written to the ledger if `store`. Raises
+    LedgerUnavailable only.
     """
     accounts, _ = by_account(session, machines)  # machines of unknown accounts were reported by the sync
     providers = [(session.provider(name), of_account) for name, of_account in accounts.items()]
@@ -55,7 +56,7 @@ def ask_activity(session: Session, machines: Sequence[Machine], *, store: bool =
         answers = pool.map(lambda pair: _reports_of(*pair), reporting)
     reports = {machine_id: _check_clock(session, report) for answer in answers for machine_id, report in answer.items()}
     if store:
-        _record_news(session, machines, reports)
+        _record_new_reports(session, machines, reports)
     return reports
 
 
@@ -80,7 +81,7 @@ def _check_clock(session: Session, report: SelfReport) -> SelfReport:
     return None if isinstance(report, datetime) and report - session.clock() > CLOCK_SLACK else report
 
 
-def _record_news(session: Session, machines: Sequence[Machine], reports: Mapping[str, SelfReport]) -> None:
+def _record_new_reports(session: Session, machines: Sequence[Machine], reports: Mapping[str, SelfReport]) -> None:
     drafts = []
     for machine in machines:
         report, recorded = reports.get(machine.id), machine.last_active
@@ -91,7 +92,7 @@ def _record_news(session: Session, machines: Sequence[Machine], reports: Mapping
 
 
 STATUS_COMMAND = '"$HOME"/.cloudgpu/agent status --since {since}'
-MAX_ANSWER_BYTES = 2_000_000  # a day of samples has a tenth of it
+MAX_ANSWER_BYTES = 2_000_000  # ten times a day of samples
 MINUTE_S = 60.0
 EXIT_USAGE = 2  # the exit status of argparse for arguments that it does not know
 

@@ -49,28 +49,28 @@ class OwnMachine:
 def utilization_of(
     session: Session,
     machines: Iterable[Machine],
-    uses: Iterable[tuple[str, Usage]],
+    ended_usages: Iterable[tuple[str, Usage]],
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> dict[str, tuple[Hour, ...]]:
     """Return the billed hours of each machine that ran in [since, until), by machine id, oldest first.
 
-    `uses` are the ended usages of the ledger; open usage is in the machines, and lasts until now. The default
-    thresholds of idleness apply, whatever a machine's policy says. Asks no machine and no provider.
+    `ended_usages` are those of the ledger, each after its machine's id; open usage is in the machines, and lasts until
+    now. The default thresholds of idleness apply, whatever a machine's policy says. Asks no machine and no provider.
     """
     now, machines = session.clock(), list(machines)
     begin, end = 0.0 if since is None else since.timestamp(), min(now, until or now).timestamp()
-    billed, self_reports = _billed_intervals(machines, uses, now.timestamp()), _SelfReports(session)
+    billed, self_reports = _billed_intervals(machines, ended_usages, now.timestamp()), _SelfReports(session)
     hours_by_id: dict[str, tuple[Hour, ...]] = {}
     for machine in machines:
         in_period = [
             (max(first, begin), min(last, end)) for first, last in billed[machine.id] if first < end and last > begin
         ]
         if in_period:
-            spans = SampleStore(session.home.samples, machine.id).utilization(min(in_period)[0], end)
+            utilization = SampleStore(session.home.samples, machine.id).utilization(min(in_period)[0], end)
             latest = max(billed[machine.id])
-            report = self_reports.of_run(machine, latest) if latest[0] < end and machine.last_active else None
-            hours_by_id[machine.id] = hours(spans, in_period, report)
+            report = self_reports.of_latest_run(machine, latest) if latest[0] < end and machine.last_active else None
+            hours_by_id[machine.id] = hours(utilization, in_period, report)
     return hours_by_id
 
 
@@ -83,30 +83,30 @@ def own_machines(machines: Iterable[Machine], hours_by_id: Mapping[str, Sequence
     return tuple(_own_machine(machine, hours_by_id[machine.id]) for machine in owned)
 
 
-def _own_machine(machine: Machine, hours: Sequence[Hour]) -> OwnMachine:
-    measured = [hour.joules for hour in hours if hour.joules is not None]
-    joules, measured_s = sum(measured), sum(hour.drawing for hour in hours)
+def _own_machine(machine: Machine, billed_hours: Sequence[Hour]) -> OwnMachine:
+    measured = [hour.joules for hour in billed_hours if hour.joules is not None]
+    joules, measured_s = sum(measured), sum(hour.drawing for hour in billed_hours)
     return OwnMachine(
         id=machine.id,
         name=machine.name,
-        hours=sum(hour.gpu_s + hour.used_s for hour in hours) / HOUR,
-        gpu_busy_hours=sum(hour.gpu_s for hour in hours) / HOUR,
-        unknown_hours=sum(hour.unknown_s for hour in hours) / HOUR,
+        hours=sum(hour.gpu_s + hour.used_s for hour in billed_hours) / HOUR,
+        gpu_busy_hours=sum(hour.gpu_s for hour in billed_hours) / HOUR,
+        unknown_hours=sum(hour.unknown_s for hour in billed_hours) / HOUR,
         kwh=joules / JOULES_PER_KWH if measured else None,
         watts=joules / measured_s if measured_s else None,
         measured_hours=measured_s / HOUR,
-        gpu_hours=sum(hour.cards for hour in hours) / HOUR,
-        hours_with_gpu_count=sum(hour.counted for hour in hours) / HOUR,
+        gpu_hours=sum(hour.cards for hour in billed_hours) / HOUR,
+        hours_with_gpu_count=sum(hour.counted for hour in billed_hours) / HOUR,
     )
 
 
 def _billed_intervals(
-    machines: Iterable[Machine], uses: Iterable[tuple[str, Usage]], now: float
+    machines: Iterable[Machine], ended_usages: Iterable[tuple[str, Usage]], now: float
 ) -> dict[str, list[Interval]]:
-    """Return when each machine was billed, by machine id; open usage lasts until now."""
+    """Return the intervals in which each machine was billed, by machine id; open usage lasts until now."""
     intervals: dict[str, list[Interval]] = {machine.id: [] for machine in machines}
     open_usage = ((machine.id, usage) for machine in machines for usage in machine.open_usage)
-    for machine_id, usage in (*uses, *open_usage):
+    for machine_id, usage in (*ended_usages, *open_usage):
         if machine_id in intervals and usage.resource == Resource.INSTANCE:
             end = now if usage.end is None else from_iso(usage.end).timestamp()
             intervals[machine_id].append((from_iso(usage.begin).timestamp(), end))
@@ -120,18 +120,19 @@ class _SelfReports:
     session: Session
     listings_report: dict[str, bool] = field(default_factory=dict)  # by account: whether its listings have such reports
 
-    def of_run(self, machine: Machine, run: Interval) -> ActivityReport | None:
-        """Return the machine's report of its latest run; None if listings have none, or it is of an earlier run.
+    def of_latest_run(self, machine: Machine, run: Interval) -> ActivityReport | None:
+        """Return the machine's own report of its use in its latest run, from a start to a stop.
 
-        The ledger has it to a quarter of an hour. While a machine runs, each sync that lists it reads its report. This
-        assumes that the agent was alive: if it had died, later use counts as idle.
+        None if its provider's listings have no such reports, or it is of an earlier run. The ledger has it to a quarter
+        of an hour. While a machine runs, each sync that lists it reads its report. This assumes that the agent was
+        alive: if it had died, later use counts as idle.
         """
-        active = from_iso(not_none(machine.last_active))
-        if active.timestamp() < run[0] or not self._is_in_listings(machine.account):
+        last_active_at = from_iso(not_none(machine.last_active))
+        if last_active_at.timestamp() < run[0] or not self._is_in_listings(machine.account):
             return None
-        seen = last_seen_at(self.session.ledger, machine) if machine.billed else None
-        at = run[1] if seen is None else from_iso(seen).timestamp()
-        return ActivityReport((active + NEWS_OF_ACTIVITY).timestamp(), min(at, run[1]))
+        seen_at = last_seen_at(self.session.ledger, machine) if machine.billed else None
+        known_until = run[1] if seen_at is None else from_iso(seen_at).timestamp()
+        return ActivityReport((last_active_at + NEWS_OF_ACTIVITY).timestamp(), min(known_until, run[1]))
 
     def _is_in_listings(self, account: str) -> bool:
         if account not in self.listings_report:

@@ -32,7 +32,7 @@ from cloudgpu.control.advice.estimate_inputs import (
 from cloudgpu.control.advice.estimate_notes import assumptions
 from cloudgpu.control.advice.estimate_request import EstimateOptions, EstimateQuery, Flops, NodesQuery, parse_estimate
 from cloudgpu.control.catalog.market import use_refreshed
-from cloudgpu.control.clusters.remarks import gang_loss_of, peak_of
+from cloudgpu.control.clusters.remarks import gang_loss_of, peak_tflops_of
 from cloudgpu.core.advice.desktop import percent_off
 from cloudgpu.core.advice.estimate import (
     DAY,
@@ -328,7 +328,7 @@ def _cluster_of_offer(query: NodesQuery, estimate: Estimate, machines: Sequence[
         **_cluster_document(
             query,
             machine_type.gpu.name,
-            peak_of([machine_type.gpu]),
+            peak_tflops_of([machine_type.gpu]),
             network_of(machine_type.provider, machine_type.name),
             machine_type.name.removeprefix("Standard_"),
         ),

@@ -96,9 +96,9 @@ class Machines(Namespace):
         """
         queues = None
         if refresh:
-            from cloudgpu.control.clusters.engine import queues_of
+            from cloudgpu.control.clusters.engine import queue_texts_of
 
-            queues = queues_of(self._session, self._session.ledger.present_machines())
+            queues = queue_texts_of(self._session, self._session.ledger.present_machines())
         return list_machines(self._session, refresh=refresh, ended=all, mine=mine, queues=queues)
 
     def show(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MAX_GBIT = 10_000
 DEFAULT_S, MAX_S = 5, 10
-POOR_BELOW = 0.8  # of the expected speed; below it, something of the network is not used
+POOR_BELOW = 0.8  # of the expected speed; a slower network is poor: something of it is probably not used
 
 
 class Tool(StrEnum):
@@ -75,7 +75,7 @@ def bench_network(
             next="For example --expected 10",
         )
     first, second = _pair(session, name, other)
-    check_near(first, second)
+    check_same_zone(first, second)
     with ExitStack() as stack:
         server = stack.enter_context(connected_to(session, first))
         tools = network_speed.read_tools(server)
@@ -104,6 +104,7 @@ def bench_network(
 
 
 def _pair(session: Session, name: str, other: str | None) -> tuple[Machine, Machine]:
+    """Return the machines to measure, the receiver first. Raises InvalidRequest where there are not two."""
     if other is None:
         nodes = first_two(session.ledger.machines(), name)
         if nodes is not None:
@@ -128,7 +129,7 @@ def first_two(machines: Iterable[Machine], name: str) -> tuple[Machine, Machine]
     return (nodes[0], nodes[1]) if len(nodes) > 1 else None
 
 
-def check_near(first: Machine, second: Machine) -> None:
+def check_same_zone(first: Machine, second: Machine) -> None:
     """Raise InvalidRequest for machines in different zones or accounts, whose traffic would be billed."""
     locations = [(one.provider, one.account, one.region, one.zone) for one in (first, second)]
     if locations[0] != locations[1] and not (is_owned(first.provider) and is_owned(second.provider)):
@@ -153,7 +154,7 @@ def _bench_document(
 ) -> NetworkBenchDocument:
     network = network_of(machine.provider, machine.instance_type or "") if nominal_gbit is None else None
     gbit = nominal_gbit if network is None else network.gbit
-    expected = None if gbit is None else gbit * USED_OF_NETWORK
+    expected_gbit = None if gbit is None else gbit * USED_OF_NETWORK
     return {
         "sender": sender,
         "receiver": receiver,
@@ -165,6 +166,6 @@ def _bench_document(
         "network_up_to_gbit_per_s": None if network is None else network.up_to,
         "network_fabric": None if network is None else network.fabric,
         "network_source": None if network is None else f"{network.source}, {network.as_of}",
-        "expected_gbit_per_s": expected,
-        "poor": None if expected is None else measured.gbit < POOR_BELOW * expected,
+        "expected_gbit_per_s": expected_gbit,
+        "poor": None if expected_gbit is None else measured.gbit < POOR_BELOW * expected_gbit,
     }

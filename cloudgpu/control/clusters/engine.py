@@ -32,10 +32,10 @@ from cloudgpu.parallel import Pool
 
 READY_TIMEOUT = timedelta(minutes=2)  # from the start of the daemons until sinfo shows all nodes ready
 INSTALL_TIMEOUT = timedelta(minutes=15)  # the first boot of a machine also installs drivers and environments
-POLL_S = 3.0
+POLL_S = 3.0  # between two checks whether Slurm is installed
 MAX_PARALLEL = 16  # nodes
-PAUSE_S = 0.2
-KEY_BYTES = 128
+PAUSE_S = 0.2  # between two checks whether all nodes are ready
+KEY_BYTES = 128  # of the munge key
 SETTLE_TIME = timedelta(seconds=3)  # a restarted controller may drain a node that reports jobs which it knew before
 TRIES = 2  # another process may take a port between its choice and its use
 _PORT_IN_USE_TEXTS = ("address already in use", "bind")  # in a daemon's error if its port is taken
@@ -44,7 +44,7 @@ Answer = TypeVar("Answer")
 
 
 class _ConnectedNodes(NamedTuple):
-    """The nodes of a cluster, in their order, each with its connection."""
+    """The nodes of a cluster, in their order, each with its connection; `cluster` is the cluster's id."""
 
     cluster: str
     nodes: tuple[EngineNode, ...]
@@ -56,9 +56,9 @@ class _ConnectedNodes(NamedTuple):
 
 
 def check_engine_installed(provider: str, cluster: ClusterNode) -> None:
-    """Raise InvalidRequest if machines of provider `local` shall have an engine that this computer lacks.
+    """Raise InvalidRequest if machines of provider `local` are to have an engine that is not installed here.
 
-    Other machines install it, or are asked for it once they can be reached.
+    Other machines install it at their first boot, or are checked for it over SSH.
     """
     if provider != "local" or cluster.engine == "none":
         return
@@ -90,7 +90,8 @@ def set_up(session: Session, machines: Sequence[Machine], *, people: Sequence[st
         facts = _read_node_facts(session, connected, users)
         check_fit(facts)
         check_people(facts, users)
-        names, settle_time = _start_daemons(session, connected, facts, several=bool(others_of(facts, users)))
+        several_users = bool(others_of(facts, users))
+        names, settle_time = _start_daemons(session, connected, facts, several_users=several_users)
         _wait_until_ready(session, connected, names, settle_time)
 
 
@@ -181,23 +182,26 @@ def _read_node_facts(session: Session, connected: _ConnectedNodes, people: Seque
 
 
 def _start_daemons(
-    session: Session, connected: _ConnectedNodes, facts: Sequence[NodeFacts], *, several: bool
+    session: Session, connected: _ConnectedNodes, facts: Sequence[NodeFacts], *, several_users: bool
 ) -> tuple[tuple[str, ...], timedelta]:
-    """Start all daemons that do not run; return the names of the nodes, and for how long they have to be ready."""
-    digest = plan_digest(connected.cluster, facts, several=several)
+    """Start all daemons that do not run; return the names of the nodes, and for how long they have to be ready.
+
+    The configuration is written only if it differs from that of the last setup, which each node knows by a digest.
+    """
+    digest = plan_digest(connected.cluster, facts, several=several_users)
     names = tuple(one.name for one in facts)
     ports = [one.ports for one in facts if one.ports is not None]
     if len(ports) == len(facts) and all(one.planned == digest for one in facts):
         session.report(f"{_node_range_text(names)}: starting what does not run of its Slurm")
         started = connected.each(
             lambda node: node.start(
-                ports[connected.nodes.index(node)], address=_listens_at(facts, node), many_users=several
+                ports[connected.nodes.index(node)], address=_listen_address(facts, node), many_users=several_users
             )
         )
         return names, SETTLE_TIME if "slurmctld" in started[0] else timedelta(0)
     for tries_left in reversed(range(TRIES)):
         try:
-            _write_and_start(session, connected, facts, digest, several=several)
+            _write_and_start(session, connected, facts, digest, several_users=several_users)
             break
         except Unreachable as error:
             if not tries_left or not any(text in error.message.lower() for text in _PORT_IN_USE_TEXTS):
@@ -205,26 +209,26 @@ def _start_daemons(
     return names, timedelta(0)
 
 
-def _listens_at(facts: Sequence[NodeFacts], node: EngineNode) -> str:
+def _listen_address(facts: Sequence[NodeFacts], node: EngineNode) -> str:
     """Return the address at which the daemons of a node listen."""
     return facts[node.node].address if listens_narrowly(facts) else ALL_ADDRESSES
 
 
 def _write_and_start(
-    session: Session, connected: _ConnectedNodes, facts: Sequence[NodeFacts], digest: str, *, several: bool
+    session: Session, connected: _ConnectedNodes, facts: Sequence[NodeFacts], digest: str, *, several_users: bool
 ) -> None:
     """Write the files of all nodes, with a new munge key, and start all daemons."""
     session.report(f"{_node_range_text([one.name for one in facts])}: setting up Slurm {facts[0].version}")
     connected.each(EngineNode.stop)
-    shared = len({one.host for one in facts}) < len(facts) or any(one.address.startswith("127.") for one in facts)
-    ports = connected.each(lambda node: node.reserve_ports(shared=shared))
+    share_host = len({one.host for one in facts}) < len(facts) or any(one.address.startswith("127.") for one in facts)
+    ports = connected.each(lambda node: node.reserve_ports(shared=share_host))
     nodes = [Node(*pair) for pair in zip(facts, ports, strict=True)]
     key = secrets.token_bytes(KEY_BYTES)
-    texts = [files_of(connected.cluster, nodes, number, several=several) for number in range(len(nodes))]
-    connected.each(lambda node: node.write(texts[connected.nodes.index(node)], key, many_users=several))
+    texts = [files_of(connected.cluster, nodes, number, several=several_users) for number in range(len(nodes))]
+    connected.each(lambda node: node.write(texts[connected.nodes.index(node)], key, many_users=several_users))
     connected.each(
         lambda node: node.start(
-            ports[connected.nodes.index(node)], address=_listens_at(facts, node), many_users=several
+            ports[connected.nodes.index(node)], address=_listen_address(facts, node), many_users=several_users
         )
     )
     connected.each(lambda node: node.record_plan(digest, ports[connected.nodes.index(node)]))
@@ -268,7 +272,7 @@ def _node_range_text(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
 
 
-def queues_of(session: Session, machines: Sequence[Machine]) -> Mapping[str, str]:
+def queue_texts_of(session: Session, machines: Sequence[Machine]) -> Mapping[str, str]:
     """Return a text about the queue of each running cluster with an engine, by the cluster's id.
 
     The text says so if a queue did not answer. Other machines and clusters are not asked.

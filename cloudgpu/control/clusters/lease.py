@@ -25,7 +25,7 @@ from cloudgpu.underway import on_abort
 class ClusterExtension:
     """A planned extension: the new lease, whether `renew-until` moves, and the added cost of all nodes.
 
-    `machines` are the nodes that answered. `errors` are those of the other nodes, whose lease does not change.
+    `machines` are the nodes that answered. `errors` has one for each other node, whose lease does not change.
     """
 
     machines: tuple[Machine, ...]
@@ -40,20 +40,22 @@ def plan_extension_of_all(session: Session, machines: Sequence[Machine], by: tim
 
     Raises as `plan_extension` if no node can be queried.
     """
-    outcomes = run_on_machines(session, machines, lambda own, machine: machine_lease.plan_extension(own, machine, by))
+    outcomes = run_on_machines(
+        session, machines, lambda thread_session, machine: machine_lease.plan_extension(thread_session, machine, by)
+    )
     plans, errors = [one for one in outcomes if not isinstance(one, CloudgpuError)], errors_in(outcomes)
     if not plans:
         raise_worst(errors)
     return ClusterExtension(
         tuple(plan.machine for plan in plans),
-        _latest([plan.lease for plan in plans]),
+        _latest_lease([plan.lease for plan in plans]),
         any(plan.moves_renew_until for plan in plans),
         sum((plan.added_cost for plan in plans), ZERO),
         errors,
     )
 
 
-def _latest(leases: Sequence[Lease]) -> Lease:
+def _latest_lease(leases: Sequence[Lease]) -> Lease:
     return Lease(max(lease.expires for lease in leases), max(lease.renew_until for lease in leases))
 
 
@@ -73,11 +75,13 @@ def extend_all(session: Session, extension: ClusterExtension, *, override: str |
         latest = [one for one in refreshed if not isinstance(one, CloudgpuError)]
         outcomes: list[Machine | CloudgpuError] = [*errors_in(refreshed)]
         if latest:
-            lease = _latest([machine_lease.keep_later_end(extension.lease, one) for one in latest])
+            lease = _latest_lease([machine_lease.keep_later_end(extension.lease, one) for one in latest])
             machine_lease.admit_lease(session, latest, lease, "extend", override, credit_of_machine(session, latest[0]))
             _withdraw_stop_or_end(session, machines)
             outcomes += run_on_machines(
-                session, latest, lambda own, machine: machine_lease.apply_lease(own, machine, lease, "extend")
+                session,
+                latest,
+                lambda thread_session, machine: machine_lease.apply_lease(thread_session, machine, lease, "extend"),
             )
     return ClusterResult(reload_machines(session, machines), (*extension.errors, *errors_in(outcomes)))
 
@@ -97,7 +101,9 @@ def hold_all(session: Session, machines: Sequence[Machine], until: datetime | No
         if until is not None:
             _withdraw_stop_or_end(session, machines)
         outcomes = run_on_machines(
-            session, machines, lambda own, machine: machine_lease.set_hold_locked(own, machine, until)
+            session,
+            machines,
+            lambda thread_session, machine: machine_lease.set_hold_locked(thread_session, machine, until),
         )
     return ClusterResult(reload_machines(session, machines), errors_in(outcomes))
 

@@ -75,12 +75,12 @@ def stop_all(session: Session, machines: Sequence[Machine], *, why: str) -> Clus
         check_may_all(session, machines, "stop")
         check_stop_all(machines)
         with lock_machine(session, machines[0]):
-            stopped = stop_nodes(session, machines, why)
+            stop_outcomes = stop_nodes(session, machines, why)
         clean_up_local_files(session)  # not under the lock: it leaves files of locked machines alone
-        return stopped
+        return stop_outcomes
 
-    done = f"{command_name(machines[0])} is stopped and not billed"
-    outcomes = all_without_ledger(session, machines, stop_under_lock, done)
+    done_text = f"{command_name(machines[0])} is stopped and not billed"
+    outcomes = all_without_ledger(session, machines, stop_under_lock, done_text)
     return ClusterResult(reload_machines(session, machines), errors_in(outcomes))
 
 
@@ -89,16 +89,16 @@ def stop_nodes(session: Session, machines: Sequence[Machine], why: str) -> list[
 
     One write requests the stop of all running nodes first, so that the reaper can finish it if this process is killed.
     """
-    requested = _request_all(session, "stop", machines, why)
+    requested_ids = _request_all(session, "stop", machines, why)
 
-    def stop_node(own: Session, machine: Machine) -> Machine:
+    def stop_node(thread_session: Session, machine: Machine) -> Machine:
         try:
-            return stop_locked(own, machine, why=why, is_requested=machine.id in requested)
+            return stop_locked(thread_session, machine, why=why, is_requested=machine.id in requested_ids)
         except InstanceNotFound as error:
-            latest = own.ledger.machine(machine.id) or machine
+            latest = thread_session.ledger.machine(machine.id) or machine
             if latest.terminated_at is None:
                 raise
-            own.report(error.message)
+            thread_session.report(error.message)
             return latest
 
     call = with_or_without_ledger(stop_node, lambda one: f"{one.name} is {one.state} and not billed")
@@ -109,7 +109,7 @@ def _request_all(
     session: Session, action: Literal["stop", "terminate"], machines: Sequence[Machine], why: str
 ) -> frozenset[str]:
     """Request the stop or the end of all nodes in one write; return the ids of the nodes for which that was written."""
-    with suppress(CloudgpuError):  # then the request of each node is written by itself, or saved for later
+    with suppress(CloudgpuError):  # then the request of each node is written with its stop or end
         return request_all(session, action, reload_machines(session, machines), why)
     return frozenset()
 
@@ -125,21 +125,21 @@ def end_all(session: Session, machines: Sequence[Machine], *, why: str) -> list[
     def end_under_lock() -> list[Termination | CloudgpuError]:
         check_may_all(session, machines, "end")
         with lock_machine(session, machines[0]):
-            requested = _request_all(session, "terminate", machines, why)
+            requested_ids = _request_all(session, "terminate", machines, why)
 
-            def end(own: Session, machine: Machine) -> Termination:
-                return end_locked(own, machine, why=why, is_requested=machine.id in requested)
+            def end(thread_session: Session, machine: Machine) -> Termination:
+                return end_locked(thread_session, machine, why=why, is_requested=machine.id in requested_ids)
 
             with on_abort(unfinished_end(command_name(machines[0]))):
                 call = with_or_without_ledger(
                     end, lambda one: f"{one.machine.name} was ended and nothing of it is left"
                 )
-                ended = workers_first(session, machines, call)
+                outcomes = workers_first(session, machines, call)
         clean_up_local_files(session)
-        return ended
+        return outcomes
 
-    done = f"{command_name(machines[0])} was ended and nothing of it is left"
-    return all_without_ledger(session, machines, end_under_lock, done)
+    done_text = f"{command_name(machines[0])} was ended and nothing of it is left"
+    return all_without_ledger(session, machines, end_under_lock, done_text)
 
 
 def check_may_all(session: Session, machines: Sequence[Machine], verb: str) -> None:

@@ -16,24 +16,27 @@ ONLY_REAPER_ENDS_ALL = (
 )
 
 
-def cluster_remarks(nodes: int, item: Available, machines: Iterable[Machine]) -> Iterator[str]:
-    """Yield the remarks of a plan about a cluster of so many machines: their speed, and the risk of spot.
+def cluster_remarks(nodes: int, offered: Available, machines: Iterable[Machine]) -> Iterator[str]:
+    """Yield the remarks of a plan about a cluster of so many `offered` machines: their speed, and the risk of spot.
 
     `machines` are those of the ledger. Yields nothing for one machine, and for machines that the user owns.
     """
-    if nodes < 2 or is_owned(item.provider):  # noqa: PLR2004  (a cluster)
+    if nodes < 2 or is_owned(offered.provider):  # noqa: PLR2004  (a cluster)
         return
     yield Note(ONLY_REAPER_ENDS_ALL, NoteKind.GUARD)
     yield plan_remark(
-        nodes, item.instance_type, peak_of(item.accelerators), network_of(item.provider, item.instance_type)
+        nodes,
+        offered.instance_type,
+        peak_tflops_of(offered.accelerators),
+        network_of(offered.provider, offered.instance_type),
     )
-    if item.market is Market.SPOT:
-        loss = gang_loss_of(nodes, item.provider, item.instance_type, item.region, machines)
+    if offered.market is Market.SPOT:
+        loss = gang_loss_of(nodes, offered.provider, offered.instance_type, offered.region, machines)
         yield unknown_loss_text(nodes) if loss is None else gang_sentence(loss)
 
 
-def peak_of(accelerators: Iterable[Accelerator]) -> float | None:
-    """Return the peak of a machine's GPU in dense bf16 or fp16 TFLOPs, a share's part of it; None if not known."""
+def peak_tflops_of(accelerators: Iterable[Accelerator]) -> float | None:
+    """Return the peak of a machine's GPU in dense bf16 or fp16 TFLOPS; of a shared GPU, its share. None: not known."""
     gpu = next(iter(accelerators), None)
     spec = None if gpu is None else catalog.spec_of(gpu.name, gpu.memory_gib)
     return None if gpu is None or spec is None or spec.tensor_tflops is None else spec.tensor_tflops * gpu.share
@@ -47,10 +50,10 @@ def gang_loss_of(
     machines: Iterable[Machine],
     hourly_loss: float | None = None,
 ) -> GangLoss | None:
-    """Return the chance that one of so many spot machines of a type is interrupted; None if it is not known.
+    """Return the probability that one of so many spot machines of a type is interrupted; None if it is not known.
 
-    `hourly_loss` is the user's chance for one machine in an hour. Without it, the chance is by the interruptions in the
-    ledger, or else by what the provider publishes, which is for a month.
+    `hourly_loss` is the user's own figure: the probability for one machine in an hour. Without it, the probability is
+    by the interruptions in the ledger, or else by what the provider publishes for a month.
     """
     if hourly_loss is not None:
         return GangLoss(nodes, "hour", (hourly_loss, hourly_loss), "--spot-loss")
@@ -63,7 +66,7 @@ def gang_loss_of(
 
 
 def unknown_loss_text(nodes: int) -> str:
-    """Return that the chance of an interruption is not known, and how the user can name one."""
+    """Return that the probability of an interruption is not known, and how the user can give one."""
     return (
         f"Any loss restarts all {nodes}: how often they are taken is in no list, nor in your ledger. For the chance by "
         "that of one machine: cloudgpu estimate --spot-loss 5%"

@@ -65,7 +65,9 @@ def start_all(
             running = [machine for machine in nodes if machine.state in UP_STATES]
             if stopped:
                 admit_start(session, stopped, lease, override, no_guard=no_guard, running_nodes=running)
-                outcomes = run_on_machines(session, stopped, lambda own, machine: start_locked(own, machine, lease))
+                outcomes = run_on_machines(
+                    session, stopped, lambda thread_session, machine: start_locked(thread_session, machine, lease)
+                )
                 _stop_started_and_raise(session, nodes, stopped, outcomes)
             else:
                 withdraw_requests(session, running)
@@ -97,17 +99,17 @@ def _set_up_engine(session: Session, machines: Sequence[Machine]) -> tuple[Cloud
 def _living_nodes(session: Session, machines: Sequence[Machine]) -> list[Machine]:
     """Return the present records of the nodes that exist, and report those that have ended.
 
-    Raises if a node cannot be queried: then none was started; InstanceNotFound if none exists.
+    Raises the error of a node that cannot be queried, before any is started; InstanceNotFound if none exists.
     """
     outcomes = run_on_machines(session, machines, refresh_to_start)
     running = [machine.name for machine in reload_machines(session, machines) if machine.state in UP_STATES]
     if 0 < len(running) < len(machines):
         session.report(f"{command_name(machines[0])} runs in part: {', '.join(running)}")
     ended = [one for one in errors_in(outcomes) if isinstance(one, InstanceNotFound)]
-    unanswered = worst_of(one for one in errors_in(outcomes) if not isinstance(one, InstanceNotFound))
-    if unanswered is not None:
-        unanswered.message += f" No node of {command_name(machines[0])} was started."
-        raise unanswered
+    query_error = worst_of(one for one in errors_in(outcomes) if not isinstance(one, InstanceNotFound))
+    if query_error is not None:
+        query_error.message += f" No node of {command_name(machines[0])} was started."
+        raise query_error
     living = [one for one in outcomes if not isinstance(one, CloudgpuError)]
     if not living:
         raise ended[0]

@@ -32,7 +32,7 @@ class ClusterResult(NamedTuple):
 
 
 def worst_of(errors: Iterable[CloudgpuError]) -> CloudgpuError | None:
-    """Return the error whose exit code counts: 9 before 8 before the rest."""
+    """Return the error whose exit code counts: an unconfirmed stop (9) before no answer (8) before the others."""
     order = {9: 0, 8: 1}
     return min(errors, key=lambda error: order.get(error.exit_code, 2), default=None)
 
@@ -85,27 +85,32 @@ def workers_first(session: Session, machines: Sequence[Machine], call: NodeCall[
     return [outcomes[machine.id] for machine in machines]
 
 
-def with_or_without_ledger(call: NodeCall[T], done: Callable[[T], str]) -> NodeCall[T]:
-    """Return `call`, made to work while the ledger is away; `done` returns what was done, without a full stop."""
-    return lambda session, machine: without_ledger(session, machine, partial(call, session), done)
+def with_or_without_ledger(call: NodeCall[T], done_text: Callable[[T], str]) -> NodeCall[T]:
+    """Return `call`, made to work while the ledger is unavailable.
+
+    `done_text` makes the sentence, without a full stop, on what was done then and is not recorded yet.
+    """
+    return lambda session, machine: without_ledger(session, machine, partial(call, session), done_text)
 
 
 def all_without_ledger(
-    session: Session, machines: Sequence[Machine], run: Callable[[], list[T | CloudgpuError]], done: str
+    session: Session, machines: Sequence[Machine], run: Callable[[], list[T | CloudgpuError]], done_text: str
 ) -> list[T | CloudgpuError]:
     """Return `run()` for all of these machines; if the ledger is unavailable at the beginning, run it without.
 
-    If the ledger is still unavailable afterwards, one more error says so; `done` is what was done, without a full stop.
+    If the ledger is still unavailable afterwards, one more error says so, with `done_text`: a sentence on what was
+    done, without a full stop.
     """
     try:
         return run()
     except LedgerAway as error:
         if session.ledger_away:
             raise
-        with continue_without_ledger(session, error, machines) as stand_in:
+        with continue_without_ledger(session, error, machines) as substitute_ledger:
             session.report(f"{command_name(machines[0])}: {error.message} Continuing without it")
             outcomes = run()
-            return outcomes if stand_in.offer() else [*outcomes, unrecorded_error(done, stand_in)]
+            is_recorded = substitute_ledger.offer()
+            return outcomes if is_recorded else [*outcomes, unrecorded_error(done_text, substitute_ledger)]
 
 
 def errors_in(outcomes: Iterable[T | CloudgpuError]) -> tuple[CloudgpuError, ...]:

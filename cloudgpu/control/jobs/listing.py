@@ -9,7 +9,7 @@ from cloudgpu.control.session.session import all_jobs
 from cloudgpu.core.billing.charges import unpriced_of
 from cloudgpu.core.values.naming import closest_match, did_you_mean, tag_value
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
-from cloudgpu.views.jobs import job_document as value_of
+from cloudgpu.views.jobs import job_document as view_of_job
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,5 +93,5 @@ def _job_documents(session: Session, jobs: Sequence[Job]) -> list[JobDocument]:
     for job in jobs:
         machines_of_job = [machines[id_] for id_ in job.machines if id_ in machines]
         unpriced = tuple(dict.fromkeys(f"{one.name} ({what})" for one in machines_of_job for what in unpriced_of(one)))
-        documents.append(value_of(job, machines, now, cost=costs[job.id], unpriced=unpriced))
+        documents.append(view_of_job(job, machines, now, cost=costs[job.id], unpriced=unpriced))
     return documents

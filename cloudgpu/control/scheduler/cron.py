@@ -30,7 +30,7 @@ SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What `install` or `remove` would do: the table, our text in it before and after. None: no text."""
+    """What `install` or `remove` would do: the table, and our text in it `before` and `after`. None: no text."""
 
     table: Table
     job: CronJob
@@ -45,7 +45,7 @@ class Change:
 
 def plan_install(session: Session, environ: Mapping[str, str], *, every: timedelta | None, nightly: bool,
                  kind: str | None) -> Change:  # fmt: skip
-    """Return what would be installed. Changes nothing.
+    """Return what would be installed. Changes nothing. `kind` chooses a table: `crontab` or `systemd`; None: the first.
 
     Raises InvalidRequest for what cannot be written, for a ledger that cron could not find, and where a job of this
     home is installed in the other table.
@@ -74,7 +74,7 @@ def plan_install(session: Session, environ: Mapping[str, str], *, every: timedel
 
 
 def plan_remove(session: Session, environ: Mapping[str, str], *, kind: str | None) -> Change | None:
-    """Return what would be taken out; None where nothing is installed. Changes nothing."""
+    """Return what would be removed, from all tables or that of this kind; None: nothing is there. Changes nothing."""
     tables, job = find_tables(environ), job_of_home(session, environ)
     for table in [choose_table(tables, kind)] if kind else tables:
         before = table.installed(job.home)
@@ -84,7 +84,7 @@ def plan_remove(session: Session, environ: Mapping[str, str], *, kind: str | Non
 
 
 def apply_change(session: Session, change: Change, environ: Mapping[str, str]) -> CronChangeDocument:
-    """Do it, and return the answer of `cron install` and `cron remove`."""
+    """Make the change, and return the answer of `cron install` and `cron remove`."""
     # The lock is in the home, since the table is of this computer. A home that is gone is not created again for it.
     needs_lock = session.home.root.is_dir() or change.after is not None
     with files.lock(session.home.locks, "cron", wait=10) if needs_lock else nullcontext():

@@ -30,15 +30,19 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.automation.reap import MachineDecision, ReapDocument
     from cloudgpu.views.documents.parts import Fault
 
-INNER_ARGV = ("cron", "test", "--inside", "-o", "json")
-TIMEOUT_S = 900
+INNER_ARGV = ("cron", "test", "--inside", "-o", "json")  # the verb of the process that is started as cron would do it
+TIMEOUT_S = 900  # of that process
 MORNING_TIME = time(8)
 _ACTIVITY_RULES = (Rule.IDLE, Rule.LEASE)
 SHORTEST_NIGHT = timedelta(hours=8)  # shortly before eight, the next night is meant
 
 
 class Credential(TypedDict):
-    """What the inner process reports about an account's credential; `lasts`: it renews itself; None: not known."""
+    """What the inner process reports about an account's credential.
+
+    `what` describes it, or is the error of using it; `until` is when it ends, if that is known. `lasts`: it renews
+    itself (None: not known).
+    """
 
     account: str
     what: str
@@ -103,7 +107,7 @@ def inner_report(session: Session) -> InnerReport:
 
 
 def exit_code(value: CronTestDocument) -> int:
-    """Return what `cron test` ends with: the run's own code, else 6 where a credential does not outlive the night."""
+    """Return the exit code of `cron test`: the run's own, else 6 where a credential does not last until the morning."""
     if value["exit_code"]:
         return int(value["exit_code"])
     return (
@@ -173,7 +177,7 @@ def _planned_action(decision: MachineDecision, ends: RuleEnds, morning: datetime
 
 
 def _ends_by_rule(decision: MachineDecision, ends: RuleEnds) -> Iterator[tuple[str, str]]:
-    """Yield the end by each rule, where it has one. A hold delays ends by activity, and UNKNOWN renews a lease."""
+    """Yield when each rule ends the machine, with the rule. A hold delays ends by activity; UNKNOWN renews a lease."""
     times_and_rules = (
         (ends["idle"], Rule.IDLE),
         (ends["lease"], Rule.LEASE),
@@ -187,7 +191,7 @@ def _ends_by_rule(decision: MachineDecision, ends: RuleEnds) -> Iterator[tuple[s
 
 
 def credentials(session: Session) -> list[Credential]:
-    """Return the credential of each account that has machines; of each that is configured, while none has."""
+    """Return the credential of each account that has machines; if none has, of each configured account."""
     machines = [machine for machine in session.ledger.machines() if machine.terminated_at is None]
     accounts = {machine.account for machine in reachable_machines(session, machines)} or set(session.settings.accounts)
     return [_credential(session, account) for account in sorted(accounts)]
@@ -211,7 +215,7 @@ def _credential_document(account: str, what: str, until: datetime | None, *, las
 
 
 def lasts_until(credential: Credential, morning: datetime) -> bool | None:
-    """Say whether a credential is still good in the morning; None where nobody can say."""
+    """Say whether a credential is still valid in the morning; None: not known."""
     if credential["until"] is not None and from_iso(credential["until"]) < morning:
         return False
     if credential["lasts"] is False:

@@ -21,6 +21,7 @@ from cloudgpu.control.scheduler.crontab_text import (
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 TIMEOUT_S = 30
+# What `crontab -l` prints for a user without a crontab.
 _NO_CRONTAB = re.compile(rb"no crontab for|can't open '[^'/]+': No such file")  # Vixie cron, cronie and macOS; busybox
 
 
@@ -63,7 +64,7 @@ class Crontab:
         raise _failed_command("crontab -l", finished)
 
     def _write(self, table: bytes) -> None:
-        _run_or_raise(["crontab", "-"], given=table)
+        _run_or_raise(["crontab", "-"], stdin=table)
         if self._read() != table:
             raise CloudgpuError(
                 "The crontab does not contain what was written into it.", field="crontab", next="Look at: crontab -l"
@@ -142,7 +143,7 @@ class Timers:
         return None if finished.returncode else finished.stdout.strip() == b"Linger=yes"
 
 
-Table = Crontab | Timers  # where a job can be installed; `kind` is its name, and of the option that chooses it
+Table = Crontab | Timers  # where a job can be installed; `kind` is its name, and the option's that chooses it
 
 
 def find_tables(environ: Mapping[str, str]) -> list[Table]:
@@ -152,17 +153,17 @@ def find_tables(environ: Mapping[str, str]) -> list[Table]:
 
 
 def choose_table(tables: Sequence[Table], kind: str | None) -> Table:
-    """Return the table of this kind, or the first one; raise InvalidRequest where there is none such."""
+    """Return the table of this kind, or (None) the first one; raise InvalidRequest where there is none."""
     for table in tables:
         if kind in (None, table.kind):
             return table
     known = " and ".join(table.kind for table in tables) or "neither a crontab nor a systemd of this user"
-    way_out = f"Leave --{kind} out" if tables else "Install cron (Debian: apt-get install cron)"
+    remedy = f"Leave --{kind} out" if tables else "Install cron (Debian: apt-get install cron)"
     raise InvalidRequest(
         f"There is no {kind or 'place to install a job'} here: this computer has {known}.",
         field="--systemd" if kind == "systemd" else "--crontab",
         value=None,
-        next=f"{way_out}, or keep a watch running: cloudgpu watch",
+        next=f"{remedy}, or keep a watch running: cloudgpu watch",
     )
 
 
@@ -174,11 +175,11 @@ def _unit_file_names(home: str) -> tuple[str, str]:
     return f"{unit_name(home)}.service", f"{unit_name(home)}.timer"
 
 
-def _run(argv: list[str], given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+def _run(argv: list[str], stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     """Run a system command with English output; one that is missing or hangs counts as failed."""
     try:
         return subprocess.run(  # noqa: S603  (no word of it is a user's)
-            argv, input=given, capture_output=True, timeout=TIMEOUT_S, env=os.environ | {"LC_ALL": "C"}, check=False
+            argv, input=stdin, capture_output=True, timeout=TIMEOUT_S, env=os.environ | {"LC_ALL": "C"}, check=False
         )
     except FileNotFoundError:
         return subprocess.CompletedProcess(argv, 127, b"", f"{argv[0]} is not installed".encode())
@@ -186,8 +187,8 @@ def _run(argv: list[str], given: bytes = b"") -> subprocess.CompletedProcess[byt
         return subprocess.CompletedProcess(argv, 124, b"", b"it did not answer")
 
 
-def _run_or_raise(argv: list[str], given: bytes = b"") -> None:
-    finished = _run(argv, given)
+def _run_or_raise(argv: list[str], stdin: bytes = b"") -> None:
+    finished = _run(argv, stdin)
     if finished.returncode:
         raise _failed_command(" ".join(argv), finished)
 

@@ -26,7 +26,10 @@ _NIGHT_HOUR = 3  # o'clock, of a daily run
 
 @dataclass(frozen=True, slots=True)
 class CronJob:
-    """A scheduled run: `program` (absolute) with `argv`, in `environment`, `every` so often."""
+    """A scheduled run of the reaper: `program` (absolute) with `argv`, in `environment`, at the interval `every`.
+
+    `nightly`: once a night instead.
+    """
 
     program: tuple[str, ...]
     environment: Mapping[str, str]
@@ -121,8 +124,8 @@ def crontab_block(job: CronJob) -> str:
 def with_block(table: bytes, home: str, new_block: str) -> bytes:
     """Return the crontab with this home's block in its old place, else at its end; all else stays byte for byte."""
     before, _, after = _split_at_block(table, home)
-    gap = b"" if before.endswith(b"\n") or not before else b"\n"
-    return before + gap + new_block.encode() + after
+    newline = b"" if before.endswith(b"\n") or not before else b"\n"
+    return before + newline + new_block.encode() + after
 
 
 def without_block(table: bytes, home: str) -> bytes:
@@ -138,7 +141,7 @@ def find_block(table: bytes, home: str) -> str | None:
 
 def _split_at_block(table: bytes, home: str) -> tuple[bytes, bytes, bytes]:
     """Return the text before our block, the block, and the text after it; without a block, all is before."""
-    begin, end = (f"{mark}\n".encode() for mark in _marker_lines(home))
+    begin, end = (f"{line}\n".encode() for line in _marker_lines(home))
     lines = table.splitlines(keepends=True)
     if begin not in lines:
         return table, b"", b""
@@ -164,7 +167,7 @@ def unit_name(home: str) -> str:
 
 
 def unit_files(job: CronJob) -> dict[str, str]:
-    """Return the files of a systemd user timer, by name; raise InvalidRequest for what they cannot say."""
+    """Return the files of a systemd user timer, by name; raise InvalidRequest for a job that they cannot express."""
     _check_characters(job, "a systemd unit")
     name = unit_name(job.home)
     settings = " ".join(_quote_unit_word(f"{key}={value}") for key, value in job.environment.items())

@@ -13,11 +13,11 @@ from cloudgpu.control.session.last_run import LastRun
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.times import from_iso
 
-NIGHT_START = time(3)  # of the nightly sweep, in the user's time zone
+NIGHT_START = time(3)  # when the nightly sweep is due, in the user's time zone
 SHORTEST_INTERVAL = timedelta(minutes=1)  # between two runs, however many machines end one after the other
 
 
-def run_due(last: LastRun, machines: Iterable[Machine], every: timedelta, now: datetime) -> datetime:
+def run_due_at(last: LastRun, machines: Iterable[Machine], every: timedelta, now: datetime) -> datetime:
     """Return when the next run is due: `every` after the last, or when a decision or a warning falls due.
 
     That is when a machine would be ended, or when the grace period of a warning is over. A last run in the future (the
@@ -29,7 +29,7 @@ def run_due(last: LastRun, machines: Iterable[Machine], every: timedelta, now: d
     return max(last.at + min(every, SHORTEST_INTERVAL), min([last.at + every, *due_times]))
 
 
-def own_run_due(last: LastRun, due: datetime, home: str, every: timedelta, now: datetime) -> datetime:
+def own_run_due_at(last: LastRun, due: datetime, home: str, every: timedelta, now: datetime) -> datetime:
     """Return when `home` makes its next run, where one is `due` by the runs of all homes.
 
     A run of another home counts as its own if that computer does not run on a battery and checked all accounts that
@@ -51,12 +51,12 @@ def _due_times(machine: Machine) -> Iterable[datetime]:
         yield from map(from_iso, filter(None, times))
 
 
-def sweep_due(last: LastRun, zone: tzinfo, now: datetime) -> bool:
-    """Say whether no full sweep was made since the last night began, three o'clock in `zone`."""
-    return last.sweep_at is None or last.sweep_at < last_night(zone, now) or last.sweep_at > now
+def is_sweep_due(last: LastRun, zone: tzinfo, now: datetime) -> bool:
+    """Say whether no sweep (a run that also checks disks and images) was made since the last night began in `zone`."""
+    return last.sweep_at is None or last.sweep_at < last_night_start(zone, now) or last.sweep_at > now
 
 
-def last_night(zone: tzinfo, now: datetime) -> datetime:
+def last_night_start(zone: tzinfo, now: datetime) -> datetime:
     """Return the latest three o'clock in `zone` that is not after `now`."""
     local = now.astimezone(zone)
     night = datetime.combine(local.date(), NIGHT_START, zone)
@@ -65,8 +65,8 @@ def last_night(zone: tzinfo, now: datetime) -> datetime:
     return night
 
 
-def prices_due(queried_at: Iterable[datetime], every: timedelta, now: datetime) -> datetime:
-    """Return when price lists are to be refreshed: `every` after the oldest part's date; now for one never asked."""
+def prices_due_at(queried_at: Iterable[datetime], every: timedelta, now: datetime) -> datetime:
+    """Return when price lists are to be refreshed: `every` after the oldest of these queries; now without any."""
     oldest = min(queried_at, default=None)
     return now if oldest is None or oldest > now else oldest + every
 

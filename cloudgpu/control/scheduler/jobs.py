@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from cloudgpu.config.files.user_files import zone_of
-from cloudgpu.control.scheduler.due import own_run_due, prices_due, run_due, sweep_due
+from cloudgpu.control.scheduler.due import is_sweep_due, own_run_due_at, prices_due_at, run_due_at
 from cloudgpu.control.session.guarding import home_id
 from cloudgpu.control.session.last_run import read_last_run
 from cloudgpu.control.session.session import Session
@@ -33,8 +33,8 @@ PRICES_INTERVAL = timedelta(days=1)
 class WatchJob:
     """A recurring job of `watch`.
 
-    `due` returns when it is due, by the ledger; `work` does it and returns a sentence, empty where nothing happened;
-    `retry` is how long to wait where it is still due afterwards. `every` is the longest wait.
+    `due` returns the time when it is due, by the ledger; `work` does it and returns a sentence, empty where nothing
+    happened; `retry` is how long to wait where it is still due afterwards. `every` is the longest time between runs.
     """
 
     name: str
@@ -47,7 +47,7 @@ class WatchJob:
 def watch_jobs(
     every: timedelta, price_interval: timedelta | None, *, run_at_once: Callable[[], None]
 ) -> list[WatchJob]:
-    """Return the jobs; `run_at_once` is called where a budget is exceeded: the next run of the reaper stops machines.
+    """Return the jobs; `run_at_once` is called where a budget is exceeded: it has the reaper run now, to stop machines.
 
     Without `price_interval` no price list is refreshed.
     """
@@ -56,13 +56,13 @@ def watch_jobs(
         WatchJob(
             "pass",
             every,
-            lambda session: _run_due(session, every),
+            lambda session: _run_due_at(session, every),
             lambda session: reap_once(session, every),
             min(RETRY_SOON, every),
         ),
         WatchJob("budgets", alert_interval, _now, lambda session: check_budgets(session, run_at_once), alert_interval),
         WatchJob("alerts", alert_interval, _now, send_alerts, alert_interval),
-        WatchJob("jobs", min(USER_JOBS_INTERVAL, every), _jobs_due, reconcile_jobs, min(USER_JOBS_INTERVAL, every)),
+        WatchJob("jobs", min(USER_JOBS_INTERVAL, every), _jobs_due_at, reconcile_jobs, min(USER_JOBS_INTERVAL, every)),
         WatchJob("report", alert_interval, ReportDelay().due, send_report, RETRY_LATER),
     ]
     if price_interval is not None:
@@ -71,7 +71,7 @@ def watch_jobs(
             WatchJob(
                 "prices",
                 refresh_interval,
-                lambda session: _prices_due(session, refresh_interval),
+                lambda session: _prices_due_at(session, refresh_interval),
                 refresh_prices,
                 RETRY_LATER,
             )
@@ -80,32 +80,33 @@ def watch_jobs(
 
 
 def _now(session: Session) -> datetime:
+    """Return that a job is due whenever it is asked about."""
     return session.clock()
 
 
-def _run_due(session: Session, every: timedelta) -> datetime:
+def _run_due_at(session: Session, every: timedelta) -> datetime:
     last, now = read_last_run(session.ledger), session.clock()
-    return own_run_due(last, run_due(last, session.ledger.machines(), every, now), home_id(session), every, now)
+    return own_run_due_at(last, run_due_at(last, session.ledger.machines(), every, now), home_id(session), every, now)
 
 
 def reap_once(session: Session, every: timedelta) -> str:
-    """Make one run, a full sweep where the night's is due; return its summary, nothing where another one makes one.
+    """Make one run of the reaper, the nightly sweep where that is due; return its summary, or "" for nothing to say.
 
-    Whether it is due is checked again under the lock of all watches: else two of them would make it one after the
+    Whether a run is due is checked again under the lock of all watches: else two of them would make it one after the
     other.
     """
     from cloudgpu.control.reaper.reaper import ReapOptions, reap
 
     try:
         with session.lock(WATCH_LOCK, wait=False):
-            if _run_due(session, every) > session.clock():
+            if _run_due_at(session, every) > session.clock():
                 return ""
-            is_sweep = sweep_due(read_last_run(session.ledger), zone_of(session.settings.tz), session.clock())
+            is_sweep = is_sweep_due(read_last_run(session.ledger), zone_of(session.settings.tz), session.clock())
             run = reap(session, ReapOptions(sweep=is_sweep, cron=True, interval=every))
     except LedgerAway as error:
         if error.field != "lock":
             raise
-        is_sweep = False  # without the lock, for which a full disk has no room
+        is_sweep = False  # without the lock: the disk is full
         run = reap(session, ReapOptions(cron=True, interval=every))
     except LedgerUnavailable:
         raise
@@ -130,7 +131,7 @@ def summary(run: ReaperRun) -> str:
 
 
 def check_budgets(session: Session, run_at_once: Callable[[], None]) -> str:
-    """Record findings on budgets, which `send_alerts` sends; urge a run where one of them stops machines now."""
+    """Record findings on budgets, which `send_alerts` sends; call `run_at_once` where one is to stop machines now."""
     from cloudgpu.control.alerts.alerts import BUDGETS, budget_findings, record_findings
     from cloudgpu.control.budgets.store import budget_states, budgets_for_run
     from cloudgpu.core.budgets.enforcement import BudgetAction, budget_stops
@@ -157,7 +158,7 @@ def send_alerts(session: Session) -> str:
     return f"alerts were not delivered, and are tried again: {'; '.join(refused)}" if refused else ""
 
 
-def _jobs_due(session: Session) -> datetime:
+def _jobs_due_at(session: Session) -> datetime:
     from cloudgpu.control.jobs.watch import living_jobs, restore_unknown_jobs
 
     restore_unknown_jobs(session)
@@ -206,7 +207,7 @@ class ReportDelay:
 
 
 def refresh_prices(session: Session) -> str:
-    """Ask the price lists of the providers that are in use; return what did not answer."""
+    """Refresh the price lists of the providers that are in use; return which parts did not answer."""
     from cloudgpu.control.catalog.refresh import DEFAULT_FACTOR, refresh
 
     refreshed = refresh(session, _providers_with_prices(session), factor=DEFAULT_FACTOR, accept=False)
@@ -214,24 +215,26 @@ def refresh_prices(session: Session) -> str:
     return f"prices were not refreshed of {', '.join(gaps)}" if gaps else ""
 
 
-def _prices_due(session: Session, every: timedelta) -> datetime:
+def _prices_due_at(session: Session, every: timedelta) -> datetime:
     providers = _providers_with_prices(session)
-    return prices_due(_oldest_answers(providers), every, session.clock()) if providers else session.clock() + every
+    return (
+        prices_due_at(_oldest_query_times(providers), every, session.clock()) if providers else session.clock() + every
+    )
 
 
-def _oldest_answers(providers: list[str]) -> Iterator[datetime]:
+def _oldest_query_times(providers: list[str]) -> Iterator[datetime]:
     from cloudgpu.catalog.refreshed import stored_prices
 
-    never = datetime.min.replace(tzinfo=zone_of("UTC"))
+    never_queried = datetime.min.replace(tzinfo=zone_of("UTC"))
     for provider in providers:
         price_parts: dict[str, Any] = {}
-        with suppress(InvalidRequest):  # a damaged file is as one that was never there: it is written anew
+        with suppress(InvalidRequest):  # a damaged file counts as missing: it is written anew
             price_parts = dict(stored_prices(provider).parts)
-        yield min((part.asked_at for part in price_parts.values()), default=never)
+        yield min((part.asked_at for part in price_parts.values()), default=never_queried)
 
 
 def _providers_with_prices(session: Session) -> list[str]:
-    """Return the providers with a price list that are configured here, or have machines that live."""
+    """Return the providers with a price list that are configured here, or have machines that exist."""
     from cloudgpu.providers.registry import price_list_kinds
 
     providers_used = {machine.provider for machine in session.ledger.machines() if machine.terminated_at is None}

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.open import open_ledger
 
-# Variables without secrets that a job takes along: cron does not have those of the shell.
+# Variables without secrets that are copied into a job: cron does not have those of the shell.
 COPIED_VARIABLES = """
 AWS_PROFILE AWS_CONFIG_FILE AWS_SHARED_CREDENTIALS_FILE AWS_ENDPOINT_URL AWS_REGION AWS_DEFAULT_REGION AWS_CA_BUNDLE
 GOOGLE_APPLICATION_CREDENTIALS GOOGLE_CLOUD_PROJECT CLOUDSDK_CONFIG CLOUDGPU_GCP_ENDPOINT
@@ -84,4 +84,5 @@ def _secret_values(environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def _no_clock() -> datetime:
+    """Fail: a ledger that is only asked for its location needs no clock."""
     raise AssertionError

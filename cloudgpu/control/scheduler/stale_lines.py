@@ -24,13 +24,17 @@ if TYPE_CHECKING:
 
 _TABLE_ASSIGNMENT = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*")
 _BLOCK_BEGIN = re.compile(r"# cloudgpu begin: (.*) \(cloudgpu cron remove takes it out\)")
+# Words of a shell command after which a program's name may stand.
 _WORDS_BEFORE_PROGRAM = ("&&", "||", ";", "|", "env", "exec", "nice", "nohup", "chronic")
 _DEFAULT_PATH = "/usr/bin:/bin"  # of a job of cron's that names none
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One job that runs cloudgpu: its line without secrets, its environment, the program, and whether it is ours."""
+class ScheduledCommand:
+    """A scheduled job that runs cloudgpu. `table` is `crontab` or `systemd`, `line` its line there, without secrets.
+
+    `program` is the word of the command that is cloudgpu; `is_ours`: `cron install` has written it.
+    """
 
     table: str
     line: str
@@ -40,7 +44,7 @@ class Entry:
 
     @property
     def home(self) -> Path | None:
-        """The home that it works on; None where only a shell could tell."""
+        """The CLOUDGPU_HOME that it works on; None where only a shell could expand it."""
         value = self.environment.get("CLOUDGPU_HOME", "")
         path = Path(value) if value else find_home({}).root
         return path if path.is_absolute() and "$" not in value else None
@@ -49,33 +53,33 @@ class Entry:
 def find_stale_lines(session: Session, environ: Mapping[str, str]) -> list[StaleLine]:
     """Return each job that cannot help any more or works on another home: its line, what is wrong, the remedy."""
     stale_lines: list[StaleLine] = []
-    for entry in find_entries(environ):
-        fault = _find_fault(entry, session.clock) or _other_home_fault(entry, session.home.root)
+    for scheduled in find_scheduled_commands(environ):
+        fault = _find_fault(scheduled, session.clock) or _other_home_fault(scheduled, session.home.root)
         if fault is not None:
             why, remedy = fault
-            stale_lines.append({"table": entry.table, "line": entry.line, "why": why, "next": remedy})
+            stale_lines.append({"table": scheduled.table, "line": scheduled.line, "why": why, "next": remedy})
     return stale_lines
 
 
 def lines_with_ledger(environ: Mapping[str, str], location: str) -> Iterator[tuple[str, str]]:
     """Yield (table, line without a password) of each job that names the ledger at `location` by CLOUDGPU_LEDGER."""
-    for entry in find_entries(environ):
-        url = entry.environment.get("CLOUDGPU_LEDGER")
+    for scheduled in find_scheduled_commands(environ):
+        url = scheduled.environment.get("CLOUDGPU_LEDGER")
         if url and ledger_location(url) == location:
-            yield entry.table, entry.line
+            yield scheduled.table, scheduled.line
 
 
-def find_entries(environ: Mapping[str, str]) -> Iterator[Entry]:
+def find_scheduled_commands(environ: Mapping[str, str]) -> Iterator[ScheduledCommand]:
     """Yield every job of this user that runs cloudgpu; none from a table that cannot be read."""
     for table in find_tables(environ):
         try:
             text = table.text()
         except InvalidRequest:
             continue
-        yield from _crontab_entries(text) if table.kind == "crontab" else _unit_entries(text)
+        yield from _crontab_commands(text) if table.kind == "crontab" else _unit_commands(text)
 
 
-def _crontab_entries(text: str) -> Iterator[Entry]:
+def _crontab_commands(text: str) -> Iterator[ScheduledCommand]:
     table_variables: dict[str, str] = {}
     is_ours = False
     for line in text.splitlines():
@@ -89,10 +93,10 @@ def _crontab_entries(text: str) -> Iterator[Entry]:
         text_of_job = line.strip().split(maxsplit=1 if line.lstrip().startswith("@") else 5)[-1]
         # A `%` ends what the shell is given, unless a backslash stands before it (crontab(5)).
         command = re.split(r"(?<!\\)%", text_of_job)[0].replace(r"\%", "%")
-        yield from _read_entry("crontab", line, command, table_variables, is_ours=is_ours)
+        yield from _read_command("crontab", line, command, table_variables, is_ours=is_ours)
 
 
-def _unit_entries(text: str) -> Iterator[Entry]:
+def _unit_commands(text: str) -> Iterator[ScheduledCommand]:
     variables: dict[str, str] = {}
     is_ours = False
     for line in text.splitlines():
@@ -106,22 +110,22 @@ def _unit_entries(text: str) -> Iterator[Entry]:
             )
             variables |= {assignment[1]: assignment[2] for assignment in assignments if assignment}
         elif line.startswith("ExecStart="):
-            yield from _read_entry(
+            yield from _read_command(
                 "systemd", line, line.partition("=")[2].replace("%%", "%"), variables, is_ours=is_ours
             )
             is_ours = False
 
 
-def _read_entry(
+def _read_command(
     table: str, line: str, command: str, outer_variables: Mapping[str, str], *, is_ours: bool
-) -> Iterator[Entry]:
+) -> Iterator[ScheduledCommand]:
     words = _split_words(command)
     program_index = next((index for index, word in enumerate(words) if _is_program(words, index)), None)
     if program_index is None:
         return
     assignments = (ASSIGNMENT.fullmatch(word) for word in words[:program_index])
     environment = {**outer_variables, **{assignment[1]: assignment[2] for assignment in assignments if assignment}}
-    yield Entry(table, redacted_line(line, environment), environment, words[program_index], is_ours)
+    yield ScheduledCommand(table, redacted_line(line, environment), environment, words[program_index], is_ours)
 
 
 def _split_words(command: str) -> list[str]:
@@ -143,28 +147,28 @@ def _is_program(words: list[str], index: int) -> bool:
     return name == "cloudgpu" or (name.startswith("python") and words[index + 1 : index + 3] == ["-m", "cloudgpu"])
 
 
-def _find_fault(entry: Entry, clock: Any) -> tuple[str, str] | None:
+def _find_fault(scheduled: ScheduledCommand, clock: Any) -> tuple[str, str] | None:
     """Return what is wrong with a job, and the remedy; None for one that can run."""
-    home = entry.home
+    home = scheduled.home
     if home is not None and not home.is_dir():
-        return f"its home {home} is not there", _remedy(entry, home, "cron remove")
-    if not _has_program(entry):
-        why = f"its program {redacted_line(entry.program, entry.environment)} is not there"
-        return why, _remedy(entry, home, "cron install (or cron remove)")
-    ledger_fault = None if home is None else _ledger_fault(entry, home, clock)
-    return None if ledger_fault is None else (ledger_fault, _new_ledger_remedy(entry, home))
+        return f"its home {home} is not there", _remedy(scheduled, home, "cron remove")
+    if not _has_program(scheduled):
+        why = f"its program {redacted_line(scheduled.program, scheduled.environment)} is not there"
+        return why, _remedy(scheduled, home, "cron install (or cron remove)")
+    ledger_fault = None if home is None else _ledger_fault(scheduled, home, clock)
+    return None if ledger_fault is None else (ledger_fault, _new_ledger_remedy(scheduled, home))
 
 
-def _has_program(entry: Entry) -> bool:
-    if "/" in entry.program:
-        return "$" in entry.program or os.access(entry.program, os.X_OK)
-    return shutil.which(entry.program, path=entry.environment.get("PATH", _DEFAULT_PATH)) is not None
+def _has_program(scheduled: ScheduledCommand) -> bool:
+    if "/" in scheduled.program:
+        return "$" in scheduled.program or os.access(scheduled.program, os.X_OK)
+    return shutil.which(scheduled.program, path=scheduled.environment.get("PATH", _DEFAULT_PATH)) is not None
 
 
-def _ledger_fault(entry: Entry, home: Path, clock: Any) -> str | None:
+def _ledger_fault(scheduled: ScheduledCommand, home: Path, clock: Any) -> str | None:
     """Return that the job's ledger is gone or has moved; None where it is in use, or cannot be read from here."""
     try:
-        variable = entry.environment.get("CLOUDGPU_LEDGER")
+        variable = scheduled.environment.get("CLOUDGPU_LEDGER")
         url = variable or load_settings(Home(home), {}).ledger_url
         ledger = open_ledger(url, home / "ledger", actor="", clock=clock)
         move_mark = ledger.moved()
@@ -179,9 +183,9 @@ def _ledger_fault(entry: Entry, home: Path, clock: Any) -> str | None:
     return f"its ledger {ledger.location} has moved to {move_mark.to}"
 
 
-def _other_home_fault(entry: Entry, home: Path) -> tuple[str, str] | None:
+def _other_home_fault(scheduled: ScheduledCommand, home: Path) -> tuple[str, str] | None:
     """Return that a job is for another home: it works, but does nothing for this one."""
-    other = entry.home
+    other = scheduled.home
     if other is None or other == home:
         return None
     return f"it looks after another home, {other}", f"Look there: {_home_assignment(other)} cloudgpu cron show"
@@ -191,18 +195,18 @@ def _home_assignment(home: Path) -> str:
     return f"CLOUDGPU_HOME={shlex.quote(str(home))}"
 
 
-def _remedy(entry: Entry, home: Path | None, verb: str) -> str:
+def _remedy(scheduled: ScheduledCommand, home: Path | None, verb: str) -> str:
     """Return the command that repairs a job of ours, or how to take any other out by hand."""
-    if entry.is_ours and home is not None:
+    if scheduled.is_ours and home is not None:
         return f"Run: {_home_assignment(home)} cloudgpu {verb}"
-    return f"Take the line out: {_edit_command(entry)}"
+    return f"Take the line out: {_edit_command(scheduled)}"
 
 
-def _new_ledger_remedy(entry: Entry, home: Path | None) -> str:
-    if "CLOUDGPU_LEDGER" in entry.environment or home is None:
-        return f"Take CLOUDGPU_LEDGER out of the line, or name the new place in it: {_edit_command(entry)}"
+def _new_ledger_remedy(scheduled: ScheduledCommand, home: Path | None) -> str:
+    if "CLOUDGPU_LEDGER" in scheduled.environment or home is None:
+        return f"Take CLOUDGPU_LEDGER out of the line, or name the new place in it: {_edit_command(scheduled)}"
     return f"Run: {_home_assignment(home)} cloudgpu ledger move --follow"
 
 
-def _edit_command(entry: Entry) -> str:
-    return "crontab -e" if entry.table == "crontab" else "systemctl --user list-timers names its unit"
+def _edit_command(scheduled: ScheduledCommand) -> str:
+    return "crontab -e" if scheduled.table == "crontab" else "systemctl --user list-timers names its unit"

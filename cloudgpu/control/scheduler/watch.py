@@ -25,7 +25,7 @@ from apscheduler.triggers.interval import IntervalTrigger
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.reaper.notify import notify_outage_once
 from cloudgpu.control.scheduler.cron import last_run_document
-from cloudgpu.control.scheduler.due import clocks_diverged, run_due
+from cloudgpu.control.scheduler.due import clocks_diverged, run_due_at
 from cloudgpu.control.scheduler.jobs import REAPER_LOCK, WatchJob, watch_jobs
 from cloudgpu.control.session.base import Report, utc_now
 from cloudgpu.control.session.last_run import overdue_sentence, read_last_run
@@ -48,7 +48,10 @@ _SESSION_FIELDS = ("home", "settings", "ledger", "clock", "report", "pause")
 
 
 class _EndableSession(Session):
-    """A session in which a run ends no further machine once the watch is to end; ends that have begun are confirmed."""
+    """A session in which a run ends no further machine once the watch is to end.
+
+    The end of a machine that has begun is confirmed first.
+    """
 
     def __init__(self, *args: Any) -> None:
         *session_fields, self._machine_ending, self._watch_ending = args
@@ -65,7 +68,10 @@ class _EndableSession(Session):
 
 
 class Watch:
-    """The jobs of one process. `fault_counts` counts the errors of each job, `run_counts` how often each was run."""
+    """The jobs of one process. `fault_counts` counts the errors of each job, `run_counts` how often each was run.
+
+    `tell` reports a sentence to the user.
+    """
 
     def __init__(
         self,
@@ -115,7 +121,7 @@ class Watch:
         self._watch_ending.set()
 
     def metrics(self) -> str:
-        """Return the numbers of now, as Prometheus reads them. Raises LedgerUnavailable."""
+        """Return the current metrics, as Prometheus reads them. Raises LedgerUnavailable."""
         from cloudgpu.control.scheduler.metrics import exposition
 
         with self._open_session() as session:
@@ -139,7 +145,7 @@ class Watch:
         try:
             with self._open_session(job) as session:
                 if job.due(session) <= session.clock():
-                    self._work(job, session)
+                    self._do_job(job, session)
                 self._last_errors.pop(job.name, None)
                 self._jobs_finding_move.discard(job.name)
                 until_due = job.due(session) - session.clock()
@@ -153,7 +159,7 @@ class Watch:
         if not self._watch_ending.is_set():
             self._scheduler.modify_job(job.name, next_run_time=datetime.now(UTC) + wait)
 
-    def _work(self, job: WatchJob, session: Session) -> None:
+    def _do_job(self, job: WatchJob, session: Session) -> None:
         self.run_counts[job.name] = self.run_counts.get(job.name, 0) + 1
         self._jobs_at_work.add(job.name)
         try:
@@ -174,10 +180,10 @@ class Watch:
         if not is_known:
             self._tell(f"{job.name} failed and is tried again: {message.strip()}")
 
-    def _handle_move(self, job: WatchJob, fault: LedgerMoved) -> None:
+    def _handle_move(self, job: WatchJob, error: LedgerMoved) -> None:
         """End the watch where the ledger has moved, but try once again: config.toml is changed after the move."""
         if job.name in self._jobs_finding_move:
-            self.ledger_moved = fault
+            self.ledger_moved = error
             self.end()
         self._jobs_finding_move.add(job.name)
 
@@ -198,7 +204,7 @@ class Watch:
 
 @contextmanager
 def _notifying_owners(job: WatchJob | None, session: Session) -> Iterator[None]:
-    """Notify owners once that no run can be made while the ledger, which stores alerts, cannot be used."""
+    """Notify owners, once for each outage, that no run can be made: the ledger, which stores alerts, is unavailable."""
     try:
         yield
     except LedgerUnavailable as error:
@@ -321,7 +327,7 @@ def status_document(session: Session, every: timedelta) -> WatchDocument:
         ],
         "running": session.is_locked(REAPER_LOCK),
         "last_run": last_run_document(session),
-        "next_at": iso(max(now, run_due(last, machines, interval, now))) if processes else None,
+        "next_at": iso(max(now, run_due_at(last, machines, interval, now))) if processes else None,
         "overdue": overdue_sentence(session, machines),
     }
 

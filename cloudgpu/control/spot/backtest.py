@@ -1,4 +1,4 @@
-"""Reads what `spot backtest` was asked for, and the traces; core replays the policies on them."""
+"""Reads the options of `spot backtest`, and traces of spot availability; core replays the policies on them."""
 
 from __future__ import annotations
 
@@ -29,14 +29,20 @@ if TYPE_CHECKING:
 
 MAX_STARTS, MAX_TICKS = 10_000, 5_000
 MIN_TICK = timedelta(seconds=10)
-MAX_PRICE = 1e6
-SAMPLE_INTERVAL_S = 600.0  # of a trace from the ledger
-SOURCE = "https://github.com/skypilot-org/spot-traces"
+MAX_PRICE = 1e6  # USD an hour
+SAMPLE_INTERVAL_S = 600.0  # between two samples of a trace that is made from the ledger
+TRACES_URL = "https://github.com/skypilot-org/spot-traces"
 
 
 @dataclass(frozen=True, slots=True)
 class SpotBacktestOptions:
-    """The options of `spot backtest`, as typed; durations like `48h`."""
+    """The options of `spot backtest`, as typed; durations like `48h`.
+
+    `traces` are files or directories, `policies` names. A simulated job needs `work` before its `deadline`; each
+    `changeover` to another machine costs it time; a policy decides once in each `tick`. Prices are USD an hour. Each
+    trace is replayed from `starts` random moments, chosen with `seed`; `together` takes all traces as zones of one
+    cloud.
+    """
 
     traces: Sequence[str] = ()
     policies: Sequence[str] = ()
@@ -168,7 +174,7 @@ def _ledger_traces(session: Session) -> list[Trace]:
             "The ledger has seen no spot machine come and go yet, and no traces are given.",
             field="--traces",
             value=None,
-            next=f"Get traces from {SOURCE}, then: cloudgpu spot backtest --traces DIR",
+            next=f"Get traces from {TRACES_URL}, then: cloudgpu spot backtest --traces DIR",
         )
     return traces
 
@@ -181,7 +187,7 @@ def _trace(location: SpotLocation, sightings: list[Sighting], now: float) -> Tra
 
 
 def _no_traces_error(message: str, value: str) -> InvalidRequest:
-    remedy = f"Name a trace, or a directory of traces, for example of {SOURCE}"
+    remedy = f"Name a trace, or a directory of traces, for example of {TRACES_URL}"
     return InvalidRequest(message, field="--traces", value=value, next=remedy)
 
 

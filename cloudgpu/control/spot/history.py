@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.log.base import Ledger
 
 
-CHANGEOVER_H = 0.25  # hours of the machine that each interruption costs
+CHANGEOVER_H = 0.25  # hours of a machine's work that each interruption is assumed to cost
 FREE_TEXT = "its provider does not charge what it takes within {} of the start"
 
 
@@ -52,14 +52,14 @@ def was_interrupted(machine: Machine) -> bool:
 
 
 def ended_at(machine: Machine) -> str:
-    """Return when a spot machine was gone: as its provider reported, else when a sync saw it."""
+    """Return when a spot machine was gone, as ISO time: as its provider reported, else when a sync saw it."""
     return machine.since or machine.terminated_at or machine.seen_at or machine.intended_at
 
 
 def better_location(session: Session, prepared: Prepared) -> SpotLocation | None:
-    """Return where to try a spot launch rather than at its cheapest offer, by what was seen; None for nowhere.
+    """Return where a spot launch is tried before its cheapest offer, by past interruptions and refusals there.
 
-    Where other locations of the plan are as good, the cheapest is tried first.
+    None where no other location of the plan is better than the cheapest offer's.
     """
     offers = [offer for offer in prepared.offers if offer.available.market == "spot"]
     if len(offers) < 2:  # noqa: PLR2004  (there is no choice)
@@ -69,16 +69,16 @@ def better_location(session: Session, prepared: Prepared) -> SpotLocation | None
 
 
 def preferred_offer(session: Session, offers: Sequence[Offer], sightings: Sequence[Sighting]) -> Offer:
-    """Return the spot offer that a launch tries first, by what was seen and by its provider's placement scores.
+    """Return the spot offer that a launch tries first, by the sightings and its provider's placement scores.
 
-    There has to be at least one offer.
+    `offers` is not empty.
     """
     scores = _placement_scores(session, offers)
-    offered = [
+    ranked = [
         PlaceOffer(offer_location(offer), offer.price.per_hour.nanos, score=scores.get(offer_location(offer)))
         for offer in offers
     ]
-    return offers[offered.index(order_places(offered, sightings, session.clock(), CHANGEOVER_H)[0])]
+    return offers[ranked.index(order_places(ranked, sightings, session.clock(), CHANGEOVER_H)[0])]
 
 
 def _placement_scores(session: Session, offers: Sequence[Offer]) -> dict[SpotLocation, int]:
@@ -88,17 +88,21 @@ def _placement_scores(session: Session, offers: Sequence[Offer]) -> dict[SpotLoc
     """
     first = offers[0].available
     account_and_type = (first.account, first.instance_type)
-    same = [offer for offer in offers if (offer.available.account, offer.available.instance_type) == account_and_type]
+    same_type_offers = [
+        offer for offer in offers if (offer.available.account, offer.available.instance_type) == account_and_type
+    ]
     try:
         provider = session.provider(first.account)
-        if len(same) < 2 or not isinstance(provider, HasPlacementScores):  # noqa: PLR2004  (there is no choice)
+        if len(same_type_offers) < 2 or not isinstance(provider, HasPlacementScores):  # noqa: PLR2004  (there is no choice)
             return {}
-        scores = provider.placement_scores([offer.available for offer in same])
+        scores = provider.placement_scores([offer.available for offer in same_type_offers])
     except LedgerUnavailable:
         raise
     except CloudgpuError:
         return {}
-    return {offer_location(offer): score for offer, score in zip(same, scores, strict=True) if score is not None}
+    return {
+        offer_location(offer): score for offer, score in zip(same_type_offers, scores, strict=True) if score is not None
+    }
 
 
 def offer_location(offer: Offer) -> SpotLocation:
@@ -122,14 +126,14 @@ def _sightings(machine: Machine) -> Iterator[Sighting]:
         yield Sighting(at, location, kind, price, max(0.0, (at - started_at).total_seconds() / 3600))
 
 
-def record_interruption(session: Session, machine: Machine, noticed: datetime | None = None) -> bool:
+def record_interruption(session: Session, machine: Machine, noticed_at: datetime | None = None) -> bool:
     """Record that a spot machine was interrupted, unless that is recorded; say whether it was recorded now.
 
-    `noticed` is when its notice was seen, None where nobody saw one.
+    `noticed_at` is when its interruption notice was seen, None where nobody saw one.
     """
     if machine.interrupted_at is not None or not was_interrupted(machine):
         return False
-    session.ledger.append([_interruption_event(machine, noticed, session.clock())])
+    session.ledger.append([_interruption_event(machine, noticed_at, session.clock())])
     return True
 
 
@@ -138,15 +142,15 @@ def record_interruptions(session: Session) -> int:
     return sum(record_interruption(session, machine) for machine in session.ledger.machines())
 
 
-def _interruption_event(machine: Machine, noticed: datetime | None, now: datetime) -> Draft:
+def _interruption_event(machine: Machine, noticed_at: datetime | None, now: datetime) -> Draft:
     at = from_iso(ended_at(machine))
     ran_s = max(0.0, (at - from_iso(machine.launched_at or machine.intended_at)).total_seconds())
     how: How = "provider" if machine.state_reason == "interrupted" else "vanished"
     return spot_interrupted(
         machine.id,
         at,
-        "notice" if noticed is not None else how,
-        noticed=noticed,
+        "notice" if noticed_at is not None else how,
+        noticed=noticed_at,
         ran_s=ran_s,
         nanos=spent_until_now(machine, now).nanos,
         free=_free_reason(machine, ran_s),
@@ -154,7 +158,10 @@ def _interruption_event(machine: Machine, noticed: datetime | None, now: datetim
 
 
 def _free_reason(machine: Machine, ran_s: float) -> str:
-    """Return why the run itself is not charged: EC2's first hour, Google's first minute; empty where it is."""
+    """Return why a machine that ran `ran_s` seconds is not charged (EC2's first hour, Google's first minute).
+
+    Empty where it is charged.
+    """
     limit = rule_of(machine.provider, "spot", Resource.INSTANCE).free_if_interrupted_us / 1e6
     if machine.state_reason != "interrupted" or ran_s >= limit:
         return ""

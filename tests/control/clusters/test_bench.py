@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.control.clusters.bench import check_near, first_two
+from cloudgpu.control.clusters.bench import check_same_zone, first_two
 from cloudgpu.core.model.facts import ClusterNode
 from cloudgpu.errors import InvalidRequest
 from tests.core.machines import machine
@@ -33,7 +33,7 @@ def test_a_node_that_is_gone_is_passed_over():
 
 def test_traffic_between_zones_is_billed_and_refused():
     near = [machine(name=name, **EC2) for name in ("a", "b")]
-    check_near(*near)
+    check_same_zone(*near)
     far = [
         machine(name="b", **EC2 | {"zone": "us-east-1b"}),
         machine(name="b", **EC2 | {"region": "us-west-2", "zone": None}),
@@ -42,9 +42,11 @@ def test_traffic_between_zones_is_billed_and_refused():
     ]
     for other in far:
         with pytest.raises(InvalidRequest, match="a and b are in different places") as refused:
-            check_near(near[0], other)
+            check_same_zone(near[0], other)
         assert refused.value.exit_code == 2
 
 
 def test_own_machines_are_near_whatever_host_they_are_on():
-    check_near(machine(name="a", provider="ssh", region="desk-1"), machine(name="b", provider="ssh", region="desk-2"))
+    check_same_zone(
+        machine(name="a", provider="ssh", region="desk-1"), machine(name="b", provider="ssh", region="desk-2")
+    )

@@ -8,7 +8,14 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given, strategies as st
 
-from cloudgpu.control.scheduler.due import clocks_diverged, last_night, own_run_due, prices_due, run_due, sweep_due
+from cloudgpu.control.scheduler.due import (
+    clocks_diverged,
+    is_sweep_due,
+    last_night_start,
+    own_run_due_at,
+    prices_due_at,
+    run_due_at,
+)
 from cloudgpu.control.session.last_run import LastRun
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.model.facts import LastDecision, SentWarning
@@ -57,50 +64,50 @@ def test_a_pass_of_another_computer_stands_for_our_own_only_where_it_guards_as_m
     body["scheduled"] = [heard("server", 9 * MINUTE), heard("laptop", 3 * MINUTE, **theirs)]
     at = NOW - 3 * MINUTE
     before = LastRun(Event(1, iso(at), "own", iso(at), "ada", "reap_finished", "reaper", "x", "", body), at)
-    by_all = run_due(before, [], EVERY, NOW)
-    assert own_run_due(before, by_all, "server", EVERY, NOW) == due
-    assert own_run_due(before, by_all, "laptop", EVERY, NOW) == by_all
-    assert own_run_due(before, by_all, "newcomer", EVERY, NOW) == NOW
+    by_all = run_due_at(before, [], EVERY, NOW)
+    assert own_run_due_at(before, by_all, "server", EVERY, NOW) == due
+    assert own_run_due_at(before, by_all, "laptop", EVERY, NOW) == by_all
+    assert own_run_due_at(before, by_all, "newcomer", EVERY, NOW) == NOW
 
 
 def test_the_first_pass_is_due_at_once():
-    assert run_due(LastRun(), [], EVERY, NOW) == NOW
+    assert run_due_at(LastRun(), [], EVERY, NOW) == NOW
 
 
 def test_a_pass_is_due_every_ten_minutes():
-    assert run_due(last(NOW - 3 * MINUTE), [row()], EVERY, NOW) == NOW + 7 * MINUTE
+    assert run_due_at(last(NOW - 3 * MINUTE), [row()], EVERY, NOW) == NOW + 7 * MINUTE
 
 
 def test_after_a_night_of_sleep_the_pass_is_overdue():
-    assert run_due(last(NOW - 9 * HOUR), [row(at=NOW - 5 * HOUR)], EVERY, NOW) < NOW
+    assert run_due_at(last(NOW - 9 * HOUR), [row(at=NOW - 5 * HOUR)], EVERY, NOW) < NOW
 
 
 def test_what_falls_due_in_between_is_not_left_to_the_next_round():
     rows = [row(at=NOW + 3 * MINUTE), row(due=NOW + 5 * MINUTE), row(at=NOW + HOUR)]
-    assert run_due(last(NOW), rows, EVERY, NOW) == NOW + 3 * MINUTE
-    assert run_due(last(NOW), rows[1:], EVERY, NOW) == NOW + 5 * MINUTE
+    assert run_due_at(last(NOW), rows, EVERY, NOW) == NOW + 3 * MINUTE
+    assert run_due_at(last(NOW), rows[1:], EVERY, NOW) == NOW + 5 * MINUTE
 
 
 def test_what_the_last_pass_has_seen_to_does_not_call_another():
-    assert run_due(last(NOW), [row(at=NOW - MINUTE), row(due=NOW)], EVERY, NOW) == NOW + EVERY
+    assert run_due_at(last(NOW), [row(at=NOW - MINUTE), row(due=NOW)], EVERY, NOW) == NOW + EVERY
 
 
 def test_many_ends_one_after_the_other_are_a_pass_a_minute_at_most():
     rows = [row(at=NOW + timedelta(seconds=n)) for n in range(1, 60)]
-    assert run_due(last(NOW), rows, EVERY, NOW) == NOW + MINUTE
+    assert run_due_at(last(NOW), rows, EVERY, NOW) == NOW + MINUTE
 
 
 def test_what_has_ended_calls_nobody():
-    assert run_due(last(NOW), [row(ended=iso(NOW), at=NOW + MINUTE)], EVERY, NOW) == NOW + EVERY
+    assert run_due_at(last(NOW), [row(ended=iso(NOW), at=NOW + MINUTE)], EVERY, NOW) == NOW + EVERY
 
 
 def test_a_clock_that_was_set_back_does_not_put_the_pass_off():
-    assert run_due(last(NOW + 5 * HOUR), [], EVERY, NOW) == NOW
+    assert run_due_at(last(NOW + 5 * HOUR), [], EVERY, NOW) == NOW
 
 
 @given(st.integers(-10_000, 10_000), st.lists(st.integers(-10_000, 10_000), max_size=5))
 def test_a_pass_is_never_later_than_one_interval_after_the_last(ago, ends):
-    found = run_due(last(NOW - ago * MINUTE), [row(at=NOW + end * MINUTE) for end in ends], EVERY, NOW)
+    found = run_due_at(last(NOW - ago * MINUTE), [row(at=NOW + end * MINUTE) for end in ends], EVERY, NOW)
     assert found <= max(NOW, NOW - ago * MINUTE + EVERY)
 
 
@@ -114,23 +121,23 @@ def test_a_pass_is_never_later_than_one_interval_after_the_last(ago, ends):
     ],
 )
 def test_the_night_begins_at_three_where_the_user_lives(zone, now, night):
-    assert last_night(ZoneInfo(zone), now) == night
+    assert last_night_start(ZoneInfo(zone), now) == night
 
 
 def test_a_sweep_is_made_once_a_night_and_made_up_for_in_the_morning():
     zone = ZoneInfo("UTC")
     swept = LastRun(sweep_at=datetime(2026, 11, 20, 3, 5, tzinfo=UTC))
-    assert sweep_due(LastRun(), zone, NOW)
-    assert not sweep_due(swept, zone, NOW)
-    assert not sweep_due(swept, zone, datetime(2026, 11, 21, 2, 59, tzinfo=UTC))
-    assert sweep_due(swept, zone, datetime(2026, 11, 21, 9, tzinfo=UTC))
+    assert is_sweep_due(LastRun(), zone, NOW)
+    assert not is_sweep_due(swept, zone, NOW)
+    assert not is_sweep_due(swept, zone, datetime(2026, 11, 21, 2, 59, tzinfo=UTC))
+    assert is_sweep_due(swept, zone, datetime(2026, 11, 21, 9, tzinfo=UTC))
 
 
 def test_prices_are_due_a_day_after_the_oldest_of_them():
     day = timedelta(days=1)
-    assert prices_due([], day, NOW) == NOW
-    assert prices_due([NOW, NOW - HOUR], day, NOW) == NOW - HOUR + day
-    assert prices_due([NOW + HOUR], day, NOW) == NOW
+    assert prices_due_at([], day, NOW) == NOW
+    assert prices_due_at([NOW, NOW - HOUR], day, NOW) == NOW - HOUR + day
+    assert prices_due_at([NOW + HOUR], day, NOW) == NOW
 
 
 def test_a_night_of_sleep_is_noticed_whatever_the_monotonic_clock_does():

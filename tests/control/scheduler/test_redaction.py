@@ -22,7 +22,7 @@ class Table:
 
 def shown(monkeypatch: pytest.MonkeyPatch, kind: str, text: str) -> str:
     monkeypatch.setattr(cron_stale, "find_tables", lambda _: [Table(kind, text)])
-    (entry,) = cron_stale.find_entries({})
+    (entry,) = cron_stale.find_scheduled_commands({})
     return entry.line
 
 
