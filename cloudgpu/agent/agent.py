@@ -27,15 +27,20 @@ from cloudgpu.core.activity.idle import ACTIVE, IDLE, UNKNOWN, Judged, Threshold
 ACTIVITY_WINDOW = 600.0  # seconds for which activity counts when a lease ends, and without a policy
 HOUR, SILENT_AFTER = 3600.0, 150.0  # seconds without a heartbeat after which the agent counts as silent
 NO_POLICY: dict[str, Any] = {
-    "off": [],
-    "stop": False,
-    "scratch": "",
-    "ends": IDLE,
-}  # `ends`: activities that a lease ends
+    "off": [],  # epochs of scheduled ends
+    "stop": False,  # whether idle time ends the machine
+    "scratch": "",  # "warn": not where a stop would erase data
+    "ends": IDLE,  # activities in which the end of the lease ends the machine
+}
 
 
 def with_defaults(stored: dict[str, Any]) -> dict[str, Any]:
-    """Return the state that outlives this process: what is `stored`, else defaults."""
+    """Return the state that outlives this process: what is `stored`, else defaults.
+
+    `tags` are the last that could be read, `marks` those of `lease.py`; `told` has by terminal when we wrote to it,
+    `warned` by end and terminal of what. `off`, `idle` and `own` are epochs: the ends by schedule and by idle time, and
+    the lease as renewed by the agent. `up` is the start of this uptime (monotonic).
+    """
     state: dict[str, Any] = {"tags": {}, "marks": {}, "told": {}, "warned": {}, "off": 0, "idle": 0, "own": 0}
     return {**state, **dict.fromkeys(("up", "last_active", "notice", "events")), **stored}
 
@@ -67,7 +72,7 @@ class Agent(Sampler):
 
     def __init__(self, home: Path, mono: float) -> None:
         super().__init__(home)
-        self.reported_at = self.end_requested_at = -HOUR
+        self.reported_at = self.end_requested_at = -HOUR  # by the monotonic clock
         self.children: list[Any] = []
         self.heartbeat = load(home / "heartbeat.json")
         self.state = with_defaults(self.state)
@@ -117,7 +122,7 @@ class Agent(Sampler):
         if verdict == "end":
             self.request_end(reason, mono)
         self.publish_activity(judged, now, mono)
-        self.pass_notices()
+        self.pass_on_notices()
         heartbeat = {**dict.fromkeys(("expires", "renew_until", "hold_until")), **self.state, **self.end_times()}
         heartbeat.update(activity=judged.activity, why=judged.why, verdict=verdict, reason=reason, policy=policy)
         heartbeat.update(
@@ -138,7 +143,7 @@ class Agent(Sampler):
             save(self.home / "state.json", {**self.state, "mono": mono})
 
     def end_times(self, *excluded: Any) -> dict[str, float]:
-        """Return the ends that are set, as epochs."""
+        """Return the ends that are set, as epochs by name, without the `excluded` names."""
         return {name: value[0] for name, value in self.state["marks"].items() if name not in excluded}
 
     def read_policy(self) -> tuple[dict[str, Any], Thresholds]:
@@ -154,7 +159,7 @@ class Agent(Sampler):
             return NO_POLICY, Thresholds()
 
     def judge_activity(self, thresholds: Thresholds, now: float, mono: float) -> tuple[Judged, Judged]:
-        """Return the activity of the last minutes, and by the policy's time.
+        """Return the activity of the last minutes, and that over the time that the policy says.
 
         A failed sample is a fault, not idleness.
         """
@@ -229,8 +234,8 @@ class Agent(Sampler):
                     text = f"This machine ends in {max(1, seconds_left // MINUTE):.0f} min {reason}"
                     self.state["told"].update(write_terminals(text, [path]))
 
-    def pass_notices(self) -> None:
-        """Pass on the cloud's planned events and spot notice; run the user's hook once for each notice."""
+    def pass_on_notices(self) -> None:
+        """Put the cloud's planned events and spot notice into the state; run the user's hook once for each notice."""
         self.state["events"] = read_channel(self.settings.get("events")).get("events")
         notice = read_channel(self.settings.get("notice"))
         previous, self.state["notice"] = self.state["notice"], notice or None

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-LOG_SIZE = 256 * 1024
+LOG_SIZE = 256 * 1024  # bytes after which a log is rotated
 
 
 def read_text(path: Path) -> str:

@@ -14,22 +14,25 @@ from cloudgpu.agent.files import load, lock, read_text
 
 
 def is_running(directory: Path) -> bool:
-    """Tell whether JupyterLab's process runs: it holds an inherited lock on `alive`."""
+    """Tell whether JupyterLab runs: its process holds a lock on the file `alive`, which it got from who started it."""
     with suppress(FileNotFoundError), (directory / "alive").open("r+") as file:
         return not lock(file, fcntl.LOCK_SH)
     return False
 
 
 def kernels(directory: Path) -> Any:
-    """Return its kernels; none when JupyterLab was not started or was shut down. Raises when that cannot be known."""
-    server = load(directory / "server.json")
+    """Return JupyterLab's kernels, as its API describes them; none when it was not started or was shut down.
+
+    Raises when they cannot be known, OSError while it starts and after it died.
+    """
+    server_record = load(directory / "server.json")
     if is_running(directory):
-        if "port" not in server:
+        if "port" not in server_record:
             raise OSError("it is starting")
-        connection = HTTPConnection("127.0.0.1", server["port"], timeout=3)
+        connection = HTTPConnection("127.0.0.1", server_record["port"], timeout=3)
         headers = {"Authorization": "token " + read_text(directory / "token")}
         connection.request("GET", "/api/kernels?no_track_activity=1", headers=headers)
         return json.load(connection.getresponse())
-    if os.path.exists(server.get("info", "")):  # noqa: PTH110  (an orderly shutdown removes it)
+    if os.path.exists(server_record.get("info", "")):  # noqa: PTH110  (an orderly shutdown removes it)
         raise OSError("it died")
     return []

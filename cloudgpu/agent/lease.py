@@ -5,8 +5,9 @@ was computed when the end was first seen. So a clock that is set back prolongs n
 When the end is changed, that moment moves by the difference. An end that was over when first seen gets its moment once
 the wall clock has the end ahead of it. A wall clock before `launched_at` counts as `launched_at`; one that is fast ends
 an IDLE machine early. A schedule ends a machine only when both clocks say so; idle time counts by the monotonic clock.
-`marks` has per end (`expires`, `renew_until`, `hold_until`, `off`, `idle`) a list [epoch, due, over_since]: the last
-two are by the monotonic clock, and None while not known.
+`marks` is the saved state: per end (`expires`, `renew_until`, `hold_until`, `off` by schedule, `idle`) a list [epoch,
+due, over_since]. `due` is when it ends, `over_since` since when the wall clock has said so; both are seconds of the
+monotonic clock, None while not known. `now` is the epoch, `mono` seconds of the monotonic clock.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ LEASE_TAGS = ("cloudgpu-expires", "cloudgpu-renew-until", "cloudgpu-hold-until")
 
 
 def lease_of(tags: dict[str, Any], renewed_until: float) -> dict[str, float]:
-    """Return the lease in force as epochs, 0 for none: by tag or our own renewal, never later than renew-until."""
+    """Return the lease in force as epochs, 0 for none: by the tags or the agent's renewal, at most renew-until."""
     expires, renew_until, hold = (float(tags.get(name, 0)) for name in LEASE_TAGS)
     renew_until = renew_until or expires
     return {
@@ -32,7 +33,7 @@ def lease_of(tags: dict[str, Any], renewed_until: float) -> dict[str, float]:
 def update_marks(
     marks: dict[str, Any], lease: dict[str, float], now: float, mono: float, launched_at: float
 ) -> dict[str, Any]:
-    """Return the marks of the lease, computed from the `marks` before it."""
+    """Return the new marks: `lease` has the epoch of each end (0: not set), `marks` are those of the step before."""
     updated = {}
     for name, value in lease.items():
         old_value, due, over_since = marks.get(name) or (value, None, None)
@@ -48,13 +49,13 @@ def update_marks(
 
 
 def has_ended(marks: dict[str, Any], name: str, mono: float, grace: float) -> bool:
-    """Tell whether an end is over, by either clock; one that is not set is over."""
+    """Tell whether the end `name` has passed, by either clock; one that is not set has."""
     _, due, over_since = marks.get(name) or (0, 0, None)
     return (due is not None and mono >= due) or (over_since is not None and mono - over_since >= grace)
 
 
 def has_ended_monotonic(marks: dict[str, Any], name: str, mono: float) -> bool:
-    """Tell whether an end is set and over by the monotonic clock."""
+    """Tell whether the end `name` is set and has passed by the monotonic clock."""
     return name in marks and marks[name][1] is not None and mono >= marks[name][1]
 
 

@@ -13,12 +13,12 @@ NETWORK_DEVICES = Path("/sys/class/net")
 BLOCK_DEVICES = Path("/sys/class/block")
 PROC = Path("/proc")
 TERMINALS = Path("/dev/pts")
-TICK = os.sysconf("SC_CLK_TCK")
-ERASED_MODEL = "Instance Storage"  # in the model of an EC2 disk that a stop erases
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+ERASED_MODEL = "Instance Storage"  # a part of the model name of an EC2 disk that a stop erases
 
 
 def network_counter(counter: str) -> Any:
-    """Return the sum of a counter over all network cards, None without any.
+    """Return the sum of a counter of /sys/class/net/*/statistics over all network cards, None without any.
 
     Virtual interfaces (bridges to containers) count only where there is no real card.
     """
@@ -28,7 +28,10 @@ def network_counter(counter: str) -> Any:
 
 
 def traffic_total(stored: dict[str, Any], boot: str, up_since: float, counter: str = "tx_bytes") -> dict[str, Any]:
-    """Return the record of the bytes of one network counter, over all boots; `stored` is the record so far."""
+    """Return the record of the bytes of one network counter, over all boots; `stored` is the record before.
+
+    `raw` is the counter itself, which begins at 0 at each boot (`boot`), `since` the epoch from which it counts.
+    """
     raw = network_counter(counter) or 0
     new_bytes = max(0, raw - (stored["raw"] if stored.get("boot") == boot else 0))
     return {
@@ -42,7 +45,7 @@ def traffic_total(stored: dict[str, Any], boot: str, up_since: float, counter: s
 def cpu_seconds() -> float:
     """Return core-seconds that were busy since the boot."""
     times = [int(word) for word in read_text(PROC / "stat").split()[1:9]]
-    return (sum(times) - times[3] - times[4]) / TICK  # without idle and waiting for disks
+    return (sum(times) - times[3] - times[4]) / TICKS_PER_SECOND  # without idle and waiting for disks
 
 
 def disk_bytes() -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 PROC = Path("/proc")
-TICK = os.sysconf("SC_CLK_TCK")
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 PTS_MAJOR = 136  # the major device number of pseudo-terminals
 GPU_DEVICES = ("/dev/nvidia", "/dev/dxg")  # a process that uses a GPU has one of these open; the second is that of WSL
 QUERY = "timeout -s KILL 20 nvidia-smi --query-gpu=power.draw,utilization.gpu --format=csv,noheader,nounits".split()
@@ -34,7 +34,7 @@ class Meters(dict):  # type: ignore[type-arg]  # (Python 3.8 has no dict[...] to
 
 
 class WorkingGpus:
-    """GPU-seconds of work while the machine used GPUs, so that their mean over time is a number of GPUs.
+    """Counts GPU-seconds of work while the machine used GPUs, so that their mean over time is a number of GPUs.
 
     Each answer of nvidia-smi holds until the next one.
     """
@@ -68,7 +68,7 @@ class WorkingGpus:
 
 
 class Energy:
-    """Joules that GPUs drew while the machine used any: its own GPUs, else all of the computer's.
+    """Counts the joules that GPUs drew while the machine used any: its own GPUs, else all of the computer's.
 
     Times are seconds of one monotonic clock. Each answer of nvidia-smi is counted for the time since the one before.
     Nobody waits for nvidia-smi: it may hang.
@@ -94,7 +94,7 @@ class Energy:
         elif self.answered_at is None:
             self.answered_at = now
         lines = self.read_answer()
-        watts, working = (
+        watts, gpus_meter = (
             total_watts(lines),
             self.working_gpus.step(now, uses_gpus=uses_gpus, working=count_working(lines)),
         )
@@ -107,9 +107,9 @@ class Energy:
         if uses_gpus and self.steps > 1 and self.smi is None and now - self.queried_at >= QUERY_EVERY:
             self.start_query(now, marks)
         if self.joules is None:
-            return working
+            return gpus_meter
         is_stale = self.answered_at is not None and now - self.answered_at > STALE_AFTER
-        return {**working, "power": None if is_stale or now < self.unknown_until else self.joules}
+        return {**gpus_meter, "power": None if is_stale or now < self.unknown_until else self.joules}
 
     def read_answer(self) -> list[bytes]:
         """Return the finished query's lines, one per GPU; empty when there is no new answer."""
@@ -171,14 +171,19 @@ class Process(NamedTuple):
 
 
 def processes(marks: Iterable[str]) -> dict[int, Process]:
-    """Return processes whose environment has one of `marks`, and their children, by process id; not this process."""
+    """Return the machine's processes by process id, without this one.
+
+    Their environment has one of `marks` (texts like NAME=value), or they are children of such processes.
+    """
     found: dict[int, Process] = {}
-    encoded_marks, own_pid = [word.encode() for word in marks], os.getpid()
+    encoded_marks, own_pid = [mark.encode() for mark in marks], os.getpid()
     for pid in sorted(int(name) for name in _proc_entries() if name.isdigit()):
         with suppress(OSError, ValueError, IndexError):  # it has ended, or belongs to another user
             environ = _read(pid, "environ")
-            stat_fields = [int(word) for word in _read(pid, "stat").rpartition(b") ")[2].split()[1:20]]
-            if pid != own_pid and (stat_fields[0] in found or any(mark in environ for mark in encoded_marks)):
+            stat_fields = [int(mark) for mark in _read(pid, "stat").rpartition(b") ")[2].split()[1:20]]
+            if pid != own_pid and (
+                stat_fields[0] in found or any(encoded_mark in environ for encoded_mark in encoded_marks)
+            ):
                 io_counters = [int(line.split()[1]) for line in _read(pid, "io").splitlines()]
                 found[pid] = Process(
                     sum(stat_fields[10:14]),
@@ -215,8 +220,8 @@ def read_own_meters(marks: Iterable[str]) -> tuple[Any, dict[str, Any], list[str
     ticks, written_bytes, disk_bytes = (sum(process[index] for process in own_processes.values()) for index in range(3))
     uses_gpus = any(map(_uses_gpu, own_processes))
     gpu_meters = ENERGY.step(time.clock_gettime(CLOCK), uses_gpus=uses_gpus, marks=list(marks))
-    meters = Meters(cpu=ticks / TICK, net=written_bytes, disk=disk_bytes, **gpu_meters)
-    return up and up / TICK, meters, terminals(own_processes.values()), uses_gpus
+    meters = Meters(cpu=ticks / TICKS_PER_SECOND, net=written_bytes, disk=disk_bytes, **gpu_meters)
+    return up and up / TICKS_PER_SECOND, meters, terminals(own_processes.values()), uses_gpus
 
 
 def _uses_gpu(pid: int) -> bool:

@@ -1,4 +1,4 @@
-"""Assembles the agent's modules to one program, minified: no comments, docstrings, annotations or long names."""
+"""Assembles the agent's modules into one minified program: no comments, docstrings, annotations or long names."""
 
 from __future__ import annotations
 

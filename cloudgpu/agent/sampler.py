@@ -1,6 +1,9 @@
 """Samples the machine's meters, terminals, kernels and jobs: about one sample per minute, kept for a day.
 
-Here a sample's `t` is by the monotonic clock, so that no jump of the wall clock moves it.
+A sample has `t` (its end), `s` (its length in seconds), `cpu`, `net`, `disk` and more meters (per second), `fault` (why
+nothing is known), `busy` (ids of kernels that compute), `job` (ids of running jobs), `gpu` (the highest utilisation in
+percent), and seconds since the last sign of use: `jup` (a kernel), `in` (somebody typed), `out` (a terminal printed).
+Here `t` is by the monotonic clock, so that no jump of the wall clock moves it.
 """
 
 from __future__ import annotations
@@ -28,23 +31,29 @@ UTILIZATION = r"(?i)gpu(?: +| u.*\n.*: \d\d.*(?:\n.*){4}): (\S+)"
 
 
 class Sampler:
-    """Takes samples. `home` is the agent's directory; `state["told"]` says when we wrote to which terminals."""
+    """Takes samples. `home` is the agent's directory; `state["told"]` has when we wrote to a terminal, by its path.
+
+    `now` is the epoch, `mono` seconds of the monotonic clock.
+    """
 
     def __init__(self, home: Path) -> None:
         self.home = home
         self.settings: dict[str, Any] = load(home / "agent.json")
         self.state = load(home / "state.json")
         self.boot = read_text(PROC / "sys/kernel/random/boot_id")
-        self.changes: dict[str, tuple[float, float]] = {}
-        self.samples: Any = None
-        self.sample: dict[str, Any] = {}
-        self.minute_start: Any = None
+        self.changes: dict[str, tuple[float, float]] = {}  # by what is watched: its last stamp, and when that was new
+        self.samples: Any = None  # the finished ones; None before the first step
+        self.sample: dict[str, Any] = {}  # of this minute, unfinished
+        self.minute_start: Any = None  # when this sample began, and the meters then
         self.smi_process: Any = None
         self.up_since = 0.0
         self.terminals: list[str] = []
 
     def age(self, key: str, stamp: float, now: float, mono: float) -> float:
-        """Return the seconds since `stamp`; once it is known, by the monotonic clock. A changed stamp has age 0."""
+        """Return the seconds since the epoch `stamp` of what `key` names; by the monotonic clock once it was seen.
+
+        A changed stamp has age 0.
+        """
         previous = self.changes.get(key)
         if previous is None or previous[0] != stamp:
             self.changes[key] = (stamp, mono if previous else mono - max(0.0, now - stamp))
@@ -63,10 +72,10 @@ class Sampler:
 
     def take_sample(self, now: float, mono: float) -> list[dict[str, Any]]:
         """Read everything once; return all samples, the last one still unfinished."""
-        up, meters, self.terminals, uses_gpus = read_meters(self.settings.get("own"))
+        started_s, meters, self.terminals, uses_gpus = read_meters(self.settings.get("own"))
         if self.samples is None:
             self.samples = self.load_samples(now, mono)
-            self.up_since = mono if up is None else up
+            self.up_since = mono if started_s is None else started_s
         start, before = self.minute_start = self.minute_start or (mono, meters)
         elapsed, sample = mono - start, self.sample
         sample.update(t=mono, s=min(max(elapsed, 1.0), 2 * MINUTE), fault="", jup=None)
@@ -89,7 +98,7 @@ class Sampler:
         return samples
 
     def note_kernels(self, sample: dict[str, Any], now: float, mono: float) -> None:
-        """Note busy kernels, and how long ago a kernel did something."""
+        """Write into `sample` which kernels are busy, and how long ago a kernel did something."""
         busy, ages = sample.setdefault("busy", []), []
         for kernel in kernels(self.home / "jupyter"):
             stamp = datetime.fromisoformat(kernel["last_activity"][:19] + "+00:00").timestamp()
@@ -99,14 +108,14 @@ class Sampler:
         sample["jup"] = min(ages, default=None)
 
     def note_jobs(self, sample: dict[str, Any]) -> None:
-        """Note the running jobs: a job's keeper or supervisor holds a lock in its directory."""
+        """Write into `sample` the ids of running jobs: a job's supervisor holds a lock in its directory."""
         for path in self.home.glob("jobs/*/*/*.lock"):
             with suppress(OSError), path.open() as file:
                 if not lock(file, fcntl.LOCK_SH) and path.parts[-3] not in sample.setdefault("job", []):
                     sample["job"].append(path.parts[-3])
 
     def note_terminals(self, sample: dict[str, Any], now: float, mono: float) -> None:
-        """Note how long ago somebody typed in a terminal, and a terminal printed something that is not our warning."""
+        """Write into `sample` how long ago somebody typed, and a terminal printed something other than our warning."""
         ages: dict[str, list[float]] = {"in": [], "out": []}
         stamps = [("in", str(self.home / "terminal-input"), "st_mtime")]
         for path in self.terminals:

@@ -1,4 +1,4 @@
-"""What `doctor` finds in a Lambda account, where its API key is, and restricting SSH to named networks.
+"""What `doctor` finds in a Lambda account, where its API key is, and who may reach SSH.
 
 Port 22 is open to the whole internet by the account's global rules (Lambda's documentation: so for every new account).
 A ruleset of a single machine would only add to them, as far as is known. So the global rules are changed.
@@ -35,21 +35,21 @@ def login(lam: Lambda) -> Login:
 
 def findings(lam: Lambda) -> list[Finding]:
     """Return the findings: the account, who may reach SSH, and what Lambda cannot do at all. Reads only."""
-    says = f"{lam.identity().words}, by the API key from {read_key(lam.options)[1]}"
-    return [Finding("Lambda account", good=True, says=says), _firewall_finding(lam), _TERMINATION_FINDING]
+    account_text = f"{lam.identity().words}, by the API key from {read_key(lam.options)[1]}"
+    return [Finding("Lambda account", good=True, says=account_text), _firewall_finding(lam), _TERMINATION_FINDING]
 
 
 def _firewall_finding(lam: Lambda) -> Finding:
-    what = "SSH at Lambda"
+    title = "SSH at Lambda"
     try:
         rules = global_rules(lam)
     except CloudgpuError as error:
-        return Finding(what, None, f"who may reach port 22 is not known: {error.message}", "Run doctor again.")
+        return Finding(title, None, f"who may reach port 22 is not known: {error.message}", "Run doctor again.")
     if not any(one.get("source_network") == ANY_SOURCE and _includes_ssh(one) for one in rules):
         says = f"the account's global rules do not open port 22 to everybody (not so in {REGION_WITHOUT_GLOBAL_RULES})"
-        return Finding(what, good=True, says=says)
+        return Finding(title, good=True, says=says)
     return Finding(
-        what,
+        title,
         good=False,
         says="the account's global firewall rules open port 22 of every machine to the whole internet",
         next=f"Run: cloudgpu init {KIND} --ssh-from ADDRESS/32 (it changes the rules for all)",
@@ -61,7 +61,7 @@ def global_rules(lam: Lambda) -> list[Rule]:
     found = lam.get("/firewall-rulesets/global", "global-firewall")
     rules = found.get("rules") if isinstance(found, dict) else None
     if not isinstance(rules, list):
-        raise errors.unreadable("global-firewall")
+        raise errors.unreadable_error("global-firewall")
     return rules
 
 
@@ -72,8 +72,8 @@ def ssh_sources(lam: Lambda) -> list[str]:
 
 def restrict_ssh(lam: Lambda, cidrs: Sequence[str]) -> None:
     """Open port 22 to these networks only, in the account's global rules; every other rule stays. Idempotent."""
-    wanted = restricted_rules(global_rules(lam), cidrs)
-    lam.change("PATCH", "/firewall-rulesets/global", "patch-global-firewall", {"rules": wanted}, idempotent=True)
+    rules = restricted_rules(global_rules(lam), cidrs)
+    lam.change("PATCH", "/firewall-rulesets/global", "patch-global-firewall", {"rules": rules}, idempotent=True)
 
 
 def restricted_rules(rules: Iterable[Rule], cidrs: Sequence[str]) -> list[Rule]:
@@ -101,5 +101,5 @@ def _without_ssh(rule: Rule) -> list[Rule]:
     for one in others:
         if one["protocol"] == "icmp":
             one.pop("port_range", None)
-    parts = [(first, last) for first, last in ((low, SSH - 1), (SSH + 1, high)) if first <= last]
-    return [*others, *({**rule, "protocol": "tcp", "port_range": [first, last]} for first, last in parts)]
+    port_ranges = [(first, last) for first, last in ((low, SSH - 1), (SSH + 1, high)) if first <= last]
+    return [*others, *({**rule, "protocol": "tcp", "port_range": [first, last]} for first, last in port_ranges)]

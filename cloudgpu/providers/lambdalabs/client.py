@@ -32,7 +32,7 @@ CLOUD = "Lambda Cloud"
 KEY_NAME = "cloudgpu"
 # Lambda's description: one request a second, a launch every 12 seconds.
 INTERVALS = {"*": 1.0, "launch": 12.0}
-LISTS = ("list", "keys", "types")  # actions that read a whole list: `not found` is no valid answer to them
+LIST_ACTIONS = ("list", "keys", "types")  # actions that read a list: "not found" is no valid answer to them
 TOKEN_RULE = TokenRule(
     lifetime=timedelta(minutes=10),
     listing_proves_after=timedelta(minutes=10),
@@ -43,7 +43,7 @@ CACHED_S = 20.0  # how long an answer about types, or that our SSH key is missin
 
 
 class Lambda(CloudAccount):
-    """A configured account of Lambda Cloud. Making one asks nothing, and reads no key."""
+    """A configured account of Lambda Cloud. Making one sends no request, and reads no key."""
 
     def __init__(self, settings: ProviderSettings) -> None:
         super().__init__(settings)
@@ -53,15 +53,15 @@ class Lambda(CloudAccount):
         api = CloudApi(CLOUD, KIND, self.options.base, self._login, self._refused, intervals)
         self.rest = RestClient(api, self.patience, settings.pause)
         self._key_missing_at: datetime | None = None  # when the account was seen without our SSH key
-        self.machine_prices: dict[str, Money] = {}  # per hour, by machine id, as Lambda reported them with the machines
-        self._types: tuple[datetime, Mapping[str, Any]] | None = None
+        self.machine_prices: dict[str, Money] = {}  # per hour, by machine id, from the last answers
+        self._types: tuple[datetime, Mapping[str, Any]] | None = None  # when they were read, and by name
 
     def _login(self) -> Mapping[str, str]:
         return {"Authorization": f"Bearer {read_key(self.options)[0]}"}
 
     def _refused(self, answer: Answer) -> CloudgpuError:
         error = errors.refused(answer)
-        error.message = self.rest.redacted(error.message)
+        error.message = self.rest.redact(error.message)
         error.args = (error.message,)
         if error.field == "credential" and error.next:
             error.next = error.next.replace(KEY_VARIABLES[0], read_key(self.options)[1])  # where that key is set
@@ -70,15 +70,15 @@ class Lambda(CloudAccount):
     def get(self, path: str, action: str) -> Any:
         """Return the `data` of the answer to a GET. Raises as RestClient.call."""
         try:
-            return _data(self.rest.get(path, action=action), action)
+            return _data_of(self.rest.get(path, action=action), action)
         except InstanceNotFound as error:
-            if action in LISTS:
-                raise errors.unreadable(action) from error
+            if action in LIST_ACTIONS:
+                raise errors.unreadable_error(action) from error
             raise
 
     def change(self, method: str, path: str, action: str, body: object, *, idempotent: bool = False) -> Any:
         """Request a change, return its `data`; an `idempotent` one may be sent twice. Raises as RestClient.call."""
-        return _data(self.rest.call(method, path, action=action, body=body, idempotent=idempotent).data, action)
+        return _data_of(self.rest.call(method, path, action=action, body=body, idempotent=idempotent).data, action)
 
     def types(self) -> Mapping[str, Any]:
         """Return the types of machines by name, each with its price and the regions that have some now."""
@@ -86,7 +86,7 @@ class Lambda(CloudAccount):
         if self._types is None or abs((now - self._types[0]).total_seconds()) > CACHED_S:
             found = self.get("/instance-types", "types")
             if not isinstance(found, dict):
-                raise errors.unreadable("types")
+                raise errors.unreadable_error("types")
             self._types = now, found
         return self._types[1]
 
@@ -95,13 +95,14 @@ class Lambda(CloudAccount):
     def identity(self) -> AccountIdentity:
         """Return the account by the SSH key that it keeps for us, or by the one that a launch would put there.
 
-        The latter is made here and stays here until then: a look changes nothing at Lambda. Raises AuthFailed,
-        ProviderUnavailable.
+        The latter is made on this computer and sent nowhere until then. Raises AuthFailed, ProviderUnavailable.
         """
-        found = self._account_key()
-        digest = fingerprint(found or self._new_key())
-        words = f"the Lambda account with the SSH key {digest[:12]}"
-        return AccountIdentity("lambda account", digest, words if found else f"{words}, which is not there yet")
+        account_key = self._account_key()
+        digest = fingerprint(account_key or self._new_key())
+        display_name = f"the Lambda account with the SSH key {digest[:12]}"
+        return AccountIdentity(
+            "lambda account", digest, display_name if account_key else f"{display_name}, which is not there yet"
+        )
 
     def is_registered(self) -> bool:
         """Say whether the account keeps the SSH key by which it is known. Reads only."""
@@ -115,49 +116,49 @@ class Lambda(CloudAccount):
 
     def _account_key(self) -> str | None:
         """Return the SSH key that the account keeps for us, from our file or else from Lambda; None for none."""
-        ours, now = self._saved_key(), self.clock()
-        if ours is not None:
-            return ours
+        saved, now = self._saved_key(), self.clock()
+        if saved is not None:
+            return saved
         if self._key_missing_at is not None and abs((now - self._key_missing_at).total_seconds()) <= CACHED_S:
             return None
-        theirs = self._fetch_key()
-        self._key_missing_at = now if theirs is None else None
-        return None if theirs is None else self._save_key(theirs)
+        registered = self._fetch_key()
+        self._key_missing_at = now if registered is None else None
+        return None if registered is None else self._save_key(registered)
 
     def register_key(self) -> str:
         """Make sure that the account keeps the SSH key by which it is known; return it as an OpenSSH line.
 
         Raises InvalidRequest where another one stands in its place.
         """
-        ours = self._saved_key()
-        theirs = self._fetch_key()
-        if theirs is None:
-            wanted = ours or self._new_key()
+        saved = self._saved_key()
+        registered = self._fetch_key()
+        if registered is None:
+            new_key = saved or self._new_key()
             with suppress(InvalidRequest, InstanceNotFound):  # somebody else was faster: names are unique
-                self.change("POST", "/ssh-keys", "add-key", {"name": KEY_NAME, "public_key": wanted})
-            theirs = self._fetch_key()
-        if theirs is None:
+                self.change("POST", "/ssh-keys", "add-key", {"name": KEY_NAME, "public_key": new_key})
+            registered = self._fetch_key()
+        if registered is None:
             raise ProviderUnavailable(
                 f"{CLOUD} does not show the SSH key {KEY_NAME} that was put there.", field="account"
             )
-        if ours is not None and fingerprint(ours) != fingerprint(theirs):
+        if saved is not None and fingerprint(saved) != fingerprint(registered):
             raise InvalidRequest(
                 f"The SSH key {KEY_NAME} of the Lambda account was replaced: the account is known by it.",
                 field="account",
                 value=self.account,
                 next="Delete it at cloud.lambda.ai/ssh-keys, and run this again: the former one is put back.",
             )
-        return ours or self._save_key(theirs)
+        return saved or self._save_key(registered)
 
     def _fetch_key(self) -> str | None:
         found = self.get("/ssh-keys", "keys")
         if not isinstance(found, list):
-            raise errors.unreadable("keys")
+            raise errors.unreadable_error("keys")
         return next((str(one.get("public_key", "")) for one in found if one.get("name") == KEY_NAME), None)
 
     @property
     def _key_file(self) -> Path:
-        """Where the account's SSH key is kept here: another API key may be one of another account."""
+        """The file of the account's SSH key, one for each API key: another one may belong to another account."""
         name = sha256(f"{self.options.base} {read_key(self.options)[0]}".encode()).hexdigest()[:32]
         return self.home / f"account-{name}.pub"
 
@@ -170,20 +171,20 @@ class Lambda(CloudAccount):
         return line
 
     def _new_key(self) -> str:
-        """Return the SSH key that is put there where there is none: the same at each call from this home."""
+        """Return the SSH key to register where the account has none, from its file: the same at each call."""
         file = self._key_file.with_suffix(".new")
-        fresh = file.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
-        if not (found := _read_line(file)):
-            found = _new_public_key()
-            write_file(fresh, found)
+        temporary = file.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
+        if not (key := _read_line(file)):
+            key = _new_public_key()
+            write_file(temporary, key)
             try:
-                file.hardlink_to(fresh)
+                file.hardlink_to(temporary)
             except FileExistsError:  # somebody else was faster
-                found = _read_line(file) or found
+                key = _read_line(file) or key
             except OSError:  # a file system without links
-                fresh.replace(file)
-            fresh.unlink(missing_ok=True)
-        return found
+                temporary.replace(file)
+            temporary.unlink(missing_ok=True)
+        return key
 
 
 def _read_line(file: Path) -> str | None:
@@ -194,7 +195,7 @@ def _read_line(file: Path) -> str | None:
 
 
 def fingerprint(line: str) -> str:
-    """Return what a public key is known by: its type and blob, without the comment that a cloud may change."""
+    """Return a digest of a public key's type and blob, without the comment, which a cloud may change."""
     return sha256(" ".join(line.split()[:2]).encode()).hexdigest()[:32]
 
 
@@ -207,7 +208,7 @@ def _new_public_key() -> str:
     return Ed25519PrivateKey.generate().public_key().public_bytes(*formats).decode()
 
 
-def _data(answer: Any, action: str) -> Any:
+def _data_of(answer: Any, action: str) -> Any:
     if not isinstance(answer, dict) or "data" not in answer:
-        raise errors.unreadable(action)
+        raise errors.unreadable_error(action)
     return answer["data"]

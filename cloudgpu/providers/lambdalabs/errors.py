@@ -1,4 +1,4 @@
-"""Maps what Lambda answers to the error tree: the code decides, not the wording.
+"""Maps Lambda's errors to the classes of `cloudgpu.errors`: the code decides, not the wording.
 
 Source: Lambda's published description of API v1 (1.10), whose `error.code` is one of these; it says that texts change.
 """
@@ -45,7 +45,7 @@ MEANINGS = meanings(
     },
     remedies={"request": "Report it: cloudgpu sent what Lambda does not take."},
 )
-_BY_STATUS = {401: Meaning(AuthFailed, "credential", _NEW_KEY)}  # without a code: other pages may be a proxy's
+_MEANING_BY_STATUS = {401: Meaning(AuthFailed, "credential", _NEW_KEY)}  # without a code: other pages may be a proxy's
 _SERVER_ERROR = 500  # the first HTTP status of a server's error
 
 
@@ -65,17 +65,17 @@ def refused(answer: Answer) -> CloudgpuError:
     sentence = f"Lambda Cloud says: {shorten(str(text or code or f'status {answer.status}'))}."
     if answer.status >= _SERVER_ERROR or code.startswith("provider/"):
         return refusal_error(RETRY_LATER, sentence, value=code or None, region="")
-    meaning = MEANINGS.get(code) or (UNKNOWN if code else _BY_STATUS.get(answer.status, UNKNOWN))
+    meaning = MEANINGS.get(code) or (UNKNOWN if code else _MEANING_BY_STATUS.get(answer.status, UNKNOWN))
     return refusal_error(meaning, sentence, value=code or None, region="", headers=answer.headers)
 
 
-def unreadable(what: str) -> ProviderUnavailable:
+def unreadable_error(what: str) -> ProviderUnavailable:
     """Return the error for an answer that is not what Lambda's description says."""
     message = f"Lambda Cloud answered {what} with something that cannot be read."
     return ProviderUnavailable(message, field="provider", value="lambda", next="Try again in a minute.")
 
 
-def invalid_id(id: str) -> InvalidRequest:  # noqa: A002
+def invalid_id_error(id: str) -> InvalidRequest:  # noqa: A002
     """Return the error for what cannot be the id of a machine."""
     message = f"{id!r} is not the id of a machine at Lambda Cloud."
     return InvalidRequest(message, field="id", value=id, next="cloudgpu ls shows the machines.")

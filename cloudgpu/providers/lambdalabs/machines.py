@@ -1,7 +1,7 @@
 """Machines at Lambda: launch, get, list, terminate, prices. An answer about a machine becomes an `Instance`.
 
 Lambda knows no idempotency tokens: only reads and terminations may be sent twice. So the machine of a launch is looked
-for before and after the call is sent, and a launch whose answer was lost is settled by the listing.
+for before and after the call is sent, and a listing shows what became of a launch whose answer was lost.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from cloudgpu.providers.lambdalabs.client import CLOUD, KEY_NAME, TOKEN_RULE, La
 from cloudgpu.providers.lambdalabs.offers import SOURCE, accelerators, per_hour
 from cloudgpu.providers.lambdalabs.options import KIND
 from cloudgpu.providers.machine.files import USER, BootOptions
-from cloudgpu.providers.machine.user_data import too_large, user_data
+from cloudgpu.providers.machine.user_data import too_large_error, user_data
 from cloudgpu.providers.rest.client import NotSent
-from cloudgpu.providers.rest.once import not_known_yet
+from cloudgpu.providers.rest.once import unknown_outcome_error
 from cloudgpu.providers.shared.account import write_file
 
 Raw = Mapping[str, Any]
@@ -50,15 +50,15 @@ def launch(lam: Lambda, attempt: Attempt) -> Instance:
     Raises NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest when it was surely not made; LaunchUncertain or
     another ProviderUnavailable when that is not known.
     """
-    body = _body(lam, attempt)  # its errors are raised before anything is sent
+    body = _launch_body(lam, attempt)  # its errors are raised before anything is sent
     with lam.launch_records.exclusive(attempt):
-        found = _find_machine(lam, attempt)
-        if found is not None:
-            return found
+        existing = _find_machine(lam, attempt)
+        if existing is not None:
+            return existing
         if lam.launch_records.sent_at(attempt.token) is None:
             lam.register_key()
         if not lam.launch_records.claim_send(attempt):
-            raise not_known_yet(CLOUD, attempt)
+            raise unknown_outcome_error(CLOUD, attempt)
         return _send_launch(lam, attempt, body)
 
 
@@ -67,7 +67,7 @@ def _send_launch(lam: Lambda, attempt: Attempt, body: Raw) -> Instance:
         answer = lam.change("POST", "/instance-operations/launch", "launch", body)
         ids = answer.get("instance_ids") if isinstance(answer, dict) else None
         if not isinstance(ids, list) or len(ids) != 1 or not _ID.fullmatch(str(ids[0])):
-            raise errors.unreadable("launch")
+            raise errors.unreadable_error("launch")
     except (NotSent, RateLimited):
         lam.launch_records.record_refusal(attempt)
         raise
@@ -93,9 +93,9 @@ def _find_launched(lam: Lambda, attempt: Attempt, no_answer: CloudgpuError) -> I
     except ProviderUnavailable:
         raise
     except CloudgpuError as error:
-        raise not_known_yet(CLOUD, attempt, error) from no_answer
+        raise unknown_outcome_error(CLOUD, attempt, error) from no_answer
     if found is None:
-        raise not_known_yet(CLOUD, attempt) from no_answer
+        raise unknown_outcome_error(CLOUD, attempt) from no_answer
     return found
 
 
@@ -118,30 +118,30 @@ def _is_new(lam: Lambda, attempt: Attempt) -> bool:
 
 def _pending(attempt: Attempt, id: str) -> Instance:  # noqa: A002
     """Return a machine of which only its id is known yet."""
-    item = attempt.offer.available
+    offer = attempt.offer.available
     return Instance(
         provider=KIND,
-        account=item.account,
+        account=offer.account,
         id=id,
         state=State.PENDING,
         billed=True,
         tags=dict(attempt.tags),
-        region=item.region,
-        zone=item.zone,
-        instance_type=item.instance_type,
+        region=offer.region,
+        zone=offer.zone,
+        instance_type=offer.instance_type,
         market=Market.ON_DEMAND,
-        accelerators=item.accelerators,
+        accelerators=offer.accelerators,
     )
 
 
-def _body(lam: Lambda, attempt: Attempt) -> Raw:
-    item = attempt.offer.available
+def _launch_body(lam: Lambda, attempt: Attempt) -> Raw:
+    offer = attempt.offer.available
     user_data_text = user_data(attempt, BootOptions(cloud="lambda", ssh_port=lam.options.ssh_port))
     if len(user_data_text) > MAX_USER_DATA_BYTES:
-        raise too_large(attempt, len(user_data_text), MAX_USER_DATA_BYTES, CLOUD)
+        raise too_large_error(attempt, len(user_data_text), MAX_USER_DATA_BYTES, CLOUD)
     return {
-        "region_name": item.region,
-        "instance_type_name": item.instance_type,
+        "region_name": offer.region,
+        "instance_type_name": offer.instance_type,
         "ssh_key_names": [KEY_NAME],
         "name": attempt.request.name[:MAX_NAME_LENGTH],
         "tags": [{"key": key, "value": value} for key, value in sorted(attempt.tags.items())],
@@ -163,10 +163,10 @@ def get(lam: Lambda, id: str) -> Instance:  # noqa: A002
 
 def listed(lam: Lambda) -> Listing:
     """Return every machine with a cloudgpu-id tag, from one call."""
-    found = lam.get("/instances", "list")
-    if not isinstance(found, list):
-        raise errors.unreadable("list")
-    machines = (_instance(lam, one) for one in found)
+    instances = lam.get("/instances", "list")
+    if not isinstance(instances, list):
+        raise errors.unreadable_error("list")
+    machines = (_instance(lam, one) for one in instances)
     return Listing(tuple(one for one in machines if TAG_ID in one.tags))
 
 
@@ -182,38 +182,38 @@ def terminate(lam: Lambda, id: str) -> None:  # noqa: A002
         answer = lam.change("POST", "/instance-operations/terminate", "terminate", body, idempotent=True)
     except InstanceNotFound:
         return
-    found = answer.get("terminated_instances") if isinstance(answer, dict) else None
-    for one in found if isinstance(found, list) else ():
+    terminated = answer.get("terminated_instances") if isinstance(answer, dict) else None
+    for one in terminated if isinstance(terminated, list) else ():
         if isinstance(one, dict) and one.get("id") == id:
-            confirmed = {key: one.get(key) for key in ("id", "region", "instance_type", "tags")}
+            termination = {key: one.get(key) for key in ("id", "region", "instance_type", "tags")}
             with suppress(OSError):  # without the file the end is proved later
-                write_file(lam.home / "ended" / id, json.dumps(confirmed))
+                write_file(lam.home / "ended" / id, json.dumps(termination))
 
 
 def _terminated_here(lam: Lambda, id: str) -> Instance | None:  # noqa: A002
     """Return a machine whose termination Lambda confirmed to this home; None for any other."""
     try:
-        confirmed = json.loads((lam.home / "ended" / id).read_text(encoding="ascii"))
+        termination = json.loads((lam.home / "ended" / id).read_text(encoding="ascii"))
     except (OSError, ValueError):
         return None
-    return _instance(lam, {**confirmed, "status": "terminated"})
+    return _instance(lam, {**termination, "status": "terminated"})
 
 
 def _check_id(id: str) -> None:  # noqa: A002
     """Raise InvalidRequest for what cannot be an id: it becomes a part of a path."""
     if not _ID.fullmatch(id):
-        raise errors.invalid_id(id)
+        raise errors.invalid_id_error(id)
 
 
 def _instance(lam: Lambda, raw: Raw) -> Instance:
     """Return a machine as Lambda reports it, with our tags alone. Lambda tells no times."""
     status = str(raw.get("status", "")) if isinstance(raw, dict) else ""
     if not status or not _ID.fullmatch(str(raw.get("id", ""))):
-        raise errors.unreadable("a machine")
-    shape = raw.get("instance_type") or {}
+        raise errors.unreadable_error("a machine")
+    type_data = raw.get("instance_type") or {}
     region = str((raw.get("region") or {}).get("name", ""))
     tags = {str(one.get("key")): str(one.get("value")) for one in raw.get("tags") or ()}
-    state, price = _STATES.get(status, State.UNKNOWN), per_hour(shape)
+    state, price = _STATES.get(status, State.UNKNOWN), per_hour(type_data)
     if price is not None:
         lam.machine_prices[str(raw["id"])] = price
     return Instance(
@@ -225,10 +225,10 @@ def _instance(lam: Lambda, raw: Raw) -> Instance:
         tags={key: value for key, value in tags.items() if key.startswith(TAG_PREFIX)},
         region=region,
         zone=region,
-        instance_type=str(shape.get("name", "")),
+        instance_type=str(type_data.get("name", "")),
         market=Market.ON_DEMAND,
         address=_address(lam, raw) if state in (State.PENDING, State.RUNNING) else None,
-        accelerators=accelerators(shape),
+        accelerators=accelerators(type_data),
         reason="interrupted" if status == "preempted" else None,
         per_hour=price,
     )
@@ -240,19 +240,19 @@ def _address(lam: Lambda, raw: Raw) -> Address | None:
 
 
 def prices(lam: Lambda, offers: Sequence[Available]) -> list[Price | None]:
-    """Return one price per item, in order: a machine's own, or that of an offer's type, the same in all regions.
+    """Return one price per offer, in order: a machine's own, or that of its type, which is the same in all regions.
 
     One call where a machine's price is not known yet, and one for the types where an offer needs them.
     """
-    if any(item.machine is not None and item.machine not in lam.machine_prices for item in offers):
+    if any(offer.machine is not None and offer.machine not in lam.machine_prices for offer in offers):
         listed(lam)
-    return [_price(lam, item) for item in offers]
+    return [_price(lam, offer) for offer in offers]
 
 
-def _price(lam: Lambda, item: Available) -> Price | None:
-    machine_price = lam.machine_prices.get(item.machine or "")
+def _price(lam: Lambda, offer: Available) -> Price | None:
+    machine_price = lam.machine_prices.get(offer.machine or "")
     if machine_price is not None:
         return Price(machine_price, MACHINE_SOURCE, lam.clock(), Basis.ASKED)
-    found = lam.types().get(item.instance_type) or {}
-    type_price = per_hour(found.get("instance_type") or {})
+    type_entry = lam.types().get(offer.instance_type) or {}
+    type_price = per_hour(type_entry.get("instance_type") or {})
     return None if type_price is None else Price(type_price, SOURCE, lam.clock(), Basis.ASKED)

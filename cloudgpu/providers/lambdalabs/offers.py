@@ -1,4 +1,7 @@
-"""What Lambda offers now: types, prices and regions from one answer, and its GPUs' names in the catalogue."""
+"""What Lambda offers now: instance types, prices and regions from one answer, with GPUs as the catalogue names them.
+
+`type_data` is an instance type as Lambda's API describes it.
+"""
 
 from __future__ import annotations
 
@@ -24,20 +27,22 @@ REGIONS = (
     "us-east-3 us-midwest-1 us-midwest-2 us-south-1 us-south-2 us-south-3 us-west-1 us-west-2 us-west-3"
 ).split()
 STOP_EFFECT = "Lambda has no stop: a machine runs and costs until it is ended, and its disk goes with it"
-_GPU = re.compile(r"(?:(\d+)x )?(?:NVIDIA )?(?:Tesla |Quadro )?(?P<name>[A-Z]+ ?[A-Z]*\d+\w*)(?: \((?P<more>[^)]*)\))?")
-_GB = re.compile(r"(\d+) ?GB")
+_GPU_PATTERN = re.compile(
+    r"(?:(\d+)x )?(?:NVIDIA )?(?:Tesla |Quadro )?(?P<name>[A-Z]+ ?[A-Z]*\d+\w*)(?: \((?P<more>[^)]*)\))?"
+)
+_GB_PATTERN = re.compile(r"(\d+) ?GB")
 
 
 def available(lam: Lambda, requirements: Requirements) -> Availability:
     """Return what fits and is in stock, by region. Raises AuthFailed, ProviderUnavailable."""
-    found = (item for name, one in lam.types().items() for item in _items(lam, name, one))
-    return Availability(tuple(item for item in found if fits(item, requirements)))
+    offers = (offer for name, one in lam.types().items() for offer in _offers(lam, name, one))
+    return Availability(tuple(offer for offer in offers if fits(offer, requirements)))
 
 
-def _items(lam: Lambda, name: str, raw: Mapping[str, Any]) -> list[Available]:
-    shape = raw.get("instance_type") or {}
-    specs = shape.get("specs") or {}
-    gpus = accelerators(shape)
+def _offers(lam: Lambda, name: str, raw: Mapping[str, Any]) -> list[Available]:
+    type_data = raw.get("instance_type") or {}
+    specs = type_data.get("specs") or {}
+    gpus = accelerators(type_data)
     regions = [str(region.get("name")) for region in raw.get("regions_with_capacity_available") or ()]
     return [
         Available(
@@ -59,9 +64,9 @@ def _items(lam: Lambda, name: str, raw: Mapping[str, Any]) -> list[Available]:
     ]
 
 
-def per_hour(shape: Mapping[str, Any]) -> Money | None:
-    """Return the hourly price of a type, as Lambda reports it; None where it does not."""
-    cents = shape.get("price_cents_per_hour")
+def per_hour(type_data: Mapping[str, Any]) -> Money | None:
+    """Return the hourly price of an instance type, as Lambda reports it; None where it does not."""
+    cents = type_data.get("price_cents_per_hour")
     if not isinstance(cents, int) or isinstance(cents, bool) or cents <= 0:
         return None
     return Money.usd(Decimal(cents) / 100)
@@ -70,43 +75,43 @@ def per_hour(shape: Mapping[str, Any]) -> Money | None:
 def price_list(settings: ProviderSettings) -> PriceList:
     """Return Lambda's prices of now: each type has one, the same in all regions. One call."""
     lam = Lambda(settings)
-    types, rows, open_regions = lam.types(), PartBuilder("instance types", lam.clock()), regions(lam)
+    types, builder, used_regions = lam.types(), PartBuilder("instance types", lam.clock()), regions(lam)
     for name, one in types.items():
         cents = ((one or {}).get("instance_type") or {}).get("price_cents_per_hour")
         amount = Decimal(cents) / 100 if isinstance(cents, int) else cents
-        for region in open_regions:
+        for region in used_regions:
             key = RowKey(name, region.name, Market.ON_DEMAND)
-            rows.add(key, PER_HOUR, amount, source=SOURCE, name=f"{name} {region.name}")
-    return PriceList(KIND, (rows.part(),))
+            builder.add(key, PER_HOUR, amount, source=SOURCE, name=f"{name} {region.name}")
+    return PriceList(KIND, (builder.part(),))
 
 
 def regions(lam: Lambda) -> list[Region]:
     """Return the regions that this account uses: Lambda has one address for all of them."""
-    seen = (region.get("name") for one in lam.types().values() for region in one["regions_with_capacity_available"])
-    names = sorted({*REGIONS, *map(str, seen)})
+    offered = (region.get("name") for one in lam.types().values() for region in one["regions_with_capacity_available"])
+    names = sorted({*REGIONS, *map(str, offered)})
     return [Region(name, HOST, PORT) for name in names if lam.options.uses(name)]
 
 
-def accelerators(shape: Mapping[str, Any]) -> tuple[Accelerator, ...]:
-    """Return the GPUs of a type as the catalogue calls them, by Lambda's description; none where it has none."""
-    count = (shape.get("specs") or {}).get("gpus")
-    found = _GPU.search(str(shape.get("gpu_description") or shape.get("description") or ""))
-    if not isinstance(count, int) or count < 1 or found is None:
+def accelerators(type_data: Mapping[str, Any]) -> tuple[Accelerator, ...]:
+    """Return the GPUs of an instance type as the catalogue calls them, by Lambda's description; none for no GPU."""
+    count = (type_data.get("specs") or {}).get("gpus")
+    match = _GPU_PATTERN.search(str(type_data.get("gpu_description") or type_data.get("description") or ""))
+    if not isinstance(count, int) or count < 1 or match is None:
         return ()
-    details = found["more"] or ""
-    memory = _GB.search(details)
-    size = int(memory[1]) if memory else None
-    return (Accelerator(gpu_name(found["name"], size, details), count, size),)
+    details = match["more"] or ""
+    memory_match = _GB_PATTERN.search(details)
+    memory_gb = int(memory_match[1]) if memory_match else None
+    return (Accelerator(gpu_name(match["name"], memory_gb, details), count, memory_gb),)
 
 
 def gpu_name(name: str, memory_gb: int | None, details: str) -> str:
     """Return a GPU's name in the catalogue; where there are variants, with its memory or bus."""
-    plain = name.replace(" ", "").removeprefix("NVIDIA")
+    model = name.replace(" ", "").removeprefix("NVIDIA")
     pcie = "PCIe" in details
-    if plain == "A100":
+    if model == "A100":
         return f"A100-{memory_gb or 40}GB" + ("-PCIe" if pcie and memory_gb == 80 else "")  # noqa: PLR2004
-    if plain == "V100":
+    if model == "V100":
         return f"V100-{memory_gb or 16}GB"
-    if plain == "H100" and pcie:
+    if model == "H100" and pcie:
         return "H100-PCIe"
-    return {"RTXA6000": "A6000", "RTX6000": "QuadroRTX6000"}.get(plain, plain)
+    return {"RTXA6000": "A6000", "RTX6000": "QuadroRTX6000"}.get(model, model)

@@ -1,4 +1,4 @@
-"""The table of a lambda account in config.toml, and where its API key is: the table names the place, never the key."""
+"""The table of a lambda account in config.toml, and its API key: the table names the key's file or variable."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ KEY_VARIABLES = ("LAMBDA_API_KEY", "LAMBDA_CLOUD_API_TOKEN")
 KEY_FILE = "~/.lambda_cloud/lambda_keys"
 MAX_KEY_FILE_BYTES = 1 << 16
 REGION = re.compile(r"[a-z]+(?:-[a-z]+)+-\d{1,2}")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_ASSIGNED = re.compile(r"\s*(?:export\s+)?[A-Za-z_]+\s*[=:]\s*")
-_KEY = re.compile(r"[!-~]{16,512}")  # printable, without a space: it goes into a header
+_VARIABLE_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ASSIGNMENT = re.compile(r"\s*(?:export\s+)?[A-Za-z_]+\s*[=:]\s*")
+_KEY_PATTERN = re.compile(r"[!-~]{16,512}")  # printable, without a space: it goes into a header
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class LambdaOptions:
 
 
 def lambda_options(account: str, table: Mapping[str, Any]) -> LambdaOptions:
-    """Return the options of an account's table; raise InvalidRequest for the first that is none or cannot be."""
+    """Return the options of an account's table; raise InvalidRequest for the first unknown or invalid one."""
     options = LambdaOptions(**read_table(KIND, account, table, _READERS))
     if options.key_file and options.key_variable:
         says = "goes with key_file as well: which of the two has the key is not clear."
@@ -60,16 +60,16 @@ def lambda_options(account: str, table: Mapping[str, Any]) -> LambdaOptions:
 
 
 def read_key(options: LambdaOptions) -> tuple[str, str]:
-    """Return the API key, and where it is, in words that hold no secret.
+    """Return the API key, and the name of its variable or file.
 
     Raises AuthFailed where there is none, or where it cannot be one.
     """
-    text_with_key, where = _find_key(options)
-    key = _ASSIGNED.sub("", text_with_key.strip(), count=1).strip().strip("\"'")
-    if _KEY.fullmatch(key):
-        return key, where
-    message = f"{where} holds no API key of Lambda: it has to be one word of at least 16 characters."
-    raise AuthFailed(message, field="credential", value=where, next="Make a key at cloud.lambda.ai/api-keys.")
+    text_with_key, location = _find_key(options)
+    key = _ASSIGNMENT.sub("", text_with_key.strip(), count=1).strip().strip("\"'")
+    if _KEY_PATTERN.fullmatch(key):
+        return key, location
+    message = f"{location} holds no API key of Lambda: it has to be one word of at least 16 characters."
+    raise AuthFailed(message, field="credential", value=location, next="Make a key at cloud.lambda.ai/api-keys.")
 
 
 def _find_key(options: LambdaOptions) -> tuple[str, str]:
@@ -97,7 +97,7 @@ def _key_line(file: Path) -> str:
     except OSError as error:
         raise _no_key_error(f"{file} cannot be read: {error.strerror}.") from error
     lines = [line for line in text_lines if line.strip() and line.strip()[0] not in "#["]
-    key_lines = [line for line in lines if _ASSIGNED.match(line) and "key" in line.partition("=")[0].lower()]
+    key_lines = [line for line in lines if _ASSIGNMENT.match(line) and "key" in line.partition("=")[0].lower()]
     return next(iter([*key_lines, *lines]), "")
 
 
@@ -108,7 +108,7 @@ def _no_key_error(message: str) -> AuthFailed:
 
 def _variable_name(account: str, key: str, value: object) -> str:
     """Read a variable's name; what looks like a key itself is refused without being shown."""
-    if isinstance(value, str) and _VARIABLE.fullmatch(value) and not value.startswith("secret_"):
+    if isinstance(value, str) and _VARIABLE_PATTERN.fullmatch(value) and not value.startswith("secret_"):
         return value
     says = "is not the name of an environment variable. The key itself does not belong into config.toml."
     raise fault(account, key, None, says, 'Write it like key_variable = "LAMBDA_API_KEY".')

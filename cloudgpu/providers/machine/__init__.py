@@ -6,10 +6,13 @@ from pathlib import Path
 
 
 def source(name: str) -> str:
-    """Return a program's text as it is sent: shell scripts without comments, because EC2 accepts 16 kB of user data."""
+    """Return the text of the file `name` here as it is sent: a shell script without comments, to be short.
+
+    EC2 accepts 16 kB of user data.
+    """
     text = Path(__file__).with_name(name).read_text(encoding="utf-8")
     if not name.endswith(".sh"):
         return text
     first, *lines = text.splitlines()
-    kept = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
-    return "".join(f"{line}\n" for line in (first, *kept))
+    code_lines = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    return "".join(f"{line}\n" for line in (first, *code_lines))

@@ -1,4 +1,4 @@
-"""The boot hook: writes and starts the systemd units, the lease's timer first. Pure."""
+"""Makes the boot hook, a script that writes and starts the systemd units, the lease's timer first. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cloudgpu.core.model.offers import Market
 from cloudgpu.providers.machine import source
 from cloudgpu.providers.machine.files import (
     DEFAULT_PORT,
-    HERE,
+    INSTALL_DIR,
     BootOptions,
     File,
     container_image,
@@ -25,10 +25,11 @@ _HEREDOC_END = "CLOUDGPU-END"
 # Keeps other agents from making host keys. Google's would replace cloud-init's at the first boot (guest-agent, cfg.go:
 # this is the last file that it reads). Azure's waits half an hour for an RSA key that cloud-init does not make, and
 # reports the machine as not ready meanwhile (WALinuxAgent, pa/provision/cloudinit.py).
-_GOOGLES, _AZURES = "/etc/default/instance_configs.cfg.template", "/etc/waagent.conf"
-_OUR_HOST_KEY = {
-    "gcp": f"grep -qs set_host_keys {_GOOGLES} || printf '[InstanceSetup]\\nset_host_keys = false\\n' >>{_GOOGLES}",
-    "azure": f"sed -i 's/^\\(Provisioning.SshHostKeyPairType\\)=.*/\\1=ed25519/' {_AZURES}",
+_GOOGLE_AGENT_CONFIG, _AZURE_AGENT_CONFIG = "/etc/default/instance_configs.cfg.template", "/etc/waagent.conf"
+_KEEP_HOST_KEY = {
+    "gcp": f"grep -qs set_host_keys {_GOOGLE_AGENT_CONFIG} || "
+    f"printf '[InstanceSetup]\\nset_host_keys = false\\n' >>{_GOOGLE_AGENT_CONFIG}",
+    "azure": f"sed -i 's/^\\(Provisioning.SshHostKeyPairType\\)=.*/\\1=ed25519/' {_AZURE_AGENT_CONFIG}",
 }
 # Lambda's image runs a JupyterLab as root, and a tunnel that makes it public: masked first, at each boot. Public set-up
 # scripts for these machines mask the same units.
@@ -36,40 +37,41 @@ _PUBLIC_UNITS = "lambda-jupyter.service cloudflared.service cloudflared-update.s
 _MASK_UNITS = {"lambda": f"for unit in {_PUBLIC_UNITS}; do systemctl mask --now $unit >/dev/null 2>&1; done"}
 # cloud-init's stage that creates users and files has another name since 24.3.
 _AFTER_USERS = "After=cloud-init.service cloud-init-network.service\n"
-_LEASE = (
+# Texts of systemd units; `_units` has their names.
+_LEASE_UNIT = (
     "[Unit]\nDescription=cloudgpu: end of the lease\n"
-    f"[Service]\nType=oneshot\nTimeoutStartSec=55\nExecStart={HERE}/lease\n"
+    f"[Service]\nType=oneshot\nTimeoutStartSec=55\nExecStart={INSTALL_DIR}/lease\n"
 )
-_REPORT = f"ExecStartPost=-{HERE}/lease report\n"
-_REPORT_AWS = f"ExecStartPost=-/usr/bin/python3 {HERE}/report.py\n"
+_REPORT_LINE = f"ExecStartPost=-{INSTALL_DIR}/lease report\n"
+_REPORT_LINE_AWS = f"ExecStartPost=-/usr/bin/python3 {INSTALL_DIR}/report.py\n"
 # The lease's timer runs once a minute, which is too seldom for a notice of 30 seconds or two minutes.
-_WATCH = (
+_NOTICE_UNIT = (
     "[Unit]\nDescription=cloudgpu: the notice of a spot machine\n"
-    f"[Service]\nExecStart={HERE}/lease watch\nRestart=on-failure\nRestartSec=5\n"
+    f"[Service]\nExecStart={INSTALL_DIR}/lease watch\nRestart=on-failure\nRestartSec=5\n"
     "[Install]\nWantedBy=multi-user.target\n"
 )
-_TIMER = (
+_TIMER_UNIT = (
     "[Unit]\nDescription=cloudgpu: end of the lease\n"
     "[Timer]\nOnBootSec=60\nOnUnitActiveSec=60\nAccuracySec=5\n[Install]\nWantedBy=timers.target\n"
 )
-_AGENT = (
+_AGENT_UNIT = (
     f"[Unit]\nDescription=cloudgpu: the agent\n{_AFTER_USERS}StartLimitIntervalSec=0\n"
-    f"[Service]\nUser={{user}}\nExecStartPre=+{HERE}/settle\nExecStart=/home/{{user}}/.cloudgpu/agent run\n"
+    f"[Service]\nUser={{user}}\nExecStartPre=+{INSTALL_DIR}/settle\nExecStart=/home/{{user}}/.cloudgpu/agent run\n"
     "Restart=always\nRestartSec=5\n[Install]\nWantedBy=multi-user.target\n"
 )
-_START = (
+_START_UNIT = (
     "[Unit]\nDescription=cloudgpu: Jupyter and on_start\nAfter=cloud-final.service cloudgpu-agent.service\n"
-    f"[Service]\nType=oneshot\nUser={{user}}\nExecStart={HERE}/start\nTimeoutStartSec=infinity\n"
+    f"[Service]\nType=oneshot\nUser={{user}}\nExecStart={INSTALL_DIR}/start\nTimeoutStartSec=infinity\n"
     "[Install]\nWantedBy=cloud-init.target\n"
 )
-_VOLUME = (
+_VOLUME_UNIT = (
     f"[Unit]\nDescription=cloudgpu: the data volume\n{_AFTER_USERS}"
-    f"[Service]\nType=oneshot\nExecStart={HERE}/volume{{volume}}\nTimeoutStartSec=infinity\n"
+    f"[Service]\nType=oneshot\nExecStart={INSTALL_DIR}/volume{{volume}}\nTimeoutStartSec=infinity\n"
     "[Install]\nWantedBy=multi-user.target\n"
 )
-_CONTAINER = (
+_CONTAINER_UNIT = (
     "[Unit]\nDescription=cloudgpu: the container\nAfter=network-online.target docker.service cloudgpu-agent.service\n"
-    f"[Service]\nType=oneshot\nExecStart={HERE}/container\nTimeoutStartSec=infinity\n"
+    f"[Service]\nType=oneshot\nExecStart={INSTALL_DIR}/container\nTimeoutStartSec=infinity\n"
     "[Install]\nWantedBy=multi-user.target\n"
 )
 
@@ -79,7 +81,7 @@ def boot_hook(attempt: Attempt, options: BootOptions) -> str:
     lines = [
         "#cloud-boothook",
         *setup_lines(attempt, options),
-        *filter(None, [_OUR_HOST_KEY.get(options.cloud), _MASK_UNITS.get(options.cloud)]),
+        *filter(None, [_KEEP_HOST_KEY.get(options.cloud), _MASK_UNITS.get(options.cloud)]),
         "touch /run/cloudgpu/began",
         *start_lines(*boot_units(attempt, options)),
     ]
@@ -87,24 +89,24 @@ def boot_hook(attempt: Attempt, options: BootOptions) -> str:
 
 
 def setup_lines(attempt: Attempt, options: BootOptions) -> list[str]:
-    """Return the first lines of a shell script: they write the lease's files and all units."""
+    """Return the first lines of a shell script, which write the lease's files and all systemd units."""
     files = [
-        File(f"{HERE}/launch", _launch_file(attempt, options), "644"),
-        File(f"{HERE}/cloud", source(f"cloud_{options.cloud}.sh"), "644"),
-        File(f"{HERE}/lease", source("lease.sh"), "755"),
+        File(f"{INSTALL_DIR}/launch", _launch_file(attempt, options), "644"),
+        File(f"{INSTALL_DIR}/cloud", source(f"cloud_{options.cloud}.sh"), "644"),
+        File(f"{INSTALL_DIR}/lease", source("lease.sh"), "755"),
         *(File(f"/etc/systemd/system/{name}", text, "644") for name, text in _units(attempt, options).items()),
     ]
     return [
         "#!/bin/sh",
         "umask 022",
-        f"mkdir -p {HERE} /run/cloudgpu",
+        f"mkdir -p {INSTALL_DIR} /run/cloudgpu",
         *write_lines(files),
         *_ssh_port_lines(options.ssh_port),
     ]
 
 
 def boot_units(attempt: Attempt, options: BootOptions) -> list[str]:
-    """Return the units that start at boot, the lease's timer first."""
+    """Return the names of the units that start at boot, the lease's timer first."""
     units = _units(attempt, options)
     return sorted((name for name, text in units.items() if "[Install]" in text), key=lambda name: name != LEASE_TIMER)
 
@@ -119,45 +121,45 @@ def write_lines(files: list[File]) -> list[str]:
     """Return the lines that write files, each with a final newline."""
     lines = []
     for path, text, mode in files:
-        end = _HEREDOC_END
-        while end in text:
-            end += "-"
-        lines += [f"cat >{path} <<'{end}'", text.rstrip("\n"), end, f"chmod {mode} {path}"]
+        delimiter = _HEREDOC_END
+        while delimiter in text:
+            delimiter += "-"
+        lines += [f"cat >{path} <<'{delimiter}'", text.rstrip("\n"), delimiter, f"chmod {mode} {path}"]
     return lines
 
 
 def _launch_file(attempt: Attempt, options: BootOptions) -> str:
     """Return the launch's values for the scripts, as shell assignments."""
     tags = Lease(attempt.expires, attempt.renew_until).tags()
-    spot = attempt.offer.available.market is Market.SPOT
-    facts = {
+    is_spot = attempt.offer.available.market is Market.SPOT
+    assignments = {
         "token": attempt.token,
         "made": str(int(attempt.made_at.timestamp())),
         "expires": tags[TAG_EXPIRES],
         "renew_until": tags[TAG_RENEW_UNTIL],
-        "spot": "yes" if spot else "",
+        "spot": "yes" if is_spot else "",
         "jupyter": jupyter_requirements(attempt.boot.jupyter),
         "user": options.user,
         "deallocates": "yes" if options.can_deallocate else "",
         **({"container": image} if (image := container_image(attempt)) else {}),
     }
-    return "".join(f"{name}={shlex.quote(value)}\n" for name, value in facts.items())
+    return "".join(f"{name}={shlex.quote(value)}\n" for name, value in assignments.items())
 
 
 def _units(attempt: Attempt, options: BootOptions) -> Mapping[str, str]:
-    report = _REPORT_AWS if options.cloud == "aws" else _REPORT
+    report = _REPORT_LINE_AWS if options.cloud == "aws" else _REPORT_LINE
     units = {
-        "cloudgpu-lease.service": _LEASE + (report if options.reports else ""),
-        "cloudgpu-lease.timer": _TIMER,
-        "cloudgpu-agent.service": _AGENT.format(user=options.user),
-        "cloudgpu-start.service": _START.format(user=options.user),
+        "cloudgpu-lease.service": _LEASE_UNIT + (report if options.reports else ""),
+        "cloudgpu-lease.timer": _TIMER_UNIT,
+        "cloudgpu-agent.service": _AGENT_UNIT.format(user=options.user),
+        "cloudgpu-start.service": _START_UNIT.format(user=options.user),
     }
     if watches_spot_notices(attempt):
-        units["cloudgpu-notice.service"] = _WATCH
+        units["cloudgpu-notice.service"] = _NOTICE_UNIT
     if container_image(attempt):
-        units["cloudgpu-container.service"] = _CONTAINER
+        units["cloudgpu-container.service"] = _CONTAINER_UNIT
     if attempt.request.setup.volume is not None:
-        units["cloudgpu-volume.service"] = _VOLUME.format(volume=f" {options.volume}".rstrip())
+        units["cloudgpu-volume.service"] = _VOLUME_UNIT.format(volume=f" {options.volume}".rstrip())
     return units
 
 
@@ -165,11 +167,11 @@ def _ssh_port_lines(port: int) -> list[str]:
     """Return the lines that set another SSH port, before SSH starts; newer Ubuntu versions use socket activation."""
     if port == DEFAULT_PORT:
         return []
-    own = "/etc/ssh/sshd_config.d/10-cloudgpu.conf"
-    main = "/etc/ssh/sshd_config"
-    reads_own = f"grep -qi '^include.*sshd_config.d' {main}"
+    own_config = "/etc/ssh/sshd_config.d/10-cloudgpu.conf"
+    main_config = "/etc/ssh/sshd_config"
+    includes_own = f"grep -qi '^include.*sshd_config.d' {main_config}"
     return [
-        f"mkdir -p {main}.d; echo 'Port {port}' >{own}",
-        f"{reads_own} || grep -q '^Port {port}$' {main} || sed -i '1i Port {port}' {main}",
+        f"mkdir -p {main_config}.d; echo 'Port {port}' >{own_config}",
+        f"{includes_own} || grep -q '^Port {port}$' {main_config} || sed -i '1i Port {port}' {main_config}",
         "systemctl daemon-reload; systemctl try-restart --no-block ssh.socket ssh.service sshd.service",
     ]

@@ -24,7 +24,7 @@ from cloudgpu.providers.machine import source
 from cloudgpu.providers.machine.boot_script import write_lines
 from cloudgpu.providers.machine.files import (
     DEFAULT_PORT,
-    HERE,
+    INSTALL_DIR,
     File,
     container_image,
     jupyter_command,
@@ -33,13 +33,13 @@ from cloudgpu.providers.machine.files import (
     packages,
 )
 
-MARK = "CLOUDGPU_MACHINE"  # in the environment of every process of the machine
-TAGS = "CLOUDGPU_TAGS"  # variable with a machine's tags as a JSON object, read at each start
+MACHINE_VARIABLE = "CLOUDGPU_MACHINE"  # in the environment of every process of the machine
+TAGS_VARIABLE = "CLOUDGPU_TAGS"  # variable with a machine's tags as a JSON object, read at each start
 HOST_KEY_LINE = "cloudgpu-host-key: "
 AGENT_INTERVAL_S = 10
-CHUNK = 7000  # characters of one variable [B: no documented limit is lower]
-_PART = "CLOUDGPU_START_"
-_KEY = re.compile(rf"^{HOST_KEY_LINE}(ssh-ed25519 [A-Za-z0-9+/=]+)\s*$", re.MULTILINE)
+CHUNK_LENGTH = 7000  # characters of one variable; unverified: no documented limit is lower
+_CHUNK_VARIABLE = "CLOUDGPU_START_"  # prefix of the variables with the packed script; their number follows
+_HOST_KEY = re.compile(rf"^{HOST_KEY_LINE}(ssh-ed25519 [A-Za-z0-9+/=]+)\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,8 @@ class ContainerSpec:
     minute until the container is gone. It uses a key from the provider that can end only this container, never the
     user's own; empty: nothing inside can end it. `tags_command` is a shell command that prints the machine's current
     tags as a JSON object; while it prints none, only renew-until ends the machine, because its lease may have been
-    extended. Empty: tags come from `TAGS` at a start, or `~/.cloudgpu/tags.json` over SSH. `persistent_dir` survives a
-    stop.
+    extended. Empty: tags come from `TAGS_VARIABLE` at a start, or `~/.cloudgpu/tags.json` over SSH. `persistent_dir`
+    survives a stop.
     """
 
     end_command: str = ""
@@ -60,7 +60,7 @@ class ContainerSpec:
     ssh_port: int = DEFAULT_PORT
 
 
-_DEFAULT = ContainerSpec()
+_DEFAULT_SPEC = ContainerSpec()
 
 
 class PackedStart(NamedTuple):
@@ -70,90 +70,90 @@ class PackedStart(NamedTuple):
     env: Mapping[str, str]
 
 
-def container_start(attempt: Attempt, container: ContainerSpec = _DEFAULT) -> str:
+def container_start(attempt: Attempt, container: ContainerSpec = _DEFAULT_SPEC) -> str:
     """Return the script as text for sh; deterministic.
 
     It creates a host key once below `container.persistent_dir`, prints its public half to the container's log, starts
     SSH with the launch's keys, keeps the agent running, installs the template's `packages` and runs `on_start`. It
     never ends.
     """
-    base = machine_dir(attempt, container)
+    directory = machine_dir(attempt, container)
     lines = [
         "#!/bin/sh",
-        *_facts(attempt, container, base),
+        *_assignments(attempt, container, directory),
         'mkdir -p "$base" && chmod 700 "$base"',
-        *write_lines(_files(attempt, container, base)),
+        *write_lines(_files(attempt, container, directory)),
         *source("container.sh").splitlines()[1:],
     ]
     return "".join(f"{line}\n" for line in lines)
 
 
-def machine_dir(attempt: Attempt, container: ContainerSpec = _DEFAULT) -> str:
-    """Return the directory that ~/.cloudgpu links to: one per machine, because several may share a volume."""
+def machine_dir(attempt: Attempt, container: ContainerSpec = _DEFAULT_SPEC) -> str:
+    """Return the machine's own directory below `persistent_dir`, to which ~/.cloudgpu links: volumes may be shared."""
     return f"{container.persistent_dir.rstrip('/')}/.cloudgpu-{attempt.machine}"
 
 
-def pack_start(attempt: Attempt, container: ContainerSpec = _DEFAULT) -> PackedStart:
+def pack_start(attempt: Attempt, container: ContainerSpec = _DEFAULT_SPEC) -> PackedStart:
     """Return the script as a short command and the variables that it unpacks; the image needs sh, base64 and gzip."""
     text = gzip.compress(container_start(attempt, container).encode(), compresslevel=9, mtime=0)
     encoded = base64.b64encode(text).decode("ascii")
-    chunks = [encoded[at : at + CHUNK] for at in range(0, len(encoded), CHUNK)]
-    env = {f"{_PART}{number}": chunk for number, chunk in enumerate(chunks)}
-    parts = "".join(f"${{{name}}}" for name in env)
-    unpack = f'file="$(mktemp)" && printf %s "{parts}" | base64 -d | gzip -dc >"$file"'
+    chunks = [encoded[start : start + CHUNK_LENGTH] for start in range(0, len(encoded), CHUNK_LENGTH)]
+    env = {f"{_CHUNK_VARIABLE}{number}": chunk for number, chunk in enumerate(chunks)}
+    variables = "".join(f"${{{name}}}" for name in env)
+    unpack = f'file="$(mktemp)" && printf %s "{variables}" | base64 -d | gzip -dc >"$file"'
     command = f'umask 077; {unpack} && unset {" ".join(env)} && exec sh "$file"'
-    return PackedStart(command, {MARK: attempt.machine, **env})
+    return PackedStart(command, {MACHINE_VARIABLE: attempt.machine, **env})
 
 
 def host_keys_in(log: str) -> tuple[str, ...]:
     """Return the last public host key (type and key) in a container's log; empty for none."""
-    return tuple(_KEY.findall(log)[-1:])
+    return tuple(_HOST_KEY.findall(log)[-1:])
 
 
-def _facts(attempt: Attempt, container: ContainerSpec, base: str) -> list[str]:
+def _assignments(attempt: Attempt, container: ContainerSpec, directory: str) -> list[str]:
     """Return the launch's values for the script, as shell assignments."""
     tags = Lease(attempt.expires, attempt.renew_until).tags()
-    facts = {
+    assignments = {
         "machine": attempt.machine,
         "token": attempt.token,
         "made": str(int(attempt.made_at.timestamp())),
         "expires": tags[TAG_EXPIRES],
         "renew_until": tags[TAG_RENEW_UNTIL],
         "keep": container.persistent_dir,
-        "base": base,
+        "base": directory,
         "port": str(container.ssh_port),
         "packages": shlex.join(packages(attempt)),
         "jupyter": jupyter_requirements(attempt.boot.jupyter),
         "end": container.end_command,
         "ask": container.tags_command,
     }
-    return [f"{name}={shlex.quote(value)}" for name, value in facts.items()]
+    return [f"{name}={shlex.quote(value)}" for name, value in assignments.items()]
 
 
-def _files(attempt: Attempt, container: ContainerSpec, base: str) -> list[File]:
+def _files(attempt: Attempt, container: ContainerSpec, directory: str) -> list[File]:
     """Return the files of the machine's directory, which each start writes."""
     boot = attempt.boot
     keys = "".join(f"{line.strip()}\n" for line in boot.client_public_keys)
-    found = {
+    texts = {
         "agent.py": boot.agent_source,
         "own.py": boot.own_source,
-        "agent.json": json.dumps(_agent_settings(attempt, container, base)),
+        "agent.json": json.dumps(_agent_settings(attempt, container, directory)),
         "client_keys": keys,
         "on_start.sh": on_start_script(attempt),
         "end": f"#!/bin/sh\n{container.end_command}" if container.end_command else "",
-        "jupyter-run": _jupyter_run(base) if jupyter_requirements(boot.jupyter) else "",
+        "jupyter-run": _jupyter_run(directory) if jupyter_requirements(boot.jupyter) else "",
     }
     modes = {"end": "700", "jupyter-run": "700"}
     return [
-        File(shlex.quote(f"{base}/{name}"), text, modes.get(name, "600"))
-        for name, text in found.items()
+        File(shlex.quote(f"{directory}/{name}"), text, modes.get(name, "600"))
+        for name, text in texts.items()
         if text.strip()
     ]
 
 
-def _jupyter_run(base: str) -> str:
+def _jupyter_run(directory: str) -> str:
     """Return the script that runs a module of Jupyter, after the start has found or installed it."""
-    ready, failed = shlex.quote(f"{base}/jupyter.python"), shlex.quote(f"{base}/jupyter.failed")
+    ready, failed = shlex.quote(f"{directory}/jupyter.python"), shlex.quote(f"{directory}/jupyter.failed")
     return (
         f"#!/bin/sh\nuntil [ -e {ready} ]; do\n"
         f"  if [ -e {failed} ]; then\n"
@@ -162,25 +162,25 @@ def _jupyter_run(base: str) -> str:
     )
 
 
-def _jupyter_command(attempt: Attempt, base: str) -> list[str]:
-    words = jupyter_command(attempt.boot.jupyter)
-    return [f"{base}/jupyter-run", *words[1:]] if words[:1] == [f"{HERE}/jupyter"] else words
+def _jupyter_command(attempt: Attempt, directory: str) -> list[str]:
+    command = jupyter_command(attempt.boot.jupyter)
+    return [f"{directory}/jupyter-run", *command[1:]] if command[:1] == [f"{INSTALL_DIR}/jupyter"] else command
 
 
-def _agent_settings(attempt: Attempt, container: ContainerSpec, base: str) -> dict[str, Any]:
+def _agent_settings(attempt: Attempt, container: ContainerSpec, directory: str) -> dict[str, Any]:
     """Return agent.json. The agent counts the machine's own processes, because /proc/stat is that of the host."""
     return {
         "id": attempt.machine,
         "made": attempt.made_at.timestamp(),  # an earlier clock is wrong
         "lease": Lease(attempt.expires, attempt.renew_until).tags(),  # until the tags can be read
-        "jupyter": _jupyter_command(attempt, base),
+        "jupyter": _jupyter_command(attempt, directory),
         "root": container.persistent_dir,
-        "metadata": {"kind": "file", "path": f"{base}/tags.json"},
+        "metadata": {"kind": "file", "path": f"{directory}/tags.json"},
         "interval": AGENT_INTERVAL_S,
-        "own": [f"{MARK}={attempt.machine}"],
+        "own": [f"{MACHINE_VARIABLE}={attempt.machine}"],
         "gpus": sum(gpu.count for gpu in attempt.offer.available.accelerators),
         "warn": True,
-        **({"end": [f"{base}/end"]} if container.end_command else {}),
+        **({"end": [f"{directory}/end"]} if container.end_command else {}),
         **({"policy": dict(attempt.boot.policy)} if attempt.boot.policy else {}),
     }
 

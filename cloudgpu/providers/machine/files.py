@@ -16,7 +16,7 @@ from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Market
 from cloudgpu.providers.machine import source
 
-HERE = "/usr/local/lib/cloudgpu"
+INSTALL_DIR = "/usr/local/lib/cloudgpu"  # of the agent, its settings, and the other programs
 DEFAULT_PORT = 22
 USER = "cloudgpu"  # created by the user data on every machine
 
@@ -25,7 +25,8 @@ USER = "cloudgpu"  # created by the user data on every machine
 class BootOptions:
     """What the user data of a machine depend on, except its launch attempt.
 
-    `reports`: it can report its last activity (by a role, an identity, guest attributes). `can_deallocate`: it can
+    `reports`: it may write its last activity to its cloud (by a role, an identity, guest attributes), where it is read
+    without SSH. `can_deallocate`: it can
     deallocate itself, where a shutdown does not end billing (Azure). `volume` identifies the data disk on the machine:
     AWS's volume id, empty for a new one; Google's device name; Azure's LUN.
     """
@@ -44,13 +45,13 @@ def watches_spot_notices(attempt: Attempt) -> bool:
 
 
 _JUPYTERLAB = "jupyterlab>=4.4,<5"
-_MODULES = {"lab": "jupyterlab", "notebook": "notebook", "server": "jupyter_server"}
+_MODULES = {"lab": "jupyterlab", "notebook": "notebook", "server": "jupyter_server"}  # by subcommand of `jupyter`
 
 
 def jupyter_command(command: tuple[str, ...]) -> list[str]:
     """Return a template's Jupyter command as it runs on the machine; any other command as it is."""
     module, rest = _jupyter_module(command)
-    return [f"{HERE}/jupyter", module, *rest] if module else list(command)
+    return [f"{INSTALL_DIR}/jupyter", module, *rest] if module else list(command)
 
 
 def jupyter_requirements(command: tuple[str, ...]) -> str:
@@ -72,6 +73,7 @@ def _jupyter_module(command: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
 
 
 AGENT_INTERVAL_S = 10  # the driver's GPU samples reach back 14 s, and a hook has to run after a spot notice
+# Scripts: one runs the agent, one installs the program that runs a command in the machine's container (`inside`).
 _AGENT = '#!/bin/sh\nexec /usr/bin/python3 "$HOME/.cloudgpu/agent.py" "$@"\n'
 _INSIDE = 'install -m 755 "$here/inside" "$base/inside"\n'
 
@@ -87,27 +89,27 @@ class File(NamedTuple):
 def files(attempt: Attempt, options: BootOptions) -> Iterable[File]:
     """Yield the files that cloud-init writes; the lease's own files are written by the boot hook."""
     boot = attempt.boot
-    yield _here("agent.py", boot.agent_source, "0644")
-    yield _here("agent.json", json.dumps(_agent_settings(attempt, options)), "0644")
-    yield _here("agent", _AGENT, "0755")
-    yield _here("settle", _settle(attempt), "0755")
-    yield _here("start", source("start.sh"), "0755")
+    yield _installed_file("agent.py", boot.agent_source, "0644")
+    yield _installed_file("agent.json", json.dumps(_agent_settings(attempt, options)), "0644")
+    yield _installed_file("agent", _AGENT, "0755")
+    yield _installed_file("settle", _settle(attempt), "0755")
+    yield _installed_file("start", source("start.sh"), "0755")
     if boot.jupyter:
-        yield _here("jupyter", source("jupyter.sh"), "0755")
+        yield _installed_file("jupyter", source("jupyter.sh"), "0755")
     script = on_start_script(attempt)
     if script.strip():
-        yield _here("on_start.sh", script, "0644")
+        yield _installed_file("on_start.sh", script, "0644")
     if options.reports and options.cloud == "aws":
-        yield _here("report.py", source("report_aws.py"), "0644")
+        yield _installed_file("report.py", source("report_aws.py"), "0644")
     if attempt.request.setup.volume is not None:
-        yield _here("volume", source("volume.sh"), "0755")
+        yield _installed_file("volume", source("volume.sh"), "0755")
     if container_image(attempt):
-        yield _here("container", source("container_run.sh"), "0755")
-        yield _here("inside", source("inside.sh"), "0755")
+        yield _installed_file("container", source("container_run.sh"), "0755")
+        yield _installed_file("inside", source("inside.sh"), "0755")
 
 
 def _settle(attempt: Attempt) -> str:
-    """Return the script that prepares the home; `inside` is installed before the agent, which starts jobs."""
+    """Return the script that installs the agent in the user's home; `inside` before it, since the agent starts jobs."""
     before, agent, after = source("settle.sh").partition("install -m 600")
     return before + (_INSIDE if container_image(attempt) else "") + agent + after
 
@@ -123,13 +125,13 @@ def container_image(attempt: Attempt) -> str:
 
 
 def packages(attempt: Attempt) -> list[str]:
-    """Return the system packages of the template, each once."""
+    """Return the names of the apt packages of the template, each once."""
     named = (part.text.split() for part in attempt.boot.parts if part.kind == "packages")
     return list(dict.fromkeys(name for names in named for name in names))
 
 
-def _here(name: str, text: str, mode: str) -> File:
-    return File(f"{HERE}/{name}", text, mode)
+def _installed_file(name: str, text: str, mode: str) -> File:
+    return File(f"{INSTALL_DIR}/{name}", text, mode)
 
 
 def _agent_settings(attempt: Attempt, options: BootOptions) -> dict[str, Any]:
@@ -143,7 +145,7 @@ def _agent_settings(attempt: Attempt, options: BootOptions) -> dict[str, Any]:
         "metadata": {"kind": "file", "path": "/run/cloudgpu/tags.json"},
         "notice": {"kind": "file", "path": "/run/cloudgpu/notice.json"},
         "events": {"kind": "file", "path": "/run/cloudgpu/events.json"},
-        "end": ["sudo", "-n", f"{HERE}/lease", "end"],
+        "end": ["sudo", "-n", f"{INSTALL_DIR}/lease", "end"],
         "interval": AGENT_INTERVAL_S,
         "gpus": sum(gpu.count for gpu in attempt.offer.available.accelerators),
         "warn": True,

@@ -34,8 +34,8 @@ def epoch(path: Path) -> int:
 
 def fetch(url: str, headers: dict[str, str], method: str = "GET", body: bytes | None = None) -> str:
     """Return an answer's text. Raises OSError."""
-    asked = urllib.request.Request(url, data=body, method=method, headers=headers)  # noqa: S310
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked, timeout=WAIT_S) as answer:
+    call = urllib.request.Request(url, data=body, method=method, headers=headers)  # noqa: S310
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(call, timeout=WAIT_S) as answer:
         return str(answer.read().decode())
 
 
@@ -46,15 +46,15 @@ def sign(url: str, region: str, body: str, key: dict[str, str], now: float) -> d
     headers = {"host": host, "x-amz-date": stamp, "x-amz-security-token": key["Token"]}
     names = ";".join(headers)
     lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
-    asked = "\n".join(("POST", "/", "", lines, names, hashlib.sha256(body.encode()).hexdigest()))
-    text = "\n".join(("AWS4-HMAC-SHA256", stamp, scope, hashlib.sha256(asked.encode()).hexdigest()))
+    canonical = "\n".join(("POST", "/", "", lines, names, hashlib.sha256(body.encode()).hexdigest()))
+    text = "\n".join(("AWS4-HMAC-SHA256", stamp, scope, hashlib.sha256(canonical.encode()).hexdigest()))
     secret = ("AWS4" + key["SecretAccessKey"]).encode()
     for part in scope.split("/"):
         secret = hmac.new(secret, part.encode(), hashlib.sha256).digest()
-    proof = hmac.new(secret, text.encode(), hashlib.sha256).hexdigest()
+    signature = hmac.new(secret, text.encode(), hashlib.sha256).hexdigest()
     credential = "Credential={}/{}".format(key["AccessKeyId"], scope)
     del headers["host"]
-    return {**headers, "Authorization": f"AWS4-HMAC-SHA256 {credential}, SignedHeaders={names}, Signature={proof}"}
+    return {**headers, "Authorization": f"AWS4-HMAC-SHA256 {credential}, SignedHeaders={names}, Signature={signature}"}
 
 
 def send(last: int) -> None:
@@ -68,8 +68,8 @@ def send(last: int) -> None:
     key = json.loads(ask(f"iam/security-credentials/{role}"))
     region = ask("placement/region")
     url = os.environ.get("EC2_URL", f"https://ec2.{region}.amazonaws.com/")
-    asked = {"Action": "CreateTags", "Version": "2016-11-15", "ResourceId.1": ask("instance-id")}
-    body = urlencode({**asked, "Tag.1.Key": TAG, "Tag.1.Value": last})
+    query = {"Action": "CreateTags", "Version": "2016-11-15", "ResourceId.1": ask("instance-id")}
+    body = urlencode({**query, "Tag.1.Key": TAG, "Tag.1.Value": last})
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     fetch(url, {**form, **sign(url, region, body, key, time.time())}, "POST", body.encode())
 

@@ -30,25 +30,34 @@ from cloudgpu.providers.machine.boot_script import (
     start_lines,
     write_lines,
 )
-from cloudgpu.providers.machine.files import HERE, BootOptions, files, jupyter_command, packages
+from cloudgpu.providers.machine.files import INSTALL_DIR, BootOptions, files, jupyter_command, packages
 
-__all__ = ["HERE", "BootOptions", "boot_hook", "jupyter_command", "startup_script", "too_large", "user_data"]
+__all__ = [
+    "INSTALL_DIR",
+    "BootOptions",
+    "boot_hook",
+    "jupyter_command",
+    "startup_script",
+    "too_large_error",
+    "user_data",
+]
 
 _MAX_FOUR_DIGITS = 0xFFFF
 _BOUNDARY = "=-cloudgpu-part-="
+# How cloud-init merges the parts: lists are appended, keys that are there stay.
 _MERGE = "list(append)+dict(no_replace,recurse_list)+str()"
 
 
 def user_data(attempt: Attempt, options: BootOptions) -> str:
     """Return the user data as ASCII text, deterministic; the provider may compress it."""
-    templates = [part.text for part in attempt.boot.parts if part.kind == "cloud_init"]
-    configs = [_config(attempt, options), *templates]
+    template_configs = [part.text for part in attempt.boot.parts if part.kind == "cloud_init"]
+    configs = [_config(attempt, options), *template_configs]
     return _multipart(
         [("text/cloud-boothook", boot_hook(attempt, options)), *(("text/cloud-config", one) for one in configs)]
     )
 
 
-def too_large(attempt: Attempt, size: int, limit: int, who: str) -> InvalidRequest:
+def too_large_error(attempt: Attempt, size: int, limit: int, who: str) -> InvalidRequest:
     """Return the error for user data of `size` bytes where `who` accepts `limit`."""
     return InvalidRequest(
         f"The template {attempt.boot.template} makes {size:,} bytes of boot data; {who} takes {limit:,}.",
@@ -65,16 +74,18 @@ def _multipart(parts: Iterable[tuple[str, str]]) -> str:
     """
     lines = [f'Content-Type: multipart/mixed; boundary="{_BOUNDARY}"\nMIME-Version: 1.0\n\n']
     for number, (kind, text) in enumerate(parts):
-        coding = "7bit" if text.isascii() else "quoted-printable"
-        head = f'Content-Type: {kind}; charset="utf-8"\nMerge-Type: {_MERGE}\nContent-Transfer-Encoding: {coding}\n'
+        encoding = "7bit" if text.isascii() else "quoted-printable"
+        headers = (
+            f'Content-Type: {kind}; charset="utf-8"\nMerge-Type: {_MERGE}\nContent-Transfer-Encoding: {encoding}\n'
+        )
         name = f'Content-Disposition: attachment; filename="part-{number:03}"\n'
         body = text if text.isascii() else quopri.encodestring(text.encode()).decode()
-        lines.append(f"--{_BOUNDARY}\n{head}{name}\n{body.rstrip()}\n\n")
+        lines.append(f"--{_BOUNDARY}\n{headers}{name}\n{body.rstrip()}\n\n")
     return "".join([*lines, f"--{_BOUNDARY}--\n"])
 
 
 def _config(attempt: Attempt, options: BootOptions) -> str:
-    """Return our cloud-config, as JSON, which is YAML."""
+    """Return our cloud-config as JSON, which cloud-init reads as YAML."""
     boot = attempt.boot
     user = {
         "name": options.user,
@@ -94,36 +105,36 @@ def _config(attempt: Attempt, options: BootOptions) -> str:
             {"path": one.path, "content": one.text, "permissions": one.mode} for one in files(attempt, options)
         ],
     }
-    wanted = packages(attempt)
-    if wanted:
-        config |= {"package_update": True, "packages": wanted}
+    package_names = packages(attempt)
+    if package_names:
+        config |= {"package_update": True, "packages": package_names}
     return "#cloud-config\n" + re.sub(r"[^ -~]", _escaped, json.dumps(config, ensure_ascii=False))
 
 
-def _escaped(found: re.Match[str]) -> str:
-    """Return a character as YAML escapes it, without JSON's surrogate pairs."""
-    code = ord(found[0])
+def _escaped(match: re.Match[str]) -> str:
+    """Return the matched character as YAML escapes it; JSON would write surrogate pairs."""
+    code = ord(match[0])
     return f"\\u{code:04x}" if code <= _MAX_FOUR_DIGITS else f"\\U{code:08x}"
 
 
-_START_UNIT = "cloudgpu-start.service"
-_STATE = "/var/lib/cloudgpu"
+_START_UNIT_NAME = "cloudgpu-start.service"
+_STATE_DIR = "/var/lib/cloudgpu"
 _APT = "env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=600"
 
 
 def startup_script(attempt: Attempt, options: BootOptions) -> str:
     """Return the startup script; deterministic."""
-    rest = [unit for unit in boot_units(attempt, options) if unit not in (LEASE_TIMER, _START_UNIT)]
+    later_units = [unit for unit in boot_units(attempt, options) if unit not in (LEASE_TIMER, _START_UNIT_NAME)]
     lines = [
         *setup_lines(attempt, options),
         "touch /run/cloudgpu/began",
         *start_lines(LEASE_TIMER),
         *_user_lines(attempt, options.user),
         *write_lines(list(files(attempt, options))),
-        *start_lines(*rest),
+        *start_lines(*later_units),
         *_install_lines(attempt),
         # Without cloud-init nothing else starts this unit, which is wanted by a target of cloud-init.
-        f"systemctl start --no-block {_START_UNIT}",
+        f"systemctl start --no-block {_START_UNIT_NAME}",
     ]
     return "".join(f"{line}\n" for line in lines)
 
@@ -135,11 +146,11 @@ def _user_lines(attempt: Attempt, user: str) -> list[str]:
     return [
         f"id -u {user} >/dev/null 2>&1 || useradd -m -d /home/{user} -s /bin/bash -c cloudgpu {user}",
         f"echo '{user} ALL=(ALL) NOPASSWD:ALL' >/etc/sudoers.d/90-cloudgpu && chmod 440 /etc/sudoers.d/90-cloudgpu",
-        f'if [ "$(cat {_STATE}/prepared 2>/dev/null)" != {attempt.token} ]; then',
+        f'if [ "$(cat {_STATE_DIR}/prepared 2>/dev/null)" != {attempt.token} ]; then',
         f"  install -d -m 700 -o {user} -g {user} {ssh}",
         f"  printf %s {keys} >{ssh}/authorized_keys",
         f"  chown {user}: {ssh}/authorized_keys && chmod 600 {ssh}/authorized_keys",
-        f"  mkdir -p {_STATE} && echo {attempt.token} >{_STATE}/prepared",
+        f"  mkdir -p {_STATE_DIR} && echo {attempt.token} >{_STATE_DIR}/prepared",
         "fi",
     ]
 
@@ -149,5 +160,5 @@ def _install_lines(attempt: Attempt) -> list[str]:
     names = packages(attempt)
     if not names:
         return []
-    install = f"{_APT} update; {_APT} install -y {shlex.join(names)} && echo {attempt.token} >{_STATE}/packages"
-    return [f'[ "$(cat {_STATE}/packages 2>/dev/null)" = {attempt.token} ] || {{ {install}; }}']
+    install = f"{_APT} update; {_APT} install -y {shlex.join(names)} && echo {attempt.token} >{_STATE_DIR}/packages"
+    return [f'[ "$(cat {_STATE_DIR}/packages 2>/dev/null)" = {attempt.token} ] || {{ {install}; }}']

@@ -52,8 +52,8 @@ class CloudApi:
 
     `cloud` is its name for people, `kind` that of its provider, `base` the address before each path. `login` returns
     the headers that carry the key, and raises AuthFailed where there is none. `refused` returns the error for an
-    answer of 400 or more. `intervals` are the least seconds between two calls of one action, where the cloud asks
-    for that; those of "*" between any two calls.
+    answer of 400 or more. `intervals` are the least seconds between two calls of one action, by action, where the
+    cloud asks for that; those of "*" between any two calls.
     """
 
     cloud: str
@@ -94,12 +94,12 @@ class RestClient:
         may_repeat = is_read if idempotent is None else idempotent
         if is_read:
             self.patience.raise_if_silent(action, self.api.cloud)
-        begun, tries = self.patience.now(), 0
+        started_s, tries = self.patience.now(), 0
         error: CloudgpuError
         while True:
-            begun += self._wait_for_turn(action)  # waiting for a turn does not count as the cloud's silence
+            started_s += self._wait_for_turn(action)  # waiting for a turn does not count as the cloud's silence
             try:
-                answer = self._send(method, path, action, query, body, begun)
+                answer = self._send(method, path, action, query, body, started_s)
             except ProviderUnavailable as failed:
                 wait, error = PAUSES_S[min(tries, len(PAUSES_S) - 1)], failed
             else:
@@ -112,7 +112,7 @@ class RestClient:
                     return answer
                 wait, error = self._seconds_before_retry(answer, tries), self._error_for(answer)
             tries += 1
-            if not may_repeat or self.patience.seconds_left(begun, read=is_read) < wait + self.patience.connect_s:
+            if not may_repeat or self.patience.seconds_left(started_s, read=is_read) < wait + self.patience.connect_s:
                 raise error
             beat(wait)
             self.pause(wait)
@@ -124,7 +124,7 @@ class RestClient:
     def lines(
         self, path: str, *, action: str, query: Mapping[str, str] | None = None, seconds: float = 5.0
     ) -> Iterator[str]:
-        """Yield the lines of an answer that need not end, for so many seconds at most. Raises as `call`."""
+        """Yield the lines of an answer that need not end (a log), for so many seconds at most. Raises as `call`."""
         import urllib3
 
         self._wait_for_turn(action)
@@ -138,8 +138,8 @@ class RestClient:
             )
             with closing(reply):
                 if reply.status >= 400:  # noqa: PLR2004
-                    raise self._error_for(_answer(reply, self.api.cloud))
-                for line in _lines(reply):
+                    raise self._error_for(_read_answer(reply, self.api.cloud))
+                for line in _read_lines(reply):
                     yield line
                     if self.patience.now() >= end:
                         return
@@ -148,15 +148,15 @@ class RestClient:
         except urllib3.exceptions.HTTPError as error:
             raise self._transport_error(error, action, seconds) from error
 
-    def redacted(self, text: str) -> str:
-        """Return a text of the cloud without the key, in a length that can be shown."""
+    def redact(self, text: str) -> str:
+        """Return a text of the cloud with the key replaced, shortened to _MAX_SHOWN characters."""
         for value in self.api.login().values():
             for secret in filter(None, (value, value.rpartition(" ")[2])):
                 text = text.replace(secret, "...")
         return " ".join(text.split())[:_MAX_SHOWN]
 
     def _send(
-        self, method: str, path: str, action: str, query: Mapping[str, str] | None, body: object, begun: float
+        self, method: str, path: str, action: str, query: Mapping[str, str] | None, body: object, started_s: float
     ) -> Answer:
         import urllib3
 
@@ -164,7 +164,7 @@ class RestClient:
         data = None if body is None else json.dumps(body).encode()
         if data is not None:
             headers["Content-Type"] = "application/json"
-        seconds = max(self.patience.seconds_left(begun, read=method in READS), 0.001)
+        seconds = max(self.patience.seconds_left(started_s, read=method in READS), 0.001)
         timeout = urllib3.Timeout(connect=min(self.patience.connect_s, seconds), read=seconds)
         count_request(self.api.kind, action)
         try:
@@ -178,7 +178,7 @@ class RestClient:
                 redirect=False,
             )
             with closing(reply):
-                answer = _answer(reply, self.api.cloud)
+                answer = _read_answer(reply, self.api.cloud)
         except urllib3.exceptions.HTTPError as error:
             raise self._transport_error(error, action, seconds) from error
         beat()
@@ -208,8 +208,8 @@ class RestClient:
 
     @staticmethod
     def _seconds_before_retry(answer: Answer, tries: int) -> float:
-        asked = _retry_after(answer) if answer.status == TOO_MANY_REQUESTS else None
-        return PAUSES_S[min(tries, len(PAUSES_S) - 1)] if asked is None else asked
+        requested_s = _retry_after(answer) if answer.status == TOO_MANY_REQUESTS else None
+        return PAUSES_S[min(tries, len(PAUSES_S) - 1)] if requested_s is None else requested_s
 
     def _wait_for_turn(self, action: str) -> float:
         """Wait until `api.intervals` allow this action; return how many seconds that took. Threads take turns."""
@@ -257,7 +257,7 @@ def _pool(api: CloudApi) -> urllib3.PoolManager:
     return urllib3.ProxyManager(proxy, **pool_options)
 
 
-def _answer(reply: urllib3.BaseHTTPResponse, cloud: str) -> Answer:
+def _read_answer(reply: urllib3.BaseHTTPResponse, cloud: str) -> Answer:
     """Return the whole answer, its body as JSON. Raises ProviderUnavailable for what is not JSON."""
     text = reply.read(MAX_ANSWER_BYTES, decode_content=True)
     headers = {name.lower(): value for name, value in reply.headers.items()}
@@ -278,7 +278,7 @@ def _redirect_error(answer: Answer, action: str, api: CloudApi) -> ProviderUnava
     return ProviderUnavailable(message, field="provider", value=api.kind, next=remedy)
 
 
-def _lines(reply: urllib3.BaseHTTPResponse) -> Iterator[str]:
+def _read_lines(reply: urllib3.BaseHTTPResponse) -> Iterator[str]:
     rest = b""
     for piece in reply.stream(4096, decode_content=True):
         *complete_lines, rest = (rest + piece).split(b"\n")

@@ -111,7 +111,7 @@ class SendOnce:
                     file.unlink()
 
 
-def not_known_yet(cloud: str, attempt: Attempt, why: CloudgpuError | None = None) -> LaunchUncertain:
+def unknown_outcome_error(cloud: str, attempt: Attempt, why: CloudgpuError | None = None) -> LaunchUncertain:
     """Return the error of a launch that was sent before, and that no listing shows yet.
 
     `why` is the error of looking for the machine, where the look itself failed.

@@ -1,4 +1,4 @@
-"""One account at RunPod: its calls by name, with the answers as RunPod's schema has them."""
+"""One account at RunPod: a method for each call of the API, with answers as in RunPod's schema."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
 from cloudgpu.providers.base import ProviderSettings
-from cloudgpu.providers.machine.container_start import TAGS
+from cloudgpu.providers.machine.container_start import TAGS_VARIABLE
 from cloudgpu.providers.rest.client import CloudApi, RestClient
 from cloudgpu.providers.rest.once import SendOnce
 from cloudgpu.providers.runpod import errors
 from cloudgpu.providers.runpod.options import KIND, endpoint, login, runpod_options
 from cloudgpu.providers.shared.account import CloudAccount
 
-STOCK_AGE = timedelta(minutes=1)
-LOG_S, LOG_LINES = 2.0, 1000  # seconds and lines that are read of a log, which never ends
+MAX_CATALOGUE_AGE = timedelta(minutes=1)
+LOG_S, LOG_LINES = 2.0, 1000  # a log never ends: so many seconds and lines of it are read
 
 
 class Gpu(TypedDict):
@@ -60,7 +60,7 @@ class Runpod(CloudAccount):
         self.launched_pods: dict[str, str] = {}  # ids of pods that this process launched, by token
         self.lock = threading.Lock()
         self._rest: RestClient | None = None
-        self._stock: dict[tuple[str, int], tuple[datetime, Sequence[Mapping[str, Any]]]] = {}
+        self._catalogues: dict[tuple[str, int], tuple[datetime, Sequence[Mapping[str, Any]]]] = {}
         self._identity: AccountIdentity | None = None
 
     @property
@@ -87,33 +87,33 @@ class Runpod(CloudAccount):
     def catalogue(self, cloud: str, count: int) -> Sequence[Mapping[str, Any]]:
         """Return the GPU types, prices and stock in `cloud` (SECURE or COMMUNITY), for pods with `count` GPUs."""
         query = {"include": "AVAILABILITY", "product": "POD", "count": str(count), "cloud": cloud}
-        return _items(self._get("/v2/catalog/gpus", "catalog.gpus", query=query), "gpus")
+        return _list_in(self._get("/v2/catalog/gpus", "catalog.gpus", query=query), "gpus")
 
     def cached_catalogue(self, cloud: str, count: int) -> Sequence[Mapping[str, Any]]:
         """Return `catalogue`, at most a minute old, so that offers and their prices are from one answer."""
-        cached = self._stock.get((cloud, count))
-        if cached is None or not timedelta(0) <= self.clock() - cached[0] < STOCK_AGE:
-            cached = self._stock[cloud, count] = self.clock(), self.catalogue(cloud, count)
+        cached = self._catalogues.get((cloud, count))
+        if cached is None or not timedelta(0) <= self.clock() - cached[0] < MAX_CATALOGUE_AGE:
+            cached = self._catalogues[cloud, count] = self.clock(), self.catalogue(cloud, count)
         return cached[1]
 
     def catalogue_time(self, cloud: str, count: int) -> datetime:
         """Return when the answer of `cached_catalogue` was requested, aware UTC."""
-        return self._stock[cloud, count][0]
+        return self._catalogues[cloud, count][0]
 
     def pods(self) -> Sequence[Pod]:
-        """Return all pods of the account, also those of others."""
-        return [_pod(one, listed=True) for one in _items(self._get("/v2/pods", "pods.list"), "pods")]
+        """Return all pods of the account, also those that cloudgpu did not launch."""
+        return [_pod(one, listed=True) for one in _list_in(self._get("/v2/pods", "pods.list"), "pods")]
 
     def pod(self, id_: str) -> Pod:
         """Return a pod. Raises InstanceNotFound."""
         return _pod(self._get(f"/v2/pods/{id_}", "pods.get", value=id_), id_)
 
     def create(self, body: Mapping[str, Any], value: str) -> Pod:
-        """Create a pod; sent once. Raises as `errors.meaning` and the client."""
+        """Create a pod; sent once. Raises as `errors.translated` and the client."""
         return _pod(self._call("POST", "/v2/pods", errors.CREATE, value=value, body=body))
 
-    def act(self, id_: str, action: str) -> None:
-        """Request `stop` or `start`; sent once. Raises InstanceNotFound, NoCapacity, InvalidRequest."""
+    def request_action(self, id_: str, action: str) -> None:
+        """Request the action `stop` or `start`; sent once. Raises InstanceNotFound, NoCapacity, InvalidRequest."""
         self._call("POST", f"/v2/pods/{id_}/action", f"pods.{action}", value=id_, body={"action": action})
 
     def delete(self, id_: str) -> None:
@@ -126,7 +126,7 @@ class Runpod(CloudAccount):
         try:
             events = list(self.rest.lines(f"/v2/pods/{id_}/logs", action="pods.logs", query=query, seconds=LOG_S))
         except errors.ApiError as error:
-            raise self._meaning(error, "pods.logs", id_) from error
+            raise self._translated(error, "pods.logs", id_) from error
         return "\n".join(_event_lines(events))
 
     def credit(self) -> PrepaidCredit | None:
@@ -147,17 +147,17 @@ class Runpod(CloudAccount):
     def _get(self, path: str, action: str, *, query: Mapping[str, str] | None = None, value: str | None = None) -> Any:
         return self._call("GET", path, action, query=query, value=value)
 
-    def _call(self, method: str, path: str, action: str, *, value: str | None = None, **more: Any) -> Any:
+    def _call(self, method: str, path: str, action: str, *, value: str | None = None, **options: Any) -> Any:
         try:
-            return self.rest.call(method, path, action=action, **more).data
+            return self.rest.call(method, path, action=action, **options).data
         except errors.ApiError as error:
-            raise self._meaning(error, action, value) from error
+            raise self._translated(error, action, value) from error
 
-    def _meaning(self, error: errors.ApiError, action: str, value: str | None) -> CloudgpuError:
-        return errors.meaning(error, action, value, self.rest.redacted(error.detail))
+    def _translated(self, error: errors.ApiError, action: str, value: str | None) -> CloudgpuError:
+        return errors.translated(error, action, value, self.rest.redact(error.detail))
 
 
-def _items(answer: Any, name: str) -> Sequence[Any]:
+def _list_in(answer: Any, name: str) -> Sequence[Any]:
     rows = answer.get(name) if isinstance(answer, dict) else None
     if not isinstance(rows, list):
         raise ProviderUnavailable(f"RunPod answered without {name}.", field="provider", value=KIND)
@@ -165,7 +165,7 @@ def _items(answer: Any, name: str) -> Sequence[Any]:
 
 
 def _pod(answer: Any, id_: str | None = None, *, listed: bool = False) -> Pod:
-    """Return a valid pod. `listed`: it may be somebody else's, and without our tags it only needs an id.
+    """Return a valid pod. `listed`: it may not be cloudgpu's, and without our tags it only needs an id.
 
     Raises ProviderUnavailable for an incomplete pod, and for one with another id than `id_`.
     """
@@ -173,7 +173,7 @@ def _pod(answer: Any, id_: str | None = None, *, listed: bool = False) -> Pod:
         env, gpu = answer.get("env"), answer.get("gpu")
         pod = {**dict.fromkeys(Pod.__annotations__), **answer}
         pod |= {"name": str(answer.get("name") or ""), "env": env if isinstance(env, dict) else {}}
-        is_foreign = listed and TAGS not in pod["env"]
+        is_foreign = listed and TAGS_VARIABLE not in pod["env"]
         if is_foreign or (isinstance(gpu, dict) and "id" in gpu and isinstance(gpu.get("count"), int)):
             return cast("Pod", pod)
     message = "RunPod answered with an incomplete pod, or another one than requested."

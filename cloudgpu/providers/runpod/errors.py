@@ -1,4 +1,4 @@
-"""Maps RunPod's errors to the error tree, by status and action; its message is only shown.
+"""Maps RunPod's errors to the classes of `cloudgpu.errors`, by status and action; its message is only shown.
 
 Source: the table of failures in RunPod's openapi.json (POST /v2/pods, 2026-08-20). "400 covers both a broken rule and
 no capacity" and has no code: at a launch it counts as no capacity. RunPod's errors are objects with `title`, `status`
@@ -17,11 +17,12 @@ from cloudgpu.errors import (
     QuotaExceeded,
 )
 from cloudgpu.providers.rest.client import Answer
-from cloudgpu.providers.runpod.options import KEY, KIND, key_location
+from cloudgpu.providers.runpod.options import KEY_VARIABLE, KIND, key_location
 
 BILLING = "https://console.runpod.io/user/billing"
+# HTTP statuses.
 BAD_REQUEST, UNAUTHORIZED, PAYMENT, FORBIDDEN, NOT_FOUND, TIMED_OUT, SERVER_ERROR = 400, 401, 402, 403, 404, 408, 500
-CREATE, START = "pods.create", "pods.start"
+CREATE, START = "pods.create", "pods.start"  # actions: the names of calls in messages and metrics
 
 
 class ApiError(CloudgpuError):
@@ -42,20 +43,21 @@ def refused(answer: Answer) -> ApiError:
     """Return the ApiError of an answer, with RunPod's message and each violation of the schema."""
     body = answer.data if isinstance(answer.data, dict) else {}
     violations = body.get("errors")
-    texts = [body.get("detail") or body.get("title") or "no reason given"]
-    texts += (
+    messages = [body.get("detail") or body.get("title") or "no reason given"]
+    messages += (
         [violation for violation in violations if isinstance(violation, str)] if isinstance(violations, list) else []
     )
-    return ApiError(answer, " ".join(str(text) for text in texts))
+    return ApiError(answer, " ".join(str(text) for text in messages))
 
 
-def meaning(error: ApiError, action: str, value: str | None, text: str) -> CloudgpuError:
-    """Return the error of the tree. `value` is the id or offer concerned, `text` RunPod's message without secrets."""
+def translated(error: ApiError, action: str, value: str | None, text: str) -> CloudgpuError:
+    """Return our error for RunPod's. `value` is the id or offer concerned, `text` RunPod's message without secrets."""
     status, reason = error.status, f"{text.rstrip('.')} ({error.status})"
     if status == UNAUTHORIZED:
         message = f"RunPod does not accept the key: {reason}."
-        remedy = f"Make a new key at https://console.runpod.io/user/settings and put it into {key_location() or KEY}"
-        return AuthFailed(message, field=KEY, next=remedy)
+        where = key_location() or KEY_VARIABLE
+        remedy = f"Make a new key at https://console.runpod.io/user/settings and put it into {where}"
+        return AuthFailed(message, field=KEY_VARIABLE, next=remedy)
     if status < SERVER_ERROR and not error.is_from_runpod:
         return _proxy_error(action, reason)
     if status == PAYMENT:
@@ -66,7 +68,9 @@ def meaning(error: ApiError, action: str, value: str | None, text: str) -> Cloud
         return _no_capacity_error(action, reason, value)
     if status == FORBIDDEN:
         remedy = "Give the key the right at https://console.runpod.io/user/settings"
-        return AuthFailed(f"The key may not do {action} at RunPod: {reason}.", field=KEY, value=action, next=remedy)
+        return AuthFailed(
+            f"The key may not do {action} at RunPod: {reason}.", field=KEY_VARIABLE, value=action, next=remedy
+        )
     return _request_error(action, reason, value, status)
 
 

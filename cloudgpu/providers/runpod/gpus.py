@@ -6,10 +6,10 @@ import re
 
 from cloudgpu.core.model.offers import Accelerator
 
-_NOISE = re.compile(r"\b(?:NVIDIA|AMD|GeForce|Tesla|Generation|Instinct|OAM|Blackwell|Server Edition)\b")
-_SLICE = re.compile(r"\b(?:MIG )?(\d)g\.\d+gb\b", re.IGNORECASE)
-_TYPE = re.compile(r"([1-9]\d?)x-([a-z0-9][a-z0-9.-]*)")
-_SLICES = {"RTXPRO6000": 4}  # MIG slices of a whole GPU, where not seven
+_OMITTED_WORDS = re.compile(r"\b(?:NVIDIA|AMD|GeForce|Tesla|Generation|Instinct|OAM|Blackwell|Server Edition)\b")
+_MIG_SLICE = re.compile(r"\b(?:MIG )?(\d)g\.\d+gb\b", re.IGNORECASE)
+_TYPE_NAME = re.compile(r"([1-9]\d?)x-([a-z0-9][a-z0-9.-]*)")
+_SLICES_PER_GPU = {"RTXPRO6000": 4}  # MIG slices of a whole GPU; seven for any other
 
 
 def type_name(gpu: str, count: int) -> str:
@@ -19,7 +19,7 @@ def type_name(gpu: str, count: int) -> str:
 
 def count_in(type_: str) -> int | None:
     """Return how many GPUs a machine type has by its name; None if it is not a type of RunPod."""
-    match = _TYPE.fullmatch(type_)
+    match = _TYPE_NAME.fullmatch(type_)
     return None if match is None else int(match[1])
 
 
@@ -31,15 +31,15 @@ def slug(gpu: str) -> str:
 
 def accelerator(gpu: str, memory_gb: float | None, count: int) -> Accelerator:
     """Return the accelerator of RunPod's GPU id; a MIG slice is a share of one GPU."""
-    mig_slice = _SLICE.search(gpu)
-    name = _name(_SLICE.sub(" ", gpu), memory_gb)
+    mig_slice = _MIG_SLICE.search(gpu)
+    name = _name(_MIG_SLICE.sub(" ", gpu), memory_gb)
     if mig_slice is None:
         return Accelerator(name, count, memory_gb)
-    return Accelerator(name, count, memory_gb, share=int(mig_slice[1]) / _SLICES.get(name, 7))
+    return Accelerator(name, count, memory_gb, share=int(mig_slice[1]) / _SLICES_PER_GPU.get(name, 7))
 
 
 def _name(gpu: str, memory_gb: float | None) -> str:
-    words = _NOISE.sub(" ", gpu).replace("MIG", " ").replace("-", " ").split()
+    words = _OMITTED_WORDS.sub(" ", gpu).replace("MIG", " ").replace("-", " ").split()
     first = words[0] if words else gpu
     if first in _VARIANTS:
         return _VARIANTS[first](" ".join(words), memory_gb)

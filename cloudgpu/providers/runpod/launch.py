@@ -8,12 +8,12 @@ from cloudgpu.core.model.instances import TAG_ID, Instance
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, LaunchUncertain, ProviderUnavailable, RateLimited
 from cloudgpu.providers.rest.client import NotSent
-from cloudgpu.providers.rest.once import not_known_yet
+from cloudgpu.providers.rest.once import unknown_outcome_error
 from cloudgpu.providers.runpod import machines
 from cloudgpu.providers.runpod.client import Pod, Runpod
-from cloudgpu.providers.runpod.request import body, pod_name
+from cloudgpu.providers.runpod.request import launch_body, pod_name
 
-PAUSE_S = 15.0  # before a throttled call is sent again, without Retry-After
+THROTTLED_PAUSE_S = 15.0  # before a throttled call is sent again, without Retry-After
 LISTING_PAUSES_S = (1.0, 2.0, 4.0, 8.0)  # pauses between listings after a launch without an answer
 
 
@@ -23,12 +23,12 @@ def launch(runpod: Runpod, attempt: Attempt, *, deadline: datetime) -> Instance:
     Raises NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest if none was created; LaunchUncertain or another
     ProviderUnavailable if that is unknown.
     """
-    request_body = body(attempt)  # raises for an invalid attempt before any call
+    request_body = launch_body(attempt)  # raises for an invalid attempt before any call
     with runpod.launch_records.exclusive(attempt):
         pod = _find_created(runpod, attempt)
         if pod is None:
             if not runpod.launch_records.claim_send(attempt):
-                raise not_known_yet("RunPod", attempt)
+                raise unknown_outcome_error("RunPod", attempt)
             pod = _Sender(runpod, attempt, deadline).send(request_body)
         runpod.launched_pods[attempt.token] = pod["id"]
     return machines.instance(runpod, pod)
@@ -58,13 +58,13 @@ class _Sender:
 
     def __init__(self, runpod: Runpod, attempt: Attempt, deadline: datetime) -> None:
         self._runpod, self._attempt, self._deadline = runpod, attempt, deadline
-        self._value = attempt.offer.available.instance_type
+        self._instance_type = attempt.offer.available.instance_type
 
     def send(self, request_body: object) -> Pod:
         """Return the pod. Raises as `launch`."""
         while True:
             try:
-                return self._runpod.create(request_body, self._value)  # type: ignore[arg-type]
+                return self._runpod.create(request_body, self._instance_type)  # type: ignore[arg-type]
             except RateLimited as error:  # rejected before processing
                 self._runpod.launch_records.record_refusal(self._attempt)
                 self._wait(error)
@@ -79,13 +79,13 @@ class _Sender:
 
     def _wait(self, error: RateLimited) -> None:
         """Wait, and record that the call is sent again; raise the error if that is after the deadline."""
-        seconds = error.retry_after or PAUSE_S
+        seconds = error.retry_after or THROTTLED_PAUSE_S
         if self._runpod.clock() + timedelta(seconds=seconds) >= self._deadline:
             raise error
         self._runpod.notify(f"RunPod takes no more calls for now; trying again in {seconds:.0f} s")
         self._runpod.pause(seconds)
         if not self._runpod.launch_records.claim_send(self._attempt):
-            raise not_known_yet("RunPod", self._attempt)
+            raise unknown_outcome_error("RunPod", self._attempt)
 
     def _find_launched(self, error: ProviderUnavailable) -> Pod:
         """Return the pod of a call without an answer, when a listing shows it. Raises LaunchUncertain."""

@@ -20,7 +20,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     StopUnproved,
 )
-from cloudgpu.providers.machine.container_start import TAGS, host_keys_in
+from cloudgpu.providers.machine.container_start import TAGS_VARIABLE, host_keys_in
 from cloudgpu.providers.runpod import gpus, pod_key
 from cloudgpu.providers.runpod.client import Pod, Runpod
 from cloudgpu.providers.runpod.options import COMMUNITY, KIND
@@ -29,8 +29,8 @@ REGION_VARIABLE, MEMORY_VARIABLE = (
     "CLOUDGPU_PLACE",
     "CLOUDGPU_GPU_GB",
 )  # in a pod's environment: region and GPU memory, which the API does not report
-OWN_NAME = re.compile(r"cg-[A-Za-z0-9_-]{1,64}")
-ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{4,63}")
+OWN_POD_NAME = re.compile(r"cg-[A-Za-z0-9_-]{1,64}")
+POD_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{4,63}")
 STATES = {
     "PROVISIONING": State.PENDING,
     "STARTING": State.PENDING,
@@ -38,8 +38,8 @@ STATES = {
     "EXITED": State.STOPPED,
     "TERMINATED": State.TERMINATED,
 }
-BILLED = ("PROVISIONING", "STARTING", "RUNNING")  # whatever `cost` is
-_FREE = ("EXITED", "TERMINATED", "ERROR")  # if `cost` is 0; an unknown status counts as billed
+BILLED_STATUSES = ("PROVISIONING", "STARTING", "RUNNING")  # even where the pod's `cost` is 0
+_UNBILLED_STATUSES = ("EXITED", "TERMINATED", "ERROR")  # if `cost` is 0; an unknown status counts as billed
 
 
 def get(runpod: Runpod, id_: str) -> Instance:
@@ -52,7 +52,7 @@ def read_pod(runpod: Runpod, id_: str) -> Pod:
 
     Raises InstanceNotFound only if both the call for the pod and the listing say so.
     """
-    if not ID.fullmatch(id_):
+    if not POD_ID.fullmatch(id_):
         raise InvalidRequest(
             f"{id_!r} is not the id of a pod.", field="id", value=id_, next="Name the machine: cloudgpu ls shows them."
         )
@@ -74,19 +74,19 @@ def listed(runpod: Runpod) -> Listing:
     for pod in runpod.pods():
         if tags(pod):
             instances.append(instance(runpod, pod))
-        elif OWN_NAME.fullmatch(pod["name"]):
-            unanswered.append(Unanswered(pod["id"], f"the pod {pod['name']} has lost its variable {TAGS}"))
+        elif OWN_POD_NAME.fullmatch(pod["name"]):
+            unanswered.append(Unanswered(pod["id"], f"the pod {pod['name']} has lost its variable {TAGS_VARIABLE}"))
     return Listing(tuple(instances), tuple(unanswered))
 
 
 def tags(pod: Pod) -> Mapping[str, str]:
     """Return a pod's tags, from its environment; empty if the pod is not ours."""
     try:
-        values = json.loads(pod["env"].get(TAGS) or "{}")
+        found_tags = json.loads(pod["env"].get(TAGS_VARIABLE) or "{}")
     except (ValueError, TypeError):
         return {}
-    is_ours = isinstance(values, dict) and TAG_ID in values
-    return {str(key): str(text) for key, text in values.items()} if is_ours else {}
+    is_ours = isinstance(found_tags, dict) and TAG_ID in found_tags
+    return {str(key): str(text) for key, text in found_tags.items()} if is_ours else {}
 
 
 def instance(runpod: Runpod, pod: Pod) -> Instance:
@@ -101,7 +101,7 @@ def instance(runpod: Runpod, pod: Pod) -> Instance:
         account=runpod.account,
         id=pod["id"],
         state=state,
-        billed=status not in _FREE or (pod["cost"] or 0) > 0,
+        billed=status not in _UNBILLED_STATUSES or (pod["cost"] or 0) > 0,
         tags=tags(pod),
         region=region,
         zone=region,
@@ -160,7 +160,7 @@ def host_keys(runpod: Runpod, id_: str) -> tuple[str, ...]:
 
 def terminate(runpod: Runpod, id_: str) -> None:
     """Request the end of a pod with its /workspace; an unknown id is no error. Raises EndRefused for a locked pod."""
-    if not ID.fullmatch(id_):
+    if not POD_ID.fullmatch(id_):
         return
     try:
         runpod.delete(id_)
@@ -176,7 +176,7 @@ def stop(runpod: Runpod, id_: str) -> None:
     if _is_stopped(read_pod(runpod, id_)):
         return
     try:
-        runpod.act(id_, "stop")
+        runpod.request_action(id_, "stop")
     except InvalidRequest as error:  # 409: its state has changed meanwhile, or it is locked
         if _is_stopped(read_pod(runpod, id_)):
             return
@@ -187,12 +187,12 @@ def stop(runpod: Runpod, id_: str) -> None:
 
 def start(runpod: Runpod, id_: str) -> None:
     """Start a stopped pod, unless it runs. Raises InstanceNotFound, NoCapacity, InvalidRequest."""
-    if read_pod(runpod, id_)["status"] in BILLED:
+    if read_pod(runpod, id_)["status"] in BILLED_STATUSES:
         return
     try:
-        runpod.act(id_, "start")
+        runpod.request_action(id_, "start")
     except InvalidRequest:
-        if read_pod(runpod, id_)["status"] not in BILLED:
+        if read_pod(runpod, id_)["status"] not in BILLED_STATUSES:
             raise
 
 

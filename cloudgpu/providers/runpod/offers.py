@@ -17,12 +17,12 @@ from cloudgpu.errors import NoCapacity
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.runpod import gpus
 from cloudgpu.providers.runpod.client import Runpod
-from cloudgpu.providers.runpod.options import CLOUD, COMMUNITY, KIND
+from cloudgpu.providers.runpod.options import API_URL, COMMUNITY, KIND
 
 SECURE = "SECURE"
-OWN_SOURCE = "RunPod, price of this pod (cost)"
+POD_PRICE_SOURCE = "RunPod, price of this pod (cost)"
 SOURCE = "RunPod catalogue (GET /v2/catalog/gpus)"
-MAX = 8  # GPUs of one pod
+MAX_GPUS = 8  # GPUs of one pod
 HTTPS = 443
 STOP_EFFECT = (
     "a stop releases the GPU and erases all but /workspace, whose disk then costs 0.20 instead of 0.10 USD a GB-month; "
@@ -38,19 +38,19 @@ def available(runpod: Runpod, requirements: Requirements) -> Availability:
     if Market.ON_DEMAND not in allowed_markets(requirements):
         return Availability(())
     min_trust = max(requirements.trust, Trust.DATACENTER, key=lambda trust: trust.position)
-    offers = [
-        item
+    fitting = [
+        offer
         for cloud in _clouds(requirements)
-        for count in _counts(requirements)
-        for item in _items(runpod, cloud, count)
-        if fits(item, replace(requirements, trust=min_trust))
+        for count in _gpu_counts(requirements)
+        for offer in _offers(runpod, cloud, count)
+        if fits(offer, replace(requirements, trust=min_trust))
     ]
-    return Availability(tuple(offers))
+    return Availability(tuple(fitting))
 
 
 def regions(runpod: Runpod) -> list[Region]:
     """Return the data centres in RunPod's catalogue that this account uses; all have one address."""
-    data_centers, host = runpod.options.data_centers, str(urlsplit(CLOUD).hostname)
+    data_centers, host = runpod.options.data_centers, str(urlsplit(API_URL).hostname)
     names = {
         str(data_center["id"])
         for gpu in runpod.cached_catalogue(SECURE, 1)
@@ -66,32 +66,32 @@ def price_list(settings: ProviderSettings) -> PriceList:
 
 
 def _prices_of(runpod: Runpod, cloud: str) -> PricePart:
-    stock = runpod.cached_catalogue(cloud, 1)
-    rows = PartBuilder(cloud, runpod.catalogue_time(cloud, 1))
-    for gpu in stock:
+    catalogue = runpod.cached_catalogue(cloud, 1)
+    builder = PartBuilder(cloud, runpod.catalogue_time(cloud, 1))
+    for gpu in catalogue:
         usd, name = (gpu.get("price") or {}).get(cloud.lower()), gpus.type_name(gpu["id"], 1)
         if usd and gpu.get("manufacturer") == "NVIDIA":  # 0: the cloud does not have it
-            rows.add(RowKey(name, cloud, Market.ON_DEMAND), PER_HOUR, usd, source=SOURCE, name=f"{name} {cloud}")
-    return rows.part()
+            builder.add(RowKey(name, cloud, Market.ON_DEMAND), PER_HOUR, usd, source=SOURCE, name=f"{name} {cloud}")
+    return builder.part()
 
 
 def _clouds(requirements: Requirements) -> tuple[str, ...]:
     return (SECURE, COMMUNITY) if requirements.trust.accepts(Trust.COMMUNITY) else (SECURE,)
 
 
-def _counts(requirements: Requirements) -> tuple[int, ...]:
+def _gpu_counts(requirements: Requirements) -> tuple[int, ...]:
     """Return the number of GPUs to query the catalogue for: by the type's name, else as required."""
     if requirements.instance_type is not None:
         count = gpus.count_in(requirements.instance_type)
-        return () if count is None or count > MAX else (count,)
+        return () if count is None or count > MAX_GPUS else (count,)
     gpu_count = requirements.gpu_count if requirements.gpu is not None else 1
-    return (gpu_count,) if 1 <= gpu_count <= MAX else ()
+    return (gpu_count,) if 1 <= gpu_count <= MAX_GPUS else ()
 
 
-def _items(runpod: Runpod, cloud: str, count: int) -> Iterator[Available]:
+def _offers(runpod: Runpod, cloud: str, count: int) -> Iterator[Available]:
     for gpu in runpod.cached_catalogue(cloud, count):
         for region in _data_centres(runpod, cloud, gpu):
-            yield _item(runpod, cloud, count, gpu, region)
+            yield _offer(runpod, cloud, count, gpu, region)
 
 
 def _data_centres(runpod: Runpod, cloud: str, gpu: Mapping[str, Any]) -> Sequence[str]:
@@ -100,14 +100,14 @@ def _data_centres(runpod: Runpod, cloud: str, gpu: Mapping[str, Any]) -> Sequenc
         return ()
     if cloud == COMMUNITY:
         return (COMMUNITY,)
-    chosen = runpod.options.data_centers
+    used = runpod.options.data_centers
     in_stock = [
         data_center["id"] for data_center in gpu.get("dataCenters") or () if data_center.get("availability") != "NONE"
     ]
-    return [data_center for data_center in in_stock if not chosen or data_center in chosen]
+    return [data_center for data_center in in_stock if not used or data_center in used]
 
 
-def _item(runpod: Runpod, cloud: str, count: int, gpu: Mapping[str, Any], region: str) -> Available:
+def _offer(runpod: Runpod, cloud: str, count: int, gpu: Mapping[str, Any], region: str) -> Available:
     return Available(
         provider=KIND,
         account=runpod.account,
@@ -122,27 +122,27 @@ def _item(runpod: Runpod, cloud: str, count: int, gpu: Mapping[str, Any], region
 
 
 def prices(runpod: Runpod, offers: Sequence[Available]) -> list[Price | None]:
-    """Return one price per item, in order: a running pod's own price, else the list price of its GPUs; None for none.
+    """Return one price per offer, in order: a running pod's own price, else the list price of its GPUs; None: no price.
 
     One call if a pod's price is not known yet.
     """
-    if any(item.machine is not None and item.machine not in runpod.hourly_costs for item in offers):
+    if any(offer.machine is not None and offer.machine not in runpod.hourly_costs for offer in offers):
         runpod.hourly_costs |= {pod["id"]: Decimal(str(pod["cost"] or 0)) for pod in runpod.pods()}
-    return [_own_price(runpod, item) or _price(runpod, item) for item in offers]
+    return [_own_price(runpod, offer) or _price(runpod, offer) for offer in offers]
 
 
-def _own_price(runpod: Runpod, item: Available) -> Price | None:
+def _own_price(runpod: Runpod, offer: Available) -> Price | None:
     """Return a pod's own price; None for an offer, and for a pod that costs nothing now."""
-    usd = runpod.hourly_costs.get(item.machine or "")
-    return Price(Money.usd(usd), OWN_SOURCE, runpod.clock(), Basis.ASKED) if usd else None
+    usd = runpod.hourly_costs.get(offer.machine or "")
+    return Price(Money.usd(usd), POD_PRICE_SOURCE, runpod.clock(), Basis.ASKED) if usd else None
 
 
-def _price(runpod: Runpod, item: Available) -> Price | None:
-    count = gpus.count_in(item.instance_type)
-    if item.provider != KIND or count is None or count > MAX:
+def _price(runpod: Runpod, offer: Available) -> Price | None:
+    count = gpus.count_in(offer.instance_type)
+    if offer.provider != KIND or count is None or count > MAX_GPUS:
         return None
-    cloud = COMMUNITY if item.zone == COMMUNITY else SECURE
-    gpu = _gpu_of_type(runpod.cached_catalogue(cloud, count), item.instance_type, count)
+    cloud = COMMUNITY if offer.zone == COMMUNITY else SECURE
+    gpu = _gpu_of_type(runpod.cached_catalogue(cloud, count), offer.instance_type, count)
     usd = None if gpu is None else gpu["price"].get(cloud.lower())
     if not usd:  # 0: the cloud does not have it
         return None
@@ -150,17 +150,17 @@ def _price(runpod: Runpod, item: Available) -> Price | None:
     return Price(per_hour, SOURCE, runpod.catalogue_time(cloud, count), Basis.ASKED)
 
 
-def _gpu_of_type(stock: Sequence[Mapping[str, Any]], type_: str, count: int) -> Mapping[str, Any] | None:
-    return next((gpu for gpu in stock if gpus.type_name(gpu["id"], count) == type_), None)
+def _gpu_of_type(catalogue: Sequence[Mapping[str, Any]], type_: str, count: int) -> Mapping[str, Any] | None:
+    return next((gpu for gpu in catalogue if gpus.type_name(gpu["id"], count) == type_), None)
 
 
-def gpu_of_offer(runpod: Runpod, item: Available) -> Mapping[str, Any]:
+def gpu_of_offer(runpod: Runpod, offer: Available) -> Mapping[str, Any]:
     """Return the catalogue's entry of an offer's GPU. Raises NoCapacity if it is not available now."""
-    count = gpus.count_in(item.instance_type)
-    cloud = COMMUNITY if item.zone == COMMUNITY else SECURE
-    stock = runpod.cached_catalogue(cloud, count) if count is not None and count <= MAX else ()
-    gpu = _gpu_of_type(stock, item.instance_type, count or 0)
-    if gpu is not None and item.zone in _data_centres(runpod, cloud, gpu):
+    count = gpus.count_in(offer.instance_type)
+    cloud = COMMUNITY if offer.zone == COMMUNITY else SECURE
+    catalogue = runpod.cached_catalogue(cloud, count) if count is not None and count <= MAX_GPUS else ()
+    gpu = _gpu_of_type(catalogue, offer.instance_type, count or 0)
+    if gpu is not None and offer.zone in _data_centres(runpod, cloud, gpu):
         return gpu
-    message = f"RunPod has no {item.instance_type} in {item.zone} now."
-    raise NoCapacity(message, field="offer", value=item.instance_type, next="cloudgpu gpus shows what there is.")
+    message = f"RunPod has no {offer.instance_type} in {offer.zone} now."
+    raise NoCapacity(message, field="offer", value=offer.instance_type, next="cloudgpu gpus shows what there is.")

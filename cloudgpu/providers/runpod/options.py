@@ -14,14 +14,14 @@ from cloudgpu.errors import AuthFailed, InvalidRequest
 from cloudgpu.providers.shared.options import fault, matching, read_table, several
 
 KIND = "runpod"
-ENDPOINT, KEY = "CLOUDGPU_RUNPOD_ENDPOINT", "RUNPOD_API_KEY"
-CLOUD = "https://api.runpod.io"
+ENDPOINT_VARIABLE, KEY_VARIABLE = "CLOUDGPU_RUNPOD_ENDPOINT", "RUNPOD_API_KEY"
+API_URL = "https://api.runpod.io"
 COMMUNITY = "COMMUNITY"  # region and zone of a pod in the community cloud, whose location RunPod does not report
-IMAGE = "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404"  # of RunPod's own examples, 2026-08-20
+DEFAULT_IMAGE = "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404"  # of RunPod's own examples, 2026-08-20
 DATA_CENTER = re.compile(r"[A-Z]{2,4}(?:-[A-Z0-9]{1,6}){1,3}")
 IMAGE_NAME = re.compile(r"[a-z0-9][a-z0-9._/:-]{0,199}(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127}|@sha256:[0-9a-f]{64})")
 MIN_GB, MAX_GB = 5, 4000
-KEYS = "Make a key at https://console.runpod.io/user/settings and set RUNPOD_API_KEY, or run: runpodctl config"
+KEY_REMEDY = "Make a key at https://console.runpod.io/user/settings and set RUNPOD_API_KEY, or run: runpodctl config"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class RunpodOptions:
 
     data_centers: tuple[str, ...] = ()
     container_gb: int = 40
-    image: str = IMAGE
+    image: str = DEFAULT_IMAGE
 
 
 def runpod_options(account: str, table: Mapping[str, Any]) -> RunpodOptions:
@@ -48,28 +48,28 @@ def is_image(text: str) -> bool:
 
 def endpoint() -> str:
     """Return the API's address: CLOUDGPU_RUNPOD_ENDPOINT, else RunPod's."""
-    return (os.environ.get(ENDPOINT) or CLOUD).rstrip("/")
+    return (os.environ.get(ENDPOINT_VARIABLE) or API_URL).rstrip("/")
 
 
 def login() -> Mapping[str, str]:
     """Return the header with the key. Raises AuthFailed without a key."""
     key = _key()
     if key is None:
-        raise AuthFailed("No key of RunPod is set on this computer.", field=KEY, next=KEYS)
+        raise AuthFailed("No key of RunPod is set on this computer.", field=KEY_VARIABLE, next=KEY_REMEDY)
     return {"Authorization": f"Bearer {key}"}
 
 
 def key_location() -> str | None:
     """Return the variable or file that has the key, for messages; None without a key."""
-    if os.environ.get(KEY):
-        return KEY
+    if os.environ.get(KEY_VARIABLE):
+        return KEY_VARIABLE
     return str(_key_file()) if _key() else None
 
 
 def _key() -> str | None:
     """Return the key of the environment, else that of runpodctl, which is never sent to another endpoint."""
-    from_environment = (os.environ.get(KEY) or "").strip()
-    if from_environment or os.environ.get(ENDPOINT):
+    from_environment = (os.environ.get(KEY_VARIABLE) or "").strip()
+    if from_environment or os.environ.get(ENDPOINT_VARIABLE):
         return _checked(from_environment) if from_environment else None
     from_file = _key_in_file()
     return None if from_file is None else _checked(from_file)
@@ -78,7 +78,9 @@ def _key() -> str | None:
 def _checked(key: str) -> str:
     if re.fullmatch(r"[\x21-\x7e]{8,200}", key):
         return key
-    raise AuthFailed("The key of RunPod has characters that no key has, or too few.", field=KEY, next=KEYS)
+    raise AuthFailed(
+        "The key of RunPod has characters that no key has, or too few.", field=KEY_VARIABLE, next=KEY_REMEDY
+    )
 
 
 def _key_file() -> Path:
@@ -93,7 +95,7 @@ def _key_in_file() -> str | None:
         return None
     except (OSError, ValueError) as error:
         raise AuthFailed(
-            f"{_key_file()} cannot be read: {type(error).__name__}.", field=str(_key_file()), next=KEYS
+            f"{_key_file()} cannot be read: {type(error).__name__}.", field=str(_key_file()), next=KEY_REMEDY
         ) from None
     default_table = table.get("default")
     sdk_key = default_table.get("api_key") if isinstance(default_table, dict) else None
@@ -112,13 +114,13 @@ def _image(account: str, key: str, value: object) -> str:
     if isinstance(value, str) and is_image(value):
         return value
     says = f"is {value!r}, which is not a container image with its tag."
-    raise fault(account, key, value, says, f'Write it like {key} = "{IMAGE}".')
+    raise fault(account, key, value, says, f'Write it like {key} = "{DEFAULT_IMAGE}".')
 
 
 def image_error(image: str) -> InvalidRequest:
     """Return the error for an `--image` that names no container image."""
     message = f"{image!r} is not a container image with its tag; RunPod runs containers."
-    return InvalidRequest(message, field="--image", value=image, next=f"Write it like --image {IMAGE}.")
+    return InvalidRequest(message, field="--image", value=image, next=f"Write it like --image {DEFAULT_IMAGE}.")
 
 
 _READERS = {

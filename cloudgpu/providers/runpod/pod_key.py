@@ -17,17 +17,17 @@ from cloudgpu.providers.runpod.client import Pod, Runpod
 from cloudgpu.providers.runpod.options import COMMUNITY
 from cloudgpu.providers.shared.account import write_file
 
-OWN_TIMER = (
+STOPS_ITSELF_NOTE = (
     "the agent on the pod (idle time, lease; it renews while somebody works), which stops the pod by its own key"
 )
 UNPROVED_TEXT = (
     "the agent on the pod reports how it is used, and cannot stop it: no pod of this account has shown yet that its "
     "own key reads no other pod"
 )
-CHECK = "CLOUDGPU_KEY_CHECK"  # variable in a pod's environment: the program of the check
-OK, REFUSED = 200, (401, 403)
-_FILE = "pod-key.json"
-_LINE = re.compile(r"^cloudgpu-pod-key: own=(\d+) list=(\d+) others=(\d+) account=(\d+)\s*$", re.MULTILINE)
+CHECK_VARIABLE = "CLOUDGPU_KEY_CHECK"  # variable in a pod's environment: the program of the check
+OK, REFUSED = 200, (401, 403)  # HTTP statuses
+_RECORD_FILE = "pod-key.json"
+_CHECK_LINE = re.compile(r"^cloudgpu-pod-key: own=(\d+) list=(\d+) others=(\d+) account=(\d+)\s*$", re.MULTILINE)
 _HEAD = """import json, os, urllib.error, urllib.request
 base = os.environ.get("CLOUDGPU_RUNPOD_ENDPOINT") or "https://api.runpod.io"
 pod, key = os.environ.get("RUNPOD_POD_ID", ""), os.environ.get("RUNPOD_API_KEY", "")
@@ -58,40 +58,40 @@ urllib.request.urlopen(call, timeout=30).read()
 END"""
 
 
-def is_proved(runpod: Runpod) -> bool:
-    """Tell whether a pod of this account has shown that its key reads only itself."""
+def reads_no_other_pod(runpod: Runpod) -> bool:
+    """Tell whether a pod of this account has shown that its own key reads no other pod."""
     try:
-        record = json.loads((runpod.home / _FILE).read_text(encoding="ascii"))
+        record = json.loads((runpod.home / _RECORD_FILE).read_text(encoding="ascii"))
         return bool(record["account"] == runpod.identity().id and record["reads_no_other"])
     except (OSError, ValueError, KeyError, TypeError, CloudgpuError):
         return False
 
 
-def account(runpod: Runpod) -> Finding:
+def account_finding(runpod: Runpod) -> Finding:
     """Return the account of the user's key, for `doctor` and `init`. Raises AuthFailed, ProviderUnavailable."""
     return Finding("RunPod account", good=True, says=runpod.identity().words)
 
 
-def finding(runpod: Runpod) -> Finding:
-    """Return whether the pod's own key is proved, for `doctor`."""
-    what = "the pod's own key"
-    if is_proved(runpod):
-        return Finding(what, good=True, says="it reads no other pod, so that pods stop themselves at their lease")
-    return Finding(what, good=None, says=UNPROVED_TEXT, next="Run: cloudgpu doctor --live --provider runpod")
+def key_finding(runpod: Runpod) -> Finding:
+    """Return whether it is proved that a pod's own key reads no other pod, for `doctor`."""
+    title = "the pod's own key"
+    if reads_no_other_pod(runpod):
+        return Finding(title, good=True, says="it reads no other pod, so that pods stop themselves at their lease")
+    return Finding(title, good=None, says=UNPROVED_TEXT, next="Run: cloudgpu doctor --live --provider runpod")
 
 
 def record_check(runpod: Runpod, pod: Pod, log: str) -> None:
     """Record the check in a pod's log, if it is new. Errors of writing are only notified."""
-    counts = _LINE.findall(log)
+    counts = _CHECK_LINE.findall(log)
     if not counts or pod["cloud"] == COMMUNITY:
         return
-    own, listed, others, account = (int(number) for number in counts[-1])
-    is_isolated = own == OK and account in REFUSED
-    if is_isolated and listed not in REFUSED:  # it could list pods: only itself, although there are others?
-        is_isolated = listed == OK and others == 0 and len(runpod.pods()) > 1
-        if not is_isolated and others == 0:
+    own_status, list_status, other_pods, account_status = (int(number) for number in counts[-1])
+    is_isolated = own_status == OK and account_status in REFUSED
+    if is_isolated and list_status not in REFUSED:  # it could list pods: only itself, although there are others?
+        is_isolated = list_status == OK and other_pods == 0 and len(runpod.pods()) > 1
+        if not is_isolated and other_pods == 0:
             return  # with a single pod the list proves nothing
-    if is_isolated != is_proved(runpod) or not is_isolated:
+    if is_isolated != reads_no_other_pod(runpod) or not is_isolated:
         write_record(runpod, reads_no_other=is_isolated)
 
 
@@ -99,6 +99,6 @@ def write_record(runpod: Runpod, *, reads_no_other: bool) -> None:
     """Store the result of the check."""
     record = {"account": runpod.identity().id, "reads_no_other": reads_no_other, "at": runpod.clock().isoformat()}
     try:
-        write_file(runpod.home / _FILE, json.dumps(record))
+        write_file(runpod.home / _RECORD_FILE, json.dumps(record))
     except OSError as error:
         runpod.notify(f"what the pod's key may do could not be written down: {error.strerror}")

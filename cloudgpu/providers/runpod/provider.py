@@ -56,7 +56,7 @@ class RunpodProvider:
 
     @property
     def guards(self) -> Safeguards:
-        """What ends a pod beside passes from outside: nothing, unless its own key was proved (`Resolved.agent`)."""
+        """What ends a pod besides runs of the reaper: nothing, unless its own key may (see `Resolved.agent`)."""
         return Safeguards(Agent.TELLS)
 
     def identity(self, region: str | None = None) -> AccountIdentity:  # noqa: ARG002  (one account everywhere)
@@ -117,9 +117,9 @@ class RunpodProvider:
         return Login(f"the API key of {options.key_location()}", None, lasts=True)
 
     def credit(self) -> PrepaidCredit | None:
-        """Return what is left of what was paid in, None for an account that is invoiced: one call."""
+        """Return the remaining prepaid credit, None for an account that is invoiced: one call."""
         return self._runpod.credit()
 
     def findings(self, region: str | None = None) -> Sequence[Finding]:  # noqa: ARG002
-        """Return what was looked at: whose the key is, and what a pod's own key may do. Asks who the account is."""
-        return (pod_key.account(self._runpod), pod_key.finding(self._runpod))
+        """Return the findings: whose the user's key is, and what a pod's own key may do. One call at most."""
+        return (pod_key.account_finding(self._runpod), pod_key.key_finding(self._runpod))

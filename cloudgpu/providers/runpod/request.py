@@ -13,14 +13,14 @@ from cloudgpu.core.model.offers import Available, Note, NoteKind, Requirements, 
 from cloudgpu.core.policies.guards import Agent
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import AttachedResource, PlacementConstraint, Resolved
-from cloudgpu.providers.machine.container_start import TAGS, ContainerSpec, image_to_run, pack_start
+from cloudgpu.providers.machine.container_start import TAGS_VARIABLE, ContainerSpec, image_to_run, pack_start
 from cloudgpu.providers.runpod import offers, pod_key
 from cloudgpu.providers.runpod.client import Runpod
 from cloudgpu.providers.runpod.machines import MEMORY_VARIABLE, REGION_VARIABLE
 from cloudgpu.providers.runpod.options import COMMUNITY, image_error, is_image
 
 WORKSPACE, SSH_PORT = "/workspace", 22
-MIN_GB, DEFAULT_GB, MAX_GB = 10, 50, 4000  # of /workspace; the least is RunPod's
+MIN_GB, DEFAULT_GB, MAX_GB = 10, 50, 4000  # sizes of /workspace; the minimum is RunPod's
 CONTAINER_DISK, VOLUME_RUNNING, VOLUME_STOPPED = "container_disk", "volume_running", "volume_stopped"
 NO_VOLUMES = "On RunPod, cloudgpu keeps no named volumes."
 SSH_IS_OPEN = "SSH of a pod is open to everybody, for RunPod has no rules about who may connect; it takes keys only"
@@ -30,7 +30,11 @@ OWNER_READS = "RISK: it is a stranger's computer, whose owner can read everythin
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The exact launch call, saved with the attempt as JSON. Sizes are GB; `ends`: the pod can stop itself."""
+    """The exact launch call, saved with the attempt as JSON. Sizes are GB.
+
+    `gpu` is RunPod's id of it, `count` how many, `memory` of each; `cloud` is SECURE or COMMUNITY, `where` the data
+    centre (or COMMUNITY). `ends`: the pod can stop itself. `host_key`: it is read from the pod's log.
+    """
 
     gpu: str
     count: int
@@ -54,22 +58,22 @@ def constraint(setup: Setup, requirements: Requirements) -> PlacementConstraint:
     return PlacementConstraint()
 
 
-def resolve(runpod: Runpod, request: LaunchRequest, item: Available) -> Resolved:
+def resolve(runpod: Runpod, request: LaunchRequest, offer: Available) -> Resolved:
     """Return the exact launch call of an offer, its attached costs and remarks. Reads only.
 
     Raises NoCapacity if the data centre does not have it now, InvalidRequest for what a pod cannot have.
     """
     setup = request.setup
     constraint(setup, request.want)
-    _check(setup)
-    gpu = offers.gpu_of_offer(runpod, item)
-    ends = pod_key.is_proved(runpod)
+    _check_supported(setup)
+    gpu = offers.gpu_of_offer(runpod, offer)
+    ends = pod_key.reads_no_other_pod(runpod)
     call = Call(
         gpu=gpu["id"],
-        count=item.accelerators[0].count,
+        count=offer.accelerators[0].count,
         memory=int(gpu.get("memory") or 0),
-        cloud=COMMUNITY if item.zone == COMMUNITY else offers.SECURE,
-        where=item.zone,
+        cloud=COMMUNITY if offer.zone == COMMUNITY else offers.SECURE,
+        where=offer.zone,
         image=setup.image or runpod.options.image,
         container_gb=runpod.options.container_gb,
         volume_gb=_volume_gb(setup.disk_gb),
@@ -78,14 +82,14 @@ def resolve(runpod: Runpod, request: LaunchRequest, item: Available) -> Resolved
     return Resolved(
         call=asdict(call),
         attached=_attached(call),
-        guards=(pod_key.OWN_TIMER,) if ends else (),
-        remarks=(*_cluster_remarks(request), *_remarks(call, item)),
+        guards=(pod_key.STOPS_ITSELF_NOTE,) if ends else (),
+        remarks=(*_cluster_remarks(request), *_remarks(call, offer)),
         left_out=("cloud_init",),
         agent=Agent.ENDS if ends else Agent.TELLS,
     )
 
 
-def _check(setup: Setup) -> None:
+def _check_supported(setup: Setup) -> None:
     """Raise InvalidRequest for a part of a setup that RunPod does not have."""
     net = setup.network
     if setup.volume is not None:
@@ -141,12 +145,12 @@ def _attached(call: Call) -> tuple[AttachedResource, ...]:
     )
 
 
-def _remarks(call: Call, item: Available) -> list[str]:
+def _remarks(call: Call, offer: Available) -> list[str]:
     stop_text = f"only {WORKSPACE} ({call.volume_gb} GB) outlives a stop; the home and all else are erased"
     remarks = [stop_text, Note(SSH_IS_OPEN, NoteKind.ACCESS), Note(NO_TIMER, NoteKind.GUARD)]
     if not call.ends:
         remarks.append(Note(pod_key.UNPROVED_TEXT, NoteKind.GUARD))
-    if item.trust is Trust.COMMUNITY:
+    if offer.trust is Trust.COMMUNITY:
         remarks.append(Note(OWNER_READS, NoteKind.ACCESS))
     return remarks
 
@@ -156,30 +160,30 @@ def pod_name(token: str) -> str:
     return f"cg-{token}"
 
 
-def body(attempt: Attempt) -> Mapping[str, Any]:
+def launch_body(attempt: Attempt) -> Mapping[str, Any]:
     """Return the body of the call. All tags are in the pod's environment from the start."""
     call = Call(**attempt.call)
-    start = pack_start(
+    script = pack_start(
         attempt,
         ContainerSpec(
             end_command=pod_key.STOP_COMMAND if call.ends else "", persistent_dir=WORKSPACE, ssh_port=SSH_PORT
         ),
     )
     env = {
-        TAGS: json.dumps(dict(attempt.tags), sort_keys=True),
+        TAGS_VARIABLE: json.dumps(dict(attempt.tags), sort_keys=True),
         REGION_VARIABLE: call.where,
         MEMORY_VARIABLE: str(call.memory),
         "PUBLIC_KEY": "\n".join(attempt.boot.client_public_keys),
-        **({} if call.ends else {pod_key.CHECK: pod_key.CHECK_PROGRAM}),
-        **start.env,
+        **({} if call.ends else {pod_key.CHECK_VARIABLE: pod_key.CHECK_PROGRAM}),
+        **script.env,
     }
-    check = "" if call.ends else f'python3 -c "${pod_key.CHECK}"; unset {pod_key.CHECK}; '
+    check_command = "" if call.ends else f'python3 -c "${pod_key.CHECK_VARIABLE}"; unset {pod_key.CHECK_VARIABLE}; '
     request_body: dict[str, Any] = {
         "name": pod_name(attempt.token),
         "cloud": call.cloud,
         "gpu": {"id": call.gpu, "count": call.count},
         "image": image_to_run(attempt, call.image),
-        "args": f"sh -c {shlex.quote(check + start.command)}",
+        "args": f"sh -c {shlex.quote(check_command + script.command)}",
         "disk": call.container_gb,
         "mounts": {"persistent": {"size": call.volume_gb, "path": WORKSPACE}},
         "env": env,

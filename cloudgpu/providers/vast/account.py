@@ -15,7 +15,7 @@ from cloudgpu.providers.account_abilities import Finding, Login
 from cloudgpu.providers.machine.container_start import host_keys_in
 from cloudgpu.providers.vast import machines
 from cloudgpu.providers.vast.client import CLOUD, KIND, Vast
-from cloudgpu.providers.vast.errors import BILLING
+from cloudgpu.providers.vast.errors import BILLING_PAGE
 from cloudgpu.providers.vast.options import api_key, key_location
 
 LOG_LINES = "1000"
@@ -41,13 +41,16 @@ def credit(vast: Vast) -> PrepaidCredit:
     amount = user.get("credit", user.get("balance"))
     if isinstance(amount, bool) or not isinstance(amount, int | float):
         raise ProviderUnavailable(
-            f"{CLOUD} does not say what is left of the credit.", field="provider", value=KIND, next=f"Look at {BILLING}"
+            f"{CLOUD} does not say what is left of the credit.",
+            field="provider",
+            value=KIND,
+            next=f"Look at {BILLING_PAGE}",
         )
-    return PrepaidCredit(Money.usd(Decimal(str(amount))), vast.clock(), None, BILLING)
+    return PrepaidCredit(Money.usd(Decimal(str(amount))), vast.clock(), None, BILLING_PAGE)
 
 
 def _user(vast: Vast) -> dict[str, Any]:
-    user = vast.ask("GET", "/api/v0/users/current/", "user")
+    user = vast.call("GET", "/api/v0/users/current/", "user")
     user_id = user.get("id")
     if isinstance(user_id, bool) or not isinstance(user_id, int) or user_id <= 0:
         message = f"{CLOUD} did not say to whom the key belongs."
@@ -72,7 +75,7 @@ def host_keys(vast: Vast, id: str) -> Sequence[str]:  # noqa: A002
 
     The log is read over TLS, from the URL that vast.ai gives. Only the owner of the host could have changed it.
     """
-    answer = vast.ask(
+    answer = vast.call(
         "PUT",
         f"/api/v0/instances/request_logs/{machines.number_of(id)}/",
         "logs",

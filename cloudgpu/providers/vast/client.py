@@ -15,13 +15,13 @@ from cloudgpu.providers.rest.client import Answer, CloudApi, RestClient
 from cloudgpu.providers.rest.once import SendOnce
 from cloudgpu.providers.shared.account import CloudAccount
 from cloudgpu.providers.vast.errors import error_of
-from cloudgpu.providers.vast.options import API, VARIABLE, api_key, endpoint, key_location, vast_options
+from cloudgpu.providers.vast.options import API_URL, KEY_VARIABLE, api_key, endpoint, key_location, vast_options
 
 KIND = "vast"
 CLOUD = "vast.ai"
 # Minimum seconds between two calls of one action (OpenAPI files of vast.ai, 2026-08); none at another endpoint.
 INTERVALS = {"rent": 4.5, "destroy": 3.0, "get": 2.0, "list": 1.0, "change": 1.0}
-Key = tuple[str, str, str]  # zone, instance type, market
+PriceKey = tuple[str, str, str]  # zone, instance type, market
 
 
 class ContractPrice(NamedTuple):
@@ -32,9 +32,9 @@ class ContractPrice(NamedTuple):
 
 
 class Vast(CloudAccount):
-    """One account.
+    """One account. A contract is a rented machine.
 
-    `offer_prices` are prices in USD an hour of listed offers, as decimal text; others are of contracts.
+    `offer_prices` are prices of offers of the last searches, in USD an hour as decimal text.
     """
 
     def __init__(self, settings: ProviderSettings) -> None:
@@ -42,7 +42,7 @@ class Vast(CloudAccount):
         self.options = vast_options(settings.account, settings.options)
         self.base = endpoint()
         self.launch_records = SendOnce(settings.home, settings.clock)
-        self.offer_prices: dict[Key, str] = {}
+        self.offer_prices: dict[PriceKey, str] = {}
         self.contract_prices: dict[str, ContractPrice] = {}  # by the contract's id
         self.host_leaves_at: dict[str, datetime | None] = {}  # when the host leaves vast.ai, by the contract's id
         self.identity: AccountIdentity | None = None
@@ -52,11 +52,11 @@ class Vast(CloudAccount):
             base=self.base,
             login=lambda: {"Authorization": f"Bearer {api_key(self.account, self.options)}"},
             refused=self._refused,
-            intervals=INTERVALS if self.base == API else {},
+            intervals=INTERVALS if self.base == API_URL else {},
         )
         self.client = RestClient(api, self.patience, settings.pause)
 
-    def ask(
+    def call(
         self,
         method: str,
         path: str,
@@ -75,9 +75,11 @@ class Vast(CloudAccount):
         return answer.data
 
     def _refused(self, answer: Answer) -> CloudgpuError:
-        error = error_of(self.client.redacted, answer)
+        error = error_of(self.client.redact, answer)
         if error.field == "credentials" and error.next:
-            error.next = error.next.replace(VARIABLE, key_location(self.options))  # where the rejected key is stored
+            error.next = error.next.replace(
+                KEY_VARIABLE, key_location(self.options)
+            )  # where the rejected key is stored
         return error
 
     def lines_at(self, url: str) -> list[str]:

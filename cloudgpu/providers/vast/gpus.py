@@ -37,20 +37,20 @@ TESLA = "Tesla "  # prefix of the names of older cards
 
 def gpu_name(name: str, memory_mb: float | None) -> str:
     """Return the catalogue's name of a GPU with this memory; for an unknown GPU, its name without spaces."""
-    plain = " ".join(name.removeprefix(TESLA).split())
-    found = _CATALOGUE_NAMES.get(plain, plain.replace(" ", ""))
-    gib = (memory_mb or 0) / MIB_PER_GIB
-    if found.startswith("A100") and 0 < gib < LARGE_A100_GIB:
+    short_name = " ".join(name.removeprefix(TESLA).split())
+    catalogue_name = _CATALOGUE_NAMES.get(short_name, short_name.replace(" ", ""))
+    memory_gib = (memory_mb or 0) / MIB_PER_GIB
+    if catalogue_name.startswith("A100") and 0 < memory_gib < LARGE_A100_GIB:
         return "A100-40GB"
-    return "V100-32GB" if found.startswith("V100") and gib > LARGE_V100_GIB else found
+    return "V100-32GB" if catalogue_name.startswith("V100") and memory_gib > LARGE_V100_GIB else catalogue_name
 
 
 def accelerator(raw: Mapping[str, Any]) -> Accelerator:
     """Return the GPUs of an offer or a contract."""
-    memory = raw.get("gpu_ram")
-    name = gpu_name(str(raw.get("gpu_name") or ""), memory)
-    gib = None if not memory else round(float(memory) / MIB_PER_GIB, 1)
-    return Accelerator(name, int(raw.get("num_gpus") or 1), gib)
+    memory_mib = raw.get("gpu_ram")
+    name = gpu_name(str(raw.get("gpu_name") or ""), memory_mib)
+    memory_gib = None if not memory_mib else round(float(memory_mib) / MIB_PER_GIB, 1)
+    return Accelerator(name, int(raw.get("num_gpus") or 1), memory_gib)
 
 
 def type_name(raw: Mapping[str, Any]) -> str:
@@ -65,13 +65,17 @@ def names_of(gpu: str) -> Sequence[str]:
     Includes names that do not tell the memory (an A100 of 40 GB), which only the offer has.
     """
     candidates: list[tuple[str, tuple[str, ...]]] = [
-        (name, (ours, "A100-40GB", "V100-32GB")) for name, ours in _CATALOGUE_NAMES.items()
+        (name, (catalogue_names, "A100-40GB", "V100-32GB")) for name, catalogue_names in _CATALOGUE_NAMES.items()
     ]
     candidates += [(name, (name.replace(" ", ""),)) for name in _SAME_NAMES]
-    matches = [name for name, ours in candidates if any(same_gpu(one, gpu) and _may_be(name, one) for one in ours)]
+    matches = [
+        name
+        for name, catalogue_names in candidates
+        if any(same_gpu(catalogue_name, gpu) and _may_be(name, catalogue_name) for catalogue_name in catalogue_names)
+    ]
     return sorted({*matches, *(f"{TESLA}{name}" for name in matches)})
 
 
-def _may_be(name: str, ours: str) -> bool:
+def _may_be(name: str, catalogue_name: str) -> bool:
     """Tell whether a name of vast.ai can be this GPU; it does not contain the memory of A100 and V100."""
-    return ours.split("-", maxsplit=1)[0] in _CATALOGUE_NAMES.get(name, name.replace(" ", ""))
+    return catalogue_name.split("-", maxsplit=1)[0] in _CATALOGUE_NAMES.get(name, name.replace(" ", ""))

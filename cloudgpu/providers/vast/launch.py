@@ -1,4 +1,4 @@
-"""Launches: the call that rents an offer is sent once; later tries only look for its label.
+"""Launches: the call that rents an offer is sent once; later tries only look for the contract by its label.
 
 A refusal may have created a contract: it is destroyed, and its end is proved, before the refusal counts. So is a
 contract that never ran, of a refusal whose answer was lost.
@@ -26,13 +26,13 @@ from cloudgpu.errors import (
 )
 from cloudgpu.parallel import beat
 from cloudgpu.providers.rest.client import NotSent
-from cloudgpu.providers.rest.once import not_known_yet
+from cloudgpu.providers.rest.once import unknown_outcome_error
 from cloudgpu.providers.vast import machines
 from cloudgpu.providers.vast.client import CLOUD, KIND, ContractPrice, Vast
 from cloudgpu.providers.vast.errors import RefusedWithContract, contract_of
-from cloudgpu.providers.vast.request import Call, body
+from cloudgpu.providers.vast.request import Call, launch_body
 
-LISTINGS = 3  # listings after a call that was sent before or not answered
+MAX_LISTINGS = 3  # after a call that was sent before or not answered
 PAUSE_S = 1.0  # between two listings
 PROOF_TIMEOUT = timedelta(seconds=60)  # the proof that a refused contract is gone
 
@@ -43,16 +43,16 @@ def launch(vast: Vast, attempt: Attempt, *, deadline: datetime) -> Instance:
     Raises NoCapacity, AuthFailed, InvalidRequest if none was created; LaunchUncertain or another ProviderUnavailable if
     that is unknown.
     """
-    request_body = body(attempt)  # raises for an invalid attempt before any call
+    request_body = launch_body(attempt)  # raises for an invalid attempt before any call
     call = Call(**attempt.call)
     _check_price(attempt, call)
     with vast.launch_records.exclusive(attempt):
         if not vast.launch_records.claim_send(attempt):
             return _find_launched(vast, attempt, deadline)
         try:
-            answer = vast.ask("PUT", f"/api/v0/asks/{call.offer}/", "rent", body=request_body, idempotent=False)
-        except RefusedWithContract as left:
-            return _destroy(vast, attempt, left, deadline)
+            answer = vast.call("PUT", f"/api/v0/asks/{call.offer}/", "rent", body=request_body, idempotent=False)
+        except RefusedWithContract as refused:
+            return _destroy(vast, attempt, refused, deadline)
         except (NotSent, RateLimited):  # vast.ai throttles calls before it handles them
             vast.launch_records.record_refusal(attempt)
             raise
@@ -65,8 +65,10 @@ def launch(vast: Vast, attempt: Attempt, *, deadline: datetime) -> Instance:
             raise
         contract = contract_of(answer)
         if contract is None:
-            why = ProviderUnavailable(f"{CLOUD} did not say which contract it has made.", field="provider", value=KIND)
-            return _find_launched(vast, attempt, deadline, why)
+            no_contract = ProviderUnavailable(
+                f"{CLOUD} did not say which contract it has made.", field="provider", value=KIND
+            )
+            return _find_launched(vast, attempt, deadline, no_contract)
         return _new_machine(vast, attempt, call, contract)
 
 
@@ -83,23 +85,23 @@ def _rented_before(vast: Vast, attempt: Attempt, deadline: datetime) -> Instance
 
     Called while handling NoCapacity, which is raised again if no contract has the label.
     """
-    found = machines.find_by_label(vast, attempt.token)
-    if found is None:
+    contract = machines.find_by_label(vast, attempt.token)
+    if contract is None:
         vast.launch_records.record_refusal(attempt)
         raise  # noqa: PLE0704  (called in its handler)
-    return _check_found(vast, attempt, found, deadline)
+    return _check_found(vast, attempt, contract, deadline)
 
 
 def _check_found(
-    vast: Vast, attempt: Attempt, raw: Mapping[str, Any], deadline: datetime, *, just_sent: bool = False
+    vast: Vast, attempt: Attempt, contract: Mapping[str, Any], deadline: datetime, *, just_sent: bool = False
 ) -> Instance:
     """Return the machine of a contract found by its label; destroy a contract that a refusal left.
 
     A stopped contract that never ran was left by a refusal, and so was any stopped contract of a call sent just now,
     which asked for a running one. Any other may have been stopped by the user.
     """
-    machine = machines.instance(vast, raw)
-    is_stopping = just_sent and raw.get("intended_status") == "stopped"
+    machine = machines.instance(vast, contract)
+    is_stopping = just_sent and contract.get("intended_status") == "stopped"
     if machine.state is not State.STOPPED or not (is_stopping or machine.reason == NEVER_RAN):
         return machine
     refused = RefusedWithContract(
@@ -117,8 +119,8 @@ def _new_machine(vast: Vast, attempt: Attempt, call: Call, contract: str) -> Ins
 
 
 def _as_requested(vast: Vast, attempt: Attempt, call: Call, contract: str) -> Instance:
-    item = attempt.offer.available
-    vast.contract_prices[contract] = ContractPrice(item.market, call.per_hour)
+    offer = attempt.offer.available
+    vast.contract_prices[contract] = ContractPrice(offer.market, call.per_hour)
     return Instance(
         provider=KIND,
         account=vast.account,
@@ -126,11 +128,11 @@ def _as_requested(vast: Vast, attempt: Attempt, call: Call, contract: str) -> In
         state=State.PENDING,
         billed=True,
         tags=dict(attempt.tags),
-        region=item.region,
-        zone=item.zone,
-        instance_type=item.instance_type,
-        market=Market(item.market),
-        accelerators=item.accelerators,
+        region=offer.region,
+        zone=offer.zone,
+        instance_type=offer.instance_type,
+        market=Market(offer.market),
+        accelerators=offer.accelerators,
     )
 
 
@@ -141,19 +143,19 @@ def _find_launched(vast: Vast, attempt: Attempt, deadline: datetime, why: Cloudg
     """
     for _ in _listing_tries(vast, deadline):
         try:
-            found = machines.find_by_token(vast, attempt.token)
+            contract = machines.find_by_token(vast, attempt.token)
         except CloudgpuError as error:
             if why is None or isinstance(error, ProviderUnavailable):
                 raise
-            raise not_known_yet(CLOUD, attempt, error) from why
-        if found is not None:
-            return _check_found(vast, attempt, found, deadline, just_sent=why is not None)
-    raise not_known_yet(CLOUD, attempt) from why
+            raise unknown_outcome_error(CLOUD, attempt, error) from why
+        if contract is not None:
+            return _check_found(vast, attempt, contract, deadline, just_sent=why is not None)
+    raise unknown_outcome_error(CLOUD, attempt) from why
 
 
 def _listing_tries(vast: Vast, deadline: datetime) -> Iterator[int]:
     """Yield LISTINGS times, with pauses, until the deadline."""
-    for number in range(LISTINGS):
+    for number in range(MAX_LISTINGS):
         if number:
             if vast.clock() + timedelta(seconds=PAUSE_S) > deadline:
                 return
@@ -162,30 +164,32 @@ def _listing_tries(vast: Vast, deadline: datetime) -> Iterator[int]:
         yield number
 
 
-def _destroy(vast: Vast, attempt: Attempt, left: RefusedWithContract, deadline: datetime) -> Instance:
+def _destroy(vast: Vast, attempt: Attempt, refused: RefusedWithContract, deadline: datetime) -> Instance:
     """Destroy the contract of a refusal, prove its end, and return it as terminated, so that its cost is recorded.
 
     Raises LaunchUncertain, with its id, if its end cannot be proved.
     """
-    vast.notify(f"{left.message} It is destroyed.")
-    last = _read(vast, left.contract) or _as_requested(vast, attempt, Call(**attempt.call), left.contract)
+    vast.notify(f"{refused.message} It is destroyed.")
+    last_state = _read_or_none(vast, refused.contract) or _as_requested(
+        vast, attempt, Call(**attempt.call), refused.contract
+    )
     until = min(deadline, vast.clock() + PROOF_TIMEOUT)
-    fault: CloudgpuError = left
+    last_error: CloudgpuError = refused
     while True:
         try:
-            machines.terminate(vast, left.contract)
-            machines.raw(vast, left.contract)
+            machines.terminate(vast, refused.contract)
+            machines.read_contract(vast, refused.contract)
         except InstanceNotFound:
-            return _terminated(vast, attempt, last, left)
+            return _terminated(vast, attempt, last_state, refused)
         except CloudgpuError as error:
-            fault = error
+            last_error = error
         if vast.clock() + timedelta(seconds=PAUSE_S) > until:
             break
         beat(PAUSE_S)
         vast.pause(PAUSE_S)
-    message = f"{left.message} It could not be proved that it is gone: {fault.message}"
-    remedy = f"The next cloudgpu up or reap looks again; in vast.ai's console it is {left.contract}."
-    raise LaunchUncertain(message, field="instance", value=left.contract, next=remedy) from left
+    message = f"{refused.message} It could not be proved that it is gone: {last_error.message}"
+    remedy = f"The next cloudgpu up or reap looks again; in vast.ai's console it is {refused.contract}."
+    raise LaunchUncertain(message, field="instance", value=refused.contract, next=remedy) from refused
 
 
 def _terminated(vast: Vast, attempt: Attempt, last_state: Instance, refused: RefusedWithContract) -> Instance:
@@ -201,7 +205,7 @@ def _terminated(vast: Vast, attempt: Attempt, last_state: Instance, refused: Ref
     )
 
 
-def _read(vast: Vast, contract: str) -> Instance | None:
+def _read_or_none(vast: Vast, contract: str) -> Instance | None:
     try:
         return machines.get(vast, contract)
     except CloudgpuError:

@@ -17,30 +17,30 @@ from cloudgpu.core.model.instances import NEVER_RAN, TAG_ID, TAG_RENEW_UNTIL, Ad
 from cloudgpu.core.model.offers import Available, Basis, Market, Price
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
-from cloudgpu.providers.machine.container_start import TAGS
+from cloudgpu.providers.machine.container_start import TAGS_VARIABLE
 from cloudgpu.providers.vast import market, request
 from cloudgpu.providers.vast.client import CLOUD, KIND, ContractPrice, Vast, unreadable
 from cloudgpu.providers.vast.gpus import accelerator, type_name
-from cloudgpu.providers.vast.request import LABEL
+from cloudgpu.providers.vast.request import LABEL_PREFIX
 
 Raw = Mapping[str, Any]
-PAGE = 25  # contracts per answer
+CONTRACTS_PER_PAGE = 25  # contracts per answer
 MAX_PAGES = 400
 MAX_LABEL_CHARS = 1024  # characters, for a change (OpenAPI files)
 TAG_PREFIX = "cloudgpu-"
 _ID = re.compile(r"[1-9]\d{0,17}", re.ASCII)
-_STARTING = (None, "", "loading", "created", "recycling", "scheduling", "rebooting")
+_STARTING_STATUSES = (None, "", "loading", "created", "recycling", "scheduling", "rebooting")
 
 
 def get(vast: Vast, id: str) -> Instance:  # noqa: A002
     """Return the machine now; raise InstanceNotFound when vast.ai has none. One call."""
-    return instance(vast, raw(vast, id))
+    return instance(vast, read_contract(vast, id))
 
 
-def raw(vast: Vast, id: str) -> Raw:  # noqa: A002
+def read_contract(vast: Vast, id: str) -> Raw:  # noqa: A002
     """Return a contract in vast.ai's format. For an unknown contract vast.ai answers null, with 200."""
     number = number_of(id)
-    answer = vast.ask("GET", f"/api/v0/instances/{number}/", "get")
+    answer = vast.call("GET", f"/api/v0/instances/{number}/", "get")
     if "instances" not in answer:
         raise unreadable(f"answered a call for {id} without saying whether it exists")
     contract = answer["instances"]
@@ -60,12 +60,12 @@ def pages(vast: Vast, filters: Mapping[str, Any] | None = None) -> Iterator[Raw]
 
     Contracts of others may be incomplete. Raises ProviderUnavailable for endless pages.
     """
-    query = {"limit": str(PAGE)}
+    query = {"limit": str(CONTRACTS_PER_PAGE)}
     if filters:
         query["select_filters"] = json.dumps(filters)
     seen_tokens: set[str] = set()
     while True:
-        answer = vast.ask("GET", "/api/v1/instances/", "list", query=query)
+        answer = vast.call("GET", "/api/v1/instances/", "list", query=query)
         contracts = answer.get("instances")
         if not isinstance(contracts, list):
             raise unreadable("answered a listing without contracts in it")
@@ -86,22 +86,22 @@ def find_by_token(vast: Vast, token: str) -> Raw | None:
 
     By the exact label first, in one call; then by the token in all labels, since tags change the label.
     """
-    found = find_by_label(vast, token)
-    if found is not None:
-        return found
-    every = (one for one in pages(vast) if str(one.get("label") or "").split(" ")[0] == f"{LABEL}{token}")
-    return next(map(_checked, every), None)
+    labelled = find_by_label(vast, token)
+    if labelled is not None:
+        return labelled
+    contracts = (one for one in pages(vast) if str(one.get("label") or "").split(" ")[0] == f"{LABEL_PREFIX}{token}")
+    return next(map(_checked, contracts), None)
 
 
 def find_by_label(vast: Vast, token: str) -> Raw | None:
     """Return the contract with the original label of a launch. One call."""
-    return next(map(_checked, pages(vast, {"label": {"eq": f"{LABEL}{token}"}})), None)
+    return next(map(_checked, pages(vast, {"label": {"eq": f"{LABEL_PREFIX}{token}"}})), None)
 
 
 def terminate(vast: Vast, id: str) -> None:  # noqa: A002
     """Request the end of the contract and its disk; an unknown id is no error."""
     with suppress(InstanceNotFound):
-        vast.ask("DELETE", f"/api/v0/instances/{number_of(id)}/", "destroy", idempotent=True)
+        vast.call("DELETE", f"/api/v0/instances/{number_of(id)}/", "destroy", idempotent=True)
 
 
 def stop(vast: Vast, id: str) -> None:  # noqa: A002
@@ -111,31 +111,31 @@ def stop(vast: Vast, id: str) -> None:  # noqa: A002
 
 def start(vast: Vast, id: str) -> None:  # noqa: A002
     """Start a stopped contract, which waits until GPUs of its host are free; no call if it runs."""
-    if _state(raw(vast, id))[0] is not State.RUNNING:
+    if _state(read_contract(vast, id))[0] is not State.RUNNING:
         _change(vast, id, {"state": "running"})
 
 
 def tag(vast: Vast, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
     """Set tags. Changes since the launch are in the label, as JSON after the launch's token."""
-    found = raw(vast, id)
+    contract = read_contract(vast, id)
     if not tags:
         return
-    token, changed = _label(found)
-    now = {**changed, **{name.removeprefix(TAG_PREFIX): value for name, value in tags.items()}}
-    label = f"{token} {json.dumps(now, separators=(',', ':'), sort_keys=True)}"
+    token, changed = _label(contract)
+    all_changes = {**changed, **{name.removeprefix(TAG_PREFIX): value for name, value in tags.items()}}
+    label = f"{token} {json.dumps(all_changes, separators=(',', ':'), sort_keys=True)}"
     if len(label) > MAX_LABEL_CHARS:
         message = f"The tags of {id} need {len(label)} characters, and a label at {CLOUD} has {MAX_LABEL_CHARS}."
         raise InvalidRequest(message, field="tags", value=id, next="Take shorter texts.")
     _change(vast, id, {"label": label})
-    _notify_end(vast, found, tags.get(TAG_RENEW_UNTIL, ""))
+    _notify_end(vast, contract, tags.get(TAG_RENEW_UNTIL, ""))
 
 
-def _notify_end(vast: Vast, raw: Raw, new_end: str) -> None:
+def _notify_end(vast: Vast, contract: Raw, new_end: str) -> None:
     """Notify that the renew-until of the launch ends a container that cannot read its label, if it is extended now."""
-    launch_end = _object(_launch_tags(raw)).get(TAG_RENEW_UNTIL, "")
+    launch_end = _json_object(_launch_tags(contract)).get(TAG_RENEW_UNTIL, "")
     if not (launch_end.isdecimal() and new_end.isdecimal()) or int(new_end) <= int(launch_end):
         return
-    if tags_of(raw).get(TAG_RENEW_UNTIL) == new_end:  # already notified
+    if tags_of(contract).get(TAG_RENEW_UNTIL) == new_end:  # already notified
         return
     vast.notify(
         f"The container reads its new end from its label, if vast.ai lets it. If not, it stops itself at "
@@ -145,7 +145,7 @@ def _notify_end(vast: Vast, raw: Raw, new_end: str) -> None:
 
 
 def _change(vast: Vast, id: str, body: Mapping[str, str]) -> None:  # noqa: A002
-    vast.ask("PUT", f"/api/v0/instances/{number_of(id)}/", "change", body=body, idempotent=True)
+    vast.call("PUT", f"/api/v0/instances/{number_of(id)}/", "change", body=body, idempotent=True)
 
 
 def number_of(id: str) -> int:  # noqa: A002
@@ -156,31 +156,31 @@ def number_of(id: str) -> int:  # noqa: A002
     raise InvalidRequest(message, field="instance", value=id, next="It is a number, like 20000001.")
 
 
-def instance(vast: Vast, raw: Raw) -> Instance:
+def instance(vast: Vast, contract: Raw) -> Instance:
     """Return a contract as a machine, and cache its price."""
-    contract_market = Market.SPOT if raw.get("is_bid") else Market.ON_DEMAND
-    state, billed, reason = _state(raw)
-    vast.host_leaves_at[str(raw["id"])] = market.host_end(raw)
-    costs = None
-    if isinstance(raw.get("dph_base"), int | float):
-        vast.contract_prices[str(raw["id"])] = ContractPrice(contract_market, str(raw["dph_base"]))
-        costs = Money.usd(Decimal(str(raw["dph_base"])))
+    contract_market = Market.SPOT if contract.get("is_bid") else Market.ON_DEMAND
+    state, billed, reason = _state(contract)
+    vast.host_leaves_at[str(contract["id"])] = market.host_end(contract)
+    price = None
+    if isinstance(contract.get("dph_base"), int | float):
+        vast.contract_prices[str(contract["id"])] = ContractPrice(contract_market, str(contract["dph_base"]))
+        price = Money.usd(Decimal(str(contract["dph_base"])))
     return Instance(
         provider=KIND,
         account=vast.account,
-        id=str(raw["id"]),
+        id=str(contract["id"]),
         state=state,
         billed=billed,
-        tags=tags_of(raw),
-        region=market.country_of(raw),
-        zone=market.zone_of(raw),
-        instance_type=type_name(raw),
+        tags=tags_of(contract),
+        region=market.country_of(contract),
+        zone=market.zone_of(contract),
+        instance_type=type_name(contract),
         market=contract_market,
-        launched_at=market.utc_time(raw.get("start_date")),
-        address=_address(raw) if state is State.RUNNING else None,
-        accelerators=(accelerator(raw),),
+        launched_at=market.utc_time(contract.get("start_date")),
+        address=_address(contract) if state is State.RUNNING else None,
+        accelerators=(accelerator(contract),),
         reason=reason,
-        per_hour=costs,
+        per_hour=price,
     )
 
 
@@ -191,26 +191,26 @@ def leaves_at(vast: Vast, id: str) -> datetime | None:  # noqa: A002
     return vast.host_leaves_at[id]
 
 
-def tags_of(raw: Raw) -> dict[str, str]:
+def tags_of(contract: Raw) -> dict[str, str]:
     """Return a contract's tags: those of its launch, with the changes in its label."""
-    tags = _object(_launch_tags(raw))
-    changed = _label(raw)[1] if tags else {}
+    tags = _json_object(_launch_tags(contract))
+    changed = _label(contract)[1] if tags else {}
     return {**tags, **{f"{TAG_PREFIX}{name}": value for name, value in changed.items()}}
 
 
-def _launch_tags(raw: Raw) -> str:
+def _launch_tags(contract: Raw) -> str:
     """Return the tags of a contract's launch, as JSON text from its environment."""
-    env = raw.get("extra_env") or ()
+    env = contract.get("extra_env") or ()
     pairs = dict(env.items() if isinstance(env, Mapping) else (pair for pair in env if len(pair) == 2))  # noqa: PLR2004
-    return str(pairs.get(TAGS) or "")
+    return str(pairs.get(TAGS_VARIABLE) or "")
 
 
-def _label(raw: Raw) -> tuple[str, dict[str, str]]:
-    token, _, rest = str(raw.get("label") or "").partition(" ")
-    return token, _object(rest)
+def _label(contract: Raw) -> tuple[str, dict[str, str]]:
+    token, _, rest = str(contract.get("label") or "").partition(" ")
+    return token, _json_object(rest)
 
 
-def _object(text: str) -> dict[str, str]:
+def _json_object(text: str) -> dict[str, str]:
     """Return a JSON object of texts; empty for anything else, because users can edit labels."""
     try:
         found = json.loads(text or "{}")
@@ -219,41 +219,41 @@ def _object(text: str) -> dict[str, str]:
     return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
 
 
-def _state(raw: Raw) -> tuple[State, bool, str | None]:
+def _state(contract: Raw) -> tuple[State, bool, str | None]:
     """Return the state of a contract, whether its GPUs are billed, and why it stopped by itself.
 
     By `actual_status` and `intended_status` (OpenAPI files). A starting contract counts as billed, to be safe; one
     whose host is offline does not (guide to billing). That the intended status of an outbid contract stays `running` is
     unverified.
     """
-    actual, intended = raw.get("actual_status"), raw.get("intended_status")
+    actual, intended = contract.get("actual_status"), contract.get("intended_status")
     is_stopping = intended == "stopped"
-    if actual == "created" and "failed" in str(raw.get("status_msg") or ""):
+    if actual == "created" and "failed" in str(contract.get("status_msg") or ""):
         return State.STOPPED, False, "died"
     if actual == "running":
         return (State.STOPPING if is_stopping else State.RUNNING), True, None
-    if is_stopping and (actual == "exited" or actual in _STARTING):
-        return State.STOPPED, False, NEVER_RAN if _never_ran(raw) else None
+    if is_stopping and (actual == "exited" or actual in _STARTING_STATUSES):
+        return State.STOPPED, False, NEVER_RAN if _never_ran(contract) else None
     if actual == "exited":  # outbid, or it waits for a GPU of its host
-        return (State.STOPPED, False, "interrupted") if raw.get("is_bid") else (State.PENDING, False, None)
-    if actual in _STARTING:
+        return (State.STOPPED, False, "interrupted") if contract.get("is_bid") else (State.PENDING, False, None)
+    if actual in _STARTING_STATUSES:
         return State.PENDING, True, None
     return State.UNKNOWN, actual != "offline", None
 
 
-def _never_ran(raw: Raw) -> bool:
+def _never_ran(contract: Raw) -> bool:
     """Tell whether a stopped contract has never run: it has no container, or no start time.
 
     That a refusal leaves such a contract, and that one that ran has both, is unverified.
     """
-    return raw.get("actual_status") in (None, "") or not raw.get("start_date")
+    return contract.get("actual_status") in (None, "") or not contract.get("start_date")
 
 
-def _address(raw: Raw) -> Address | None:
+def _address(contract: Raw) -> Address | None:
     """Return the direct SSH address, not vast.ai's proxy, which has another host key."""
-    bound = (raw.get("ports") or {}).get(f"{request.SSH_PORT}/tcp") or ()
-    port = str(bound[0].get("HostPort")) if bound else ""
-    host = str(raw.get("public_ipaddr") or "").strip()
+    bindings = (contract.get("ports") or {}).get(f"{request.SSH_PORT}/tcp") or ()
+    port = str(bindings[0].get("HostPort")) if bindings else ""
+    host = str(contract.get("public_ipaddr") or "").strip()
     return Address(host, int(port), request.USER) if host and port.isdecimal() else None
 
 
@@ -275,37 +275,39 @@ def _checked(found: Any, id: str | None = None) -> Raw:  # noqa: A002
 
 
 def prices(vast: Vast, offers: Sequence[Available]) -> list[Price | None]:
-    """Return one hourly price per item, without storage: a contract's own, or an offer's.
+    """Return one hourly price per offer, without storage: a contract's own, or that of a listed offer.
 
     One call per contract without a cached price, and one per market for offers without one.
     """
-    for item in offers:
-        if item.machine is not None and item.machine not in vast.contract_prices:
+    for offer in offers:
+        if offer.machine is not None and offer.machine not in vast.contract_prices:
             with suppress(InstanceNotFound):
-                get(vast, item.machine)  # caches its price
-    missing = [item for item in offers if _contract_price(vast, item) is None and _key(item) not in vast.offer_prices]
-    for where in dict.fromkeys(item.market for item in missing):
-        hosts = sorted({market.machine_of(item.zone) for item in missing if item.market is where})
-        market.search(vast, where, {"machine_id": {"in": hosts}})
-    return [_price(vast, item) for item in offers]
+                get(vast, offer.machine)  # caches its price
+    missing = [
+        offer for offer in offers if _contract_price(vast, offer) is None and _key(offer) not in vast.offer_prices
+    ]
+    for offer_market in dict.fromkeys(offer.market for offer in missing):
+        machine_ids = sorted({market.machine_of(offer.zone) for offer in missing if offer.market is offer_market})
+        market.search(vast, offer_market, {"machine_id": {"in": machine_ids}})
+    return [_price(vast, offer) for offer in offers]
 
 
-def _key(item: Available) -> tuple[str, str, str]:
-    return item.zone, item.instance_type, str(item.market)
+def _key(offer: Available) -> tuple[str, str, str]:
+    return offer.zone, offer.instance_type, str(offer.market)
 
 
-def _contract_price(vast: Vast, item: Available) -> str | None:
-    """Return the price of an item's contract; None for an offer, and if its market differs from the contract's."""
-    found = vast.contract_prices.get(item.machine or "")
-    return None if found is None or found.market is not item.market else found.per_hour
+def _contract_price(vast: Vast, offer: Available) -> str | None:
+    """Return the price of the contract `offer.machine`; None without one, and if the contract is of another market."""
+    found = vast.contract_prices.get(offer.machine or "")
+    return None if found is None or found.market is not offer.market else found.per_hour
 
 
-def _price(vast: Vast, item: Available) -> Price | None:
-    own_price = _contract_price(vast, item)
-    found = own_price or vast.offer_prices.get(_key(item))
+def _price(vast: Vast, offer: Available) -> Price | None:
+    own_price = _contract_price(vast, offer)
+    found = own_price or vast.offer_prices.get(_key(offer))
     if found is None:
         return None
     source_kind = "offer" if own_price is None else "contract"
-    price_text = "what is bid for it" if item.market is Market.SPOT else "dph_base"
-    source = f"vast.ai's own {source_kind} ({price_text}), without storage and traffic"
+    usd = "what is bid for it" if offer.market is Market.SPOT else "dph_base"
+    source = f"vast.ai's own {source_kind} ({usd}), without storage and traffic"
     return Price(Money.usd(found), source, vast.clock(), Basis.ASKED)

@@ -22,12 +22,12 @@ from cloudgpu.core.model.offers import Availability, Available, Basis, Market, R
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import ProviderSettings
-from cloudgpu.providers.vast.client import CLOUD, KIND, Key, Vast
+from cloudgpu.providers.vast.client import CLOUD, KIND, PriceKey, Vast
 from cloudgpu.providers.vast.gpus import accelerator, names_of, type_name
-from cloudgpu.providers.vast.options import API, COUNTRY
+from cloudgpu.providers.vast.options import API_URL, COUNTRY_PATTERN
 
-Ask = Mapping[str, Any]
-LIMIT = 1000  # offers of one search: the market has a few thousand
+Ask = Mapping[str, Any]  # an offer in vast.ai's format
+MAX_OFFERS = 1000  # offers of one search: the market has a few thousand
 HTTPS = 443
 VERIFIED, DATACENTER = "VERIFIED", "DATACENTER"  # regions in the catalogue: hosts in all countries
 LIST_SOURCE = "vast.ai's offers (POST /api/v0/bundles/, dph_base), the median"
@@ -37,14 +37,14 @@ BID_FACTOR = Decimal("1.25")  # times the minimum bid, so that the next bidder d
 STOP_EFFECT = "keeps its disk on the host, whose storage is billed further; its GPUs go to whoever rents them next"
 SPOT_STOP_EFFECT = f"{STOP_EFFECT}; a higher bid stops it, too, without notice"
 UNKNOWN_COUNTRY = "??"  # the country of a host that does not report it
-_TYPES = {Market.ON_DEMAND: "ondemand", Market.SPOT: "bid"}
-ZONE_LIKE = "It looks like m40001: the number of a machine on vast.ai."
+_SEARCH_TYPES = {Market.ON_DEMAND: "ondemand", Market.SPOT: "bid"}
+ZONE_REMEDY = "It looks like m40001: the number of a machine on vast.ai."
 
 
 def available(vast: Vast, requirements: Requirements) -> Availability:
     """Return the fitting offers: the cheapest for each machine and number of GPUs. One call per market."""
     machine = None if requirements.zone is None else machine_of(requirements.zone)
-    if requirements.region is not None and not COUNTRY.fullmatch(requirements.region):
+    if requirements.region is not None and not COUNTRY_PATTERN.fullmatch(requirements.region):
         message = f"{requirements.region!r} is not a region of {CLOUD}: a region is a country's code."
         raise InvalidRequest(message, field="--region", value=requirements.region, next="Write it like NO.")
     offers = []
@@ -52,18 +52,18 @@ def available(vast: Vast, requirements: Requirements) -> Availability:
         filters = _filters(vast, requirements)
         if machine is not None:
             filters["machine_id"] = {"eq": machine}
-        offers += [item_of(vast, ask, market) for ask in search(vast, market, filters)]
-    return Availability(tuple(item for item in _cheapest_of_each(offers) if _is_suitable(vast, item, requirements)))
+        offers += [offer_of(vast, ask, market) for ask in search(vast, market, filters)]
+    return Availability(tuple(offer for offer in _cheapest_of_each(offers) if _is_suitable(vast, offer, requirements)))
 
 
 def regions(vast: Vast) -> list[Region]:
     """Return the countries with offers now that this account uses; all have one address. One call.
 
-    Of more than `LIMIT` offers, only the cheapest count.
+    Of more than `MAX_OFFERS` offers, only the cheapest count.
     """
-    parts = urlsplit(API)
-    found = {country_of(ask) for ask in search(vast, Market.ON_DEMAND, _rentable_filter(vast))}
-    return [Region(name, str(parts.hostname), HTTPS) for name in sorted(found) if vast.options.uses(name)]
+    url = urlsplit(API_URL)
+    countries = {country_of(ask) for ask in search(vast, Market.ON_DEMAND, _rentable_filter(vast))}
+    return [Region(name, str(url.hostname), HTTPS) for name in sorted(countries) if vast.options.uses(name)]
 
 
 def price_list(settings: ProviderSettings) -> PriceList:
@@ -73,38 +73,38 @@ def price_list(settings: ProviderSettings) -> PriceList:
     """
     from cloudgpu.catalog import instance_types
 
-    vast, known = Vast(settings), instance_types(KIND)
-    found: dict[RowKey, list[Decimal]] = {}
-    for gpu in dict.fromkeys(shape.gpu.name for shape in known):
+    vast, types = Vast(settings), instance_types(KIND)
+    prices: dict[RowKey, list[Decimal]] = {}
+    for gpu in dict.fromkeys(machine_type.gpu.name for machine_type in types):
         filters = _rentable_filter(vast) | {"verification": {"eq": "verified"}, "gpu_name": {"in": list(names_of(gpu))}}
         for ask in search(vast, Market.ON_DEMAND, filters):
             for zone in (VERIFIED, *([DATACENTER] if trust_of(ask) is Trust.DATACENTER else [])):
-                asked = found.setdefault(RowKey(type_name(ask), zone, Market.ON_DEMAND), [])
-                asked.append(per_hour(ask, Market.ON_DEMAND))
-    rows = PartBuilder("offers", vast.clock())
-    for key, asked in found.items():
-        note = f"the median of {len(asked)} offers" if len(asked) > 1 else "one offer"
-        price, name = median(asked), f"{key.item} {key.region}"
-        rows.add(key, PER_HOUR, price, source=LIST_SOURCE, name=name, basis=Basis.DERIVED, note=note)
-    return PriceList(KIND, (rows.part(),))
+                zone_prices = prices.setdefault(RowKey(type_name(ask), zone, Market.ON_DEMAND), [])
+                zone_prices.append(per_hour(ask, Market.ON_DEMAND))
+    builder = PartBuilder("offers", vast.clock())
+    for key, zone_prices in prices.items():
+        note = f"the median of {len(zone_prices)} offers" if len(zone_prices) > 1 else "one offer"
+        price, name = median(zone_prices), f"{key.item} {key.region}"
+        builder.add(key, PER_HOUR, price, source=LIST_SOURCE, name=name, basis=Basis.DERIVED, note=note)
+    return PriceList(KIND, (builder.part(),))
 
 
 def search(vast: Vast, market: Market, filters: Mapping[str, Any], storage_gb: int = 0) -> list[Ask]:
     """Return the offers of a market, the cheapest first, and cache their prices. One call."""
-    body = {**filters, "type": _TYPES[market], "order": [["dph_total", "asc"]], "limit": LIMIT}
+    body = {**filters, "type": _SEARCH_TYPES[market], "order": [["dph_total", "asc"]], "limit": MAX_OFFERS}
     body["allocated_storage"] = storage_gb
-    found = vast.ask("POST", "/api/v0/bundles/", "search", body=body, idempotent=True)
-    asks = [ask for ask in found.get("offers") or () if _is_complete(ask)]
+    answer = vast.call("POST", "/api/v0/bundles/", "search", body=body, idempotent=True)
+    asks = [ask for ask in answer.get("offers") or () if _is_complete(ask)]
     for ask in reversed(asks):  # the cheapest last, so that its price is cached
         vast.offer_prices[key_of(ask, market)] = str(per_hour(ask, market))
     return asks
 
 
-def offer_of(vast: Vast, item: Available, storage_gb: int) -> Ask | None:
-    """Return the cheapest offer of this item's machine now; None if it is gone. One call."""
-    filters = {**_rentable_filter(vast), "machine_id": {"eq": machine_of(item.zone)}}
-    asks = search(vast, item.market, filters, storage_gb)
-    return next((ask for ask in asks if (type_name(ask), country_of(ask)) == (item.instance_type, item.region)), None)
+def find_ask(vast: Vast, offer: Available, storage_gb: int) -> Ask | None:
+    """Return the cheapest ask now for the machine and type of an offer; None if it is gone. One call."""
+    filters = {**_rentable_filter(vast), "machine_id": {"eq": machine_of(offer.zone)}}
+    asks = search(vast, offer.market, filters, storage_gb)
+    return next((ask for ask in asks if (type_name(ask), country_of(ask)) == (offer.instance_type, offer.region)), None)
 
 
 def per_hour(ask: Ask, market: Market) -> Decimal:
@@ -116,13 +116,13 @@ def per_hour(ask: Ask, market: Market) -> Decimal:
     return max(min(bid, on_demand), Decimal(str(ask["min_bid"])))
 
 
-def key_of(ask: Ask, market: Market) -> Key:
+def key_of(ask: Ask, market: Market) -> PriceKey:
     """Return the key of an offer's cached price."""
     return zone_of(ask), type_name(ask), str(market)
 
 
-def item_of(vast: Vast, ask: Ask, market: Market) -> Available:
-    """Return an offer as an `Available`."""
+def offer_of(vast: Vast, ask: Ask, market: Market) -> Available:
+    """Return an ask of vast.ai as our offer without its price (`Available`)."""
     memory = ask.get("cpu_ram")
     cores = ask.get("cpu_cores_effective")
     return Available(
@@ -170,13 +170,13 @@ def machine_of(zone: str) -> int:
     digits = zone.removeprefix("m")
     if zone.startswith("m") and digits.isdecimal() and digits.isascii() and len(digits) < 19:  # noqa: PLR2004  (64 bits)
         return int(digits)
-    raise InvalidRequest(f"{zone!r} is not a zone of {CLOUD}.", field="--zone", value=zone, next=ZONE_LIKE)
+    raise InvalidRequest(f"{zone!r} is not a zone of {CLOUD}.", field="--zone", value=zone, next=ZONE_REMEDY)
 
 
 def country_of(raw: Ask) -> str:
     """Return the country code that a host reports; `??` for none."""
     code = str(raw.get("geolocation") or "").rpartition(",")[2].strip().upper()
-    return code if COUNTRY.fullmatch(code) else UNKNOWN_COUNTRY
+    return code if COUNTRY_PATTERN.fullmatch(code) else UNKNOWN_COUNTRY
 
 
 def host_end(raw: Ask) -> datetime | None:
@@ -203,29 +203,29 @@ def _rentable_filter(vast: Vast) -> dict[str, Any]:
     return filters
 
 
-def _filters(vast: Vast, needs: Requirements) -> dict[str, Any]:
+def _filters(vast: Vast, requirements: Requirements) -> dict[str, Any]:
     filters = _rentable_filter(vast)
-    if needs.gpu is not None:
-        filters["num_gpus"] = {"eq": needs.gpu_count}
-        names = names_of(needs.gpu)
+    if requirements.gpu is not None:
+        filters["num_gpus"] = {"eq": requirements.gpu_count}
+        names = names_of(requirements.gpu)
         if names:  # an unknown GPU is matched by its name in the answer
             filters["gpu_name"] = {"in": list(names)}
     return filters
 
 
-def _cheapest_of_each(items: Sequence[Available]) -> Iterator[Available]:
-    """Yield the first, the cheapest, of each machine, type and market."""
+def _cheapest_of_each(offers: Sequence[Available]) -> Iterator[Available]:
+    """Yield the first, which is the cheapest, of each machine, type and market."""
     seen = set()
-    for item in items:
-        key = (item.zone, item.instance_type, item.market)
+    for offer in offers:
+        key = (offer.zone, offer.instance_type, offer.market)
         if key not in seen:
             seen.add(key)
-            yield item
+            yield offer
 
 
-def _is_suitable(vast: Vast, item: Available, needs: Requirements) -> bool:
+def _is_suitable(vast: Vast, offer: Available, requirements: Requirements) -> bool:
     """Tell whether an offer fits, whatever its trust, which control checks."""
-    return vast.options.uses(item.region) and fits(item, replace(needs, trust=Trust.COMMUNITY))
+    return vast.options.uses(offer.region) and fits(offer, replace(requirements, trust=Trust.COMMUNITY))
 
 
 def _is_complete(ask: Ask) -> bool:

@@ -12,15 +12,15 @@ from typing import Any
 from cloudgpu.errors import AuthFailed
 from cloudgpu.providers.shared.options import Reader, fault, flag, matching, read_table, several, text
 
-ENDPOINT = "CLOUDGPU_VAST_ENDPOINT"
-API = "https://console.vast.ai"
-VARIABLE = "VAST_API_KEY"
+ENDPOINT_VARIABLE = "CLOUDGPU_VAST_ENDPOINT"
+API_URL = "https://console.vast.ai"
+KEY_VARIABLE = "VAST_API_KEY"
 KEY_FILES = ("~/.config/vastai/vast_api_key", "~/.vast_api_key")  # of vast.ai's own command line, now and before
 DEFAULT_RELIABILITY = 0.95
-LARGEST_KEY = 4096  # characters
-COUNTRY = re.compile(r"[A-Z]{2}")
-IMAGE = re.compile(r"[a-z0-9][a-z0-9._/:-]*(?::[A-Za-z0-9_][A-Za-z0-9_.-]*|@sha256:[0-9a-f]{64})")
-_KEY = re.compile(r"[\x21-\x7e]+")
+MAX_KEY_LENGTH = 4096  # characters
+COUNTRY_PATTERN = re.compile(r"[A-Z]{2}")
+IMAGE_PATTERN = re.compile(r"[a-z0-9][a-z0-9._/:-]*(?::[A-Za-z0-9_][A-Za-z0-9_.-]*|@sha256:[0-9a-f]{64})")
+_KEY_PATTERN = re.compile(r"[\x21-\x7e]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,35 +50,43 @@ def vast_options(account: str, table: Mapping[str, Any]) -> VastOptions:
 
 def endpoint() -> str:
     """Return the address of the API: CLOUDGPU_VAST_ENDPOINT, else vast.ai's."""
-    return os.environ.get(ENDPOINT) or API
+    return os.environ.get(ENDPOINT_VARIABLE) or API_URL
 
 
 def key_location(options: VastOptions) -> str:
     """Return the file or variable with the account's key, for messages; empty for none. Reads no file."""
     if options.key_file is not None:
         return options.key_file
-    if os.environ.get(VARIABLE):
-        return VARIABLE
-    files = () if os.environ.get(ENDPOINT) else KEY_FILES  # a key in the default files is not sent to another endpoint
+    if os.environ.get(KEY_VARIABLE):
+        return KEY_VARIABLE
+    files = (
+        () if os.environ.get(ENDPOINT_VARIABLE) else KEY_FILES
+    )  # a key in the default files is not sent to another endpoint
     return next((name for name in files if Path(name).expanduser().is_file()), "")
 
 
 def api_key(account: str, options: VastOptions) -> str:
     """Return the account's API key; raise AuthFailed where there is none, or what is there is none."""
     source = key_location(options)
-    found = os.environ.get(VARIABLE, "") if source == VARIABLE else _read(account, source) if source else ""
-    found = found.strip()
-    if _KEY.fullmatch(found):
-        return found
+    key = (
+        os.environ.get(KEY_VARIABLE, "")
+        if source == KEY_VARIABLE
+        else _read_key_file(account, source)
+        if source
+        else ""
+    )
+    key = key.strip()
+    if _KEY_PATTERN.fullmatch(key):
+        return key
     says = f"{source} holds no API key" if source else f"There is no API key of vast.ai for account {account}"
-    remedy = f"Make one at https://cloud.vast.ai/manage-keys/ and put it into {VARIABLE} or {KEY_FILES[0]}."
-    raise AuthFailed(f"{says}.", field=source or VARIABLE, next=remedy)
+    remedy = f"Make one at https://cloud.vast.ai/manage-keys/ and put it into {KEY_VARIABLE} or {KEY_FILES[0]}."
+    raise AuthFailed(f"{says}.", field=source or KEY_VARIABLE, next=remedy)
 
 
-def _read(account: str, name: str) -> str:
+def _read_key_file(account: str, name: str) -> str:
     try:
         with Path(name).expanduser().open(encoding="ascii") as file:
-            return file.read(LARGEST_KEY)
+            return file.read(MAX_KEY_LENGTH)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "it is not plain text"
         message = f"The key file {name} of account {account} cannot be read: {why}."
@@ -99,12 +107,12 @@ def _file(account: str, key: str, value: object) -> str:
     raise fault(account, key, "...", "has to be the whole path of a file, not a key.", "Write it like ~/.vast_api_key.")
 
 
-_country: Reader = matching(COUNTRY, "a country's code", "NO")
+_country: Reader = matching(COUNTRY_PATTERN, "a country's code", "NO")
 _READERS: Mapping[str, Reader] = {
     "regions": several(_country, "countries", "NO"),
     "exclude_regions": several(_country, "countries", "NO"),
     "reliability": _reliability,
     "unverified": flag,
-    "image": matching(IMAGE, "an image with its tag", "pytorch/pytorch:2.6.0-cuda12.4-cudnn9-devel"),
+    "image": matching(IMAGE_PATTERN, "an image with its tag", "pytorch/pytorch:2.6.0-cuda12.4-cudnn9-devel"),
     "key_file": _file,
 }

@@ -24,30 +24,33 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso, minute_text
 from cloudgpu.errors import InvalidRequest, NoCapacity
 from cloudgpu.providers.abilities import AttachedResource, PlacementConstraint, Resolved
-from cloudgpu.providers.machine.container_start import TAGS, ContainerSpec, image_to_run, pack_start
+from cloudgpu.providers.machine.container_start import TAGS_VARIABLE, ContainerSpec, image_to_run, pack_start
 from cloudgpu.providers.vast import market
 from cloudgpu.providers.vast.client import CLOUD, Vast
-from cloudgpu.providers.vast.options import IMAGE
+from cloudgpu.providers.vast.options import IMAGE_PATTERN
 
 DEFAULT_GB, MIN_GB, MAX_GB = 40, 8, 4000  # of a container's disk, which cannot be resized
 # Tags of NVIDIA's repository on Docker Hub, unverified; the second is for Blackwell.
-DEFAULT_IMAGE, NEW_IMAGE = ("nvidia/cuda:12.4.1-cudnn-devel-ubuntu22.04", "nvidia/cuda:12.8.1-cudnn-devel-ubuntu22.04")
-NEW_CUDA = 12.8
-BLACKWELL = ("B200", "B300", "RTX5080", "RTX5090", "RTXPRO6000")
-LABEL = "cg-"  # prefix of the labels of our contracts, before the launch's token
+DEFAULT_IMAGE, BLACKWELL_IMAGE = (
+    "nvidia/cuda:12.4.1-cudnn-devel-ubuntu22.04",
+    "nvidia/cuda:12.8.1-cudnn-devel-ubuntu22.04",
+)
+BLACKWELL_CUDA = 12.8
+BLACKWELL_GPUS = ("B200", "B300", "RTX5080", "RTX5090", "RTXPRO6000")
+LABEL_PREFIX = "cg-"  # prefix of the labels of our contracts, before the launch's token
 DISK_KIND = "vast_disk"
-KEEP, SSH_PORT, USER = (
+PERSISTENT_DIR, SSH_PORT, USER = (
     "/workspace",
     22,
     "root",
 )  # of a container: directory of the files that a stop keeps, SSH port and user
 OWNER_READS = "the owner of that computer can read everything in the container, its memory and its disk"
 
-OWN_END = (
+STOPS_ITSELF_NOTE = (
     "it tries to stop itself at its lease's end with the key that vast.ai puts into it, which was never seen to work: "
     "rely on cloudgpu reap or watch"
 )
-MAX_ENV, MAX_LABEL = 32_768, 256  # characters (OpenAPI files)
+MAX_ENV_LENGTH, MAX_LABEL_LENGTH = 32_768, 256  # characters (OpenAPI files)
 _API_CALL = """
 import json, os, urllib.request
 base, method, body = BASE, METHOD, BODY
@@ -72,7 +75,7 @@ class Call:
 
     `offer` is the id of the ask, `per_hour` its price in USD when it was read, `bid` the bid in USD an hour for spot.
     `ends` is when the host's contract ends, in epoch seconds (None: not known). `base` is the address of the API, which
-    the container uses too.
+    the container uses too. `host_key`: it is read from the container's log.
     """
 
     offer: int
@@ -88,7 +91,7 @@ class Call:
 def constraint(vast: Vast, setup: Setup, requirements: Requirements) -> PlacementConstraint:
     """Return an empty constraint: no setup limits the zone. Raises InvalidRequest for what vast.ai does not have."""
     del vast, requirements
-    if setup.image is not None and not IMAGE.fullmatch(setup.image):
+    if setup.image is not None and not IMAGE_PATTERN.fullmatch(setup.image):
         message = f"{setup.image!r} is not an image with its tag."
         remedy = "Write it like pytorch/pytorch:2.6.0-cuda12.4-cudnn9-devel."
         raise InvalidRequest(message, field="--image", value=setup.image, next=remedy)
@@ -107,28 +110,31 @@ def resolve(vast: Vast, request: LaunchRequest, item: Available) -> Resolved:
     setup = request.setup
     constraint(vast, setup, request.want)
     _check_container_limits(request)
-    disk, seen = _disk_gb(setup.disk_gb), vast.offer_prices.get((item.zone, item.instance_type, str(item.market)))
-    ask = market.offer_of(vast, item, disk)
+    disk, planned_price = (
+        _disk_gb(setup.disk_gb),
+        vast.offer_prices.get((item.zone, item.instance_type, str(item.market))),
+    )
+    ask = market.find_ask(vast, item, disk)
     if ask is None:
         raise NoCapacity(f"{CLOUD} does not offer {item.instance_type} on {item.zone} now.", field="offer")
-    now_costs = market.per_hour(ask, item.market)
-    if seen is not None and now_costs > Decimal(seen):
-        message = f"{item.instance_type} on {item.zone} costs ${now_costs} an hour now, no longer ${seen}."
+    current_price = market.per_hour(ask, item.market)
+    if planned_price is not None and current_price > Decimal(planned_price):
+        message = f"{item.instance_type} on {item.zone} costs ${current_price} an hour now, no longer ${planned_price}."
         raise NoCapacity(message, field="offer", next="Run it again to see the new prices.")
     _check_end(vast, request, item, ask)
     call = Call(
         offer=int(ask["id"]),
         image=setup.image or vast.options.image or _default_image(item, ask),
         disk_gb=disk,
-        per_hour=str(now_costs),
-        bid=str(now_costs) if item.market is Market.SPOT else None,
+        per_hour=str(current_price),
+        bid=str(current_price) if item.market is Market.SPOT else None,
         ends=None if (end := market.host_end(ask)) is None else end.timestamp(),
         base=vast.base,
     )
-    stored = AttachedResource(
+    disk_resource = AttachedResource(
         f"disk of {disk} GB on its host", DISK_KIND, disk, while_stopped=True, rate=_rate(vast, ask, disk)
     )
-    return Resolved(asdict(call), (stored,), (), (*notes, *_remarks(vast, request, item, ask)))
+    return Resolved(asdict(call), (disk_resource,), (), (*notes, *_remarks(vast, request, item, ask)))
 
 
 def _check_container_limits(request: LaunchRequest) -> None:
@@ -171,33 +177,35 @@ def _disk_gb(requested: int | None) -> int:
     raise InvalidRequest(message, field="--disk", value=str(requested), next=f"Ask for {MIN_GB} to {MAX_GB} GB.")
 
 
-def _check_end(vast: Vast, request: LaunchRequest, item: Available, ask: Mapping[str, Any]) -> None:
+def _check_end(vast: Vast, request: LaunchRequest, offer: Available, ask: Mapping[str, Any]) -> None:
     end = market.host_end(ask)
     if end is not None and end < vast.clock() + timedelta(seconds=request.lease_s):
-        message = f"The host of {item.zone} leaves {CLOUD} at {minute_text(iso(end))}, before the lease ends."
-        raise NoCapacity(message, field="offer", value=item.zone, next="Ask for a shorter --lease, or another --gpu.")
+        message = f"The host of {offer.zone} leaves {CLOUD} at {minute_text(iso(end))}, before the lease ends."
+        raise NoCapacity(message, field="offer", value=offer.zone, next="Ask for a shorter --lease, or another --gpu.")
 
 
-def _default_image(item: Available, ask: Mapping[str, Any]) -> str:
-    if item.accelerators[0].name not in BLACKWELL:
+def _default_image(offer: Available, ask: Mapping[str, Any]) -> str:
+    if offer.accelerators[0].name not in BLACKWELL_GPUS:
         return DEFAULT_IMAGE
-    if float(ask.get("cuda_max_good") or 0) < NEW_CUDA:
-        message = f"The driver of {item.zone} is too old for {item.accelerators[0].name}: it has no CUDA {NEW_CUDA}."
-        raise NoCapacity(message, field="offer", value=item.zone)
-    return NEW_IMAGE
+    if float(ask.get("cuda_max_good") or 0) < BLACKWELL_CUDA:
+        message = (
+            f"The driver of {offer.zone} is too old for {offer.accelerators[0].name}: it has no CUDA {BLACKWELL_CUDA}."
+        )
+        raise NoCapacity(message, field="offer", value=offer.zone)
+    return BLACKWELL_IMAGE
 
 
-def _rate(vast: Vast, ask: Mapping[str, Any], disk: int) -> Rate:
+def _rate(vast: Vast, ask: Mapping[str, Any], disk_gb: int) -> Rate:
     """Return the rate of the container's disk: the host's price per GB and month, billed by the second."""
     price = Money.usd(Decimal(str(ask["storage_cost"])))
     source = "vast.ai's own offer (storage_cost)"
-    return Rate(Resource.DISK, DISK_KIND, disk, Per.MONTH, price, source, vast.clock(), Basis.ASKED)
+    return Rate(Resource.DISK, DISK_KIND, disk_gb, Per.MONTH, price, source, vast.clock(), Basis.ASKED)
 
 
-def _remarks(vast: Vast, request: LaunchRequest, item: Available, ask: Mapping[str, Any]) -> Iterator[str]:
-    if item.trust is not Trust.COMMUNITY:  # every plan says it of community hosts
+def _remarks(vast: Vast, request: LaunchRequest, offer: Available, ask: Mapping[str, Any]) -> Iterator[str]:
+    if offer.trust is not Trust.COMMUNITY:  # every plan says it of community hosts
         yield Note(OWNER_READS, NoteKind.ACCESS)
-    if item.traffic is None:  # else the plan has the price
+    if offer.traffic is None:  # else the plan has the price
         yield Note("what its traffic costs is not known", NoteKind.MONEY)
     yield Note("what it costs stopped is its disk, until it is destroyed", NoteKind.MONEY)
     end = market.host_end(ask)
@@ -209,12 +217,12 @@ def _remarks(vast: Vast, request: LaunchRequest, item: Available, ask: Mapping[s
         )
     else:
         yield f"its host leaves {CLOUD} at {minute_text(iso(end))}, and it stops then: that timer is not ours"
-    yield Note(OWN_END, NoteKind.GUARD)
-    if item.market is Market.SPOT:
+    yield Note(STOPS_ITSELF_NOTE, NoteKind.GUARD)
+    if offer.market is Market.SPOT:
         yield Note("a higher bid stops it at once, without notice; its disk stays, and costs on", NoteKind.ERASURE)
 
 
-def body(attempt: Attempt) -> dict[str, Any]:
+def launch_body(attempt: Attempt) -> dict[str, Any]:
     """Return the body of the call that rents the offer of an attempt; deterministic.
 
     Raises InvalidRequest if the template is too large for a container's environment.
@@ -223,25 +231,27 @@ def body(attempt: Attempt) -> dict[str, Any]:
     container = ContainerSpec(
         end_command=stop_command(call.base),
         tags_command=tags_command(call.base),
-        persistent_dir=KEEP,
+        persistent_dir=PERSISTENT_DIR,
         ssh_port=SSH_PORT,
     )
     script = pack_start(attempt, container)
     env = {
         f"-p {SSH_PORT}:{SSH_PORT}": "1",
-        TAGS: json.dumps(dict(attempt.tags), sort_keys=True),
+        TAGS_VARIABLE: json.dumps(dict(attempt.tags), sort_keys=True),
         **script.env,
     }
     size = sum(len(name) + len(value) for name, value in env.items())
-    if size > MAX_ENV:
-        message = f"The template {attempt.boot.template} is too large for {CLOUD}: {size:,} of {MAX_ENV:,} characters."
+    if size > MAX_ENV_LENGTH:
+        message = (
+            f"The template {attempt.boot.template} is too large for {CLOUD}: {size:,} of {MAX_ENV_LENGTH:,} characters."
+        )
         remedy = "Take a smaller template, and copy the rest with cloudgpu cp."
         raise InvalidRequest(message, field="template", value=attempt.boot.template, next=remedy)
     request_body: dict[str, Any] = {
         "client_id": "me",
         "image": image_to_run(attempt, call.image),
         "disk": call.disk_gb,
-        "label": f"{LABEL}{attempt.token}"[:MAX_LABEL],
+        "label": f"{LABEL_PREFIX}{attempt.token}"[:MAX_LABEL_LENGTH],
         "runtype": "args",
         "onstart": "/bin/sh",  # with `args`, this replaces the entrypoint of the image (as dstack does)
         "args": ["-c", script.command],

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.clouds.runpod.pods import Pod
 from tests.clouds.runpod.server import RunpodServer
-from tests.providers.machine.containers import MARK, PATH, Container
+from tests.providers.machine.containers import MACHINE_VARIABLE, PATH, Container
 
 
 class Containers:
@@ -57,7 +57,7 @@ class Containers:
         """End all processes of the container."""
         place = self.running.pop(pod.id, None)
         if place is not None:
-            place.stop(pod.body["env"][MARK])
+            place.stop(pod.body["env"][MACHINE_VARIABLE])
             pod.read_log = list
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.clouds.vast.contracts import Contract
 from tests.clouds.vast.server import VastServer
-from tests.providers.machine.containers import MARK, PATH, Container
+from tests.providers.machine.containers import MACHINE_VARIABLE, PATH, Container
 
 
 class Containers:
@@ -61,7 +61,7 @@ class Containers:
         """End all processes of the container."""
         place = self.running.pop(one.id, None)
         if place is not None:
-            place.stop(one.body["env"][MARK])
+            place.stop(one.body["env"][MACHINE_VARIABLE])
 
     def close(self, server: VastServer) -> None:
         """End all of them."""

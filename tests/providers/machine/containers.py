@@ -24,7 +24,7 @@ from cloudgpu.access.ssh.target import Target
 from cloudgpu.core.model.instances import Address
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Accelerator, Available, Market
-from cloudgpu.providers.machine.container_start import MARK, ContainerSpec, host_keys_in, pack_start
+from cloudgpu.providers.machine.container_start import MACHINE_VARIABLE, ContainerSpec, host_keys_in, pack_start
 from cloudgpu.testing import make_attempt
 
 ITEM = Available("rented", "lab", "here", "here-a", "1x-t4", Market.ON_DEMAND, accelerators=(Accelerator("T4", 1),))
@@ -116,7 +116,7 @@ class Container:
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
                 environ = process.environ()
-                if environ.get(MARK) == machine and environ.get("HOME", str(self.home)) == str(self.home):
+                if environ.get(MACHINE_VARIABLE) == machine and environ.get("HOME", str(self.home)) == str(self.home):
                     found.update((one.pid, one) for one in (process, *process.children(recursive=True)))
         return list(found.values())
 

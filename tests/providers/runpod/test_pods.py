@@ -168,7 +168,7 @@ def test_nothing_less_than_the_whole_proof_makes_the_key_a_layer(runpod, provide
     provider.get(made.id)
     runpod.say(made.id, line)
     provider.host_keys(made.id)
-    assert not pod_key.is_proved(provider._runpod)
+    assert not pod_key.reads_no_other_pod(provider._runpod)
 
 
 def test_the_command_of_the_leases_end_stops_its_own_pod(runpod, provider):

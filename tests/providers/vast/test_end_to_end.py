@@ -23,7 +23,7 @@ from tests.providers.machine.containers import free_port
 @pytest.fixture
 def volume(tmp_path, monkeypatch):
     """Where the container keeps its files, its port and its user: there is no namespace and no mapping here."""
-    monkeypatch.setattr(request, "KEEP", str(tmp_path / "workspace"))
+    monkeypatch.setattr(request, "PERSISTENT_DIR", str(tmp_path / "workspace"))
     monkeypatch.setattr(request, "SSH_PORT", free_port())
     monkeypatch.setattr(request, "USER", pwd.getpwuid(os.getuid()).pw_name)
     (tmp_path / "workspace").mkdir()

@@ -177,4 +177,4 @@ def user_data(attempt: Attempt) -> bytes:
     packed = gzip.compress(text.encode("ascii"), compresslevel=9, mtime=0)
     if len(packed) <= MAX_USER_DATA:
         return packed
-    raise boot_data.too_large(attempt, len(packed), MAX_USER_DATA, "EC2")
+    raise boot_data.too_large_error(attempt, len(packed), MAX_USER_DATA, "EC2")

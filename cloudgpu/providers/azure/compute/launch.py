@@ -38,7 +38,7 @@ from cloudgpu.providers.azure.error_codes import BUSY, MEANINGS, ONLY_INSIDE
 from cloudgpu.providers.azure.errors import code_of
 from cloudgpu.providers.azure.network import security_rules as rules
 from cloudgpu.providers.azure.network.shared import make_shared
-from cloudgpu.providers.machine.user_data import too_large, user_data
+from cloudgpu.providers.machine.user_data import too_large_error, user_data
 from cloudgpu.providers.shared.calls import WaitReports, retry
 
 MAX_CUSTOM_DATA = 65_535  # bytes of custom data, before they are encoded (REST reference, OSProfile)
@@ -335,5 +335,5 @@ def boot_data(attempt: Attempt, call: Call) -> bytes:
     plain = user_data(attempt, request.boot_options(attempt, call)).encode("ascii")
     packed = plain if len(plain) <= MAX_CUSTOM_DATA else gzip.compress(plain, compresslevel=9, mtime=0)
     if len(packed) > MAX_CUSTOM_DATA:
-        raise too_large(attempt, len(packed), MAX_CUSTOM_DATA, "Azure")
+        raise too_large_error(attempt, len(packed), MAX_CUSTOM_DATA, "Azure")
     return packed

@@ -15,7 +15,7 @@ from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.naming import digest
 from cloudgpu.providers.gcp import ids
-from cloudgpu.providers.machine.user_data import BootOptions, startup_script, too_large, user_data
+from cloudgpu.providers.machine.user_data import BootOptions, startup_script, too_large_error, user_data
 
 NETWORK_TAG = "cloudgpu"  # the firewall rule that lets nobody in is for machines that bear it
 MIN_RUN, MAX_RUN = timedelta(seconds=30), timedelta(days=120)  # of maxRunDuration ("Limit the run time of a VM")
@@ -174,5 +174,5 @@ def boot_data(attempt: Attempt, call: Call) -> tuple[str, str]:
     key, write = ("user-data", user_data) if call.cloud_init else ("startup-script", startup_script)
     text = write(attempt, options)
     if len(text.encode()) > MAX_METADATA_VALUE:
-        raise too_large(attempt, len(text.encode()), MAX_METADATA_VALUE, "Google Cloud")
+        raise too_large_error(attempt, len(text.encode()), MAX_METADATA_VALUE, "Google Cloud")
     return key, text
