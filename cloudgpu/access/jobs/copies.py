@@ -19,7 +19,7 @@ from cloudgpu.errors import InvalidRequest, Unreachable
 
 CHUNK = 256 * 1024
 MIN_MEASURED_BYTES = 1_000_000  # fewer show the latency of the connection rather than its bandwidth
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
@@ -52,7 +52,7 @@ class Manifest:
     @property
     def size(self) -> int:
         """The bytes of all files."""
-        return sum(one.size for one in self.files)
+        return sum(file.size for file in self.files)
 
 
 class Copied(NamedTuple):
@@ -145,7 +145,7 @@ def explain_disk_errors(into: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        is_full = error.errno in _FULL
+        is_full = error.errno in _DISK_FULL_ERRNOS
         why = "the disk is full" if is_full else (error.strerror or str(error)).lower()
         raise InvalidRequest(
             f"{error.filename or into} cannot be written: {why}. Nothing on the machine was removed.",
@@ -279,8 +279,8 @@ def local_files(root: Path) -> tuple[list[tuple[CopiedFile, Path]], list[tuple[s
             if path.is_symlink():
                 links.append((relative, str(path.readlink())))
             elif path.is_file():
-                facts = path.stat()
-                files.append((CopiedFile(relative, facts.st_size, facts.st_mode & 0o777, hash_file(path)), path))
+                status = path.stat()
+                files.append((CopiedFile(relative, status.st_size, status.st_mode & 0o777, hash_file(path)), path))
     return files, links
 
 

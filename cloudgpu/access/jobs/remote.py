@@ -220,7 +220,7 @@ class RemoteJob:
             ) from error
 
     def fetch_results(self, into: Path, delivered: Path | None = None) -> FetchedResults:
-        """Copy the results to `into`; files that are already there, or in `delivered`, are not transferred.
+        """Copy the results to `into`; files that are there, or in `delivered` by an earlier fetch, are not transferred.
 
         Raises InvalidRequest where this computer's disk is full; complete files are retained, here and on the machine.
         """
@@ -241,7 +241,7 @@ class RemoteJob:
         return FetchedResults(before.files, before.size, sent, is_complete, why, before.skipped)
 
     def copy(self, which: str, files: Sequence[CopiedFile], into: Path, delivered: Path | None = None) -> Copied:
-        """Copy the files that are not in `into` or `delivered` already.
+        """Copy the files that are neither in `into` nor, by an earlier fetch, in `delivered`.
 
         Files that changed on the machine meanwhile are not replaced, but named. Raises as `fetch_results`.
         """
@@ -365,7 +365,7 @@ def _delete_damaged(files: Sequence[tuple[str, int, Path]]) -> int:
     return count
 
 
-def busy(connection: Connection) -> tuple[tuple[str, int], ...]:
+def running_attempts(connection: Connection) -> tuple[tuple[str, int], ...]:
     """Return the running jobs of a machine, with the number of their attempt. Raises Unreachable."""
     return tuple((str(job), int(number)) for job, number in run_request(connection, "busy", timeout=TIMEOUT_S)["busy"])
 

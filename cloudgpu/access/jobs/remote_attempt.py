@@ -133,7 +133,7 @@ class Attempt:
         self.work_dir, self.out, self.err = self.dir / "work", self.dir / "out", self.dir / "err"
         self.keeper_lock, self.supervisor_lock = self.dir / "keeper.lock", self.dir / "supervisor.lock"
         self.progress_file, self.times_file = self.dir / "progress.json", self.dir / "times"
-        self.mark = str(self.dir)  # the full path: other homes of this user may have a job with the same id
+        self.process_tag = str(self.dir)  # value of ATTEMPT_VARIABLE: the full path, as homes may have jobs of one id
         self.cached_spec: dict[str, Any] = {}
         self.is_sigterm_sent = False
         self.indexed_sizes = (0, 0)
@@ -225,7 +225,7 @@ class Attempt:
 
     def processes_outside_group(self) -> list[int]:
         """Return the processes that the command started, also those that left its process group (by setsid)."""
-        return list(processes_with_variable(f"{ATTEMPT_VARIABLE}={self.mark}".encode()))
+        return list(processes_with_variable(f"{ATTEMPT_VARIABLE}={self.process_tag}".encode()))
 
     def signal_all(self, process: dict[str, Any], number: int) -> None:
         """Send a signal to the command and all processes that it started."""

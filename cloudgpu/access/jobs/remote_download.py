@@ -86,7 +86,11 @@ class Refusal(NamedTuple):
 
 
 class Download:
-    """Downloads the missing files of one attempt, in parallel."""
+    """Downloads the missing files of one attempt, in parallel.
+
+    An item is a file of the request: `store` and `name` say where it goes, `label` how errors call it, `parts` are
+    [presigned URL, bytes]; `etag` and `sha256` where they are known.
+    """
 
     def __init__(self, attempt: Attempt, request: dict[str, Any]) -> None:
         self.attempt, self.urls_expire_at = attempt, float(request["until"])
@@ -94,7 +98,7 @@ class Download:
         self.bytes_total = sum(item["size"] for item in self.items)
         self.bytes_done, self.reported_at, self.checked_at = 0, 0.0, 0.0
         self.lock = threading.Lock()
-        self.fault: Exception | None = None
+        self.error: Exception | None = None
         self.is_stopped = False
 
     def run(self) -> None:
@@ -106,8 +110,8 @@ class Download:
             thread.start()
         for thread in workers:
             thread.join()
-        if self.fault is not None:
-            raise self.fault
+        if self.error is not None:
+            raise self.error
         if self.is_stopped:
             raise DownloadFailed("cancelled", "it was ended before its data had been downloaded")
         self.report(now=True)
@@ -116,11 +120,11 @@ class Download:
         """Download files until none is left, or one failed."""
         try:
             item = take_next(pending)
-            while item is not None and self.fault is None and not self.is_stopped:
+            while item is not None and self.error is None and not self.is_stopped:
                 self.fetch(item)
                 item = take_next(pending)
         except Exception as error:  # noqa: BLE001  (raised where the threads are waited for)
-            self.fault = self.fault or error
+            self.error = self.error or error
 
     def fetch(self, item: dict[str, Any]) -> None:
         """Download one file; wait while another job downloads it, unless this one is to stop."""
@@ -140,7 +144,7 @@ class Download:
 
     def lock_part(self, part: Path) -> int:
         """Return a descriptor that holds the lock of a part file, -1 if the job is to stop or failed meanwhile."""
-        while self.fault is None and not self.is_stopped:
+        while self.error is None and not self.is_stopped:
             handle = take_lock(part, wait=0.0)
             if handle < 0:
                 self.wait(REPORT_S)
@@ -212,7 +216,7 @@ class Download:
         return offset
 
     def raise_if_final(self, refusal: Refusal, item: dict[str, Any]) -> None:
-        """Raise Failed for an answer that another try will not change; not for a busy bucket."""
+        """Raise DownloadFailed for an answer that another try will not change; not for a busy bucket."""
         if refusal.is_expired or (refusal.status == FORBIDDEN and time.time() >= self.urls_expire_at):
             raise DownloadFailed("data", "the URLs of its data have expired")
         if refusal.status == CHANGED:

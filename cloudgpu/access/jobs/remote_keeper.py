@@ -39,7 +39,7 @@ SHUTDOWN_S = 0.25  # for a machine that shuts down to end this process too
 MOUNT_S = 300.0  # how long mounting a volume may take: it is attached after the machine has started
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 NO_COMMAND = "no_command"  # the reason of an attempt whose command does not exist
-PACKAGES = ("requirements*.txt", "environment.yml", "environment.yaml", "pyproject.toml", "uv.lock")
+PACKAGE_LISTS = ("requirements*.txt", "environment.yml", "environment.yaml", "pyproject.toml", "uv.lock")
 
 
 def run_keeper(attempt: Attempt, request: dict[str, Any]) -> None:
@@ -108,9 +108,9 @@ def without_secrets(attempt: Attempt, request: dict[str, Any], environ: dict[str
 
 def wait_for_volume(attempt: Attempt) -> None:
     """Wait until a volume that the job needs is mounted. Raises DownloadFailed."""
-    end = time.monotonic() + MOUNT_S
+    deadline = time.monotonic() + MOUNT_S
     while attempt.spec.get("mounts") and not is_mounted() and not attempt.stop_request():
-        if time.monotonic() > end:
+        if time.monotonic() > deadline:
             raise DownloadFailed("start", "its volume is not mounted on the machine")
         time.sleep(POLL_S)
 
@@ -166,7 +166,7 @@ def setup_hash(command: str, files: list[list[Any]]) -> str:
 
 def is_package_list(path: str) -> bool:
     """Tell whether a path is a package list at the top of the working directory."""
-    return "/" not in path and any(fnmatch.fnmatchcase(path, pattern) for pattern in PACKAGES)
+    return "/" not in path and any(fnmatch.fnmatchcase(path, pattern) for pattern in PACKAGE_LISTS)
 
 
 def is_below(path: str, names: set[str]) -> bool:
@@ -233,7 +233,7 @@ def run(attempt: Attempt, environ: dict[str, str]) -> None:
     read, write = os.pipe()
     pid = os.fork()
     if not pid:
-        exec_command(attempt, executable, argv, {**environ, ATTEMPT_VARIABLE: attempt.mark}, write)
+        exec_command(attempt, executable, argv, {**environ, ATTEMPT_VARIABLE: attempt.process_tag}, write)
     os.close(write)
     with os.fdopen(read, "rb") as pipe:
         error = pipe.read().decode("utf-8", "replace")  # empty: execve succeeded
@@ -258,25 +258,27 @@ def slurm_command(attempt: Attempt) -> list[str]:
 
 def lacks_command(request: dict[str, Any]) -> bool:
     """Tell whether the command is missing here, and neither an uploaded file nor the setup could provide it."""
-    word, path = str(request["spec"]["argv"][0]), environment_of(request).get("PATH", os.defpath)
-    may_exist_elsewhere = "/" in word or request["spec"].get("slurm") or container_command()  # not decided by this PATH
+    program, path = str(request["spec"]["argv"][0]), environment_of(request).get("PATH", os.defpath)
+    may_exist_elsewhere = (
+        "/" in program or request["spec"].get("slurm") or container_command()
+    )  # not decided by this PATH
     are_absolute = all(Path(directory).is_absolute() for directory in path.split(os.pathsep))
     if may_exist_elsewhere or request["spec"].get("setup") or not are_absolute:
         return False
-    return shutil.which(word, path=path) is None
+    return shutil.which(program, path=path) is None
 
 
 def record_missing_command(attempt: Attempt, environ: dict[str, str]) -> None:
     """Record that the command does not exist or cannot be executed, with a remedy."""
-    word = str(attempt.spec["argv"][0])
-    exists = "/" in word and (attempt.work_dir / word).exists()
+    program = str(attempt.spec["argv"][0])
+    exists = "/" in program and (attempt.work_dir / program).exists()
     if exists:
-        why = f"{word} cannot be executed: run chmod +x {word}, or name its interpreter"
-    elif "/" in word:
-        why = f"{word} is not on the machine"
+        why = f"{program} cannot be executed: run chmod +x {program}, or name its interpreter"
+    elif "/" in program:
+        why = f"{program} is not on the machine"
     else:
         remedy = ", not even after --setup" if attempt.spec.get("setup") else "; install it with --setup"
-        why = f"{word}: command not found on the machine{remedy}"
+        why = f"{program}: command not found on the machine{remedy}"
         print_error(attempt, f"PATH={environ.get('PATH', os.defpath)}")
     print_error(attempt, why)
     attempt.record_exit((NOT_EXECUTABLE if exists else NOT_FOUND) << 8, NO_COMMAND, why)

@@ -6,9 +6,11 @@ process.
 
 Objects under the prefix (`core/jobs/stored.py` reads them):
 
-state/NUMBER.json what attempt NUMBER has written so far: results and the newest complete checkpoints
-state/NUMBER-COUNT/N their files; none is ever overwritten results/PATH the results of a command that is over
-output/NUMBER/out, err what it wrote results.json sizes and sha256 of all that, and how the command ended; written last
+- state/NUMBER.json: what attempt NUMBER has written so far, results and the newest complete checkpoints
+- state/NUMBER-COUNT/N: their files; none is ever overwritten
+- results/PATH: the results of a command that is over
+- output/NUMBER/out, err: what it wrote
+- results.json: sizes and sha256 of all that, and how the command ended; written last
 
 Objects are created atomically, and a manifest after all files that it lists.
 """
@@ -66,14 +68,14 @@ class Changed(Exception):
 
 
 class Upload:
-    """The uploads of one attempt by one process."""
+    """The uploads of one attempt by one process, while `claim`, the id of that process, is the last one on the disk."""
 
     def __init__(self, attempt: Attempt, request: dict[str, Any]) -> None:
         self.attempt, self.form, self.claim = attempt, request["form"], request["claim"]
         self.interval_s, self.part_bytes = float(request["every"]), int(request["part"])
         self.progress: dict[str, Any] = load(attempt.dir / "store.json") or {}
-        known = load(attempt.dir / "state.json") or request.get("known") or {}
-        self.last_manifest: dict[str, Any] = {"results": {"files": [], "links": []}, "checkpoints": [], **known}
+        last_manifest = load(attempt.dir / "state.json") or request.get("known") or {}
+        self.last_manifest: dict[str, Any] = {"results": {"files": [], "links": []}, "checkpoints": [], **last_manifest}
         self.uploaded_results: dict[str, dict[str, Any]] = {}  # results of a command that has ended, by path
         self.save_progress(until=request["until"], error="")
 
@@ -84,28 +86,25 @@ class Upload:
 
     def run(self) -> None:
         """Upload at every interval, and everything when the command has ended."""
-        due = time.monotonic() + self.interval_s
+        next_round_at = time.monotonic() + self.interval_s
         while True:
             pause = POLL_S
             try:
                 exit_record = self.attempt.exit()
-                if exit_record or time.monotonic() >= due:
+                if exit_record or time.monotonic() >= next_round_at:
                     self.upload_round(exit_record)
-                    due = time.monotonic() + self.round_pause()
-                due = min(due, time.monotonic() + self.round_pause())  # a spot notice may come between two rounds
+                    next_round_at = time.monotonic() + self.round_pause()
+                next_round_at = min(
+                    next_round_at, time.monotonic() + self.round_pause()
+                )  # a spot notice may come between two rounds
                 if exit_record:
                     return
-            except (FormRefused, Replaced) as end:
-                self.save_progress(error=str(end))
+            except (FormRefused, Replaced) as error:
+                self.save_progress(error=str(error))
                 return
-            except (
-                OSError,
-                Fault,
-                Changed,
-                http.client.HTTPException,
-            ) as error:  # may be temporary: a full disk, the network
+            except (OSError, Fault, Changed, http.client.HTTPException) as error:  # may be temporary: a full disk
                 self.save_progress(error=str(error)[:300] or type(error).__name__)
-                pause, due = RETRY_S, time.monotonic()
+                pause, next_round_at = RETRY_S, time.monotonic()
             self.check_claim()
             time.sleep(pause)
 
@@ -137,7 +136,7 @@ class Upload:
         names = iter(range(10**9))
         parts_by_hash = {one["sha256"]: one["parts"] for one in self.files_of(self.last_manifest)}
 
-        def put(root: Path, file: dict[str, Any]) -> dict[str, Any]:
+        def put(root: Path, file: dict[str, Any]) -> dict[str, Any]:  # uploads unless an object has this content
             if file["sha256"] not in parts_by_hash:
                 parts_by_hash[file["sha256"]] = self.upload_file(root / file["path"], file, f"{directory}{next(names)}")
             return entry(file, parts_by_hash[file["sha256"]])
@@ -267,18 +266,18 @@ class Upload:
     def upload_output(self, path: Path) -> dict[str, Any]:
         """Upload one stream of the command's output."""
         sha256, status = hash_file(path)
-        row = {"path": path.name, "size": status.st_size, "mode": 0o600, "sha256": sha256}
-        return entry(row, self.upload_file(path, row, f"output/{self.attempt.number}/{path.name}"))
+        file = {"path": path.name, "size": status.st_size, "mode": 0o600, "sha256": sha256}
+        return entry(file, self.upload_file(path, file, f"output/{self.attempt.number}/{path.name}"))
 
     # -- objects
 
     def upload_file(self, path: Path, file: dict[str, Any], key: str) -> list[list[Any]]:
         """Upload a file, a large one in parts; return the key and size of each part. Raises Changed."""
         size, hasher, parts = file["size"], hashlib.sha256(), []
-        for at in range(0, max(size, 1), self.part_bytes):
-            length = min(self.part_bytes, size - at)
-            name = key if size <= self.part_bytes else f"{key}.part-{at // self.part_bytes:04}"
-            hasher = self.upload_part(name, length, path, at, hasher)
+        for offset in range(0, max(size, 1), self.part_bytes):
+            length = min(self.part_bytes, size - offset)
+            name = key if size <= self.part_bytes else f"{key}.part-{offset // self.part_bytes:04}"
+            hasher = self.upload_part(name, length, path, offset, hasher)
             parts.append([name, length])
         if hasher.hexdigest() != file["sha256"]:
             raise Changed(file["path"])
@@ -290,14 +289,14 @@ class Upload:
         self.check_claim()
         self.post(key, len(text), lambda: iter([text]))
 
-    def upload_part(self, key: str, size: int, path: Path, at: int, hasher: Any) -> Any:
+    def upload_part(self, key: str, size: int, path: Path, offset: int, hasher: Any) -> Any:
         """Upload a part of a file; return the hasher of the file up to the end of the part."""
         self.check_claim()
         hashes: list[Any] = []
 
         def chunks() -> Iterator[bytes]:
             hashes.append(hasher.copy())
-            yield from read_part(path, at, size, hashes[-1])
+            yield from read_part(path, offset, size, hashes[-1])
 
         self.post(key, size, chunks)
         return hashes[-1]
@@ -350,10 +349,10 @@ def post_form(form: dict[str, Any], key: str, size: int, chunks: Callable[[], It
         response.read()
 
 
-def read_part(path: Path, at: int, size: int, hasher: Any) -> Iterator[bytes]:
-    """Yield `size` bytes of a file from offset `at`, and hash them. Raises Changed if the file is shorter."""
+def read_part(path: Path, offset: int, size: int, hasher: Any) -> Iterator[bytes]:
+    """Yield `size` bytes of a file from `offset` on, and hash them. Raises Changed if the file is shorter."""
     with path.open("rb", 0) as file:
-        file.seek(at)
+        file.seek(offset)
         while size:
             data = file.read(min(CHUNK, size))
             if not data:

@@ -79,7 +79,10 @@ def _with_length(text: bytes) -> bytes:
 
 
 def get_channel(connection: Connection, command: str, program: bytes, start_mark: bytes) -> tuple[ProgramChannel, bool]:
-    """Return an idle channel of this connection, else a new one, and whether it is new. Raises Unreachable."""
+    """Return an idle channel of this connection, else a new one, and whether it is new. Raises Unreachable.
+
+    `start_mark` is what the program writes first: a login shell may have printed something before.
+    """
     while connection.idle_channels:
         with contextlib.suppress(IndexError):  # another thread was faster
             channel = cast("ProgramChannel", connection.idle_channels.pop())

@@ -30,7 +30,7 @@ from cloudgpu.parallel import Pool, stop_if_abandoned
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 MAX_PARALLEL = 4  # large files
-BATCH = 512  # small files
+BATCH = 512  # small files, before each of which it is checked whether the user has given up
 
 
 def take_snapshot(

@@ -35,7 +35,7 @@ MAX_STAMP_FILES = 20
 LOCK, STAMPS_PREFIX = ".lock", ".seen-"
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # not to wait for a pipe that has replaced the file
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-FileStamp = tuple[int, int, int, int]  # size, mtime_ns, ctime_ns, inode
+FileStamp = tuple[int, int, int, int]  # size in bytes, mtime_ns, ctime_ns, inode: unchanged, if the file is
 Stamps = Mapping[str, tuple[FileStamp, str]]  # stamp and SHA-256, by path
 
 

@@ -32,7 +32,7 @@ MAX_BYTES = 10 * GIB
 OWN_IGNORE, GIT_IGNORE = ".cloudgpuignore", ".gitignore"
 ENVIRONMENT_MARKS = ("pyvenv.cfg", "conda-meta")  # a Python environment has one, and works on this computer only
 MAX_COUNTED = 50_000  # entries of directories that are left out: their sizes are only shown
-MAX_NAMED = 3
+MAX_NAMED = 3  # large files and directories that an error names
 GIT_TIMEOUT_S = 30
 MAX_IGNORE_FILE_BYTES = 1 << 20
 Chain = tuple[tuple[int, Rules], ...]  # rules of the ignore files above, each with the length of its directory's path
@@ -133,7 +133,7 @@ def _excluded_paths(top: str, directories: Sequence[str | Path]) -> frozenset[st
 
 @dataclass(slots=True)
 class _Walk:
-    """One walk over a directory. It opens no file of the user but ignore files."""
+    """One walk over the directory `top` of a job. It opens no file of the user but ignore files."""
 
     top: str
     include: Included
@@ -150,13 +150,13 @@ class _Walk:
 
     def run(self) -> None:
         """Visit every directory; with a list, because trees may be deeper than Python's stack."""
-        chain = self._begin()
+        chain = self._read_outer_rules()
         self._to_visit.append(("", chain, _Mode.ORDINARY))
         while self._to_visit:
             directory, chain, mode = self._to_visit.pop()
             self._visit(directory, chain, mode)
 
-    def _begin(self) -> Chain:
+    def _read_outer_rules(self) -> Chain:
         """Return the rules of ignore files above the directory; none with a `.cloudgpuignore` at its top."""
         if os.path.lexists(f"{self.top}/{OWN_IGNORE}"):
             self.ignore_file = OWN_IGNORE
@@ -171,24 +171,24 @@ class _Walk:
         for depth in range(len(names)):
             parent = "".join(f"{name}/" for name in names[:depth])
             files.append((f"{repository}/{parent}{GIT_IGNORE}", len(parent)))
-        loaded = ((start, _read_rules(file)) for file, start in files)
-        return tuple((start, rules) for start, rules in loaded if rules is not None)
+        outer_rules = ((start, _read_rules(file)) for file, start in files)
+        return tuple((start, rules) for start, rules in outer_rules if rules is not None)
 
     def _visit(self, directory: str, chain: Chain, mode: _Mode) -> None:
-        below = f"{directory}/" if directory else ""
+        prefix = f"{directory}/" if directory else ""
         with (
             _explain_os_errors(directory or self.top, self.ignore_file),
             os.scandir(f"{self.top}/{directory}") as scanned,
         ):
             entries = list(scanned)
         if mode is _Mode.ORDINARY and any(entry.name == self.ignore_file for entry in entries):
-            rules = _read_rules(f"{self.top}/{below}{self.ignore_file}")
-            chain = chain if rules is None else (*chain, (len(self.path_in_repository) + len(below), rules))
+            rules = _read_rules(f"{self.top}/{prefix}{self.ignore_file}")
+            chain = chain if rules is None else (*chain, (len(self.path_in_repository) + len(prefix), rules))
         if mode in {_Mode.ORDINARY, _Mode.INCLUDED}:
             self.visited.append(directory)
         for entry in entries:
             if entry.name != ".git":
-                self._add_entry(entry, below + entry.name, chain, mode)
+                self._add_entry(entry, prefix + entry.name, chain, mode)
 
     def _add_entry(self, entry: os.DirEntry[str], path: str, chain: Chain, mode: _Mode) -> None:
         if path in self.excluded:

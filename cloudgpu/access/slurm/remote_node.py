@@ -58,24 +58,24 @@ NODE_VARIABLES = ("CLOUDGPU_MACHINE", "PATH", "TMPDIR", "VIRTUAL_ENV")
 DAEMON_VARIABLES = ("HOME", "LANG", "TMPDIR", "TZ", "CLOUDGPU_MACHINE")  # for daemons
 DEVICES = ".cloudgpu/gpu-devices"  # device files, one per line, for GPUs that are not /dev/nvidia0, 1, ...
 CLOUD_INIT_DIR = Path("/run/cloud-init")
-PLAN, KEY = "plan.json", "munge.key"
+PLAN_FILE, KEY_FILE = "plan.json", "munge.key"
 ANSWER_PREFIX = b"\x1ecloudgpu-slurm "
-START_S, ASK_S = 30.0, 25.0
+START_TIMEOUT_S, QUERY_TIMEOUT_S = 30.0, 25.0
 DEFAULT_PORTS = (6818, 6817)  # of slurmd and slurmctld
 SIOCGIFADDR = 0x8915  # linux/sockios.h
 SINFO = ("sinfo", "-h", "-N", "-o", "%N|%T|%E")
 SQUEUE = ("squeue", "-h", "-a", "-r", "-o", "%i|%T|%r")
-MAX_ERROR_CHARS = 300  # of an error
+MAX_ERROR_CHARS = 300  # of the last line of an error
 
 
 def main(take: Callable[[int], bytes]) -> int:
     """Answer requests until the channel ends."""
     write_out(ANSWER_PREFIX)
-    held: list[socket.socket] = []
+    held_sockets: list[socket.socket] = []
     while True:
         request = json.loads(take(int(take(8))))
         try:
-            answer = VERBS[request.pop("verb")](held, **request)
+            answer = VERBS[request.pop("verb")](held_sockets, **request)
         except (Fault, OSError) as error:
             answer = {"fault": str(error)[:1000]}
         body = json.dumps(answer).encode()
@@ -88,8 +88,8 @@ def write_out(data: bytes) -> None:
         data = data[os.write(1, data) :]
 
 
-def read_facts(_held: list[socket.socket], directory: str, people: list[str]) -> dict[str, Any]:
-    """Answer with the facts of this node. Changes nothing."""
+def read_facts(_held_sockets: list[socket.socket], directory: str, people: list[str]) -> dict[str, Any]:
+    """Answer with the facts of this node, as `core/clusters/nodes.py` reads them. Changes nothing."""
     me = pwd.getpwuid(os.getuid())
     server_address = (os.environ.get("SSH_CONNECTION") or "- - 127.0.0.1 -").split()[2]
     address = server_address[7:] if server_address.startswith("::ffff:") else server_address
@@ -104,27 +104,29 @@ def read_facts(_held: list[socket.socket], directory: str, people: list[str]) ->
         "user": me.pw_name,
         "uid": me.pw_uid,
         "people": {name: uid_of(name) for name in people},
-        "root": bool(people) and can_use_sudo(path()),
+        "root": bool(people) and can_use_sudo(path()),  # without a password; asked only for several people
         "hostname": socket.gethostname().split(".")[0],
         "host": host(),
         "address": address,
         "interface": next((name for name, ip in addresses.items() if ip == address), None),
         "interfaces": len(addresses),
-        "named": host_address(),
+        "named": host_address(),  # the address to which the host name resolves
         "home": home(),
         "environ": {name: os.environ[name] for name in NODE_VARIABLES if os.environ.get(name)},
-        "planned": plan.get("digest", ""),
+        "planned": plan.get("digest", ""),  # the hash that `record_plan` wrote
         "ports": plan.get("ports"),
-        "preparing": is_first_boot(),
-        "alive": sorted(name for name, pid in daemons(absolute(directory)).items() if pid),
+        "preparing": is_first_boot(),  # packages may still be installed
+        "alive": sorted(  # daemons
+            name for name, pid in daemons(absolute(directory)).items() if pid
+        ),
     }
 
 
-def hold(held: list[socket.socket], *, controller: bool, shared: bool) -> dict[str, Any]:
+def hold(held_sockets: list[socket.socket], *, controller: bool, shared: bool) -> dict[str, Any]:
     """Choose ports and hold them until `start`: Slurm's default ports, if free and the host is not `shared`."""
-    release_ports(held)
-    held.extend(listener(0 if shared else port) for port in DEFAULT_PORTS[: 2 if controller else 1])
-    numbers = [listening.getsockname()[1] for listening in held]
+    release_ports(held_sockets)
+    held_sockets.extend(listener(0 if shared else port) for port in DEFAULT_PORTS[: 2 if controller else 1])
+    numbers = [listening.getsockname()[1] for listening in held_sockets]
     return {"ports": [numbers[0], numbers[1] if controller else None]}
 
 
@@ -143,14 +145,14 @@ def listener(port: int) -> socket.socket:
     return listening
 
 
-def release_ports(held: list[socket.socket]) -> None:
+def release_ports(held_sockets: list[socket.socket]) -> None:
     """Release the held ports."""
-    while held:
-        held.pop().close()
+    while held_sockets:
+        held_sockets.pop().close()
 
 
 def write(
-    _held: list[socket.socket],
+    _held_sockets: list[socket.socket],
     directory: str,
     short: str,
     texts: dict[str, str],
@@ -170,18 +172,18 @@ def write(
     write_private(Path(short) / NODE_PATH, str(node_dir).encode())
     for name, text in texts.items():
         write_private(node_dir / name, text.encode(), 0o700 if name in programs else 0o600)
-    write_private(node_dir / KEY, base64.b64decode(key))
+    write_private(node_dir / KEY_FILE, base64.b64decode(key))
     return {}
 
 
-def record_plan(_held: list[socket.socket], directory: str, digest: str, ports: list[int]) -> dict[str, Any]:
+def record_plan(_held_sockets: list[socket.socket], directory: str, digest: str, ports: list[int]) -> dict[str, Any]:
     """Record the hash of the plan, after all nodes have their files."""
-    write_private(absolute(directory) / PLAN, json.dumps({"digest": digest, "ports": ports}).encode())
+    write_private(absolute(directory) / PLAN_FILE, json.dumps({"digest": digest, "ports": ports}).encode())
     return {}
 
 
 def start(
-    held: list[socket.socket],
+    held_sockets: list[socket.socket],
     directory: str,
     short: str,
     mark: str,
@@ -194,7 +196,7 @@ def start(
 ) -> dict[str, Any]:
     """Start the named daemons that do not run, and wait until each listens at address `at`."""
     node_dir = make_directories(directory, Path(short), several=several)
-    release_ports(held)
+    release_ports(held_sockets)
     is_up = {
         "munged": partial(is_listening, socket.AF_UNIX, short + "/munge"),
         "slurmctld": partial(is_listening, socket.AF_INET, (at, ports[1])),
@@ -217,20 +219,20 @@ def launch(daemon: str, node_dir: Path, short: Path, mark: str, name: str, *, se
     program = shutil.which(daemon, path=path())
     if program is None:
         raise Fault(f"{daemon} is not installed")
-    rooted = several and daemon == "slurmd"
-    place = short if rooted else node_dir  # root may be unable to read a home on NFS
-    conf, log = str(place / "slurm.conf"), str(place / (daemon + ".log"))
-    words = [program, *arguments_of(daemon, place, short, name), *(["-L", log] if daemon != "munged" else [])]
-    kept = {one: os.environ[one] for one in DAEMON_VARIABLES if one in os.environ}
+    runs_as_root = several and daemon == "slurmd"
+    conf_dir = short if runs_as_root else node_dir  # root may be unable to read a home on NFS
+    conf, log = str(conf_dir / "slurm.conf"), str(conf_dir / (daemon + ".log"))
+    command = [program, *arguments_of(daemon, conf_dir, short, name), *(["-L", log] if daemon != "munged" else [])]
+    environ = {one: os.environ[one] for one in DAEMON_VARIABLES if one in os.environ}
     with os.fdopen(
         os.open(str(node_dir / (daemon + ".out")), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb"
     ) as out:
         return subprocess.Popen(  # noqa: S603  (the engine's own daemons)
-            as_root(words, mark, place / "slurm.conf", path()) if rooted else words,
+            as_root(command, mark, conf_dir / "slurm.conf", path()) if runs_as_root else command,
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
-            env=dict(kept, PATH=path(), SLURM_CONF=conf, **{ENGINE_VARIABLE: mark}),
+            env=dict(environ, PATH=path(), SLURM_CONF=conf, **{ENGINE_VARIABLE: mark}),
             cwd="/",
             start_new_session=True,
         )
@@ -243,18 +245,18 @@ def arguments_of(daemon: str, node_dir: Path, short: Path, name: str) -> list[st
     if daemon == "slurmd":
         return ["-D", "-f", str(node_dir / "slurm.conf"), "-N", name]
     files = {"socket": short / "munge", "pid-file": short / "munged.pid", "seed-file": short / "munge.seed"}
-    files.update({"key-file": node_dir / KEY, "log-file": node_dir / "munged.log"})
+    files.update({"key-file": node_dir / KEY_FILE, "log-file": node_dir / "munged.log"})
     return ["--force", "--foreground", *(f"--{option}={file}" for option, file in files.items())]
 
 
 def wait_for(daemon: str, process: subprocess.Popen[bytes], directories: list[Path], is_up: Callable[[], bool]) -> None:
     """Wait until a daemon listens. Raises Fault with its last line of output if it ends or takes too long."""
-    deadline = time.monotonic() + START_S
+    deadline = time.monotonic() + START_TIMEOUT_S
     while not is_up():
         if process.poll() is not None:
             raise Fault(f"{daemon} ended: {last_line(daemon, *directories)}")
         if time.monotonic() > deadline:
-            raise Fault(f"{daemon} does not listen after {START_S:g} s: {last_line(daemon, *directories)}")
+            raise Fault(f"{daemon} does not listen after {START_TIMEOUT_S:g} s: {last_line(daemon, *directories)}")
         time.sleep(0.02)
 
 
@@ -265,22 +267,22 @@ def is_listening(family: int, address: Any) -> bool:
         return client.connect_ex(address) == 0
 
 
-def stop(held: list[socket.socket], directory: str, short: str, mark: str, text: str) -> dict[str, Any]:
+def stop(held_sockets: list[socket.socket], directory: str, short: str, mark: str, text: str) -> dict[str, Any]:
     """End all processes of this node's Slurm, jobs too; munge last, because the others use it.
 
     `text` is the program that root runs if slurmd runs as root.
     """
-    release_ports(held)
+    release_ports(held_sockets)
     node_dir = absolute(directory)
-    munge = daemons(node_dir).get("munged")
+    munge_pid = daemons(node_dir).get("munged")
     running = engine_processes(node_dir, Path(short), mark)
     if (Path(short) / SLURMD_IS_ROOT).exists():
-        end_as_root(text, node_dir, Path(short), mark, munge)
-    end_all(node_dir, Path(short), mark, munge)
+        end_as_root(text, node_dir, Path(short), mark, munge_pid)
+    end_all(node_dir, Path(short), mark, munge_pid)
     return {"ended": len(running)}
 
 
-def ask(_held: list[socket.socket], directory: str) -> dict[str, Any]:
+def ask(_held_sockets: list[socket.socket], directory: str) -> dict[str, Any]:
     """Answer with the output of `sinfo` and `squeue`, or why there is none."""
     if not daemons(absolute(directory)).get("slurmctld"):
         return {"alive": False, "why": "slurmctld does not run"}
@@ -291,7 +293,7 @@ def ask(_held: list[socket.socket], directory: str) -> dict[str, Any]:
     return {"alive": True, "sinfo": results[0][1], "squeue": results[1][1]}
 
 
-def resume(_held: list[socket.socket], directory: str, names: list[str]) -> dict[str, Any]:
+def resume(_held_sockets: list[socket.socket], directory: str, names: list[str]) -> dict[str, Any]:
     """Resume drained or down nodes."""
     command = ("scontrol", "update", "nodename=" + ",".join(names), "state=resume")
     status, _, error = finish(start_command(directory, command))
@@ -308,18 +310,18 @@ def start_command(directory: str, command: tuple[str, ...]) -> subprocess.Popen[
 def finish(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
     """Return a command's status, output and last line of stderr; it is killed when it takes too long."""
     try:
-        out, error = process.communicate(timeout=ASK_S)
+        out, error = process.communicate(timeout=QUERY_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
-        return 1, "", f"it did not answer within {ASK_S:g} s"
+        return 1, "", f"it did not answer within {QUERY_TIMEOUT_S:g} s"
     lines = error.decode("utf-8", "replace").strip().splitlines()
     return process.returncode, out.decode("utf-8", "replace"), lines[-1][-MAX_ERROR_CHARS:] if lines else ""
 
 
-def remove(held: list[socket.socket], directory: str, short: str, mark: str, text: str) -> dict[str, Any]:
+def remove(held_sockets: list[socket.socket], directory: str, short: str, mark: str, text: str) -> dict[str, Any]:
     """End all processes and remove all files; directories above are removed when empty."""
-    answer = stop(held, directory, short, mark, text)
+    answer = stop(held_sockets, directory, short, mark, text)
     node_dir = absolute(directory)
     for one, above in ((node_dir, (node_dir.parent, node_dir.parent.parent)), (Path(short), (Path(short).parent,))):
         shutil.rmtree(str(one), ignore_errors=True)
@@ -337,7 +339,7 @@ def path() -> str:
 def read_plan(directory: str) -> dict[str, Any]:
     """Return what `record_plan` wrote: the hash of the plan, and the ports; empty if there is none."""
     try:
-        return dict(json.loads((absolute(directory) / PLAN).read_text()))
+        return dict(json.loads((absolute(directory) / PLAN_FILE).read_text()))
     except (OSError, ValueError):
         return {}
 
@@ -359,15 +361,15 @@ def gpus() -> list[str]:
         output(["nvidia-smi", "-L"])  # creates the device files if no GPU was used since the boot
     try:
         lines = (Path(home()) / DEVICES).read_text().splitlines()
-        named = [Path(line.strip()) for line in lines if line.strip()]
+        device_files = [Path(line.strip()) for line in lines if line.strip()]
     except OSError:
         found = [one for one in Path("/dev").iterdir() if re.fullmatch("nvidia[0-9]+", one.name)]
-        named = sorted(found, key=lambda one: int(one.name[6:]))
+        device_files = sorted(found, key=lambda one: int(one.name[6:]))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None and re.fullmatch("[0-9,]*", visible):
         chosen = {int(word) for word in visible.split(",") if word}
-        named = [one for place, one in enumerate(named) if place in chosen]
-    return [str(one) for one in named if one.is_char_device()]
+        device_files = [one for index, one in enumerate(device_files) if index in chosen]
+    return [str(one) for one in device_files if one.is_char_device()]
 
 
 def host() -> str:

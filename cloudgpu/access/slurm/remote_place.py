@@ -2,9 +2,9 @@
 
 This text is sent over SSH after `remote_processes.py`. Standard library only, Python 3.8+.
 
-A node has a private directory below the home, and a short one in /tmp for its sockets. Root is reached with `sudo -n`,
-which never asks for a password. Only slurmd runs as root: it runs each job as the user who submitted it. The files that
-users have to read are in the short directory; they contain no secret.
+A node has a private directory below the home (`node_dir`), and one in /tmp for its sockets, whose path is short
+(`short`). Root is reached with `sudo -n`, which never asks for a password. Only slurmd runs as root: it runs each job
+as the user who submitted it. The files that users have to read are in the short directory; they contain no secret.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 NODE_PATH = "of"  # file in the short directory: the path of the private one
-UNUSED_AFTER_S = 60
+UNUSED_AFTER_S = 60  # after its last change an empty directory of a cluster is removed
 SLURMD_IS_ROOT = "as-root"  # file in the short directory: slurmd runs as root
 SUDO = ("sudo", "-n")
 SUDO_TIMEOUT_S = 30.0
@@ -47,7 +47,8 @@ def write_shared_files(short: Path, texts: Mapping[str, str], programs: list[str
 def make_directories(directory: str, short: Path, *, several: bool) -> Path:
     """Make the node's directories, and return the private one. Raises Fault if the short one is not this user's.
 
-    `several`: other users may open files in the short directory by name, but not list or write it.
+    `several`, several people use the node: others may open files in the short directory by name, but not list or write
+    it.
     """
     node_dir = absolute(directory)
     (node_dir / "state").mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -115,13 +116,13 @@ def as_root(command: list[str], mark: str, conf: Path, path: str) -> list[str]:
     return [*SUDO, "env", "PATH=" + path, "SLURM_CONF=" + str(conf), ENGINE_VARIABLE + "=" + mark, *command]
 
 
-def end_as_root(text: str, node_dir: Path, short: Path, mark: str, munge: int | None) -> None:
+def end_as_root(text: str, node_dir: Path, short: Path, mark: str, munge_pid: int | None) -> None:
     """End the processes of all users that run for Slurm on this node; `text` is that of `remote_processes.py`.
 
     Raises Fault with sudo's last line if that fails.
     """
     script = text + _END.format(
-        node_dir=str(node_dir), short=str(short), mark=mark, munge=munge, spool=str(short / "spool")
+        node_dir=str(node_dir), short=str(short), mark=mark, munge=munge_pid, spool=str(short / "spool")
     )
     try:
         completed = subprocess.run(  # noqa: S603

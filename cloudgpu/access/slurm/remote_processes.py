@@ -2,8 +2,9 @@
 
 This text is sent over SSH before `remote_node.py`. Standard library only, Python 3.8+.
 
-The environment of daemons and of tasks (set by the task prolog) has the mark of this node; slurmstepd has the node's
-log open. All other processes of the node descend from these.
+The environment of daemons and of tasks (set by the task prolog) has ENGINE_VARIABLE with the value `mark`, which is
+this node's; slurmstepd has the node's log open. `short` is the directory of the node's sockets. All other processes of
+the node descend from these.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def proc_stat(pid: int) -> list[str]:
 
 
 def is_alive(pid: int) -> bool:
-    """Tell whether a process is_alive."""
+    """Tell whether a process exists and has not ended."""
     return (proc_stat(pid) or ["X"])[0] not in ("Z", "X")
 
 
@@ -112,24 +113,24 @@ def open_files(pid: int) -> Iterator[str]:
 
 def end_processes(find: Callable[[], list[int]], term_s: float) -> None:
     """End processes with SIGTERM, then SIGKILL, until none is left. Raises Fault if some stay."""
-    left = find()
-    for number, timeout_s in ((signal.SIGTERM, term_s), (signal.SIGKILL, KILL_S)):
+    remaining = find()
+    for signal_number, timeout_s in ((signal.SIGTERM, term_s), (signal.SIGKILL, KILL_S)):
         deadline = time.monotonic() + timeout_s
-        while left and time.monotonic() < deadline:
-            for pid in left:
+        while remaining and time.monotonic() < deadline:
+            for pid in remaining:
                 with contextlib.suppress(OSError):
-                    os.kill(pid, number)
-            pause = min(deadline, time.monotonic() + 0.5)
-            while time.monotonic() < pause and any(map(is_alive, left)):
+                    os.kill(pid, signal_number)
+            checked_again_at = min(deadline, time.monotonic() + 0.5)
+            while time.monotonic() < checked_again_at and any(map(is_alive, remaining)):
                 time.sleep(0.02)
-            left = find()
-    if left:
-        raise Fault("some processes do not end: {}".format(", ".join(map(str, left))))
+            remaining = find()
+    if remaining:
+        raise Fault("some processes do not end: {}".format(", ".join(map(str, remaining))))
 
 
-def end_all(node_dir: Path, short: Path, mark: str, munge: int | None) -> None:
-    """End all processes of Slurm on this node, jobs too; munge last, because the others use it."""
-    end_processes(lambda: [pid for pid in engine_processes(node_dir, short, mark) if pid != munge], TERM_S)
+def end_all(node_dir: Path, short: Path, mark: str, munge_pid: int | None) -> None:
+    """End all processes of Slurm on this node, jobs too; munged (`munge_pid`) last: the others use it."""
+    end_processes(lambda: [pid for pid in engine_processes(node_dir, short, mark) if pid != munge_pid], TERM_S)
     end_processes(lambda: engine_processes(node_dir, short, mark), TERM_S)
 
 

@@ -4,6 +4,10 @@
 not share the file system of that node get the files by sbcast, and the submitter collects output and results from them
 (`collect`) before the batch script ends. Secrets are in a private file, which the batch script reads and removes; ranks
 get them on standard input. Standard library only, Python 3.8+.
+
+`attempt_dir` is the directory of the job's attempt, with the same path on each node. It has a file `origin` where it is
+on the file system of the submitting node. Of the options of `control/jobs/slurm/submission.py`, `spread` means that
+nodes may not share it, `once` that only the first node runs the command, `sealed` that there are secrets.
 """
 
 from __future__ import annotations
@@ -43,47 +47,47 @@ def save(path: Path, value: Any) -> None:
     new_file.replace(path)
 
 
-def write_all(number: int, data: bytes) -> None:
+def write_all(descriptor: int, data: bytes) -> None:
     """Write all of it."""
     while data:
-        data = data[os.write(number, data) :]
+        data = data[os.write(descriptor, data) :]
 
 
 # -- files sent by sbcast
 
 
-def sbcast_path(place: Path, token: str) -> Path:
+def sbcast_path(attempt_dir: Path, token: str) -> Path:
     """Return the path, without suffix, to which sbcast sends files: in the home, because /tmp may be small."""
-    cloudgpu_dirs = [directory for directory in place.parents if directory.name == ".cloudgpu"]
-    return (cloudgpu_dirs[-1].parent if cloudgpu_dirs else place.parent) / f".cloudgpu-{token}"
+    cloudgpu_dirs = [directory for directory in attempt_dir.parents if directory.name == ".cloudgpu"]
+    return (cloudgpu_dirs[-1].parent if cloudgpu_dirs else attempt_dir.parent) / f".cloudgpu-{token}"
 
 
-def unpack(tar: tarfile.TarFile, place: Path) -> None:
-    """Unpack files below `place`, and none elsewhere."""
+def unpack(tar: tarfile.TarFile, attempt_dir: Path) -> None:
+    """Unpack files below `attempt_dir`, and none elsewhere."""
     for member in tar:
-        path = os.path.normpath(str(place / member.name))
-        if path.startswith(f"{place}/") and (member.isfile() or member.isdir() or member.issym()):
-            tar.extract(member, str(place), set_attrs=not member.isdir())
+        path = os.path.normpath(str(attempt_dir / member.name))
+        if path.startswith(f"{attempt_dir}/") and (member.isfile() or member.isdir() or member.issym()):
+            tar.extract(member, str(attempt_dir), set_attrs=not member.isdir())
 
 
-def wait_for_files(place: Path, token: str) -> None:
+def wait_for_files(attempt_dir: Path, token: str) -> None:
     """Wait for the job's files on this node; the first rank that needs them unpacks them."""
-    if (place / "origin").exists():
+    if (attempt_dir / "origin").exists():
         return
-    path, deadline = sbcast_path(place, token), time.monotonic() + FILES_TIMEOUT_S
-    while not (place / "arrived").exists() and not Path(f"{path}.ready").exists():
+    path, deadline = sbcast_path(attempt_dir, token), time.monotonic() + FILES_TIMEOUT_S
+    while not (attempt_dir / "arrived").exists() and not Path(f"{path}.ready").exists():
         if time.monotonic() > deadline:
             sys.exit("cloudgpu: the files of the job did not arrive: the sending process has ended")
         time.sleep(0.1)
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    attempt_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     import fcntl
 
-    with (place / ".lock").open("w") as lock:
+    with (attempt_dir / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (place / "arrived").exists():
+        if not (attempt_dir / "arrived").exists():
             with tarfile.open(f"{path}.tar") as tar:
-                unpack(tar, place)
-            (place / "arrived").touch()
+                unpack(tar, attempt_dir)
+            (attempt_dir / "arrived").touch()
     for suffix in ("ready", "tar"):
         with contextlib.suppress(OSError):
             Path(f"{path}.{suffix}").unlink()
@@ -92,23 +96,23 @@ def wait_for_files(place: Path, token: str) -> None:
 # -- secrets
 
 
-def store_secrets(place: Path, number: str) -> int:
+def store_secrets(attempt_dir: Path, job_id: str) -> int:
     """Write standard input to a private file, for the batch script of this array element."""
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    new_file = place / f".secrets-{number}"
+    attempt_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    new_file = attempt_dir / f".secrets-{job_id}"
     with os.fdopen(os.open(str(new_file), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(sys.stdin.buffer.read())
-    new_file.replace(place / f"secrets-{number}")
+    new_file.replace(attempt_dir / f"secrets-{job_id}")
     return 0
 
 
-def take_secrets(place: Path, number: str, options: Any) -> bytes:
+def take_secrets(attempt_dir: Path, job_id: str, options: Any) -> bytes:
     """Return the secrets and remove their file, unless the elements of an array share it."""
     if not options.get("sealed"):
         return b""
-    has_shared_files = (place / "origin").exists()
+    has_shared_files = (attempt_dir / "origin").exists()
     path, deadline = (
-        place / ("secrets" if has_shared_files else f"secrets-{number}"),
+        attempt_dir / ("secrets" if has_shared_files else f"secrets-{job_id}"),
         time.monotonic() + FILES_TIMEOUT_S,
     )
     while not path.exists():
@@ -127,25 +131,28 @@ def take_secrets(place: Path, number: str, options: Any) -> bytes:
 def batch() -> int:
     """Run as the batch script: run the command on each node, or only here; return the status of the first failure."""
     options = json.loads(os.environ["CLOUDGPU_SLURM"])
-    place, number = Path(options["place"]), os.environ["SLURM_JOB_ID"]
-    wait_for_files(place, options.get("token", ""))
-    secrets = take_secrets(place, number, options)
-    has_shared_files = (place / "origin").exists()
+    attempt_dir, job_id = Path(options["place"]), os.environ["SLURM_JOB_ID"]
+    wait_for_files(attempt_dir, options.get("token", ""))
+    secrets = take_secrets(attempt_dir, job_id, options)
+    has_shared_files = (attempt_dir / "origin").exists()
     show_hosts = ["scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"]]
     hosts = subprocess.run(show_hosts, stdout=subprocess.PIPE, check=True).stdout.decode().split()  # noqa: S603
-    prolog_names = (
+    prolog_variables = (
         ("MASTER_PORT", "CLOUDGPU_HOSTFILE") if "_CLOUDGPU_PORT_OF" in os.environ else ()
     )  # set by the task prolog
-    prolog_values = {name: os.environ[name] for name in prolog_names if name in os.environ}
-    os.environ.update({**cluster_environment(hosts, place / f"hosts-{number}"), **prolog_values})
+    prolog_values = {name: os.environ[name] for name in prolog_variables if name in os.environ}
+    os.environ.update({**cluster_environment(hosts, attempt_dir / f"hosts-{job_id}"), **prolog_values})
     signal.signal(signal.SIGTERM, lambda *_: None)  # the child gets it too, and ends first
-    with (place / f"slurm-{number}.out").open("ab") as out, (place / f"slurm-{number}.err").open("ab") as err:
+    with (
+        (attempt_dir / f"slurm-{job_id}.out").open("ab") as out,
+        (attempt_dir / f"slurm-{job_id}.err").open("ab") as err,
+    ):
         status = run(command_line(options, hosts), out.fileno(), err.fileno(), secrets)
-        for error in fetch_results(place, hosts) if options.get("spread") else ():
+        for error in fetch_results(attempt_dir, hosts) if options.get("spread") else ():
             write_all(err.fileno(), f"cloudgpu: {error}\n".encode())
-    save(place / f"slurm-{number}.exit", status)
+    save(attempt_dir / f"slurm-{job_id}.exit", status)
     if not has_shared_files:
-        wait_for_collector(place, number)
+        wait_for_collector(attempt_dir, job_id)
     return status
 
 
@@ -224,8 +231,8 @@ def free_port() -> int:
 def task() -> int:
     """Execute the command on this node."""
     options = json.loads(os.environ.pop("CLOUDGPU_SLURM"))
-    place, argv = Path(options["place"]), list(map(str, options["argv"]))
-    wait_for_files(place, options.get("token", ""))
+    attempt_dir, argv = Path(options["place"]), list(map(str, options["argv"]))
+    wait_for_files(attempt_dir, options.get("token", ""))
     hosts = os.environ.pop("CLOUDGPU_HOSTS", "")
     file = Path(os.environ["CLOUDGPU_HOSTFILE"])
     if not file.exists():
@@ -237,8 +244,8 @@ def task() -> int:
     for name in ("CLOUDGPU_RESULTS", "CLOUDGPU_CHECKPOINT"):
         with contextlib.suppress(OSError, KeyError):
             Path(os.environ[name]).mkdir(parents=True, exist_ok=True)
-    os.chdir(str(place / "work"))
-    setup_status = set_up(place, options.get("setup"))
+    os.chdir(str(attempt_dir / "work"))
+    setup_status = set_up(attempt_dir, options.get("setup"))
     if setup_status:
         report(f"--setup ended with {setup_status} on {socket.gethostname()}")
         return setup_status
@@ -250,14 +257,14 @@ def task() -> int:
         return 127 if isinstance(error, FileNotFoundError) else 126
 
 
-def set_up(place: Path, command: str | None) -> int:
+def set_up(attempt_dir: Path, command: str | None) -> int:
     """Run the setup on this node, once for the job; return its status."""
     if not command:
         return 0
     import fcntl
 
-    done_file = place / f"set-up-{os.environ.get('SLURMD_NODENAME', '')}"
-    with (place / ".setup").open("w") as lock:
+    done_file = attempt_dir / f"set-up-{os.environ.get('SLURMD_NODENAME', '')}"
+    with (attempt_dir / ".setup").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if done_file.exists():
             return 0
@@ -270,7 +277,7 @@ def set_up(place: Path, command: str | None) -> int:
 # -- results
 
 
-def fetch_results(place: Path, hosts: list[str]) -> list[str]:
+def fetch_results(attempt_dir: Path, hosts: list[str]) -> list[str]:
     """Fetch the results of the other ranks to this node, each to its own directory; return an error for each failure.
 
     A rank that shares the file system sends nothing.
@@ -278,46 +285,46 @@ def fetch_results(place: Path, hosts: list[str]) -> list[str]:
     ranks, errors = list(range(1, len(hosts))), []
     while ranks:
         batch_, ranks = ranks[:MAX_PARALLEL], ranks[MAX_PARALLEL:]
-        for rank, process in [(rank, start_sender(place, hosts[rank], rank)) for rank in batch_]:
-            why = receive_results(place, process)
+        for rank, process in [(rank, start_sender(attempt_dir, hosts[rank], rank)) for rank in batch_]:
+            why = receive_results(attempt_dir, process)
             if why is not None:
                 errors.append(f"the results of rank {rank} on {hosts[rank]} are incomplete{why}")
     return errors
 
 
-def start_sender(place: Path, host: str, rank: int) -> Any:
+def start_sender(attempt_dir: Path, host: str, rank: int) -> Any:
     """Start the process that sends the results of one rank."""
     words = ["srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={host}", "--input=none", "--gres=none"]
     words += ["--mem=0", "--chdir=/", "python3", "-IS", "-c", Path(__file__).read_text()]
-    words += ["results", str(place), os.environ["CLOUDGPU_RESULTS"], str(rank)]
+    words += ["results", str(attempt_dir), os.environ["CLOUDGPU_RESULTS"], str(rank)]
     return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # noqa: S603
 
 
-def receive_results(place: Path, process: Any) -> str | None:
+def receive_results(attempt_dir: Path, process: Any) -> str | None:
     """Unpack what a sender writes; return the error, None for none."""
     error_text = None
     try:
         with tarfile.open(fileobj=process.stdout, mode="r|") as tar:
-            unpack(tar, place)
+            unpack(tar, attempt_dir)
     except (OSError, EOFError, tarfile.TarError) as error:
         error_text = f": {error}"
     process.stdout.close()
     return "" if process.wait() and error_text is None else error_text
 
 
-def results(place: Path, directory: Path, rank: str) -> int:
+def results(attempt_dir: Path, directory: Path, rank: str) -> int:
     """Write a rank's results to stdout as a tar, below `rank-N` in the results of the first rank."""
     with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as tar:
-        if directory.is_dir() and not (place / "origin").exists():
-            tar.add(str(directory), f"{directory.relative_to(place)}/rank-{rank}")
+        if directory.is_dir() and not (attempt_dir / "origin").exists():
+            tar.add(str(directory), f"{directory.relative_to(attempt_dir)}/rank-{rank}")
     return 0
 
 
-def wait_for_collector(place: Path, number: str) -> None:
+def wait_for_collector(attempt_dir: Path, job_id: str) -> None:
     """Wait until output and results are collected: when the batch script ends, Slurm releases the nodes."""
     collected, collecting, seen_at = (
-        place / f"slurm-{number}.collected",
-        place / f"slurm-{number}.collecting",
+        attempt_dir / f"slurm-{job_id}.collected",
+        attempt_dir / f"slurm-{job_id}.collecting",
         time.time(),
     )
     while not collected.exists():
@@ -328,16 +335,16 @@ def wait_for_collector(place: Path, number: str) -> None:
         time.sleep(0.1)
 
 
-def collect(place: Path, number: str, names: list[str]) -> int:
+def collect(attempt_dir: Path, job_id: str, names: list[str]) -> int:
     """Write an element's output as it grows, then its results, for the submitter."""
-    exit_file, collecting = place / f"slurm-{number}.exit", place / f"slurm-{number}.collecting"
+    exit_file, collecting = attempt_dir / f"slurm-{job_id}.exit", attempt_dir / f"slurm-{job_id}.collecting"
     offsets = {STDOUT: 0, STDERR: 0}
     while True:
         is_over = exit_file.exists()
-        if place.is_dir():
+        if attempt_dir.is_dir():
             collecting.touch()
         for stream, suffix in ((STDOUT, "out"), (STDERR, "err")):
-            with contextlib.suppress(OSError), (place / f"slurm-{number}.{suffix}").open("rb") as file:
+            with contextlib.suppress(OSError), (attempt_dir / f"slurm-{job_id}.{suffix}").open("rb") as file:
                 file.seek(offsets[stream])
                 while data := file.read(1 << 16):
                     offsets[stream] += len(data)
@@ -345,10 +352,10 @@ def collect(place: Path, number: str, names: list[str]) -> int:
         if is_over:
             break
         time.sleep(0.2)
-    if not (place / "origin").exists():
-        send_results(place, names)
+    if not (attempt_dir / "origin").exists():
+        send_results(attempt_dir, names)
     write_all(1, FRAME.pack(END, 0))
-    (place / f"slurm-{number}.collected").touch()
+    (attempt_dir / f"slurm-{job_id}.collected").touch()
     return 0
 
 
@@ -361,12 +368,12 @@ class FrameWriter:
         return len(data)
 
 
-def send_results(place: Path, names: list[str]) -> None:
+def send_results(attempt_dir: Path, names: list[str]) -> None:
     """Write results and checkpoints as one tar."""
     with tarfile.open(fileobj=FrameWriter(), mode="w|") as tar:  # type: ignore[call-overload]
         for name in names:
-            if (place / name).is_dir():
-                tar.add(str(place / name), name)
+            if (attempt_dir / name).is_dir():
+                tar.add(str(attempt_dir / name), name)
 
 
 def main(argv: list[str]) -> int:

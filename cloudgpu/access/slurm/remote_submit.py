@@ -45,19 +45,17 @@ RETRY_ON = re.compile(r"timed out|unable to contact|connect|communicat|temporar|
 TRIES, CALL_S, MIN_WAIT_S, MAX_WAIT_S = 6, 60, 0.5, 15.0
 COLLECT_TIMEOUT_S = 60.0
 RANK = "remote_rank.py"  # the file in the attempt's directory
+# Variables of the environment that the job gets, and those that Slurm's commands do not get
 KEEP_ENV = re.compile(r"(CLOUDGPU_(?!ATTEMPT$|MACHINE$)|PYTHONUNBUFFERED$|PATH$|HOME$|USER$|LOGNAME$|SHELL$|LANG$|LC_)")
 DROP_ENV = re.compile(r"SLURM_|SBATCH_|CLOUDGPU_ATTEMPT$")
 
 
-# -- where sbatch is
-
-
 class Submission:
-    """One job in Slurm; `options` are those of the submission, `place` is the attempt's directory."""
+    """One job in Slurm; `options` are those of `control/jobs/slurm/submission.py`, `elements` records of its array."""
 
-    def __init__(self, place: Path, spec: dict[str, Any]) -> None:
-        self.place, self.spec, self.options = place, spec, spec["slurm"]
-        self.files = place  # the directory of the job in the queue: it may be that of an earlier attempt
+    def __init__(self, attempt_dir: Path, spec: dict[str, Any]) -> None:
+        self.dir, self.spec, self.options = attempt_dir, spec, spec["slurm"]
+        self.files = attempt_dir  # the directory of the job in the queue: it may be that of an earlier attempt
         self.environ = engine_environment(self.options)
         self.offsets: dict[str, int] = {}
         self.partial_lines: dict[str, bytes] = {}
@@ -66,11 +64,11 @@ class Submission:
         self.last_state: Any = None
         self.has_unsent_files = False  # files or secrets could not be sent to a node
 
-    def call(self, *words: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
+    def call(self, *words: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
         """Run a command of Slurm."""
         try:
             return subprocess.run(  # noqa: S603
-                words, env=self.environ, input=given, capture_output=True, text=True, timeout=CALL_S, check=False
+                words, env=self.environ, input=stdin, capture_output=True, text=True, timeout=CALL_S, check=False
             )
         except FileNotFoundError:
             return subprocess.CompletedProcess(words, 127, "", f"{words[0]} is not on this machine")
@@ -83,10 +81,10 @@ class Submission:
         if completed.returncode:
             return None
         for line in reversed(completed.stdout.splitlines()):
-            number, state, comment = [*line.strip().split("|", 2), "", ""][:3]
+            job_id, state, comment = [*line.strip().split("|", 2), "", ""][:3]
             if state not in LOST_STATES:
-                self.files = Path(comment) if comment.startswith("/") and Path(comment).is_dir() else self.place
-                return number
+                self.files = Path(comment) if comment.startswith("/") and Path(comment).is_dir() else self.dir
+                return job_id
         return self.find_record()
 
     def find_record(self) -> str:
@@ -109,7 +107,7 @@ class Submission:
                 return job_id
             if job_id is None:  # unknown whether the job exists: do not submit
                 continue
-            completed = self.call("sbatch", *self.sbatch_options(), str(self.place / RANK), "batch")
+            completed = self.call("sbatch", *self.sbatch_options(), str(self.dir / RANK), "batch")
             if not completed.returncode and completed.stdout.strip():
                 return completed.stdout.strip().split(";")[0]
             why = completed.stderr.strip() or f"sbatch ended with {completed.returncode}"
@@ -123,9 +121,9 @@ class Submission:
         options = self.options
         spread = options.get("spread")
         names = sorted(one for one in self.environ if KEEP_ENV.match(one) or one in self.spec.get("env", {}))
-        arguments = ["--parsable", f"--job-name={options['name']}", f"--comment={self.place}", "--no-requeue"]
-        arguments += [f"--chdir={'/' if spread else self.place}", f"--export={','.join(names)}", "--input=/dev/null"]
-        arguments += [f"--output={'/dev/null' if spread else self.place / 'slurm-%j.log'}", "--open-mode=append"]
+        arguments = ["--parsable", f"--job-name={options['name']}", f"--comment={self.dir}", "--no-requeue"]
+        arguments += [f"--chdir={'/' if spread else self.dir}", f"--export={','.join(names)}", "--input=/dev/null"]
+        arguments += [f"--output={'/dev/null' if spread else self.dir / 'slurm-%j.log'}", "--open-mode=append"]
         arguments += [f"--nodes={options['nodes']}", "--ntasks-per-node=1", f"--time={options['minutes']}"]
         if options.get("gpus_per_node"):
             arguments.append(f"--gpus-per-node={options['gpus_per_node']}")
@@ -138,22 +136,22 @@ class Submission:
             arguments += [f"--dependency=afterok:{options['after']}", "--kill-on-invalid-dep=yes"]
         return arguments
 
-    def elements(self, number: str) -> list[dict[str, str]] | None:
+    def elements(self, job_id: str) -> list[dict[str, str]] | None:
         """Return Slurm's records of the job, one per array element; empty for none, None without an answer."""
-        completed = self.call("scontrol", "show", "job", "-o", number)
+        completed = self.call("scontrol", "show", "job", "-o", job_id)
         if completed.returncode:
             return [] if "Invalid job id" in completed.stderr else None
         lines = (line for line in completed.stdout.splitlines() if line.startswith("JobId="))
         return [dict(re.findall(r"(?:^|\s)([A-Za-z]+)=(\S*)", line)) for line in lines]
 
-    def follow(self, number: str) -> tuple[str, int]:
+    def follow(self, job_id: str) -> tuple[str, int]:
         """Follow the job to its end; return the reason (empty: by itself) and its exit status."""
         wait, last_states, elements = MIN_WAIT_S, "", []  # type: float, str, list[dict[str, str]]
         while True:
-            current = self.elements(number)
+            current = self.elements(job_id)
             if current:
                 elements = current
-            self.write_state(number, elements)
+            self.write_state(job_id, elements)
             for element in elements:
                 if self.options.get("spread") and element["JobState"] in ("RUNNING", "COMPLETING"):
                     self.start_collector(element)
@@ -168,7 +166,7 @@ class Submission:
         self.print_output(elements, final=True)
         return self.outcome(elements)
 
-    def write_state(self, number: str, elements: list[dict[str, str]]) -> None:
+    def write_state(self, job_id: str, elements: list[dict[str, str]]) -> None:
         """Write the state to engine.json."""
         rows = []
         for element in elements:
@@ -186,9 +184,9 @@ class Submission:
                     "end": end if state in ENDED_STATES and nodes else None,
                 }
             )
-        value = {"id": number, "name": self.options["name"], "tasks": rows}
+        value = {"id": job_id, "name": self.options["name"], "tasks": rows}
         if value != self.last_state:
-            save(self.place / "engine.json", value)
+            save(self.dir / "engine.json", value)
             self.last_state = value
 
     def hosts(self, nodes: str) -> list[str]:
@@ -200,25 +198,25 @@ class Submission:
         return self.call("scontrol", "show", "hostnames", nodes).stdout.split()
 
     def outcome(self, elements: list[dict[str, str]]) -> tuple[str, int]:
-        """Return the reason (empty: by itself) and the status of the first failed element."""
+        """Return the reason (empty: it ended by itself) and the status of the first failed element."""
         if not elements:
             report("Slurm does not know this job any more, so its end is unknown")
             return "lost", 255
         elements = sorted(elements, key=lambda element: (to_epoch(element.get("EndTime", "")) or 0, element["JobId"]))
-        worst = next((element for element in elements if element["JobState"] != "COMPLETED"), elements[0])
-        state = worst["JobState"]
+        failed = next((element for element in elements if element["JobState"] != "COMPLETED"), elements[0])
+        state = failed["JobState"]
         if self.has_unsent_files:
             return "start", 1
-        code, _, number = worst.get("ExitCode", "0:0").partition(":")
+        code, _, signal_number = failed.get("ExitCode", "0:0").partition(":")
         if state not in ("COMPLETED", "FAILED"):
-            report(f"Slurm job {worst['JobId']} ended as {state} {worst.get('Reason', '')}".rstrip())
+            report(f"Slurm job {failed['JobId']} ended as {state} {failed.get('Reason', '')}".rstrip())
         if state in ("TIMEOUT", "DEADLINE"):
             return "timeout", 143
         if state in LOST_STATES:
             return "lost", 143
         if state == "CANCELLED":
             return "cancelled", 143
-        status = int(code) or (128 + int(number) if int(number or 0) else 0)
+        status = int(code) or (128 + int(signal_number) if int(signal_number or 0) else 0)
         return "", status if state == "COMPLETED" else status or 1
 
     # -- its output
@@ -226,11 +224,11 @@ class Submission:
     def print_output(self, elements: list[dict[str, str]], *, final: bool = False) -> None:
         """Print new output from files on this node."""
         for element in elements:
-            number = element["JobId"]
-            if number in self.collectors:
+            job_id = element["JobId"]
+            if job_id in self.collectors:
                 continue
             for stream, suffix in ((STDOUT, "out"), (STDERR, "err"), (STDERR, "log")):
-                path = self.files / f"slurm-{number}.{suffix}"
+                path = self.files / f"slurm-{job_id}.{suffix}"
                 with contextlib.suppress(OSError), path.open("rb") as file:
                     file.seek(self.offsets.get(str(path), 0))
                     while data := file.read(1 << 20):
@@ -259,25 +257,25 @@ class Submission:
 
     def start_collector(self, element: dict[str, str]) -> None:
         """Send an element its files, and collect its output and results, if its nodes do not share this file system."""
-        number = element["JobId"]
+        job_id = element["JobId"]
         hosts = self.hosts(element.get("NodeList", ""))
-        if number in self.collectors or not element.get("BatchHost") or set(hosts) <= {str(self.options.get("own"))}:
+        if job_id in self.collectors or not element.get("BatchHost") or set(hosts) <= {str(self.options.get("own"))}:
             return
         thread = threading.Thread(target=self._send_and_collect, args=(element,), daemon=True)
-        self.collectors[number] = thread
+        self.collectors[job_id] = thread
         thread.start()
 
     def _send_and_collect(self, element: dict[str, str]) -> None:
-        number, token = element["JobId"], self.token()
-        bundle, ready = self.place / "bundle.tar", self.place / "ready"
+        job_id, token = element["JobId"], self.token()
+        bundle, ready = self.dir / "bundle.tar", self.dir / "ready"
         if not self.send_secrets(element):
             return None
         with self.lock:
             if not bundle.exists():
-                pack(self.place, bundle)
+                pack(self.dir, bundle)
                 ready.write_text(token)
         for source, suffix in ((bundle, "tar"), (ready, "ready")):
-            send = ("sbcast", "--force", f"--jobid={number}", str(source), f"{sbcast_path(self.files, token)}.{suffix}")
+            send = ("sbcast", "--force", f"--jobid={job_id}", str(source), f"{sbcast_path(self.files, token)}.{suffix}")
             completed = self.call(*send)
             for _ in range(TRIES):
                 if completed.returncode:
@@ -285,7 +283,7 @@ class Submission:
                     completed = self.call(*send)
             if completed.returncode:
                 return self._cancel_element(element, "files", completed.stderr)
-        words = [*self.step(element), "--input=none", "--unbuffered", *self.rank(), "collect", str(self.files), number]
+        words = [*self.step(element), "--input=none", "--unbuffered", *self.rank(), "collect", str(self.files), job_id]
         words += [
             f"work/{self.spec['results']}",
             f"work/{own}" if (own := self.spec.get("checkpoint")) else "checkpoint",
@@ -303,7 +301,7 @@ class Submission:
 
     def token(self) -> str:
         """Return the token in the names of sent files; that of an earlier attempt if it submitted the job."""
-        spec = self.spec if self.files == self.place else json.loads((self.files / "spec.json").read_text())
+        spec = self.spec if self.files == self.dir else json.loads((self.files / "spec.json").read_text())
         return str(spec["slurm"]["token"])
 
     def step(self, element: dict[str, str]) -> list[str]:
@@ -320,18 +318,18 @@ class Submission:
         return [*words, f"--nodelist={element['BatchHost']}", "--chdir=/"]
 
     def rank(self) -> list[str]:
-        """Return the command that runs `remote_rank.py` on a node."""
-        return ["python3", "-IS", "-c", (self.place / RANK).read_text()]
+        """Return the command that runs `remote_rank.py` on a node, for a rank or a verb of it."""
+        return ["python3", "-IS", "-c", (self.dir / RANK).read_text()]
 
     def send_secrets(self, element: dict[str, str]) -> bool:
         """Send an element its secrets if its first node does not share this file system; return whether it has them."""
-        secrets = self.place / "secrets"
+        secrets = self.dir / "secrets"
         if not secrets.exists() or element["BatchHost"] == self.options.get("own"):
             return True
         send = [*self.step(element), *self.rank(), "seal", str(self.files), element["JobId"]]
         for tries in range(TRIES):
             time.sleep(min(tries, 1))
-            completed = self.call(*send, given=secrets.read_text())
+            completed = self.call(*send, stdin=secrets.read_text())
             if not completed.returncode:
                 return True
         self._cancel_element(element, "secrets", completed.stderr)
@@ -345,7 +343,7 @@ class Submission:
 
     def _receive(self, element: dict[str, str], source: Any) -> bool:
         """Read what `collect` writes; return whether it was complete."""
-        tar_file = self.place / f"coming-{element['JobId']}.tar"
+        tar_file = self.dir / f"coming-{element['JobId']}.tar"
         while True:
             kind, size = FRAME.unpack(head) if len(head := source.read(FRAME.size)) == FRAME.size else (0, 0)
             if kind in (STDOUT, STDERR):
@@ -359,7 +357,7 @@ class Submission:
             self.print_data(element, stream, b"", final=True)
         if kind == END and tar_file.exists():
             with tarfile.open(str(tar_file)) as tar:
-                unpack(tar, self.place)
+                unpack(tar, self.dir)
         with contextlib.suppress(OSError):
             tar_file.unlink()
         return bool(kind == END)
@@ -394,56 +392,56 @@ def login_environment() -> dict[str, str]:
     return {}
 
 
-def write_stop_reason(place: Path, reason: str) -> None:
+def write_stop_reason(attempt_dir: Path, reason: str) -> None:
     """Write the reason of the end for the attempt's supervisor; an earlier request to stop keeps its reason."""
-    path = place / "stop.json"
+    path = attempt_dir / "stop.json"
     earlier = json.loads(path.read_text()) if path.exists() else {}
     save(path, {"mono": time.monotonic(), "reason": reason, **earlier, "grace": 10.0})
 
 
 def submit() -> int:
     """Submit the job, once, and follow it; return its exit status."""
-    place = Path(os.environ["CLOUDGPU_ATTEMPT"])
-    spec = json.loads((place / "spec.json").read_text())
+    attempt_dir = Path(os.environ["CLOUDGPU_ATTEMPT"])
+    spec = json.loads((attempt_dir / "spec.json").read_text())
     spec["slurm"].pop("program", None)
-    job, ended = Submission(place, spec), threading.Event()
-    (place / "origin").write_text(socket.gethostname())
+    job, ended = Submission(attempt_dir, spec), threading.Event()
+    (attempt_dir / "origin").write_text(socket.gethostname())
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
-    job.options["sealed"] = (place / "secrets").exists()
-    job.environ["CLOUDGPU_SLURM"] = json.dumps({**job.options, "place": str(place), "argv": spec["argv"]})
-    number = job.submit()
-    if not number:
-        remove_secrets(place)
-        write_stop_reason(place, "start")
+    job.options["sealed"] = (attempt_dir / "secrets").exists()
+    job.environ["CLOUDGPU_SLURM"] = json.dumps({**job.options, "place": str(attempt_dir), "argv": spec["argv"]})
+    job_id = job.submit()
+    if not job_id:
+        remove_secrets(attempt_dir)
+        write_stop_reason(attempt_dir, "start")
         return 1
-    threading.Thread(target=cancel_when_ended, args=(job, number, ended), daemon=True).start()
-    reason, status = job.follow(number)
-    remove_secrets(place, job.files)
-    for name in {spec["results"], spec.get("checkpoint")} - {None} if job.files != place else ():
+    threading.Thread(target=cancel_when_ended, args=(job, job_id, ended), daemon=True).start()
+    reason, status = job.follow(job_id)
+    remove_secrets(attempt_dir, job.files)
+    for name in {spec["results"], spec.get("checkpoint")} - {None} if job.files != attempt_dir else ():
         if (job.files / "work" / name).is_dir():
-            shutil.copytree(str(job.files / "work" / name), str(place / "work" / name), dirs_exist_ok=True)
+            shutil.copytree(str(job.files / "work" / name), str(attempt_dir / "work" / name), dirs_exist_ok=True)
     if reason:
-        write_stop_reason(place, reason)
+        write_stop_reason(attempt_dir, reason)
     return status
 
 
-def remove_secrets(*places: Path) -> None:
+def remove_secrets(*directories: Path) -> None:
     """Remove secrets that no batch script has removed."""
-    for path in places:
+    for path in directories:
         with contextlib.suppress(OSError):
             (path / "secrets").unlink()
 
 
-def cancel_when_ended(job: Submission, number: str, ended: threading.Event) -> None:
+def cancel_when_ended(job: Submission, job_id: str, ended: threading.Event) -> None:
     """Cancel the job when `ended` is set; repeat until Slurm accepts it."""
     ended.wait()
-    while job.call("scancel", number).returncode:
+    while job.call("scancel", job_id).returncode:
         time.sleep(1)
 
 
-def pack(place: Path, bundle: Path) -> None:
+def pack(attempt_dir: Path, bundle: Path) -> None:
     """Pack the working directory into one tar."""
     with tarfile.open(str(bundle) + ".new", "w") as tar:
-        tar.add(str(place / "work"), "work")
+        tar.add(str(attempt_dir / "work"), "work")
     Path(str(bundle) + ".new").replace(bundle)
     bundle.chmod(0o600)
