@@ -1,4 +1,4 @@
-"""Clusters as plain values: amounts are summed over all nodes, and what one node is enough for is the first node's."""
+"""Clusters as plain values: amounts are sums over all nodes; what is the same for all nodes is the first node's."""
 
 from __future__ import annotations
 
@@ -18,47 +18,47 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.parts import Price
 
 # A cluster is in the first of these states that one of its nodes is in: they begin with those that cost most.
-_STATES = ("running", "pending", "stopping", "unknown", "stopped", "deallocated", "terminated")
+_STATES_BY_COST = ("running", "pending", "stopping", "unknown", "stopped", "deallocated", "terminated")
 
 
 def cluster_document(
-    nodes: Sequence[Machine], values: Sequence[MachineDocument], *, queue: str | None = None
+    nodes: Sequence[Machine], documents: Sequence[MachineDocument], *, queue: str | None = None
 ) -> ClusterDocument:
-    """Return the cluster with these nodes; `values` are those of each node, in the same order.
+    """Return the cluster with these nodes; `documents` are the nodes' own, in the same order.
 
     Amounts of money are sums over all nodes, null where one node's is. `queue` describes the jobs in its queue.
     """
     cluster, node_status = not_none(nodes[0].cluster), status(nodes)
     return {
-        **values[0],
+        **documents[0],
         "id": cluster.id,
         "name": cluster.name,
-        "state": min((machine["state"] for machine in values), key=_STATES.index),
-        "billed": any(machine["billed"] for machine in values),
-        "price": price_of(values),
-        "spent_usd": sum_of(machine["spent_usd"] for machine in values),
-        "unpriced": _unique(name for machine in values for name in machine["unpriced"]),
-        "retained": [part for machine in values for part in machine["retained"]],
-        "retained_usd_per_month": sum_of(machine["retained_usd_per_month"] for machine in values),
-        "attached_costs": _attached_costs(values),
-        "stopped_usd_per_month": sum_of(machine["stopped_usd_per_month"] for machine in values),
-        "shared": list({access["key"]: access for value in values for access in value["shared"]}.values()),
-        "gpu_users": _unique(user for machine in values for user in machine["gpu_users"]),
-        "launch_uncertain": any(machine["launch_uncertain"] for machine in values),
-        "last_active_at": max((machine["last_active_at"] or "" for machine in values), default="") or None,
-        "seen_at": min((machine["seen_at"] or "" for machine in values), default="") or None,
-        "expires": min((machine["expires"] or "" for machine in values), default="") or None,
-        "renew_until": min((machine.get("renew_until") or "" for machine in values), default="") or None,
-        "held_until": min((machine["held_until"] or "" for machine in values), default="") or None,
-        "taken_at": min((machine["taken_at"] for machine in values if machine["taken_at"]), default=None),
-        "parked": any(machine["parked"] for machine in values),
-        "terminated_at": max((not_none(machine["terminated_at"]) for machine in values), default=None)
-        if all(machine["terminated_at"] for machine in values)
+        "state": min((machine["state"] for machine in documents), key=_STATES_BY_COST.index),
+        "billed": any(machine["billed"] for machine in documents),
+        "price": price_of(documents),
+        "spent_usd": sum_of(machine["spent_usd"] for machine in documents),
+        "unpriced": _unique(name for machine in documents for name in machine["unpriced"]),
+        "retained": [resource for machine in documents for resource in machine["retained"]],
+        "retained_usd_per_month": sum_of(machine["retained_usd_per_month"] for machine in documents),
+        "attached_costs": _attached_costs(documents),
+        "stopped_usd_per_month": sum_of(machine["stopped_usd_per_month"] for machine in documents),
+        "shared": list({access["key"]: access for machine in documents for access in machine["shared"]}.values()),
+        "gpu_users": _unique(user for machine in documents for user in machine["gpu_users"]),
+        "launch_uncertain": any(machine["launch_uncertain"] for machine in documents),
+        "last_active_at": max((machine["last_active_at"] or "" for machine in documents), default="") or None,
+        "seen_at": min((machine["seen_at"] or "" for machine in documents), default="") or None,
+        "expires": min((machine["expires"] or "" for machine in documents), default="") or None,
+        "renew_until": min((machine.get("renew_until") or "" for machine in documents), default="") or None,
+        "held_until": min((machine["held_until"] or "" for machine in documents), default="") or None,
+        "taken_at": min((machine["taken_at"] for machine in documents if machine["taken_at"]), default=None),
+        "parked": any(machine["parked"] for machine in documents),
+        "terminated_at": max((not_none(machine["terminated_at"]) for machine in documents), default=None)
+        if all(machine["terminated_at"] for machine in documents)
         else None,
         "there": node_status.there,
         "degraded": node_status.degraded,
         "queue": queue,
-        "nodes": [machine["id"] for machine in values],
+        "nodes": [machine["id"] for machine in documents],
     }
 
 
@@ -68,24 +68,24 @@ def sum_of(amounts: Iterable[str | None]) -> str | None:
     return None if None in texts else f"{sum((Decimal(text) for text in texts if text is not None), Decimal()):f}"
 
 
-def price_of(values: Sequence[MachineDocument]) -> Price | None:
+def price_of(documents: Sequence[MachineDocument]) -> Price | None:
     """Return what an hour of all these nodes costs; the source and the day are the first node's."""
-    prices = [machine["price"] for machine in values]
+    prices = [machine["price"] for machine in documents]
     total = sum_of(None if price is None else price["usd_per_hour"] for price in prices)
     return None if prices[0] is None or total is None else {**prices[0], "usd_per_hour": total}
 
 
-def _unique(words: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(words))
+def _unique(texts: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(texts))
 
 
-def _attached_costs(values: Sequence[MachineDocument]) -> list[AttachedCost] | None:
+def _attached_costs(documents: Sequence[MachineDocument]) -> list[AttachedCost] | None:
     """Return the attached costs of all nodes, summed by kind; None if those of one node are not known."""
     by_kind: dict[tuple[object, ...], AttachedCost] = {}
-    for value in values:
-        if value["attached_costs"] is None:
+    for machine in documents:
+        if machine["attached_costs"] is None:
             return None
-        for attached in value["attached_costs"]:
+        for attached in machine["attached_costs"]:
             key = (attached["what"], attached["at_most"], attached["while_running"], attached["while_stopped"])
             cost = by_kind.get(key)
             usd_per_month = (

@@ -139,7 +139,7 @@ def projection_document(totals: CostTotals, remaining: RemainingCost, at: dateti
 
 
 def with_fees(totals: CostTotals, factor: Fraction) -> str:
-    """Return the total with fees, as decimal text in USD."""
+    """Return the total times `factor` (1 and the fees), as decimal text in USD."""
     return usd(Money(round(Fraction(totals.amount, PARTS_PER_NANO) * factor)))
 
 
@@ -150,7 +150,7 @@ def period_name(key: str, query: CostQuery) -> str:
 
 
 def to_csv(document: CostDocument) -> str:
-    """Return the groups as CSV with a header: points in numbers, times in UTC, no total, no formula.
+    """Return the groups as CSV with a header: decimal points, times in UTC, no total, no formula.
 
     A text that a spreadsheet would take for a formula begins with an apostrophe.
     """
@@ -177,7 +177,7 @@ def _cell(name: str, value: object) -> str:
     return f"'{text}" if not is_number and text.startswith(FORMULA_STARTS) else text
 
 
-QUANTITY_DIGITS = 15  # of quantities: a price of a thousand dollars times the rest is less than a nano-dollar
+QUANTITY_DIGITS = 15  # decimal places of quantities: at 1000 dollars a unit, the rest is worth less than a nano-dollar
 
 
 def decimal(value: Fraction | Money | int) -> str:

@@ -72,8 +72,8 @@ def _diff(option: str, requested: str, current: str, change: str) -> RequestDiff
     return {"option": option, "requested": requested, "current": current, "next": change}
 
 
-def _rounded_to_minutes(span: timedelta) -> timedelta:
-    return timedelta(minutes=round(span / timedelta(minutes=1)))
+def _rounded_to_minutes(duration: timedelta) -> timedelta:
+    return timedelta(minutes=round(duration / timedelta(minutes=1)))
 
 
 def _dollars(nanos: int | None) -> str:

@@ -25,18 +25,19 @@ def ended_error(machine: Machine, now: datetime) -> InstanceNotFound:
 
 def cost_text(machine: Machine, now: datetime) -> str:
     """Return what a machine has cost, as a sentence without its full stop."""
-    missing = unpriced_of(machine)
-    if not missing:
+    unpriced = unpriced_of(machine)
+    if not unpriced:
         return f"It cost {spent_until_now(machine, now).text(4)}"
     spent = spent_until_now(machine, now)
-    return f"It cost {spent.text(4) + ' and ' if spent.nanos else ''}an unknown amount for its {' and '.join(missing)}"
+    return f"It cost {spent.text(4) + ' and ' if spent.nanos else ''}an unknown amount for its {' and '.join(unpriced)}"
 
 
 def _next_text(machine: Machine) -> str:
     name = machine.name
     if can_be_restored(machine):
-        typed = command_name(machine)
+        machine_or_cluster = command_name(machine)
         return (
-            f"Run: cloudgpu start {typed} (to bring it back), or: cloudgpu down {typed} (to delete its disk or image)"
+            f"Run: cloudgpu start {machine_or_cluster} (to bring it back), or: "
+            f"cloudgpu down {machine_or_cluster} (to delete its disk or image)"
         )
     return f"Run: cloudgpu show {name} (its record), or: cloudgpu up --name {name} (a new machine)"

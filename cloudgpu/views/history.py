@@ -68,8 +68,12 @@ def _price(price: EventBody | None) -> str:
 
 
 def _resolved_text(body: EventBody) -> str:
-    words = {"made": "the launch is accepted", "refused": "the launch is refused", "void": "the launch came to nothing"}
-    return f"{words.get(body['outcome'], body['outcome'])}: {body['why']}"
+    outcome_texts = {
+        "made": "the launch is accepted",
+        "refused": "the launch is refused",
+        "void": "the launch came to nothing",
+    }
+    return f"{outcome_texts.get(body['outcome'], body['outcome'])}: {body['why']}"
 
 
 def _observed_text(body: EventBody) -> str:
@@ -91,7 +95,7 @@ def _right_text(body: EventBody) -> str:
     right = {
         "payer": "by the payer's role",
         "members": "as the lab's limits let every member",
-        "pass": "by the reaper, for the lab",
+        "pass": "by the reaper, for the lab",  # a run of the reaper
     }.get(body.get("right", ""))
     return f" (it is {body['whose'] or 'nobody'}'s; {right})" if right else ""
 
@@ -115,7 +119,7 @@ def _decision_text(body: EventBody) -> str:
     action = _ACTIONS.get(body["do"], f"decided to {body['do']} it")
     rule = "" if body["rule"] == "none" else f" ({body['rule']})"
     condition = "it stays in use" if body.get("activity") == "ACTIVE" else "nothing changes"
-    has_warned = body["do"] == "warn" and rule  # and so says itself when it ends
+    has_warned = body["do"] == "warn" and rule  # the warning's own line says when it ends
     planned_end = (
         f"; ends {minute_text(body['at'])} if {condition}"
         if body.get("at") and body["do"] in _ACTIONS and not has_warned

@@ -102,7 +102,7 @@ def job_document(
     """Return one job; `machines` by id has those of its attempts, `cost` is what they have cost up to `now`."""
     last = job.attempts[-1] if job.attempts else None
     machine = machines.get(next(reversed(job.machines), ""))
-    expected, planned_max, began = expected_end(job, now), job.spec["planned_max"], first_began(job)
+    expected, planned_max_nanos, began = expected_end(job, now), job.spec["planned_max"], first_began(job)
     return {
         "id": job.id,
         "name": job.name,
@@ -119,7 +119,7 @@ def job_document(
         "progress": _progress(job),
         "spent_usd": usd(cost),
         "unpriced": list(unpriced),
-        "planned_max_usd": None if planned_max is None else usd(Money(planned_max)),
+        "planned_max_usd": None if planned_max_nanos is None else usd(Money(planned_max_nanos)),
         "deadline": _deadline(job),
         "expected_end": None if expected is None else iso(expected[0]),
         "expected_by": None if expected is None else expected[1],

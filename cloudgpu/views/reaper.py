@@ -233,12 +233,12 @@ def _warnings(machine: Machine) -> list[RuleWarning]:
 def _rule_ends(view: MachineView, now: datetime, activity: str, quiet: timedelta | None) -> RuleEnds:
     """Return when each rule by itself would end the machine, as things stand; null where it would not."""
     machine, policy = view.machine, view.policy
-    off = None if policy is None else next_scheduled_end(policy.schedules, now)
+    scheduled_end = None if policy is None else next_scheduled_end(policy.schedules, now)
     return {
         "idle": _idle_end(view, now, activity, quiet),
         "lease": machine.expires,
         "renew_until": machine.renew_until,
-        "schedule": None if off is None else iso(off),
+        "schedule": None if scheduled_end is None else iso(scheduled_end),
         "held_until": machine.hold_until if machine.hold_until and from_iso(machine.hold_until) > now else None,
     }
 

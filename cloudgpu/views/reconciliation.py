@@ -29,7 +29,7 @@ def reconciled_document(
     `others` are the bill's totals for resources of other ledgers, and for rows that match no ledger. `ledger_usd` of a
     resource is without its parts that have no known price; `unpriced` names them.
     """
-    values = [
+    resources = [
         _resource(
             id_,
             machines.get(id_),
@@ -39,13 +39,13 @@ def reconciled_document(
         )
         for id_, reasons in reasons_by_id.items()
     ]
-    values.sort(key=lambda value: (-abs(float(value["discrepancy_usd"])), value["id"]))
+    resources.sort(key=lambda resource: (-abs(float(resource["discrepancy_usd"])), resource["id"]))
     ledger_sum = sum((total.total for total in ledger_totals.values()), Fraction(0))
     bill_sum = sum((total.total for total in bill_totals.values()), Fraction(0))
     other_ledgers, unmatched = others
     return {
         **head,
-        "resources": values,
+        "resources": resources,
         "ledger_usd": _usd(ledger_sum),
         "bill_usd": _usd(bill_sum),
         "discrepancy_usd": _usd(bill_sum - ledger_sum),

@@ -1,4 +1,4 @@
-"""What documents of many verbs have in common: units of text, prices, GPUs, accounts, faults."""
+"""What documents of many verbs have in common: formats of text, prices, GPUs, accounts, faults."""
 
 from typing import Annotated, Literal, NamedTuple, TypedDict
 
@@ -16,7 +16,7 @@ class Unit(NamedTuple):
     pattern: str
 
 
-# An enumeration in the annotation lists the possible words.
+# With an enumeration or a Literal in the annotation, its values are the only possible texts.
 Time = Annotated[str, Unit("time in UTC", r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$")]
 Day = Annotated[str, Unit("day", r"^\d{4}-\d\d-\d\d$")]
 Usd = Annotated[str, Unit("US dollars", r"^-?\d+(\.\d+)?$")]
@@ -91,7 +91,7 @@ class Gpu(TypedDict):
     share: float
     """Below 1 for a part of one GPU."""
     of: float | None
-    """How many GPUs its computer has, where it uses only some of them."""
+    """How many GPUs its computer has, where it uses only some of them; else null."""
 
 
 class Price(TypedDict):

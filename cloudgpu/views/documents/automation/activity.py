@@ -38,7 +38,7 @@ class ActivitySignal(TypedDict):
     ago_s: float | None
     """Seconds since it last showed activity; null: never."""
     active: bool
-    """It makes the machine ACTIVE."""
+    """It makes the machine count as ACTIVE now."""
 
 
 class ReapVerdict(TypedDict):
@@ -70,7 +70,7 @@ class RuleEnds(TypedDict):
     renew_until: Time | None
     """The end of its renewals."""
     schedule: Time | None
-    """The next off of its schedule."""
+    """When its schedule next ends it."""
     held_until: Time | None
     """Until when a hold keeps it from the lease and from idle time."""
 
@@ -88,7 +88,7 @@ class ActivityIdle(TypedDict):
     """When idle time ends a machine."""
 
     do: str
-    """`stop`, `warn` or `off`."""
+    """`stop`, `warn` or `off`: idle time does nothing."""
     after_s: float
     """How long it has to be idle, in seconds."""
     grace_s: float

@@ -33,7 +33,7 @@ class ReplayedMachine(MachineInRun):
     hours: float
     """How long it ran."""
     unsampled_share: float | None
-    """How much of that has no samples."""
+    """How much of that has no samples, 0 to 1; null: it did not run."""
     cost: Amount
     """What it cost."""
     savings: Amount
@@ -45,7 +45,7 @@ class ReplayedMachine(MachineInRun):
 
 
 class ReplayedWork(TypedDict):
-    """Work that followed."""
+    """Use of a machine after the policy would have ended it."""
 
     since: Time
     """Its start."""
@@ -73,7 +73,7 @@ class ReplayedStop(MachineInRun):
     until: Time
     """When somebody used it again, or its run really ended."""
     off_s: float
-    """The seconds between."""
+    """Seconds from `at` to `until`, in which it would have been off."""
     unsampled_s: float
     """How many of them have no samples."""
     savings: Amount
@@ -106,7 +106,7 @@ class BacktestDocument(TypedDict):
     savings: Amount
     """What of it the policy would have saved."""
     would_have_cost: Amount
-    """The difference."""
+    """`cost` minus `savings`."""
     ends: int
     """How often it would have ended a machine."""
     off_hours: float

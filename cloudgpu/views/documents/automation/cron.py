@@ -118,7 +118,7 @@ class Watcher(TypedDict):
     every_s: float
     """How often a run is made, in seconds."""
     metrics: str | None
-    """Where its metrics are."""
+    """The URL of its metrics; null: it serves none."""
 
 
 class WatchDocument(TypedDict):

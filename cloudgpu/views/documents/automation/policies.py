@@ -28,7 +28,7 @@ class Schedule(_ScheduleKeywords):
     """A time of day at which machines are ended."""
 
     off: str
-    """The time of day: `19:00`."""
+    """The time of day at which machines are ended: `19:00`."""
     tz: str
     """Its time zone."""
     days: list[int]
@@ -66,7 +66,7 @@ class PolicySummary(PolicyHead):
     idle_after_s: float | None
     """After how long without use it acts; null: never."""
     idle_do: str | None
-    """`stop`, `warn` or `off`."""
+    """`stop`, `warn` or `off`: idle time does nothing."""
     schedules: list[Schedule] | None
     """At which times of day machines are ended."""
 
@@ -107,23 +107,23 @@ class IdleRule(TypedDict):
     after_s: float
     """How long nothing may have happened, in seconds."""
     grace_s: float
-    """How long a warning is waited out."""
+    """Seconds from a warning to the end."""
     uptime_s: float
     """For how long a start counts as use."""
     terminal_output_s: float
     """For how long terminal output without input counts as use."""
     do: str
-    """`stop`, `warn` or `off`."""
+    """`stop`, `warn` or `off`: idle time does nothing."""
     gpu: float
     """The GPU utilization in percent that counts as use."""
     cpu: float
     """The busy cores above the machine's baseline that count as use."""
     network: float
-    """Bytes a second that are."""
+    """Bytes a second of network traffic that count as use."""
     disk: float
-    """Bytes a second that are."""
+    """Bytes a second read from and written to disks that count as use."""
     share: float
-    """The share of the samples that must not be missing, up to 1."""
+    """The share of the samples, up to 1, that there has to be before a machine counts as idle."""
     scratch: str
     """`warn` or `stop`, if a stop would erase scratch disks that are not empty."""
 

@@ -77,13 +77,13 @@ class ReapDocument(AccountAnswers):
     started_at: Time
     """When the run began."""
     took_s: float
-    """How long it took."""
+    """How long it took, in seconds."""
     dry_run: bool
     """Nothing was changed anywhere: `decisions` are what a run would do."""
     busy: str | None
     """Another run is at work, so nothing was done; null otherwise."""
     exit_code: int
-    """The command's exit code: 9 before 8 before 0."""
+    """The command's exit code: 9 if `unconfirmed` is not empty, else 8 if `unanswered` or `errors` is not, else 0."""
     decided: dict[str, int]
     """The number of machines for each decision."""
     decisions: list[MachineDecision]

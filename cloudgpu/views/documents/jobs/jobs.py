@@ -61,7 +61,7 @@ class JobProgress(TypedDict):
     done: float
     """How much is done."""
     of: float | None
-    """Of how much; null: the command does not say."""
+    """How much there is to do in all; null: the command does not say."""
     percent: float | None
     """From 0 to 100; null where `of` is."""
     at: Time
@@ -69,12 +69,12 @@ class JobProgress(TypedDict):
 
 
 class JobWaits(TypedDict):
-    """What a job waits for that has not begun: a machine, or room on the machine that it has."""
+    """What a job waits for that has not begun: a machine, or enough free capacity on the machine that it has."""
 
     since: Time
     """When its launch was refused, or its machine could not begin it, for the first time."""
     until: Time
-    """When it gives up: what is refused then ends it."""
+    """When it gives up: a refusal after that ends the job."""
     why: str
     """Why it was refused at first, with what to do where its machine cannot begin it."""
 
@@ -254,7 +254,7 @@ class NoticeFit(TypedDict):
     seconds: int
     """How long before its end the cloud gives the notice."""
     begins_s: int
-    """How many of these pass at most until a last copy begins, if `run` is in the foreground."""
+    """How many seconds of the notice pass at most before a last copy begins, if `run` is in the foreground."""
     bytes_per_s: int
     """How fast it is copied."""
     measured_on: str | None

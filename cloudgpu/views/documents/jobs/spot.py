@@ -6,14 +6,14 @@ TickMode = Annotated[str, Literal["wait", "changeover", "spot", "on_demand"]]
 
 
 class SpotInterval(TypedDict):
-    """A mean over the starts, and the interval that it is in with 95% confidence."""
+    """A mean over all runs, and the interval that it is in with 95% confidence."""
 
     mean: float
     """The mean."""
     low: float | None
-    """The low end; null with a single start."""
+    """The low end; null with a single run."""
     high: float | None
-    """The high end; null with a single start."""
+    """The high end; null with a single run."""
 
 
 class SpotTrace(TypedDict):
@@ -92,7 +92,7 @@ class SpotPolicyTimeline(TypedDict):
     cost: float
     """What the run cost."""
     finish_h: float
-    """Hours from the begin to the end of the work."""
+    """Hours from the start of the job to the end of its work."""
     starts: int
     """Machines that were started."""
     stretches: list[SpotStretch]
@@ -105,11 +105,11 @@ class SpotTimeline(TypedDict):
     traces: list[str]
     """The traces that it is in: one, or all with `--together`."""
     at_h: float
-    """Hours from the begin of the traces to the begin of the job."""
+    """Hours from the start of the traces to the start of the job."""
     optimum: float
     """The least that this run could cost."""
     available: list[list[bool]]
-    """For each trace: whether spot could be had, tick by tick."""
+    """For each trace: whether spot could be had in each interval of `tick_h` hours."""
     policies: list[SpotPolicyTimeline]
     """What each policy did."""
 
@@ -138,9 +138,9 @@ class SpotBacktestDocument(TypedDict):
     together: bool
     """All traces are zones of one job."""
     runs: int
-    """Starts in all traces together."""
+    """Simulated runs of the job in all traces together, each from a random time on."""
     seed: int
-    """The seed of the random starts."""
+    """The seed of the random times at which runs begin."""
     on_demand_only: float
     """What the job costs on one on-demand machine."""
     optimum: SpotOptimum

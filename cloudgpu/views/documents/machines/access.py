@@ -130,7 +130,7 @@ class NetworkBenchDocument(TypedDict):
     network_gbit_per_s: float | None
     """What the network can do, by the type or `--expected`; null: not known."""
     network_up_to_gbit_per_s: float | None
-    """What it can do for a while; null: no more."""
+    """What it can do in short bursts; null: no more than that."""
     network_fabric: str | None
     """`Ethernet`, or what has to be set up for it. Null: no figure of a type."""
     network_source: str | None
@@ -138,4 +138,4 @@ class NetworkBenchDocument(TypedDict):
     expected_gbit_per_s: float | None
     """0.8 times what the network can do; null: not known."""
     poor: bool | None
-    """It is less than 0.8 times what was expected; null: nothing was."""
+    """`gbit_per_s` is less than 0.8 times `expected_gbit_per_s`; null: that is not known."""

@@ -49,9 +49,9 @@ class RetainedPart(TypedDict):
     kind: str
     """`disk`, `snapshot` or `image`; of a named resource `volume` or `image`."""
     region: str
-    """Where."""
+    """Its region."""
     zone: str | None
-    """Where, exactly; empty for what is not bound to one."""
+    """Its zone; empty for what is not bound to one."""
     size_gb: float
     """The size that is billed, at most."""
     created_at: Time | None
@@ -93,7 +93,7 @@ class NodeOfCluster(TypedDict):
     engine: Annotated[str, Literal["slurm", "none"]]
     """What schedules its jobs: `slurm` or `none`."""
     on_node_loss: Annotated[str, Literal["wait", "stop"]]
-    """What happens to the others if one is lost: `wait` or `stop`."""
+    """What happens to the other nodes if one is lost: `wait`, they run on; `stop`, they are stopped."""
 
 
 class MachineDocument(NamedMachine, MachineOrPlan):
@@ -134,7 +134,7 @@ class MachineDocument(NamedMachine, MachineOrPlan):
     template: str | None
     """The launch template; null for a machine that was adopted without its launch record."""
     key: str
-    """The launch key."""
+    """The idempotency key of its launch: the same key again returns this machine."""
     launched_at: Time | None
     """When the provider made it."""
     expires: Time | None
@@ -148,7 +148,7 @@ class MachineDocument(NamedMachine, MachineOrPlan):
     last_active_at: Time | None
     """When the machine's agent last reported that it is in use."""
     reason: str | None
-    """Why it stopped without a request: `lease`, `renew-until`, `interrupted`, `died`, ..."""
+    """Why it stopped unrequested: `lease`, `renew-until`, `interrupted`, `died` (its process or host ended), ..."""
     seen_at: Time | None
     """When it was last checked, whether it had changed or not."""
     address: Address | None
@@ -185,7 +185,7 @@ class ClusterDocument(MachineDocument):
     """A cluster. Amounts are sums over its nodes, a flag is true if any node's is, all else is its first node's."""
 
     there: int
-    """How many of its nodes there are, running or stopped."""
+    """How many of its nodes exist, running or stopped."""
     degraded: bool
     """A node that was launched is gone."""
     queue: str | None

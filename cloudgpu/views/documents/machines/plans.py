@@ -153,7 +153,7 @@ class Setup(TypedDict):
     volume: VolumeRequest | None
     """The data disk that outlives the machine."""
     persistent: bool
-    """A spot request that can be stopped."""
+    """A persistent spot request: its machine can be stopped and started again."""
     keep_disk: bool
     """If it cannot be stopped: its system disk is retained when it ends."""
     network: Network

@@ -77,7 +77,7 @@ class SavedImage(TypedDict):
 
 
 class Orphan(OfAccount):
-    """Something that is [left over](../orphans.md)."""
+    """An [orphaned resource](../orphans.md): it costs money, and nothing uses it."""
 
     kind: OrphanKind
     """`disk`, `volume`, `snapshot`, `image`, `address`, `interface`, `key_pair`, `security_group`, `spot_request`,

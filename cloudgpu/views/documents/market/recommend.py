@@ -119,9 +119,9 @@ class PowerSupply(TypedDict):
     draw_watts: float
     """The sum of watts."""
     low_watts: float
-    """The smallest power supply."""
+    """The smallest power supply that is enough, in watts."""
     high_watts: float
-    """One with more room."""
+    """A power supply with more reserve."""
     wall_watts: float
     """The sum of watts, and the losses of the power supply."""
     limited_watts: float

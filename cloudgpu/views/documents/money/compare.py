@@ -31,7 +31,7 @@ class CloudCost(TypedDict):
     high_usd: Usd | None
     """What the cloud has cost at most."""
     billed_hours: DecimalText
-    """Hours of machines that were billed: the next four together."""
+    """Hours of machines that were billed: those of the next four keys together."""
     gpu_hours: DecimalText
     """With a busy GPU."""
     used_hours: DecimalText

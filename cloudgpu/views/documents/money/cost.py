@@ -108,7 +108,7 @@ class Projection(TypedDict):
     more_usd: Usd
     """The part of it that is still to come."""
     endless: int
-    """Machines without such an end, which are left out."""
+    """How many machines have no such end and are left out."""
 
 
 class Projections(TypedDict):

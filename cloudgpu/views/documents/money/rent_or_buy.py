@@ -142,7 +142,7 @@ class CurvePoint(OwnedParts):
     cloud_usd: Usd
     """What the cloud has cost."""
     desktop_usd: Usd
-    """What desktops have cost: the next three amounts minus the fourth."""
+    """What desktops have cost: purchase, electricity and maintenance, minus `worth_usd`."""
     flat_year_usd: Usd
     """Purchase, and electricity and maintenance of all years that have begun, as published examples count."""
     sold_for_usd: Usd

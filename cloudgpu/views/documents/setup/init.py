@@ -127,7 +127,7 @@ class InitCloudDocument(TypedDict):
     account: str
     """The account's name in `config.toml`."""
     where: str
-    """The account there, and the identity that queried it."""
+    """The account as the cloud identifies it, and the identity that queried it."""
     role: str | None
     """The name of the machines' role; null where the cloud's machines need none."""
     timer_role: str | None
