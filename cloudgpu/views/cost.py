@@ -13,7 +13,7 @@ from fractions import Fraction
 from io import StringIO
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.billing.charges import bound_money, money, shares
+from cloudgpu.core.billing.charges import bound_money, money, rounded_to_sum
 from cloudgpu.core.billing.cost_groups import CALENDAR, By, Costs
 from cloudgpu.core.billing.forecast import BurnPart
 from cloudgpu.core.billing.rules import PARTS_PER_NANO
@@ -70,9 +70,9 @@ def groups_document(costs: Costs, names: Mapping[str, GroupName], by: By, curren
     Amounts are rounded so that the groups add up to the total to the last digit: each is the difference of two
     rounded sums, so it differs from its own sum by less than a nano-dollar.
     """
-    amounts = shares(totals.amount for totals in costs.groups.values())
-    on_demand = shares(totals.list_cost for totals in costs.groups.values())
-    savings = shares(totals.list_cost - totals.compared_cost for totals in costs.groups.values())
+    amounts = rounded_to_sum(totals.amount for totals in costs.groups.values())
+    on_demand = rounded_to_sum(totals.list_cost for totals in costs.groups.values())
+    savings = rounded_to_sum(totals.list_cost - totals.compared_cost for totals in costs.groups.values())
     groups = zip(costs.groups.items(), amounts, on_demand, savings, strict=True)
     return [{"group": key, **names[key], **_sums(totals, rounded, by, currency)} for (key, totals), *rounded in groups]
 

@@ -15,7 +15,7 @@ from cloudgpu.control.inventory.sync import sync_accounts
 from cloudgpu.control.session.identity import identity_of
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import check_override
-from cloudgpu.core.budgets.admission import AdmissionRequest, Billed, admission_request
+from cloudgpu.core.budgets.admission import AdmissionRequest, BilledUsages, admission_request
 from cloudgpu.core.budgets.budget import Budget
 from cloudgpu.core.budgets.credit import (
     WARN_BEFORE,
@@ -155,10 +155,10 @@ def evaluate_budgets(
     if not covering:
         return AdmissionRequest(subject, (), frozenset(), counted_prices(session), now)
 
-    def ended(since: datetime | None) -> Billed:
+    def ended(since: datetime | None) -> BilledUsages:
         return view.billed_costs("" if since is None else iso(since))
 
-    def unpriced(_since: datetime | None) -> Billed:
+    def unpriced(_since: datetime | None) -> BilledUsages:
         return view.ended_usages(unpriced=True)
 
     machines = [*view.exposures(), *reservations_of_jobs(session, view, subject)]

@@ -13,7 +13,7 @@ from cloudgpu.config.files.user_files import zone_of
 from cloudgpu.control.session.last_run import are_runs_current
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.roles import require_payer_role
-from cloudgpu.core.budgets.admission import Billed, budget_sums, earliest_relevant
+from cloudgpu.core.budgets.admission import BilledUsages, budget_sums, earliest_relevant
 from cloudgpu.core.budgets.budget import SUBJECT, Budget, budgets_of
 from cloudgpu.core.budgets.commitments import Prices, StandIn
 from cloudgpu.core.budgets.exposure import Exposure
@@ -159,7 +159,7 @@ def budget_states(session: Session, chosen: Iterable[Budget]) -> tuple[BudgetSta
         return ()
     begin = earliest_relevant([budget for budget in budgets if budget.period.kind != "total"] or budgets, now)
 
-    def read_costs(view: View) -> tuple[list[Exposure | Machine], Billed, Billed]:
+    def read_costs(view: View) -> tuple[list[Exposure | Machine], BilledUsages, BilledUsages]:
         ended = [] if begin is None else view.billed_costs(iso(begin))
         has_total = any(budget.period.kind == "total" for budget in budgets)
         unpriced = list(view.ended_usages(unpriced=True)) if has_total else []

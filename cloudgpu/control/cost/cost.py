@@ -15,7 +15,7 @@ from cloudgpu.control.inputs.periods import CostRequest, parse_cost
 from cloudgpu.control.session.last_run import read_last_run
 from cloudgpu.control.session.session import all_jobs
 from cloudgpu.core.advice.compare import desktops_cost, rented_machines
-from cloudgpu.core.billing.charges import money, shares
+from cloudgpu.core.billing.charges import money, rounded_to_sum
 from cloudgpu.core.billing.cost_groups import (
     By,
     CostQuery,
@@ -109,7 +109,7 @@ def _deductions_of(session: Session, view: View, query: CostQuery, now: datetime
             "before_usd": usd(credited.before),
             "after_usd": usd(credited.after),
             "applied": [
-                {"name": use.credit.name, "used_usd": usd(use.used), "remaining_usd": usd(use.left)}
+                {"name": use.credit.name, "used_usd": usd(use.used), "remaining_usd": usd(use.remaining)}
                 for use in credited.uses
             ],
         }
@@ -290,7 +290,7 @@ def _days(inputs: _CostInputs, last_days: CostQuery, now: datetime) -> list[DayC
     groups = grouped(inputs.machines, inputs.recent_ended, now, last_days).groups
     begin, end = last_days.since or now, last_days.until or now
     day_begins = [day.begin for day in periods("day", begin, end, last_days.zone)]
-    amounts = shares(groups[key].amount if (key := iso(day)) in groups else 0 for day in day_begins)
+    amounts = rounded_to_sum(groups[key].amount if (key := iso(day)) in groups else 0 for day in day_begins)
     return [
         {"day": day.astimezone(last_days.zone).date().isoformat(), "usd": usd(amount)}
         for day, amount in zip(day_begins, amounts, strict=True)

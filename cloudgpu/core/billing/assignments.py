@@ -1,4 +1,4 @@
-"""Allocates a machine's costs to keys (jobs) over time: each usage is cut where its key changes, and exact in sum."""
+"""Allocates a machine's costs to keys (job ids) over time: each usage is split where its key changes, without loss."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Assignment(NamedTuple):
 Assigned = Mapping[str, Sequence[Assignment]]  # by a machine's id, in order; those of one machine cover all of time
 NO_JOBS: Assigned = MappingProxyType({})
 _FOREVER = datetime.max.replace(tzinfo=UTC)
-UNASSIGNED = (Assignment(None, None, ""),)  # of a machine that is allocated to none
+UNASSIGNED = (Assignment(None, None, ""),)  # for a machine that is allocated to no key
 
 
 def charges_by_key(
@@ -37,9 +37,9 @@ def charges_by_key(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> dict[str, Charge]:
-    """Return what a usage costs by key as of `now`, within [`since`, `until`): what `charge` says of it, in parts.
+    """Return what a usage costs by key as of `now`, within [`since`, `until`): split what `charge` returns for it.
 
-    Parts of nothing are left out.
+    Empty charges are left out.
     """
     charges: dict[str, Charge] = {}
     first, last = billed_span(usage, now)

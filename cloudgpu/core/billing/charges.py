@@ -1,6 +1,6 @@
 """Bills usages: the exact cost of an interval by its provider's rule, and a range if something is not known.
 
-Notes with the totals of ended usages say why: uncertainties, price marks, comparisons, interruptions.
+A `ChargeNote` with the totals of ended usages says why: uncertainties, marks of prices, comparisons, interruptions.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Charge:
     reasons: tuple[str, ...] = ()
 
 
-RateIntervals = list[tuple[int, int, int]]
+RateIntervals = list[tuple[int, int, int]]  # (begin, end, exact parts per microsecond), in microseconds since 1970
 
 
 class CostTimeline(NamedTuple):
@@ -109,8 +109,8 @@ def money(exact: int) -> Money:
     return Money(whole + (2 * rest > PARTS_PER_NANO or (2 * rest == PARTS_PER_NANO and whole % 2)))
 
 
-def shares(exact: Iterable[int]) -> list[Money]:
-    """Return exact amounts in whole nano-dollars that add up to their rounded sum."""
+def rounded_to_sum(exact: Iterable[int]) -> list[Money]:
+    """Return exact amounts rounded to nano-dollars so that they add up to their rounded sum."""
     amounts, so_far, rounded = [], 0, ZERO
     for amount in exact:
         so_far += amount
@@ -190,8 +190,8 @@ def max_cost_intervals(usage: Usage, now: int) -> list[tuple[int, int, int]]:
 
 def _max_cost_intervals(usage: Usage, rule: Rule, span: BilledSpan) -> RateIntervals:
     if usage.resource is Resource.TRAFFIC:
-        counted = _traffic_billed_at_us(usage)
-        return [(counted, counted + 1, _traffic_cost(usage, rule))] if usage.segments else []
+        billed_at_us = _traffic_billed_at_us(usage)
+        return [(billed_at_us, billed_at_us + 1, _traffic_cost(usage, rule))] if usage.segments else []
     if not usage.segments or rule.free(usage, span.longest_run):
         return []
     return _rate_intervals(usage, rule, (span.earliest, span.latest), 1)
@@ -201,9 +201,11 @@ def cost_timeline(usage: Usage, now: int) -> CostTimeline:
     """Return what a usage costs over time, up to `now` (microseconds since 1970)."""
     rule = rule_for(usage)
     if usage.resource is Resource.TRAFFIC:
-        counted = _traffic_billed_at_us(usage)
-        once = [(counted, counted + 1, _traffic_cost(usage, rule))] if usage.segments else []
-        return CostTimeline(counted, counted + 1, [] if usage.why_maybe_less else once, once, once, not usage.segments)
+        billed_at_us = _traffic_billed_at_us(usage)
+        once = [(billed_at_us, billed_at_us + 1, _traffic_cost(usage, rule))] if usage.segments else []
+        return CostTimeline(
+            billed_at_us, billed_at_us + 1, [] if usage.why_maybe_less else once, once, once, not usage.segments
+        )
     span = span_of(usage, rule, now)
     if not usage.segments or rule.free(usage, span.longest_run):
         return CostTimeline(span.begin, span.end, [], [], [], not rule.free(usage, span.longest_run))
@@ -272,11 +274,11 @@ def _traffic_charge(usage: Usage, rule: Rule, period: PeriodBounds) -> Charge:
 
     The counter includes traffic inside the region, so the amount is an upper bound.
     """
-    counted = _traffic_billed_at_us(usage)
-    inside = period.length(counted, counted + 1)
+    billed_at_us = _traffic_billed_at_us(usage)
+    is_inside = period.length(billed_at_us, billed_at_us + 1)
     if not usage.segments:
-        return Charge(usage, 0, 0, 0, 0, None, inside, (f"no price is known for {usage.what}",) * inside)
-    amount = _traffic_cost(usage, rule) * inside
+        return Charge(usage, 0, 0, 0, 0, None, is_inside, (f"no price is known for {usage.what}",) * is_inside)
+    amount = _traffic_cost(usage, rule) * is_inside
     return Charge(
         usage,
         0,
@@ -339,25 +341,25 @@ def spent_until_now(machine: Machine, now: datetime) -> Money:
 
     What has no price is not in it: see `unpriced_of`.
     """
-    ended = sum(sums[1] for sums in machine.usage_totals.values())
+    ended = sum(sums[1] for sums in machine.usage_totals.values())  # [low, amount, high, ...]
     return money(ended + total(charge(use, now) for use in machine.open_usage).amount)
 
 
 def unpriced_of(machine: Machine) -> list[str]:
     """Return the kinds of a machine's resources that have run, or run, without a known price."""
-    ended = {resource for resource, sums in machine.usage_totals.items() if sums[5]}
+    ended = {resource for resource, sums in machine.usage_totals.items() if sums[5]}  # how many have no price
     return sorted(ended | {use.resource for use in machine.open_usage if not use.segments})
 
 
-DERIVED, UNVERIFIED, ASSUMED, OLD = "~", "?", "^", "!"
+DERIVED, UNVERIFIED, ASSUMED, OLD = "~", "?", "^", "!"  # marks of prices that are not certain
 _MARK_OF = {"derived": DERIVED, "unverified": UNVERIFIED, "assumed": ASSUMED}
 _MARK_ORDER = DERIVED + UNVERIFIED + ASSUMED + OLD
 _MAX_REASONS = 8  # reasons of one resource of one machine; further ones are left out
 
 
-# Of no charge at all. `marks` are those of docs/catalog.md; `reasons` why low and high differ; `compared` is what the
-# runs cost whose on-demand price is known; `interrupted` is [low, amount, high, micros, runs] of those that the
-# provider took away. Amounts are exact parts, as in `core.billing`.
+# The note of no charge. `marks` are those of docs/catalog.md; `reasons` why low and high differ; `compared` is the
+# cost of the runs whose on-demand price is known; `interrupted` is [low, amount, high, micros, runs] of runs that the
+# provider interrupted. Amounts are exact parts, as in `core.billing`.
 NO_NOTE = ChargeNote("", (), 0, (0, 0, 0, 0, 0))
 
 
@@ -367,8 +369,8 @@ def note_with_charge(note: ChargeNote, charge: Charge) -> ChargeNote:
     if charge.usage.resource is Resource.INSTANCE:
         compared += charge.amount if charge.list_cost is not None else 0
         if charge.usage.reason == "interrupted":
-            parts = (charge.low, charge.amount, charge.high, charge.billed_us, 1)
-            interrupted = tuple([old + part for old, part in zip(interrupted, parts, strict=True)])
+            values = (charge.low, charge.amount, charge.high, charge.billed_us, 1)
+            interrupted = tuple([old + value for old, value in zip(interrupted, values, strict=True)])
     if charge.low != charge.high:
         reasons = (*reasons, *[reason for reason in charge.reasons if reason not in reasons])[:_MAX_REASONS]
     return ChargeNote(
@@ -398,7 +400,7 @@ def _marks(segments: Iterable[PriceInterval], begin: str) -> Iterator[str]:
 @cache
 def _age_mark(as_of: str, day: str) -> str:
     """Return the mark if a price of this date is old on this day, else an empty text."""
-    from cloudgpu.core.catalog.catalog import is_old_price  # `ls` does without
+    from cloudgpu.core.catalog.catalog import is_old_price  # imported late: `ls` does not need it
 
     dated = earliest_moment(as_of)
     return OLD if dated is not None and is_old_price(dated, from_iso(f"{day}T00:00:00Z")) else ""

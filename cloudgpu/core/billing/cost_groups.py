@@ -39,9 +39,9 @@ class CostTotals:
     `billed_us` is how long machines were billed, `all_billed_us` how long anything was. `list_cost` is what the runs
     with a known on-demand price would have cost at it, `compared_cost` what they did cost; `uncompared_runs` counts the
     runs without. `unpriced` names what has no price, `without_price` counts it. `reasons` say why low and high differ,
-    each with by how much what it is about does.
-    `interrupted` and `failed` are (low, amount, high, billed microseconds, number) of runs that the provider took away
-    and of launches that gave no usable machine. `marks` are those of docs/catalog.md.
+    each with the difference that it accounts for. `interrupted` and `failed` are (low, amount, high, billed
+    microseconds, number) of runs that the provider interrupted and of launches that gave no usable machine. `marks` are
+    those of docs/catalog.md.
     """
 
     low: int = 0
@@ -102,7 +102,7 @@ def is_failed(machine: Machine) -> bool:
     return bool(machine.launch_failed) or machine.launch_status in ("refused", "void")
 
 
-Ended = tuple[str, Usage]
+Ended = tuple[str, Usage]  # (machine id, an ended usage)
 
 
 class By(StrEnum):
@@ -123,7 +123,7 @@ class By(StrEnum):
 
 
 CALENDAR = (By.DAY, By.WEEK, By.MONTH)
-# Constant for a machine's whole life, so that the totals of its ended usages are enough.
+# Groupings whose key never changes for a machine, so that the totals of its ended usages are enough.
 _FIXED_GROUPINGS = (By.INSTANCE, By.PROJECT, By.OWNER, By.ACCOUNT, By.REGION, By.RESOURCE)
 
 
@@ -255,7 +255,7 @@ def _key(by: By, machine: Machine, resource: str, usage: Usage | None = None) ->
 def _parts_by_period_or_job(
     machines: list[Machine], ended: Iterable[Ended], now: datetime, query: CostQuery, assigned: Assigned
 ) -> Iterator[_Part]:
-    """Yield each usage in pieces; a group has one piece of a usage at most."""
+    """Yield each usage split by period or job; a group has one part of a usage at most."""
     by_id = {machine.id: machine for machine in machines}
     ended_usages = ((by_id[subject], use) for subject, use in ended)
     for machine, usage in chain(ended_usages, ((one, use) for one in machines for use in one.open_usage)):

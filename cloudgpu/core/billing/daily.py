@@ -27,12 +27,12 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.values.times import periods
 
-Ended = tuple[str, Usage]
+Ended = tuple[str, Usage]  # (machine id, an ended usage)
 _FAR_FUTURE = 2**62
 
 
 class Sums(NamedTuple):
-    """A cost in exact parts (`core.billing.rules.PARTS_PER_NANO`); the three differ if it is not known exactly."""
+    """A cost as a range around its estimate, in exact parts (`core.billing.rules.PARTS_PER_NANO`); equal if certain."""
 
     low: int
     amount: int
@@ -46,7 +46,7 @@ NO_SUMS = Sums(0, 0, 0)
 class DailyCosts:
     """The cost by project of each day that has any, in order; the project is "" if none was named.
 
-    `without_price` names what was billed and has no price: it is in no sum. Of each, its name and its resource.
+    `without_price` names what was billed and has no price: it is in no sum. Each is text like `NAME (RESOURCE)`.
     """
 
     days: Mapping[date, Mapping[str, Sums]]
@@ -111,14 +111,14 @@ def daily_of(
     by_id = {machine.id: machine for machine in with_full_names(list(machines), By.PROJECT)}
     first = 0 if since is None else to_us(since)
     last = _FAR_FUTURE if until is None else to_us(until)
-    intervals: defaultdict[str, _ProjectIntervals] = defaultdict(_ProjectIntervals)
+    intervals_by_project: defaultdict[str, _ProjectIntervals] = defaultdict(_ProjectIntervals)
     without_price: dict[str, None] = {}
     for subject, resource, timeline in usages:
         machine = by_id[subject]
-        intervals[machine.project or ""].add(timeline)
+        intervals_by_project[machine.project or ""].add(timeline)
         if timeline.unpriced and max(timeline.begin, first) < min(timeline.end, last):
             without_price[f"{machine.name} ({resource})"] = None
-    return DailyCosts(_by_day(intervals, zone, first, last), tuple(without_price))
+    return DailyCosts(_by_day(intervals_by_project, zone, first, last), tuple(without_price))
 
 
 def timeline_of(usage: Usage, now: int) -> CostTimeline:
@@ -146,17 +146,17 @@ def timeline_of(usage: Usage, now: int) -> CostTimeline:
 
 def _by_hours(usage: Usage, begin: int, end: int) -> CostTimeline | None:
     """Return the cost over time at hourly prices; None if it is not known when a price changed."""
-    segments, parts = usage.segments, usage.quantity * PARTS_PER_NANO_HOUR
+    segments, price_factor = usage.segments, usage.quantity * PARTS_PER_NANO_HOUR
     if len(segments) == 1:
-        intervals = [(begin, end, segments[0].nanos * parts)]
+        intervals = [(begin, end, segments[0].nanos * price_factor)]
         return CostTimeline(begin, end, intervals, intervals, intervals)
-    intervals, at, rate = [], begin, segments[0].nanos * parts
+    intervals, at, rate = [], begin, segments[0].nanos * price_factor
     for segment in segments[1:]:
         if segment.maybe_from is not None:
             return None
-        then = min(end, max(begin, _parse_us(segment.at)))
-        intervals.append((at, then, rate))
-        at, rate = then, segment.nanos * parts
+        changes_at = min(end, max(begin, _parse_us(segment.at)))
+        intervals.append((at, changes_at, rate))
+        at, rate = changes_at, segment.nanos * price_factor
     intervals.append((at, end, rate))
     return CostTimeline(begin, end, intervals, intervals, intervals)
 
@@ -204,16 +204,19 @@ class _ProjectIntervals:
 def _by_day(
     projects: Mapping[str, _ProjectIntervals], zone: tzinfo, first: int, last: int
 ) -> dict[date, dict[str, Sums]]:
-    all_intervals = [interval for parts in projects.values() for interval in parts]
+    all_intervals = [interval for project_intervals in projects.values() for interval in project_intervals]
     begin = max(first, min((interval[0] for interval in all_intervals), default=0))
     end = min(last, max((interval[1] for interval in all_intervals), default=0))
     if begin >= end:
         return {}
     names, edges = _days(begin, end, zone)
     days: dict[date, dict[str, Sums]] = {}
-    for project, parts in sorted(projects.items()):
-        certain = _cost_by_day(parts.certain, edges, begin, end)
-        by_bound = [_cost_by_day(intervals, edges, begin, end) for intervals in (parts.low, parts.amount, parts.high)]
+    for project, project_intervals in sorted(projects.items()):
+        certain = _cost_by_day(project_intervals.certain, edges, begin, end)
+        by_bound = [
+            _cost_by_day(intervals, edges, begin, end)
+            for intervals in (project_intervals.low, project_intervals.amount, project_intervals.high)
+        ]
         for number, name in enumerate(names):
             sums = Sums(*(certain[number] + bound[number] for bound in by_bound))
             if sums.high:
@@ -230,22 +233,22 @@ def _days(begin: int, end: int, zone: tzinfo) -> tuple[list[date], list[int]]:
 
 def _cost_by_day(intervals: Sequence[RateInterval], edges: list[int], since: int, until: int) -> list[int]:
     """Return the cost of rate intervals between each two edges."""
-    parts, changes = [0] * len(edges), [0] * len(edges)
+    costs, changes = [0] * len(edges), [0] * len(edges)
     for begin, end, rate in intervals:
         begin, end = max(begin, since), min(end, until)  # noqa: PLW2901  (the inner loop)
         if begin >= end:
             continue
         first = bisect_right(edges, begin) - 1
         if end <= edges[first + 1]:
-            parts[first] += rate * (end - begin)
+            costs[first] += rate * (end - begin)
             continue
         last = bisect_right(edges, end) - 1
-        parts[first] += rate * (edges[first + 1] - begin)
-        parts[last] += rate * (end - edges[last])
+        costs[first] += rate * (edges[first + 1] - begin)
+        costs[last] += rate * (end - edges[last])
         changes[first + 1] += rate
         changes[last] -= rate
     rate = 0
     for number in range(len(edges) - 1):
         rate += changes[number]
-        parts[number] += rate * (edges[number + 1] - edges[number])
-    return parts[:-1]
+        costs[number] += rate * (edges[number + 1] - edges[number])
+    return costs[:-1]

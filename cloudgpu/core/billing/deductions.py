@@ -16,7 +16,7 @@ from cloudgpu.core.model.usage import Per, Resource, Usage
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso, iso, periods
 
-Ended = Callable[[datetime | None], Iterable[tuple[str, Usage]]]
+EndedUsages = Callable[[datetime | None], Iterable[tuple[str, Usage]]]  # (machine id, usage) that ended since a time
 _TIER_COUNT = 4  # quarters of the month, charged at 100, 80, 60 and 40 % of the price
 _TIER_STEP = 5  # each further quarter is cheaper by a fifth of the price
 _ELIGIBLE_SERIES = "n1-"  # and GPUs attached to it; A2, A3, G2 and their GPUs have none
@@ -30,12 +30,12 @@ _REASON = (
 def after_credits(
     configured: Sequence[Credit],
     machines: Sequence[Machine],
-    ended: Ended,
+    ended: EndedUsages,
     now: datetime,
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> AfterCredits:
-    """Return the use of credits for the spend in [`since`, `until`), and what is left of each at its end.
+    """Return the use of credits for the spend in [`since`, `until`), and what remains of each at its end.
 
     What was spent before uses them up first. Days are those of UTC. `ended` gives the usages that ended since a time.
     """
@@ -44,7 +44,7 @@ def after_credits(
         return all_use
     earlier = credits_used(configured, list(_spent_by_day(machines, ended(None), now, since)))
     pairs = zip(all_use.uses, earlier.uses, strict=True)
-    uses = tuple(CreditUse(one.credit, one.used - before.used, one.left) for one, before in pairs)
+    uses = tuple(CreditUse(one.credit, one.used - before.used, one.remaining) for one, before in pairs)
     return AfterCredits(all_use.before - earlier.before, all_use.after - earlier.after, uses)
 
 
@@ -67,11 +67,11 @@ def _spent_by_day(
 
 def sustained_use_discounts(
     machines: Sequence[Machine],
-    ended: Ended,
+    ended: EndedUsages,
     now: datetime,
     since: datetime | None = None,
     until: datetime | None = None,
-) -> list[Discount]:
+) -> list[SustainedUseDiscount]:
     """Return the sustained use discounts of all UTC months that are completely in [`since`, `until`), or up to now.
 
     A month that the period cuts has none here, as its discount depends on the whole month. Without a machine on Google
@@ -86,10 +86,10 @@ def sustained_use_discounts(
         machine._replace(open_usage=tuple([use for use in machine.open_usage if is_eligible(use)]))
         for machine in machines
     ]
-    discounts: list[Discount] = []
+    discounts: list[SustainedUseDiscount] = []
     for month in periods("month", first, min(filter(None, (until, now))), UTC):
-        over = until is not None and until < month.end and until < now
-        if not over and (since is None or since <= month.begin):
+        is_cut = until is not None and until < month.end and until < now
+        if not is_cut and (since is None or since <= month.begin):
             bill = period_charges(
                 eligible, _usages_within(usages, month.begin, month.end), now, since=month.begin, until=month.end
             )
@@ -106,10 +106,10 @@ def _usages_within(usages: Iterable[tuple[str, Usage]], begin: datetime, end: da
 
 
 @dataclass(frozen=True, slots=True)
-class Discount:
-    """What is taken off: `amount` in exact parts (`PARTS_PER_NANO`), above zero. `month` is `2026-11`, in UTC.
+class SustainedUseDiscount:
+    """The discount of a pool of machines in a month: `amount` in exact parts (`PARTS_PER_NANO`). `month` is `2026-11`.
 
-    `what` is for people: which machines. `reason` says by what rule, from which source, and what it rests on.
+    Months are those of UTC. `what` names the machines, for people. `reason` says by what rule, and from which source.
     """
 
     account: str
@@ -120,7 +120,7 @@ class Discount:
     reason: str
 
 
-def sustained_use(bill: Iterable[Billed], month: datetime) -> list[Discount]:
+def sustained_use(bill: Iterable[Billed], month: datetime) -> list[SustainedUseDiscount]:
     """Return the discounts of the month of UTC in which `month` lies, from its bill (`period_charges`, cut to it).
 
     A pure estimate: the provider pools vCPUs, memory and each kind of GPU by themselves over a billing account, and
@@ -136,21 +136,21 @@ def sustained_use(bill: Iterable[Billed], month: datetime) -> list[Discount]:
     for (account, region, what), rates in sorted(pools.items()):
         amount = _discount_amount(rates, end - begin)
         if amount:
-            found.append(Discount(account, region, what, f"{first:%Y-%m}", amount, _REASON))
+            found.append(SustainedUseDiscount(account, region, what, f"{first:%Y-%m}", amount, _REASON))
     return found
 
 
 def is_eligible(usage: Usage) -> bool:
     """Say whether a usage gets the discount: an N1 machine, on demand, priced by the hour."""
-    fits = (usage.provider, usage.market, usage.resource, usage.per)
-    return fits == ("gcp", "on_demand", Resource.INSTANCE, Per.HOUR) and usage.kind.startswith(_ELIGIBLE_SERIES)
+    terms = (usage.provider, usage.market, usage.resource, usage.per)
+    return terms == ("gcp", "on_demand", Resource.INSTANCE, Per.HOUR) and usage.kind.startswith(_ELIGIBLE_SERIES)
 
 
-def month_discount(provider: str, kind: str, market: str, per_hour: Money, held_us: int, month_us: int) -> Money | None:
+def month_discount(provider: str, kind: str, market: str, per_hour: Money, run_us: int, month_us: int) -> Money | None:
     """Return the discount of one machine that runs for `held_us` of a month's `month_us`, or None."""
     if (provider, market) != ("gcp", "on_demand") or not kind.startswith(_ELIGIBLE_SERIES):
         return None
-    exact = _discount_amount([(0, held_us, per_hour.nanos)], month_us)
+    exact = _discount_amount([(0, run_us, per_hour.nanos)], month_us)
     return Money(round(Fraction(exact, PARTS_PER_NANO))) if exact else None
 
 
@@ -162,8 +162,7 @@ def _pool(machine: Machine) -> tuple[str, str, str]:
 def _rates(billed: Billed, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Yield what a machine's run costs by the hour within the month: (from, to, nano-dollars)."""
     use, charged = billed.charge.usage, billed.charge
-    fits = (use.provider, use.market, use.resource, use.per) == ("gcp", "on_demand", Resource.INSTANCE, Per.HOUR)
-    if not fits or not use.kind.startswith(_ELIGIBLE_SERIES) or not use.segments or not charged.amount:
+    if not is_eligible(use) or not use.segments or not charged.amount:
         return
     first = max(begin, parse_us(use.begin))
     for start, stop, nanos in price_pieces(use, first, min(end, first + charged.billed_us), 0):

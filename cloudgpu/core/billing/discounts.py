@@ -43,7 +43,7 @@ class Discount:
         return (
             self.provider == item.provider
             and item.market in self.markets
-            and all(fnmatchcase(fact, pattern) for pattern, fact in patterns)
+            and all(fnmatchcase(value, pattern) for pattern, value in patterns)
             and is_in_period(self.since, self.until, at)
         )
 
@@ -93,8 +93,8 @@ class Credit:
 
     def fits(self, spent: AccountSpend) -> bool:
         """Say whether the credit pays for this spend."""
-        mine = fnmatchcase(spent.provider, self.provider) and fnmatchcase(spent.account, self.account)
-        return mine and is_in_period(self.since, self.until, spent.at)
+        is_covered = fnmatchcase(spent.provider, self.provider) and fnmatchcase(spent.account, self.account)
+        return is_covered and is_in_period(self.since, self.until, spent.at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class CreditUse:
 
     credit: Credit
     used: Money
-    left: Money
+    remaining: Money
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ class RemainingCost:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class OngoingUsage:
     """A usage that is still billed, with its last price alone, and its machine; billed already to `billed_until`."""
 
     machine: Machine
@@ -81,16 +81,16 @@ class Running:
         return self._cache[until]
 
 
-def open_usages(machines: Iterable[Machine], now: datetime) -> list[Running]:
+def open_usages(machines: Iterable[Machine], now: datetime) -> list[OngoingUsage]:
     """Return every usage of these machines (`View.billable_machines`) that is still billed."""
     usages = ((machine, use) for machine in machines for use in machine.open_usage if use.end is None)
     return [
-        Running(machine, use._replace(segments=use.segments[-1:]), max(now, billed_span(use, now)[1]))
+        OngoingUsage(machine, use._replace(segments=use.segments[-1:]), max(now, billed_span(use, now)[1]))
         for machine, use in usages
     ]
 
 
-def burn_rate(usages: Iterable[Running], now: datetime) -> BurnByPart:
+def burn_rate(usages: Iterable[OngoingUsage], now: datetime) -> BurnByPart:
     """Return what the hour from `now` on costs if everything stays as it is."""
     parts = dict.fromkeys(BurnPart, 0)
     unpriced_count = 0
@@ -101,7 +101,9 @@ def burn_rate(usages: Iterable[Running], now: datetime) -> BurnByPart:
     return BurnByPart(parts, unpriced_count)
 
 
-def remaining(usages: Iterable[Running], now: datetime, goal: Horizon, end: datetime | None = None) -> RemainingCost:
+def remaining(
+    usages: Iterable[OngoingUsage], now: datetime, horizon: Horizon, end: datetime | None = None
+) -> RemainingCost:
     """Return the remaining cost up to `end`, or to the end of each lease or renewal.
 
     A running machine is counted to its renew-until. If that has passed, or there is none, it is counted to `end`.
@@ -109,7 +111,7 @@ def remaining(usages: Iterable[Running], now: datetime, goal: Horizon, end: date
     """
     sums, without_end = [0, 0, 0], 0
     for usage in usages:
-        until = _usage_end(usage, goal, now, end)
+        until = _usage_end(usage, horizon, now, end)
         if until is None:
             without_end += usage.usage.resource is Resource.INSTANCE
             continue
@@ -118,13 +120,13 @@ def remaining(usages: Iterable[Running], now: datetime, goal: Horizon, end: date
     return RemainingCost(sums[0], sums[1], sums[2], without_end)
 
 
-def _usage_end(usage: Running, goal: Horizon, now: datetime, end: datetime | None) -> datetime | None:
+def _usage_end(usage: OngoingUsage, horizon: Horizon, now: datetime, end: datetime | None) -> datetime | None:
     renewed = _time(usage.machine.renew_until)
     if end is not None:
         return end if usage.part is not BurnPart.MACHINES or renewed is None or renewed <= now else min(end, renewed)
     if usage.part is not BurnPart.MACHINES:
         return None
-    if goal is Horizon.RENEWALS:
+    if horizon is Horizon.RENEWALS:
         return renewed
     kept_until = max(filter(None, map(_time, (usage.machine.expires, usage.machine.hold_until))), default=None)
     return renewed if kept_until is None else min(filter(None, (kept_until, renewed)))

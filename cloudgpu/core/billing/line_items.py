@@ -17,16 +17,16 @@ from cloudgpu.core.values.times import from_iso
 
 DAY = timedelta(days=1)
 _MICRO = timedelta(microseconds=1)
-_EXACT_BASES = ("quoted", "listed", "measured", "setting")  # of whose prices nothing is guessed
+_EXACT_BASES = ("quoted", "listed", "measured", "setting")  # a price with such a basis is certain
 
 
 @dataclass(frozen=True, slots=True)
 class LineItem:
     """One line of the bill: a charge from `begin` to `end`, within one UTC day and at one price.
 
-    `amount` is rounded to a nano-dollar so that the amounts of a bill add up to its total; the `charge` is exact.
-    `low` and `high` are rounded each by itself. `segment` is the price, None where none is known. `units` is what the
-    price is for: hours, months or GB; nothing for a run that is free. `running`: it is still billed, so that this line
+    `amount` is rounded to a nano-dollar so that the amounts of a bill add up to its total; the `charge` is exact. `low`
+    and `high` are rounded each by itself. `segment` is the price, None where none is known. `units` is how many hours,
+    months or GB are billed at that price; zero for a run that is free. `running`: it is still billed, so that this line
     may grow. `job` is the key of `Assigned`: a job's id, "shared" or "idle"; empty where the machine is for no job.
     """
 

@@ -25,7 +25,7 @@ MONTH_H = 730  # hours in a month, as the clouds' own price pages count
 class Rate:
     """What `quantity` of a resource costs: `price` for one of it, per hour, month or GB. None: no price is known.
 
-    `stored_as` is the price list's word for it. `by_size` False: the price is for the whole, whatever its size.
+    `stored_as` is its name in the price list. `by_size`: the price is for each GB; else for the whole resource.
     `why_maybe_less` is why it may cost less, even nothing; empty if it cannot. `low` is the least that a
     derived price may be, where that is known; the bill does not use it.
     """
@@ -97,7 +97,7 @@ def _billed_span(usage: Usage, now: int) -> tuple[int, int, int, str, Rule]:
 
 
 def has_one_price(usage: Usage) -> bool:
-    """Say whether a usage is billed at one known price from its begin to its end, as long as its rule says."""
+    """Say whether a usage is billed at one known price from its begin to its end, and is no traffic or spot machine."""
     is_simple = len(usage.segments) == 1 and not usage.reason and not usage.maybe_until and not usage.continues
     return is_simple and usage.resource != "traffic" and (usage.market != "spot" or usage.resource != "instance")
 
@@ -128,10 +128,11 @@ def intervals_cost(intervals: Iterable[RateInterval], begin: int, end: int) -> i
 
 
 def most_expensive_window(intervals: Iterable[RateInterval], length: int, begin: int, end: int) -> tuple[int, int]:
-    """Return (end of the window, its amount) of the most expensive window of `length` that ends within [begin, end].
+    """Return (end, cost) of the most expensive window of `length` microseconds that ends within [begin, end].
 
-    What a window holds grows at the rate of what enters it less that of what leaves it, and both change only where a
-    rate interval begins or ends: the most expensive is at one of these moments. The earliest of equals is returned.
+    As the window moves on, its cost changes at the rate at its end less the rate at its begin. Both change only where a
+    rate interval begins or ends, so the most expensive window is at one of these moments. The earliest of equals is
+    returned.
     """
     amount = rate = 0
     changes: list[tuple[int, int]] = []
@@ -157,9 +158,9 @@ def most_expensive_window(intervals: Iterable[RateInterval], length: int, begin:
 
 
 def time_until_full(intervals: Iterable[RateInterval], rate: int, length: int, begin: int, limit: int) -> int | None:
-    """Return how many microseconds after `begin` a window of `length` holds `limit`, if `rate` comes in from then on.
+    """Return in how many microseconds the cost of the last `length` microseconds reaches `limit`; None if never.
 
-    What was paid before leaves the window in its turn. None: it never holds as much.
+    From `begin` on, `rate` is spent; what was paid before drops out of the window as it moves on.
     """
     amount, spend_rate, changes = 0, rate, [(begin + length, -rate)]
     for first, last, interval_rate in intervals:

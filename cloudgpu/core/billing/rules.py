@@ -26,15 +26,16 @@ GIB = 2**30
 class Rule:
     """How a resource is billed. Lengths are microseconds.
 
-    `granularity_us` is what is started and billed whole, `minimum_us` the least of each start. `month_hours` is the
-    length of a month that a price per month is for; None: that of the calendar's month, in UTC. `gb_bytes` is what a GB
-    of traffic is. `states` says when it is billed. `licence` is the system's, where that changes the rule. A run that
-    the provider takes away within `free_if_interrupted_us` of its start is free (0: no such rule); of a machine that it
-    starts again, only where `free_every_run` is sure. `drops_part_if_interrupted`: the granule in which it was taken is
-    free. Where sources disagree or are silent, `maybe_...` is the more expensive or the other reading: charges show it
-    as a range. `from_running`: a machine that is only starting is not billed; `maybe_starting`: a part of that time is,
-    and a sync cannot tell which. `status` is `verified` (the provider's own text), `secondary` (others' texts),
-    `derived`, `unverified` (from memory) or `convention` (ours).
+    `granularity_us` is the billing increment, billed whole once started; `minimum_us` is the least that a run is
+    billed. `month_hours` is the length of a month that a price per month is for; None: that of the calendar's month, in
+    UTC. `gb_bytes` is what a GB of traffic is. `states` says when it is billed. `licence` is the system's, where that
+    changes the rule. A run that the provider interrupts within `free_if_interrupted_us` of its start is free (0: no
+    such rule); of a machine that is started again, that is certain only with `free_every_run`.
+    `drops_part_if_interrupted`: the increment in which it was interrupted is free. Where sources disagree or are
+    silent, `maybe_...` is the more expensive or the other reading: charges show it as a range. `from_running`: a
+    machine that is only starting is not billed; `maybe_starting`: a part of that time is, and a sync cannot tell which.
+    `status` is `verified` (the provider's own text), `secondary` (others' texts), `derived`, `unverified` (from memory)
+    or `convention` (ours).
     """
 
     provider: str
@@ -290,7 +291,7 @@ PARTS_PER_NANO = PARTS_PER_NANO_HOUR * HOUR_MICROS  # parts of a nano-dollar in 
 _DAY = 24 * HOUR_MICROS
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICRO = timedelta(microseconds=1)
-CLOCKS_DIFFER = 5 * MINUTE  # a price recorded so soon after a start holds since the start
+CLOCKS_DIFFER = 5 * MINUTE  # a price recorded up to this long after a start holds since the start
 
 
 def to_us(moment: datetime) -> int:
@@ -324,7 +325,8 @@ class PeriodBounds:
 class BilledSpan:
     """When a usage is billed: from `begin` to `end`, certainly within the certain ones, at most `earliest` to `latest`.
 
-    `run` is from its begin to its end as they are known, `shortest_run` and `longest_run` what they may have been.
+    Times are microseconds since 1970. `run` is its known length in microseconds, `shortest_run` and `longest_run` its
+    bounds.
     """
 
     earliest: int

@@ -13,7 +13,7 @@ from cloudgpu.core.model.usage import Resource
 from cloudgpu.core.values.times import iso
 
 _FREE = "never"  # how the rule of a cloud without traffic charges begins
-CHARGING_PROVIDERS = frozenset(  # reads no catalogue
+CHARGING_PROVIDERS = frozenset(  # by the rules alone, without the catalogue
     rule.provider for rule in RULES if rule.resource == Resource.TRAFFIC and not rule.states.startswith(_FREE)
 )
 
@@ -29,7 +29,7 @@ class GapRecord(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class TrafficGap:
-    """An interval in which a machine's egress was not counted: ledger times, `until` None where it still runs."""
+    """An interval in which a machine's egress was not counted: ledger times, `until` None if it has not ended."""
 
     machine: str
     name: str

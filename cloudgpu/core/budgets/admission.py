@@ -19,18 +19,21 @@ from cloudgpu.core.model.usage import Per, PriceInterval, Usage
 from cloudgpu.core.values.money import HOUR_MICROS, Money
 from cloudgpu.core.values.times import Period, period, periods
 
-Billed = Iterable[tuple[str, Usage | list[RateInterval]]]
-Ended = Callable[[datetime | None], Billed]
+BilledUsages = Iterable[tuple[str, Usage | list[RateInterval]]]  # (machine id, a usage or its rate intervals)
+Ended = Callable[[datetime | None], BilledUsages]  # the usages that ended since a time (None: all)
 FAR_FUTURE = 2**62  # microseconds; later than any time that can be written
 
 
 @dataclass(slots=True)
 class BudgetSums:
-    """The sums of a budget: what was billed in its period, and what runs already will cost. `unpriced` names machines.
+    """The sums of a budget: what was billed in its period, and what runs already will cost.
+
+    `unpriced` names machines without a known price; the keys of `assumed` are sentences on assumed prices.
 
     `since` is when its period begins, in microseconds since 1970. Of a budget without a period, `ended_total` is what
-    the ended usages with a stored sum have cost at most, in exact parts. Costs of exposures are in `past_flows`,
-    (unit, begin, end) -> nano-dollars, and in `future_flows`: begin None is now, end None is the end of the forecast.
+    the ended usages with a stored sum have cost at most, in exact parts. Costs of exposures are flows,
+    (unit, begin, end) -> nano-dollars per unit (`exposure.unit_of`), in the past and in the future: there a begin of
+    None is now, an end of None the end of the forecast.
     """
 
     budget: Budget
@@ -45,19 +48,19 @@ class BudgetSums:
 
     def spent_within(self, begin: int, end: int) -> int:
         """Return what was billed within [begin, end), without `ended_total`, in exact parts."""
-        found = sum([
+        past_cost = sum([
             nanos * exact_cost(unit, max(begin, first), min(end, last))
             for (unit, first, last), nanos in self.past_flows.items()
         ])  # fmt: skip
-        return found + intervals_cost(self.spent, begin, end)
+        return past_cost + intervals_cost(self.spent, begin, end)
 
     def committed_within(self, begin: int, end: int, now: int, horizon: int) -> int:
         """Return what runs already will cost within [begin, end); what has no end counts up to `horizon`."""
-        found = sum([
+        future_cost = sum([
             nanos * exact_cost(unit, max(begin, first), min(end, last))
             for unit, first, last, nanos in self._future_flows(now, horizon)
         ])  # fmt: skip
-        return found + sum(intervals_cost(item.intervals(now, horizon), begin, end) for item in self.commitments)
+        return future_cost + sum(intervals_cost(item.intervals(now, horizon), begin, end) for item in self.commitments)
 
     def spent_intervals(self) -> Iterator[RateInterval]:
         """Yield the rate intervals of what was billed."""
@@ -102,7 +105,7 @@ class PeriodSums:
     spent: Money
     running: Money
     requested: Money
-    fits: bool  # what costs nothing always does
+    fits: bool  # within the limit; a request that costs nothing always fits
 
     @property
     def total(self) -> Money:
@@ -125,12 +128,12 @@ class BudgetVerdict:
     @property
     def fits(self) -> bool:
         """Whether it fits the budget in each of its periods."""
-        return not self.unpriced and all(share.fits for share in self.periods)
+        return not self.unpriced and all(sums.fits for sums in self.periods)
 
     @property
     def tightest(self) -> PeriodSums:
         """The period with the least left of the limit, or the largest excess."""
-        return max(self.periods, key=lambda share: share.total)
+        return max(self.periods, key=lambda sums: sums.total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +144,7 @@ class Admission:
 
     @property
     def refusals(self) -> tuple[BudgetVerdict, ...]:
-        """The verdicts of the refusing budgets that it does not fit."""
+        """The verdicts of the refusing budgets that the request does not fit."""
         return tuple(verdict for verdict in self.verdicts if verdict.budget.refuses and not verdict.fits)
 
 
@@ -193,12 +196,12 @@ def admission_request(
     others: Sequence[BudgetedMachine] = (),
     of_cluster: str = "",
 ) -> AdmissionRequest:
-    """Return what is wanted, as it would be in the ledger, with the sums of the budgets that cover it.
+    """Return the request for a machine (`subject`, as the ledger would have it) with the sums of budgets that cover it.
 
-    `others` are wanted with it. `exposures` are all billable machines. Of those with the ids of what is wanted, only
-    the past counts: it replaces them. `ended` gives the ended usages since a time (None: all), `unpriced` those without
-    a price. With `unpriced`, total budgets use the machines' sums instead of every ended usage. Neither is called where
-    no budget covers what is wanted.
+    `others` are requested with it. `exposures` are all billable machines. Of those with the ids of what is requested,
+    only past costs count, as the request replaces them. `ended` gives the ended usages since a time (None: all),
+    `unpriced` those without a price. With `unpriced`, total budgets use the machines' sums instead of every ended
+    usage. Neither is called if no budget covers the request.
     """
     covering = [budget for budget in budgets if budget.scope.covers(subject)]
     volumes = existing_volumes(exposure for exposure in exposures if not isinstance(exposure, Exposure))
@@ -222,28 +225,28 @@ def budget_sums(
     all_sums = tuple(BudgetSums(budget, _period_begin(budget, now)) for budget in budgets)
     if not all_sums:
         return ()
-    micros, covers = to_us(now), _CoverageCache(all_sums)
-    covering: dict[str, Sequence[BudgetSums]] = {}
+    now_us, covers = to_us(now), _CoverageCache(all_sums)
+    covering_by_id: dict[str, Sequence[BudgetSums]] = {}
     names: dict[str, str] = {}
     from_totals = [sums for sums in all_sums if unpriced is not None and sums.budget.period.kind == "total"]
     for exposure in exposures:
         subject = exposure.id
         names[subject] = exposure.name
-        covering[subject] = covered = covers(exposure)
+        covering_by_id[subject] = covering = covers(exposure)
         if isinstance(exposure, Exposure):
-            _add_exposure(covered, exposure, micros, prices, ahead=subject not in excluded_ids)
-        elif covered:
-            _add_commitments(covered, exposure, micros, prices, volumes, ahead=subject not in excluded_ids)
+            _add_exposure(covering, exposure, now_us, prices, ahead=subject not in excluded_ids)
+        elif covering:
+            _add_commitments(covering, exposure, now_us, prices, volumes, ahead=subject not in excluded_ids)
         if from_totals:
-            _add_ended([sums for sums in covered if sums in from_totals], exposure)
+            _add_ended([sums for sums in covering if sums in from_totals], exposure)
     from_usages = [sums for sums in all_sums if sums not in from_totals]
     for chosen, uses in (
         (from_usages, ended(earliest_relevant([sums.budget for sums in from_usages], now)) if from_usages else ()),
         (from_totals, unpriced(None) if from_totals and unpriced else ()),
     ):
-        chosen_covering = covering if len(chosen) == len(all_sums) else _only_chosen(chosen, covering)
+        chosen_covering = covering_by_id if len(chosen) == len(all_sums) else _only_chosen(chosen, covering_by_id)
         for subject, use in uses:
-            _add_usage(chosen_covering.get(subject, ()), use, micros, prices, names.get(subject, subject))
+            _add_usage(chosen_covering.get(subject, ()), use, now_us, prices, names.get(subject, subject))
     return all_sums
 
 
@@ -278,29 +281,33 @@ def _period_begin(budget: Budget, now: datetime) -> int:
     return 0 if period_ is None else max(0, to_us(period_.begin))
 
 
-def _add_ended(covered: Sequence[BudgetSums], subject: BudgetedMachine | Exposure) -> None:
+def _add_ended(covering: Sequence[BudgetSums], subject: BudgetedMachine | Exposure) -> None:
     """Add what the ended usages of a machine have cost at most; those without a price are in no sum."""
-    if not covered:
+    if not covering:
         return
     totals = () if isinstance(subject, Exposure) else cast("Machine", subject).usage_totals.values()
     ended_total = subject.ended_total if isinstance(subject, Exposure) else sum(total[2] for total in totals)
-    for sums in covered:
+    for sums in covering:
         sums.ended_total += ended_total
 
 
-def _add_exposure(covered: Sequence[BudgetSums], exposure: Exposure, now: int, prices: Prices, *, ahead: bool) -> None:
+def _add_exposure(covering: Sequence[BudgetSums], exposure: Exposure, now: int, prices: Prices, *, ahead: bool) -> None:
     """Add an exposure to the sums of its budgets: its open usages, and, with `ahead`, what it will cost."""
     items = exposure.items if exposure.today is None or not prices.today else exposure.today
     until = exposure.until(now, reaper_runs=prices.reaper_runs) if ahead and items else None
-    for sums in covered:
+    for sums in covering:
         past_flows, future, since = sums.past_flows, sums.future_flows, sums.since
         for nanos, begin, end, unit in exposure.flows(now):
             if end > since:
                 flow = unit, max(begin, since), end
                 past_flows[flow] = past_flows.get(flow, 0) + nanos
-        for nanos, unit, delay, own in items if ahead else ():
-            to_come = unit, exposure.sent if own else None, None if delay is None or until is None else until + delay
-            future[to_come] = future.get(to_come, 0) + nanos
+        for nanos, unit, delay, is_retroactive in items if ahead else ():
+            future_flow = (
+                unit,
+                exposure.sent if is_retroactive else None,
+                None if delay is None or until is None else until + delay,
+            )
+            future[future_flow] = future.get(future_flow, 0) + nanos
 
 
 def earliest_relevant(budgets: Iterable[Budget], now: datetime) -> datetime | None:
@@ -320,7 +327,7 @@ def current_period(budget: Budget, now: datetime) -> Period | None:
 
 
 def _add_commitments(
-    covered: Sequence[BudgetSums],
+    covering: Sequence[BudgetSums],
     subject: BudgetedMachine,
     now: int,
     prices: Prices,
@@ -330,11 +337,11 @@ def _add_commitments(
 ) -> None:
     """Add a machine to the sums of its budgets: its open usages, and, with `ahead`, what it will cost."""
     for use in subject.open_usage:
-        _add_usage(covered, use, now, prices, subject.name)
+        _add_usage(covering, use, now, prices, subject.name)
     if not ahead:
         return
     future = commitments_of(subject, now, prices, volumes)
-    for sums in covered:
+    for sums in covering:
         sums.commitments += future.items
         if future.unpriced:
             sums.unpriced.append(subject.name)
@@ -342,19 +349,19 @@ def _add_commitments(
 
 
 def _add_usage(
-    covered: Sequence[BudgetSums], use: Usage | list[RateInterval], now: int, prices: Prices, name: str
+    covering: Sequence[BudgetSums], use: Usage | list[RateInterval], now: int, prices: Prices, name: str
 ) -> None:
     """Add what a usage has cost; without a price, what is counted instead."""
     if isinstance(use, list):
-        for sums in covered:
+        for sums in covering:
             sums.spent += use
         return
     if not use.segments:
         use, why = _with_price(use, prices)
-        for sums in covered:
+        for sums in covering:
             sums.assumed[f"{name}: {use.what}: {why}"] = None
-    intervals = billed_intervals(use, now) if covered else ()
-    for sums in covered:
+    intervals = billed_intervals(use, now) if covering else ()
+    for sums in covering:
         sums.spent += intervals
 
 
@@ -378,37 +385,39 @@ def _assumption_texts(subject: BudgetedMachine, items: Iterable[Commitment]) -> 
 def _verdict(sums: BudgetSums, subject: BudgetedMachine, commitments: Commitments, now: datetime) -> BudgetVerdict:
     unpriced = [*sums.unpriced, *([subject.name] if commitments.unpriced else [])]
     assumed = sums.assumed | _assumption_texts(subject, commitments.items)
-    free = not commitments.unpriced and not any(commitment.nanos for commitment in commitments.items)
+    is_free = not commitments.unpriced and not any(commitment.nanos for commitment in commitments.items)
     return BudgetVerdict(
         sums.budget,
         tuple(period_sums(sums, commitments.items, now)),
-        () if free else tuple(unpriced),
+        () if is_free else tuple(unpriced),
         tuple(assumed),
     )
 
 
 def period_sums(sums: BudgetSums, commitments: Sequence[Commitment], now: datetime) -> Iterator[PeriodSums]:
     """Yield each period in which the request costs, with the sums that are compared with the limit."""
-    budget, micros = sums.budget, to_us(now)
-    last = max([micros, *(commitment.until for commitment in commitments if commitment.until is not None)])
+    budget, now_us = sums.budget, to_us(now)
+    last = max([now_us, *(commitment.until for commitment in commitments if commitment.until is not None)])
     if budget.period.kind in ("day", "week", "month"):
         for one in periods(budget.period.kind, now, from_us(last), budget.zone):
-            yield _share(sums, commitments, one, micros)
+            yield _sums_within(sums, commitments, one, now_us)
         return
     horizon = max([last, *sums.ends()])
     if not budget.period.days:
-        yield _share(sums, commitments, Period(from_us(0), from_us(horizon)), micros, endless=True)
+        yield _sums_within(sums, commitments, Period(from_us(0), from_us(horizon)), now_us, endless=True)
         return
     length = budget.period.window // timedelta(microseconds=1)
-    requested = (interval for commitment in commitments for interval in commitment.intervals(micros, horizon))
-    intervals = chain(sums.spent_intervals(), sums.committed_intervals(micros, horizon), requested)
-    end, _ = most_expensive_window(intervals, length, micros, horizon)
-    # From now on: also where the most expensive window is the one that ends now.
+    requested = (interval for commitment in commitments for interval in commitment.intervals(now_us, horizon))
+    intervals = chain(sums.spent_intervals(), sums.committed_intervals(now_us, horizon), requested)
+    end, _ = most_expensive_window(intervals, length, now_us, horizon)
+    # The request counts also if the most expensive window ends now, before it costs anything.
     costs = any(commitment.nanos for commitment in commitments)
-    yield _share(sums, commitments, Period(from_us(end - length), from_us(end)), micros, horizon=horizon, costs=costs)
+    yield _sums_within(
+        sums, commitments, Period(from_us(end - length), from_us(end)), now_us, horizon=horizon, costs=costs
+    )
 
 
-def _share(
+def _sums_within(
     sums: BudgetSums,
     commitments: Sequence[Commitment],
     within: Period,
@@ -420,7 +429,7 @@ def _share(
 ) -> PeriodSums:
     """Return the sums of one period; commitments without an end count to `horizon`, or to its end.
 
-    `costs`: what is wanted costs something in a period as expensive as this one, if not in this one.
+    `costs`: the request costs something in a period as expensive as this one, if not in this one.
     """
     begin, end = to_us(within.begin), to_us(within.end)
     end_of_endless = horizon or end

@@ -13,11 +13,11 @@ from cloudgpu.core.model.machine import BudgetedMachine, account_key, may_be_run
 from cloudgpu.core.policies.guards import guards_of
 from cloudgpu.core.values.money import HOUR_MICROS
 
-OVERDUE = HOUR_MICROS  # microseconds for which a machine that is past its end still counts
+OVERDUE = HOUR_MICROS  # microseconds: a machine that runs beyond its end is counted for so long from now on
 
 
 class StandIn(NamedTuple):
-    """A price that stands in for one that is not known: `nanos` for one, per `hour` or `month`, and why."""
+    """A price in place of an unknown one: `nanos` per `hour` or `month`; `why` is empty for a known price."""
 
     nanos: int
     per: str
@@ -26,12 +26,12 @@ class StandIn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """The prices that count where the ledger has none.
+    """Where budgets get the prices that the ledger does not have.
 
     `compute_price` gives a machine's on-demand price in nano-dollars an hour, or None. `attached_price` takes provider,
-    region, the price list's name and the resource, and always gives one. `today`: count spot machines at the price
-    that they have now, for a forecast; nothing is admitted by it. `reaper_runs`: the reaper runs, and ends machines at
-    their renew-until.
+    region, the price list's name and the resource, and always gives one. `today`: spot machines count at the price that
+    they have now, which is for forecasts only. `reaper_runs`: scheduled runs of the reaper succeed, and end machines at
+    renew-until.
     """
 
     compute_price: Callable[[BudgetedMachine], int | None]
@@ -44,7 +44,7 @@ class Commitment(NamedTuple):
     """The future cost of one resource: `nanos` per `hour` or `month`, up to `until`.
 
     `until` is in microseconds since 1970; None: without an end. `assumed` is why the price is not a known one.
-    `since`: it may have cost as much since then, and no event says so; None: what it has cost is known.
+    `since`: it may have cost as much since then, without an event of it; None: what it has cost so far is known.
     """
 
     what: str
@@ -77,32 +77,34 @@ def commitments_of(
 ) -> Commitments:
     """Return the future costs of a machine or a retained resource.
 
-    A machine that runs, or may, costs up to its renew-until (one without a lease, or which only the reaper ends while
-    none are made: without an end), its attached costs
-    while it does not run, and its retained resources, both without an end. One whose launch is uncertain may
-    have run since that was sent. `volumes` are the (account, name) of named volumes that stand for themselves.
+    A machine that may be running costs up to its renew-until; without an end if it has no lease, or if only the reaper
+    could end it and does not run. Attached costs of a stopped machine, and retained resources, have no end. A machine
+    whose launch is uncertain may have run since the launch was sent. `volumes` are (account, name) of named volumes,
+    which have commitments of their own.
     """
     if subject.terminated_at is not None and not subject.retained:
         return _NO_COMMITMENTS
     commitments = [_retained_commitment(subject, entry, prices) for entry in subject.retained]
     if subject.terminated_at is not None or subject.is_named_resource:
         return Commitments(tuple(commitments))
-    runs = may_be_running(subject)
-    until = _latest_end(subject, now, prices) if runs else None
+    may_run = may_be_running(subject)
+    until = _latest_end(subject, now, prices) if may_run else None
     attached = [
         _attached_commitment(subject, entry, until, prices)
         for entry in subject.attached_costs or ()
-        if entry.running and (runs or entry.kept) and not _is_existing_volume(subject, entry, volumes)
+        if entry.running and (may_run or entry.kept) and not _is_existing_volume(subject, entry, volumes)
     ]
-    nanos = compute_nanos(subject, prices) if runs else None
+    nanos = compute_nanos(subject, prices) if may_run else None
     compute = [] if nanos is None else [_machine_commitment(subject, until, nanos)]
     sent_at = parse_us(subject.intended_at) if subject.launch_status == "open" and subject.intended_at else None
-    own = [*compute, *attached] if sent_at is None else [one._replace(since=sent_at) for one in (*compute, *attached)]
-    return Commitments((*own, *commitments), unpriced=runs and nanos is None)
+    machine_commitments = (
+        [*compute, *attached] if sent_at is None else [one._replace(since=sent_at) for one in (*compute, *attached)]
+    )
+    return Commitments((*machine_commitments, *commitments), unpriced=may_run and nanos is None)
 
 
 def needs_reaper(subject: BudgetedMachine, prices: Prices) -> bool:
-    """Say whether only a run of the reaper would end this machine, and none are made."""
+    """Return whether only the reaper would end this machine, and it does not run."""
     guards = guards_of(subject)
     return guards is not None and guards.only_reaper and not prices.reaper_runs
 
@@ -121,7 +123,7 @@ def compute_nanos(subject: BudgetedMachine, prices: Prices) -> int | None:
 
 
 def _latest_end(subject: BudgetedMachine, now: int, prices: Prices) -> int | None:
-    """Return when it ends at the latest; None where somebody has to end it by hand."""
+    """Return when it ends at the latest, in microseconds since 1970; None if somebody has to end it by hand."""
     if subject.renew_until is None or needs_reaper(subject, prices):
         return None
     until = parse_us(subject.renew_until)
@@ -137,7 +139,7 @@ def _machine_commitment(subject: BudgetedMachine, until: int | None, nanos: int)
 
 
 def _is_existing_volume(subject: BudgetedMachine, entry: AttachedCost, volumes: Iterable[tuple[str, str]]) -> bool:
-    """Say whether this is a named volume that is there already, and is counted as that."""
+    """Say whether this is a named volume that is there already, and is counted on its own."""
     volume = subject.setup.volume if subject.setup and entry.named else None
     return volume is not None and (account_key(subject), volume.name) in volumes
 
@@ -147,7 +149,7 @@ def _attached_commitment(
 ) -> Commitment:
     end = None if entry.kept else until
     resource, quantity = entry.resource or "disk", 1 if entry.quantity is None else entry.quantity
-    if entry.nanos is None and entry.nanos_per_month is not None:  # a plug-in said it per month
+    if entry.nanos is None and entry.nanos_per_month is not None:  # a provider plug-in gives a total per month
         return _commitment(subject, entry.what, end, resource, StandIn(not_none(entry.nanos_per_month), "month", ""), 1)
     price = _price(subject, entry, subject.region, resource, prices)
     return _commitment(subject, entry.what, end, resource, price, quantity)

@@ -19,16 +19,16 @@ from cloudgpu.core.values.times import duration_text, from_iso, iso
 from cloudgpu.errors import BudgetRefused
 
 WARN_BEFORE = timedelta(hours=24)  # before the credit is used up, its payer is alerted
-MONTH_HOURS = 730  # that a price of a month is for
+MONTH_HOURS = 730  # in the month of a monthly price
 TOPIC = "credit"
 MAX_CREDITS = 8  # accounts in the event of a reaper run
-MAX_LASTS = timedelta(days=36525)  # the longest duration that is told, so that its end is a date
+MAX_LASTS = timedelta(days=36525)  # longer durations are cut, so that their end is a valid date
 
 
 class CreditReading(NamedTuple):
     """The credit of an account as a reaper run read it, and its hourly spend: the provider's figure or the ledger's.
 
-    `account` is its name on the computer that asked, `scope` the subject of its sync events. `elsewhere` is the
+    `account` is its name on the computer that read it, `scope` the subject of its sync events. `elsewhere` is the
     part of the spend that is not in the ledger.
     """
 
@@ -55,7 +55,7 @@ class CreditReading(NamedTuple):
 
 
 def credit_from_record(record: CreditRecord) -> CreditReading:
-    """Return the value of a record."""
+    """Return the reading that a ledger event stores so."""
     hourly = Money(record["hourly"])
     credit = PrepaidCredit(
         Money(record["left"]), from_iso(record["as_of"]), hourly, record["page"], Money(record["threshold"])
@@ -76,9 +76,9 @@ def hourly_of(machines: Iterable[Machine | BudgetSubject]) -> Money:
 def _hourly(machine: Machine | BudgetSubject) -> int:
     if machine.terminated_at is not None:
         return 0
-    runs = may_be_running(machine)
-    compute = machine.price.nanos_per_hour if runs and machine.price is not None else 0
-    costs = [one for one in machine.attached_costs or () if (one.running if runs else one.kept)]
+    may_run = may_be_running(machine)
+    compute = machine.price.nanos_per_hour if may_run and machine.price is not None else 0
+    costs = [one for one in machine.attached_costs or () if (one.running if may_run else one.kept)]
     return compute + sum(-(-(cost.nanos_per_month or 0) // MONTH_HOURS) for cost in costs)
 
 
@@ -139,7 +139,7 @@ def credit_fit(
 ) -> CreditFit:
     """Return how a launch fits: `planned` is what it costs an hour, `others` what the account spends an hour already.
 
-    What runs already is counted to the end of that lease, too: it may be renewed, and is deleted with all the rest.
+    What runs already is counted to the end of that lease, too: it may be renewed, and the provider deletes all at zero.
     """
     hourly = others + planned
     needed = hourly.scaled(Fraction(lease // timedelta(microseconds=1), HOUR_MICROS))

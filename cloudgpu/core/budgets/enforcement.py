@@ -1,7 +1,7 @@
 """Decides which machines an exceeded budget stops, and what would fit if a budget refuses.
 
-An exceeded budget ends or warns machines: it is decided which, how and in which order; nothing is done here. What would
-fit is how long the same machine may live, or what an hour may cost.
+Nothing is stopped here: the result says which machines to stop or warn about, how and in which order. What would fit is
+how long the same machine may run, or what an hour of it may cost.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ MINUTE = timedelta(minutes=1)
 def longest_admitted(request: AdmissionRequest, least: datetime | None = None) -> datetime | None:
     """Return the latest renew-until, in whole minutes from now, that every refusing budget admits; None: none.
 
-    It is after `least` (now, where None) and not after what is wanted. What is admitted up to a time is admitted up
-    to every earlier one, so it is found by halving.
+    It is after `least` (None: now) and not after the requested one. What is admitted up to a time is admitted up to
+    every earlier one, so binary search finds it.
     """
     requested_until = from_iso(not_none(request.subject.renew_until))
     low = 0 if least is None or least <= request.now else -((request.now - least) // MINUTE)
@@ -45,11 +45,11 @@ def longest_admitted(request: AdmissionRequest, least: datetime | None = None) -
 
 
 def highest_admitted_price(request: AdmissionRequest) -> Money | None:
-    """Return the highest price an hour at which every refusing budget admits it for as long as is wanted; None: none.
+    """Return the highest price an hour at which every refusing budget admits it for as long as requested; None: none.
 
-    To a ten-thousandth of a dollar, as prices are shown.
+    It is a multiple of 0.0001 dollars, as prices are shown.
     """
-    step = 100_000
+    step = 100_000  # nano-dollars
     high = max(2, 1 + (compute_nanos(request.subject, request.prices) or 0) // step)
 
     def fits(steps: int) -> bool:
@@ -60,7 +60,7 @@ def highest_admitted_price(request: AdmissionRequest) -> Money | None:
     return Money(fitting * step) if fitting else None
 
 
-WARNINGS = 2  # that a held machine gets before its budget stops it
+WARNINGS = 2  # sent about a held machine before its budget stops it
 
 
 class BudgetAction(StrEnum):
@@ -74,7 +74,7 @@ class BudgetAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """What is to be done with a machine over a budget that is exceeded, and why."""
+    """What to do (`do`) with a machine because a budget is exceeded, and why; `machine` is its id."""
 
     machine: str
     name: str
@@ -88,9 +88,9 @@ def budget_stops(
 ) -> list[Stop]:
     """Return what budgets that are exceeded, and stop, do with machines: the newest first, each machine once.
 
-    A machine that cannot be stopped is parked, and terminated where it cannot be parked either. A held one is warned
-    first, and stopped only after it was warned `WARNINGS` times (`warned`, by id): a hold is somebody's word. Whose
-    launch is not settled is left to whoever settles it. What stops decide carries nothing out.
+    A machine that cannot be stopped is parked, and terminated where it cannot be parked either. The owner of a held one
+    is warned first, and it is stopped only after `WARNINGS` warnings (`warned` counts them, by id). A machine whose
+    launch is uncertain is left alone.
     """
     exceeded = [state for state in budget_states if Action.STOP in state.budget.actions and state.is_exceeded]
     running = [  # also one whose requested stop is not confirmed

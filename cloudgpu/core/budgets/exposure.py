@@ -1,8 +1,8 @@
 """A machine's exposure: what budgets count of it, stored in the ledger, so that an admission reads only that.
 
-Made by the same functions that judge a whole machine, and only where nothing but the machine itself decides: a price
-that is not known, or a volume that stands for itself, leaves it None, and the machine is judged whole. The provider's
-billing rules are in it: where those change, the projections are made anew.
+It is computed by the functions that evaluate a full machine record, and only if nothing but the machine itself counts:
+with an unknown price, or a named volume, there is none, and admission reads the full record. It depends on the
+providers' billing rules: when those change, the derived tables of the ledger are built anew.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.policies.guards import guards_of
 from cloudgpu.core.values.money import HOUR_MICROS
 
-HOURLY = 0
+HOURLY = 0  # the unit of a price per hour: see `unit_of`
 _LONGEST_MONTH = 31 * 24
 _DAY = 24 * HOUR_MICROS
 _FIRST_YEAR = 1970
 
 
 def unit_of(per: str, rule: Rule) -> int:
-    """Return what a price is for: 0 an hour, above zero a month of so many hours, below zero a month of the calendar.
+    """Return the unit of a price as a number: 0 is an hour, N > 0 a month of N hours, N < 0 a calendar month.
 
-    One of the calendar counts as at most so many hours as the number says without its sign.
+    A calendar month counts as at most -N hours.
     """
     if per == "hour":
         return HOURLY
@@ -43,7 +43,7 @@ def exact_cost(unit: int, begin: int, end: int) -> int:
         return (end - begin) * PARTS_PER_NANO_HOUR
     if unit > HOURLY:
         return (end - begin) * (PARTS_PER_NANO_HOUR // unit)
-    return _start_before(end, -unit) - _start_before(begin, -unit)
+    return _cost_since_1970(end, -unit) - _cost_since_1970(begin, -unit)
 
 
 def flow_intervals(unit: int, begin: int, end: int, nanos: int) -> list[RateInterval]:
@@ -60,7 +60,7 @@ def flow_intervals(unit: int, begin: int, end: int, nanos: int) -> list[RateInte
     ]
 
 
-def _start_before(moment: int, month_hours: int) -> int:
+def _cost_since_1970(moment: int, month_hours: int) -> int:
     """Return what a nano-dollar a month of the calendar costs from 1970 up to a moment, in exact parts."""
     begin, cost, rate = _month(*_month_of(moment // _DAY), month_hours)
     return cost + (moment - begin) * rate
@@ -100,8 +100,9 @@ def _next_start(begin: int, cost: int, month_hours: int) -> tuple[int, int, int]
     return end, cost + (end - begin) * rate, rate
 
 
-_LONG_AGO = 0  # before every lease ends
+_LONG_AGO = 0  # microseconds since 1970, before the end of every lease
 _NEVER = 2**62  # microseconds; later than any time that can be written
+# The docstring of `Exposure` says what these hold.
 _Items = list[tuple[int, int, int | None, bool]]
 _Lengths = tuple[tuple[int, int, int], ...]
 _Part = tuple[int, int, int | None, int]
@@ -110,16 +111,17 @@ _ComplexUsage = tuple[int, _Lengths, list[_Part]]
 
 
 class Exposure(NamedTuple):
-    """The cost of a machine that budgets count, at any time.
+    """What budgets count of a machine, so that its cost up to any time can be computed. Times are microseconds.
 
-    `ended_total` is what its ended usages with a price have cost at most, in exact parts. It costs each
-    of `items` from now on: (nano-dollars, unit as `unit_of`, microseconds behind its `renew_until` up to which,
-    or None: without an end, and whether since `sent` already). `today` are they at today's spot price, None
-    where that makes no difference. `late`: it may run when that is over; `only_reaper`: nothing else ends it.
+    `ended_total` is what its ended usages with a price have cost at most, in exact parts. `items` are its costs from
+    now on: (nano-dollars, unit as in `unit_of`, how long after `renew_until` it ends or None for no end, whether it
+    costs since `sent` already). `sent` is when its uncertain launch was sent, else None. `today` are the items at
+    today's spot price, None if that is no other. `late`: it may still run after its `renew_until`; `only_reaper`:
+    nothing but the reaper ends it.
 
-    `uses` are billed still, each at one price: (nano-dollars, begin, unit, granule, least length). `others` are, too:
-    (begin, lengths, parts). One is billed to the latest of its lengths (since when it runs, the granule, the least) as
-    of now, and costs the parts (nano-dollars, from when, to when or None, unit) up to then.
+    `uses` are its open usages at one price: (nano-dollars, begin, unit, billing increment, minimum). `others` are its
+    other open usages: (begin, lengths, parts). Each is billed to the latest end by one of its lengths (begin, billing
+    increment, minimum), and costs its parts: (nano-dollars, begin, end or None, unit).
     """
 
     id: str
@@ -140,7 +142,7 @@ class Exposure(NamedTuple):
     others: list[_ComplexUsage]
 
     def until(self, now: int, *, reaper_runs: bool) -> int | None:
-        """Return when what its lease ends is over at the latest, as `commitments_of` says; None: never."""
+        """Return the latest end of what its lease limits, as `commitments_of` counts it; None: it has no end."""
         if self.renew_until is None or (self.only_reaper and not reaper_runs):
             return None
         return self.renew_until if self.renew_until > now else now + OVERDUE * self.late
@@ -148,12 +150,14 @@ class Exposure(NamedTuple):
     def flows(self, now: int) -> list[tuple[int, int, int, int]]:
         """Return the maximal cost of its usages up to now, as (nano-dollars, begin, end, unit)."""
         flows = []
-        for nanos, begin, unit, granule, least in self.uses:
+        for nanos, begin, unit, granule, minimum in self.uses:
             run = -((begin - now) // granule) * granule
-            flows.append((nanos, begin, begin + max(run, least), unit))
+            flows.append((nanos, begin, begin + max(run, minimum), unit))
         for begin, lengths, parts in self.others:
             at = max(now, begin)
-            end = max([since + max(least, -((since - at) // granule) * granule) for since, granule, least in lengths])
+            end = max(
+                [since + max(minimum, -((since - at) // granule) * granule) for since, granule, minimum in lengths]
+            )
             flows += [
                 (nanos, first, end if last is None else min(end, last), unit) for nanos, first, last, unit in parts
             ]
@@ -161,15 +165,17 @@ class Exposure(NamedTuple):
 
 
 class _DependsOnOthers(Exception):
-    """What budgets count of this machine depends on more than the machine."""
+    """What budgets count of this machine depends on more than its record."""
 
 
 class _Volumes:
+    """Raise _DependsOnOthers as soon as somebody looks for a named volume."""
+
     def __iter__(self) -> Iterator[tuple[str, str]]:
         raise _DependsOnOthers
 
 
-def _no_price(_row: BudgetedMachine) -> NoReturn:
+def _no_price(_machine: BudgetedMachine) -> NoReturn:
     raise _DependsOnOthers
 
 
@@ -182,7 +188,7 @@ _NO_TODAY_PRICES = Prices(_no_price, _no_substitute, today=True)
 
 
 def exposure_of(machine: Machine) -> Exposure | None:
-    """Return what budgets count of a machine; None where it has to be judged whole."""
+    """Return what budgets count of a machine; None if that takes its full record."""
     if machine.is_named_resource and machine.terminated_at is None:
         return None
     try:
@@ -213,7 +219,7 @@ def exposure_of(machine: Machine) -> Exposure | None:
 
 
 def _items(machine: Machine, prices: Prices) -> _Items:
-    """Return what goes on costing, that of one unit and end in one; raise _DependsOnOthers where more is asked for."""
+    """Return future costs, summed by unit and end; raise _DependsOnOthers if an unknown price or a volume counts."""
     end = None if machine.renew_until is None else parse_us(machine.renew_until)
     sums: dict[tuple[int, int | None, bool], int] = {}
     for commitment in commitments_of(machine, _LONG_AGO, prices, _Volumes()).items:
@@ -225,7 +231,7 @@ def _items(machine: Machine, prices: Prices) -> _Items:
 
 def _open_usages(machine: Machine) -> tuple[list[_SimpleUsage], list[_ComplexUsage]]:
     """Return the usages that are billed still, merged by begin and end; raise _DependsOnOthers without a price."""
-    plain: dict[tuple[int, int, int, int], int] = {}
+    simple: dict[tuple[int, int, int, int], int] = {}
     others = []
     for use in machine.open_usage:
         if use.end is not None or not use.segments or use.maybe_until or use.resource == "traffic":
@@ -234,10 +240,10 @@ def _open_usages(machine: Machine) -> tuple[list[_SimpleUsage], list[_ComplexUsa
         nanos, first, last, unit = parts[0] if len(parts) == 1 else (0, 0, 0, 0)
         if last is None and len(lengths) == 1 and lengths[0][0] == begin == first:
             key = begin, unit, *lengths[0][1:]
-            plain[key] = plain.get(key, 0) + nanos
+            simple[key] = simple.get(key, 0) + nanos
         else:
             others.append((begin, lengths, parts))
-    return [(nanos, *key) for key, nanos in plain.items()], others
+    return [(nanos, *key) for key, nanos in simple.items()], others
 
 
 def _billed_parts(usage: Usage) -> tuple[int, _Lengths, list[_Part]]:
@@ -268,6 +274,6 @@ def _billing(provider: str, market: str, resource: str, licence: str, per: str) 
     These are the rules of runs that are not interrupted, as no open usage is.
     """
     rule = rule_of(provider, market, resource, licence)
-    least = max(rule.minimum_us, rule.maybe_minimum_us)
+    minimum = max(rule.minimum_us, rule.maybe_minimum_us)
     granules = {rule.granularity_us, max(rule.granularity_us, rule.maybe_granularity_us)}
-    return unit_of(per, rule), [(granule, least) for granule in sorted(granules)]
+    return unit_of(per, rule), [(granule, minimum) for granule in sorted(granules)]

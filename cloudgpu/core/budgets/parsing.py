@@ -38,7 +38,7 @@ def parse_amount(text: str, field: str) -> Decimal:
 
 
 def limit_in_usd(amount: Decimal, quoted_limit: LimitCurrency | None, field: str) -> Money:
-    """Return the limit in US dollars; InvalidRequest for an amount that is less than the least part of one."""
+    """Return the limit in US dollars; InvalidRequest for less than a nano-dollar."""
     limit = Money.usd(amount) if quoted_limit is None else quoted_limit.usd
     if quoted_limit is not None and not limit.nanos:
         raise InvalidRequest(
@@ -76,7 +76,7 @@ def parse_scope(text: str, field: str) -> Scope:
 
 
 def scope_from_values(values: Mapping[str, object], field: str) -> Scope:
-    """Return the scope of these keys; InvalidRequest for a key that is none, with the near one, and an empty value."""
+    """Return the scope of these keys; InvalidRequest for an unknown key or an empty value."""
     for key, value in values.items():
         if key not in KEYS:
             raise _error(f"A scope has no {key!r}" + did_you_mean(closest_match(key, KEYS), "."), field, key)
@@ -107,7 +107,7 @@ def parse_percent(value: object, field: str) -> int:
 
 
 def parse_actions(values: Iterable[str], field: str) -> frozenset[Action]:
-    """Return the actions of these words; InvalidRequest, with the near one, for what is none."""
+    """Return the actions with these names; InvalidRequest for an unknown one or none at all."""
     given = [word.strip() for word in values]
     for word in given:
         if word not in list(Action):

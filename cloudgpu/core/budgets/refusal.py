@@ -1,4 +1,4 @@
-"""The sentence of a budget that refuses: which one, the sum, each part of it, and what would fit."""
+"""The error of a budget that refuses a request: which one, the sum and its parts, and what would fit."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from cloudgpu.errors import BudgetRefused
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """How less can be asked for: `shorter` says which command asks for no more than a renew-until.
+    """How to request less: `shorter` returns the command for a given, earlier renew-until.
 
-    `least` is the renew-until that there is already, None for none. `offers` are all that fit, the cheapest first.
+    `least` is the present renew-until, None for none. `offers` are all that match the request, the cheapest first.
     """
 
     shorter: Callable[[datetime], str]
@@ -31,16 +31,16 @@ class Remedy:
 
 
 def refusal(request: AdmissionRequest, remedy: Remedy) -> BudgetRefused:
-    """Return the error of a refused request: it names the budget that lacks most, the sum, and what would fit."""
+    """Return the error of a refused request: it names the most exceeded budget, the sum, and what would fit."""
     refusals = request.admission().refusals
     unpriced = next((one for one in refusals if one.unpriced), None)
     if unpriced is not None:
         return _unpriced_error(unpriced, request)
     worst_verdict = max(refusals, key=lambda verdict: (verdict.tightest.total - verdict.budget.limit).nanos)
     until, price = longest_admitted(request, remedy.least), highest_admitted_price(request)
-    share, budget = worst_verdict.tightest, worst_verdict.budget
-    sums = {"limit": budget.limit, "spent": share.spent, "running": share.running, "wanted": share.requested}
-    sums_usd = {name: usd(amount) for name, amount in (sums | {"total": share.total}).items()}
+    tightest, budget = worst_verdict.tightest, worst_verdict.budget
+    sums = {"limit": budget.limit, "spent": tightest.spent, "running": tightest.running, "wanted": tightest.requested}
+    sums_usd = {name: usd(amount) for name, amount in (sums | {"total": tightest.total}).items()}
     sums_usd |= {"renew_until": iso(until)} if until else {}
     sums_usd |= {"usd_per_hour": usd(price)} if price else {}
     return BudgetRefused(
@@ -55,15 +55,15 @@ def refusal(request: AdmissionRequest, remedy: Remedy) -> BudgetRefused:
 
 
 def _refusal_text(worst: BudgetVerdict, request: AdmissionRequest, number: int) -> str:
-    share, budget, name = worst.tightest, worst.budget, request.name
+    tightest, budget, name = worst.tightest, worst.budget, request.name
     until = from_iso(not_none(request.subject.renew_until))
     subject = f"Budgets {budget.name} and {number - 1} more do" if number > 1 else f"Budget {budget.name} does"
     assumed = f" Counted without a known price: {'; '.join(worst.assumed[:3])}." if worst.assumed else ""
     return (
-        f"{subject} not allow {name} until {until:%Y-%m-%d %H:%M} UTC: {share.spent.text()} spent + "
-        f"{share.running.text()} for running machines, waiting jobs and retained resources + "
-        f"{share.requested.text()} for {name} = {share.total.text()} "
-        f"{period_text(budget, share)}, above the limit of {limit_text(budget)}."
+        f"{subject} not allow {name} until {until:%Y-%m-%d %H:%M} UTC: {tightest.spent.text()} spent + "
+        f"{tightest.running.text()} for running machines, waiting jobs and retained resources + "
+        f"{tightest.requested.text()} for {name} = {tightest.total.text()} "
+        f"{period_text(budget, tightest)}, above the limit of {limit_text(budget)}."
         f"{assumed}{_counted_price_text(request)}{_NEEDS_REAPER * needs_reaper(request.subject, request.prices)}"
     )
 
@@ -76,7 +76,7 @@ _INSTALL_REAPER = "Once the reaper runs, it counts only to its renew-until: clou
 
 
 def _counted_price_text(request: AdmissionRequest) -> str:
-    """Return at which price a spot machine is counted: a newcomer expects that of today."""
+    """Return at which price a spot machine is counted: it is not the present spot price."""
     nanos = compute_nanos(request.subject, request.prices)
     if request.subject.market != "spot" or nanos is None:
         return ""
@@ -86,13 +86,13 @@ def _counted_price_text(request: AdmissionRequest) -> str:
     return f" A spot machine is counted at the on-demand price, {price} an hour; --max-price limits that."
 
 
-def period_text(budget: Budget, share: PeriodSums) -> str:
+def period_text(budget: Budget, period_sums: PeriodSums) -> str:
     """Return which period of a budget is meant, in words, in its own zone."""
     if budget.period.days:
-        return f"in the {budget.period.days} days up to {share.until:%Y-%m-%d %H:%M} UTC"
-    if share.since is None:
+        return f"in the {budget.period.days} days up to {period_sums.until:%Y-%m-%d %H:%M} UTC"
+    if period_sums.since is None:
         return "in all"
-    begins = share.since.astimezone(budget.zone)
+    begins = period_sums.since.astimezone(budget.zone)
     texts = {
         "month": f"in {begins:%Y-%m}",
         "week": f"in the week from {begins:%Y-%m-%d}",
@@ -137,7 +137,7 @@ def _remedies(request: AdmissionRequest, remedy: Remedy, until: datetime | None,
 
 
 def shorter_launch(now: datetime, lease: timedelta, command: str) -> Callable[[datetime], str]:
-    """Return what says how a launch or a start is asked for up to a renew-until, with a lease no longer than that."""
+    """Return a function that returns the command for an earlier renew-until, with a lease no longer than that."""
 
     def options_text(until: datetime) -> str:
         span = span_text(until - now)
@@ -165,7 +165,7 @@ def _other_account(request: AdmissionRequest, remedy: Remedy, refusals: Sequence
 
 
 def _at_offer(request: AdmissionRequest, offer: Offer) -> BudgetedMachine:
-    """Return what is wanted, as it would be at another offer."""
+    """Return the requested machine, as it would be at another offer."""
     item = offer.available
     return request.subject._replace(
         provider=item.provider,

@@ -22,11 +22,11 @@ TOPIC = "budget"
 class BudgetState:
     """The status of a budget now.
 
-    `spent` is at most, in `period` (None: since ever). `committed` is what runs to its renew-until, and what is kept to
-    the period's end, at the prices that are counted; in the most expensive period. `forecast` is the sum at the
-    period's end at today's prices, `burn` what an hour costs at those, `counted_burn` at the counted. `exhausted_in` is
-    how long the rest lasts at `burn`; None: to the end of the period and longer, of a rolling budget for ever.
-    `assumed` says which prices are not known.
+    `spent` is the upper bound for `period` (None: all time). `committed` is the cost of running machines to their
+    renew-until and of retained resources to the period's end, at the prices that budgets count, in the most expensive
+    period. `forecast` is the sum at the period's end at today's prices, `burn` is the cost of an hour at those,
+    `counted_burn` at the counted prices. `exhausted_in` is how long the rest lasts at `burn`; None: beyond the end of
+    the period (of a rolling budget: for ever). `assumed` says which prices are not known.
     """
 
     budget: Budget
@@ -61,21 +61,26 @@ class BudgetState:
 
 def status_of(counted: BudgetSums, today: BudgetSums, now: datetime) -> BudgetState:
     """Return a budget's status by its sums at the counted prices and at today's."""
-    budget, micros = counted.budget, to_us(now)
+    budget, now_us = counted.budget, to_us(now)
     period = current_period(budget, now)
     begin, end = (to_us(period.begin), to_us(period.end)) if period else (0, FAR_FUTURE)
     spent = counted.ended_total + counted.spent_within(begin, FAR_FUTURE if budget.period.days else end)
-    burn = today.burn(micros)
-    left, ends = budget.limit.nanos * PARTS_PER_NANO - spent, period if budget.period.kind != "total" else None
+    burn = today.burn(now_us)
+    remaining, period_end = (
+        budget.limit.nanos * PARTS_PER_NANO - spent,
+        period if budget.period.kind != "total" else None,
+    )
     return BudgetState(
         budget=budget,
         period=period,
         spent=money(spent),
         committed=max((share.running for share in period_sums(counted, (), now)), default=Money(0)),
-        forecast=money(spent + _remaining_committed(today, period, micros)),
+        forecast=money(spent + _remaining_committed(today, period, now_us)),
         burn=money(burn),
-        counted_burn=money(counted.burn(micros)),
-        exhausted_in=_full_in(counted, burn, micros) if budget.period.days else _exhausted_in(left, burn, ends, now),
+        counted_burn=money(counted.burn(now_us)),
+        exhausted_in=_full_in(counted, burn, now_us)
+        if budget.period.days
+        else _exhausted_in(remaining, burn, period_end, now),
         unpriced=tuple(counted.unpriced),
         assumed=tuple(counted.assumed),
     )
@@ -88,7 +93,7 @@ def _remaining_committed(sums: BudgetSums, period: Period | None, now: int) -> i
 
 
 def _full_in(sums: BudgetSums, burn: int, now: int) -> timedelta | None:
-    """Return when a rolling budget is full: what was spent leaves its window in time, so that many never are."""
+    """Return how long until a rolling budget is exhausted; None if never, as old spend drops out of its window."""
     window, limit = sums.budget.period.window // timedelta(microseconds=1), sums.budget.limit.nanos * PARTS_PER_NANO
     lasts = time_until_full(sums.spent_intervals(), burn // HOUR_MICROS, window, now, limit)
     return None if lasts is None else timedelta(seconds=lasts // 10**6)

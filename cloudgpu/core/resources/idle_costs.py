@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from cloudgpu.core.billing.forecast import BurnPart, Running, open_usages
+from cloudgpu.core.billing.forecast import BurnPart, OngoingUsage, open_usages
 from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.money import Money
@@ -37,7 +37,7 @@ def left_over(machines: Iterable[Machine], now: datetime) -> list[OngoingCost]:
     return sorted(costs, key=lambda one: (-(one.per_month.nanos if one.per_month else 0), one.name, one.kind))
 
 
-def _is_left(running: Running) -> bool:
+def _is_left(running: OngoingUsage) -> bool:
     """Say whether nothing works with it; what is billed though it was shut down counts, a volume in use does not."""
     machine = running.machine
     if machine.is_named_resource:
@@ -45,7 +45,7 @@ def _is_left(running: Running) -> bool:
     return running.part is not BurnPart.MACHINES or machine.state == "stopped"
 
 
-def _ongoing_cost(running: Running) -> OngoingCost:
+def _ongoing_cost(running: OngoingUsage) -> OngoingCost:
     row, use = running.machine, running.usage
     return OngoingCost(
         name=row.name,
@@ -58,7 +58,7 @@ def _ongoing_cost(running: Running) -> OngoingCost:
     )
 
 
-def _per_month(running: Running) -> Money | None:
+def _per_month(running: OngoingUsage) -> Money | None:
     """Return what a month of it costs, of 730 hours where the price is by the hour; None where there is none."""
     use = running.usage
     if not use.segments:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from cloudgpu.core.billing.charges import money, shares
+from cloudgpu.core.billing.charges import money, rounded_to_sum
 from cloudgpu.core.billing.daily import NO_SUMS, Sums, add_sums
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.reaper.savings import RULE
@@ -93,7 +93,7 @@ def _dates(first: date, last: date) -> Iterator[date]:
 
 def _rounded_days(sums: Mapping[str, Mapping[str, Iterable[Sums]]]) -> Iterator[ReportDay]:
     cells = [(day, project, add_sums(some).amount) for day, of_day in sums.items() for project, some in of_day.items()]
-    amounts = dict(zip([cell[:2] for cell in cells], shares(cell[2] for cell in cells), strict=True))
+    amounts = dict(zip([cell[:2] for cell in cells], rounded_to_sum(cell[2] for cell in cells), strict=True))
     for day, projects in sums.items():
         rounded = {project: amounts[day, project] for project in projects}
         yield {
@@ -126,7 +126,7 @@ def owners_document(machines: Iterable[Machine], totals_by_id: Mapping[str, Cost
 
 def _project_sums(sums: Mapping[str, Sequence[Sums]]) -> list[ProjectSum]:
     totals = sorted(((name, add_sums(costs)) for name, costs in sums.items()), key=lambda one: (-one[1].amount, one[0]))
-    amounts = shares(total.amount for _, total in totals)
+    amounts = rounded_to_sum(total.amount for _, total in totals)
     return [{"name": name, **_cost(total, amount)} for (name, total), amount in zip(totals, amounts, strict=True)]
 
 
@@ -138,7 +138,7 @@ def jobs_document(totals_by_id: Mapping[str, CostTotals], jobs: Mapping[str, Job
     if not any(totals_by_id):
         return []
     order = sorted(totals_by_id, key=lambda key: (key not in jobs, -totals_by_id[key].amount, key))
-    amounts = shares(totals_by_id[key].amount for key in order)
+    amounts = rounded_to_sum(totals_by_id[key].amount for key in order)
     return [_job(key, totals_by_id[key], amount, jobs.get(key)) for key, amount in zip(order, amounts, strict=True)]
 
 
@@ -166,7 +166,7 @@ def machines_document(summaries: Iterable[MachineSummary], resources: Iterable[C
         add_sums(_sums(one.totals) for one in rest),
         add_sums(resource_sums),
     ]
-    amounts = shares(one.amount for one in exact)
+    amounts = rounded_to_sum(one.amount for one in exact)
     return MachinesOfReport(
         first=[_machine(one, amount) for one, amount in zip(first, amounts, strict=False)],
         left_out=len(rest),

@@ -38,7 +38,7 @@ def test_what_credits_take_off_in_two_periods_is_what_they_take_off_in_both(ledg
     assert whole.after.nanos == before.after.nanos + after.after.nanos
     for one, other, both in zip(before.uses, after.uses, whole.uses, strict=True):
         assert one.used + other.used == both.used <= both.credit.amount
-        assert ZERO <= other.left == both.left
+        assert ZERO <= other.remaining == both.remaining
     total = costs(rows, ended, NOW, CostQuery(By.PROJECT, UTC)).total
     days = 41 * 2 * len(rows)  # each day of an account is rounded once
     assert abs(whole.before.nanos - money(total.amount).nanos) <= days

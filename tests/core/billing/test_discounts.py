@@ -97,13 +97,13 @@ def spent(usd, days=0, provider="aws", account="lab"):
 def test_credits_pay_first_what_was_spent_first_and_then_the_card_does():
     found = credits_used([credit("trial", "300")], [spent("200"), spent("150", 1), spent("10", 2)])
     assert (found.before, found.after) == (Money.usd(360), Money.usd(60))
-    assert (found.uses[0].used, found.uses[0].left) == (Money.usd(300), ZERO)
+    assert (found.uses[0].used, found.uses[0].remaining) == (Money.usd(300), ZERO)
 
 
 def test_the_credit_that_ends_first_is_used_first():
     soon, late = credit("soon", "5", until=NOW + timedelta(days=1)), credit("late", "5")
     found = credits_used([late, soon], [spent("6")])
-    assert {use.credit.name: use.left for use in found.uses} == {"late": Money.usd(4), "soon": ZERO}
+    assert {use.credit.name: use.remaining for use in found.uses} == {"late": Money.usd(4), "soon": ZERO}
 
 
 def test_a_credit_pays_for_nothing_outside_its_days_or_account():
@@ -132,7 +132,7 @@ def test_no_credit_is_overdrawn_and_nothing_is_lost(given_credits, charged):
     used = sum((use.used for use in found.uses), ZERO)
     assert found.before == sum((one.amount for one in charged), ZERO)
     assert found.after == found.before - used
-    assert all(ZERO <= use.used <= use.credit.amount and use.used + use.left == use.credit.amount for use in found.uses)
+    assert all(ZERO <= use.used <= use.credit.amount and use.used + use.remaining == use.credit.amount for use in found.uses)
     assert credits_used(given_credits, list(reversed(charged))).after == found.after
 
 

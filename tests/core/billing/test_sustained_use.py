@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cloudgpu.core.billing.charges import Billed, charge
-from cloudgpu.core.billing.deductions import Discount, sustained_use
+from cloudgpu.core.billing.deductions import SustainedUseDiscount, sustained_use
 from cloudgpu.core.billing.rules import PARTS_PER_NANO
 from cloudgpu.core.model.facts import MachineGpus
 from cloudgpu.core.model.usage import Usage
@@ -130,6 +130,6 @@ def test_it_is_never_negative_never_more_than_30_percent_and_agrees_hour_by_hour
     for dollar in range(max(hours)):  # each dollar of the hourly cost by itself
         held = sum(1 for hour in hours if hour > dollar)
         expected += sum(Fraction(max(0, held - quarter), 5) for quarter in (180, 360, 540))
-    amounts: list[Discount] = sustained_use(bill(*uses), NOVEMBER)
+    amounts: list[SustainedUseDiscount] = sustained_use(bill(*uses), NOVEMBER)
     assert Fraction(sum(one.amount for one in amounts), PARTS_PER_NANO) / 10**9 == expected
     assert 0 <= expected <= Fraction(3, 10) * cost
