@@ -65,7 +65,7 @@ from cloudgpu.core.catalog.catalog import (
 from cloudgpu.core.catalog.gpus import speed_ratio
 from cloudgpu.core.clusters.scaling import (
     GRADIENT_BYTES,
-    USED_OF_NETWORK,
+    NETWORK_EFFICIENCY,
     GangLoss,
     TypeNetwork,
     speed_up,
@@ -313,7 +313,7 @@ def nodes_document(
         "tokens": training.tokens,
         "gradient_bytes": GRADIENT_BYTES,
         "efficiency": query.used_of_peak,
-        "network_used": USED_OF_NETWORK,
+        "network_used": NETWORK_EFFICIENCY,
         "worth": worth or [*_clusters_of_own_gpus(request, query)],
         "assumptions": [*_assumptions(query)],
     }
@@ -416,6 +416,6 @@ def _assumptions(query: NodesQuery) -> Iterator[str]:
     yield (
         f"Computing takes 6 x parameters x tokens operations (arXiv:2001.08361) at {query.used_of_peak:.0%} of the "
         f"GPU's dense peak. Sending is a ring all-reduce, 2(n-1)/n of the gradients (nccl-tests, PERFORMANCE.md), at "
-        f"{USED_OF_NETWORK:.0%} of the network. Overlap hides it behind the backward pass at most."
+        f"{NETWORK_EFFICIENCY:.0%} of the network. Overlap hides it behind the backward pass at most."
     )
     yield "Sent at least: FSDP and ZeRO-3 send half as much again, and GPUs without NVLink send inside a machine, too."

@@ -17,7 +17,7 @@ from cloudgpu.control.inputs.periods import CurrencyOptions, parse_currency
 from cloudgpu.core.advice.desktop import Committed, Term
 from cloudgpu.core.advice.estimate import Precision, WeeklyHours
 from cloudgpu.core.catalog.gpus import Workload
-from cloudgpu.core.clusters.scaling import TOKENS, USED_OF_PEAK, Training
+from cloudgpu.core.clusters.scaling import PEAK_EFFICIENCY, TOKENS, Training
 from cloudgpu.core.model.cluster import MAX_NODES
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.naming import unknown_word
@@ -244,7 +244,7 @@ def _nodes(options: EstimateOptions) -> NodesQuery | None:
     return NodesQuery(
         nodes,
         Training(parameters, trained, tokens),
-        USED_OF_PEAK
+        PEAK_EFFICIENCY
         if share is None
         else float(_parse_number(share, "--efficiency", "0.01", "1", "0.4", is_share=True)),
         None if network is None else float(_parse_number(network, "--network", "0.01", "100000", "10")),

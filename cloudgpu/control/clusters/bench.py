@@ -11,7 +11,7 @@ from cloudgpu.catalog.read import network_of
 from cloudgpu.control.access.reach import connected_to
 from cloudgpu.core.clusters.layout import engine_files, rank
 from cloudgpu.core.clusters.members import members
-from cloudgpu.core.clusters.scaling import USED_OF_NETWORK
+from cloudgpu.core.clusters.scaling import NETWORK_EFFICIENCY
 from cloudgpu.core.model.machine import Machine, is_owned
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
@@ -154,7 +154,7 @@ def _bench_document(
 ) -> NetworkBenchDocument:
     network = network_of(machine.provider, machine.instance_type or "") if nominal_gbit is None else None
     gbit = nominal_gbit if network is None else network.gbit
-    expected_gbit = None if gbit is None else gbit * USED_OF_NETWORK
+    expected_gbit = None if gbit is None else gbit * NETWORK_EFFICIENCY
     return {
         "sender": sender,
         "receiver": receiver,

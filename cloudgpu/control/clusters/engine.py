@@ -23,7 +23,7 @@ from cloudgpu.core.clusters.fit import INSTALL, check_fit, check_people, others_
 from cloudgpu.core.clusters.layout import cluster_id, engine_of_machine, in_order, rank
 from cloudgpu.core.clusters.members import clusters
 from cloudgpu.core.clusters.nodes import NodeFacts
-from cloudgpu.core.clusters.state import EngineState, missing_nodes, to_resume
+from cloudgpu.core.clusters.state import EngineState, missing_nodes, nodes_to_resume
 from cloudgpu.core.model.facts import ClusterNode
 from cloudgpu.core.model.machine import OWNED_PROVIDERS, Machine
 from cloudgpu.core.values.naming import counted
@@ -251,7 +251,7 @@ def _wait_until_ready(
             raise _not_ready_error(head.name, names, state, missing)
         else:
             ready_since = None
-        resumable = to_resume(state.nodes)
+        resumable = nodes_to_resume(state.nodes)
         if resumable:
             head.resume(resumable)
         session.pause(PAUSE_S)

@@ -13,7 +13,7 @@ from cloudgpu.control.reaper.observe import cluster_nodes, view_without_report
 from cloudgpu.control.session.session import living_machines
 from cloudgpu.core.activity.agent_status import DAY
 from cloudgpu.core.activity.idle import FRESH_S, Judged, Signal, Thresholds, judge
-from cloudgpu.core.clusters.engine import EngineSaid, read_engine, tells_queue
+from cloudgpu.core.clusters.engine import EngineStatus, read_engine, tells_queue
 from cloudgpu.core.model.machine import Machine, may_be_running
 from cloudgpu.core.policies.policy import thresholds
 from cloudgpu.core.reaper.clusters import with_cluster_activity
@@ -46,7 +46,7 @@ class ActivitySource:
     how: str
     fault: str = ""
     scratch: tuple[tuple[str, int], ...] = ()
-    engine: EngineSaid | None = None
+    engine: EngineStatus | None = None
 
 
 def build_why_document(session: Session, machine: Machine, *, is_live: bool) -> WhyDocument:
@@ -114,7 +114,7 @@ def _stop_reason(session: Session, machine: Machine) -> str | None:
 def with_source(view: MachineView, source: ActivitySource, now: datetime) -> MachineView:
     """Return the view with what is known of its activity, unless that is too old."""
     if tells_queue(view.machine):
-        view = replace(view, engine=source.engine or EngineSaid(None, ENGINE_NOT_QUERIED, asked=False))
+        view = replace(view, engine=source.engine or EngineStatus(None, ENGINE_NOT_QUERIED, asked=False))
     if source.judged is None or source.at is None:
         return replace(view, judged_fault=source.fault)
     if now - source.at > STALE:
@@ -132,7 +132,7 @@ def _query(session: Session, machines: Sequence[Machine], limits: Thresholds) ->
 def _agent_source(report: Report, limits: Thresholds) -> ActivitySource:
     engine = read_engine(report.engine) if report.engine else None
     if report.machine_now is None:
-        return ActivitySource(None, None, "live", report.fault, engine=engine or EngineSaid(None, report.fault))
+        return ActivitySource(None, None, "live", report.fault, engine=engine or EngineStatus(None, report.fault))
     return ActivitySource(report.judged(limits), report.asked_at, "live", scratch=report.scratch, engine=engine)
 
 

@@ -15,7 +15,7 @@ from cloudgpu.errors import InvalidRequest
 
 OLD_PRICE_AGE = timedelta(days=180)
 ANY = "*"  # in place of a region, or of the families that a quota counts
-NO_TENSOR_CORES = "no tensor cores"  # the note on a GPU that has none
+NO_TENSOR_CORES = "no tensor cores"  # in `GpuSpec.notes` of a GPU without any
 _H100_BANDWIDTH = 3360.0  # GB/s
 _H100_TENSOR = 989.0  # dense FP16 TFLOPs
 _H100_FP32 = 66.91  # TFLOPs
@@ -97,7 +97,7 @@ class InstanceType:
 
 @dataclass(frozen=True, slots=True)
 class ListedPrice:
-    """A dated price of a type in a region; `check` compares it with a second source, `dated` is the date as written."""
+    """A dated price of a type in a region; `check` says what a second source has, `dated` is the date as written."""
 
     region: str
     market: Market
@@ -142,7 +142,7 @@ def _marketplace_note(provider: str, days: Sequence[str]) -> str:
     )
 
 
-_TRUST_OF = {  # by provider and region of its list; RunPod lists two kinds separately, vast.ai's hosts are anybody's
+_TRUST_OF = {  # by provider and region of its list; RunPod lists both kinds; on vast.ai anybody can be a host
     "runpod": {"COMMUNITY": Trust.COMMUNITY, ANY: Trust.DATACENTER},
     "vast": {"DATACENTER": Trust.DATACENTER, ANY: Trust.COMMUNITY},
 }
@@ -172,7 +172,11 @@ class DiskPrice:
 
 @dataclass(frozen=True, slots=True)
 class DatedPrice:
-    """A price of the past; `region` may be a pattern or `*`, `as_of_text` is the date as the source writes it."""
+    """A price of the past of an `item`: a machine type, or a kind of storage, address or traffic.
+
+    `region` may be a pattern or `*`, `as_of_text` is the date as the source writes it. `corroboration` says what a
+    second source has.
+    """
 
     provider: str
     region: str

@@ -1,8 +1,8 @@
 """Container images: how a reference is written, which GPUs an image supports, how large it is.
 
-The families are NVIDIA's own images, by their dated tags. That 20.02 needs compute capability 6.0 is in its release
-notes, and that CUDA 13 needs 7.5 is in CUDA's. The other boundaries and all sizes are unverified, as nobody has pulled
-the images: `source` of each says so.
+The image families are NVIDIA's own images, by their dated tags. That 20.02 needs compute capability 6.0 is in its
+release notes, and that CUDA 13 needs 7.5 is in CUDA's. The other boundaries and all sizes are unverified, as nobody has
+pulled the images: `source` of each says so.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ImageReference(NamedTuple):
 
 
 class ReleaseRange(NamedTuple):
-    """The images from one release (year, month) on: which compute capabilities they support, from least to newest.
+    """The images from one release (year, month) on, with the lowest and highest compute capability that they support.
 
     `newest_tag` is the last of the range that cloudgpu names; `source` is where this is stated.
     """
@@ -69,7 +69,7 @@ class Misfit:
 
 
 _RELEASE_NOTES = "release notes 20.02: 6.0 and higher; the rest is belief"
-_BELIEF = "belief"
+_BELIEF = "belief"  # the source of what is unverified
 _TURING, _VOLTA, _PASCAL, _HOPPER = Fraction(15, 2), Fraction(7), Fraction(6), Fraction(9)
 IMAGE_FAMILIES = (
     ImageFamily(
@@ -116,14 +116,16 @@ def family_of(image: str) -> ImageFamily | None:
 
 def misfit(image: str, capability: str) -> Misfit | None:
     """Return why a GPU of this compute capability (`7.0`) cannot run an image; None if it can, or nothing is known."""
-    family, era = family_of(image), release_range_of(image)
-    if family is None or era is None or not capability.replace(".", "", 1).isdigit():
+    family, release_range = family_of(image), release_range_of(image)
+    if family is None or release_range is None or not capability.replace(".", "", 1).isdigit():
         return None
-    gpu, required = Fraction(capability), _min_capability(image, era)
+    gpu, required = Fraction(capability), _min_capability(image, release_range)
     if gpu < required:
         return Misfit(f"{float(required):.1f} or more", capability, _newest_tag_for(family, gpu))
-    if era.max_capability is not None and gpu >= era.max_capability + 1:
-        return Misfit(f"less than {float(era.max_capability + 1):.1f}", capability, _newest_tag_for(family, gpu))
+    if release_range.max_capability is not None and gpu >= release_range.max_capability + 1:
+        return Misfit(
+            f"less than {float(release_range.max_capability + 1):.1f}", capability, _newest_tag_for(family, gpu)
+        )
     return None
 
 
@@ -134,20 +136,21 @@ def release_range_of(image: str) -> ReleaseRange | None:
     if family is None or dated is None:
         return None
     release = int(dated[1]), int(dated[2])
-    return next((era for era in reversed(family.ranges) if era.since <= release), None)
+    return next((release_range for release_range in reversed(family.ranges) if release_range.since <= release), None)
 
 
-def _min_capability(image: str, era: ReleaseRange) -> Fraction:
+def _min_capability(image: str, release_range: ReleaseRange) -> Fraction:
     cuda = _CUDA_MAJOR.search(image)
-    return max(era.min_capability, _CUDA_13) if cuda and int(cuda[1]) >= 13 else era.min_capability  # noqa: PLR2004  (CUDA 13)
+    return max(release_range.min_capability, _CUDA_13) if cuda and int(cuda[1]) >= 13 else release_range.min_capability  # noqa: PLR2004  (CUDA 13)
 
 
 def _newest_tag_for(family: ImageFamily, capability: Fraction) -> str:
     """Return the newest tag that a GPU of this compute capability can run, empty for none."""
     fitting = [
-        era
-        for era in family.ranges
-        if era.min_capability <= capability and (era.max_capability is None or capability < era.max_capability + 1)
+        release_range
+        for release_range in family.ranges
+        if release_range.min_capability <= capability
+        and (release_range.max_capability is None or capability < release_range.max_capability + 1)
     ]
     return fitting[-1].newest_tag if fitting else ""
 

@@ -131,8 +131,10 @@ def speed_ratio(spec: GpuSpec, other: GpuSpec, work: Workload) -> SpeedRatio | N
         RatioBasis.TENSOR: _ratio(spec.tensor_tflops, other.tensor_tflops),
         RatioBasis.FP32: _ratio(spec.fp32_tflops, other.fp32_tflops),
     }
-    alike = (NO_TENSOR_CORES in spec.notes) == (NO_TENSOR_CORES in other.notes)  # by notes: a figure may be missing
-    for basis in list(ratios) if alike else [RatioBasis.FP32, RatioBasis.BANDWIDTH]:
+    is_comparable = (NO_TENSOR_CORES in spec.notes) == (
+        NO_TENSOR_CORES in other.notes
+    )  # both have tensor cores or neither; by their notes, as a figure may be missing
+    for basis in list(ratios) if is_comparable else [RatioBasis.FP32, RatioBasis.BANDWIDTH]:
         ratio = ratios[basis]
         if ratio is not None:
             return _ratio_from(ratio, [known for known in ratios.values() if known is not None], basis)

@@ -165,5 +165,5 @@ def price_change(old: PriceRow, new: PriceRow, max_factor: float, *, accept: boo
 
 def large_changes(changes: Iterable[ListPriceChange], max_factor: float) -> list[ListPriceChange]:
     """Return the changes by more than a factor of `max_factor`, up or down, the largest first."""
-    large = [move for move in changes if not 1 / max_factor <= move.factor <= max_factor]
+    large = [change for change in changes if not 1 / max_factor <= change.factor <= max_factor]
     return sorted(large, key=lambda change: -max(change.factor, 1 / change.factor))

@@ -10,15 +10,15 @@ from cloudgpu.core.model.machine import Machine, has_retained_resources, latest_
 from cloudgpu.core.values.naming import first_few
 from cloudgpu.core.values.times import from_iso
 
-GRACE = timedelta(minutes=10)  # after the latest launch or end of a node, in which a command may still be at it
+GRACE = timedelta(minutes=10)  # after the latest launch or end of a node, while a command may still work on the cluster
 
 
-def why_part(machines: Sequence[Machine], now: datetime) -> str:
+def why_incomplete(machines: Sequence[Machine], now: datetime) -> str:
     """Return why a cluster exists only in part, as a clause; empty if it is complete, or does not exist at all.
 
     It does if some of its nodes exist while others of the same launch were never created, or were terminated for good.
     `machines` are all machines of one cluster that the ledger knows, also those that were refused or have ended. For
-    GRACE after the latest launch or end it counts as complete: a command may still be at work on it. Such a command
+    GRACE after the latest launch or end it counts as complete: a command may still work on it. Such a command
     holds the cluster's lock, which the caller checks. A lost node (`is_lost`) does not count as missing, nor does one
     that had ended when its user started the others.
     """
@@ -45,7 +45,7 @@ def _last_start(machines: Iterable[Machine]) -> str:
 
 
 def node_exists(machine: Machine) -> bool:
-    """Say whether a machine was created and is not proved gone."""
+    """Return whether a machine was created and its termination is not confirmed."""
     return machine.launch_status == "made" and machine.terminated_at is None
 
 
@@ -72,8 +72,10 @@ def unfinished_stop(machines: Sequence[Machine]) -> str:
     Empty, too, if another node was started after that: a node that was started by hand is not stopped for its cluster.
     """
     started = _last_start(machines)
-    nodes = [row for row in machines if row.pending_action == "stop" and row.billed]
-    return _requested("stop", [row for row in nodes if row.last_request is not None and row.last_request.at > started])
+    nodes = [machine for machine in machines if machine.pending_action == "stop" and machine.billed]
+    return _unfinished_clause(
+        "stop", [machine for machine in nodes if machine.last_request is not None and machine.last_request.at > started]
+    )
 
 
 def unfinished_end(machines: Iterable[Machine]) -> str:
@@ -81,13 +83,19 @@ def unfinished_end(machines: Iterable[Machine]) -> str:
 
     Also those that a cloud reported as gone by mistake, and that exist again.
     """
-    last = [row for row in machines if row.last_request is not None and row.last_request.what == "terminate"]
-    return _requested("end", [row for row in last if row.discard])
+    last = [
+        machine for machine in machines if machine.last_request is not None and machine.last_request.what == "terminate"
+    ]
+    return _unfinished_clause("end", [machine for machine in last if machine.discard])
 
 
-def _requested(what: str, machines: Iterable[Machine]) -> str:
-    nodes = [row for row in machines if row.gang is not None and row.state != "stopping" and node_exists(row)]
-    names = [row.name for row in nodes if row.last_request is not None and not row.last_request.judged]
+def _unfinished_clause(what: str, machines: Iterable[Machine]) -> str:
+    nodes = [
+        machine
+        for machine in machines
+        if machine.gang is not None and machine.state != "stopping" and node_exists(machine)
+    ]
+    names = [machine.name for machine in nodes if machine.last_request is not None and not machine.last_request.judged]
     if not names:
         return ""
     return f"the {what} of {first_few(names, 1)} was requested and is not done"
@@ -111,7 +119,7 @@ class PartlyStarted(NamedTuple):
 
     @property
     def why(self) -> str:
-        """Which nodes do not run, as a clause."""
+        """Why the cluster is incomplete, as a clause."""
         return f"the start of {first_few([machine.name for machine in self.missing], 1)} was not completed"
 
 
@@ -122,12 +130,12 @@ def partly_started(machines: Iterable[Machine]) -> PartlyStarted | None:
     """
     nodes = [one for one in machines if node_exists(one)]
     starts = {one.id: one.last_request.at for one in nodes if one.last_request and one.last_request.what == "start"}
-    off = [one for one in nodes if one.id in starts and _is_off_since(one, starts[one.id])]
+    not_running = [one for one in nodes if one.id in starts and _is_off_since(one, starts[one.id])]
     running = tuple(one for one in nodes if one.billed)
-    if not off or not running:
+    if not not_running or not running:
         return None
-    at = max(starts[one.id] for one in off)
-    missing = tuple(one for one in off if starts[one.id] == at)
+    at = max(starts[one.id] for one in not_running)
+    missing = tuple(one for one in not_running if starts[one.id] == at)
     return PartlyStarted(from_iso(at), missing, running, tuple(one for one in running if starts.get(one.id) == at))
 
 

@@ -17,7 +17,7 @@ from cloudgpu.core.clusters.nodes import NodeFacts, Ports
 from cloudgpu.core.values.naming import digest
 
 NODE_TIMEOUT_S = 30  # a node that is silent for so long is down, and its jobs fail
-MAX_PORTS = 10_000  # from FIRST_PORT on: below those that systems give out by themselves
+MAX_PORTS = 10_000  # from FIRST_PORT on; they end below the ephemeral ports of operating systems
 FIRST_PORT = 20_000
 ENGINE_VARIABLE = "CLOUDGPU_ENGINE"  # in the environment of all that runs for a node's engine: CLUSTER/NODE
 PROLOG = "task-prolog"
@@ -42,7 +42,7 @@ class Files(NamedTuple):
 def plan_digest(cluster: str, nodes: Sequence[NodeFacts], *, several: bool = False) -> str:
     """Return a digest of all inputs of the files: if it changes, the files have to be written again.
 
-    `several`: several people share the queue.
+    `several`, here and below: several people share the queue.
     """
     facts = [
         (n.name, n.cores, n.memory_mb, n.gpus, str(n.version), n.user, n.uid, n.hostname, n.host, n.address, n.home)
@@ -62,14 +62,14 @@ def listens_narrowly(nodes: Sequence[NodeFacts]) -> bool:
 
 
 def process_tag_of(cluster: str, node: int) -> str:
-    """Return what marks the processes of a node's engine."""
+    """Return the value of ENGINE_VARIABLE by which processes of a node's engine are recognised."""
     return f"{cluster}/{node}"
 
 
 def files_of(cluster: str, nodes: Sequence[Node], node: int, *, several: bool = False) -> Files:
     """Return the files of one node of a cluster; `nodes` are all, in their order.
 
-    For `several` people, slurmd runs as root, and what their tasks read is beside the sockets.
+    If `several` people share the queue, slurmd runs as root, and files for tasks are in the directory of the sockets.
     """
     at = engine_files(cluster, node)
     texts = {
@@ -153,17 +153,17 @@ def gres_conf(nodes: Sequence[Node]) -> str:
 def _ranges(devices: Sequence[str]) -> list[str]:
     """Return device files in Slurm's bracket notation: /dev/nvidia[0-7]; a name without a number stays as it is."""
     numbered = [(match[1], int(match[2])) if (match := _NUMBERED.fullmatch(one)) else (one, None) for one in devices]
-    made = []
+    entries = []
     for name, group in groupby(numbered, key=lambda pair: pair[0]):
         numbers = [number for _, number in group]
         if None in numbers:
-            made.append(name)
+            entries.append(name)
         else:
             first, last = min(numbers), max(numbers)  # type: ignore[type-var]
-            whole = numbers == list(range(first or 0, (last or 0) + 1))
-            listed = f"{first}-{last}" if whole and last != first else ",".join(str(one) for one in numbers)
-            made.append(f"{name}[{listed}]" if len(numbers) > 1 else f"{name}{listed}")
-    return made
+            is_contiguous = numbers == list(range(first or 0, (last or 0) + 1))
+            listed = f"{first}-{last}" if is_contiguous and last != first else ",".join(str(one) for one in numbers)
+            entries.append(f"{name}[{listed}]" if len(numbers) > 1 else f"{name}{listed}")
+    return entries
 
 
 def job_environment(nodes: Sequence[Node], at: EngineFiles, *, several: bool = False) -> str:
@@ -233,16 +233,18 @@ def task_prolog(cluster: str, nodes: Sequence[Node], node: int, at: EngineFiles,
     are separated by spaces, unless the batch script has set them.
     """
     facts, head = nodes[node].facts, nodes[CONTROLLER].facts
-    own = {name: value for name, value in facts.environ.items() if name.startswith("CLOUDGPU_")}
-    own |= {} if several else {"HOME": facts.home}  # each person has one of their own
+    node_variables = {name: value for name, value in facts.environ.items() if name.startswith("CLOUDGPU_")}
+    node_variables |= {} if several else {"HOME": facts.home}  # each person has their own home there
     if facts.interface and facts.interfaces > 1:
-        own |= {"NCCL_SOCKET_IFNAME": facts.interface, "GLOO_SOCKET_IFNAME": facts.interface}
-    own[ENGINE_VARIABLE] = process_tag_of(cluster, node)
-    fixed = "".join(f"echo {shlex.quote(f'export {name}={value}')}\n" for name, value in sorted(own.items()))
-    swapped = "".join(
+        node_variables |= {"NCCL_SOCKET_IFNAME": facts.interface, "GLOO_SOCKET_IFNAME": facts.interface}
+    node_variables[ENGINE_VARIABLE] = process_tag_of(cluster, node)
+    export_lines = "".join(
+        f"echo {shlex.quote(f'export {name}={value}')}\n" for name, value in sorted(node_variables.items())
+    )
+    swap_lines = "".join(
         f"_swap {name} {shlex.quote(value)} {shlex.quote(facts.environ[name])}\n"
         for name, value in sorted(head.environ.items())
-        if not several and name not in own and facts.environ.get(name, value) != value
+        if not several and name not in node_variables and facts.environ.get(name, value) != value
     )
     names = "CLOUDGPU_NODE_RANK CLOUDGPU_NUM_NODES CLOUDGPU_GPUS_PER_NODE CLOUDGPU_HOSTFILE MASTER_ADDR MASTER_PORT"
     return f"""#!/bin/sh
@@ -253,7 +255,7 @@ _swap() {{ # What node 0 has in $1 becomes what this node has; what the job adde
         *"$2"*) echo "export $1=${{_value%%"$2"*}}$3${{_value#*"$2"}}" ;;
     esac
 }}
-{fixed}{swapped}[ -n "${{SLURM_JOB_NODELIST-}}" ] || exit 0
+{export_lines}{swap_lines}[ -n "${{SLURM_JOB_NODELIST-}}" ] || exit 0
 _given=${{CLOUDGPU_NODE_IPS-}}
 _of=${{_CLOUDGPU_PORT_OF-}}
 . {shlex.quote(f"{at.short}/{JOB_ENVIRONMENT}" if several else f"{facts.home}/{at.job_environment}")}

@@ -16,18 +16,18 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.naming import first_few
 
 QUEUE_HEADER = "# queue"
-SQUEUE_S = 5  # for squeue, which tries again for a while where the controller is gone
-_END = "# end "
-_OF_SLURM = ("squeue: ", "slurm_")  # how its messages begin, which are no lines of the queue
+SQUEUE_S = 5  # the timeout of squeue, which retries if the controller does not answer
+_END = "# end "  # begins the last line: exit status, time now, time of the last job record
+_OF_SLURM = ("squeue: ", "slurm_")  # prefixes of Slurm's messages, which are not entries of the queue
 _FEW = 3  # jobs that are named one by one
 
 
 @dataclass(frozen=True, slots=True)
-class EngineSaid:
-    """What the engine said: its queue, None where it did not answer (`fault` says why, a clause).
+class EngineStatus:
+    """The engine's answer: its queue, None if it did not answer (`fault` says why, a clause).
 
-    `ended` is how long ago its last job ended, by its own clock; None where none has, or that is not known.
-    `asked`: it was asked at all.
+    `ended` is how long ago its last job ended, by its own clock; None if none has, or that is not known.
+    `asked`: it was queried at all.
     """
 
     queue: Queue | None
@@ -42,7 +42,7 @@ def has_engine(machine: Machine) -> bool:
 
 
 def tells_queue(machine: Machine) -> bool:
-    """Say whether a machine is the node on which its cluster's engine is asked."""
+    """Return whether a machine is the node of its cluster on which the engine is queried."""
     return has_engine(machine) and machine.cluster is not None and machine.cluster.node == CONTROLLER
 
 
@@ -57,27 +57,27 @@ def with_queue(command: str, cluster: str) -> str:
 
 
 def split(answer: bytes) -> tuple[bytes, str]:
-    """Return what the command of `with_queue` printed, and what follows its mark."""
-    said, _, rest = answer.partition(f"\n{QUEUE_HEADER}\n".encode())
-    return said, rest.decode("utf-8", "replace")
+    """Return what the command of `with_queue` printed, and what follows QUEUE_HEADER."""
+    printed, _, engine_text = answer.partition(f"\n{QUEUE_HEADER}\n".encode())
+    return printed, engine_text.decode("utf-8", "replace")
 
 
-def read_engine(text: str) -> EngineSaid:
+def read_engine(text: str) -> EngineStatus:
     """Return the parsed output of the engine; without a queue if it cannot be parsed."""
     body, mark, end = text.rpartition(_END)
     words = end.split()
     if not mark or not words:
-        return EngineSaid(None, "the engine's answer is not whole")
+        return EngineStatus(None, "the engine's answer is not whole")
     lines = [line for line in body.splitlines() if line.strip()]
     if words[0] != "0":
-        return EngineSaid(None, _fault(words[0], lines))
+        return EngineStatus(None, _fault(words[0], lines))
     try:
         queue = read_queue("\n".join(line for line in lines if not line.startswith(_OF_SLURM)))
     except ValueError as error:
-        return EngineSaid(None, str(error))
+        return EngineStatus(None, str(error))
     numbers = [int(word) for word in words[1:] if word.isdecimal()]
     ended = timedelta(seconds=max(0, numbers[0] - numbers[1])) if len(numbers) > 1 else None
-    return EngineSaid(queue, ended=ended)
+    return EngineStatus(queue, ended=ended)
 
 
 def _fault(status: str, lines: Sequence[str]) -> str:
@@ -89,19 +89,19 @@ def _fault(status: str, lines: Sequence[str]) -> str:
 
 def queue_sentence(queue: Queue) -> str:
     """Return a queue in words: `jobs 12, 13 run, job 14 waits`; `no job runs or waits` for an empty one."""
-    parts = [_some(jobs, verb) for jobs, verb in ((queue.running, "run"), (queue.waiting, "wait")) if jobs]
+    parts = [_jobs_text(jobs, verb) for jobs, verb in ((queue.running, "run"), (queue.waiting, "wait")) if jobs]
     if parts:
         return ", ".join(parts)
-    stuck = [f"job {job.id} {_stuck(job)}" for job in queue.hopeless]
+    stuck = [f"job {job.id} {_stuck_text(job)}" for job in queue.hopeless]
     more = f" and {len(stuck) - _FEW} more like it" if len(stuck) > _FEW else ""
     return "no job runs or waits" + (f" ({', '.join(stuck[:_FEW])}{more})" if stuck else "")
 
 
-def _stuck(job: QueuedJob) -> str:
+def _stuck_text(job: QueuedJob) -> str:
     reason = f": {job.reason}" if job.reason else ""
     return f"is held{reason}" if job.hopeless == "held" else f"can never run{reason}"
 
 
-def _some(jobs: Sequence[QueuedJob], verb: str) -> str:
+def _jobs_text(jobs: Sequence[QueuedJob], verb: str) -> str:
     names = first_few([job.id for job in jobs], _FEW)
     return f"job {names} {verb}s" if len(jobs) == 1 else f"jobs {names} {verb}"

@@ -12,7 +12,7 @@ INSTALL = "sudo systemctl mask munge slurmd slurmctld; sudo apt-get install -y s
 # Major releases in their order; from 24.05 on there is one every six months. slurm.schedmd.com, Upgrade Guide.
 RELEASES = ("20.02", "20.11", "21.08", "22.05", "23.02", "23.11")
 _FIRST_OF_CADENCE = (24, 5)
-_THREE_BACK = (24, 11)  # from this release on a controller takes nodes of three releases back, before of two
+_THREE_BACK = (24, 11)  # from this release on, nodes may be three releases older than the controller, before two
 
 
 def check_fit(nodes: Sequence[NodeFacts]) -> None:
@@ -60,11 +60,15 @@ def version_fault(controller: SlurmVersion, node: SlurmVersion) -> str | None:
 
     A controller accepts nodes of its own release and of the two before it (three, from 24.11 on), but no newer ones.
     """
-    back = _index(controller) - _index(node)
-    if back < 0:
+    releases_behind = _index(controller) - _index(node)
+    if releases_behind < 0:
         return "the controller, which is on node 0, may not be older than the others"
-    most = 3 if (controller.year, controller.month) >= _THREE_BACK else 2
-    return f"a controller takes nodes up to {most} releases back, and this one is {back} back" if back > most else None
+    max_behind = 3 if (controller.year, controller.month) >= _THREE_BACK else 2
+    return (
+        f"a controller takes nodes up to {max_behind} releases back, and this one is {releases_behind} back"
+        if releases_behind > max_behind
+        else None
+    )
 
 
 def _index(version: SlurmVersion) -> int:
@@ -95,14 +99,14 @@ def _check_users(nodes: Sequence[NodeFacts]) -> None:
     first = nodes[0]
     for other in nodes[1:]:
         if other.uid != first.uid:
-            raise _different(first.user, {first.name: first.uid, other.name: other.uid})
+            raise _user_id_error(first.user, {first.name: first.uid, other.name: other.uid})
         for person, uid in first.people.items():
-            there = other.people.get(person)
-            if uid is not None and there is not None and uid != there:
-                raise _different(person, {first.name: uid, other.name: there})
+            other_uid = other.people.get(person)
+            if uid is not None and other_uid is not None and uid != other_uid:
+                raise _user_id_error(person, {first.name: uid, other.name: other_uid})
 
 
-def _different(person: str, ids: Mapping[str, int]) -> InvalidRequest:
+def _user_id_error(person: str, ids: Mapping[str, int]) -> InvalidRequest:
     (one, here), (other, there) = ids.items()
     return InvalidRequest(
         f"{person} has user id {here} on {one} and {there} on {other}; "
@@ -127,7 +131,7 @@ def _check_addresses(nodes: Sequence[NodeFacts]) -> None:
 
 
 def others_of(nodes: Sequence[NodeFacts], people: Iterable[str]) -> tuple[str, ...]:
-    """Return those among people whose jobs daemons of the login user could not run."""
+    """Return those of `people` who are not the login user of the nodes, whose daemons run."""
     return tuple(one for one in dict.fromkeys(people) if one != nodes[0].user)
 
 

@@ -19,7 +19,7 @@ from cloudgpu.core.values.naming import digest
 ROOT = ".cloudgpu/slurm"  # below the home of the login user
 CONF = "slurm.conf"
 RECORDS = "jobcomp"  # on node 0: a line for each job that has ended
-JOBS = "jobs"  # on node 0: what submissions keep
+JOBS = "jobs"  # on node 0: a directory with the files of submitted jobs
 JOB_ENVIRONMENT = "job-environment"  # a shell script; a batch script reads it with `.`
 CONTROLLER = 0  # the node on which the controller runs
 
@@ -27,7 +27,9 @@ CONTROLLER = 0  # the node on which the controller runs
 class EngineFiles(NamedTuple):
     """The engine's files of one node. A path without a slash at its beginning is below the login user's home.
 
-    `job_environment` is what a batch script reads first (`. FILE`): it sets CLOUDGPU_NODE_IPS and the others.
+    `records` has a line for each ended job, `jobs` the files of submitted ones. `job_environment` is what a batch
+    script reads first (`. FILE`): it sets CLOUDGPU_NODE_IPS and other variables. `short` is the directory of the
+    sockets.
     """
 
     directory: str
@@ -45,7 +47,7 @@ def cluster_id(machine: Machine) -> str:
 
 
 def rank(machine: Machine) -> int:
-    """Return which node of its cluster a machine is."""
+    """Return the number of a machine among the nodes of its cluster, from 0."""
     return machine.cluster.node if machine.cluster is not None else 0
 
 
@@ -62,13 +64,13 @@ def engine_directory(cluster: str, node: int = CONTROLLER) -> str:
 def engine_files(cluster: str, node: int = CONTROLLER) -> EngineFiles:
     """Return where the engine's files of a node are."""
     directory, short = engine_directory(cluster, node), short_directory(cluster, node)
-    conf, records, jobs, found = (f"{directory}/{name}" for name in (CONF, RECORDS, JOBS, JOB_ENVIRONMENT))
-    return EngineFiles(directory, conf, records, jobs, found, short, f"{short}/munge")
+    conf, records, jobs, job_environment = (f"{directory}/{name}" for name in (CONF, RECORDS, JOBS, JOB_ENVIRONMENT))
+    return EngineFiles(directory, conf, records, jobs, job_environment, short, f"{short}/munge")
 
 
 def short_directory(cluster: str, node: int = CONTROLLER) -> str:
     """Return the directory of a node's sockets and of what Slurm writes while jobs run."""
-    return f"/tmp/cg-{digest(cluster)[:10]}/{node}"  # noqa: S108  (made with mode 0700, and refused where it is another's)
+    return f"/tmp/cg-{digest(cluster)[:10]}/{node}"  # noqa: S108  (made with mode 0700, and refused if another user owns it)
 
 
 def engine_of_machine(machine: Machine) -> Engine:

@@ -11,14 +11,14 @@ from cloudgpu.errors import InstanceNotFound, InvalidRequest
 
 
 class Status(NamedTuple):
-    """How many nodes of a cluster there are, of how many; `degraded` where one that was made is gone."""
+    """How many (`there`) of a cluster's `nodes` exist; `degraded`: one that was created is gone."""
 
     there: int
     nodes: int
     degraded: bool
 
     def text(self) -> str:
-        """Return it as `ls` has it: `4/4`, `3/4 degraded`, or `2/4` while a launch is not settled."""
+        """Return it as `ls` has it: `4/4`, `3/4 degraded`, or `2/4` while a launch is uncertain."""
         return f"{self.there}/{self.nodes}{' degraded' if self.degraded else ''}"
 
 
@@ -30,10 +30,10 @@ def members(machines: Iterable[Machine], name: str, *, ended: bool = False) -> t
     """
     of_name = (one for one in machines if one.gang is not None and name in (one.gang.name, one.gang.id))
     groups = [*by_cluster(of_name).values()]
-    for is_meant in (lambda machine: machine.terminated_at is None, _is_there):
-        found = [group for group in groups if any(is_meant(one) for one in group)]
+    for is_preferred in (lambda machine: machine.terminated_at is None, _exists_or_retained):
+        found = [group for group in groups if any(is_preferred(one) for one in group)]
         if found:
-            return tuple(one for one in found[-1] if _is_there(one))
+            return tuple(one for one in found[-1] if _exists_or_retained(one))
     return tuple(groups[-1]) if groups and ended else ()
 
 
@@ -43,12 +43,12 @@ def clusters(machines: Iterable[Machine]) -> list[tuple[Machine, ...]]:
     Nodes that are gone are left out, unless all nodes of the cluster are gone.
     """
     groups = by_cluster(machine for machine in machines if machine.gang is not None).values()
-    return [tuple([one for one in group if _is_there(one)] or group) for group in groups]
+    return [tuple([one for one in group if _exists_or_retained(one)] or group) for group in groups]
 
 
 def status(nodes: Sequence[Machine]) -> Status:
     """Return how complete the cluster with these nodes is. `nodes` are what `members` or `clusters` returns."""
-    machines = [machine for machine in nodes if _is_there(machine)]
+    machines = [machine for machine in nodes if _exists_or_retained(machine)]
     total = _node(nodes[0]).nodes
     return Status(len(machines), total, len(machines) < total and all(one.launch_status != "open" for one in machines))
 
@@ -93,5 +93,5 @@ def _node(machine: Machine) -> ClusterNode:
     return not_none(machine.gang)
 
 
-def _is_there(machine: Machine) -> bool:
+def _exists_or_retained(machine: Machine) -> bool:
     return machine.terminated_at is None or has_retained_resources(machine)

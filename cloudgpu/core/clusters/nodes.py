@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-MEMORY_SHARE = 0.95  # of a node's memory goes to jobs; the rest is its system's
+MEMORY_SHARE = 0.95  # of a node's memory is for jobs, the rest for its system
 MAX_LENGTH = 1024
 MAX_GPUS = 64
 MAX_CORES = 65_535
@@ -47,10 +47,11 @@ class NodeFacts(NamedTuple):
     missing, `munge` says whether munge is installed. `ahead_s` is how many seconds its clock is ahead of ours. `people`
     are the user ids of the people who share the queue, None for one without an account there. `root`: the login user
     has sudo without a password (only checked if people were named). `host` is the same for nodes on one host. `address`
-    is the one at which it was reached, `interface` the network card that has it. `named` is the one that its own host
-    name means there, empty for none. `environ` is what tasks there have to find instead of what the submitter has.
-    `planned` is the digest of the plan that its files were written by, empty for none; `ports` are those in the files.
-    `alive` are its daemons that run. `preparing`: its system still installs what its first boot brings.
+    is the one at which it was reached, `interface` the network interface that has it, `interfaces` how many there are.
+    `named` is the address to which its host name resolves on it, empty for none. `environ` are variables that tasks
+    there get in place of the submitter's. `planned` is the digest of the inputs (`conf.plan_digest`) from which its
+    files were written, empty for none; `ports` are those in the files. `alive` are the names of its running daemons.
+    `preparing`: its first boot still installs software.
     """
 
     name: str

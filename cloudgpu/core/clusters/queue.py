@@ -1,10 +1,10 @@
 """Parses Slurm's queue and its records of ended jobs.
 
-Of the queue it says which jobs run, start, or wait, and which of those that wait have no chance to run. `COMMAND` is
-what has to be run for it. A job that is held, or waits for what its cluster does not have, is no activity: it would
-keep a cluster for ever. Names of states and reasons are those of Slurm 21.08 to 25.05 (`man squeue`, "JOB STATE CODES",
-"JOB REASON CODES"). The record has a line for each job, as the plugin jobcomp/filetxt writes them, with times as the
-clock of its controller shows them, without a zone: whoever reads them says how far that is from UTC.
+It tells which jobs run, start or wait, and which waiting ones can never run. `COMMAND` prints the queue. A job that is
+held, or waits for what its cluster does not have, is no activity: it would keep a cluster running for ever. Names of
+states and reasons are those of Slurm 21.08 to 25.05 (`man squeue`, "JOB STATE CODES", "JOB REASON CODES"). The record
+has a line for each job, as the plugin jobcomp/filetxt writes them, with times in the controller's time zone, which the
+caller gives as an offset from UTC.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-FORMAT = "%i|%T|%u|%P|%D|%r|%j"  # the name last: it alone may hold a bar that is not ours
+FORMAT = "%i|%T|%u|%P|%D|%r|%j"  # the name is last, as it may contain the separator
 COMMAND = ("squeue", "--noheader", "--all", "--format", FORMAT)
 _FIELDS = 7
 _PENDING = "PENDING"
 _HELD_STATES = frozenset(("REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"))
-_OVER = frozenset(
+_ENDED_STATES = frozenset(
     (
         "BOOT_FAIL",
         "CANCELLED",
@@ -35,8 +35,8 @@ _OVER = frozenset(
         "TIMEOUT",
     )
 )
-_HELD = ("jobheld", "requeued held", "requeued in held state", "reservationdeleted")
-_IMPOSSIBLE = (
+_HELD_REASONS = ("jobheld", "requeued held", "requeued in held state", "reservationdeleted")
+_IMPOSSIBLE_REASONS = (
     "reqnodenotavail",
     "nodes required for job are down",
     "nodedown",
@@ -62,7 +62,7 @@ _IMPOSSIBLE = (
 )
 
 
-_IN_WORDS = {
+_REASON_TEXTS = {
     "resources": "what it asks for is in use",
     "priority": "other jobs come first",
     "dependency": "a job that it follows is not over",
@@ -80,7 +80,7 @@ _IN_WORDS = {
     "partitiontimelimit": "it asks for more time than its partition allows",
     "assoc": "a limit of its account is reached",
     "qos": "a limit of its quality of service is reached",
-}  # what a reason begins with; the longest counts
+}  # by the begin of a reason; the longest match counts
 _NAME = re.compile(r"(?:^| )Name=(.*?) JobState=")
 _WORD = re.compile(r"(?:^| )([A-Za-z]+)=(\S*)")
 _GROUP = re.compile(r"([^,\[\]]*)(?:\[([^\]]*)\])?([^,\[\]]*)(?:,|$)")
@@ -97,8 +97,8 @@ def waits_text(reasons: Iterable[str]) -> str:
 
 def _meaning(reason: str) -> str:
     text = reason.lower().replace("_", " ").strip("()")
-    found = [one for one in _IN_WORDS if text.startswith(one)]
-    return f" ({_IN_WORDS[max(found, key=len)]})" if found else ""
+    found = [one for one in _REASON_TEXTS if text.startswith(one)]
+    return f" ({_REASON_TEXTS[max(found, key=len)]})" if found else ""
 
 
 class QueuedJob(NamedTuple):
@@ -121,16 +121,16 @@ class QueuedJob(NamedTuple):
     def hopeless(self) -> str:
         """Why it never runs without intervention: `held` or `impossible`; empty if it may run."""
         text = self.reason.lower().replace("_", " ").strip("()")
-        if self.state in _HELD_STATES or (self.state == _PENDING and any(one in text for one in _HELD)):
+        if self.state in _HELD_STATES or (self.state == _PENDING and any(one in text for one in _HELD_REASONS)):
             return "held"
         if self.state != _PENDING:
             return ""
-        return "impossible" if any(one in text for one in _IMPOSSIBLE) else ""
+        return "impossible" if any(one in text for one in _IMPOSSIBLE_REASONS) else ""
 
     @property
     def is_active(self) -> bool:
         """Whether it runs, starts, or waits and may run. An unknown state counts as active."""
-        return self.state not in _OVER and not self.hopeless
+        return self.state not in _ENDED_STATES and not self.hopeless
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,14 +232,14 @@ def node_names(text: str) -> Iterator[str]:
     """Yield the names of nodes that Slurm writes as `train-[0-2,5],head`; none for `(null)`, at most 65,536."""
     if text in ("", "(null)", "None", "None assigned"):
         return
-    left = MAX_NODES
+    remaining = MAX_NODES
     for before, numbers, after in _GROUP.findall(text):
         if not before and not numbers and not after:
             continue
         for number in _numbers(numbers) if numbers else ("",):
-            if not left:
+            if not remaining:
                 return
-            left -= 1
+            remaining -= 1
             yield f"{before}{number}{after}"
 
 

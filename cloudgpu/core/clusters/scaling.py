@@ -14,16 +14,16 @@ from math import expm1
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.times import from_iso
 
-TOKENS = 8192  # per GPU and step, where nobody says another number
-USED_OF_PEAK = 0.4  # of a GPU's dense peak (MFU)
-USED_OF_NETWORK = 0.8  # 340 of 400 Gbit/s were measured with EFA (stas00/ml-engineering, network)
+TOKENS = 8192  # per GPU and step, by default
+PEAK_EFFICIENCY = 0.4  # of a GPU's dense peak (MFU)
+NETWORK_EFFICIENCY = 0.8  # 340 of 400 Gbit/s were measured with EFA (stas00/ml-engineering, network)
 GRADIENT_BYTES = 2  # bf16
-POOR_BELOW = 0.8  # of so many machines: below it, their results cost a quarter more
+POOR_EFFICIENCY = 0.8  # speed-up per machine, below which each result costs a quarter more or worse
 BITS, GIGA, TERA = 8, 1e9, 1e12
 
 
 class Verdict(StrEnum):
-    """What several machines are worth."""
+    """How several machines compare with one."""
 
     SLOWER = "slower"  # than one machine
     POOR = "poor"  # faster, by less than 0.8 times their number
@@ -73,8 +73,8 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
-    """One step of so many machines: seconds of computing, of sending, and of sending that computing can hide."""
+class ScalingEstimate:
+    """One training step on several machines: seconds of computing, of traffic, and of traffic that overlaps with it."""
 
     nodes: int
     gbit: float
@@ -84,12 +84,12 @@ class Worth:
 
     @property
     def speed_up(self) -> float:
-        """How many times one machine they are, where sending overlaps with the backward pass as far as it can."""
+        """How many times as fast as one machine they are if traffic overlaps with the backward pass."""
         return self.nodes * self.compute_s / (self.compute_s + max(0.0, self.traffic_s - self.hidden_s))
 
     @property
     def without_overlap(self) -> float:
-        """How many times one machine they are, where gradients are sent after the backward pass."""
+        """How many times as fast as one machine they are if gradients are sent after the backward pass."""
         return self.nodes * self.compute_s / (self.compute_s + self.traffic_s)
 
     @property
@@ -104,15 +104,15 @@ class Worth:
 
     @property
     def verdict(self) -> Verdict:
-        """What they are worth. A network that only reaches one machine's speed is no gain."""
+        """Whether they are faster than one machine, and enough so."""
         if self.speed_up <= 1:
             return Verdict.SLOWER
-        return Verdict.POOR if self.speed_up < POOR_BELOW * self.nodes else Verdict.GOOD
+        return Verdict.POOR if self.speed_up < POOR_EFFICIENCY * self.nodes else Verdict.GOOD
 
 
 def speed_up(
-    training: Training, nodes: int, peak_tflops: float, gbit: float, *, used_of_peak: float = USED_OF_PEAK
-) -> Worth:
+    training: Training, nodes: int, peak_tflops: float, gbit: float, *, used_of_peak: float = PEAK_EFFICIENCY
+) -> ScalingEstimate:
     """Return the speed-up of `nodes` machines with `gbit` Gbit/s each, and GPUs of this dense peak.
 
     The traffic is a lower bound: GPUs without NVLink also send inside a machine, and ZeRO-3 or FSDP sends half as much
@@ -122,7 +122,7 @@ def speed_up(
         raise ValueError("two machines or more, and figures above zero")
     compute = training.flops / (peak_tflops * TERA * used_of_peak)
     sent = training.trained * GRADIENT_BYTES * BITS * 2 * (nodes - 1) / nodes
-    return Worth(nodes, gbit, compute, sent / (gbit * GIGA * USED_OF_NETWORK), training.backward * compute)
+    return ScalingEstimate(nodes, gbit, compute, sent / (gbit * GIGA * NETWORK_EFFICIENCY), training.backward * compute)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +166,10 @@ def loss_an_hour(taken: int, hours: float) -> float:
     return -expm1(-taken / hours)
 
 
-def worth_sentence(worth: Worth, what: str = "") -> str:
-    """Return what so many machines are worth in a sentence or two, beginning with it where they are slower than one.
+def worth_sentence(worth: ScalingEstimate, what: str = "") -> str:
+    """Return in a sentence or two how several machines compare with one.
 
-    `what` follows the word machines.
+    `what` is text after the word machines.
     """
     times = f"{worth.nodes} machines{what} are {figure(worth.speed_up)} times as fast as one"
     each = f"each result costs {figure(worth.cost_factor)} times as much"
@@ -182,19 +182,19 @@ def worth_sentence(worth: Worth, what: str = "") -> str:
 
 
 def plan_remark(nodes: int, kind: str, peak_tflops: float | None, network: TypeNetwork | None) -> str:
-    """Return what the plan of a cluster says of its speed, whatever the model: what is computed and sent grow alike.
+    """Return what the plan of a cluster says of its speed, for any model: computing and traffic grow alike.
 
     `kind` is the instance type. Where its network or its GPU's peak is not known, the remark says so.
     """
-    more = f"cloudgpu estimate --nodes {nodes} --instance-type {kind} --params 7B"
+    hint = f"cloudgpu estimate --nodes {nodes} --instance-type {kind} --params 7B"
     if network is None or peak_tflops is None:
         missing, option = ("network", " --network GBIT") if network is None else ("GPU's peak", "")
         return (
-            f"Whether {nodes} machines are worth it is not known: the {missing} of {kind} is in no list. {more}{option}"
+            f"Whether {nodes} machines are worth it is not known: the {missing} of {kind} is in no list. {hint}{option}"
         )
     worth = speed_up(Training(1e9, 1e9), nodes, peak_tflops, network.gbit)
-    rests = f"training with {TOKENS:,} tokens per GPU and step over {network.gbit:g} Gbit/s"
-    return f"{worth_sentence(worth)} That is for {rests}. Other figures: {more}"
+    assumption = f"training with {TOKENS:,} tokens per GPU and step over {network.gbit:g} Gbit/s"
+    return f"{worth_sentence(worth)} That is for {assumption}. Other figures: {hint}"
 
 
 def gang_sentence(loss: GangLoss) -> str:

@@ -7,10 +7,16 @@ from typing import NamedTuple
 
 SINFO = "%N|%T|%E"  # name, state, why it is not up
 SQUEUE = "%i|%T|%r"  # id, state, why it waits
-USABLE = ("idle", "mixed", "allocated", "completing")
-_RUNS = ("RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT")
-# What Slurm writes itself about a node that works again; a person's own reason is never undone.
-OF_SLURM = ("duplicate jobid", "not responding", "node unexpectedly rebooted", "kill task failed", "batch job complete")
+USABLE_STATES = ("idle", "mixed", "allocated", "completing")
+_RUNNING_STATES = ("RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT")
+# Reasons that Slurm itself gives and a restart ends; a node with a person's reason is left as it is.
+SLURM_REASONS = (
+    "duplicate jobid",
+    "not responding",
+    "node unexpectedly rebooted",
+    "kill task failed",
+    "batch job complete",
+)
 
 
 class NodeState(NamedTuple):
@@ -24,7 +30,7 @@ class NodeState(NamedTuple):
     @property
     def is_usable(self) -> bool:
         """Whether jobs can run there."""
-        return self.responds and self.state in USABLE
+        return self.responds and self.state in USABLE_STATES
 
 
 class QueuedJob(NamedTuple):
@@ -37,7 +43,7 @@ class QueuedJob(NamedTuple):
     @property
     def runs(self) -> bool:
         """Whether it runs, or is just beginning or ending."""
-        return self.state in _RUNS
+        return self.state in _RUNNING_STATES
 
 
 class EngineState(NamedTuple):
@@ -65,7 +71,7 @@ class EngineState(NamedTuple):
 
 
 def read_sinfo(text: str) -> tuple[NodeState, ...]:
-    """Return the nodes in what `sinfo -h -N -o '%N|%T|%E'` prints, each once. A mark behind the state: no answer."""
+    """Return the nodes in what `sinfo -h -N -o '%N|%T|%E'` prints, each once. `*` after a state: no answer."""
     found: dict[str, NodeState] = {}
     for name, state, reason in _rows(text):
         word = state.rstrip("*~#!%$@^-+")
@@ -99,12 +105,12 @@ def missing_nodes(names: Sequence[str], nodes: Sequence[NodeState]) -> tuple[str
     return tuple(missing)
 
 
-def to_resume(nodes: Sequence[NodeState]) -> tuple[str, ...]:
+def nodes_to_resume(nodes: Sequence[NodeState]) -> tuple[str, ...]:
     """Return the nodes that Slurm itself took out of use for a reason that a restart ends."""
     return tuple(
         state.name
         for state in nodes
         if state.responds
         and state.state in ("down", "drained", "draining")
-        and any(word in state.reason.lower() for word in OF_SLURM)
+        and any(word in state.reason.lower() for word in SLURM_REASONS)
     )

@@ -20,9 +20,9 @@ from cloudgpu.core.clusters.completeness import (
     partly_started,
     unfinished_end,
     unfinished_stop,
-    why_part,
+    why_incomplete,
 )
-from cloudgpu.core.clusters.engine import EngineSaid, has_engine, queue_sentence
+from cloudgpu.core.clusters.engine import EngineStatus, has_engine, queue_sentence
 from cloudgpu.core.model.facts import SentWarning
 from cloudgpu.core.model.machine import Machine, by_cluster, may_be_running, node_of, not_none
 from cloudgpu.core.reaper.decisions import (
@@ -77,7 +77,7 @@ def cluster_machines(machines: Iterable[Machine], views: Sequence[MachineView], 
 def _gang(nodes: Sequence[Machine], now: datetime) -> Gang:
     machines = [machine for machine in nodes if machine.terminated_at is None]
     return Gang(
-        why_part(nodes, now),
+        why_incomplete(nodes, now),
         unfinished_end(nodes),
         unfinished_stop(nodes),
         partly_started(nodes),
@@ -131,7 +131,7 @@ def cluster_activity(nodes: Sequence[MachineView], now: datetime) -> Evidence:
     return _idle(each, engine)
 
 
-def _used(each: Mapping[str, Evidence], engine: EngineSaid | None, span: timedelta) -> Evidence | None:
+def _used(each: Mapping[str, Evidence], engine: EngineStatus | None, span: timedelta) -> Evidence | None:
     """Return what makes a cluster one in use: its queue, a node, or a job that ended within `span`."""
     if engine is not None and engine.queue is not None and engine.queue.busy:
         return Evidence(ACTIVE, f"in its queue {queue_sentence(engine.queue)}")
@@ -144,7 +144,7 @@ def _used(each: Mapping[str, Evidence], engine: EngineSaid | None, span: timedel
     return None
 
 
-def _idle(each: Mapping[str, Evidence], engine: EngineSaid | None) -> Evidence:
+def _idle(each: Mapping[str, Evidence], engine: EngineStatus | None) -> Evidence:
     ages = [one.quiet for one in each.values() if one.quiet is not None]
     ages += [engine.ended] if engine is not None and engine.ended is not None else []
     latest = next((one for one in each.items() if one[1].quiet == min(ages, default=None)), None)
@@ -153,7 +153,7 @@ def _idle(each: Mapping[str, Evidence], engine: EngineSaid | None) -> Evidence:
     return Evidence(IDLE, f"{jobs}{last}", min(ages, default=None))
 
 
-def _engine(nodes: Sequence[MachineView]) -> EngineSaid | None:
+def _engine(nodes: Sequence[MachineView]) -> EngineStatus | None:
     """Return the answer of the cluster's engine; None if it has none."""
     if not has_engine(nodes[0].machine):
         return None
@@ -162,7 +162,7 @@ def _engine(nodes: Sequence[MachineView]) -> EngineSaid | None:
         return answers[0]
     cluster = not_none(nodes[0].machine.cluster)
     there = node_of(nodes[0].machine) == 0
-    return EngineSaid(None, "it was not asked" if there else f"{cluster.name}-0, which has it, does not run")
+    return EngineStatus(None, "it was not asked" if there else f"{cluster.name}-0, which has it, does not run")
 
 
 def joint_case(nodes: Sequence[MachineView], now: datetime) -> MachineView:

@@ -14,7 +14,7 @@ from cloudgpu.core.policies.policy import Do, Policy, Rule
 from cloudgpu.core.values.times import duration_text, from_iso
 
 if TYPE_CHECKING:
-    from cloudgpu.core.clusters.engine import EngineSaid
+    from cloudgpu.core.clusters.engine import EngineStatus
 
 ACTIVE, IDLE, UNKNOWN = "ACTIVE", "IDLE", "UNKNOWN"
 ENDINGS = frozenset({Do.STOP, Do.PARK, Do.TERMINATE, Do.IMAGE, Do.REMOVE})
@@ -53,7 +53,7 @@ class MachineView:
     scratch: tuple[tuple[str, int], ...] = ()
     answered: bool = True
     judged_fault: str = ""
-    engine: EngineSaid | None = None
+    engine: EngineStatus | None = None
     whole: Evidence | None = None
 
 

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any
 
 from cloudgpu.core.activity.idle import METERS, Judged, Thresholds, judge
-from cloudgpu.core.clusters.engine import EngineSaid, has_engine
+from cloudgpu.core.clusters.engine import EngineStatus, has_engine
 from cloudgpu.core.clusters.queue import Queue
 from cloudgpu.core.events.log import Line
 from cloudgpu.core.events.projection import apply_event, folded
@@ -198,7 +198,7 @@ def _seen(node: _Node, life: _ReplayState, policy: Policy, now: datetime) -> Mac
     row = life.machine(known)
     judged = node.watch.judged(now.timestamp(), life.started.timestamp())
     word = from_iso(row.last_active) if row.last_active else None
-    engine = EngineSaid(Queue()) if has_engine(row) else None
+    engine = EngineStatus(Queue()) if has_engine(row) else None
     return MachineView(row, policy, judged=judged, last_active=word, reached_at=now, engine=engine)
 
 

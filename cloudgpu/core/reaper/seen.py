@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from cloudgpu.core.activity.idle import Thresholds
 from cloudgpu.core.activity.report import Report
-from cloudgpu.core.clusters.engine import EngineSaid, read_engine, tells_queue
+from cloudgpu.core.clusters.engine import EngineStatus, read_engine, tells_queue
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine, may_be_running
 from cloudgpu.core.policies.guards import has_no_agent
@@ -44,7 +44,7 @@ def with_report(view: MachineView, report: Report | None) -> MachineView:
     if report is None:
         return view
     if tells_queue(view.machine):
-        silent = EngineSaid(None, report.fault or "its machine did not tell it")
+        silent = EngineStatus(None, report.fault or "its machine did not tell it")
         view = replace(view, engine=read_engine(report.engine) if report.engine else silent)
     if report.machine_now is None:
         return replace(view, judged=None, judged_fault=report.fault or "its agent reported nothing")

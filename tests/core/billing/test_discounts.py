@@ -132,7 +132,9 @@ def test_no_credit_is_overdrawn_and_nothing_is_lost(given_credits, charged):
     used = sum((use.used for use in found.uses), ZERO)
     assert found.before == sum((one.amount for one in charged), ZERO)
     assert found.after == found.before - used
-    assert all(ZERO <= use.used <= use.credit.amount and use.used + use.remaining == use.credit.amount for use in found.uses)
+    assert all(
+        ZERO <= use.used <= use.credit.amount and use.used + use.remaining == use.credit.amount for use in found.uses
+    )
     assert credits_used(given_credits, list(reversed(charged))).after == found.after
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.core.clusters.completeness import GRACE, lost_nodes, why_part
+from cloudgpu.core.clusters.completeness import GRACE, lost_nodes, why_incomplete
 from cloudgpu.core.model.facts import ClusterNode, UnrequestedStop
 from cloudgpu.core.model.machine import Machine, by_cluster
 from tests.core.lives import START, at
@@ -33,9 +33,9 @@ def lost(**facts: Any) -> dict[str, Any]:
 
 
 def test_a_whole_cluster_is_no_part_and_neither_is_one_of_which_nothing_lives() -> None:
-    assert not why_part(with_last(), LATE + timedelta(days=9))
+    assert not why_incomplete(with_last(), LATE + timedelta(days=9))
     none = [node(number, launch_status="refused", **GONE) for number in range(4)]
-    assert not why_part(none, LATE + timedelta(days=9))
+    assert not why_incomplete(none, LATE + timedelta(days=9))
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ def test_a_node_that_never_came_or_was_ended_makes_the_rest_a_part_once_the_grac
 ) -> None:
     rows = with_last(**facts)
     last = timedelta(seconds=60) if "terminated_at" in facts else timedelta()
-    assert not why_part(rows, START + last + GRACE - timedelta(seconds=1))
-    assert why_part(rows, START + last + GRACE)
+    assert not why_incomplete(rows, START + last + GRACE - timedelta(seconds=1))
+    assert why_incomplete(rows, START + last + GRACE)
 
 
 def test_machines_of_an_earlier_launch_under_the_same_key_make_no_part_and_are_not_lost() -> None:
@@ -62,22 +62,22 @@ def test_machines_of_an_earlier_launch_under_the_same_key_make_no_part_and_are_n
     now = START + timedelta(days=1)
     old = [node(2, discard=True, **GONE), node(3, **lost())]
     fewer = [node(number, nodes=2, intended_at=again) for number in range(2)]
-    assert not why_part(fewer + old, now)
+    assert not why_incomplete(fewer + old, now)
     assert by_cluster(fewer + old) == {"cg-1": fewer}
     same = [node(number, intended_at=again) for number in range(2)]
-    assert not why_part(same + old, now)
+    assert not why_incomplete(same + old, now)
     assert not lost_nodes(by_cluster(same + old)["cg-1"])
 
 
 def test_a_kept_node_whose_start_was_refused_and_one_that_lived_make_no_part() -> None:
-    assert not why_part(with_last(launch_status="refused", retained=(retained(),), **GONE), LATE)
-    assert not why_part(with_last(launch_status="void", usage_totals={"instance": (1,) * 7}, **GONE), LATE)
+    assert not why_incomplete(with_last(launch_status="refused", retained=(retained(),), **GONE), LATE)
+    assert not why_incomplete(with_last(launch_status="void", usage_totals={"instance": (1,) * 7}, **GONE), LATE)
 
 
 def test_a_node_that_is_gone_though_nobody_asked_is_lost_and_makes_no_part() -> None:
     rows = with_last(**lost())
     assert [one.name for one in lost_nodes(rows)] == ["train-3"]
-    assert not why_part(rows, LATE + timedelta(days=9))
+    assert not why_incomplete(rows, LATE + timedelta(days=9))
 
 
 def test_a_node_that_its_agent_ended_at_its_renew_until_is_not_lost() -> None:

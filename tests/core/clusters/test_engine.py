@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.core.clusters.engine import QUEUE_HEADER, EngineSaid, queue_sentence, read_engine, split, with_queue
+from cloudgpu.core.clusters.engine import QUEUE_HEADER, EngineStatus, queue_sentence, read_engine, split, with_queue
 from cloudgpu.core.clusters.layout import engine_directory
 from cloudgpu.core.clusters.queue import Queue, read_queue
 
 JOB = "{id}|{state}|ann|all|2|{reason}|x"
 
 
-def asked(home: Path, squeue: str, command: str = "echo beat") -> tuple[int, bytes, EngineSaid]:
+def asked(home: Path, squeue: str, command: str = "echo beat") -> tuple[int, bytes, EngineStatus]:
     """Run the command as a shell would on node 0, with this script in the engine's place."""
     (home / "bin").mkdir()
     (home / "bin" / "squeue").write_text(f"#!/bin/sh\n{squeue}\n")
@@ -51,7 +51,7 @@ def test_the_agents_end_is_the_commands_whatever_the_engine_says(home: Path) -> 
     )
     assert (status, said) == (1, b"")
     expected = "the engine did not answer (slurm_load_jobs error: Unable to contact slurm controller)"
-    assert engine == EngineSaid(None, expected)
+    assert engine == EngineStatus(None, expected)
 
 
 def test_an_engine_that_was_never_set_up_did_not_answer(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_the_records_say_when_the_last_job_ended(home: Path) -> None:
     ],
 )
 def test_what_cannot_be_read_is_no_queue_and_says_why(text: str, fault: str) -> None:
-    assert read_engine(text) == EngineSaid(None, fault)
+    assert read_engine(text) == EngineStatus(None, fault)
 
 
 def test_an_answer_without_the_mark_is_all_the_agents() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cloudgpu.core.clusters.state import EngineState, missing_nodes, read_sinfo, read_squeue, to_resume
+from cloudgpu.core.clusters.state import EngineState, missing_nodes, nodes_to_resume, read_sinfo, read_squeue
 
 SINFO = """train-0|idle|none
 train-1|mixed*|Not responding [slurm@2026-11-26T09:00:00]
@@ -31,7 +31,7 @@ def test_nodes_are_read_once_each_with_why_they_are_not_up():
 
 
 def test_only_what_slurm_itself_put_out_of_use_is_taken_back():
-    assert to_resume(read_sinfo(SINFO)) == ("train-2",)
+    assert nodes_to_resume(read_sinfo(SINFO)) == ("train-2",)
 
 
 def test_jobs_run_or_wait():

@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from cloudgpu.core.activity.idle import Judged
 from cloudgpu.core.activity.report import Report
 from cloudgpu.core.budgets import enforcement as budget_stops
-from cloudgpu.core.clusters.engine import EngineSaid
+from cloudgpu.core.clusters.engine import EngineStatus
 from cloudgpu.core.clusters.queue import Queue, read_queue
 from cloudgpu.core.policies.policy import Act, Do, Idle, Policy, Rule, Unknown
 from cloudgpu.core.reaper.clusters import blocked_by_other_nodes, with_cluster_activity
@@ -25,12 +25,12 @@ from tests.core.deciding import DEFAULT, TEN, UNKNOWN, active, idle, minute
 from tests.core.lives import seen as observed, settled
 
 NOBODY, BUSY, DEAD = (
-    EngineSaid(Queue()),
-    EngineSaid(read_queue("12|RUNNING|ann|all|2|None|x")),
-    EngineSaid(None, "gone"),
+    EngineStatus(Queue()),
+    EngineStatus(read_queue("12|RUNNING|ann|all|2|None|x")),
+    EngineStatus(None, "gone"),
 )
-WAITS = EngineSaid(read_queue("12|PENDING|ann|all|2|Resources|x"))
-HELD = EngineSaid(read_queue("12|PENDING|ann|all|2|JobHeldUser|x"))
+WAITS = EngineStatus(read_queue("12|PENDING|ann|all|2|Resources|x"))
+HELD = EngineStatus(read_queue("12|PENDING|ann|all|2|JobHeldUser|x"))
 END_ALL = replace(DEFAULT, unknown=Unknown.END)
 
 
@@ -49,7 +49,7 @@ def cluster(nodes: int = 4, **more: Any) -> list[Node]:
     return [Node(number, nodes=nodes, **more) for number in range(nodes)]
 
 
-def seen_of(nodes: list[Node], judged: list[Judged | None], engine: EngineSaid | None = NOBODY) -> list[MachineView]:
+def seen_of(nodes: list[Node], judged: list[Judged | None], engine: EngineStatus | None = NOBODY) -> list[MachineView]:
     """Return what is known of each node; node 0 has told its engine's queue."""
     said = [engine if one.machine.cluster is not None and one.machine.cluster.node == 0 else None for one in nodes]
     return [one.known(what, engine=queue) for one, what, queue in zip(nodes, judged, said, strict=True)]
@@ -99,7 +99,7 @@ def joint(found: list[Decision]) -> tuple[str, str, str]:
     ],
 )
 def test_what_a_cluster_does_follows_from_its_queue_and_all_its_nodes(
-    judged: list[Judged | None], engine: EngineSaid | None, activity: str, why: str
+    judged: list[Judged | None], engine: EngineStatus | None, activity: str, why: str
 ) -> None:
     nodes = cluster()
     seen = with_cluster_activity(seen_of(nodes, judged, engine), minute(100))
@@ -151,11 +151,11 @@ def test_the_warning_of_a_queue_names_what_ends_a_cluster_that_cannot_be_stopped
 
 
 def test_a_queue_that_was_not_asked_is_not_said_to_need_a_start() -> None:
-    nodes, unasked = cluster(), EngineSaid(None, "not asked", asked=False)
+    nodes, unasked = cluster(), EngineStatus(None, "not asked", asked=False)
     assert [at for at in range(40, 80, 10) if run(nodes, at, unasked).warnings] == []
 
 
-def run(nodes: list[Node], at: float, engine: EngineSaid) -> Decision:
+def run(nodes: list[Node], at: float, engine: EngineStatus) -> Decision:
     """Decide about all of them, write what was decided, and return what their people hear."""
     found = decided(nodes, [idle(0)] * len(nodes), at, engine=engine)
     for node, decision in zip(nodes, found, strict=True):
@@ -288,7 +288,7 @@ def test_the_queue_is_read_from_the_answer_of_node_0_alone() -> None:
     first, second = (with_report(one.known(), said) for one in nodes[:2])
     assert first.engine == replace(BUSY, ended=timedelta(seconds=60))
     assert second.engine is None
-    assert with_report(nodes[0].known(), replace(said, engine="")).engine == EngineSaid(None, "frozen")
+    assert with_report(nodes[0].known(), replace(said, engine="")).engine == EngineStatus(None, "frozen")
 
 
 # --- properties ----------------------------------------------------------------------------------------------------
@@ -329,7 +329,7 @@ def clusters(draw: st.DrawFn) -> tuple[list[Node], list[Judged | None]]:
 @settings(max_examples=150, deadline=None)
 @given(clusters(), ENGINES, st.integers(0, 4), st.integers(0, 5))
 def test_whatever_the_nodes_do_one_decision_holds_for_all_that_run_and_no_part_is_ended(
-    drawn: tuple[list[Node], list[Judged | None]], engine: EngineSaid | None, most: int, over: int
+    drawn: tuple[list[Node], list[Judged | None]], engine: EngineStatus | None, most: int, over: int
 ) -> None:
     nodes, judged = drawn
     stops = (
