@@ -12,7 +12,7 @@ import pytest
 from cloudgpu.access.jupyter.client import program as jupyter_program
 from cloudgpu.providers.local.build import MODULE, _environ
 from cloudgpu.providers.local.layout import Layout, hold_lifetime_lock
-from cloudgpu.providers.local.processes import MARKER
+from cloudgpu.providers.local.processes import MARKER_VARIABLE
 from tests.soak.crash import (
     FORKS,
     Life,
@@ -82,10 +82,10 @@ def begin(layout, log, at):
     """Start the machine's process as the provider does, under strace."""
     descriptor = hold_lifetime_lock(layout)
     environ = _environ(layout)
-    mark = environ.pop(MARKER)  # strace itself is no process of the machine
+    mark = environ.pop(MARKER_VARIABLE)  # strace itself is no process of the machine
     words = [sys.executable, "-P", "-m", MODULE, str(layout.root), "--alive", str(descriptor)]
     traced = strace(words, log, at=at)
-    traced[1:1] = ["-E", f"{MARKER}={mark}"]
+    traced[1:1] = ["-E", f"{MARKER_VARIABLE}={mark}"]
     try:
         return subprocess.Popen(
             traced,

@@ -30,7 +30,7 @@ from cloudgpu.providers.local.layout import (
     write_file,
     write_json,
 )
-from cloudgpu.providers.local.processes import MARKER, marker, wait_for
+from cloudgpu.providers.local.processes import MARKER_VARIABLE, marker, wait_for
 
 MODULE = "cloudgpu.providers.local.machine"
 AGENT_INTERVAL_S = 5
@@ -45,7 +45,10 @@ _JUPYTER_MODULES = {"lab": "jupyterlab", "notebook": "notebook", "server": "jupy
 
 
 def build(building: Path, final: Path, attempt: Attempt, record: Mapping[str, Any]) -> None:
-    """Write a whole machine into `building`, which will be renamed to `final`; everything is durable afterwards."""
+    """Write a machine's directory `building`, which will be renamed to `final`; everything is durable afterwards.
+
+    Below, `here` has the paths in `building`, and `final` those that the files are to name.
+    """
     here = Layout(building)
     for directory in (here.tags.parent, here.host_key.parent, here.logs, here.scratch, here.agent):
         directory.mkdir(mode=0o700, parents=True)
@@ -68,13 +71,13 @@ def build(building: Path, final: Path, attempt: Attempt, record: Mapping[str, An
 def rewrite_paths(layout: Layout, old_root: str) -> None:
     """Replace the old path of the machine's directory by its current one in all files that contain it."""
     new_root = str(layout.root)
-    profiles, pips = (layout.home / name for name in PROFILES), (programs(layout) / name for name in PIPS)
-    for file in (layout.agent / "agent.json", *profiles, *pips, _kernel_file(layout)):
+    profiles, pip_scripts = (layout.home / name for name in PROFILES), (programs(layout) / name for name in PIPS)
+    for file in (layout.agent / "agent.json", *profiles, *pip_scripts, _kernel_file(layout)):
         with contextlib.suppress(FileNotFoundError):
             text = file.read_text(encoding="utf-8")
-            fresh = text.replace(new_root, old_root).replace(old_root, new_root)  # a second time changes nothing
-            if fresh != text:
-                write_file(file, fresh, file.stat().st_mode & 0o777)
+            new_text = text.replace(new_root, old_root).replace(old_root, new_root)  # a second time changes nothing
+            if new_text != text:
+                write_file(file, new_text, file.stat().st_mode & 0o777)
 
 
 def _write_profiles(here: Layout, final: Layout) -> None:
@@ -101,7 +104,7 @@ def _write_agent(here: Layout, final: Layout, attempt: Attempt) -> None:
         "notice": {"kind": "file", "path": str(final.spot)},
         "end": [sys.executable, "-P", "-m", MODULE, "--power-off", str(final.root)],
         "interval": AGENT_INTERVAL_S,
-        "own": [f"{MARKER}={marker(final.root)}"],  # nobody else's work on this computer is this machine's
+        "own": [f"{MARKER_VARIABLE}={marker(final.root)}"],  # nobody else's work on this computer is this machine's
         "gpus": sum(gpu.count for gpu in attempt.offer.available.accelerators),
         "warn": True,
         **({"policy": dict(attempt.boot.policy)} if attempt.boot.policy else {}),
@@ -121,40 +124,42 @@ def jupyter_command(command: tuple[str, ...]) -> list[str]:
 
 
 def spawn(layout: Layout) -> bool:
-    """Start the machine process, which outlives us; return False when one lives already.
+    """Start the machine process, which outlives this one; return False when one lives already.
 
     The lock on `alive` is taken here and inherited, so that the machine counts as alive from now on. A shell
     stands between, so that the process is no child of ours and leaves no zombie when it ends.
     """
-    taken: list[int] = []
-    if not wait_for(lambda: _take_lifetime_lock(layout, taken), 1.0):  # a look at the lock holds it for an instant
+    lock_descriptors: list[int] = []
+    if not wait_for(
+        lambda: _take_lifetime_lock(layout, lock_descriptors), 1.0
+    ):  # a look at the lock holds it for an instant
         return False
     log = layout.logs / "machine.log"
     if log.exists():
         log.replace(log.with_suffix(".log.1"))
-    command = [sys.executable, "-P", "-m", MODULE, str(layout.root), "--alive", str(taken[0])]
+    command = [sys.executable, "-P", "-m", MODULE, str(layout.root), "--alive", str(lock_descriptors[0])]
     try:
-        with log.open("ab") as out:
+        with log.open("ab") as log_file:
             subprocess.run(  # noqa: S603  (our own words)
                 ["/bin/sh", "-c", '"$@" &', "sh", *command],
                 stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
+                stdout=log_file,
+                stderr=log_file,
                 cwd=layout.home,
                 env=_environ(layout),
                 start_new_session=True,
-                pass_fds=taken,
+                pass_fds=lock_descriptors,
                 check=True,
             )
     finally:
-        os.close(taken[0])
+        os.close(lock_descriptors[0])
     return True
 
 
-def _take_lifetime_lock(layout: Layout, taken: list[int]) -> bool:
+def _take_lifetime_lock(layout: Layout, lock_descriptors: list[int]) -> bool:
     descriptor = hold_lifetime_lock(layout)
     if descriptor is not None:
-        taken.append(descriptor)
+        lock_descriptors.append(descriptor)
     return descriptor is not None
 
 
@@ -171,7 +176,7 @@ def _environ(layout: Layout) -> dict[str, str]:
         "PATH": f"{_path_prefix(layout)}:{os.environ.get('PATH', os.defpath)}",
         "JUPYTER_PREFER_ENV_PATH": "0",  # the kernels of the machine's home before those of cloudgpu's environment
         "PYTHONPATH": str(Path(local_package.__file__).parents[3]),
-        MARKER: (read_json(layout.record) or {}).get("mark", marker(layout.root)),
+        MARKER_VARIABLE: (read_json(layout.record) or {}).get("mark", marker(layout.root)),
     }
     if len(str(layout.scratch)) <= MAX_TMPDIR_LENGTH:
         own["TMPDIR"] = str(layout.scratch)
@@ -207,7 +212,7 @@ def make_environment(here: Layout, final: Layout) -> None:
     for script in programs(here).glob("[Aa]ctivate*"):
         script.unlink()  # it names the directory in which the machine is built
     (packages,) = here.python.glob("lib/python*/site-packages")
-    lines = [f"import site; site.addsitedir({one!r})\n" for one in _packages()]  # with the .pth files there
+    lines = [f"import site; site.addsitedir({directory!r})\n" for directory in _packages()]  # with the .pth files there
     if importlib.util.find_spec("pip") is None:
         lines += [f"{wheel}\n" for wheel in _pip_of_python()]
     (packages / "of-cloudgpu.pth").write_text("".join(lines), encoding="utf-8")
@@ -233,9 +238,9 @@ def _pip_of_python() -> list[Path]:
     It runs from its wheel, as `ensurepip` has it do; to install it would take seconds at each launch. Debian keeps the
     wheel elsewhere.
     """
-    beside, elsewhere = importlib.util.find_spec("ensurepip"), sysconfig.get_config_var("WHEEL_PKG_DIR")
-    directories = [Path(beside.origin).parent / "_bundled"] if beside and beside.origin else []
-    directories += [Path(elsewhere)] if elsewhere else []
+    ensurepip_spec, wheel_dir = importlib.util.find_spec("ensurepip"), sysconfig.get_config_var("WHEEL_PKG_DIR")
+    directories = [Path(ensurepip_spec.origin).parent / "_bundled"] if ensurepip_spec and ensurepip_spec.origin else []
+    directories += [Path(wheel_dir)] if wheel_dir else []
     return [wheel for directory in directories for wheel in sorted(directory.glob("pip-*.whl"))][:1]
 
 

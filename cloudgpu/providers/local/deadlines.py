@@ -19,17 +19,19 @@ from cloudgpu.providers.local.layout import Layout, read_json
 RENEW_UNTIL, LEASE, INTERRUPTED = "renew-until", "lease", "interrupted"
 AGENT_EXPIRES = "expires"  # the agent's own renewals, in its directory
 
-_Stamp = tuple[int, int, int] | None
+_FileStamp = tuple[int, int, int] | None
 
 
 @dataclass(frozen=True, slots=True)
 class _End:
+    """One deadline on both clocks, in seconds."""
+
     wall: float
     monotonic: float
 
 
 class Deadlines:
-    """Reads the machine's tags and notice again whenever they change.
+    """The machine's deadlines, read again from its tags and its interruption notice whenever these change.
 
     `wall` returns epoch seconds, `monotonic` seconds that never jump.
     """
@@ -37,7 +39,7 @@ class Deadlines:
     def __init__(self, layout: Layout, wall: Callable[[], float], monotonic: Callable[[], float]) -> None:
         self._files = (layout.tags, layout.spot, layout.agent / AGENT_EXPIRES)
         self._wall, self._monotonic = wall, monotonic
-        self._stamps: tuple[_Stamp, ...] = ()
+        self._stamps: tuple[_FileStamp, ...] = ()
         self._ends: dict[str, _End] = {}
 
     def move(self, layout: Layout) -> None:
@@ -57,7 +59,7 @@ class Deadlines:
         return None
 
     def _refresh(self) -> None:
-        stamps = tuple(_stamp(path) for path in self._files)
+        stamps = tuple(_file_stamp(path) for path in self._files)
         if stamps == self._stamps:
             return
         tags_file, spot_file, expires_file = self._files
@@ -68,32 +70,32 @@ class Deadlines:
         if tags is None and self._stamps:
             return  # the directory was removed or moved away: its ends hold
         self._stamps = stamps
-        self._set(RENEW_UNTIL, tag_time(tags or {}, TAG_RENEW_UNTIL))
-        self._set(LEASE, lease_end(tags or {}, expires_file))
-        self._set(INTERRUPTED, _notice_time(spot))
+        self._set_end(RENEW_UNTIL, tag_time(tags or {}, TAG_RENEW_UNTIL))
+        self._set_end(LEASE, lease_end(tags or {}, expires_file))
+        self._set_end(INTERRUPTED, _notice_time(spot))
 
-    def _set(self, reason: str, wall: float | None) -> None:
-        known = self._ends.get(reason)
+    def _set_end(self, reason: str, wall: float | None) -> None:
+        previous = self._ends.get(reason)
         if wall is None:
             self._ends.pop(reason, None)
-        elif known is None or known.wall != wall:
+        elif previous is None or previous.wall != wall:
             self._ends[reason] = _End(wall, self._monotonic() + wall - self._wall())
 
 
 def tag_time(tags: Mapping[str, str], key: str) -> float | None:
-    """Return the epoch seconds a tag holds; None when it is missing, 0 or no time."""
+    """Return a tag's time in epoch seconds; None when it is missing, 0 or no time."""
     return _epoch(tags.get(key, "0"))
 
 
 def agent_expires(path: Path) -> float | None:
-    """Return the end of the lease as the agent renewed it, or None."""
+    """Return the end of the lease as the agent renewed it, in epoch seconds; None where it has not."""
     with contextlib.suppress(OSError, ValueError):
         return _epoch(path.read_text(encoding="ascii").strip())
     return None
 
 
 def lease_end(tags: Mapping[str, str], expires_file: Path) -> float | None:
-    """Return when the lease ends: the tag or the agent's later renewal, and not before a hold has ended."""
+    """Return when the lease ends (epoch seconds): by the tag, the agent's later renewal, or a later end of a hold."""
     expires = tag_time(tags, TAG_EXPIRES)
     if expires is None:
         return None
@@ -114,9 +116,9 @@ def _notice_time(spot: Mapping[str, Any] | None) -> float | None:
         return None
 
 
-def _stamp(path: Path) -> _Stamp:
+def _file_stamp(path: Path) -> _FileStamp:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_ino, found.st_size
+    return status.st_mtime_ns, status.st_ino, status.st_size

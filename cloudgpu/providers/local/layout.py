@@ -1,8 +1,8 @@
-"""Where a local machine's files lie, and how they are written so that a kill leaves the old or the new, never half.
+"""Where a local machine's files lie, and how they are written so that a kill leaves the old or the new content.
 
-machine.json   what was accepted and what is wanted; only the provider writes it
+machine.json   the record: the accepted launch, and the wanted state; only the provider writes it
 run.json       what the machine process says about itself; only that process writes it
-alive          locked by the machine process for as long as it lives; its number is inside
+alive          locked by the machine process for as long as it lives; its process id is inside
 metadata/      what the machine may read about itself: tags.json, spot.json
 """
 
@@ -22,8 +22,8 @@ from typing import Any
 INSTANCE_PREFIX = "i-"
 BUILT_PREFIX = "tmp-"  # a machine that is being built and was never accepted
 RECORD = "machine.json"
-IDENTITY_FILE = "place.json"  # which place this is: lives as long as the directory
-BLOCK = 4096  # bytes of a disk that a small file has to itself
+IDENTITY_FILE = "place.json"  # the id of the directory of local machines, by computer: see `store.identity`
+BLOCK_BYTES = 4096  # a small file has a block of the disk to itself
 MAX_LINE_LENGTH = 200  # characters of a log's last line that a reason may hold
 
 
@@ -43,7 +43,7 @@ class Layout:
 
     root: Path
 
-    record = _Below(RECORD)  # what was accepted and is wanted
+    record = _Below(RECORD)  # the accepted launch, and the wanted state
     run = _Below("run.json")  # what the machine process says
     lifetime_lock = _Below("alive")  # the machine process's lock; touched every second
     tags = _Below("metadata", "tags.json")  # the only copy
@@ -76,18 +76,18 @@ def write_file(path: Path, text: str, mode: int = 0o600) -> None:
 
 
 def write_json_over(path: Path, body: Mapping[str, Any]) -> None:
-    """Write a JSON object over the one that stands there, in the room that it has: for a disk that is full.
+    """Overwrite a JSON object in its file's own block: for a disk that is full.
 
-    One write inside one block of the disk: a kill leaves the old or the new one. Raises OSError where it needs more.
+    One write inside one block: a kill leaves the old or the new one. Raises OSError where it needs more.
     """
-    content, before = (json.dumps(body, sort_keys=True, indent=1) + "\n").encode(), path.read_bytes()
-    if len(content) > BLOCK:
+    content, old_content = (json.dumps(body, sort_keys=True, indent=1) + "\n").encode(), path.read_bytes()
+    if len(content) > BLOCK_BYTES:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
     descriptor = os.open(path, os.O_RDWR)
     try:
-        written = os.pwrite(descriptor, content.ljust(len(before)), 0)
+        written = os.pwrite(descriptor, content.ljust(len(old_content)), 0)
         if written < len(content):  # a limit on files, not on the disk
-            os.pwrite(descriptor, before[:written], 0)
+            os.pwrite(descriptor, old_content[:written], 0)
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
         os.fsync(descriptor)
     finally:
@@ -137,17 +137,17 @@ def is_alive(layout: Layout) -> bool:
     return lock_descriptor is None
 
 
-def _try_lock(descriptor: int, kind: int) -> int | None:
+def _try_lock(descriptor: int, operation: int) -> int | None:
     try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
         return None
     return descriptor
 
 
-def process_number(layout: Layout) -> int | None:
-    """Return the number of the machine process as it last wrote it."""
+def recorded_pid(layout: Layout) -> int | None:
+    """Return the process id of the machine process as it last wrote it; None where it is not known."""
     try:
         text = layout.lifetime_lock.read_text(encoding="ascii").strip()
     except (OSError, ValueError):
@@ -165,7 +165,7 @@ def last_line(path: Path) -> str:
 
 
 def remove(directory: Path) -> None:
-    """Remove a machine's directory, its record last: what a kill leaves is still known to be on its way out."""
+    """Remove a machine's directory, its record last: what a kill leaves is still known to be removed."""
     with os.scandir(directory) as entries:
         names = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
     for name, is_directory in names:
@@ -182,12 +182,12 @@ def _remove_tree(tree: Path) -> None:
     try:
         shutil.rmtree(tree)
     except PermissionError:
-        _open_up(tree)
+        _make_writable(tree)
         shutil.rmtree(tree)
 
 
-def _open_up(tree: Path) -> None:
-    """Let us into directories that were made read-only (git and Go's module cache do that)."""
+def _make_writable(tree: Path) -> None:
+    """Give this user all rights in directories that were made read-only (git and Go's module cache do that)."""
     tree.chmod(stat.S_IRWXU)
     for directory, directories, _ in os.walk(tree):
         for name in directories:

@@ -22,10 +22,10 @@ from typing import Any
 from cloudgpu.core.values.times import iso
 from cloudgpu.providers.local.build import rewrite_paths
 from cloudgpu.providers.local.deadlines import INTERRUPTED, Deadlines
-from cloudgpu.providers.local.layout import Layout, is_alive, process_number, read_json, write_json
-from cloudgpu.providers.local.processes import GENTLE_S, MARKER, end_all, marker, terminate_process
+from cloudgpu.providers.local.layout import Layout, is_alive, read_json, recorded_pid, write_json
+from cloudgpu.providers.local.processes import MARKER_VARIABLE, TERM_WAIT_S, end_all, marker, terminate_process
 
-STEADY_S = 10.0  # an agent that lived this long has started well
+STEADY_S = 10.0  # an agent that lived this long has started well: its next death counts as the first
 MAX_DEATHS = 3  # after this many deaths in a row the machine process watches the lease itself
 MAX_PAUSE_S = 30.0
 EXIT_NOT_STARTED = 127
@@ -33,7 +33,7 @@ _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
 def environ() -> dict[str, str]:
-    """Return the environment of sessions: this process's own without the way to our code."""
+    """Return the environment of sessions: this process's own without PYTHONPATH, which leads to cloudgpu's code."""
     return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
 
 
@@ -51,12 +51,12 @@ class Agent:
         self._started_at: float | None = None
         self._process: asyncio.subprocess.Process | None = None
 
-    def watches(self) -> bool:
-        """Say whether the agent looks after the lease."""
+    def watches_lease(self) -> bool:
+        """Say whether the agent runs well enough to end the lease; else this process does."""
         if not (self._layout.agent / "agent").exists():
             return False
-        steady = self._started_at is not None and time.monotonic() - self._started_at >= STEADY_S
-        return steady or self._deaths < MAX_DEATHS
+        is_steady = self._started_at is not None and time.monotonic() - self._started_at >= STEADY_S
+        return is_steady or self._deaths < MAX_DEATHS
 
     def move(self, layout: Layout) -> None:
         """Start the agent anew in the directory to which the machine's was moved."""
@@ -69,16 +69,16 @@ class Agent:
         if layout != self._layout:  # moved while it was being started
             process.kill()
 
-    async def keep(self) -> None:
+    async def keep_running(self) -> None:
         """Start the agent, and restart it whenever it dies, as long as it has one."""
         while (self._layout.agent / "agent").exists():
             self._started_at = time.monotonic()
-            here = self._layout
-            command, log = [str(here.agent / "agent"), "run"], here.logs / "agent.log"
-            await _run(command, here, log, dict(os.environ), partial(self._record_process, here))
-            lived = time.monotonic() - self._started_at
+            layout = self._layout
+            command, log = [str(layout.agent / "agent"), "run"], layout.logs / "agent.log"
+            await _run(command, layout, log, dict(os.environ), partial(self._record_process, layout))
+            lived_s = time.monotonic() - self._started_at
             self._started_at = None
-            self._deaths = 1 if lived >= STEADY_S else self._deaths + 1
+            self._deaths = 1 if lived_s >= STEADY_S else self._deaths + 1
             await asyncio.sleep(min(MAX_PAUSE_S, 0.1 * 3**self._deaths))
 
 
@@ -118,35 +118,35 @@ def adopt_orphans() -> None:
             ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def reap_orphans(seen: set[int]) -> set[int]:
+def reap_orphans(dead_before: set[int]) -> set[int]:
     """Collect dead children that were dead at the last look too; return the newly dead.
 
     A child of asyncio's own is collected by asyncio long before the second look.
     """
     dead: set[int] = set()
-    for number in _children():
+    for pid in _children():
         with contextlib.suppress(ChildProcessError):
-            if number in seen:
-                os.waitpid(number, os.WNOHANG)
-            elif os.waitid(os.P_PID, number, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
-                dead.add(number)
+            if pid in dead_before:
+                os.waitpid(pid, os.WNOHANG)
+            elif os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                dead.add(pid)
     return dead
 
 
 def _children() -> list[int]:
     """Return our children's numbers where /proc tells them (Linux); nowhere else are orphans ours."""
-    numbers: list[int] = []
+    pids: list[int] = []
     with contextlib.suppress(OSError):
         for task in Path("/proc/self/task").iterdir():
             with contextlib.suppress(OSError):
-                numbers += [int(word) for word in (task / "children").read_text().split()]
-    return numbers
+                pids += [int(word) for word in (task / "children").read_text().split()]
+    return pids
 
 
 CHECK_S = 0.25  # how often tags, notice and timers are looked at
-TOUCH_S = 1.0  # how often `alive` is touched: its time is when a killed machine was last alive
+TOUCH_S = 1.0  # how often `alive` is touched: the time of that file is when a killed machine was last alive
 TYPING_TOUCH_S = 5.0
-ASKED = "asked"
+END_REQUESTED = "asked"
 
 
 class Machine:
@@ -161,7 +161,7 @@ class Machine:
         self.reported: dict[str, Any] = {"boot": self.record["boots"], "on_start": None}
         self.agent = Agent(self.layout)
         self._end_requested = asyncio.Event()
-        self._typing_noted_at = 0.0
+        self._typing_recorded_at = 0.0
 
     def report(self, **facts: Any) -> None:
         """Add facts to what this process says about itself in run.json."""
@@ -171,7 +171,7 @@ class Machine:
     async def run_until_end(self) -> str:
         """Run until there is a reason to end; return the reason."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._end_requested.set)
-        self._tasks = [asyncio.create_task(self.agent.keep()), asyncio.create_task(self._run_on_start())]
+        self._tasks = [asyncio.create_task(self.agent.keep_running()), asyncio.create_task(self._run_on_start())]
         await asyncio.sleep(0)  # both begin before the SSH server's imports take the processor
         deadlines = Deadlines(self.layout, time.time, time.monotonic)
         # Read before anybody is told that the machine runs: they also hold when its directory is gone.
@@ -181,31 +181,31 @@ class Machine:
 
     async def _run_on_start(self) -> None:
         if self.layout.on_start.exists():  # at every start, as on a cloud: a template's script may be run again
-            self._mark_on_start("running")
+            self._write_on_start_status("running")
             status = await run_on_start(self.layout)
-            self._mark_on_start(status)
+            self._write_on_start_status(status)
             self.report(on_start={"status": status})
 
-    def _mark_on_start(self, status: object) -> None:
+    def _write_on_start_status(self, status: object) -> None:
         with contextlib.suppress(OSError):  # a full disk must not keep the machine from starting
             self.layout.on_start_status.write_text(f"{status}\n")
 
     async def _listen(self) -> None:
         from cloudgpu.providers.local.sshd import serve
 
-        facts = {
+        server_options = {
             "host_key": self.layout.host_key.read_text(),
             "authorized_keys": self.layout.authorized_keys.read_text().splitlines(),
             "user": self.record["user"],
             "home": self.layout.home,
             "environ": environ(),
             "shell": os.environ.get("SHELL", "/bin/sh"),
-            "on_input": self._note_typing,
+            "on_input": self._record_typing,
         }
         try:
-            self.acceptor = await serve(**facts, port=self.previous_run.get("port") or 0)
+            self.acceptor = await serve(**server_options, port=self.previous_run.get("port") or 0)
         except OSError:  # somebody else has taken the port of the last time
-            self.acceptor = await serve(**facts, port=0)
+            self.acceptor = await serve(**server_options, port=0)
         started_at = self.reported.get("started_at") or _now()
         self.report(port=self.acceptor.get_port(), pid=os.getpid(), started_at=started_at)
 
@@ -218,7 +218,7 @@ class Machine:
                 await self._follow_move(deadlines)
                 os.utime(self.descriptor)
                 orphans = reap_orphans(orphans)
-            reason = deadlines.end_reason(with_lease=not self.agent.watches())
+            reason = deadlines.end_reason(with_lease=not self.agent.watches_lease())
             if reason is not None:
                 return reason
             with contextlib.suppress(TimeoutError):
@@ -231,17 +231,17 @@ class Machine:
         if old_root.exists():
             return
         with contextlib.suppress(OSError):  # removed, or moved to another disk
-            moved = Layout(Path.cwd().parent)  # we were started in it: still the same directory, wherever it is
-            if not moved.record.exists():
+            new_layout = Layout(Path.cwd().parent)  # we were started in it: still the same directory, wherever it is
+            if not new_layout.record.exists():
                 return
-            rewrite_paths(moved, str(old_root))
+            rewrite_paths(new_layout, str(old_root))
             for name, value in os.environ.items():
-                os.environ[name] = value.replace(str(old_root), str(moved.root))
-            self.layout = moved
-            deadlines.move(moved)
-            self.agent.move(moved)
+                os.environ[name] = value.replace(str(old_root), str(new_layout.root))
+            self.layout = new_layout
+            deadlines.move(new_layout)
+            self.agent.move(new_layout)
             if self._tasks[0].done():
-                self._tasks[0] = asyncio.create_task(self.agent.keep())
+                self._tasks[0] = asyncio.create_task(self.agent.keep_running())
             self.acceptor.close()  # frees the port at once; sessions go on, so their end is not waited for
             self.previous_run = self.reported
             await self._listen()
@@ -251,11 +251,11 @@ class Machine:
         if "reason" in from_inside:
             return str(from_inside["reason"])
         is_requested = _read_or_empty(self.layout.record).get("wanted") != "running"
-        return ASKED if is_requested else "SIGTERM from outside"
+        return END_REQUESTED if is_requested else "SIGTERM from outside"
 
-    def _note_typing(self) -> None:
-        if time.monotonic() - self._typing_noted_at >= TYPING_TOUCH_S:
-            self._typing_noted_at = time.monotonic()
+    def _record_typing(self) -> None:
+        if time.monotonic() - self._typing_recorded_at >= TYPING_TOUCH_S:
+            self._typing_recorded_at = time.monotonic()
             with contextlib.suppress(OSError):
                 (self.layout.agent / "terminal-input").touch()
 
@@ -264,7 +264,7 @@ class Machine:
         state = "terminated" if reason == INTERRUPTED else "stopped"
         try:
             self._report_end(state, reason)
-            end_all(self.mark, roots=(os.getpid(),), gentle_s=GENTLE_S)
+            end_all(self.mark, roots=(os.getpid(),), term_wait_s=TERM_WAIT_S)
             self._report_end(state, reason)
         finally:
             sys.stderr.flush()
@@ -279,21 +279,24 @@ def power_off_from_inside(root: Path, reason: str) -> None:
     """Ask the machine process to end; if it is dead, end the processes that it left."""
     layout = Layout(root)
     mark = str(_read_or_empty(layout.record).get("mark") or marker(root))
-    line = reason.strip().splitlines()[0][:200] if reason.strip() else ASKED
+    line = reason.strip().splitlines()[0][:200] if reason.strip() else END_REQUESTED
     write_json(layout.power_off, {"reason": line, "at": _now()})
-    number = process_number(layout)
-    if is_alive(layout) and number is not None:
-        terminate_process(number, mark)
+    pid = recorded_pid(layout)
+    if is_alive(layout) and pid is not None:
+        terminate_process(pid, mark)
     else:
-        end_all(mark, gentle_s=GENTLE_S)
+        end_all(mark, term_wait_s=TERM_WAIT_S)
 
 
 def run(root: Path, descriptor: int) -> None:
     """Be the machine process of `root` until it is powered off."""
     with contextlib.suppress(OSError):  # only when we lead a session already
         os.setsid()
-    for number in (signal.SIGINT, signal.SIGQUIT):  # a shell's background job ignores them, and so would all sessions
-        signal.signal(number, signal.SIG_DFL)
+    for signal_number in (
+        signal.SIGINT,
+        signal.SIGQUIT,
+    ):  # a shell's background job ignores them, and so would all sessions
+        signal.signal(signal_number, signal.SIG_DFL)
     os.set_inheritable(descriptor, False)  # noqa: FBT003
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
@@ -301,13 +304,15 @@ def run(root: Path, descriptor: int) -> None:
     try:
         asyncio.run(_run_machine(Machine(root, descriptor)))
     except BaseException:
-        end_all(os.environ.get(MARKER) or marker(root), roots=(os.getpid(),))  # what was begun must not outlive us
+        end_all(
+            os.environ.get(MARKER_VARIABLE) or marker(root), roots=(os.getpid(),)
+        )  # what was begun must not outlive us
         raise  # the last line of the log says why
 
 
 async def _run_machine(machine: Machine) -> None:
     # powered off inside the loop: leaving it would kill the children before they are asked
-    machine.power_off(await machine.run_until_end() if machine.record["wanted"] == "running" else ASKED)
+    machine.power_off(await machine.run_until_end() if machine.record["wanted"] == "running" else END_REQUESTED)
 
 
 def _read_or_empty(path: Path) -> Mapping[str, Any]:
@@ -323,8 +328,8 @@ def _now() -> str:
 
 def main(arguments: list[str]) -> None:
     """Run as the machine process, or end the machine. Resets the signals that `nohup` or cron made us ignore."""
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_DFL)
+    for signal_number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(signal_number, signal.SIG_DFL)
     match arguments:
         case ["--power-off", root, *words]:
             power_off_from_inside(Path(root), " ".join(words))

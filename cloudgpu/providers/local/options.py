@@ -21,7 +21,7 @@ _IGNORED_KEYS = ("provider",)  # read by the registry of providers
 
 @dataclass(frozen=True, slots=True)
 class SourcedNumber:
-    """A number that the price is calculated from, and the setting it comes from."""
+    """A number that the price is calculated from, and where it comes from: the setting, or that it is a default."""
 
     value: Decimal
     source: str
@@ -29,7 +29,10 @@ class SourcedNumber:
 
 @dataclass(frozen=True, slots=True)
 class LocalOptions:
-    """The settings; `watts` is the power that this computer draws without its GPUs."""
+    """The settings. `watts` is the power that this computer draws without its GPUs.
+
+    `notice` is how long before its end a rehearsed interruption is announced.
+    """
 
     watts: SourcedNumber
     usd_per_kwh: SourcedNumber
@@ -60,37 +63,37 @@ def _unknown_setting_error(account: str, key: str) -> InvalidRequest:
 def _sourced_number(account: str, options: Mapping[str, Any], key: str, default: Decimal) -> SourcedNumber:
     if key not in options:
         return SourcedNumber(default, f"default of accounts.{account}.{key}")
-    found = options[key]
-    value = _number(found)
+    raw_value = options[key]
+    value = _number(raw_value)
     if value is None or not value.is_finite() or not 0 <= value <= 1_000_000:  # noqa: PLR2004
         raise InvalidRequest(
-            f"accounts.{account}.{key} must be a number from 0 to 1000000, not {found!r}.",
+            f"accounts.{account}.{key} must be a number from 0 to 1000000, not {raw_value!r}.",
             field=f"accounts.{account}.{key}",
-            value=str(found),
+            value=str(raw_value),
             next=f"Write {key} = {default}",
         )
     return SourcedNumber(value, f"accounts.{account}.{key}")
 
 
-def _number(found: Any) -> Decimal | None:
-    if isinstance(found, bool) or not isinstance(found, int | float | Decimal):
+def _number(raw_value: Any) -> Decimal | None:
+    if isinstance(raw_value, bool) or not isinstance(raw_value, int | float | Decimal):
         return None
     try:
-        return Decimal(str(found))
+        return Decimal(str(raw_value))
     except InvalidOperation:
         return None
 
 
 def _duration(account: str, options: Mapping[str, Any], key: str, default: timedelta) -> timedelta:
-    found = options.get(key)
-    if found is None:
+    raw_value = options.get(key)
+    if raw_value is None:
         return default
     try:
-        return parse_duration(found)
+        return parse_duration(raw_value)
     except (ValueError, AttributeError):
         raise InvalidRequest(
-            f"accounts.{account}.{key} must be a duration such as '20s' or '2m', not {found!r}.",
+            f"accounts.{account}.{key} must be a duration such as '20s' or '2m', not {raw_value!r}.",
             field=f"accounts.{account}.{key}",
-            value=str(found),
+            value=str(raw_value),
             next=f'Write {key} = "2m"',
         ) from None

@@ -1,4 +1,4 @@
-"""What a local machine costs, its electricity, and which GPUs this computer has."""
+"""What a local machine costs (the computer's electricity), and which GPUs this computer has."""
 
 from __future__ import annotations
 
@@ -29,38 +29,38 @@ def gpus() -> tuple[Accelerator, ...]:
 
 
 def price(options: LocalOptions, gpus: Sequence[Accelerator], now: datetime) -> Price:
-    """Return watts times tariff, with the GPUs at the most they can draw: what a machine will do there nobody knows."""
-    rest, tariff = options.watts, options.usd_per_kwh
-    drawn = max_draw(gpus)
-    words = f"{rest.value} W ({rest.source}) x {tariff.value} $/kWh ({tariff.source})"
+    """Return watts times tariff, with the GPUs at the most they can draw: what a machine will use is not known."""
+    other_watts, tariff = options.watts, options.usd_per_kwh
+    gpu_draw = max_draw(gpus)
+    words = f"{other_watts.value} W ({other_watts.source}) x {tariff.value} $/kWh ({tariff.source})"
     return Price(
-        per_hour=Money.usd((rest.value + drawn.watts) * tariff.value / 1000),
-        source=f"at most {drawn.explanation} + {words}" if gpus else words,
+        per_hour=Money.usd((other_watts.value + gpu_draw.watts) * tariff.value / 1000),
+        source=f"at most {gpu_draw.explanation} + {words}" if gpus else words,
         as_of=now,
         basis=Basis.ASSUMED if gpus else Basis.SETTING,
     )
 
 
 def shared_price(options: LocalOptions, gpus: Sequence[Accelerator], share: ComputerShare, now: datetime) -> Price:
-    """Return what an hour cost a machine with this share of the computer's electricity."""
-    rest, tariff, total_seconds = options.watts, options.usd_per_kwh, Decimal(share.seconds)
-    watts, words = rest.value * Decimal(share.rest) / total_seconds, []
+    """Return what an hour cost a machine with this share of the computer's electricity, as measured where it was."""
+    other_watts, tariff, total_seconds = options.watts, options.usd_per_kwh, Decimal(share.seconds)
+    watts, sources = other_watts.value * Decimal(share.rest) / total_seconds, []
     if share.measured:
         watts += Decimal(share.joules) / total_seconds
-        over = duration_text(share.measured)
-        words.append(f"measured: {share.joules / share.seconds:.0f} W of GPUs on average, over {over}")
+        duration = duration_text(share.measured)
+        sources.append(f"measured: {share.joules / share.seconds:.0f} W of GPUs on average, over {duration}")
     if share.unmeasured:
-        most = max_draw(gpus)
-        watts += most.watts * Decimal(share.unmeasured) / total_seconds
-        words.append(f"{duration_text(share.unmeasured)} that nobody measured at {most.explanation}")
+        gpu_draw = max_draw(gpus)
+        watts += gpu_draw.watts * Decimal(share.unmeasured) / total_seconds
+        sources.append(f"{duration_text(share.unmeasured)} that nobody measured at {gpu_draw.explanation}")
     split = f", split among up to {share.machines} machines" if share.machines > 1 else ""
-    words.append(f"{rest.value} W ({rest.source}){split}")
-    measured = share.measured and not share.unmeasured
+    sources.append(f"{other_watts.value} W ({other_watts.source}){split}")
+    is_measured = share.measured and not share.unmeasured
     return Price(
         per_hour=Money.usd(watts * tariff.value / 1000),
-        source=f"{' + '.join(words)}, x {tariff.value} $/kWh ({tariff.source})",
+        source=f"{' + '.join(sources)}, x {tariff.value} $/kWh ({tariff.source})",
         as_of=now,
-        basis=Basis.MEASURED if measured else Basis.ASSUMED,
+        basis=Basis.MEASURED if is_measured else Basis.ASSUMED,
     )
 
 
@@ -68,7 +68,7 @@ def max_draw(gpus: Sequence[Accelerator]) -> PowerDraw:
     """Return the most that this computer's GPUs can draw: their power limits, else the watts of their boards."""
     with suppress(InvalidOperation):  # `[N/A]`
         limits = [Decimal(row[0]) for row in _query("power.limit")] if gpus else []
-        if limits and all(one.is_finite() and one > 0 for one in limits):
+        if limits and all(limit.is_finite() and limit > 0 for limit in limits):
             return PowerDraw(sum(limits, Decimal(0)), f"{sum(limits)} W (power limit of the GPUs, nvidia-smi)")
     return boards_draw(gpus)
 
@@ -84,12 +84,12 @@ def _query(fields: str) -> list[tuple[str, ...]]:
         return []
     arguments = [command, f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(arguments, capture_output=True, text=True, timeout=QUERY_TIMEOUT_S, check=False)  # noqa: S603
+        completed = subprocess.run(arguments, capture_output=True, text=True, timeout=QUERY_TIMEOUT_S, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):
         return []
-    rows = [tuple(cell.strip() for cell in line.split(",")) for line in done.stdout.splitlines()]
-    wanted = fields.count(",") + 1
-    return [row for row in rows if len(row) == wanted] if done.returncode == 0 else []
+    rows = [tuple(cell.strip() for cell in line.split(",")) for line in completed.stdout.splitlines()]
+    column_count = fields.count(",") + 1
+    return [row for row in rows if len(row) == column_count] if completed.returncode == 0 else []
 
 
 def vcpus() -> int:

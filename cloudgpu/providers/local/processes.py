@@ -1,6 +1,6 @@
 """Finds and ends all processes of one local machine, and never any other.
 
-Every process of a machine inherits `CLOUDGPU_MACHINE=<id>@<digest of its directory>`; process groups are not
+Every process of a machine inherits `CLOUDGPU_MACHINE=<id>@<digest of its directory>`, its mark; process groups are not
 enough, for notebook kernels and terminals start sessions of their own. A process that cleaned its environment
 still belongs to the machine while a marked one is its ancestor. A process marked for another machine does not.
 """
@@ -21,18 +21,18 @@ from cloudgpu.errors import StopUnproved
 if TYPE_CHECKING:
     import psutil
 
-MARKER = "CLOUDGPU_MACHINE"
-GENTLE_S = 2.0
-KILL_S = 5.0
+MARKER_VARIABLE = "CLOUDGPU_MACHINE"
+TERM_WAIT_S = 2.0
+KILL_TIMEOUT_S = 5.0
 POLL_S = 0.02
 
 
 def marker(directory: Path) -> str:
-    """Return what marks the processes of the machine in `directory`."""
+    """Return the mark of the machine in `directory`: the value of MARKER_VARIABLE in its processes."""
     return f"{directory.name}@{digest(os.path.realpath(directory))[:16]}"
 
 
-def find(mark: str, roots: tuple[int, ...] = ()) -> list[psutil.Process]:
+def find_processes(mark: str, roots: tuple[int, ...] = ()) -> list[psutil.Process]:
     """Return the living processes that carry `mark` or descend from one that does (or from `roots`), but not us."""
     import psutil
 
@@ -43,7 +43,7 @@ def find(mark: str, roots: tuple[int, ...] = ()) -> list[psutil.Process]:
     living = {process.pid: process for process in processes if process.info["status"] not in ended}
     for process in living.values():
         parents.setdefault(process.info["ppid"], []).append(process)
-        marked[process.pid] = _mark_of(process)
+        marked[process.pid] = _marker_of(process)
     found: dict[int, psutil.Process] = {}
     unvisited = [process for process in living.values() if marked[process.pid] == mark or process.pid in roots]
     while unvisited:
@@ -55,34 +55,34 @@ def find(mark: str, roots: tuple[int, ...] = ()) -> list[psutil.Process]:
     return list(found.values())
 
 
-def _mark_of(process: psutil.Process) -> str | None:
+def _marker_of(process: psutil.Process) -> str | None:
     import psutil
 
     try:
-        found: str | None = process.environ().get(MARKER)
+        found: str | None = process.environ().get(MARKER_VARIABLE)
     except (psutil.Error, OSError):
         return None
     return found
 
 
-def end_all(mark: str, *, roots: tuple[int, ...] = (), gentle_s: float = 0.0) -> None:
-    """End every process of the machine: SIGTERM and up to `gentle_s` seconds to obey, then SIGKILL until none is left.
+def end_all(mark: str, *, roots: tuple[int, ...] = (), term_wait_s: float = 0.0) -> None:
+    """End every process of the machine: SIGTERM, up to `term_wait_s` seconds to obey, then SIGKILL until none is left.
 
     psutil looks at a process's start time before it sends a signal, so a reused process number is never hit.
     Raises StopUnproved when some are left after five seconds (one that hangs in the kernel, say).
     """
-    if gentle_s > 0:
-        asked = find(mark, roots)
-        _send_signal(asked, signal.SIGTERM)
-        wait_for(lambda: not any(_is_running(process) for process in asked), gentle_s)
-    deadline = time.monotonic() + KILL_S
-    while left := find(mark, roots):
+    if term_wait_s > 0:
+        signalled = find_processes(mark, roots)
+        _send_signal(signalled, signal.SIGTERM)
+        wait_for(lambda: not any(_is_running(process) for process in signalled), term_wait_s)
+    deadline = time.monotonic() + KILL_TIMEOUT_S
+    while remaining := find_processes(mark, roots):
         if time.monotonic() > deadline:
-            numbers = ", ".join(str(process.pid) for process in left)
+            numbers = ", ".join(str(process.pid) for process in remaining)
             message = f"Processes of the machine {mark.partition('@')[0]} do not end: {numbers}."
             raise StopUnproved(message, next="look at what they wait for, then end them by hand")
-        _send_signal(left, signal.SIGKILL)
-        wait_for(lambda gone=left: not any(_is_running(process) for process in gone), 1.0)  # type: ignore[misc]
+        _send_signal(remaining, signal.SIGKILL)
+        wait_for(lambda gone=remaining: not any(_is_running(process) for process in gone), 1.0)  # type: ignore[misc]
 
 
 def _send_signal(processes: list[psutil.Process], number: signal.Signals) -> None:
@@ -108,7 +108,7 @@ def terminate_process(pid: int, mark: str) -> None:
 
     with contextlib.suppress(psutil.Error, OSError):
         process = psutil.Process(pid)
-        if _mark_of(process) == mark:
+        if _marker_of(process) == mark:
             process.terminate()
 
 

@@ -44,10 +44,10 @@ from cloudgpu.providers.local.store import (
     complete_all_pending,
     complete_pending,
     end_and_remove,
-    find,
     id_or_new,
     identity,
     known_id,
+    read_machine,
     request_end,
     save,
     system_errors,
@@ -90,7 +90,7 @@ class LocalProvider:
         return self._caller_clock() + self._clock_ahead()
 
     def identity(self, region: str | None = None) -> AccountIdentity:  # noqa: ARG002  (this computer is all there is)
-        """Return this computer, user and place of its files."""
+        """Return which computer, user and directory of machines this is; it is written down at the first call."""
         return identity(self._home)
 
     def available(self, requirements: Requirements) -> Availability:
@@ -98,7 +98,7 @@ class LocalProvider:
         accelerators = power.gpus()
         shortage = self._gpu_shortage(_gpus_wanted(requirements)) if accelerators else None
         offers = (self._available(market, accelerators, shortage) for market in Market)
-        return Availability(tuple(item for item in offers if fits(item, requirements)))
+        return Availability(tuple(offer for offer in offers if fits(offer, requirements)))
 
     def _available(self, market: Market, accelerators: tuple[Accelerator, ...], shortage: str | None) -> Available:
         return Available(
@@ -126,17 +126,19 @@ class LocalProvider:
         free = total
         for path in sorted(self._home.glob(f"{INSTANCE_PREFIX}*")):
             with contextlib.suppress(ProviderUnavailable):  # a broken record: `list` names it
-                found = find(Layout(path))
-                lives = found is not None and translate.state_of(found) in (State.PENDING, State.RUNNING)
-                has = found.record.get("gpus", 0) if found is not None and lives and path.name != except_id else 0
-                if has and self._is_here(Layout(path)):
-                    free, names = free - has, [*names, translate.tags(Layout(path)).get(TAG_NAME, path.name)]
+                stored = read_machine(Layout(path))
+                is_running = stored is not None and translate.state_of(stored) in (State.PENDING, State.RUNNING)
+                gpu_count = (
+                    stored.record.get("gpus", 0) if stored is not None and is_running and path.name != except_id else 0
+                )
+                if gpu_count and self._is_here(Layout(path)):
+                    free, names = free - gpu_count, [*names, translate.tags(Layout(path)).get(TAG_NAME, path.name)]
         if wanted <= free or not names:
             return None
-        taken = f"{' and '.join(names)} {'has' if len(names) == 1 else 'have'}"
+        holders = f"{' and '.join(names)} {'has' if len(names) == 1 else 'have'}"
         if total == 1:
-            return f"{taken} the GPU of this computer"
-        return f"{taken} {total - free} of the {total} GPUs of this computer, and {wanted} of them would be needed"
+            return f"{holders} the GPU of this computer"
+        return f"{holders} {total - free} of the {total} GPUs of this computer, and {wanted} of them would be needed"
 
     def _check_free(self, wanted: int, except_id: str | None = None) -> None:
         """Raise NoCapacity where fewer GPUs are free than are wanted: two jobs on one may both run out of memory."""
@@ -146,14 +148,17 @@ class LocalProvider:
             raise NoCapacity(f"{shortage}.", field="--gpu", next=remedy)
 
     def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
-        """Return what the whole computer costs for each of our offers, at the most it can draw; None for others."""
-        ours = [item for item in offers if _is_ours(item)]
-        found = {gpus: power.price(self._options, gpus, self._clock()) for gpus in {item.accelerators for item in ours}}
-        return [found[item.accelerators] if _is_ours(item) else None for item in offers]
+        """Return the price of the whole computer at its maximum power for each of our offers; None for others."""
+        our_offers = [offer for offer in offers if _is_ours(offer)]
+        price_by_gpus = {
+            gpus: power.price(self._options, gpus, self._clock())
+            for gpus in {offer.accelerators for offer in our_offers}
+        }
+        return [price_by_gpus[offer.accelerators] if _is_ours(offer) else None for offer in offers]
 
-    def shared_price(self, item: Available, share: ComputerShare) -> Price | None:
-        """Return what an hour cost a machine that bore this part of the computer; None for others' machines."""
-        return power.shared_price(self._options, item.accelerators, share, self._clock()) if _is_ours(item) else None
+    def shared_price(self, offer: Available, share: ComputerShare) -> Price | None:
+        """Return what an hour cost a machine with this share of the computer; None for an offer that is not ours."""
+        return power.shared_price(self._options, offer.accelerators, share, self._clock()) if _is_ours(offer) else None
 
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:  # noqa: ARG002  (nothing here takes long)
         """Make the machine's directory and start its process; the same token returns the same machine.
@@ -164,21 +169,21 @@ class LocalProvider:
         _check_modules()
         layout = Layout(self._home / instance_id(attempt.token))
         attempt = translate.to_computer_time(attempt, self._clock_ahead())
-        with self._cloud():
-            if find(layout) is None:
+        with self._locked():
+            if read_machine(layout) is None:
                 self._check_free(_gpus_wanted(attempt.request.want))
                 with system_errors(self._home, making=True):
-                    self._accept(layout, attempt)
+                    self._build_machine(layout, attempt)
                     self._start_accepted(layout)
             else:
-                self._complete(layout)
+                self._complete_pending(layout)
             return self._instance(layout)
 
-    def _accept(self, layout: Layout, attempt: Attempt) -> None:
+    def _build_machine(self, layout: Layout, attempt: Attempt) -> None:
         building = self._home / f"{BUILT_PREFIX}{layout.root.name}"
         try:
             building.mkdir(mode=0o700)
-            build(building, layout.root, attempt, self._record(layout, attempt))
+            build(building, layout.root, attempt, self._new_record(layout, attempt))
             building.rename(layout.root)
         except BaseException:
             if building.exists():
@@ -189,13 +194,13 @@ class LocalProvider:
     def _start_accepted(self, layout: Layout) -> None:
         """Start an accepted machine; where the disk is too full even for that, remove it."""
         try:
-            self._complete(layout)
+            self._complete_pending(layout)
         except OSError:
             end_all(marker(layout.root))
             remove(layout.root)
             raise
 
-    def _record(self, layout: Layout, attempt: Attempt) -> dict[str, Any]:
+    def _new_record(self, layout: Layout, attempt: Attempt) -> dict[str, Any]:
         now = iso(self._clock())
         offer = attempt.offer.available
         return {
@@ -216,15 +221,15 @@ class LocalProvider:
 
     def get(self, id: str) -> Instance:  # noqa: A002
         """Return the machine now; raise InstanceNotFound when there is none."""
-        with self._cloud():
-            return self._instance(self._known(id))
+        with self._locked():
+            return self._instance(self._existing_layout(id))
 
     def list(self) -> Listing:
         """Return every machine of this account; one whose record is broken is named as unanswered."""
         if not self._home.exists():
             return Listing(())
         instances, unanswered = [], []
-        with self._cloud():
+        with self._locked():
             for path in sorted(self._home.glob(f"{INSTANCE_PREFIX}*")):
                 try:
                     if self._is_here(Layout(path)):
@@ -235,20 +240,20 @@ class LocalProvider:
 
     def tag(self, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
         """Set these tags where the machine reads them, too. Raises InstanceNotFound."""
-        with self._cloud():
-            layout = self._known(id)
+        with self._locked():
+            layout = self._existing_layout(id)
             write_json(layout.tags, (read_json(layout.tags) or {}) | translate.shift_tags(tags, self._clock_ahead()))
 
     def timer(self, id: str) -> datetime | None:  # noqa: A002
         """Return when the machine process ends the machine whatever else has died. Raises InstanceNotFound."""
-        with self._cloud():
-            seconds = tag_time(read_json(self._known(id).tags) or {}, TAG_RENEW_UNTIL)
+        with self._locked():
+            seconds = tag_time(read_json(self._existing_layout(id).tags) or {}, TAG_RENEW_UNTIL)
         return None if seconds is None else datetime.fromtimestamp(seconds, UTC) - self._clock_ahead()
 
     def stop(self, id: str) -> None:  # noqa: A002
         """End the machine's processes and keep its directory. Raises InstanceNotFound, StopUnproved."""
-        with self._cloud():
-            layout = self._known(id)
+        with self._locked():
+            layout = self._existing_layout(id)
         self._end(layout, "stopped")
 
     def terminate(self, id: str) -> None:  # noqa: A002
@@ -257,20 +262,20 @@ class LocalProvider:
         if layout is not None and self._home.exists():
             self._end(layout, "terminated")
 
-    def _end(self, layout: Layout, wanted: str) -> None:
-        with self._cloud():
-            found = find(layout)
-            if found is None:
+    def _end(self, layout: Layout, wanted_state: str) -> None:
+        with self._locked():
+            stored = read_machine(layout)
+            if stored is None:
                 return
-            self._known(found.id)
-            with contextlib.suppress(OSError) if wanted == "terminated" else contextlib.nullcontext():
-                request_end(found, wanted, self._clock())
+            self._existing_layout(stored.id)
+            with contextlib.suppress(OSError) if wanted_state == "terminated" else contextlib.nullcontext():
+                request_end(stored, wanted_state, self._clock())
         wait_until_dead(layout)
-        with self._cloud():
-            current = find(layout)
-            if current is None or current.record["launched_at"] != found.record["launched_at"]:
+        with self._locked():
+            current = read_machine(layout)
+            if current is None or current.record["launched_at"] != stored.record["launched_at"]:
                 return
-            if wanted == "terminated":  # whatever the record says: a full disk may have kept it as it was
+            if wanted_state == "terminated":  # whatever the record says: a full disk may have kept it as it was
                 end_and_remove(current)
             else:
                 complete_pending(layout, self._clock(), self._options.start_timeout, overdue=True)
@@ -282,27 +287,27 @@ class LocalProvider:
         interrupted or is just stopping.
         """
         _check_modules()
-        with self._cloud():
-            layout = self._known(id)
-            found = find(layout)
-            if found is None or found.record["wanted"] == "running":
+        with self._locked():
+            layout = self._existing_layout(id)
+            stored = read_machine(layout)
+            if stored is None or stored.record["wanted"] == "running":
                 return
-            _refuse_unstartable(found)
-            self._check_free(found.record.get("gpus", 0), id)
+            _refuse_unstartable(stored)
+            self._check_free(stored.record.get("gpus", 0), id)
             for stale in (layout.spot, layout.power_off):
                 stale.unlink(missing_ok=True)
-            kept = {key: value for key, value in found.record.items() if key not in ("ended", "asked_at")}
-            boot = {"wanted": "running", "boots": found.record["boots"] + 1, "boot_at": iso(self._clock())}
-            save(layout, kept | boot)
-            self._complete(layout)
+            record = {key: value for key, value in stored.record.items() if key not in ("ended", "asked_at")}
+            boot = {"wanted": "running", "boots": stored.record["boots"] + 1, "boot_at": iso(self._clock())}
+            save(layout, record | boot)
+            self._complete_pending(layout)
 
     def interrupt(self, id: str) -> datetime:  # noqa: A002
         """Give the machine its notice, `interruption_notice` ahead; then it ends as terminated. Idempotent.
 
         Raises InstanceNotFound, and InvalidRequest for a machine that does not run.
         """
-        with self._cloud():
-            layout = self._known(id)
+        with self._locked():
+            layout = self._existing_layout(id)
             notice = read_json(layout.spot)
             if notice is not None:
                 return from_iso(notice["time"]) - self._clock_ahead()
@@ -315,26 +320,26 @@ class LocalProvider:
             return at - self._clock_ahead()
 
     @contextlib.contextmanager
-    def _cloud(self) -> Iterator[None]:
+    def _locked(self) -> Iterator[None]:
         with system_errors(self._home), cloud_lock(self._home):
             complete_all_pending(self._home, known_id(self._home), self._clock(), self._options.start_timeout)
             yield
 
-    def _complete(self, layout: Layout) -> None:
+    def _complete_pending(self, layout: Layout) -> None:
         complete_pending(layout, self._clock(), self._options.start_timeout)
 
     def _layout(self, id_: str) -> Layout | None:
-        plain = id_.startswith(INSTANCE_PREFIX) and id_.replace("-", "").isalnum()
-        return Layout(self._home / id_) if plain else None
+        is_id = id_.startswith(INSTANCE_PREFIX) and id_.replace("-", "").isalnum()
+        return Layout(self._home / id_) if is_id else None
 
     def _is_here(self, layout: Layout) -> bool:
-        """Say whether a machine is at this place, not at one that this directory is a copy of or is shared with."""
-        found = find(layout)
-        return found is None or bool(found.record["identity"] == known_id(self._home))
+        """Say whether a machine belongs to this directory of machines, not to one of which this is a copy."""
+        stored = read_machine(layout)
+        return stored is None or bool(stored.record["identity"] == known_id(self._home))
 
-    def _known(self, id_: str) -> Layout:
+    def _existing_layout(self, id_: str) -> Layout:
         layout = self._layout(id_)
-        if layout is None or find(layout) is None:
+        if layout is None or read_machine(layout) is None:
             raise InstanceNotFound(f"There is no local machine {id_!r}.", field="instance", value=id_)
         if not self._is_here(layout):
             message = (
@@ -344,17 +349,17 @@ class LocalProvider:
         return layout
 
     def _instance(self, layout: Layout) -> Instance:
-        found = find(layout)
-        if found is None:
+        stored = read_machine(layout)
+        if stored is None:
             raise InstanceNotFound(
                 f"There is no local machine {layout.root.name!r}.", field="instance", value=layout.root.name
             )
-        instance = translate.instance(found, self.account, REGION, INSTANCE_TYPE)
+        instance = translate.instance(stored, self.account, REGION, INSTANCE_TYPE)
         return translate.to_caller_time(instance, self._clock_ahead())
 
 
-def _is_ours(item: Available) -> bool:
-    return item.provider == KIND and item.instance_type == INSTANCE_TYPE
+def _is_ours(offer: Available) -> bool:
+    return offer.provider == KIND and offer.instance_type == INSTANCE_TYPE
 
 
 def _gpus_wanted(requirements: Requirements) -> int:
@@ -378,10 +383,10 @@ def _check_modules() -> None:
         )
 
 
-def _refuse_unstartable(found: StoredMachine) -> None:
-    if found.record["wanted"] == "terminated" or "ended" not in found.record:
-        message = f"The machine {found.id} is just ending."
-        raise InvalidRequest(message, field="instance", value=found.id, next="try again when it has stopped")
-    if found.record["ended"]["state"] == "terminated":
-        message = f"The machine {found.id} was interrupted and is gone."
-        raise InvalidRequest(message, field="instance", value=found.id, next="launch a new one")
+def _refuse_unstartable(stored: StoredMachine) -> None:
+    if stored.record["wanted"] == "terminated" or "ended" not in stored.record:
+        message = f"The machine {stored.id} is just ending."
+        raise InvalidRequest(message, field="instance", value=stored.id, next="try again when it has stopped")
+    if stored.record["ended"]["state"] == "terminated":
+        message = f"The machine {stored.id} was interrupted and is gone."
+        raise InvalidRequest(message, field="instance", value=stored.id, next="launch a new one")

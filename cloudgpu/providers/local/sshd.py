@@ -44,7 +44,7 @@ class SessionSettings:
 
 
 class Session(asyncssh.SSHServerProcess[bytes]):
-    """One session; signals and sizes reach the child even while its input is stuck."""
+    """One session; signals and terminal sizes reach its process even while its input is stuck."""
 
     child: Child | None = None
 
@@ -91,13 +91,13 @@ async def _run(process: asyncssh.SSHServerProcess[bytes], settings: SessionSetti
 
 
 class Child:
-    """The process of a session, with our ends of its pipes, or its terminal."""
+    """The process of a session, with our ends of its pipes, or its terminal; pumps are tasks that move its data."""
 
     def __init__(self, process: asyncssh.SSHServerProcess[bytes], settings: SessionSettings) -> None:
         self.process = process
         self.settings = settings
         self.terminal: int | None = None
-        self.running: asyncio.subprocess.Process
+        self.subprocess: asyncio.subprocess.Process
         self._own_fds: list[int] = []
         self._pumps: list[asyncio.Task[None]] = []
 
@@ -124,7 +124,7 @@ class Child:
         finally:
             os.close(slave)
         os.set_blocking(master, False)
-        self._pump(_pump_input(self.process.stdin, master, typed=self.settings.on_input))
+        self._pump(_pump_input(self.process.stdin, master, on_typed=self.settings.on_input))
         self._pump(_pump_output(master, self.process.stdout))
 
     async def _start_with_pipes(self) -> None:
@@ -133,11 +133,11 @@ class Child:
         try:
             await self._spawn((stdin[0], stdout[1], stderr[1]), {})
         finally:
-            for theirs in (stdin[0], stdout[1], stderr[1]):
-                os.close(theirs)
-        for ours in self._own_fds:
-            os.set_blocking(ours, False)
-            _enlarge_pipe(ours)
+            for child_fd in (stdin[0], stdout[1], stderr[1]):
+                os.close(child_fd)
+        for own_fd in self._own_fds:
+            os.set_blocking(own_fd, False)
+            _enlarge_pipe(own_fd)
         self._own_fds.remove(stdin[1])
         self._pump(_pump_input(self.process.stdin, stdin[1]))
         self._pump(_pump_output(stdout[0], self.process.stdout))
@@ -146,7 +146,7 @@ class Child:
     async def _spawn(self, streams: tuple[int, int, int], extra_environ: Mapping[str, str]) -> None:
         shell, command = self.settings.shell, self.process.command
         argv = [shell, "-c", command] if command is not None else [f"-{os.path.basename(shell)}"]  # noqa: PTH119
-        self.running = await asyncio.create_subprocess_exec(
+        self.subprocess = await asyncio.create_subprocess_exec(
             *argv,
             executable=shell,
             stdin=streams[0],
@@ -160,7 +160,7 @@ class Child:
                 **extra_environ,
             },
             start_new_session=True,
-            preexec_fn=_own_terminal if self.terminal is not None else None,
+            preexec_fn=_take_controlling_terminal if self.terminal is not None else None,
         )
 
     def _pump(self, pump: Any) -> None:
@@ -171,7 +171,7 @@ class Child:
 
         As OpenSSH does, pipes are read until nobody holds them any more; a terminal ends with its shell.
         """
-        status = await self.running.wait()
+        status = await self.subprocess.wait()
         await asyncio.wait(self._pumps[1:], timeout=FINAL_OUTPUT_S if self.terminal is not None else None)
         return status
 
@@ -185,9 +185,9 @@ class Child:
     def send(self, name: str) -> None:
         """Send the named signal to the session's processes; an unknown name is no signal."""
         number = getattr(signal, f"SIG{name}", None)
-        if not isinstance(number, signal.Signals) or self.running.returncode is not None:
+        if not isinstance(number, signal.Signals) or self.subprocess.returncode is not None:
             return
-        group = self.running.pid
+        group = self.subprocess.pid
         if self.terminal is not None:
             with contextlib.suppress(OSError):
                 group = os.tcgetpgrp(self.terminal) or group
@@ -207,20 +207,20 @@ class Child:
         self.terminal = None
 
 
-async def _pump_input(stdin: asyncssh.SSHReader[bytes], fd: int, typed: Callable[[], None] | None = None) -> None:
+async def _pump_input(stdin: asyncssh.SSHReader[bytes], fd: int, on_typed: Callable[[], None] | None = None) -> None:
     """Move the client's input to the child. A child that reads no more does not stop the client."""
     try:
         is_open = True
         while data := await stdin.read(CHUNK_BYTES):
-            if typed is not None:
-                typed()
+            if on_typed is not None:
+                on_typed()
             is_open = is_open and await _write(fd, data)
-        if typed is not None and is_open:
+        if on_typed is not None and is_open:
             await _write(fd, b"\x04")  # the end of input, as a terminal has it
     except (OSError, asyncssh.Error):
         pass  # the connection is gone: the end of the session cleans up
     finally:
-        if typed is None:
+        if on_typed is None:
             asyncio.get_running_loop().remove_writer(fd)
             os.close(fd)
 
@@ -240,7 +240,7 @@ async def _read(fd: int) -> bytes:
         try:
             return os.read(fd, CHUNK_BYTES)
         except BlockingIOError:
-            await _ready(fd, writing=False)
+            await _wait_ready(fd, writing=False)
         except OSError as error:
             if error.errno == errno.EIO:  # a terminal that nobody holds any more (Linux)
                 return b""
@@ -249,34 +249,34 @@ async def _read(fd: int) -> bytes:
 
 async def _write(fd: int, data: bytes) -> bool:
     """Write it all; return False when nobody reads any more."""
-    rest = memoryview(data)
-    while rest:
+    remaining = memoryview(data)
+    while remaining:
         try:
-            rest = rest[os.write(fd, rest) :]
+            remaining = remaining[os.write(fd, remaining) :]
         except BlockingIOError:
-            await _ready(fd, writing=True)
+            await _wait_ready(fd, writing=True)
         except OSError:
             return False
     return True
 
 
-async def _ready(fd: int, *, writing: bool) -> None:
+async def _wait_ready(fd: int, *, writing: bool) -> None:
     loop = asyncio.get_running_loop()
-    woken: asyncio.Future[None] = loop.create_future()
+    ready: asyncio.Future[None] = loop.create_future()
     add, remove = (loop.add_writer, loop.remove_writer) if writing else (loop.add_reader, loop.remove_reader)
-    add(fd, _wake, woken)
+    add(fd, _set_ready, ready)
     try:
-        await woken
+        await ready
     finally:
         remove(fd)
 
 
-def _wake(woken: asyncio.Future[None]) -> None:
-    if not woken.done():
-        woken.set_result(None)
+def _set_ready(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)
 
 
-def _own_terminal() -> None:
+def _take_controlling_terminal() -> None:
     """Make standard input the controlling terminal (runs in the child, between fork and exec)."""
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
@@ -327,11 +327,11 @@ async def serve(
     Raises OSError when the port is taken.
     """
     settings = SessionSettings(user, home, {**environ, "HOME": str(home)}, shell, on_input)
-    known = frozenset(asyncssh.import_public_key(line).public_data for line in authorized_keys)
+    authorized = frozenset(asyncssh.import_public_key(line).public_data for line in authorized_keys)
     return await asyncssh.listen(
         LOOPBACK,
         port,
-        server_factory=lambda: _Server(settings, known),
+        server_factory=lambda: _Server(settings, authorized),
         server_host_keys=[asyncssh.import_private_key(host_key)],
         encoding=None,
         line_editor=False,
@@ -346,7 +346,7 @@ class _Server(asyncssh.SSHServer):
 
     def __init__(self, settings: SessionSettings, known: frozenset[bytes]) -> None:
         self._settings = settings
-        self._known = known
+        self._authorized = known
         self._connection: asyncssh.SSHServerConnection
 
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
@@ -359,8 +359,8 @@ class _Server(asyncssh.SSHServer):
         return True
 
     def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
-        known = key.public_data in self._known or key.public_data in _keys_in_home(self._settings.home)
-        return username == self._settings.user and known
+        is_authorized = key.public_data in self._authorized or key.public_data in _keys_in_home(self._settings.home)
+        return username == self._settings.user and is_authorized
 
     def session_requested(self) -> tuple[asyncssh.SSHServerChannel[bytes], Session]:
         channel = self._connection.create_server_channel(encoding=None)
@@ -382,13 +382,13 @@ class _Server(asyncssh.SSHServer):
 
 def _keys_in_home(home: Path) -> set[bytes]:
     """Return the keys in ~/.ssh/authorized_keys, without lines whose options would limit what a key may do."""
-    found = set()
+    keys = set()
     with contextlib.suppress(OSError):
         for line in (home / ".ssh" / "authorized_keys").read_text(errors="replace").splitlines():
             if line.startswith(("ssh-", "ecdsa-")):
                 with contextlib.suppress(asyncssh.KeyImportError):
-                    found.add(asyncssh.import_public_key(line).public_data)
-    return found
+                    keys.add(asyncssh.import_public_key(line).public_data)
+    return keys
 
 
 class _SftpServer(asyncssh.SFTPServer):

@@ -1,9 +1,9 @@
-"""The local cloud: its lock, its machines' directories, and the finishing of what a killed call had accepted.
+"""The local cloud: its lock, its machines' directories, and completing what a killed call had accepted.
 
 A call writes what it has accepted first and then does it, by `complete_pending`. The next call, whichever it is,
 completes all machines first: a kill at any point loses nothing and leaves nothing half.
 
-An account is one computer, user and place: only from there can anything be said about its machines.
+An account is one computer, user and directory of machines (its place): only there is anything known of its machines.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from cloudgpu.providers.local.layout import (
     Layout,
     is_alive,
     last_line,
-    process_number,
     read_json,
+    recorded_pid,
     remove,
     write_json,
     write_json_over,
@@ -46,8 +46,8 @@ LOCK_S = 60.0
 POLL_S = 0.02
 STOP_TIMEOUT_S = 4.0  # from asking a machine's process to end to killing it
 DIED = "died"
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+_DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_PERMISSION_ERRORS = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class StoredMachine:
     layout: Layout
     record: dict[str, Any]
     run: dict[str, Any]
-    alive: bool
+    is_alive: bool
 
     @property
     def id(self) -> str:
@@ -82,10 +82,10 @@ def cloud_lock(home: Path, wait_s: float = LOCK_S) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(OSError):
-            left = set(os.listdir(home))  # noqa: PTH208
-            if left <= {LOCK, IDENTITY_FILE}:
+            names = set(os.listdir(home))  # noqa: PTH208
+            if names <= {LOCK, IDENTITY_FILE}:
                 (home / LOCK).unlink()
-            if left == {LOCK}:
+            if names == {LOCK}:
                 home.rmdir()
         os.close(descriptor)
 
@@ -119,22 +119,22 @@ def _try_lock(descriptor: int, path: Path) -> bool:
 
 @contextlib.contextmanager
 def system_errors(home: Path, *, making: bool = False) -> Iterator[None]:
-    """Turn an OSError into our own error with its remedy; `making`: the launch was not accepted yet."""
+    """Turn an OSError into our own error with its remedy; `making`: it happens while a launch writes its files."""
     try:
         yield
     except OSError as error:
         where = error.filename or home
-        if error.errno in _FULL and making:
+        if error.errno in _DISK_FULL_ERRORS and making:
             message = f"There is no room left on the disk for local machines ({where})."
             raise NoCapacity(message, field="provider", value="local", next="free some space and try again") from error
-        if error.errno in _FORBIDDEN:
+        if error.errno in _PERMISSION_ERRORS:
             message = f"This user may not write where local machines are kept ({where})."
             raise AuthFailed(message, next=f"Give yourself write access to {home}.") from error
         message = f"The local machines cannot be reached: {error.strerror or error} ({where})."
         raise ProviderUnavailable(message, field="provider", value="local", next="try again") from error
 
 
-def find(layout: Layout) -> StoredMachine | None:
+def read_machine(layout: Layout) -> StoredMachine | None:
     """Return the machine in a directory, None when there is none; raise ProviderUnavailable for a broken record."""
     try:
         record, run = read_json(layout.record), read_json(layout.run) or {}
@@ -150,97 +150,99 @@ def find(layout: Layout) -> StoredMachine | None:
 def complete_all_pending(home: Path, account: str | None, now: datetime, start_timeout: timedelta) -> None:
     """Finish what earlier calls had accepted; what cannot be finished now stays as it is and holds up no other.
 
-    `account` is the identity of this place, None where it has none yet: machines of other places are not looked at.
+    `account` is the identity's id, None where this directory has none yet: machines of others are not looked at.
     """
     for path in sorted(home.iterdir()):
         if path.name.startswith(BUILT_PREFIX):
             remove(path)
         elif path.name.startswith(INSTANCE_PREFIX):
             with contextlib.suppress(ProviderUnavailable, StopUnproved, OSError):
-                found = find(Layout(path))
-                if found is None or found.record["identity"] == account:
+                stored = read_machine(Layout(path))
+                if stored is None or stored.record["identity"] == account:
                     complete_pending(Layout(path), now, start_timeout)
 
 
 def complete_pending(layout: Layout, now: datetime, start_timeout: timedelta, *, overdue: bool = False) -> None:
-    """Bring one machine to its wanted state; `overdue` says that its process has had its time to end."""
-    found = find(layout)
-    if found is not None and found.record["root"] != str(layout.root):
-        rewrite_paths(layout, found.record["root"])
-        save(layout, found.record | {"root": str(layout.root)})
-        found = find(layout)
-    if found is None:
+    """Bring one machine to its wanted state; `overdue`: its process has had its time to end."""
+    stored = read_machine(layout)
+    if stored is not None and stored.record["root"] != str(layout.root):
+        rewrite_paths(layout, stored.record["root"])
+        save(layout, stored.record | {"root": str(layout.root)})
+        stored = read_machine(layout)
+    if stored is None:
         remove(layout.root)
-    elif found.record["wanted"] == "running":
-        _complete_running(found, now, start_timeout)
-    elif found.record["wanted"] == "terminated":
-        if _may_end(found, now, overdue=overdue):
-            end_and_remove(found)
-    elif "ended" not in found.record and _may_end(found, now, overdue=overdue):
-        _end_processes(found)
-        _save_ended(found, {"state": "stopped", "reason": "asked", "at": iso(now)})
+    elif stored.record["wanted"] == "running":
+        _complete_running(stored, now, start_timeout)
+    elif stored.record["wanted"] == "terminated":
+        if _may_end(stored, now, overdue=overdue):
+            end_and_remove(stored)
+    elif "ended" not in stored.record and _may_end(stored, now, overdue=overdue):
+        _end_processes(stored)
+        _save_ended(stored, {"state": "stopped", "reason": "asked", "at": iso(now)})
 
 
-def end_and_remove(found: StoredMachine) -> None:
+def end_and_remove(stored: StoredMachine) -> None:
     """End the machine's processes and remove its directory; raise StopUnproved where we cannot see one that lives."""
-    _end_processes(found)
-    remove(found.layout.root)
+    _end_processes(stored)
+    remove(stored.layout.root)
 
 
-def _end_processes(found: StoredMachine) -> None:
-    end_all(found.record["mark"])
-    if is_alive(found.layout):  # in another container, or at another computer that has this directory too
+def _end_processes(stored: StoredMachine) -> None:
+    end_all(stored.record["mark"])
+    if is_alive(stored.layout):  # in another container, or at another computer that has this directory too
         raise StopUnproved(
-            f"A process of the machine {found.id} lives where this one cannot see it.",
+            f"A process of the machine {stored.id} lives where this one cannot see it.",
             next="run the same command in the container, or on the computer, where it was launched",
         )
 
 
-def _complete_running(found: StoredMachine, now: datetime, start_timeout: timedelta) -> None:
-    record = found.record
-    if found.alive:
+def _complete_running(stored: StoredMachine, now: datetime, start_timeout: timedelta) -> None:
+    record = stored.record
+    if stored.is_alive:
         if record["spawned"] != record["boots"]:
-            save(found.layout, record | {"spawned": record["boots"]})
-        if "port" not in found.reported and _has_passed(record["boot_at"], now, start_timeout):
-            _record_death(found, now, f"{DIED} while starting: it did not answer in time")
+            save(stored.layout, record | {"spawned": record["boots"]})
+        if "port" not in stored.reported and _has_passed(record["boot_at"], now, start_timeout):
+            _record_death(stored, now, f"{DIED} while starting: it did not answer in time")
     elif record["spawned"] != record["boots"]:
-        if spawn(found.layout):
-            save(found.layout, record | {"spawned": record["boots"]})
+        if spawn(stored.layout):
+            save(stored.layout, record | {"spawned": record["boots"]})
     else:
-        _record_death(found, now, _cause_of_death(found))
+        _record_death(stored, now, _cause_of_death(stored))
 
 
-def _record_death(found: StoredMachine, now: datetime, reason: str) -> None:
+def _record_death(stored: StoredMachine, now: datetime, reason: str) -> None:
     """End the processes that a dead machine left, and record why and when it ended."""
-    _end_processes(found)
-    _save_ended(found, {"state": "stopped", "reason": reason, "at": iso(_last_seen_alive(found, now))})
+    _end_processes(stored)
+    _save_ended(stored, {"state": "stopped", "reason": reason, "at": iso(_last_seen_alive(stored, now))})
 
 
-def _save_ended(found: StoredMachine, ended: dict[str, Any]) -> None:
+def _save_ended(stored: StoredMachine, ended: dict[str, Any]) -> None:
     """Record how the machine ended: as its process reported it, else `ended`."""
-    save_end(found.layout, found.record | {"wanted": "stopped", "ended": found.reported.get("end", ended)})
+    save_end(stored.layout, stored.record | {"wanted": "stopped", "ended": stored.reported.get("end", ended)})
 
 
-def _cause_of_death(found: StoredMachine) -> str:
-    if "port" in found.reported:
+def _cause_of_death(stored: StoredMachine) -> str:
+    if "port" in stored.reported:
         return DIED
-    line = last_line(found.layout.logs / "machine.log")
+    line = last_line(stored.layout.logs / "machine.log")
     return f"{DIED} while starting: {line}" if line else f"{DIED} while starting"
 
 
-def _last_seen_alive(found: StoredMachine, now: datetime) -> datetime:
+def _last_seen_alive(stored: StoredMachine, now: datetime) -> datetime:
     try:
-        return min(now, datetime.fromtimestamp(found.layout.lifetime_lock.stat().st_mtime, UTC))
+        return min(now, datetime.fromtimestamp(stored.layout.lifetime_lock.stat().st_mtime, UTC))
     except OSError:
         return now
 
 
-def _may_end(found: StoredMachine, now: datetime, *, overdue: bool) -> bool:
-    return overdue or not found.alive or _has_passed(found.record["asked_at"], now, timedelta(seconds=STOP_TIMEOUT_S))
+def _may_end(stored: StoredMachine, now: datetime, *, overdue: bool) -> bool:
+    return (
+        overdue or not stored.is_alive or _has_passed(stored.record["asked_at"], now, timedelta(seconds=STOP_TIMEOUT_S))
+    )
 
 
 def _has_passed(since: str, now: datetime, duration: timedelta) -> bool:
-    """Say whether `span` has passed; a clock that was set back counts as passed."""
+    """Say whether `duration` has passed since an ISO time; a clock that was set back counts as passed."""
     return not timedelta(0) <= now - from_iso(since) < duration
 
 
@@ -254,21 +256,21 @@ def save_end(layout: Layout, record: dict[str, Any]) -> None:
     try:
         save(layout, record)
     except OSError as error:
-        if error.errno not in _FULL:
+        if error.errno not in _DISK_FULL_ERRORS:
             raise
         write_json_over(layout.record, record)
 
 
-def request_end(found: StoredMachine, wanted: str, now: datetime) -> None:
+def request_end(stored: StoredMachine, wanted_state: str, now: datetime) -> None:
     """Record that the machine shall end, then ask its process to end, even where the disk is too full to record it."""
-    record = found.record
+    record = stored.record
     try:
-        if wanted == "terminated" or record["wanted"] == "running":
-            save_end(found.layout, record | {"wanted": wanted, "asked_at": record.get("asked_at") or iso(now)})
+        if wanted_state == "terminated" or record["wanted"] == "running":
+            save_end(stored.layout, record | {"wanted": wanted_state, "asked_at": record.get("asked_at") or iso(now)})
     finally:
-        number = process_number(found.layout) if found.alive else None
-        if number is not None:
-            terminate_process(number, found.record["mark"])
+        pid = recorded_pid(stored.layout) if stored.is_alive else None
+        if pid is not None:
+            terminate_process(pid, stored.record["mark"])
 
 
 def wait_until_dead(layout: Layout) -> None:
@@ -278,25 +280,25 @@ def wait_until_dead(layout: Layout) -> None:
         time.sleep(POLL_S)
 
 
-_NUMBER_OF_OTHER_USER = "of-another-user"
+_ID_OF_OTHER_USER = "of-another-user"  # in place of an id, where the directory belongs to another user
 
 
 def identity(home: Path) -> AccountIdentity:
-    """Return the identity of the account whose machines lie in `home`; the first call gives the place its number.
+    """Return the identity of the account whose machines lie in `home`; the first call gives the directory its id.
 
     Raises AuthFailed where that may not be written, ProviderUnavailable where it cannot be read or written.
     """
     with system_errors(home):
-        number = _number_if_known(home, _read_place(home))
-        if number is None:
+        directory_id = _known_directory_id(home, _read_identity_file(home))
+        if directory_id is None:
             with cloud_lock(home):
-                number = _directory_number(home)
+                directory_id = _directory_id(home)
     root = home.parents[2] if home.parent.parent.name == "providers" else home
-    return AccountIdentity("computer", _place_id(number), f"{hostname()} (user {login_name()}, home {root})")
+    return AccountIdentity("computer", _identity_id(directory_id), f"{hostname()} (user {login_name()}, home {root})")
 
 
-def _place_id(number: str) -> str:
-    return f"{computer_id()}/{os.geteuid()}/{number}"
+def _identity_id(directory_id: str) -> str:
+    return f"{computer_id()}/{os.geteuid()}/{directory_id}"
 
 
 def known_id(home: Path) -> str | None:
@@ -305,40 +307,40 @@ def known_id(home: Path) -> str | None:
 
 
 def id_or_new(home: Path) -> str:
-    """Return the identity's id; the place gets its number when it has none. The caller holds the cloud's lock."""
-    return _place_id(_directory_number(home))
+    """Return the identity's id; the directory gets its own id when it has none. The caller holds the cloud's lock."""
+    return _identity_id(_directory_id(home))
 
 
-def _directory_number(home: Path) -> str:
-    """Return the number of this place on this computer.
+def _directory_id(home: Path) -> str:
+    """Return the id of this directory of machines on this computer; write a new one where it has none.
 
-    A directory that was moved keeps its number. A copy gets one of its own: on another computer, because its file has
-    no number for that computer; on the same one, because the original is still there.
+    A directory that was moved keeps its id. A copy gets one of its own: on another computer, because its file has no id
+    for that computer; on the same one, because the original is still there.
     """
-    known = _read_place(home)
-    found = _number_if_known(home, known)
-    if found is not None:
-        return found
+    entries = _read_identity_file(home)
+    directory_id = _known_directory_id(home, entries)
+    if directory_id is not None:
+        return directory_id
     here, this_computer = os.path.realpath(home), computer_id()
-    if this_computer in known and not _is_copy(home, known[this_computer]):
-        moved = str(known[this_computer]["id"])
+    if this_computer in entries and not _is_copy(home, entries[this_computer]):
+        moved_id = str(entries[this_computer]["id"])
         with suppress(OSError):  # a full disk: the next look writes it
-            _write_place(home, known | {this_computer: {"id": moved, "path": here}})
-        return moved
-    fresh = secrets.token_hex(8)
+            _write_identity_file(home, entries | {this_computer: {"id": moved_id, "path": here}})
+        return moved_id
+    new_id = secrets.token_hex(8)
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _write_place(home, known | {this_computer: {"id": fresh, "path": here}})
-    return fresh
+    _write_identity_file(home, entries | {this_computer: {"id": new_id, "path": here}})
+    return new_id
 
 
-def _write_place(home: Path, known: dict[str, Any]) -> None:
+def _write_identity_file(home: Path, entries: dict[str, Any]) -> None:
     """Write the identity file, and remove temporary files of killed writers. The caller holds the cloud's lock."""
-    for part in home.glob(f".{IDENTITY_FILE}.*"):
-        part.unlink(missing_ok=True)
-    write_json(home / IDENTITY_FILE, known)
+    for leftover in home.glob(f".{IDENTITY_FILE}.*"):
+        leftover.unlink(missing_ok=True)
+    write_json(home / IDENTITY_FILE, entries)
 
 
-def _read_place(home: Path) -> dict[str, Any]:
+def _read_identity_file(home: Path) -> dict[str, Any]:
     try:
         return read_json(home / IDENTITY_FILE) or {}
     except ValueError as error:
@@ -346,11 +348,11 @@ def _read_place(home: Path) -> dict[str, Any]:
         raise ProviderUnavailable(message, field="provider", value="local") from error
 
 
-def _number_if_known(home: Path, known: dict[str, Any]) -> str | None:
-    """Return the number of this place if it has one already; None where it has to be written."""
+def _known_directory_id(home: Path, entries: dict[str, Any]) -> str | None:
+    """Return the id of this directory if it has one already; None where it has to be written."""
     if home.exists() and home.stat().st_uid != os.geteuid():
-        return _NUMBER_OF_OTHER_USER  # root, mostly: a file of root's would lock the owner out
-    entry = known.get(computer_id())
+        return _ID_OF_OTHER_USER  # root, mostly: a file of root's would lock the owner out
+    entry = entries.get(computer_id())
     return str(entry["id"]) if entry and _is_at(home, entry["path"]) else None
 
 
@@ -362,7 +364,7 @@ def _is_at(home: Path, path: str) -> bool:
 
 
 def _is_copy(home: Path, entry: dict[str, Any]) -> bool:
-    """Say whether the directory that got this number is still where it was."""
+    """Say whether the directory that got this id is still where it was, so that this one is a copy."""
     try:
         original = read_json(Path(entry["path"]) / IDENTITY_FILE) or {}
     except (OSError, ValueError):

@@ -23,60 +23,60 @@ _TIMES = (TAG_EXPIRES, TAG_RENEW_UNTIL, TAG_HOLD_UNTIL)
 _BILLED_STATES = (State.PENDING, State.RUNNING, State.STOPPING)
 
 
-def instance(found: StoredMachine, account: str, region: str, instance_type: str) -> Instance:
-    """Return the machine as its files tell now."""
-    state = state_of(found)
-    record, reported = found.record, found.reported
+def instance(stored: StoredMachine, account: str, region: str, instance_type: str) -> Instance:
+    """Return the machine by its files as they are now."""
+    state = state_of(stored)
+    record, reported = stored.record, stored.reported
     return Instance(
         provider="local",
         account=account,
-        id=found.id,
+        id=stored.id,
         state=state,
         billed=state in _BILLED_STATES,
-        tags=tags(found.layout),
+        tags=tags(stored.layout),
         region=region,
         zone=region,
         instance_type=instance_type,
         market=Market(record["market"]),
         launched_at=from_iso(record["launched_at"]),
-        since=_since(found, state),
+        since=_since(stored, state),
         address=Address(HOST, reported["port"], record["user"]) if state is State.RUNNING else None,
         accelerators=tuple(Accelerator(**item) for item in record["accelerators"]),
-        last_active=_last_active(found.layout),
-        reason=_reason(found, state),
+        last_active=_last_active(stored.layout),
+        reason=_reason(stored, state),
     )
 
 
-def state_of(found: StoredMachine) -> State:
+def state_of(stored: StoredMachine) -> State:
     """Return the state; a machine that has ended but whose end is not proved yet is still stopping."""
-    if found.record["wanted"] == "running" and "end" not in found.reported:
-        if found.alive:
-            return State.RUNNING if "port" in found.reported else State.PENDING
-        return State.PENDING if found.record["spawned"] != found.record["boots"] else State.STOPPING
-    if found.record["wanted"] == "stopped" and "ended" in found.record:
-        return State(found.record["ended"]["state"])
+    if stored.record["wanted"] == "running" and "end" not in stored.reported:
+        if stored.is_alive:
+            return State.RUNNING if "port" in stored.reported else State.PENDING
+        return State.PENDING if stored.record["spawned"] != stored.record["boots"] else State.STOPPING
+    if stored.record["wanted"] == "stopped" and "ended" in stored.record:
+        return State(stored.record["ended"]["state"])
     return State.STOPPING
 
 
-def _since(found: StoredMachine, state: State) -> datetime | None:
+def _since(stored: StoredMachine, state: State) -> datetime | None:
     if state is State.RUNNING:
-        return from_iso(found.reported["started_at"])
+        return from_iso(stored.reported["started_at"])
     if state is State.PENDING:
-        return from_iso(found.record["boot_at"])
+        return from_iso(stored.record["boot_at"])
     if state is State.STOPPING:
-        ended_at = found.record.get("asked_at") or found.reported.get("end", {}).get("at")
+        ended_at = stored.record.get("asked_at") or stored.reported.get("end", {}).get("at")
         return from_iso(ended_at) if ended_at else None
-    return from_iso(found.record["ended"]["at"])
+    return from_iso(stored.record["ended"]["at"])
 
 
-def _reason(found: StoredMachine, state: State) -> str | None:
+def _reason(stored: StoredMachine, state: State) -> str | None:
     if state is State.RUNNING:
-        status = (found.reported.get("on_start") or {}).get("status", 0)
-        log = found.layout.logs / "on_start.log"
+        status = (stored.reported.get("on_start") or {}).get("status", 0)
+        log = stored.layout.logs / "on_start.log"
         return f"on_start failed with status {status}: see {log}" if status else None
-    if "ended" in found.record:
-        return str(found.record["ended"]["reason"])
-    reason = found.reported.get("end", {}).get("reason")
+    if "ended" in stored.record:
+        return str(stored.record["ended"]["reason"])
+    reason = stored.reported.get("end", {}).get("reason")
     return None if reason is None else str(reason)
 
 
@@ -96,28 +96,28 @@ def _last_active(layout: Layout) -> datetime | None:
 
 
 def shift_tags(tags: Mapping[str, str], shift: timedelta) -> dict[str, str]:
-    """Return these tags with their times shifted by this much."""
+    """Return these tags with `shift` added to their times."""
     times = {key: tag_time(tags, key) for key in _TIMES} if shift else {}
     return {**tags, **{key: str(int(at + shift.total_seconds())) for key, at in times.items() if at is not None}}
 
 
-def to_computer_time(attempt: Attempt, ahead: timedelta) -> Attempt:
+def to_computer_time(attempt: Attempt, clock_ahead: timedelta) -> Attempt:
     """Return an attempt with its times by this computer's clock, which is ahead by this much."""
-    if not ahead:
+    if not clock_ahead:
         return attempt
-    made_at, expires, renew_until = (at + ahead for at in (attempt.made_at, attempt.expires, attempt.renew_until))
-    tags = shift_tags(attempt.tags, ahead)
+    made_at, expires, renew_until = (at + clock_ahead for at in (attempt.made_at, attempt.expires, attempt.renew_until))
+    tags = shift_tags(attempt.tags, clock_ahead)
     return replace(attempt, tags=tags, made_at=made_at, expires=expires, renew_until=renew_until)
 
 
-def to_caller_time(found: Instance, ahead: timedelta) -> Instance:
+def to_caller_time(instance: Instance, clock_ahead: timedelta) -> Instance:
     """Return a machine with its times by the caller's clock; this computer's is ahead by this much."""
-    if not ahead:
-        return found
-    times = found.launched_at, found.since, found.last_active
-    launched_at, since, last_active = (at if at is None else at - ahead for at in times)
-    tags = shift_tags(found.tags, -ahead)
-    return replace(found, tags=tags, launched_at=launched_at, since=since, last_active=last_active)
+    if not clock_ahead:
+        return instance
+    times = instance.launched_at, instance.since, instance.last_active
+    launched_at, since, last_active = (at if at is None else at - clock_ahead for at in times)
+    tags = shift_tags(instance.tags, -clock_ahead)
+    return replace(instance, tags=tags, launched_at=launched_at, since=since, last_active=last_active)
 
 
 def accelerators_to_json(accelerators: Sequence[Accelerator]) -> list[dict[str, Any]]:

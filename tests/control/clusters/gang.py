@@ -19,7 +19,7 @@ from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.clusters.layout import engine_files, rank
 from cloudgpu.core.model.facts import ClusterNode
-from cloudgpu.providers.local.processes import find
+from cloudgpu.providers.local.processes import find_processes
 
 NEEDS = ("slurmd", "slurmctld", "munged", "sinfo", "sbatch", "srun")
 WITHIN_S = 180.0  # a bound against hanging: Slurm's daemons start slowly on a busy computer
@@ -99,12 +99,12 @@ class Gang:
 
     def processes(self, node):
         """The processes of a node's machine."""
-        return find(self.mark(node))
+        return find_processes(self.mark(node))
 
     def kill(self, node):
         """Kill all that runs on a node, its SSH server too, as a power cut does."""
         mark = self.mark(node)
-        while found := find(mark):
+        while found := find_processes(mark):
             for one in found:
                 with suppress(psutil.Error):
                     one.kill()

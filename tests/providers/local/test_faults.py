@@ -13,7 +13,7 @@ import pytest
 
 from cloudgpu.core.model.instances import State
 from cloudgpu.errors import AuthFailed, InvalidRequest, MissingExtra, NoCapacity, ProviderUnavailable
-from cloudgpu.providers.local.processes import MARKER, end_all, find, wait_for
+from cloudgpu.providers.local.processes import MARKER_VARIABLE, end_all, find_processes, wait_for
 from cloudgpu.providers.local.store import cloud_lock, system_errors
 from tests.providers.local.cloud import PATIENCE_S, Cloud, now, processes_under, words_of
 
@@ -135,9 +135,9 @@ def test_what_a_dead_machine_process_left_is_ended_from_inside_too(cloud):
 def test_only_the_marked_and_their_children_are_found_and_ended():
     mark = f"i-test@{os.getpid()}"
     # a marked parent with a plain child, a child that cleaned its environment, and one of another machine
-    script = f"sleep 1001 & env -i sleep 1002 & {MARKER}=i-other@1 sleep 1003 & wait"
-    family = subprocess.Popen(["sh", "-c", script], env={**os.environ, MARKER: mark})
-    stranger = subprocess.Popen(["sleep", "1004"], env={**os.environ, MARKER: mark + "0"})
+    script = f"sleep 1001 & env -i sleep 1002 & {MARKER_VARIABLE}=i-other@1 sleep 1003 & wait"
+    family = subprocess.Popen(["sh", "-c", script], env={**os.environ, MARKER_VARIABLE: mark})
+    stranger = subprocess.Popen(["sleep", "1004"], env={**os.environ, MARKER_VARIABLE: mark + "0"})
     parent = psutil.Process(family.pid)
 
     def sleeps(processes):
@@ -146,10 +146,10 @@ def test_only_the_marked_and_their_children_are_found_and_ended():
     try:
         assert wait_for(lambda: sleeps(parent.children()) == ["1001", "1002", "1003"], PATIENCE_S)
         other = next(one for one in parent.children() if one.cmdline()[-1] == "1003")
-        assert sleeps(find(mark)) == ["1001", "1002"]
+        assert sleeps(find_processes(mark)) == ["1001", "1002"]
         end_all(mark)
         assert family.wait(10) == -signal.SIGKILL
-        assert find(mark) == []
+        assert find_processes(mark) == []
         assert other.is_running()
         assert stranger.poll() is None
     finally:

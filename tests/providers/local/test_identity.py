@@ -222,7 +222,7 @@ def test_an_agent_that_was_being_started_while_its_directory_moved_is_started_an
         return started[-1]
 
     async def keep_until_it_runs_there():
-        kept = asyncio.create_task(agent.keep())
+        kept = asyncio.create_task(agent.keep_running())
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(again.wait(), PATIENCE_S)
         kept.cancel()
