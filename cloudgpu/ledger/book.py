@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cloudgpu.ledger.log import lines, storage_errors as faults
+from cloudgpu.ledger.log import lines, storage_errors
 from cloudgpu.ledger.log.head import (
     LockedHead,
     MoveMark,
@@ -20,7 +20,7 @@ from cloudgpu.ledger.log.head import (
     id_if_intact,
     mark_of,
 )
-from cloudgpu.ledger.reader import Reader, note
+from cloudgpu.ledger.reader import Reader, write_move_mark
 
 if TYPE_CHECKING:  # imported only where it is needed: every module costs `cloudgpu ls` time
     import sqlite3
@@ -41,18 +41,19 @@ class Book(Reader):
     """`cloudgpu.ledger.log.base.Ledger` in the database of `store`, with this client's head record in `head_path`.
 
     Creates nothing before the first append. `actor` is the writer in every line, unless a team shares the ledger: then
-    the database user is. `clock` returns aware UTC; `patience` is how many seconds to wait for a lock. May be used by
-    several threads and processes at once.
+    the database user is. `clock` returns aware UTC; `lock_timeout_s` is how many seconds to wait for a lock. May be
+    used by several threads and processes at once.
+
+    A line's subject is the id of what it is about: a machine, a resource, a job, an account. An `End` is the last line.
     """
 
     def __init__(
-        self, store: Store, head_path: Path, *, actor: str, clock: Callable[[], datetime], patience: float
+        self, store: Store, head_path: Path, *, actor: str, clock: Callable[[], datetime], lock_timeout_s: float
     ) -> None:
-        super().__init__(store, head_path, clock=clock, patience=patience)
+        super().__init__(store, head_path, clock=clock, lock_timeout_s=lock_timeout_s)
         self._actor = actor
-        self._states: dict[
-            str, Any
-        ] = {}  # the folded states of some subjects, as of the line whose hash is `_states_at`
+        # The folded states of some subjects, as of the line whose hash is `_states_at`.
+        self._states: dict[str, Any] = {}
         self._states_at: str | None = None
 
     def append(self, drafts: Sequence[Draft]) -> tuple[Event, ...]:
@@ -80,7 +81,10 @@ class Book(Reader):
         return written
 
     def settle(self, why: str) -> Event:
-        """Write `ledger_settled` and accept the present end and time as right; create a missing ledger again."""
+        """End an integrity problem: write `ledger_settled`, accept the present last line and clock as right.
+
+        A missing ledger is created again.
+        """
         from cloudgpu.core.events import general_lines
 
         problem = self.integrity_problem()
@@ -93,14 +97,14 @@ class Book(Reader):
         return written
 
     def rebuild(self) -> None:
-        """Fold the projections again from the lines, and restore missing guards."""
+        """Fold the projections again from the lines, and restore missing guards (triggers against changed lines)."""
         from cloudgpu.ledger.log.projections import rebuild
 
         with self._writing() as (connection, _head_lock, _record, end), self._store.translated():
             rebuild(connection)
             self._store.restore_guards()
             self._store.commit(end)
-            self._parsed.forget()
+            self._machine_cache.forget()
 
     def copy_to(self, path: Path) -> None:
         """Write a consistent copy of the ledger, as one SQLite file, into the empty file `path`."""
@@ -139,7 +143,7 @@ class Book(Reader):
         with self._thread_lock, self._store.translated():
             connection = self._reader(missing_ok=False)
             if connection is None:
-                raise faults.empty(self.location)
+                raise storage_errors.no_ledger_error(self.location)
             with self._store.snapshot():
                 yield connection
 
@@ -169,9 +173,9 @@ class Book(Reader):
             finally:
                 self._store.undo()
                 head_lock.let_go()
-                self._parsed.forget()
+                self._machine_cache.forget()
         if not hashes:  # another client has made it meanwhile
-            raise faults.vanished_error(self.location)
+            raise storage_errors.vanished_error(self.location)
         return hashes[0]
 
     @contextmanager
@@ -214,16 +218,16 @@ class Book(Reader):
         with self._thread_lock, self._store.translated():
             head_lock = self._hold_head()
             try:
-                note(head_lock, ledger, mark)
+                write_move_mark(head_lock, ledger, mark)
             finally:
                 head_lock.let_go()
 
     def share(self, request: TeamRequest) -> Sharing:
         """Share the ledger with a team, or change the team, as far as this user may; return the resulting state."""
-        from cloudgpu.ledger.log.teams import not_shareable
+        from cloudgpu.ledger.log.teams import not_shareable_error
 
         if not self._store.takes_teams:
-            raise not_shareable(self.location)
+            raise not_shareable_error(self.location)
         self.append(())  # makes the tables where there are none
         sharing = self._read(lambda _: self._store.grant_roles(request))
         team = sharing.team
@@ -248,11 +252,13 @@ class Book(Reader):
     ) -> Iterator[tuple[Connection, LockedHead, Record, lines.End]]:
         """Hold the head record and the database's lock inside a transaction; what is not committed is rolled back.
 
+        Yields the database, the locked head record, what it says, and the last line.
+
         Raises LedgerMoved for a ledger that is not in use at this place, unless `allow_marked`.
         """
         with self._thread_lock:
             if self._store.is_writing or self._is_in_snapshot:
-                raise faults.nested_append_error(self.location)
+                raise storage_errors.nested_append_error(self.location)
             with self._store.translated():
                 self._store.reader()  # the place is checked before a file is created
                 head_lock = self._hold_head()
@@ -278,7 +284,7 @@ class Book(Reader):
             connection = self._store.begin()
         if connection is None:
             self._raise_if_missing(record)
-            raise faults.vanished_error(self.location)
+            raise storage_errors.vanished_error(self.location)
         return connection
 
     def _create(self, record: Record, *, recreate: bool) -> None:

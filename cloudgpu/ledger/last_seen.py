@@ -39,7 +39,7 @@ def retained_last_seen_at(ledger: Ledger, machine: Machine, before: datetime) ->
     )
 
 
-def observe_before_end(ledger: Ledger, machine: Machine, instance: Instance, *, watched: bool = False) -> BeforeTheEnd:
+def times_before_end(ledger: Ledger, machine: Machine, instance: Instance, *, watched: bool = False) -> BeforeTheEnd:
     """Return the times before a machine was seen to have ended, for the body of a line.
 
     `alive_at` is when it was last known to exist, if the provider does not say when billing ended; also for one that
@@ -84,11 +84,12 @@ def _end_requested_at(ledger: Ledger, machine: Machine) -> str | None:
 
 
 def _has_restarted(machine: Machine, instance: Instance) -> bool:
-    began = machine.since if machine.billed and machine.state == State.RUNNING == instance.state else None
-    return began is not None and instance.since is not None and iso(instance.since) > began
+    started_at = machine.since if machine.billed and machine.state == State.RUNNING == instance.state else None
+    return started_at is not None and instance.since is not None and iso(instance.since) > started_at
 
 
 def _latest_proof(ledger: Ledger, machine: Machine, *, resources: bool, before: str | None) -> str | None:
+    """Return the time of the latest sync before `before` that `_proves` counts."""
     return _latest_sync(ledger, machine, lambda line: _proves(line, machine, resources=resources, before=before))
 
 
@@ -106,6 +107,7 @@ def _latest_sync(ledger: Ledger, machine: Machine, proves: Callable[[Event], boo
 
 
 def _proves(line: Event, machine: Machine, *, resources: bool, before: str | None) -> bool:
+    """Return whether a sync's line proves that the machine existed, or, with `resources`, its disks and images."""
     unseen = line.body["unseen"]
     if line.occurred_at < machine.intended_at or (before is not None and line.occurred_at >= before):
         return False

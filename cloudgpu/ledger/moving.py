@@ -21,7 +21,7 @@ from cloudgpu.errors import InvalidRequest, LedgerUnavailable
 from cloudgpu.ledger.log import head, lines
 from cloudgpu.ledger.log.head import HeadRecord
 from cloudgpu.ledger.log.projections import rebuild, refresh
-from cloudgpu.ledger.sqlite.backup import INSERT, pour
+from cloudgpu.ledger.sqlite.backup import INSERT, copy_lines_after
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -40,7 +40,7 @@ _LINES_AFTER = f"SELECT {lines.COLUMNS}, hash FROM line WHERE seq > ? ORDER BY s
 
 @dataclass(frozen=True, slots=True)
 class MovePlaces:
-    """Where a ledger moves from and to; `to` and `old` are the URLs of the two places without passwords."""
+    """Where a ledger moves from and to; `to` and `old` are the URLs of the target and the source, without passwords."""
 
     source: Book
     target: Book
@@ -49,7 +49,7 @@ class MovePlaces:
 
     @property
     def is_one(self) -> bool:
-        """Whether both are the same place: a ledger that has moved back is taken into use again."""
+        """Whether source and target are the same place: a ledger that has moved back is taken into use again."""
         return self.source.is_at(self.target)
 
 
@@ -75,9 +75,9 @@ def move(places: MovePlaces, check: Callable[[], None], now: datetime) -> None:
             _copy_rest(source_lines, target_lines)
             return ledger_moving(source.location, places.to, now, lines.last_entry(source_lines)[0])
 
-        goes_on = target.fill(copy_lines)
+        next_hash = target.fill(copy_lines)
         for close_source in closers:
-            close_source(places.to, goes_on)
+            close_source(places.to, next_hash)
     follow(places)
 
 
@@ -122,18 +122,18 @@ def _verify_move(target_lines: Connection, record: HeadRecord, places: MovePlace
     known of the old place proves that nothing is written there any more. A new place that is not open yet may be opened
     by a client that knows that the old one is closed, and the hash of the next line: then no other place was opened.
     """
-    last, goes_on = (record.seq, record.hash, ""), record.goes_on
+    last, next_hash = (record.seq, record.hash, ""), record.next_hash
     begun = target_lines.execute(_FIRST_MOVE, last[:1]).fetchone()
     known = target_lines.execute(_HASH, last[:1]).fetchone()
     is_same = lines.id_of(target_lines) == record.ledger and known == (last[1],)
-    if not is_same or begun is None or (goes_on and begun[1] != goes_on):
+    if not is_same or begun is None or (next_hash and begun[1] != next_hash):
         raise _not_there_error(places.source.location, places.target.location)
     end, found = head.end_and_mark(target_lines)
-    if found is not None and not (goes_on and end[:2] == tuple(begun[:2])):
-        raise head.refusal(found, places.target.location)
+    if found is not None and not (next_hash and end[:2] == tuple(begun[:2])):
+        raise head.ledger_moved_error(found, places.target.location)
     _check_no_copy(target_lines, places)
     before = target_lines.execute(_HASH, (begun[0] - 1,)).fetchone()
-    return head.MoveMark(places.to, since=begun[2], last=(begun[0] - 1, before[0], ""), goes_on=begun[1])
+    return head.MoveMark(places.to, since=begun[2], last=(begun[0] - 1, before[0], ""), next_hash=begun[1])
 
 
 def _check_no_copy(target_lines: Connection, places: MovePlaces) -> None:
@@ -167,7 +167,7 @@ def _check_same(source_lines: Connection, target_lines: Connection, location: st
 
 def _copy_and_verify(source_lines: Connection, target_lines: Connection, location: str) -> None:
     """Write the missing lines to the new place, and check the hash of every line there."""
-    pour(source_lines, target_lines, after=lines.last_entry(target_lines)[0])
+    copy_lines_after(source_lines, target_lines, after=lines.last_entry(target_lines)[0])
     rebuild(target_lines)
     _, last, faults = lines.check_chain(lines.stored_lines(target_lines))
     if not faults and last != lines.last_entry(source_lines)[1]:

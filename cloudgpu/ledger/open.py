@@ -22,9 +22,11 @@ class SqliteLedger(Book):
     """`cloudgpu.ledger.log.base.Ledger` in the SQLite file `path`; everything else as `Book` says."""
 
     def __init__(
-        self, path: Path, head_path: Path, *, actor: str, clock: Callable[[], datetime], patience: float = 30.0
+        self, path: Path, head_path: Path, *, actor: str, clock: Callable[[], datetime], lock_timeout_s: float = 30.0
     ) -> None:
-        super().__init__(SqliteFile(path, patience), head_path, actor=actor, clock=clock, patience=patience)
+        super().__init__(
+            SqliteFile(path, lock_timeout_s), head_path, actor=actor, clock=clock, lock_timeout_s=lock_timeout_s
+        )
 
 
 _LOCAL = (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.errors import LedgerUnavailable
-from cloudgpu.ledger.log import lines, machines as projection, storage_errors as faults
+from cloudgpu.ledger.log import lines, machines as projection, storage_errors
 from cloudgpu.ledger.log.head import (
     HeadRecord,
     LockedHead,
@@ -25,9 +25,9 @@ from cloudgpu.ledger.log.head import (
     end_and_mark,
     hold_head,
     ledger_left_error,
+    ledger_moved_error,
     mark_of,
     read_head,
-    refusal,
     verification,
     wrong_clock,
 )
@@ -51,24 +51,23 @@ T = TypeVar("T")
 class Reader:
     """The ledger in the database of `store`, with this client's head record in `head_path`: everything but writes.
 
-    `clock` returns aware UTC; `patience` is how many seconds to wait for a lock. `tell` is called once with a sentence
-    if the database's own clock contradicts `clock`.
+    `clock` returns aware UTC; `lock_timeout_s` is how many seconds to wait for a lock. `tell` is called once with a
+    sentence if the database's own clock contradicts `clock`.
     """
 
     tell: Callable[[str], None] | None = None
     has_own_clock = False  # `clock` is the computer's own, which may be wrong, not a time that a caller set
 
-    def __init__(self, store: Store, head_path: Path, *, clock: Callable[[], datetime], patience: float) -> None:
+    def __init__(self, store: Store, head_path: Path, *, clock: Callable[[], datetime], lock_timeout_s: float) -> None:
         self._store = store
         self._head_path = head_path
         self._clock = clock
         self.now = clock  # the present time; a database's clock may correct it
-        self.clock_ahead: Callable[[], timedelta] = (
-            timedelta  # by how much this computer's clock is ahead: by nothing, unless a database says so
-        )
-        self._patience = patience
+        # By how much this computer's clock is ahead: by nothing, unless a database says so.
+        self.clock_ahead: Callable[[], timedelta] = timedelta
+        self._lock_timeout_s = lock_timeout_s
         self._thread_lock = threading.RLock()
-        self._parsed = projection.MachineCache()
+        self._machine_cache = projection.MachineCache()
         self._is_in_snapshot = False  # inside `read`: another connection would see another state
 
     def server_now(self) -> datetime | None:
@@ -114,8 +113,8 @@ class Reader:
             return self._head_path.with_suffix(".outbox").exists()
 
     def is_of(self, outbox: Outbox) -> bool:
-        """Return whether that outbox belongs to this ledger: an older copy lacks the line in its head record."""
-        record = read_head(outbox.path.with_suffix(".head"), self._patience)
+        """Return whether that outbox was filled for this ledger: its head record names a line that this ledger has."""
+        record = read_head(outbox.path.with_suffix(".head"), self._lock_timeout_s)
         if not isinstance(record, HeadRecord):
             return False
         return self._read(lambda found: found is not None and check_head(found, self.location, record) is None)
@@ -130,7 +129,7 @@ class Reader:
 
     def machines(self) -> list[Machine]:
         """Return every machine's current record, oldest first."""
-        return self._read(lambda connection: [] if connection is None else self._parsed.machines(connection))
+        return self._read(lambda connection: [] if connection is None else self._machine_cache.machines(connection))
 
     def present_machines(self) -> list[Machine]:
         """Return the records of living machines, those with retained resources, and the oldest one; oldest first."""
@@ -138,7 +137,9 @@ class Reader:
 
     def machine(self, id: str) -> Machine | None:  # noqa: A002
         """Return one machine's current record, or None."""
-        return self._read(lambda connection: None if connection is None else self._parsed.machine(connection, id))
+        return self._read(
+            lambda connection: None if connection is None else self._machine_cache.machine(connection, id)
+        )
 
     def launched(self, key: str) -> list[Machine]:
         """Return the records of the machines that were launched by this key."""
@@ -150,7 +151,9 @@ class Reader:
 
     def billable_machines(self) -> list[Machine]:
         """Return the record of everything that costs or has cost, oldest first."""
-        return self._read(lambda connection: [] if connection is None else self._parsed.billable_machines(connection))
+        return self._read(
+            lambda connection: [] if connection is None else self._machine_cache.billable_machines(connection)
+        )
 
     def ended_usages(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, Usage]]:
         """Yield (subject, usage) of usages that have ended and were billed after `since`; "": all."""
@@ -202,7 +205,7 @@ class Reader:
 
     def summaries(self, kinds: Collection[str]) -> list[EventSummary]:
         """Return a summary of every line of these kinds, by seq."""
-        return self._read(lambda connection: [] if connection is None else lines.of_kinds(connection, kinds))
+        return self._read(lambda connection: [] if connection is None else lines.lines_of_kinds(connection, kinds))
 
     def integrity_problem(self) -> str | None:
         """Return why lines seem to be missing or the clock wrong, or None."""
@@ -252,7 +255,7 @@ class Reader:
             head_lock = self._hold_head()
             try:
                 if despite_problem or check_head(connection, self.location, head_lock.read()) is None:
-                    note(head_lock, lines.id_of(connection), mark)
+                    write_move_mark(head_lock, lines.id_of(connection), mark)
             finally:
                 head_lock.let_go()
 
@@ -263,7 +266,7 @@ class Reader:
 
         Does not raise if the ledger cannot be reached and no move is known: it may be in use.
         """
-        with suppress(faults.LedgerAway):
+        with suppress(storage_errors.LedgerAway):
             self._raise_if_moved(self.moved())
 
     def verify(self) -> Verification:
@@ -359,17 +362,17 @@ class Reader:
 
     def _raise_if_moved(self, mark: MoveMark | None) -> None:
         if mark is not None:
-            raise refusal(mark, self.location)
+            raise ledger_moved_error(mark, self.location)
 
     def _hold_head(self) -> LockedHead:
-        return hold_head(self._head_path, self._patience)
+        return hold_head(self._head_path, self._lock_timeout_s)
 
     def _read_record(self) -> Record:
         with self._thread_lock, self._store.translated():
             return self._record()
 
     def _record(self) -> Record:
-        return read_head(self._head_path, self._patience)
+        return read_head(self._head_path, self._lock_timeout_s)
 
     def _raise_if_missing(self, record: Record) -> None:
         mark = mark_of(record)
@@ -377,9 +380,9 @@ class Reader:
             raise ledger_left_error(mark, self.location)
         sentence = check_missing(self.location, record)
         if sentence is not None:
-            raise faults.missing_error(self.location, sentence)
+            raise storage_errors.missing_error(self.location, sentence)
 
 
-def note(head_lock: LockedHead, ledger: str, mark: MoveMark) -> None:
+def write_move_mark(head_lock: LockedHead, ledger: str, mark: MoveMark) -> None:
     """Write the mark of a move to a head record: where the ledger is now."""
-    head_lock.replace(ledger, *mark.last[:2], mark.since, moved=mark.to, goes_on=mark.goes_on)
+    head_lock.replace(ledger, *mark.last[:2], mark.since, moved=mark.to, next_hash=mark.next_hash)

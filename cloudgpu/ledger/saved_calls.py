@@ -1,4 +1,4 @@
-"""Saved calls: a 0600 file for each launch, written before sending, deleted when its machine's end is confirmed."""
+"""Saved calls: launch attempts, each in a 0600 file from before it is sent until its machine's end is confirmed."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ from cloudgpu.errors import (
     Silent,
     StopUnproved,
 )
-from cloudgpu.ledger.last_seen import last_seen_at, observe_before_end
+from cloudgpu.ledger.last_seen import last_seen_at, times_before_end
 from cloudgpu.providers.abilities import Pausable
 from cloudgpu.providers.base import Provider
 from cloudgpu.providers.shared.calls import UnansweredRounds, WaitReports
@@ -266,7 +266,7 @@ def change_events(
     priced = reported_price_events(session, machine, instance, now) if machine.state == State.PENDING else []
     if not is_news(machine, instance):
         return priced
-    before = observe_before_end(session.ledger, machine, instance, watched=watched)
+    before = times_before_end(session.ledger, machine, instance, watched=watched)
     resized = _resized(session, machine, instance) if is_resized(machine, instance) else None
     return [*priced, instance_observed(instance, now, machine=machine, before=before, resized=resized)]
 

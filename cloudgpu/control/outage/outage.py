@@ -165,7 +165,8 @@ def report_refused(session: Session, offered: OfferResult) -> None:
     """Report which lines the ledger refuses, why, and where they are kept."""
     if offered.refused:
         session.report(
-            f"{refused_sentence(session, offered.refused)} What was refused is kept in {offered.at}. {SYNC_LATER}"
+            f"{refused_sentence(session, offered.refused)} "
+            f"What was refused is kept in {offered.refused_file}. {SYNC_LATER}"
         )
 
 

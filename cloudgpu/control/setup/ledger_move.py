@@ -69,7 +69,7 @@ def plan(session: Session, url: str | None, *, follow: bool = False) -> LedgerMo
         if not (follow and url is not None):
             raise _unknown_place_error(error) from error
     if mark is not None and mark.came_from:
-        raise head.refusal(mark, source.location)
+        raise head.ledger_moved_error(mark, source.location)
     if url is None:
         if mark is None:
             raise InvalidRequest(

@@ -60,7 +60,7 @@ class View(Protocol):
         ...
 
     def launched(self, key: str) -> list[Machine]:
-        """Return the records of the machines that were launched by this key: one, or none."""
+        """Return the records of the machines that were launched with this launch key: one, or none."""
         ...
 
     def names(self) -> list[tuple[str, str]]:
@@ -97,6 +97,9 @@ class View(Protocol):
 
 class Ledger(View, Protocol):
     """An append-only record with projections kept in the append's own transaction.
+
+    A line's subject is the id of what it is about (a machine, a resource, a job, an account), its `dedupe` a key under
+    which it is written only once.
 
     Every method raises LedgerUnavailable when the store cannot be read or written (full disk, damaged file),
     InvalidRequest when it stands where it must not (a network file system). Every method that writes raises LedgerMoved
@@ -178,7 +181,10 @@ class Ledger(View, Protocol):
         ...
 
     def settle(self, why: str) -> Event:
-        """Write `ledger_settled` and accept the present last line as the right one (after a verify and a listing)."""
+        """End an integrity problem: write `ledger_settled`, accept the present last line as the right one.
+
+        `why` says what was verified before that.
+        """
         ...
 
     def rebuild(self) -> None:

@@ -1,4 +1,4 @@
-"""Dates a line by the time since this computer was started, which nobody sets: a wrong clock can be told later."""
+"""Dates a line also by the seconds since the computer was started: with them, a wrong clock can be corrected later."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 from cloudgpu.core.events.log import OWN_CLOCK, Draft
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # another one after each start
-MIN_OFF, MAX_OFF = timedelta(minutes=5), timedelta(days=1)  # by less, a clock is right; by more, nobody knows which is
+MIN_CLOCK_ERROR = timedelta(minutes=5)  # a clock that is wrong by less counts as right
+MAX_CLOCK_ERROR = timedelta(days=1)  # if two clocks differ by more, it is not known which is right
 
 
 class ClockStamp(NamedTuple):
-    """When something was written: the start of the computer, the seconds since then, and what its clock said."""
+    """When something was written: the computer's boot id, the seconds since its boot, its clock's epoch seconds."""
 
     boot: str
     seconds: float
@@ -44,12 +45,13 @@ def corrected(draft: Draft, stamp: ClockStamp | None, now: datetime) -> Draft:
     present = clock_stamp()
     if stamp is None or present is None or present.boot != stamp.boot or draft.clock != OWN_CLOCK:
         return draft
-    then, said = now - timedelta(seconds=present.seconds - stamp.seconds), datetime.fromtimestamp(stamp.clock, UTC)
-    off = said - then
-    if not MIN_OFF < abs(off) <= MAX_OFF:
+    true_time = now - timedelta(seconds=present.seconds - stamp.seconds)
+    clock_time = datetime.fromtimestamp(stamp.clock, UTC)
+    clock_error = clock_time - true_time
+    if not MIN_CLOCK_ERROR < abs(clock_error) <= MAX_CLOCK_ERROR:
         return draft
-    if abs(draft.occurred_at - said) <= MIN_OFF:
-        return replace(draft, occurred_at=draft.occurred_at - off)
-    if said < draft.occurred_at < then:  # the clock was behind a line that the ledger has
-        return replace(draft, occurred_at=then)
+    if abs(draft.occurred_at - clock_time) <= MIN_CLOCK_ERROR:
+        return replace(draft, occurred_at=draft.occurred_at - clock_error)
+    if clock_time < draft.occurred_at < true_time:  # the clock was behind a line that the ledger has
+        return replace(draft, occurred_at=true_time)
     return draft

@@ -29,7 +29,7 @@ PRIVATE_DIRECTORY = 0o700
 
 
 def is_a_file(location: str) -> bool:
-    """Return whether a ledger is a file, which nobody shares, and not a database on a server."""
+    """Return whether a ledger's location names a file, and not a database on a server, which a team can share."""
     return "://" not in location
 
 
@@ -74,7 +74,7 @@ def write_durably(path: Path, data: bytes) -> None:
 
 
 def line_end_needed(handle: int) -> bytes:
-    """Return the line end that a file lacks because its last line was cut short by a crash; empty if it lacks none."""
+    """Return the line end that is to be written first, as a crash has cut the last line short; empty if none is."""
     size = os.fstat(handle).st_size
     return b"\n" if size and os.pread(handle, 1, size - 1) != b"\n" else b""
 
@@ -168,7 +168,7 @@ def _mounts() -> list[tuple[str, str]]:
         return []
 
 
-_SAFE = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
+_PLAIN_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
 _MIN_WAIT_S = 0.1  # a check by `is_locked` may hold a lock for so long
 _MAX_PAUSE_S = 0.05  # seconds between two tries, at most
 _LOCK_ROOTS = ("/dev/shm", "/tmp")  # noqa: S108  (what is made there is a directory that this user alone enters)
@@ -200,8 +200,8 @@ def lock(directory: Path, name: str, *, wait: bool | float, ledger: str = "") ->
     Raises ProviderUnavailable if another process still holds it then, LedgerUnavailable if no lock can be made.
     """
     path = _path_of(directory, name, ledger)
-    until = None if wait is True else time.monotonic() + max(float(wait), _MIN_WAIT_S)
-    handle = _acquire(path, until)
+    deadline = None if wait is True else time.monotonic() + max(float(wait), _MIN_WAIT_S)
+    handle = _acquire(path, deadline)
     if handle is None:
         raise _in_use_error(path, name, float(wait))
     try:
@@ -249,15 +249,15 @@ def check_lock(directory: Path, name: str, *, ledger: str = "") -> None:
 
 def _path_of(directory: Path, name: str, ledger: str = "") -> Path:
     name = f"{ledger}-{name}" if ledger else name
-    if _SAFE.fullmatch(name):
+    if _PLAIN_NAME.fullmatch(name):
         return directory / f"{name}.lock"
     import hashlib
 
     return directory / f"{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()}.lock"
 
 
-def _acquire(path: Path, until: float | None) -> int | None:
-    """Return a descriptor that holds the lock on the file at `path`; None if that takes until after `until`."""
+def _acquire(path: Path, deadline: float | None) -> int | None:
+    """Return a descriptor that holds the lock on the file at `path`; None if that takes until after `deadline`."""
     pause = 0.002
     while True:
         handle = _open_lock_file(path)
@@ -267,7 +267,7 @@ def _acquire(path: Path, until: float | None) -> int | None:
             close_locked(handle)  # its holder removed the file between our open and our lock
             continue
         os.close(handle)
-        if until is not None and time.monotonic() >= until:
+        if deadline is not None and time.monotonic() >= deadline:
             return None
         time.sleep(pause)
         pause = min(pause * 2, _MAX_PAUSE_S)
@@ -337,17 +337,17 @@ def _lock_file_error(path: Path, error: OSError) -> LedgerUnavailable:
     return made
 
 
-RETRY_S = 0.5  # how long to wait for a lock that was not free before
-REMEMBERED_S = 60.0  # for how long a failed wait counts
-_failed_waits: dict[str, float] = {}  # by lock: when a wait for it last failed
+RETRY_S = 0.5  # the timeout for a lock that was not free in time before
+REMEMBERED_S = 60.0  # for so long after that, the timeout is the short one
+_failed_waits: dict[str, float] = {}  # by lock: when a wait for it last failed, by the monotonic clock
 
 
-def lock_patience(lock: str, usual: float) -> float:
-    """Return how many seconds to wait for this lock now."""
+def current_lock_timeout_s(lock: str, usual_s: float) -> float:
+    """Return how many seconds to wait for this lock now: fewer than `usual_s` if that was in vain a moment ago."""
     since = _failed_waits.get(lock)
     if since is None or time.monotonic() - since >= REMEMBERED_S:
-        return usual
-    return min(RETRY_S, usual)
+        return usual_s
+    return min(RETRY_S, usual_s)
 
 
 def lock_timed_out(lock: str) -> None:

@@ -27,11 +27,11 @@ from cloudgpu.ledger.log import files, lines
 from cloudgpu.ledger.log.files import PRIVATE_FILE, close_locked, make_private_directory
 from cloudgpu.ledger.log.lines import End, Verification
 from cloudgpu.ledger.log.sql import Connection
-from cloudgpu.ledger.log.storage_errors import LedgerMovedAway, locked
+from cloudgpu.ledger.log.storage_errors import LedgerMovedAway, locked_error
 
 _LENGTH = 512  # bytes: one sector of a disk
 _CHECK = ', "check": "'
-_PRIME = 2**64 - 59
+_PRIME = 2**64 - 59  # the checksum of a record is its bytes, read as one number, modulo this
 ANOTHER_PLACE = "another place"
 
 
@@ -40,8 +40,8 @@ class HeadRecord:
     """The last line of ledger `ledger` as this client has seen it written.
 
     `moved` is where the ledger is now, if this client knows that it has moved away; empty otherwise. The line is
-    then the last one before the move, `recorded_at` the time of the move, and `goes_on` the hash of the line behind it
-    at the new place.
+    then the last one before the move, `recorded_at` the time of the move, and `next_hash` the hash of the first line
+    after it at the new place.
     """
 
     ledger: str
@@ -49,12 +49,12 @@ class HeadRecord:
     hash: str
     recorded_at: str
     moved: str = ""
-    goes_on: str = ""
+    next_hash: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """The file of the head record holds something else."""
+    """The head record's file exists, and holds no valid record."""
 
     path: Path
 
@@ -62,10 +62,10 @@ class Unreadable:
 Record = HeadRecord | Unreadable | None  # None: nothing was written yet
 
 
-def read_head(path: Path, patience: float) -> Record:
+def read_head(path: Path, lock_timeout_s: float) -> Record:
     """Return the head file's record without its lock. Raises OSError.
 
-    Raises LedgerUnavailable if it is invalid and stays locked for `patience` seconds.
+    Raises LedgerUnavailable if it is invalid and stays locked for `lock_timeout_s` seconds.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -75,33 +75,33 @@ def read_head(path: Path, patience: float) -> Record:
         found = _record(path, handle)
         if not isinstance(found, Unreadable):
             return found
-        _lock(handle, fcntl.LOCK_SH, path, patience)
+        _lock(handle, fcntl.LOCK_SH, path, lock_timeout_s)
         return _record(path, handle)
     finally:
         close_locked(handle)
 
 
-def hold_head(path: Path, patience: float) -> LockedHead:
+def hold_head(path: Path, lock_timeout_s: float) -> LockedHead:
     """Return the head record, locked until `let_go`; creates a missing file.
 
-    Waits `patience` seconds at most, then raises LedgerUnavailable. Raises OSError.
+    Waits `lock_timeout_s` seconds at most, then raises LedgerUnavailable. Raises OSError.
     """
     try:
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         make_private_directory(path.parent)
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
-    return LockedHead(path, handle, patience)
+    return LockedHead(path, handle, lock_timeout_s)
 
 
 class LockedHead:
     """The locked head record: only this process may write it."""
 
-    def __init__(self, path: Path, handle: int, patience: float) -> None:
+    def __init__(self, path: Path, handle: int, lock_timeout_s: float) -> None:
         self._path = path
         self._handle = handle
         try:
-            _lock(handle, fcntl.LOCK_EX, path, patience)
+            _lock(handle, fcntl.LOCK_EX, path, lock_timeout_s)
         except BaseException:
             os.close(handle)
             raise
@@ -111,21 +111,21 @@ class LockedHead:
         return _record(self._path, self._handle)
 
     def write(
-        self, ledger: str, seq: int, digest: str, recorded_at: str, *, moved: str = "", goes_on: str = ""
+        self, ledger: str, seq: int, digest: str, recorded_at: str, *, moved: str = "", next_hash: str = ""
     ) -> None:
         """Overwrite the record. Raises OSError."""
         record = {"ledger": ledger, "seq": seq, "hash": digest, "recorded_at": recorded_at}
-        record |= {"goes_on": goes_on} if goes_on else {}
+        record |= {"goes_on": next_hash} if next_hash else {}
         text = _checked(record | ({"moved": moved} if moved else {}))
         if len(text) >= _LENGTH:  # an address that does not fit is in the ledger's own last line
             text = _checked(record | {"moved": ANOTHER_PLACE})
         os.pwrite(self._handle, text.encode().ljust(_LENGTH - 1) + b"\n", 0)
 
     def replace(
-        self, ledger: str, seq: int, digest: str, recorded_at: str, *, moved: str = "", goes_on: str = ""
+        self, ledger: str, seq: int, digest: str, recorded_at: str, *, moved: str = "", next_hash: str = ""
     ) -> None:
         """Write the whole record, whatever the file holds, and sync it. Raises OSError."""
-        self.write(ledger, seq, digest, recorded_at, moved=moved, goes_on=goes_on)
+        self.write(ledger, seq, digest, recorded_at, moved=moved, next_hash=next_hash)
         os.ftruncate(self._handle, _LENGTH)
         os.fsync(self._handle)
 
@@ -158,20 +158,20 @@ def _record(path: Path, handle: int) -> Record:
         return Unreadable(path)
 
 
-def _lock(handle: int, how: int, path: Path, patience: float) -> None:
-    seconds = files.lock_patience(str(path), patience)
-    until, pause = time.monotonic() + seconds, 0.0005
+def _lock(handle: int, how: int, path: Path, lock_timeout_s: float) -> None:
+    seconds = files.current_lock_timeout_s(str(path), lock_timeout_s)
+    deadline, pause = time.monotonic() + seconds, 0.0005
     while not files.try_lock(handle, how):
-        if time.monotonic() >= until:
+        if time.monotonic() >= deadline:
             files.lock_timed_out(str(path))
-            raise locked(path, seconds)
+            raise locked_error(path, seconds)
         time.sleep(pause)
         pause = min(pause * 2, 0.02)
     files.lock_acquired(str(path))
 
 
 _LAST = "SELECT seq, hash, recorded_at, kind, body FROM line ORDER BY seq DESC LIMIT 1"
-FOLLOW = "cloudgpu ledger move --follow"
+FOLLOW = "cloudgpu ledger move --follow"  # what a user types to use the ledger at its new place
 _BEFORE = "SELECT seq, hash, recorded_at FROM line WHERE seq < ? ORDER BY seq DESC LIMIT 1"
 
 
@@ -181,14 +181,14 @@ class MoveMark:
 
     `to` is where it is, or will be, without a password; `came_from` is where a ledger that is being moved in
     comes from, empty for one that has moved away. `since` is when, empty for an old copy at a place that the ledger has
-    left. `last` is the line before the mark, and `goes_on` the hash of the line behind that one at the new place.
+    left. `last` is the line before the mark, and `next_hash` the hash of the line after that one at the new place.
     """
 
     to: str
     came_from: str = ""
     since: str = ""
     last: End = (0, "", "")
-    goes_on: str = ""
+    next_hash: str = ""
 
 
 def end_and_mark(connection: Connection) -> tuple[End, MoveMark | None]:
@@ -201,8 +201,8 @@ def end_and_mark(connection: Connection) -> tuple[End, MoveMark | None]:
     if kind in (LEDGER_MOVED, LEDGER_MOVING):
         stored = json.loads(body)
         last = connection.execute(_BEFORE, end[:1]).fetchone() or (0, "", "")
-        to, came_from, goes_on = (str(stored.get(name, "")) for name in ("to", "from", "goes_on"))
-        mark = MoveMark(to, came_from, str(end[2]), last, goes_on)
+        to, came_from, next_hash = (str(stored.get(name, "")) for name in ("to", "from", "goes_on"))
+        mark = MoveMark(to, came_from, str(end[2]), last, next_hash)
     return (end[0], end[1], end[2]), mark
 
 
@@ -211,10 +211,10 @@ def mark_of(record: Record) -> MoveMark | None:
     if not isinstance(record, HeadRecord) or not record.moved:
         return None
     last = (record.seq, record.hash, "")
-    return MoveMark(record.moved, since=record.recorded_at, last=last, goes_on=record.goes_on)
+    return MoveMark(record.moved, since=record.recorded_at, last=last, next_hash=record.next_hash)
 
 
-def refusal(mark: MoveMark, location: str) -> LedgerMoved:
+def ledger_moved_error(mark: MoveMark, location: str) -> LedgerMoved:
     """Return the error for a write into a ledger that is not in use."""
     if mark.came_from:
         return LedgerMoved(
@@ -314,7 +314,10 @@ def id_if_intact(connection: Connection, location: str, record: Record, end: End
 
 
 def verification(connection: Connection, location: str, record: Record, missing_guards: list[str]) -> Verification:
-    """Recompute the chain; compare guards, projection and head record, all in the caller's one snapshot."""
+    """Recompute the hash chain; compare guards, projections and head record, all in the caller's one snapshot.
+
+    `missing_guards` are names of the database's triggers that keep lines from being changed.
+    """
     from cloudgpu.ledger.log.projections import differences  # `ls` does without
 
     count, last, broken = lines.check_chain(lines.stored_lines(connection))

@@ -26,11 +26,11 @@ _FOLD_PAGE = 1000  # lines read at once to fold: few enough for the first genera
 _END = "SELECT seq, hash, recorded_at FROM line ORDER BY seq DESC LIMIT 1"
 _OF_SUBJECT = f"SELECT {COLUMNS} FROM line WHERE subject = ? ORDER BY seq"  # noqa: S608
 _FOR_FOLDS = "SELECT seq, occurred_at, kind, subject, '', body FROM line"
-_LAST = f"SELECT {COLUMNS} FROM line WHERE subject = ? ORDER BY seq DESC LIMIT 1"  # noqa: S608
+_LAST_OF_SUBJECT = f"SELECT {COLUMNS} FROM line WHERE subject = ? ORDER BY seq DESC LIMIT 1"  # noqa: S608
 
 
 def events_of(found: Sequence[tuple[Any, ...]]) -> list[Event]:
-    """Return stored lines, each its ten columns, as events."""
+    """Return stored lines, each a tuple of the ten `COLUMNS`, as events."""
     bodies = json.loads(f"[{','.join(values[9] for values in found)}]")  # one call takes half the time of many
     return [Event(*values[:9], body) for values, body in zip(found, bodies, strict=True)]  # type: ignore[call-arg]
 
@@ -64,7 +64,7 @@ def format_of(connection: Connection) -> int | None:
 
 def last_event(connection: Connection, subject: str) -> Event | None:
     """Return the latest line of a subject, or None."""
-    found = events_of(connection.execute(_LAST, (subject,)).fetchall())
+    found = events_of(connection.execute(_LAST_OF_SUBJECT, (subject,)).fetchall())
     return found[0] if found else None
 
 
@@ -82,8 +82,8 @@ def page_of(connection: Connection, subject: str | None, after: int) -> list[Eve
 
 def every_line(connection: Connection, excluded: Collection[str]) -> Iterator[EventSummary]:
     """Yield a summary of every line by seq, except for the kinds `excluded`, with an empty `dedupe`."""
-    marks = ", ".join("?" * len(excluded))
-    query = f"{_FOR_FOLDS} WHERE seq > ? AND kind NOT IN ({marks}) ORDER BY seq LIMIT {_FOLD_PAGE}"
+    placeholders = ", ".join("?" * len(excluded))
+    query = f"{_FOR_FOLDS} WHERE seq > ? AND kind NOT IN ({placeholders}) ORDER BY seq LIMIT {_FOLD_PAGE}"
     after = 0
     while found := connection.execute(query, (after, *excluded)).fetchall():
         *columns, texts = zip(*found, strict=True)
@@ -91,7 +91,7 @@ def every_line(connection: Connection, excluded: Collection[str]) -> Iterator[Ev
         after = found[-1][0]
 
 
-def of_kinds(connection: Connection, kinds: Collection[str]) -> list[EventSummary]:
+def lines_of_kinds(connection: Connection, kinds: Collection[str]) -> list[EventSummary]:
     """Return a summary of every line of these kinds, by seq, with an empty `dedupe`."""
     query = f"{_FOR_FOLDS} WHERE kind IN ({', '.join('?' * len(kinds))}) ORDER BY seq"
     rows, lines = iter(connection.execute(query, tuple(kinds))), list[EventSummary]()
@@ -111,12 +111,12 @@ def stored_lines(connection: Connection, *, after: int | None = None) -> Iterato
         after = found[-1][0]
 
 
-_write = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
 
 def canonical(body: Mapping[str, Any] | Sequence[Any]) -> str:
     """Return the one JSON text of a body: sorted keys, no spaces, ASCII. Raises TypeError or ValueError."""
-    return _write(body)
+    return _encode(body)
 
 
 def line_hash(line: Event, body: str) -> str:
@@ -138,7 +138,7 @@ def line_hash(line: Event, body: str) -> str:
         line.prev_hash,
         body,
     )
-    return hashlib.sha256(_write(fields).encode()).hexdigest()
+    return hashlib.sha256(_encode(fields).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

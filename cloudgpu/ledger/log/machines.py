@@ -20,9 +20,9 @@ _MAX_CHANGED = 50  # changed machines whose records are read one by one
 _MAX_NEW_LINES = 500  # that are searched for changed machines
 _BATCH = 20  # records parsed at once: they fit into a processor's cache; 200 at once took 50% longer
 _NO_END: End = (0, "", "")
-_Sorted = dict[str, Machine]  # by subject, oldest first
+_SortedMachines = dict[str, Machine]  # by subject, oldest first
 _HASH = "SELECT hash FROM line WHERE seq = ?"
-_ROWS = "SELECT id, row FROM machine"  # sorted here: SQLite would copy every row's text to sort it
+_RECORDS = "SELECT id, row FROM machine"  # sorted here: SQLite would copy every record's text to sort it
 _LAUNCHED = "SELECT row FROM machine WHERE key = ? ORDER BY since, id"
 _EXPOSURES = "SELECT coalesce(exposure, row) FROM machine ORDER BY since, id"
 _BILLED = "SELECT subject, intervals FROM ended_usage WHERE ended >= ? AND intervals IS NOT NULL"
@@ -48,8 +48,8 @@ class MachineCache:
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[int, Machine]] = {}
-        self._latest: tuple[End, _Sorted] = _NO_END, {}  # the last line then, and all rows
+        self._known: dict[str, tuple[int, Machine]] = {}  # by id: the hash of the record's text, and the record
+        self._latest: tuple[End, _SortedMachines] = _NO_END, {}  # all records, and the last line when they were read
 
     def forget(self) -> None:
         """Forget all records, after they were folded again from the lines."""
@@ -57,15 +57,15 @@ class MachineCache:
         self._latest = _NO_END, {}
 
     def machines(self, connection: Connection) -> list[Machine]:
-        """Return every machine's row, oldest first."""
-        return [row for row in self._rows(connection) if not row.is_named_resource]
+        """Return every machine's record, oldest first."""
+        return [machine for machine in self._read_all(connection) if not machine.is_named_resource]
 
     def billable_machines(self, connection: Connection) -> list[Machine]:
         """Return the record of everything that costs or has cost: machines and named resources."""
-        return self._rows(connection)
+        return self._read_all(connection)
 
     def machine(self, connection: Connection, subject: str) -> Machine | None:
-        """Return one machine's row, or None."""
+        """Return one machine's record, or None."""
         found = connection.execute("SELECT row FROM machine WHERE id = ? AND is_resource = 0", (subject,)).fetchone()
         if found is None:
             return None
@@ -73,46 +73,46 @@ class MachineCache:
             self._known[subject] = hash(found[0]), Machine.of(json.loads(found[0]))
         return self._known[subject][1]
 
-    def _rows(self, connection: Connection) -> list[Machine]:
+    def _read_all(self, connection: Connection) -> list[Machine]:
         """Return all records, brought up to date."""
-        end = last_entry(connection)  # before the rows: what is written in between is read again the next time
-        at, rows = self._latest
-        if not end[1] or (at[1] != end[1] and not self._update_changed(connection, at, rows)):
-            rows = self._read(connection)
-        self._latest = end, rows
-        return list(rows.values())
+        end = last_entry(connection)  # before the records: what is written in between is read again the next time
+        last_end, machines = self._latest
+        if not end[1] or (last_end[1] != end[1] and not self._update_changed(connection, last_end, machines)):
+            machines = self._read(connection)
+        self._latest = end, machines
+        return list(machines.values())
 
-    def _update_changed(self, connection: Connection, at: End, rows: _Sorted) -> bool:
-        """Read the records with lines after `at` into `rows`; return False if they are too many, or new.
+    def _update_changed(self, connection: Connection, last_end: End, machines: _SortedMachines) -> bool:
+        """Read the records with lines after `last_end` into `machines`; return False if they are too many, or new.
 
         A sync of an account writes one line, and a run reads all records after each.
         """
-        if not at[1] or connection.execute(_HASH, (at[0],)).fetchone() != (at[1],):
+        if not last_end[1] or connection.execute(_HASH, (last_end[0],)).fetchone() != (last_end[1],):
             return False
-        behind = connection.execute(_CHANGED, (at[0], _MAX_NEW_LINES + 1)).fetchall()
-        changed = dict.fromkeys(subject for (subject,) in behind)
-        if len(behind) > _MAX_NEW_LINES or len(changed) > _MAX_CHANGED:
+        new_lines = connection.execute(_CHANGED, (last_end[0], _MAX_NEW_LINES + 1)).fetchall()
+        changed = dict.fromkeys(subject for (subject,) in new_lines)
+        if len(new_lines) > _MAX_NEW_LINES or len(changed) > _MAX_CHANGED:
             return False
         for subject in changed:
             found = connection.execute("SELECT row FROM machine WHERE id = ?", (subject,)).fetchone()
             if found is None:
                 continue  # a line of no machine
-            row = Machine.of(json.loads(found[0]))
-            if subject not in rows or rows[subject].intended_at != row.intended_at:
+            machine = Machine.of(json.loads(found[0]))
+            if subject not in machines or machines[subject].intended_at != machine.intended_at:
                 return False
-            self._known[subject] = hash(found[0]), row
-            rows[subject] = row
+            self._known[subject] = hash(found[0]), machine
+            machines[subject] = machine
         return True
 
-    def _read(self, connection: Connection) -> _Sorted:
-        found, known, subjects = iter(connection.execute(_ROWS)), self._known, list[str]()
+    def _read(self, connection: Connection) -> _SortedMachines:
+        found, known, subjects = iter(connection.execute(_RECORDS)), self._known, list[str]()
         while batch := list(islice(found, _BATCH)):
             subjects += [subject for subject, _ in batch]
-            changed_texts = [(one, text) for one, text in batch if one not in known or known[one][0] != hash(text)]
+            changed_texts = [(id_, text) for id_, text in batch if id_ not in known or known[id_][0] != hash(text)]
             parsed = json.loads(f"[{','.join([text for _, text in changed_texts])}]")
-            for (one, text), row in zip(changed_texts, map(Machine.of, parsed), strict=True):
-                known[one] = hash(text), row
-        return {one: known[one][1] for _, one in sorted((known[one][1].intended_at, one) for one in subjects)}
+            for (id_, text), machine in zip(changed_texts, map(Machine.of, parsed), strict=True):
+                known[id_] = hash(text), machine
+        return {id_: known[id_][1] for _, id_ in sorted((known[id_][1].intended_at, id_) for id_ in subjects)}
 
 
 def present_machines(connection: Connection) -> list[Machine]:
@@ -146,7 +146,7 @@ def ended_usages(connection: Connection, since: str, *, unpriced: bool = False) 
 
 
 def launched(connection: Connection, key: str) -> list[Machine]:
-    """Return the records of the machines that were launched by this key."""
+    """Return the records of the machines that were launched with this launch key."""
     return [Machine.of(json.loads(text)) for (text,) in connection.execute(_LAUNCHED, (key,))]
 
 

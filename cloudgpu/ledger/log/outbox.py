@@ -64,7 +64,7 @@ class Outbox:
         refused_file = Outbox(self.path.with_suffix(_REFUSED))
         with refused_file._held() as handle:
             known = {draft.dedupe for _, draft in _lines(refused_file.path.read_bytes())}
-            fresh = (_text(ledger, draft, why) for draft, why in refused if draft.dedupe not in known)
+            fresh = (_line_text(ledger, draft, why) for draft, why in refused if draft.dedupe not in known)
             refused_file._write(handle, "".join(fresh).encode())
         return refused_file.path
 
@@ -72,7 +72,7 @@ class Outbox:
         """Write and sync these lines, all or none. If that fails, raise OSError and remember them in this process."""
         try:
             with self._held() as handle:
-                self._write(handle, "".join(_text(ledger, draft) for draft in drafts).encode())
+                self._write(handle, "".join(_line_text(ledger, draft) for draft in drafts).encode())
         except OSError:
             self.remember(ledger, drafts)
             raise
@@ -90,7 +90,7 @@ class Outbox:
             found = _lines(self.path.read_bytes(), now)
         except FileNotFoundError:
             found = []
-        return [draft for whose, draft in [*found, *_unwritten.get(self.path, ())] if whose == ledger]
+        return [draft for id_, draft in [*found, *_unwritten.get(self.path, ())] if id_ == ledger]
 
     @contextmanager
     def emptied(self, ledger: str, *, wait: bool = False, now: datetime | None = None) -> Iterator[list[Draft] | None]:
@@ -162,7 +162,7 @@ class Outbox:
         Raises OSError if that takes too long.
         """
         make_private_directory(self.path.parent)
-        until = time.monotonic() + _WAIT_S
+        deadline = time.monotonic() + _WAIT_S
         while True:
             handle = open_to_write(self.path, os.O_RDWR)
             try:
@@ -170,7 +170,7 @@ class Outbox:
                     if not wait:
                         yield None
                         return
-                    if time.monotonic() >= until:
+                    if time.monotonic() >= deadline:
                         raise OSError(errno.EBUSY, "another process is at it", str(self.path))
                     time.sleep(_PAUSE_S)
                 elif is_same_file(self.path, handle):
@@ -180,7 +180,7 @@ class Outbox:
                 os.close(handle)
 
 
-def _text(ledger: str, draft: Draft, refused: str = "") -> str:
+def _line_text(ledger: str, draft: Draft, refused: str = "") -> str:
     from cloudgpu.core.values.times import iso
     from cloudgpu.ledger.log.clock_stamp import clock_stamp
 
@@ -204,7 +204,7 @@ class _OutboxLine(NamedTuple):
     text: str
     ledger: str = ""
     draft: Draft | None = None
-    refused: str = ""
+    refused: str = ""  # why a ledger has refused it
     stamp: ClockStamp | None = None
 
 

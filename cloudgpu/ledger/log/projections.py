@@ -20,8 +20,8 @@ from cloudgpu.core.values.times import iso
 from cloudgpu.ledger.log.lines import COLUMNS, End, canonical, every_line, line_hash, lines_of
 from cloudgpu.ledger.log.sql import Connection
 
-_StateTexts = tuple[str | None, ...]
-_UsageTexts = tuple[str, str | None, str]
+_StateTexts = tuple[str | None, ...]  # the columns of a machine's record: key, name, exposure, row, state
+_UsageTexts = tuple[str, str | None, str]  # the columns of an ended usage: ended, intervals, usage
 
 _HAS_DEDUPE = "SELECT 1 FROM line WHERE dedupe = ?"
 _INSERT = f"INSERT INTO line ({COLUMNS}, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
@@ -44,10 +44,12 @@ def append_lines(
     return tuple(written), end
 
 
-def _columns(draft: Draft, end: End, actor: str, at: str) -> tuple[int, str, str, str, str, str, str, str, str]:
+def _columns(
+    draft: Draft, end: End, actor: str, recorded_at: str
+) -> tuple[int, str, str, str, str, str, str, str, str]:
     """Return the line's fields in the order of `Event`, without its body."""
     when, subject = iso(draft.occurred_at), draft.subject
-    return end[0] + 1, when, draft.clock, at, actor, draft.kind, subject, draft.dedupe, end[1]
+    return end[0] + 1, when, draft.clock, recorded_at, actor, draft.kind, subject, draft.dedupe, end[1]
 
 
 # Lines of no machine: their subjects grow without end, and folding them would say nothing.
@@ -109,11 +111,11 @@ def differences(connection: Connection) -> list[str]:
     for subject, *texts in connection.execute("SELECT subject, ended, intervals, usage FROM ended_usage"):
         ended_usages.setdefault(subject, []).append(cast("_UsageTexts", tuple(texts)))
     replay = Replay(connection)
-    wanted = {subject: _state_texts(state) for subject, state in replay.states()}
+    expected = {subject: _state_texts(state) for subject, state in replay.states()}
     return [
         f"The current state of {subject} is not what its lines say."
-        for subject in sorted(stored.keys() | wanted.keys() | ended_usages.keys())
-        if stored.get(subject) != wanted.get(subject)
+        for subject in sorted(stored.keys() | expected.keys() | ended_usages.keys())
+        if stored.get(subject) != expected.get(subject)
         or sorted(ended_usages.get(subject, ()), key=_usage_text_of)
         != sorted(replay.ended_usages.get(subject, ()), key=_usage_text_of)
     ]
@@ -129,14 +131,14 @@ class Replay:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._states: dict[str, State] = {}
-        self._unbegun: set[str] = set()  # subjects whose lines so far make no record
-        self._late: set[str] = set()
+        self._without_record: set[str] = set()  # subjects whose lines so far make no record
+        self._out_of_order: set[str] = set()  # subjects with a line that is older than an earlier one
         self.ended_usages: dict[str, list[_UsageTexts]] = {}
         self._read()
 
     def states(self) -> Iterator[tuple[str, State]]:
         """Yield the folded state of each subject."""
-        for subject in sorted(self._late):
+        for subject in sorted(self._out_of_order):
             found = folded(lines_of(self._connection, subject))
             if found is not None:
                 self._states[subject] = found.state
@@ -152,20 +154,20 @@ class Replay:
                 continue
             closed = apply_event(state, line)
             if closed is None:
-                self._late.add(line.subject)
+                self._out_of_order.add(line.subject)
                 del states[line.subject]
                 self.ended_usages.pop(line.subject, None)
             elif closed:
                 self._add_usages(line.subject, closed)
 
     def _begin(self, line: EventSummary) -> None:
-        if line.subject in self._late:
+        if line.subject in self._out_of_order:
             return
         found = folded((line,))
         if found is None:
-            self._unbegun.add(line.subject)
-        elif line.subject in self._unbegun:
-            self._late.add(line.subject)  # earlier lines may belong after this one
+            self._without_record.add(line.subject)
+        elif line.subject in self._without_record:
+            self._out_of_order.add(line.subject)  # earlier lines may belong after this one
         else:
             self._states[line.subject] = found.state
             self._add_usages(line.subject, found.closed)
@@ -220,8 +222,8 @@ def _stored(connection: Connection, subject: str) -> State | None:
 
 
 def _store(connection: Connection, subject: str, state: State) -> None:
-    facts = state["row"]
-    connection.execute(_STORE, (subject, facts["intended_at"], int(facts["is_named_resource"]), *_state_texts(state)))
+    row = state["row"]
+    connection.execute(_STORE, (subject, row["intended_at"], int(row["is_named_resource"]), *_state_texts(state)))
 
 
 def _store_usages(connection: Connection, subject: str, ended_usages: Iterable[_UsageTexts]) -> None:

@@ -19,6 +19,7 @@ SETTLE_REMEDY = (
     "(it checks the ledger against the providers, and repairs it)"
 )
 
+# Each: what is wrong with the ledger, and what to do.
 FULL = ("cannot be written: the disk is full", "Free some space there, then try again; what is in it is safe.")
 LOCKED = (
     "is locked by another process",
@@ -28,9 +29,14 @@ DAMAGED = ("is damaged", SETTLE_REMEDY.replace("Restore", "Move the damaged file
 DENIED = ("cannot be opened or written", "Check that the file and its directory belong to you and can be written to.")
 BROKEN = ("cannot be read or written", "Check the disk (its free space, its health), then try again.")
 READ_ONLY = "is read-only"
-_LASTING = (DAMAGED[0], DENIED[0], BROKEN[0], READ_ONLY)
+_LASTING = (  # do not go away by themselves
+    DAMAGED[0],
+    DENIED[0],
+    BROKEN[0],
+    READ_ONLY,
+)
 
-_BY_SQLITE = {
+_BY_SQLITE_CODE = {
     sqlite3.SQLITE_FULL: FULL,
     sqlite3.SQLITE_BUSY: LOCKED,
     sqlite3.SQLITE_LOCKED: LOCKED,
@@ -85,20 +91,20 @@ def translated(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise of_sqlite(error, path) from error
+        raise sqlite_error(error, path) from error
     except OSError as error:
-        raise of_system(error, path) from error
+        raise system_error(error, path) from error
 
 
-def of_sqlite(error: sqlite3.Error, path: Path) -> LedgerUnavailable:
+def sqlite_error(error: sqlite3.Error, path: Path) -> LedgerUnavailable:
     """Return the error for an error of SQLite; one without a code means a damaged file."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
-    what, way = FULL if code in _MAYBE_FULL and not _has_room(path) else _BY_SQLITE.get(code, BROKEN)
-    return (line_refused_error if code == sqlite3.SQLITE_CONSTRAINT else away)(path, what, str(error), way)
+    what, remedy = FULL if code in _MAYBE_FULL and not _has_free_space(path) else _BY_SQLITE_CODE.get(code, BROKEN)
+    return (line_refused_error if code == sqlite3.SQLITE_CONSTRAINT else away_error)(path, what, str(error), remedy)
 
 
-def _has_room(path: Path) -> bool:
-    """Return whether the disk has room for SQLite's temporary files; a quota is not seen here."""
+def _has_free_space(path: Path) -> bool:
+    """Return whether the disk has space for SQLite's temporary files; a quota is not seen here."""
     try:
         found = os.statvfs(path.parent)
     except OSError:
@@ -106,15 +112,15 @@ def _has_room(path: Path) -> bool:
     return found.f_bavail * found.f_frsize >= _MIN_FREE_BYTES and (found.f_files == 0 or found.f_favail > 0)
 
 
-def of_system(error: OSError, path: object) -> LedgerUnavailable:
+def system_error(error: OSError, path: object) -> LedgerUnavailable:
     """Return the error for an error of the operating system."""
-    what, way = _BY_ERRNO.get(error.errno or 0, BROKEN)
-    return away(path, what, error.strerror or str(error), way)
+    what, remedy = _BY_ERRNO.get(error.errno or 0, BROKEN)
+    return away_error(path, what, error.strerror or str(error), remedy)
 
 
-def locked(path: Path, seconds: float) -> LedgerUnavailable:
+def locked_error(path: Path, seconds: float) -> LedgerUnavailable:
     """Return the error for a lock that was not free in time."""
-    return away(path, LOCKED[0], f"waited {seconds:g} seconds", LOCKED[1])
+    return away_error(path, LOCKED[0], f"waited {seconds:g} seconds", LOCKED[1])
 
 
 def missing_error(location: str, sentence: str) -> LedgerUnavailable:
@@ -129,14 +135,14 @@ def vanished_error(location: str) -> LedgerUnavailable:
     )
 
 
-def empty(location: str) -> LedgerUnavailable:
+def no_ledger_error(location: str) -> LedgerUnavailable:
     """Return the error for copying a ledger that does not exist."""
     return LedgerUnavailable(
         f"There is no ledger at {location} yet.", field="ledger", value=location, next="Check CLOUDGPU_LEDGER."
     )
 
 
-def newer(location: object, found: int, known: int) -> LedgerUnavailable:
+def newer_schema_error(location: object, found: int, known: int) -> LedgerUnavailable:
     """Return the error for a ledger that a later cloudgpu wrote."""
     return LedgerUnavailable(
         f"The ledger {location} was written by a newer cloudgpu (schema {found}; this one knows up to {known}).",
@@ -170,8 +176,8 @@ def nested_append_error(location: str) -> CloudgpuError:
     return CloudgpuError("A decision tried to append by itself; it returns its lines.", field="ledger", value=location)
 
 
-def away(location: object, what: str, text: str, remedy: str) -> LedgerAway:
-    """Return the error, like `unavailable`, of a ledger that stops and terminations do not wait for."""
+def away_error(location: object, what: str, text: str, remedy: str) -> LedgerAway:
+    """Return the error, like `unavailable_error`, of a ledger that stops and terminations do not wait for."""
     fault = LedgerAway(f"The ledger {location} {what} ({text}).", field="ledger", value=str(location), next=remedy)
     fault.full = what == FULL[0] or "disk is full" in what
     fault.held, fault.lasts = what.startswith(LOCKED[0].rpartition(" ")[0]), what in _LASTING
@@ -179,11 +185,11 @@ def away(location: object, what: str, text: str, remedy: str) -> LedgerAway:
 
 
 def line_refused_error(location: object, what: str, text: str, remedy: str) -> LineRefused:
-    """Return the error, like `unavailable`, of a line that the ledger refuses."""
+    """Return the error, like `unavailable_error`, of a line that the ledger refuses."""
     return LineRefused(f"The ledger {location} {what} ({text}).", field="ledger", value=str(location), next=remedy)
 
 
-def unavailable(location: object, what: str, text: str, remedy: str) -> LedgerUnavailable:
+def unavailable_error(location: object, what: str, text: str, remedy: str) -> LedgerUnavailable:
     """Return the error in one sentence: the ledger, what is wrong, the database's message, and what to do."""
     return LedgerUnavailable(
         f"The ledger {location} {what} ({text}).", field="ledger", value=str(location), next=remedy

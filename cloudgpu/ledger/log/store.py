@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 class Store(Protocol):
-    """One database and this process's connection to it. Used by one thread at a time."""
+    """One database and this process's connection to it. Used by one thread at a time.
+
+    Guards are the database's triggers that refuse to change or delete lines.
+    """
 
     @property
     def location(self) -> str:
@@ -44,7 +47,7 @@ class Store(Protocol):
         ...
 
     def begin(self) -> Connection | None:
-        """Take the append lock in a new transaction; None where there is no ledger yet."""
+        """Take the append lock in a new transaction and return its connection; None where there is no ledger yet."""
         ...
 
     def create(self, fill: Callable[[Connection], object]) -> None:
@@ -87,6 +90,7 @@ class Store(Protocol):
         """Move the present ledger aside and put the lines of `source` in its place; return where the old one is.
 
         `check` gets a connection to the present ledger, None if it cannot be read; if it raises, nothing is changed.
+        `stamp` ends the old one's new name.
         """
         ...
 

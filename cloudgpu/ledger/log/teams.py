@@ -58,7 +58,7 @@ class Sharing:
     is_whole: bool
 
 
-def not_shareable(location: str) -> InvalidRequest:
+def not_shareable_error(location: str) -> InvalidRequest:
     """Return the error for a ledger in a file."""
     return InvalidRequest(
         f"A team shares a ledger in PostgreSQL, and {location} is a file.",

@@ -26,28 +26,28 @@ Refused = tuple["Draft", str]  # a line, and why it is not in the ledger
 
 @dataclass(frozen=True, slots=True)
 class OfferResult:
-    """How many lines were written, and those that were refused, which are kept in the file `at`."""
+    """How many lines were written, and those that were refused, which are kept in `refused_file`."""
 
     written: int = 0
     refused: Sequence[Refused] = ()
-    at: Path | None = None
+    refused_file: Path | None = None
 
 
-def offer(ledger: Ledger, outbox: Outbox, whose: str, *, wait: bool = False) -> OfferResult | None:
-    """Write the waiting lines into the ledger `whose`, and empty the outbox; None if another process does so now.
+def offer(ledger: Ledger, outbox: Outbox, ledger_id: str, *, wait: bool = False) -> OfferResult | None:
+    """Write the waiting lines into the ledger `ledger_id`, and empty the outbox; None if another process does so now.
 
     With `wait`, that one is waited for. Lines that a wrong clock of this computer has dated get the time of the
     ledger's server, where that is known. Raises LedgerUnavailable and LedgerMoved where nothing can be written now,
     and OSError for a file: then all waits on.
     """
     now = None if outbox.is_empty else ledger.server_now()
-    with outbox.emptied(whose, wait=wait, now=now) as waiting:
+    with outbox.emptied(ledger_id, wait=wait, now=now) as waiting:
         if waiting is None:
             return None
         if not waiting:
             return OfferResult()
         written, refused = _write_lines(ledger, waiting)
-        return OfferResult(written, refused, outbox.keep_refused(whose, refused) if refused else None)
+        return OfferResult(written, refused, outbox.keep_refused(ledger_id, refused) if refused else None)
 
 
 def _write_lines(ledger: Ledger, waiting: Sequence[Draft]) -> tuple[int, list[Refused]]:

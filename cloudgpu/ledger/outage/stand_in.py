@@ -45,16 +45,16 @@ class StandInLedger:
     def __init__(self, real: Ledger, ledger: str, error: LedgerUnavailable, machines: Iterable[Machine] = ()) -> None:
         self.fault = error
         self.unwritten: OSError | None = None
-        self._real, self.outbox, self._ledger = real, real.outbox, ledger
+        self._real, self.outbox, self._ledger_id = real, real.outbox, ledger
         self._machines = {machine.id: machine for machine in machines}
-        self._lines: dict[str, list[Event]] = {}  # by subject
+        self._lines: dict[str, list[Event]] = {}  # those of the outbox, by subject
         self._dedupes: set[str] = set()
-        self._own = RLock()
-        self._head = (0, "", "")
+        self._thread_lock = RLock()
+        self._head = (0, "", "")  # seq, hash and time of the last line
         self.refused: list[str] = []  # why lines that this process has offered were refused
         self.is_readable = self._can_read()
         with suppress(OSError):  # it is read again when the ledger is back
-            self._take(self.outbox.waiting(ledger))
+            self._remember(self.outbox.waiting(ledger))
 
     @property
     def location(self) -> str:
@@ -62,12 +62,12 @@ class StandInLedger:
         return self._real.location
 
     def server_now(self) -> None:
-        """Return nothing: who is away tells no time."""
+        """Return None: the time of an unavailable ledger's server is not known."""
 
     @property
     def id(self) -> str:
         """The ledger's id."""
-        return self._ledger
+        return self._ledger_id
 
     @property
     def has_outbox(self) -> bool:
@@ -76,7 +76,7 @@ class StandInLedger:
 
     def remembered_id(self) -> str:
         """Return the ledger's id."""
-        return self._ledger
+        return self._ledger_id
 
     def machines(self) -> list[Machine]:
         """Return every machine's record as it is known now."""
@@ -88,7 +88,7 @@ class StandInLedger:
 
     def machine(self, id: str) -> Machine | None:  # noqa: A002
         """Return one machine's record as it is known now."""
-        with self._own:
+        with self._thread_lock:
             if not self.is_readable:
                 return self._machines.get(id)
             found = self._folded(id)
@@ -108,21 +108,23 @@ class StandInLedger:
 
     def billable_machines(self) -> list[Machine]:
         """Return the records of all that is known to cost or to have cost."""
-        with self._own:
+        with self._thread_lock:
             if not self.is_readable:
                 return list(self._machines.values())
             known = {machine.id: machine for machine in self._real.billable_machines()}
-            own = ((one, self._folded(one)) for one in self._lines)
+            own = ((subject, self._folded(subject)) for subject in self._lines)
             return list(
-                (known | {one: Machine.of(found.state["row"]) for one, found in own if found is not None}).values()
+                (
+                    known | {subject: Machine.of(found.state["row"]) for subject, found in own if found is not None}
+                ).values()
             )
 
     def ended_usages(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, Usage]]:
         """Yield usages that have ended and were billed after `since`."""
         if not self.is_readable:
             return
-        with self._own:
-            own = {one: found for one in self._lines if (found := self._folded(one)) is not None}
+        with self._thread_lock:
+            own = {subject: found for subject in self._lines if (found := self._folded(subject)) is not None}
         yield from (
             (subject, use) for subject, use in self._real.ended_usages(since, unpriced=unpriced) if subject not in own
         )
@@ -141,7 +143,7 @@ class StandInLedger:
     def summaries(self, kinds: Collection[str]) -> list[EventSummary]:
         """Return a summary of every line of these kinds."""
         before = self._real.summaries(kinds) if self.is_readable else []
-        with self._own:
+        with self._thread_lock:
             own = [line for lines in self._lines.values() for line in lines if line.kind in kinds]
         ordered = sorted(own, key=lambda line: line.seq)
         return before + [EventSummary(one.seq, one.occurred_at, one.kind, one.subject, "", one.body) for one in ordered]
@@ -158,8 +160,8 @@ class StandInLedger:
         """Yield the lines that are known, of one subject or all, those of the outbox last."""
         if self.is_readable:
             yield from self._real.events(subject)
-        with self._own:
-            own = [line for one, lines in self._lines.items() if subject in (None, one) for line in lines]
+        with self._thread_lock:
+            own = [line for id_, lines in self._lines.items() if subject in (None, id_) for line in lines]
         yield from sorted(own, key=lambda line: line.seq)
 
     def last(self, subject: str) -> Event | None:
@@ -190,18 +192,18 @@ class StandInLedger:
 
         If nothing can be written anywhere, this process remembers them.
         """
-        with self._own:
+        with self._thread_lock:
             fresh = [one for one in drafts if one.dedupe not in self._dedupes]
             if not fresh:
                 return ()
             if self.unwritten is None:
                 try:
-                    self.outbox.add(self._ledger, fresh)
+                    self.outbox.add(self._ledger_id, fresh)
                 except OSError as error:
                     self.unwritten = error
             else:
-                self.outbox.remember(self._ledger, fresh)
-            taken = self._take(fresh)
+                self.outbox.remember(self._ledger_id, fresh)
+            taken = self._remember(fresh)
             if self.unwritten is not None:
                 self.offer()
             return taken
@@ -218,11 +220,11 @@ class StandInLedger:
         """
         from cloudgpu.ledger.outage.offering import offer
 
-        with self._own:
+        with self._thread_lock:
             if not self.is_readable:
                 return False
             try:
-                offered = offer(self._real, self.outbox, self._ledger, wait=True)
+                offered = offer(self._real, self.outbox, self._ledger_id, wait=True)
             except (LedgerUnavailable, LedgerMoved, OSError):
                 return False
             if offered is None:
@@ -233,7 +235,7 @@ class StandInLedger:
 
     def decide(self, decision: Callable[[View], Sequence[Draft]]) -> tuple[Event, ...]:
         """Write what the decision returns."""
-        with self._own:
+        with self._thread_lock:
             return self.append(decision(self))
 
     @contextmanager
@@ -247,7 +249,7 @@ class StandInLedger:
         with ExitStack() as held:
             with suppress(LedgerUnavailable):
                 if directory is not None:
-                    held.enter_context(files.lock(directory, name, wait=wait, ledger=self._ledger))
+                    held.enter_context(files.lock(directory, name, wait=wait, ledger=self._ledger_id))
             with suppress(LedgerUnavailable):
                 if self.is_readable:
                     held.enter_context(self._real.lock(name, wait=wait))
@@ -257,7 +259,7 @@ class StandInLedger:
         """Return whether a living process is known to hold the lock."""
         directory = files.lock_directory()
         with suppress(LedgerUnavailable):
-            if directory is not None and files.is_locked(directory, name, ledger=self._ledger):
+            if directory is not None and files.is_locked(directory, name, ledger=self._ledger_id):
                 return True
         with suppress(LedgerUnavailable):
             return self.is_readable and self._real.is_locked(name)
@@ -322,7 +324,7 @@ class StandInLedger:
             return False
         return True
 
-    def _take(self, drafts: Iterable[Draft]) -> tuple[Event, ...]:
+    def _remember(self, drafts: Iterable[Draft]) -> tuple[Event, ...]:
         taken = []
         for draft in drafts:
             if draft.dedupe in self._dedupes:
@@ -345,5 +347,5 @@ class StandInLedger:
         if subject not in self._lines:
             return None
         known = list(self._real.events(subject))
-        stands = {line.dedupe for line in known}  # another command may have offered the ledger what waited
-        return folded([*known, *(line for line in self._lines[subject] if line.dedupe not in stands)])
+        recorded = {line.dedupe for line in known}  # another command may have offered the ledger what waited
+        return folded([*known, *(line for line in self._lines[subject] if line.dedupe not in recorded)])

@@ -12,11 +12,12 @@ from cloudgpu.errors import InvalidRequest, MissingExtra
 
 SCHEMES = frozenset({"postgresql", "postgres", "postgresql+psycopg", "postgres+psycopg"})
 EXAMPLE = "CLOUDGPU_LEDGER=postgresql://USER@HOST/DATABASE"
-_SECRET = ("password", "sslpassword")
-_PUBLIC = ("options", "service", "sslmode", "target_session_attrs")
+# Parameters of a connection: secret ones, and those that another member of the team needs, too.
+_SECRET_PARAMETERS = ("password", "sslpassword")
+_PUBLIC_PARAMETERS = ("options", "service", "sslmode", "target_session_attrs")
 _DEFAULT_PORT = "5432"
 # A connection whose other end is gone is noticed within a minute or two, by both ends.
-_DEFAULT = {
+_DEFAULT_PARAMETERS = {
     "connect_timeout": "5",
     "keepalives_idle": "30",
     "keepalives_interval": "10",
@@ -53,12 +54,14 @@ def address_of(url: str) -> Address:
             value="postgresql://...",
             next=f"Write it as {EXAMPLE}; signs like @ : / # in a name or password as %40 %3A %2F %23.",
         ) from None
-    parts = {name: str(value) for name, value in given.items()}
-    defaults = {name: value for name, value in _DEFAULT.items() if name not in parts}
+    parameters = {name: str(value) for name, value in given.items()}
+    defaults = {name: value for name, value in _DEFAULT_PARAMETERS.items() if name not in parameters}
     application = f"cloudgpu {os.getpid()} on {socket.gethostname()}"[:63]
-    full = conninfo.make_conninfo(text, **defaults, application_name=parts.get("application_name", application))
-    secrets = tuple(parts[name] for name in _SECRET if parts.get(name))
-    return Address(_location(parts), _identity(parts), _public(parts), full, secrets)
+    full_conninfo = conninfo.make_conninfo(
+        text, **defaults, application_name=parameters.get("application_name", application)
+    )
+    secrets = tuple(parameters[name] for name in _SECRET_PARAMETERS if parameters.get(name))
+    return Address(_location(parameters), _identity(parameters), _public(parameters), full_conninfo, secrets)
 
 
 def _library() -> Any:
@@ -75,22 +78,24 @@ def _library() -> Any:
     return psycopg
 
 
-def _location(parts: dict[str, str]) -> str:
-    who = f"{parts['user']}@" if "user" in parts else ""
-    port = parts.get("port", _DEFAULT_PORT)
-    where = parts.get("host", parts.get("hostaddr", "")) + (f":{port}" if port != _DEFAULT_PORT else "")
-    return f"postgresql://{who}{where}/{parts.get('dbname', '')}"
+def _location(parameters: dict[str, str]) -> str:
+    who = f"{parameters['user']}@" if "user" in parameters else ""
+    port = parameters.get("port", _DEFAULT_PORT)
+    where = parameters.get("host", parameters.get("hostaddr", "")) + (f":{port}" if port != _DEFAULT_PORT else "")
+    return f"postgresql://{who}{where}/{parameters.get('dbname', '')}"
 
 
-def _public(parts: dict[str, str]) -> str:
+def _public(parameters: dict[str, str]) -> str:
     """Return the URL that another member can use, without user and login options."""
-    kept = {name: parts[name] for name in _PUBLIC if name in parts}
-    return _location({name: value for name, value in parts.items() if name != "user"}) + (
+    kept = {name: parameters[name] for name in _PUBLIC_PARAMETERS if name in parameters}
+    return _location({name: value for name, value in parameters.items() if name != "user"}) + (
         f"?{urlencode(kept, quote_via=quote)}" if kept else ""
     )
 
 
-def _identity(parts: dict[str, str]) -> str:
+def _identity(parameters: dict[str, str]) -> str:
     """Return what identifies the place, whoever logs in and however."""
-    where = parts.get("host", parts.get("hostaddr", parts.get("service", "")))
-    return "\n".join((where, parts.get("port", _DEFAULT_PORT), parts.get("dbname", ""), parts.get("options", "")))
+    where = parameters.get("host", parameters.get("hostaddr", parameters.get("service", "")))
+    return "\n".join(
+        (where, parameters.get("port", _DEFAULT_PORT), parameters.get("dbname", ""), parameters.get("options", ""))
+    )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.postgresql.address import Address
 
 # The clock of a server that nobody can set right is left out by ALTER DATABASE ... SET cloudgpu.clock = 'off'
-TIME = "CASE WHEN current_setting('cloudgpu.clock', true) = 'off' THEN NULL ELSE clock_timestamp() END"
+DATABASE_TIME = "CASE WHEN current_setting('cloudgpu.clock', true) = 'off' THEN NULL ELSE clock_timestamp() END"
 # First: is the first schema of the search path open to this user? PostgreSQL passes over a closed one without a word,
 # and a ledger would be looked for, and made, in the next.
 _SESSION = f"""
@@ -38,7 +38,7 @@ SELECT set_config('tcp_keepalives_idle', '60', false), set_config('tcp_keepalive
 SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', false);
 SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
 SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout';
-SELECT current_schema(), current_setting('server_encoding'), {TIME}"""  # noqa: S608
+SELECT current_schema(), current_setting('server_encoding'), {DATABASE_TIME}"""  # noqa: S608
 
 
 def connect_to_ledger(address: Address) -> tuple[Connection[Any], str, datetime | None]:
@@ -63,16 +63,16 @@ def _schema_and_time(raw: Connection[Any], address: Address) -> tuple[str, datet
     while cursor.nextset():
         pass
     if first is not None and not first[1]:
-        from cloudgpu.ledger.postgresql.denied import denied
+        from cloudgpu.ledger.postgresql.denied import missing_rights_error
 
-        raise denied(Adapter(raw), address, first[0])
+        raise missing_rights_error(Adapter(raw), address, first[0])
     schema, encoding, database_now = cursor.fetchone() or (None, "", None)
     if schema is None or encoding != "UTF8":
-        raise _unfit(address, schema, encoding)
+        raise _unsuitable_error(address, schema, encoding)
     return str(schema), database_now
 
 
-def _unfit(address: Address, schema: str | None, encoding: str) -> InvalidRequest:
+def _unsuitable_error(address: Address, schema: str | None, encoding: str) -> InvalidRequest:
     if schema is None:
         sentence = (
             f"The database {address.location} has no schema for the ledger: its search_path names none that exists."

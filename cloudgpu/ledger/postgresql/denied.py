@@ -37,13 +37,13 @@ def denied_error(address: Address, sentence: str, remedy: str) -> LedgerDenied:
     return LedgerDenied(sentence, field="CLOUDGPU_LEDGER", value=address.location, next=remedy)
 
 
-def denied(connection: Connection, address: Address, name: str) -> LedgerDenied:
+def missing_rights_error(connection: Connection, address: Address, schema_name: str) -> LedgerDenied:
     """Return the error for a user who lacks rights on the schema of this name, or on its tables."""
     (person,) = connection.execute("SELECT session_user::text").fetchone()
-    return denied_error(address, *_explanation(connection, address.location, person, name))
+    return denied_error(address, *_explanation(connection, address.location, person, schema_name))
 
 
-def not_connected(address: Address) -> LedgerDenied:
+def not_connected_error(address: Address) -> LedgerDenied:
     """Return the error for a user who may not connect to the database: its roles can then only be guessed."""
     parts = conninfo_to_dict(address.conninfo)
     person, database = str(parts.get("user", "")), str(parts.get("dbname", ""))
@@ -62,9 +62,9 @@ def _quoted(name: str) -> str:
     return name if _UNQUOTED.fullmatch(name) else f'"{name.replace(chr(34), chr(34) * 2)}"'
 
 
-def older_schema(connection: Connection, address: Address, name: str) -> LedgerDenied:
+def older_schema_error(connection: Connection, address: Address, schema_name: str) -> LedgerDenied:
     """Return the error for a ledger whose tables are an older version's, and another user's."""
-    (owner, _) = connection.execute(_OWNER_OF_TABLES, (name,)).fetchone()
+    (owner, _) = connection.execute(_OWNER_OF_TABLES, (schema_name,)).fetchone()
     return denied_error(
         address,
         f"The ledger {address.location} was made by an older cloudgpu, and only {owner} may bring it up to date.",
@@ -72,15 +72,15 @@ def older_schema(connection: Connection, address: Address, name: str) -> LedgerD
     )
 
 
-def _explanation(connection: Connection, location: str, person: str, name: str) -> Explanation:
-    found = connection.execute(_OWNER_OF_TABLES, (name,)).fetchone()
+def _explanation(connection: Connection, location: str, person: str, schema_name: str) -> Explanation:
+    found = connection.execute(_OWNER_OF_TABLES, (schema_name,)).fetchone()
     if found is None:
         return (
-            f"The database user {person} may not make a ledger in the schema {name} of {location}.",
+            f"The database user {person} may not make a ledger in the schema {schema_name} of {location}.",
             f"Let whoever owns the database run: cloudgpu ledger init --team --member {quote(person)}",
         )
     owner, is_owner = found
-    members = next((role for (role,) in connection.execute(_WRITERS, (name,))), None)
+    members = next((role for (role,) in connection.execute(_WRITERS, (schema_name,))), None)
     if is_owner:
         return f"The ledger {location} does not let its owner {owner} do this.", "Run: cloudgpu doctor"
     if members is None:
@@ -94,15 +94,15 @@ def _explanation(connection: Connection, location: str, person: str, name: str) 
             f"{missing.message.removesuffix('.')} of the ledger {location}.",
             f"Let {missing.by} run: {missing.statement}",
         )
-    return _role_lacks(connection, location, members, owner, name)
+    return _role_lacks(connection, location, members, owner, schema_name)
 
 
-def _role_lacks(connection: Connection, location: str, members: str, owner: str, name: str) -> Explanation:
+def _role_lacks(connection: Connection, location: str, members: str, owner: str, schema_name: str) -> Explanation:
     """Return which rights the role itself lacks; if it lacks none, that only the owner may do this."""
-    missing = [] if _is_true(connection, _MAY_USE_SCHEMA, name) else [f"USAGE on the schema {name}"]
+    missing = [] if _is_true(connection, _MAY_USE_SCHEMA, schema_name) else [f"USAGE on the schema {schema_name}"]
     for table, needed in rights.RIGHTS.items():
         missing += [
-            f"{right} on {table}" for right in needed if not _is_true(connection, _HAS_RIGHT, right, table, name)
+            f"{right} on {table}" for right in needed if not _is_true(connection, _HAS_RIGHT, right, table, schema_name)
         ]
     if missing:
         return (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from cloudgpu.errors import InvalidRequest, LedgerDenied, LedgerUnavailable
-from cloudgpu.ledger.log import storage_errors as faults
+from cloudgpu.ledger.log import storage_errors
 
 if TYPE_CHECKING:
     import psycopg
@@ -20,7 +20,7 @@ _FULL = (
     "Free some space there, then try again; what is in it is safe.",
 )
 _LOCKED = ("is locked by another client", "Wait for the other cloudgpu commands to end, then try again.")
-_READ_ONLY = (faults.READ_ONLY, "Name the server that takes writes, not its standby, in CLOUDGPU_LEDGER.")
+_READ_ONLY = (storage_errors.READ_ONLY, "Name the server that takes writes, not its standby, in CLOUDGPU_LEDGER.")
 _GONE = (
     "cannot be reached",
     "What it holds is not known now. Check the server, and its address in CLOUDGPU_LEDGER; stop and down still work.",
@@ -31,7 +31,7 @@ _LOGIN_REFUSED = (
 )
 _NOT_THERE = ("does not exist on that server", "Check the database's name in CLOUDGPU_LEDGER.")
 _BROKEN = ("cannot be read or written", "Look into the server's log, then try again.")
-_ALTERED = ("is not as cloudgpu made it", f"{faults.SETTLE_REMEDY}.")
+_ALTERED = ("is not as cloudgpu made it", f"{storage_errors.SETTLE_REMEDY}.")
 
 _AWAY = (_FULL, _LOCKED, _READ_ONLY, _GONE)
 _LOGIN_WORDS = (
@@ -50,8 +50,8 @@ _BY_CODE = {
     "57P02": _GONE,
     "57P03": _GONE,
     "53300": _GONE,
-    "XX001": (faults.DAMAGED[0], faults.DAMAGED[1]),
-    "XX002": (faults.DAMAGED[0], faults.DAMAGED[1]),
+    "XX001": (storage_errors.DAMAGED[0], storage_errors.DAMAGED[1]),
+    "XX002": (storage_errors.DAMAGED[0], storage_errors.DAMAGED[1]),
     "08": _GONE,
     "28": _LOGIN_REFUSED,
     "3D": _NOT_THERE,
@@ -76,21 +76,21 @@ def translated(address: Address) -> Iterator[None]:
         raise explain_refusal(error, address) from None
     except psycopg.Error as error:
         # Its traceback would hold the connection's parameters.
-        raise _of_connect(error, address) or of_database(error, address) from None
+        raise _no_connect_right_error(error, address) or database_error(error, address) from None
     except OSError as error:
-        raise faults.of_system(error, address.location) from error
+        raise storage_errors.system_error(error, address.location) from error
 
 
-def _of_connect(error: psycopg.Error, address: Address) -> LedgerUnavailable | None:
+def _no_connect_right_error(error: psycopg.Error, address: Address) -> LedgerUnavailable | None:
     """Return the error for a user who may not connect to the database; libpq gives no code for that."""
     if error.sqlstate or "permission denied for database" not in str(error):
         return None
-    from cloudgpu.ledger.postgresql.denied import not_connected
+    from cloudgpu.ledger.postgresql.denied import not_connected_error
 
-    return not_connected(address)
+    return not_connected_error(address)
 
 
-def of_database(error: psycopg.Error, address: Address) -> LedgerUnavailable:
+def database_error(error: psycopg.Error, address: Address) -> LedgerUnavailable:
     """Return the error for one of the database or its client library; without a code, the server was not reached."""
     import psycopg
 
@@ -102,8 +102,8 @@ def of_database(error: psycopg.Error, address: Address) -> LedgerUnavailable:
     if found is _LOGIN_REFUSED:
         sentence = f"The ledger {address.location} {found[0]} ({message})."
         return LedgerDenied(sentence, field="ledger", value=address.location, next=found[1])
-    make_error = faults.line_refused_error if is_about_line else faults.unavailable
-    return (faults.away if found in _AWAY else make_error)(address.location, found[0], message, found[1])
+    make_error = storage_errors.line_refused_error if is_about_line else storage_errors.unavailable_error
+    return (storage_errors.away_error if found in _AWAY else make_error)(address.location, found[0], message, found[1])
 
 
 def _unreached(message: str) -> tuple[str, str]:
@@ -121,9 +121,9 @@ def scrubbed(text: str, address: Address) -> str:
     return " ".join(text.split()).rstrip(".")
 
 
-def unknown(address: Address, text: str) -> LedgerUnavailable:
+def unknown_commit_error(address: Address, text: str) -> LedgerUnavailable:
     """Return the error for lines whose commit is not known."""
-    return faults.away(
+    return storage_errors.away_error(
         address.location,
         "was lost during a write, so whether the entries were recorded is not known",
         text,
@@ -131,14 +131,14 @@ def unknown(address: Address, text: str) -> LedgerUnavailable:
     )
 
 
-def unwritten(address: Address, text: str) -> LedgerUnavailable:
+def unwritten_error(address: Address, text: str) -> LedgerUnavailable:
     """Return the error for lines that were not committed."""
-    return faults.away(
+    return storage_errors.away_error(
         address.location, "was lost while it wrote, and nothing was written", text, "Run the same again."
     )
 
 
-def foreign(address: Address, schema: str) -> InvalidRequest:
+def foreign_schema_error(address: Address, schema: str) -> InvalidRequest:
     """Return the error for a schema that holds another program's tables."""
     return InvalidRequest(
         f"The schema {schema} of {address.location} holds another program's tables, and no ledger.",

@@ -40,7 +40,7 @@ def lock(address: Address, name: str, wait: bool | float) -> Iterator[Connection
         with translated(address):
             acquired = _try_lock(raw, key_of(schema, name), wait)
         if not acquired:
-            raise _busy(raw, address, key_of(schema, name), name, wait)
+            raise _in_use_error(raw, address, key_of(schema, name), name, wait)
         yield raw
     finally:
         _unlock(raw)
@@ -81,8 +81,8 @@ def _try_lock(raw: Connection[Any], key: int, wait: bool | float) -> bool:  # no
 
     if wait is not True and wait <= 0:
         return raw.execute("SELECT pg_try_advisory_lock(%s)", (key,)).fetchone() == (True,)
-    limit = 0 if wait is True else max(1, int(wait * 1000))  # milliseconds; 0 is for ever
-    raw.execute("SELECT set_config('lock_timeout', %s, false)", (str(limit),))
+    limit_ms = 0 if wait is True else max(1, int(wait * 1000))  # milliseconds; 0 is for ever
+    raw.execute("SELECT set_config('lock_timeout', %s, false)", (str(limit_ms),))
     try:
         raw.execute("SELECT pg_advisory_lock(%s)", (key,))
     except psycopg.errors.LockNotAvailable:
@@ -98,7 +98,13 @@ def _unlock(raw: Connection[Any]) -> None:
         raw.execute("SELECT pg_advisory_unlock_all()")
 
 
-def _busy(raw: Connection[Any], address: Address, key: int, name: str, wait: bool | float) -> ProviderUnavailable:  # noqa: FBT001
+def _in_use_error(
+    raw: Connection[Any],
+    address: Address,
+    key: int,
+    name: str,
+    wait: bool | float,  # noqa: FBT001
+) -> ProviderUnavailable:
     with translated(address):
         (holder,) = raw.execute(_HOLDER, {"key": key}).fetchone() or ("",)
     return ProviderUnavailable(

@@ -11,7 +11,7 @@ from cloudgpu.core.team.rights import payer_needed
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.postgresql import schema
 from cloudgpu.ledger.postgresql.connection import Adapter, connect_to_ledger
-from cloudgpu.ledger.postgresql.denied import denied, denied_error
+from cloudgpu.ledger.postgresql.denied import denied_error, missing_rights_error
 
 if TYPE_CHECKING:
     from cloudgpu.ledger.log.sql import Connection
@@ -23,7 +23,7 @@ def explain_refusal(error: psycopg.Error, address: Address) -> CloudgpuError:
     try:
         raw, name, _ = connect_to_ledger(address)
         with closing(raw):
-            return _payer_needed(error, Adapter(raw)) or denied(Adapter(raw), address, name)
+            return _payer_needed(error, Adapter(raw)) or missing_rights_error(Adapter(raw), address, name)
     except CloudgpuError as explained:
         return explained
     except psycopg.Error:

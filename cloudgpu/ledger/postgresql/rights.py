@@ -59,10 +59,10 @@ def requested_team(connection: Connection, request: TeamRequest, present: Team |
     return Team(request.members or present.members, request.payers or present.payers)
 
 
-def role_name(what: str, database: str, schema: str) -> str:
+def role_name(group: str, database: str, schema: str) -> str:
     """Return a role name that is unique to this ledger, as roles belong to all databases of a server."""
     parts = [database] if schema == "public" else [database, schema]
-    name = "_".join(("cloudgpu", what, *parts))
+    name = "_".join(("cloudgpu", group, *parts))
     if all(_UNQUOTED_NAME.fullmatch(part) for part in parts) and len(name) <= _MAX_NAME_BYTES:
         return name
     digest = hashlib.sha256(f"{database}\n{schema}".encode()).hexdigest()[:8]

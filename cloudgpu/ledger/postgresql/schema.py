@@ -86,7 +86,10 @@ BEGIN
     RETURN NEW;
 END
 """
-FORGED, UNPAID = "line_names_its_writer", "line_is_a_payers"  # the constraint names of the next guard's errors
+FORGED, UNPAID = (
+    "line_names_its_writer",
+    "line_is_a_payers",
+)  # constraint names of `_SIGN`'s two errors: a wrong actor, no payer
 _SIGN = f"""
 DECLARE
     team record;

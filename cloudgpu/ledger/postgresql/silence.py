@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 
-SILENT_S = 5.0  # without an answer, until a new connection is tried
+SILENT_S = 5.0  # seconds without an answer, until a new connection is tried
 REMEMBERED_S = 5.0  # how long this process does not try a server again that accepted no connection in time
 _silent: dict[str, tuple[float, str]] = {}  # by conninfo: when that was, and the message
 
@@ -21,12 +21,13 @@ class Watched(psycopg.Connection[Any]):
 
     conninfo = ""
 
-    def wait(self, gen: Any, *args: Any, **more: Any) -> Any:
+    def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
         """Execute a statement like psycopg; raise psycopg.OperationalError, and close, if no answer comes."""
-        return super().wait(self._watched(gen), *args, **more)
+        return super().wait(self._watched(gen), *args, **kwargs)
 
     def _watched(self, gen: Any) -> Generator[Any, Any, Any]:
         try:
+            # Psycopg's generator yields what it waits for (to read, to write), and is sent what is ready.
             wanted, since = next(gen), time.monotonic()
             while True:
                 ready = yield wanted

@@ -15,16 +15,16 @@ from psycopg.pq import TransactionStatus
 
 from cloudgpu.core.team.rights import Role
 from cloudgpu.ledger.book import Book
-from cloudgpu.ledger.log import files, storage_errors as faults
+from cloudgpu.ledger.log import files, storage_errors
 from cloudgpu.ledger.log.head import end_and_mark, wrong_clock
 from cloudgpu.ledger.log.lines import End
 from cloudgpu.ledger.log.sql import Connection
 from cloudgpu.ledger.log.teams import Sharing, Team, TeamRequest
-from cloudgpu.ledger.postgresql import denied, errors as sentences, locks, schema, team
+from cloudgpu.ledger.postgresql import denied, errors, locks, schema, team
 from cloudgpu.ledger.postgresql.address import Address
-from cloudgpu.ledger.postgresql.connection import TIME, Adapter, connect_to_ledger
+from cloudgpu.ledger.postgresql.connection import DATABASE_TIME, Adapter, connect_to_ledger
 
-_CLASS = 0x63677075  # "cgpu": the first half of the append lock's key; the second is the schema's
+_LOCK_CLASS = 0x63677075  # "cgpu": the first half of the append lock's key; the second is the schema's
 _CHECK_COMMIT_S = 10.0  # how long to check whether an unconfirmed commit was made; a termination waits for this
 _RETRY_PAUSE_S = 0.2  # seconds between two tries to reach a server that went away
 
@@ -32,8 +32,8 @@ _RETRY_PAUSE_S = 0.2  # seconds between two tries to reach a server that went aw
 class PostgresStore:
     """`cloudgpu.ledger.log.store.Store` in the database at `address`.
 
-    `patience` is how many seconds to wait for a lock. `on_time` is told the database's own time, where that counts, at
-    each connection and each transaction that appends.
+    `lock_timeout_s` is how many seconds to wait for a lock. `on_database_time` is called with the database's own time,
+    where that counts, at each connection and each transaction that appends.
 
     Methods raise psycopg.Error; InvalidRequest for a database that is not for a ledger; LedgerUnavailable for a
     schema that is not known, and for lines whose commit was not confirmed.
@@ -41,16 +41,16 @@ class PostgresStore:
 
     takes_teams = True
 
-    def __init__(self, address: Address, patience: float, on_time: Callable[[datetime], None]) -> None:
+    def __init__(self, address: Address, lock_timeout_s: float, on_database_time: Callable[[datetime], None]) -> None:
         self._address = address
-        self._patience = patience
+        self._lock_timeout_s = lock_timeout_s
         self._raw: psycopg.Connection[Any] | None = None
         self._schema = ""
         self._version = 0
         self._lock_connections: dict[str, psycopg.Connection[Any]] = {}
         self.is_writing = False
         self.signature = ""
-        self._on_time = on_time
+        self._on_database_time = on_database_time
 
     @property
     def location(self) -> str:
@@ -64,7 +64,7 @@ class PostgresStore:
 
     def translated(self) -> AbstractContextManager[None]:
         """Raise LedgerUnavailable for every psycopg.Error and OSError of this block."""
-        return sentences.translated(self._address)
+        return errors.translated(self._address)
 
     def reader(self) -> Connection | None:
         """Return a connection to a ledger of the present schema; None where there is none yet."""
@@ -72,7 +72,7 @@ class PostgresStore:
             self.close()
             self._raw, self._schema, database_now = connect_to_ledger(self._address)
             self._version = 0
-            self._tell_time(database_now)
+            self._report_time(database_now)
         if self._version == 0:
             self._version = self._known_version()
         if 0 < self._version < len(schema.MIGRATIONS):
@@ -91,7 +91,7 @@ class PostgresStore:
                 if is_last or not self.is_lost:
                     raise
             else:
-                self._tell_time(database_now)
+                self._report_time(database_now)
                 break
         self.is_writing = True
         return connection
@@ -116,11 +116,11 @@ class PostgresStore:
         except psycopg.OperationalError as error:
             if not self.is_lost:
                 raise
-            self._check_committed(end, sentences.scrubbed(str(error), self._address))
+            self._check_committed(end, errors.scrubbed(str(error), self._address))
         else:
             self.is_writing = False
             if cursor.statusmessage != "COMMIT":  # a transaction that had failed before
-                raise sentences.unwritten(self._address, "the transaction was rolled back")
+                raise errors.unwritten_error(self._address, "the transaction was rolled back")
 
     def undo(self) -> None:
         """Roll back what is not committed."""
@@ -166,24 +166,24 @@ class PostgresStore:
 
         connection = self.reader()
         if connection is None:
-            raise faults.empty(self.location)
+            raise storage_errors.no_ledger_error(self.location)
         with self.snapshot():
             write_copy(connection, path)
 
     def replace(self, source: sqlite3.Connection, check: Callable[[Connection | None], None], stamp: str) -> str | None:
         """Move the tables into a schema of their own and fill new ones from `source`, in one transaction."""
         from cloudgpu.ledger.log.projections import rebuild
-        from cloudgpu.ledger.sqlite.backup import pour
+        from cloudgpu.ledger.sqlite.backup import copy_lines_after
 
         present = self.reader()
         self._lock()
         try:
             check(present)
             shared_by = team.team_of(present) if present else None
-            aside = schema.archive_tables(self._open(), f"{self._schema}_before_{stamp}") if present else None
+            archive_schema = schema.archive_tables(self._open(), f"{self._schema}_before_{stamp}") if present else None
             schema.migrate(self._open())
-            pour(source, self._open())
-            if end_and_mark(self._open())[1] is not None:  # the owner restores a copy of a retired ledger
+            copy_lines_after(source, self._open())
+            if end_and_mark(self._open())[1] is not None:  # the owner restores a copy of a ledger that has moved away
                 schema.delete_move_mark(self._open())
             rebuild(self._open())
             if shared_by is not None:
@@ -192,7 +192,7 @@ class PostgresStore:
             self._open().execute("COMMIT")
         finally:
             self.undo()
-        return aside and f"the schema {aside} of {self.location}"
+        return archive_schema and f"the schema {archive_schema} of {self.location}"
 
     @contextmanager
     def lock(self, name: str, wait: bool | float) -> Iterator[None]:  # noqa: FBT001
@@ -216,7 +216,7 @@ class PostgresStore:
 
     def time(self) -> datetime | None:
         """Return the database's own time; None where it is left out."""
-        found: datetime | None = (self._connection().execute(f"SELECT {TIME}").fetchone() or (None,))[0]
+        found: datetime | None = (self._connection().execute(f"SELECT {DATABASE_TIME}").fetchone() or (None,))[0]
         return found
 
     def role_and_user(self) -> tuple[Role, str]:
@@ -255,9 +255,9 @@ class PostgresStore:
         if raw is not None:
             raw.close()
 
-    def _tell_time(self, database_now: datetime | None) -> None:
+    def _report_time(self, database_now: datetime | None) -> None:
         if database_now is not None:
-            self._on_time(database_now)
+            self._on_database_time(database_now)
 
     def _open(self) -> Connection:
         return Adapter(self._connection())
@@ -274,13 +274,13 @@ class PostgresStore:
     def _known_version(self) -> int:
         version = schema.version_of(self._open())
         if version == 0 and schema.is_foreign(self._open()):
-            version = schema.version_of(self._open())  # again: another client may have made it between the two looks
+            version = schema.version_of(self._open())  # again: another client may have made it between the two queries
             if version == 0:
-                raise sentences.foreign(self._address, self._schema)
+                raise errors.foreign_schema_error(self._address, self._schema)
         if version > len(schema.MIGRATIONS):
-            raise faults.newer(self.location, version, len(schema.MIGRATIONS))
+            raise storage_errors.newer_schema_error(self.location, version, len(schema.MIGRATIONS))
         if version:
-            faults.check_format(self._open(), self.location)
+            storage_errors.check_format(self._open(), self.location)
         return version
 
     def _migrate(self) -> None:
@@ -294,24 +294,25 @@ class PostgresStore:
             self._open().execute("COMMIT")
         except psycopg.errors.InsufficientPrivilege:
             self.undo()
-            raise denied.older_schema(self._open(), self._address, self._schema) from None
+            raise denied.older_schema_error(self._open(), self._address, self._schema) from None
         except BaseException:
             self.undo()
             raise
         self._version = self._known_version()
 
-    def _lock(self, ask: str = "SELECT ''") -> Any:
+    def _lock(self, query: str = "SELECT ''") -> Any:
         """Begin a transaction that sees everything up to when it got the lock, and hold the lock to its end.
 
-        Return the row of the query `ask`.
+        Return the row of `query`.
         """
         key = locks.key_of(self._schema, "") & 0x7FFFFFFF
         lock = f"{self.location}/{self._schema}"
-        patience = max(1, int(files.lock_patience(lock, self._patience) * 1000))
+        lock_timeout_ms = max(1, int(files.current_lock_timeout_s(lock, self._lock_timeout_s) * 1000))
         try:
             cursor = self._connection().execute(
                 "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; "
-                f"SET LOCAL lock_timeout = {patience}; SELECT pg_advisory_xact_lock({_CLASS}, {key}); {ask}"
+                f"SET LOCAL lock_timeout = {lock_timeout_ms}; "
+                f"SELECT pg_advisory_xact_lock({_LOCK_CLASS}, {key}); {query}"
             )
         except psycopg.errors.LockNotAvailable:
             files.lock_timed_out(lock)
@@ -327,20 +328,20 @@ class PostgresStore:
 
         The append lock is taken first: the unconfirmed transaction is over then, committed or not.
         """
-        until = time.monotonic() + min(self._patience, _CHECK_COMMIT_S)
+        deadline = time.monotonic() + min(self._lock_timeout_s, _CHECK_COMMIT_S)
         self.close()
         while True:
             try:
                 connection = self.begin()
                 break
             except psycopg.OperationalError:
-                if time.monotonic() >= until:
-                    raise sentences.unknown(self._address, error_text) from None
+                if time.monotonic() >= deadline:
+                    raise errors.unknown_commit_error(self._address, error_text) from None
                 time.sleep(_RETRY_PAUSE_S)
         found = connection and connection.execute("SELECT hash FROM line WHERE seq = ?", end[:1]).fetchone()
         self.undo()
         if found != (end[1],):
-            raise sentences.unwritten(self._address, error_text)
+            raise errors.unwritten_error(self._address, error_text)
 
 
 # A wrong time zone or day is less; if two clocks are further apart, it is not known which of them is right.
@@ -356,11 +357,17 @@ class PostgresLedger(Book):
     """
 
     def __init__(
-        self, address: Address, head_path: Path, *, actor: str, clock: Callable[[], datetime], patience: float = 30.0
+        self,
+        address: Address,
+        head_path: Path,
+        *,
+        actor: str,
+        clock: Callable[[], datetime],
+        lock_timeout_s: float = 30.0,
     ) -> None:
         self._ahead, self._server_time_counts = timedelta(0), False
-        store = PostgresStore(address, patience, self._compare_clocks)
-        super().__init__(store, head_path, actor=actor, clock=clock, patience=patience)
+        store = PostgresStore(address, lock_timeout_s, self._compare_clocks)
+        super().__init__(store, head_path, actor=actor, clock=clock, lock_timeout_s=lock_timeout_s)
         self.now, self.clock_ahead = lambda: clock() - self._ahead, lambda: self._ahead
 
     def server_now(self) -> datetime | None:

@@ -12,9 +12,9 @@ from cloudgpu.errors import InvalidRequest, RoleNeeded
 from cloudgpu.ledger.log.sql import Connection
 from cloudgpu.ledger.log.teams import Missing, Sharing, Team, TeamRequest
 from cloudgpu.ledger.postgresql import rights
-from cloudgpu.ledger.postgresql.connection import TIME
+from cloudgpu.ledger.postgresql.connection import DATABASE_TIME
 
-SIGNATURE = f"SELECT coalesce((SELECT session_user::text FROM ledger_team), ''), {TIME}"  # noqa: S608
+SIGNATURE = f"SELECT coalesce((SELECT session_user::text FROM ledger_team), ''), {DATABASE_TIME}"  # noqa: S608
 _TEAM = "SELECT members, payers FROM ledger_team"
 # As the guard of the lines decides it: the owner of the tables can do everything anyway.
 _WHO = """
@@ -31,14 +31,14 @@ _OWNERSHIP = """
 SELECT session_user::text, pg_get_userbyid(relowner)::text, pg_has_role(session_user, relowner, 'USAGE'),
     (SELECT rolsuper FROM pg_roles WHERE rolname = session_user)
 FROM pg_class WHERE oid = 'line'::regclass"""
-_IS = "SELECT pg_has_role(session_user, ?::name, 'USAGE')"
+_HAS_ROLE = "SELECT pg_has_role(session_user, ?::name, 'USAGE')"
 _OTHER_LEDGERS = """
 SELECT quote_ident(nspname) FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
 WHERE relname = 'ledger_team' AND nspname NOT LIKE '%\\_before\\_%' AND has_schema_privilege(nspname, 'USAGE')
 ORDER BY 1"""
 _AND_MORE = " (and more)"
 _NEW = "{0} is new, and has no password yet. In psql: \\password {0}"
-_NOT_THERE = (psycopg.errors.UndefinedObject, psycopg.errors.InsufficientPrivilege, psycopg.errors.DuplicateObject)
+_SKIPPED_ERRORS = (psycopg.errors.UndefinedObject, psycopg.errors.InsufficientPrivilege, psycopg.errors.DuplicateObject)
 
 
 def team_of(connection: Connection) -> Team | None:
@@ -52,8 +52,8 @@ def current_role(connection: Connection) -> tuple[Role, str]:
     found = connection.execute(_WHO).fetchone()
     if found is None:
         return Role.ALONE, ""
-    person, pays = found
-    return Role.PAYER if pays else Role.MEMBER, str(person)
+    person, is_payer = found
+    return Role.PAYER if is_payer else Role.MEMBER, str(person)
 
 
 def members(connection: Connection) -> tuple[str, ...]:
@@ -88,22 +88,22 @@ def sharing(
     connection: Connection, location: str, guards: Iterable[str], request: TeamRequest | None = None
 ) -> Sharing:
     """Return how the ledger is shared; with a request, how it would be: `missing` is what that lacks yet."""
-    person, owner, owns, _ = standing = connection.execute(_OWNERSHIP).fetchone()
+    person, owner, owns, _ = ownership = connection.execute(_OWNERSHIP).fetchone()
     present = team_of(connection)
     team = present if request is None else rights.requested_team(connection, request, present)
-    lacks: list[Missing] = []
+    missing: list[Missing] = []
     if team is not None:
-        lacks = [*rights.missing_rights(connection, team, request or TeamRequest()), *_missing_guards(guards, owner)]
+        missing = [*rights.missing_rights(connection, team, request or TeamRequest()), *_missing_guards(guards, owner)]
         if not owns and request is None:
             own = rights.missing_membership(connection, person, team.members)
-            lacks = [own, *lacks] if own else lacks
+            missing = [own, *missing] if own else missing
     role = current_role(connection)[0]
-    found = tuple(_remarks(connection, team, standing))
+    found = tuple(_remarks(connection, team, ownership))
     stands = present is not None and team == present
-    is_whole = team is not None and all(one.of_person for one in lacks)
+    is_whole = team is not None and all(one.of_person for one in missing)
     roles = (team.members, team.payers) if team else ("", "")
     members, payers = (users_with_role(connection, one) for one in roles)
-    return Sharing(location, person, owner, role, team, stands, members, payers, tuple(lacks), found, is_whole)
+    return Sharing(location, person, owner, role, team, stands, members, payers, tuple(missing), found, is_whole)
 
 
 def missing_sharing(connection: Connection, location: str) -> Sharing:
@@ -142,8 +142,8 @@ def grant(connection: Connection, location: str, request: TeamRequest) -> Sharin
         try:
             connection.execute(one.statement)
         except psycopg.errors.ReservedName as error:
-            raise _no_name(str(error)) from None
-        except _NOT_THERE:
+            raise _reserved_name_error(str(error)) from None
+        except _SKIPPED_ERRORS:
             continue
     found = sharing(connection, location, (), request)
     new = [rights.quoted(connection, name) for name in dict.fromkeys(names) if rights.exists(connection, name)]
@@ -161,7 +161,7 @@ def grant_again(connection: Connection) -> None:
 
 def _is_allowed(connection: Connection, missing: Missing) -> bool:
     """Return whether this user may run a statement, once those of others have been run."""
-    return rights.exists(connection, missing.by) and bool(connection.execute(_IS, (missing.by,)).fetchone()[0])
+    return rights.exists(connection, missing.by) and bool(connection.execute(_HAS_ROLE, (missing.by,)).fetchone()[0])
 
 
 def _missing_guards(guards: Iterable[str], owner: str) -> Iterator[Missing]:
@@ -169,8 +169,8 @@ def _missing_guards(guards: Iterable[str], owner: str) -> Iterator[Missing]:
         yield Missing(f"The guard {name} was taken off the lines.", "", owner)
 
 
-def _remarks(connection: Connection, team: Team | None, standing: tuple[str, str, bool, bool]) -> Iterator[str]:
-    person, owner, owns, is_super = standing
+def _remarks(connection: Connection, team: Team | None, ownership: tuple[str, str, bool, bool]) -> Iterator[str]:
+    person, owner, owns, is_super = ownership
     if team is None:
         return
     if is_super:
@@ -181,7 +181,7 @@ def _remarks(connection: Connection, team: Team | None, standing: tuple[str, str
         yield f"The tables belong to {owner}, a member: no rule of the database binds that user."
 
 
-def _no_name(words: str) -> InvalidRequest:
+def _reserved_name_error(words: str) -> InvalidRequest:
     return InvalidRequest(
         f"A role cannot have that name: {' '.join(words.split())}.",
         field="--members-role",

@@ -23,7 +23,7 @@ from typing import Any
 from cloudgpu.core.activity.utilization import KINDS, UsageSpan
 from cloudgpu.ledger.log.files import line_end_needed, open_to_write, read_our_file
 
-Sample = dict[str, Any]
+Sample = dict[str, Any]  # as an agent writes it: `t` is its end in epoch seconds, `s` how many seconds it covers
 DELTA_CODED = frozenset({"t", "in", "out", "jup"})  # these mostly grow by the same amount
 NOT_READ = False  # marks a missing reading, as no reading is a boolean; null is one that failed
 
@@ -78,11 +78,11 @@ FILE_NAME = "workdays.jsonl"
 MAX_BYTES = 100_000_000  # bytes that are read at most; ten years with different values each minute are smaller
 VERSION = 1  # of the rules for what counts as work: a line of another version is ignored
 DAY = 86400  # seconds
-MAX_JOULES = 1e5 * DAY  # of the largest plausible power (`core.activity.agent_status`)
-MAX_CARDS = 1e3 * DAY  # of the largest plausible number of GPUs
+MAX_JOULES = 1e5 * DAY  # a day at the largest plausible power (`core.activity.agent_status`)
+MAX_CARDS = 1e3 * DAY  # GPU-seconds of the largest plausible number of GPUs
 _COMPLETE_LINE = re.compile(rb'^\{"v":%d,"day":"([0-9-]{10})".*\}$' % VERSION, re.MULTILINE)
-_LETTERS = {kind: kind[1] for kind in KINDS}  # p s d n
-_KINDS = {letter: kind for kind, letter in _LETTERS.items()}
+_LETTER_OF_KIND = {kind: kind[1] for kind in KINDS}  # the second letters of gpu, used, idle and unknown use
+_KIND_OF_LETTER = {letter: kind for kind, letter in _LETTER_OF_KIND.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def _line(day: str, spans: Sequence[UsageSpan]) -> bytes:
         offsets += [one.begin - last_end, one.end - one.begin]
         last_end = one.end
     value: dict[str, Any] = {"v": VERSION, "day": day, "steps": offsets}
-    value["kinds"] = "".join(_LETTERS[one.kind] for one in spans)
+    value["kinds"] = "".join(_LETTER_OF_KIND[one.kind] for one in spans)
     if any(one.joules is not None for one in spans):
         value["joules"] = [one.joules for one in spans]
     if any(one.cards is not None for one in spans):
@@ -149,7 +149,9 @@ def _spans(day: Mapping[str, Any]) -> Iterator[UsageSpan]:
         if not earliest <= begin < end <= midnight + DAY or not is_plausible:
             raise ValueError(f"no day: {begin} to {end}, {drawn} J, {worked} s of GPUs")
         earliest = last_end = end
-        yield UsageSpan(begin, end, _KINDS[letter], *(None if one is None else float(one) for one in (drawn, worked)))
+        yield UsageSpan(
+            begin, end, _KIND_OF_LETTER[letter], *(None if one is None else float(one) for one in (drawn, worked))
+        )
 
 
 def _midnight(day: str) -> int:

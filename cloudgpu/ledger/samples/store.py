@@ -37,8 +37,8 @@ MAX_CLOCK_ERROR = 300.0  # seconds; with a larger error of a machine's clock, it
 MINUTE = 60.0
 DAY = 86400.0
 _MAX = 2 * MAX_DAY_BYTES  # bytes that are read of a file; no valid file is larger
-_TAIL = 8192
-_SAFE = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
+_TAIL_BYTES = 8192
+_PLAIN_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
 _DAY_NAME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})(\.jsonl|\.columns\.xz)")
 _LINES, _PACKED = ".jsonl", ".columns.xz"
 
@@ -53,7 +53,7 @@ class SampleStore:
     @property
     def directory(self) -> Path:
         """The directory of its days; an id that is not a plain name (such as somebody's tag) is hashed."""
-        plain = _SAFE.fullmatch(self.id)
+        plain = _PLAIN_NAME.fullmatch(self.id)
         return self.root / (self.id if plain else hashlib.sha256(self.id.encode(errors="surrogatepass")).hexdigest())
 
     def keep(self, samples: Sequence[Sample], machine_now: float, now: datetime) -> int:
@@ -74,7 +74,7 @@ class SampleStore:
     def last(self) -> float:
         """Return when the last sample kept ended; 0 for none."""
         for day in reversed(self._days()):
-            found = self._tail(day)
+            found = self._last_time_of(day)
             if found:
                 return found
         return 0.0
@@ -124,11 +124,11 @@ class SampleStore:
     def _path(self, day: str, ending: str = _LINES) -> Path:
         return self.directory / f"{day}{ending}"
 
-    def _tail(self, day: str) -> float:
+    def _last_time_of(self, day: str) -> float:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with suppress(OSError), os.fdopen(os.open(self._path(day), flags), "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            file.seek(max(0, size - _TAIL))
+            file.seek(max(0, size - _TAIL_BYTES))
             for line in reversed(file.read().split(b"\n")):
                 if found := parsed(line):
                     return float(found["t"])
@@ -169,13 +169,13 @@ class SampleStore:
         """Delete these days' samples after their summaries are written; return the number of deleted files."""
         if not days:
             return 0
-        known, gone = Workdays(self.directory).days(), 0
+        known, deleted = Workdays(self.directory).days(), 0
         self._write_summaries([day for day in days if day not in known or self._path(day).exists()])
         for path in (self._path(day, ending) for day in days for ending in (_LINES, _PACKED)):
             with suppress(FileNotFoundError):
                 path.unlink()
-                gone += 1
-        return gone
+                deleted += 1
+        return deleted
 
     def _pack(self, day: str) -> None:
         found = {one["t"]: one for one in self._read(day)}
@@ -209,27 +209,28 @@ class SampleStore:
 
 def sweep(root: Path, at: datetime) -> int:
     """Delete samples older than 90 days of all machines, also ended ones; return the number of deleted files."""
-    oldest, gone = _day((at - RETENTION).timestamp()), 0
+    oldest, deleted = _day((at - RETENTION).timestamp()), 0
     for directory in root.iterdir() if root.is_dir() else ():
         if directory.is_dir():
-            gone += SampleStore(root, directory.name).drop_before(
-                oldest
-            )  # its name is plain, or a hash, which is plain too
+            deleted += SampleStore(root, directory.name).drop_before(oldest)  # the name is plain, or a hash: also plain
             with suppress(OSError):
                 directory.rmdir()  # only where nothing is left
-    return gone
+    return deleted
 
 
 def sweep_daily(root: Path, at: datetime) -> int:
-    """Call `sweep` unless that was done today; return the number of deleted files. Raises OSError."""
-    mark, today = root / "swept", _day(at.timestamp())
+    """Call `sweep` unless that was done today, by the date in the file `swept`; return the number of deleted files.
+
+    Raises OSError.
+    """
+    sweep_date_file, today = root / "swept", _day(at.timestamp())
     with suppress(OSError):
-        if not root.is_dir() or mark.read_text() == today:
+        if not root.is_dir() or sweep_date_file.read_text() == today:
             return 0
-    gone = sweep(root, at)
-    with os.fdopen(open_to_write(mark, os.O_WRONLY | os.O_TRUNC), "w") as file:
+    deleted = sweep(root, at)
+    with os.fdopen(open_to_write(sweep_date_file, os.O_WRONLY | os.O_TRUNC), "w") as file:
         file.write(today)
-    return gone
+    return deleted
 
 
 def _newer(samples: Sequence[Sample], last: float) -> Iterator[Sample]:

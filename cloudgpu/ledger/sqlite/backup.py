@@ -28,7 +28,7 @@ _HASH = "SELECT hash FROM line WHERE seq = ?"
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """The result of a restore. `lacks` lines of the previous ledger are not in the copy; that ledger is at `aside`."""
+    """The result of a restore: how many lines of the previous ledger the copy lacks, and where that ledger is now."""
 
     copy: Copy
     lacks: int
@@ -76,13 +76,13 @@ def restore(book: Ledger, path: Path, *, even_if_older: bool = False) -> Restore
             nonlocal lacks
             lacks = 0 if present is None else _lacking(present, source)
             if lacks and not even_if_older:
-                raise _older(book.location, path, lacks)
+                raise _older_copy_error(book.location, path, lacks)
 
         aside = book.replace(source, check, copy)
     return Restored(copy, lacks, aside)
 
 
-def pour(source: Connection, target: Connection, *, after: int = 0) -> None:
+def copy_lines_after(source: Connection, target: Connection, *, after: int = 0) -> None:
     """Copy every line after `after` from one database into another, which ends with that line."""
     found = lines.stored_lines(source, after=after or None)
     while batch := list(islice(found, _BATCH)):
@@ -96,7 +96,7 @@ def write_copy(connection: Connection, path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as target:
         target.execute("BEGIN IMMEDIATE")
         migrations.migrate(target)
-        pour(connection, target)
+        copy_lines_after(connection, target)
         rebuild(target)
         target.execute("COMMIT")
 
@@ -124,10 +124,10 @@ def _open_copy(path: Path) -> Iterator[sqlite3.Connection]:
         name = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
         with closing(sqlite3.connect(f"file:{name}?mode=ro", uri=True)) as connection:
             if migrations.is_foreign(connection) or migrations.version_of(connection) == 0:
-                raise _no_copy(path, "another program's database, or empty")
+                raise _not_a_copy_error(path, "another program's database, or empty")
             yield connection
     except sqlite3.Error as error:
-        raise _no_copy(path, str(error)) from error
+        raise _not_a_copy_error(path, str(error)) from error
 
 
 def _describe_copy(source: sqlite3.Connection, path: Path) -> Copy:
@@ -143,7 +143,7 @@ def _describe_copy(source: sqlite3.Connection, path: Path) -> Copy:
         raise _backup_error(other[0], path, other[1])
     count, last, faults = lines.check_chain(lines.stored_lines(source))
     if faults or not count:
-        raise _no_copy(path, faults[0] if faults else "it has no lines")
+        raise _not_a_copy_error(path, faults[0] if faults else "it has no lines")
     return Copy(path, lines.id_of(source), count, last, lines.last_entry(source)[2])
 
 
@@ -169,7 +169,7 @@ def _create_file(part: Path, path: Path) -> None:
         raise _backup_error(sentence, path, "Name a file in a directory that exists and is yours.") from error
 
 
-def _older(location: str, path: Path, lacks: int) -> InvalidRequest:
+def _older_copy_error(location: str, path: Path, lacks: int) -> InvalidRequest:
     what = f"{lacks} lines" if lacks > 1 else "a line"
     return _backup_error(
         f"The ledger {location} has {what} that the backup {path} lacks.",
@@ -178,7 +178,7 @@ def _older(location: str, path: Path, lacks: int) -> InvalidRequest:
     )
 
 
-def _no_copy(path: Path, why: str) -> InvalidRequest:
+def _not_a_copy_error(path: Path, why: str) -> InvalidRequest:
     return _backup_error(
         f"{path} is not a complete backup of a ledger: {why.rstrip('.')}.",
         path,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
-from cloudgpu.ledger.log import files, storage_errors as faults
+from cloudgpu.ledger.log import files, storage_errors
 from cloudgpu.ledger.sqlite import migrations
 
 if TYPE_CHECKING:
@@ -20,33 +20,34 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.log.lines import End
     from cloudgpu.ledger.log.teams import Sharing, Team, TeamRequest
 
-_WITHOUT_ROOM = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY)
+# What SQLite reports for a disk that is full or read-only.
+_DISK_FULL_CODES = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY)
 
 
-TURN_S = 0.2
+TURN_S = 0.2  # seconds that SQLite itself waits for a lock, before Ctrl-C is looked for
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_BUSY_RECOVERY)
-_INHERITED: list[sqlite3.Connection] = []  # of the process that this one was forked from
+_INHERITED: list[sqlite3.Connection] = []  # connections of the process that this one was forked from
 
 
-class _Patient(sqlite3.Connection):
+class _Waiting(sqlite3.Connection):
     """Waits for a lock in short turns: Ctrl-C is heard between two of them, and never while SQLite itself waits."""
 
-    patience = 0.0
+    lock_timeout_s = 0.0
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
-        """Carry out a statement; raise "database is locked" when it still is after `patience` seconds."""
-        until = None
+        """Carry out a statement; raise "database is locked" when it still is after `lock_timeout_s` seconds."""
+        deadline = None
         while True:
             try:
                 return super().execute(sql, parameters)
             except sqlite3.OperationalError as error:
-                until = until or monotonic() + self.patience - TURN_S
-                if error.sqlite_errorcode not in _BUSY or monotonic() >= until:
+                deadline = deadline or monotonic() + self.lock_timeout_s - TURN_S
+                if error.sqlite_errorcode not in _BUSY or monotonic() >= deadline:
                     raise
 
-    def begin(self, location: str, usual: float) -> None:
-        """Begin a transaction that may write; wait for others `usual` seconds, unless that was in vain just now."""
-        self.patience = files.lock_patience(location, usual)
+    def begin(self, location: str, usual_s: float) -> None:
+        """Begin a transaction that may write; wait for others `usual_s` seconds, unless that was in vain just now."""
+        self.lock_timeout_s = files.current_lock_timeout_s(location, usual_s)
         try:
             self.execute("BEGIN IMMEDIATE")
             files.lock_acquired(location)
@@ -55,11 +56,11 @@ class _Patient(sqlite3.Connection):
                 files.lock_timed_out(location)
             raise
         finally:
-            self.patience = usual
+            self.lock_timeout_s = usual_s
 
 
 class SqliteFile:
-    """`cloudgpu.ledger.log.store.Store` in one file. `patience` is how many seconds a lock is waited for.
+    """`cloudgpu.ledger.log.store.Store` in one file. `lock_timeout_s` is how many seconds a lock is waited for.
 
     Methods raise sqlite3.Error and OSError; InvalidRequest for a place or a file that is not for a ledger;
     LedgerUnavailable for a schema that is not known.
@@ -67,11 +68,11 @@ class SqliteFile:
 
     takes_teams = False
 
-    def __init__(self, path: Path, patience: float) -> None:
+    def __init__(self, path: Path, lock_timeout_s: float) -> None:
         self.path = path
-        self._patience = patience
+        self._lock_timeout_s = lock_timeout_s
         self._connection: sqlite3.Connection | None = None
-        self._at_last: Callable[[], object] | None = None  # closes the connection
+        self._close_connection: Callable[[], object] | None = None
         self._writable = False
         self._identity: tuple[int, int] | None = None
         self._directory_is_good = False
@@ -120,17 +121,17 @@ class SqliteFile:
 
     def grant_roles(self, request: TeamRequest) -> Sharing:  # noqa: ARG002
         """Raise InvalidRequest: a file has no users."""
-        from cloudgpu.ledger.log.teams import not_shareable
+        from cloudgpu.ledger.log.teams import not_shareable_error
 
-        raise not_shareable(self.location)
+        raise not_shareable_error(self.location)
 
     def record_team(self, team: Team) -> bool:  # noqa: ARG002
-        """Do nothing: nobody is given anything before."""
+        """Do nothing: a file has no team."""
         return False
 
     def translated(self) -> AbstractContextManager[None]:
         """Let every sqlite3.Error and OSError out of this block as LedgerUnavailable."""
-        return faults.translated(self.path)
+        return storage_errors.translated(self.path)
 
     def reader(self) -> sqlite3.Connection | None:
         """Return a connection to a ledger of the present schema, or None where there is none yet. Makes no file."""
@@ -140,7 +141,7 @@ class SqliteFile:
         self._check_directory()
         if _identity(self.path) is None:
             return None
-        self._keep(self._open_for_reading(), writable=False)
+        self._use(self._open_for_reading(), writable=False)
         version = self._known_version()
         if version == 0:
             self.close()
@@ -168,8 +169,8 @@ class SqliteFile:
         """
         try:
             connection = self.writer()
-            if isinstance(connection, _Patient):
-                connection.begin(self.location, self._patience)
+            if isinstance(connection, _Waiting):
+                connection.begin(self.location, self._lock_timeout_s)
         except sqlite3.Error:
             self.close()
             raise
@@ -230,7 +231,7 @@ class SqliteFile:
         """Write a consistent copy into the empty file `path`."""
         connection = self.reader()
         if connection is None:
-            raise faults.empty(self.location)
+            raise storage_errors.no_ledger_error(self.location)
         with closing(sqlite3.connect(path, isolation_level=None)) as copy:
             connection.backup(copy)
             copy.execute("PRAGMA journal_mode = delete")  # one file, without a log beside it
@@ -260,9 +261,14 @@ class SqliteFile:
 
     def close(self) -> None:
         """Close the connection, if there is one; an open transaction is rolled back."""
-        at_last, self._at_last, self._connection, self._writable = self._at_last, None, None, False
-        if at_last is not None:
-            at_last()
+        close_connection, self._close_connection, self._connection, self._writable = (
+            self._close_connection,
+            None,
+            None,
+            False,
+        )
+        if close_connection is not None:
+            close_connection()
 
     def _check_directory(self) -> None:
         if not self._directory_is_good:
@@ -284,11 +290,11 @@ class SqliteFile:
     def _checked_version(self) -> int:
         version = migrations.version_of(self._open())
         if migrations.is_foreign(self._open()):
-            raise _not_a_ledger(self.path)
+            raise _not_a_ledger_error(self.path)
         if version > len(migrations.MIGRATIONS):
-            raise faults.newer(self.path, version, len(migrations.MIGRATIONS))
+            raise storage_errors.newer_schema_error(self.path, version, len(migrations.MIGRATIONS))
         if version:
-            faults.check_format(self._open(), self.path)
+            storage_errors.check_format(self._open(), self.path)
         return version
 
     def _open_for_reading(self) -> sqlite3.Connection:
@@ -298,7 +304,7 @@ class SqliteFile:
         except sqlite3.OperationalError as error:
             connection.close()
             log = self.path.with_name(f"{self.path.name}-wal")
-            if error.sqlite_errorcode & 0xFF not in _WITHOUT_ROOM or _has_content(log):
+            if error.sqlite_errorcode & 0xFF not in _DISK_FULL_CODES or _has_content(log):
                 raise
             # A full or read-only disk has no room for the shared memory of a reader. Nothing waits in the log,
             # so the file is whole and can be read as it stands.
@@ -308,7 +314,7 @@ class SqliteFile:
     def _open_for_writing(self) -> sqlite3.Connection:
         self.close()
         connection = self._connect("mode=rw")
-        self._keep(connection, writable=True)
+        self._use(connection, writable=True)
         with suppress(sqlite3.OperationalError):  # a file system without shared memory, or somebody is reading
             if connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
                 connection.execute("PRAGMA journal_mode = wal")
@@ -320,18 +326,18 @@ class SqliteFile:
         connection = sqlite3.connect(
             f"file:{name}?{how}",
             uri=True,
-            timeout=min(self._patience, TURN_S),
+            timeout=min(self._lock_timeout_s, TURN_S),
             isolation_level=None,
             check_same_thread=False,
-            factory=_Patient,
+            factory=_Waiting,
         )
-        connection.patience = self._patience
+        connection.lock_timeout_s = self._lock_timeout_s
         return connection
 
-    def _keep(self, connection: sqlite3.Connection, *, writable: bool) -> None:
+    def _use(self, connection: sqlite3.Connection, *, writable: bool) -> None:
         self._connection, self._writable = connection, writable
         # With its session, or at the process's end: the last to close empties the log, and one file is the ledger.
-        self._at_last = finalize(self, _close, connection, os.getpid())
+        self._close_connection = finalize(self, _close, connection, os.getpid())
         self._identity = _identity(self.path)
 
 
@@ -355,7 +361,7 @@ def _has_content(path: Path) -> bool:
     return path.exists() and path.stat().st_size > 0
 
 
-def _not_a_ledger(path: Path) -> InvalidRequest:
+def _not_a_ledger_error(path: Path) -> InvalidRequest:
     return InvalidRequest(
         f"The file {path} is another program's database, not a ledger.",
         field="CLOUDGPU_LEDGER",

@@ -51,8 +51,8 @@ MIGRATIONS: list[tuple[str, ...]] = [
         # A projection: dropped and rebuilt at will.
         "CREATE TABLE machine (id TEXT PRIMARY KEY, name TEXT, since TEXT, ended TEXT, row TEXT NOT NULL)",
     ),
-    (),  # rows say what stays of a machine: they are folded anew
-    (),  # rows say what is paid beside a machine: they are folded anew
+    (),  # records have the retained resources of a machine: they are folded again
+    (),  # records have the attached costs of a machine: they are folded again
     (
         "DROP TABLE machine",
         # Projections: dropped and rebuilt at will. `state` is what the next line is folded into; resources are named
@@ -65,8 +65,8 @@ CREATE TABLE machine (
         "CREATE INDEX ended_usage_by_subject ON ended_usage (subject)",
         "CREATE INDEX ended_usage_by_end ON ended_usage (ended)",
     ),
-    (),  # what the next line needs is kept without what stands in the row: all is folded anew
-    (),  # rows say when a machine was launched first: they are folded anew
+    (),  # the state for the next fold no longer repeats the record: all is folded again
+    (),  # records have the time of the first launch: they are folded again
     # A file of an earlier schema has the guard of its time, which may not know that a ledger moves.
     ("DROP TRIGGER IF EXISTS line_is_only_appended", _GUARDS["line_is_only_appended"]),
     (

@@ -87,16 +87,14 @@ def _set_aside(file: FileStore, present: sqlite3.Connection | None, stamp: str) 
 
 @contextmanager
 def _prepared(source: sqlite3.Connection, path: Path) -> Iterator[sqlite3.Connection]:
-    """Give a ledger of the present schema with the lines of `source`; nothing of it is left behind."""
+    """Yield a ledger of the present schema with the lines of `source`, in a file that is deleted afterwards."""
     part = path.with_name(f"{path.name}.restoring")
     part.unlink(missing_ok=True)
     make_empty_file(part)
     try:
         write_copy(source, part)
         with closing(sqlite3.connect(part)) as connection:
-            if (
-                end_and_mark(connection)[1] is not None
-            ):  # a copy of a retired ledger is brought back by its owner's word
+            if end_and_mark(connection)[1] is not None:  # the owner restores a copy of a ledger that has moved away
                 delete_move_mark(connection)
                 connection.commit()
             yield connection

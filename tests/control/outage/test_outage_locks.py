@@ -48,7 +48,7 @@ def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How many seconds were waited in vain for the head record, each time."""
     found: list[float] = []
     monkeypatch.setattr(files, "RETRY_S", 0.01)
-    monkeypatch.setattr(head, "locked", _counted(head.locked, found))
+    monkeypatch.setattr(head, "locked_error", _counted(head.locked_error, found))
     return found
 
 
@@ -63,7 +63,7 @@ def _counted(locked: Callable[[Path, float], LedgerUnavailable], found: list[flo
 def test_a_process_that_is_suspended_while_it_writes_keeps_a_stop_waiting_once(lab, waited):
     lab.up(name="fox")
     session = lab.opened()
-    session.ledger._patience = 0.2
+    session.ledger._lock_timeout_s = 0.2
     with suspended(session.home.ledger / "ledger.head"):
         with pytest.raises(Unrecorded, match="fox is stopped and not billed") as caught:
             stop(session, find_to_stop(session, "fox")[0], why="asked by the user")

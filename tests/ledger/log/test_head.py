@@ -23,7 +23,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ledger(tmp_path: Path, path: Path) -> Iterator[SqliteLedger]:
-    found = SqliteLedger(tmp_path / "ledger.db", path, actor="somebody", clock=Clock(), patience=PATIENCE)
+    found = SqliteLedger(tmp_path / "ledger.db", path, actor="somebody", clock=Clock(), lock_timeout_s=PATIENCE)
     found.append([intended(), note(1)])
     yield found
     found.close()

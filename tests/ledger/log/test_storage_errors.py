@@ -78,7 +78,7 @@ def python(
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
     found = SqliteLedger(
-        tmp_path / "ledger.db", tmp_path / "ledger.head", actor="somebody", clock=Clock(), patience=0.2
+        tmp_path / "ledger.db", tmp_path / "ledger.head", actor="somebody", clock=Clock(), lock_timeout_s=0.2
     )
     found.append([intended(), note(1)])
     yield found
@@ -153,7 +153,7 @@ def test_a_ledger_locked_by_another_process_is_told_after_the_wait(ledger: Sqlit
 def test_a_writer_that_hangs_is_told_to_the_next(ledger: SqliteLedger, tmp_path: Path) -> None:
     def decision(_view: object) -> list[object]:
         other = SqliteLedger(
-            tmp_path / "ledger.db", tmp_path / "ledger.head", actor="else", clock=Clock(), patience=0.1
+            tmp_path / "ledger.db", tmp_path / "ledger.head", actor="else", clock=Clock(), lock_timeout_s=0.1
         )
         with pytest.raises(LedgerUnavailable, match="locked"):
             other.append([note(3)])

@@ -26,8 +26,10 @@ Open = Callable[..., PostgresLedger]
 def opened(tmp_path: Path) -> Iterator[Open]:
     made: list[PostgresLedger] = []
 
-    def make(url: str, *, patience: float = 10.0, head: str = "head") -> PostgresLedger:
-        ledger = PostgresLedger(address_of(url), tmp_path / head, actor="somebody", clock=Clock(), patience=patience)
+    def make(url: str, *, lock_timeout_s: float = 10.0, head: str = "head") -> PostgresLedger:
+        ledger = PostgresLedger(
+            address_of(url), tmp_path / head, actor="somebody", clock=Clock(), lock_timeout_s=lock_timeout_s
+        )
         made.append(ledger)
         return ledger
 
@@ -79,7 +81,7 @@ def test_an_append_whose_commit_is_not_heard_of_finds_out_what_became_of_it(
 
 def test_where_nobody_can_tell_the_same_again_is_written_once(opened: Open, wire: Wire, postgres: Server) -> None:
     url = postgres.schema()
-    ledger = opened(url.replace(f":{postgres.port}/", f":{wire.port}/"), patience=0.3)
+    ledger = opened(url.replace(f":{postgres.port}/", f":{wire.port}/"), lock_timeout_s=0.3)
     ledger.append([note(1)])
     wire.cut, wire.refuses = "reply", True
     with pytest.raises(LedgerUnavailable, match="whether the entries were recorded is not known") as caught:
@@ -147,7 +149,7 @@ def test_what_the_server_refuses_is_told_without_the_password(opened: Open, post
 
 def test_a_lock_that_another_client_keeps_is_told_after_the_wait(opened: Open, postgres: Server) -> None:
     url = postgres.schema()
-    first, second = opened(url), opened(url, patience=0.2, head="another")
+    first, second = opened(url), opened(url, lock_timeout_s=0.2, head="another")
 
     def decision(_view: object) -> list[object]:
         with pytest.raises(LedgerUnavailable, match="locked by another client"):
@@ -254,7 +256,7 @@ def test_a_frozen_server_is_noticed_on_an_open_connection_and_a_long_wait_for_a_
     monkeypatch.setattr(silence, "SILENT_S", 0.2)
     monkeypatch.setattr(silence, "REMEMBERED_S", 600.0)  # one connection that does not come is waited for, not three
     url = postgres.schema().replace("connect_timeout=60", "connect_timeout=5")
-    first, second = opened(url), opened(url, patience=1.0, head="another")
+    first, second = opened(url), opened(url, lock_timeout_s=1.0, head="another")
 
     def decision(_view: object) -> list[object]:
         with pytest.raises(LedgerUnavailable, match="locked by another client"):

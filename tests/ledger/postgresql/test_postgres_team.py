@@ -20,7 +20,7 @@ from cloudgpu.ledger.log.lines import canonical, line_hash
 from cloudgpu.ledger.log.teams import TeamRequest
 from cloudgpu.ledger.open import open_ledger
 from cloudgpu.ledger.postgresql.address import address_of
-from cloudgpu.ledger.postgresql.denied import not_connected
+from cloudgpu.ledger.postgresql.denied import not_connected_error
 from cloudgpu.ledger.postgresql.rights import RIGHTS, role_name
 from cloudgpu.ledger.postgresql.schema import TABLES
 from tests.ledger.lines import NOON, Clock, intended, note
@@ -400,7 +400,7 @@ def test_a_user_who_may_not_connect_is_told_the_role(
 )
 def test_the_statement_for_a_user_who_may_not_connect_can_be_run(user: str, options: str, statement: str) -> None:
     address = address_of(f"postgresql://{user}@127.0.0.1/db?options={quote(options)}")
-    assert statement in (not_connected(address).next or "")
+    assert statement in (not_connected_error(address).next or "")
 
 
 def test_the_password_comes_from_the_users_file(
