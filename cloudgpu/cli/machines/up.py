@@ -17,7 +17,7 @@ from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from cloudgpu.config.templates.find import Template
-    from cloudgpu.control.launch.plan import Prepared
+    from cloudgpu.control.launch.plan import PreparedLaunch
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.views.documents.machines.machines import (
@@ -100,7 +100,7 @@ def command(
         return
     session.check_launchable()
 
-    def ask(one: Prepared) -> None:
+    def ask(one: PreparedLaunch) -> None:
         shown_document = document if one is prepared else build_plan_document(session, one)
         tell_plan(shown_document, session.clock(), output, verbose=verbose, briefly=yes)
         check_budgets(session, one)

@@ -107,7 +107,7 @@ def _run_live_checks(*, yes: bool, **selection: str | None) -> tuple[LiveCheck, 
         trials.append(run_trial(session, prepared, progress.begin))
         if not trials[-1].ok:
             break
-    return document(trials, max_cost, whole=not gaps), trials
+    return document(trials, max_cost, is_complete=not gaps), trials
 
 
 def _next_command(checks: Sequence[Check], provider: str | None, account: str | None) -> str:

@@ -30,7 +30,7 @@ from cloudgpu.errors import InvalidRequest
 if TYPE_CHECKING:
     from decimal import Decimal
 
-    from cloudgpu.control.setup.init import Draft, ExistingSetup, Host
+    from cloudgpu.control.setup.init import ConfigDraft, ExistingSetup, Host
     from cloudgpu.views.documents.setup.init import InitDocument
 
 T = TypeVar("T")
@@ -168,11 +168,17 @@ def _change_settings(
     options: dict[str, Any], hosts: list[str], fingerprints: list[str], key: str | None, *, yes: bool, output: Format
 ) -> None:
     """Ask for what no option gave, and write the settings."""
-    from cloudgpu.control.setup.init import check_setup, draft, find_existing_setup, login_of, read_host
+    from cloudgpu.control.setup.init import (
+        draft_settings,
+        find_existing_setup,
+        parse_login_key,
+        parse_setup_value,
+        read_host,
+    )
 
-    values = {name: check_setup(name, options[name]) for name in QUESTIONS if options[name] is not None}
+    values = {name: parse_setup_value(name, options[name]) for name in QUESTIONS if options[name] is not None}
     new_hosts = [read_host(text) for text in hosts]
-    login = None if key is None else login_of(key, new_hosts)
+    login_key = None if key is None else parse_login_key(key, new_hosts)
     ask = _may_ask(yes=yes)
     existing_setup = find_existing_setup(os.environ)
     if ask and not new_hosts:
@@ -181,10 +187,10 @@ def _change_settings(
     elif existing_setup.text is None and not ask and "owner" not in values and not new_hosts:
         raise _option_needed("--owner", "There is no config.toml yet, and no terminal to ask who machines are for.")
     keys = [(host, _confirmed_host_key(existing_setup, host, fingerprints, ask=ask)) for host in new_hosts]
-    _write(draft(existing_setup, values, keys, login=login), ask=ask, output=output)
+    _write(draft_settings(existing_setup, values, keys, login_key=login_key), ask=ask, output=output)
 
 
-def _write(draft: Draft, *, ask: bool, output: Format) -> None:
+def _write(draft: ConfigDraft, *, ask: bool, output: Format) -> None:
     """Show the change, ask, write it, and say what was done."""
     from cloudgpu.control.setup.init import write
 
@@ -216,7 +222,7 @@ def _option_needed(option: str, message: str) -> InvalidRequest:
 
 def _ask_values(setup: ExistingSetup, values: dict[str, str | Decimal]) -> dict[str, str | Decimal]:
     """Ask for every value that no option gave. An unchanged value is not written."""
-    from cloudgpu.control.setup.init import check_setup
+    from cloudgpu.control.setup.init import parse_setup_value
 
     sys.stderr.write("Enter keeps the value in brackets.\n")
     for name, question in QUESTIONS.items():
@@ -224,7 +230,7 @@ def _ask_values(setup: ExistingSetup, values: dict[str, str | Decimal]) -> dict[
             default = setup.current_value(name)
             is_guess = name == "owner" and setup.text is None  # a login name is a guess: write down what was confirmed
             question_text = f"{question}: {', '.join(complete_kind(''))}, any" if name == "provider" else question
-            answer = _ask_until_valid(question_text, default, partial(check_setup, name))
+            answer = _ask_until_valid(question_text, default, partial(parse_setup_value, name))
             if answer is not None or is_guess:
                 values[name] = default if answer is None else answer
     return values
@@ -254,10 +260,10 @@ def _ask_until_valid(question: str, default: str, parse: Callable[[str], T]) -> 
 def _confirmed_host_key(setup: ExistingSetup, host: Host, fingerprints: list[str], *, ask: bool) -> str:
     """Return the host key to pin, once it is confirmed: pinned before, given as an option, or compared by the user."""
     from cloudgpu.access.ssh.target import fingerprint, shown_host_key
-    from cloudgpu.control.setup.init import confirmed, known_key
+    from cloudgpu.control.setup.init import known_host_key, matches_fingerprint
 
-    key, pinned_key = shown_host_key(host.host, host.port), known_key(setup, host)
-    if key == pinned_key or confirmed(key, fingerprints, host):
+    key, pinned_key = shown_host_key(host.host, host.port), known_host_key(setup, host)
+    if key == pinned_key or matches_fingerprint(key, fingerprints, host):
         return key
     shown_fingerprint = fingerprint(key)
     if pinned_key is not None:
@@ -278,12 +284,12 @@ def _confirmed_host_key(setup: ExistingSetup, host: Host, fingerprints: list[str
     return key
 
 
-def _show(draft: Draft) -> None:
+def _show(draft: ConfigDraft) -> None:
     changed_lines = [line for line in draft.diff[2:] if not line.startswith("@@")]
     sys.stderr.write(f"{draft.setup.home.config_file}\n" + "".join(f"  {line}\n" for line in changed_lines))
 
 
-def _init_document(draft: Draft) -> InitDocument:
+def _init_document(draft: ConfigDraft) -> InitDocument:
     from cloudgpu.config.credentials import find_credentials
     from cloudgpu.control.setup.init import missing_extras
 

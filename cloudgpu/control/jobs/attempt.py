@@ -18,7 +18,7 @@ from cloudgpu.control.jobs.slurm.gang import head_node_of, nodes_of, terminate_g
 from cloudgpu.control.jobs.slurm.submission import submission_options
 from cloudgpu.control.jobs.store import directory_of
 from cloudgpu.control.launch.launch import launch
-from cloudgpu.control.launch.plan import Prepared, prepare
+from cloudgpu.control.launch.plan import PreparedLaunch, prepare
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.spot.history import better_location
 from cloudgpu.core.events.job_lines import Market, job_placed, job_waits
@@ -55,7 +55,7 @@ def launch_attempt(session: Session, job: Job, attempt: Attempt) -> Machine | No
     return launch(session, _prepare(session, job, attempt)).machine
 
 
-def _prepare(session: Session, job: Job, attempt: Attempt) -> Prepared:
+def _prepare(session: Session, job: Job, attempt: Attempt) -> PreparedLaunch:
     """Return the plan of an attempt's launch; of a spot job with a deadline, where spot was interrupted least."""
     options = launch_options_of(job, attempt, session.clock())
     name_and_key: dict[str, str] = {"name": _machine_name(job, attempt), "key": attempt.key or ""}

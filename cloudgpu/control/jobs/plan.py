@@ -29,7 +29,7 @@ from cloudgpu.control.jobs.store import (
     read_measured,
 )
 from cloudgpu.control.launch.budget_preview import sync_for_budgets
-from cloudgpu.control.launch.plan import Prepared, prepare
+from cloudgpu.control.launch.plan import PreparedLaunch, prepare
 from cloudgpu.control.session.session import Session, all_jobs
 from cloudgpu.core.events.job_lines import JobSpec, job_requested
 from cloudgpu.core.jobs.job import Job, living_named
@@ -65,7 +65,7 @@ class PlannedRun:
     request: RunRequest
     spec: JobSpec
     snapshot: Snapshot
-    prepared: Prepared | None
+    prepared: PreparedLaunch | None
     machine: Machine | None
     planned_max: Money | None
     data: tuple[BucketData, ...] = ()
@@ -136,7 +136,7 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
     )
 
 
-def _location(prepared: Prepared | None, machine: Machine | None) -> tuple[str, str]:
+def _location(prepared: PreparedLaunch | None, machine: Machine | None) -> tuple[str, str]:
     """Return the provider and region where the job runs by its plan."""
     if prepared is not None:
         return prepared.plan.offer.available.provider, prepared.plan.offer.available.region
@@ -144,7 +144,7 @@ def _location(prepared: Prepared | None, machine: Machine | None) -> tuple[str, 
 
 
 def _traffic_prices(
-    prepared: Prepared | None, machine: Machine | None, request: RunRequest
+    prepared: PreparedLaunch | None, machine: Machine | None, request: RunRequest
 ) -> tuple[TrafficPrices | None, Money | None]:
     """Return the traffic prices of the machine's offer, and the catalogue's price of a GB of egress.
 
@@ -183,7 +183,7 @@ def _results_traffic(session: Session, spec: JobSpec, location: tuple[str, str])
     return "" if is_owned(location[0]) else traffic_text(*location, 10**9, (address.cloud, region or ""))
 
 
-def _notice_fit(session: Session, request: RunRequest, prepared: Prepared | None) -> SpotNoticeFit | None:
+def _notice_fit(session: Session, request: RunRequest, prepared: PreparedLaunch | None) -> SpotNoticeFit | None:
     """Return how much can be copied within a spot machine's interruption notice, as fast as earlier jobs were copied.
 
     None for a machine that is not spot.
@@ -225,7 +225,7 @@ def _launch_options(session: Session, request: RunRequest) -> UpOptions:
     return options
 
 
-def _prepare_within_cost(session: Session, request: RunRequest, launch: UpOptions) -> tuple[Prepared, UpOptions]:
+def _prepare_within_cost(session: Session, request: RunRequest, launch: UpOptions) -> tuple[PreparedLaunch, UpOptions]:
     """Return the plan of the launch, and its options, with a renew-until that --max-cost allows.
 
     The watcher ends a job at --max-cost. Where none is awake, the machine's own end comes a quarter of an hour later.
@@ -256,7 +256,7 @@ def _job_spec(
     snapshot: Snapshot,
     machine: Machine | None,
     launch: UpOptions | None,
-    prepared: Prepared | None,
+    prepared: PreparedLaunch | None,
 ) -> JobSpec:
     seconds = timedelta(seconds=1)
     return {
@@ -299,7 +299,7 @@ def _as_text(launch: UpOptions) -> dict[str, str | bool]:
     }
 
 
-def _planned_max(request: RunRequest, prepared: Prepared | None) -> int | None:
+def _planned_max(request: RunRequest, prepared: PreparedLaunch | None) -> int | None:
     """Return the most that the job may cost, in nano-dollars: its machines up to renew-until, which --max-cost limits.
 
     None: there is no limit.
@@ -309,7 +309,7 @@ def _planned_max(request: RunRequest, prepared: Prepared | None) -> int | None:
     return prepared.plan.to_renew_until.amount.nanos
 
 
-def _check_cost(request: RunRequest, prepared: Prepared | None, machine: Machine | None) -> None:
+def _check_cost(request: RunRequest, prepared: PreparedLaunch | None, machine: Machine | None) -> None:
     """Raise InvalidRequest where the first hour of the machine, or of all of them, costs more than --max-cost.
 
     So it does for a machine whose price is not known: no sum would ever reach that amount.

@@ -19,15 +19,15 @@ from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import Resolves
 from cloudgpu.providers.base import Provider
 
-# Which error is raised where no account has an offer: that one did not answer comes before that others have nothing.
+# Where no account has an offer, the error of the first of these kinds is raised: no answer before no capacity.
 _ERROR_PRIORITY = (ProviderUnavailable, QuotaExceeded, NoCapacity, InvalidRequest, AuthFailed)
 
 
 def offers_of_any_provider(session: Session, candidates: Candidates, existing: Machine | None) -> OffersFound:
     """Return the offers of all these accounts; one that has none, does not answer or lacks a credential is skipped.
 
-    `existing` is the unfinished attempt of this request, if there is one: its own account needs no offer to settle it.
-    Raises the worst of their errors where none has an offer.
+    `existing` is the machine of this request, or of its unfinished launch, if any: its account needs no offer then.
+    Raises the most important error where none has an offer.
     """
     constrained = constrain_candidates(session, candidates) if existing is None else candidates
     needs = {target.account: target.request.want for target in candidates.items}
@@ -60,8 +60,8 @@ def offers_of_any_provider(session: Session, candidates: Candidates, existing: M
 def constrain_candidates(session: Session, candidates: Candidates) -> Candidates:
     """Return these candidates, each request constrained to the region or zone of the image, subnet or volume it names.
 
-    Without accounts that lack what is named; an existing volume leaves only its account. Raises InvalidRequest where
-    several have the volume, and the worst error where no account has what is named.
+    Accounts without that image, subnet or volume are skipped; an existing volume leaves only its account. Raises
+    InvalidRequest where several have the volume, and the most important error where no account is left.
     """
     constrained: dict[str, Candidate] = {}
 
@@ -73,10 +73,10 @@ def constrain_candidates(session: Session, candidates: Candidates) -> Candidates
     if not constrained:
         raise _no_offers_error((*candidates.skipped, *skipped))
     all_constrained = replace(candidates, items=tuple(constrained.values()), skipped=(*candidates.skipped, *skipped))
-    return _owners_of_volume(session, all_constrained)
+    return _with_volume(session, all_constrained)
 
 
-def _owners_of_volume(session: Session, candidates: Candidates) -> Candidates:
+def _with_volume(session: Session, candidates: Candidates) -> Candidates:
     """Return the candidates that have the requested volume; all, where no volume is requested or none has it yet.
 
     Raises InvalidRequest where several have it, and the error of an account that has it, or may have it, and did not
@@ -86,19 +86,21 @@ def _owners_of_volume(session: Session, candidates: Candidates) -> Candidates:
     if volume is None:
         return candidates
     accounts = volume_accounts(session, volume.name)
-    owners = tuple(one for one in candidates.items if one.account in accounts or _has_volume(one.provider, volume))
+    having_volume = tuple(
+        one for one in candidates.items if one.account in accounts or _has_volume(one.provider, volume)
+    )
     for one in candidates.skipped:
-        if one.account in accounts or (not owners and isinstance(one.fault, ProviderUnavailable)):
-            raise one.fault
-    if len(owners) > 1:
-        names = [one.account for one in owners]
+        if one.account in accounts or (not having_volume and isinstance(one.error, ProviderUnavailable)):
+            raise one.error
+    if len(having_volume) > 1:
+        names = [one.account for one in having_volume]
         raise InvalidRequest(
             f"The accounts {' and '.join(names)} each have a volume {volume.name}.",
             field="--volume",
             value=volume.name,
             next=f"Name the one that you mean: --account {' | '.join(names)}",
         )
-    return replace(candidates, items=owners or candidates.items)
+    return replace(candidates, items=having_volume or candidates.items)
 
 
 def _has_volume(provider: Provider, volume: Volume) -> bool:
@@ -119,15 +121,15 @@ def volume_accounts(session: Session, name: str) -> set[str]:
 
 
 def _no_offers_error(skipped: Sequence[SkippedAccount]) -> CloudgpuError:
-    """Return the worst of these errors, with the messages of all accounts."""
-    by_kind = ([one for one in skipped if isinstance(one.fault, kind)] for kind in _ERROR_PRIORITY)
+    """Return the most important of these errors (`_ERROR_PRIORITY`), with the messages of all accounts."""
+    by_kind = ([one for one in skipped if isinstance(one.error, kind)] for kind in _ERROR_PRIORITY)
     same_kind = next(filter(None, by_kind), None)
     if same_kind is None:
-        return skipped[0].fault
-    fault = same_kind[0].fault
-    by_message = {one.fault.message: one.account for one in reversed(skipped)}
+        return skipped[0].error
+    error = same_kind[0].error
+    by_message = {one.error.message: one.account for one in reversed(skipped)}
     if len(by_message) > 1:
         messages = " ".join(f"{account}: {message}" for message, account in reversed(by_message.items()))
-        fault.message = f"None of {len(skipped)} accounts has it to offer. {messages}"
-    fault.next = " Or: ".join(dict.fromkeys(one.fault.next for one in same_kind if one.fault.next)) or None
-    return fault
+        error.message = f"None of {len(skipped)} accounts has it to offer. {messages}"
+    error.next = " Or: ".join(dict.fromkeys(one.error.next for one in same_kind if one.error.next)) or None
+    return error

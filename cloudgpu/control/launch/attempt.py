@@ -1,6 +1,6 @@
 """Makes the launch attempts of a plan, one for each node: saved and recorded, then sent.
 
-All nodes are launched, or those that were are ended.
+Either all nodes are launched, or those that were launched are ended.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.config.templates.find import Template
     from cloudgpu.control.launch.candidates import Candidate
-    from cloudgpu.control.launch.plan import Prepared
+    from cloudgpu.control.launch.plan import PreparedLaunch
     from cloudgpu.core.events.log import Draft
     from cloudgpu.core.model.facts import AttachedCost
     from cloudgpu.core.model.identity import AccountIdentity
@@ -72,7 +72,7 @@ class _LaunchFacts:
 
 
 def record_intents(
-    session: Session, prepared: Prepared, node_offers: Sequence[tuple[Offer, Resolved]]
+    session: Session, prepared: PreparedLaunch, node_offers: Sequence[tuple[Offer, Resolved]]
 ) -> tuple[Attempt, ...]:
     """Save the calls and record the intents, in this order; return the attempts to send, one for each node.
 
@@ -88,7 +88,7 @@ def record_intents(
         attempts[:] = _attempts(session, prepared, [facts[offer] for offer, _ in node_offers], view)
         for attempt in attempts:
             saved.save(session.home.attempts, attempt)
-        lines = [
+        events = [
             launch_intended(
                 attempt,
                 prepared.fingerprint,
@@ -102,11 +102,11 @@ def record_intents(
             )
             for attempt in attempts
         ]
-        first, *other_rows = [row_of(line, view.machine(line.subject)) for line in lines]
-        check_credit(session, view, credit, [first, *other_rows], scope_of_machine(first), lease)
+        first, *other_nodes = [row_of(event, view.machine(event.subject)) for event in events]  # the machines planned
+        check_credit(session, view, credit, [first, *other_nodes], scope_of_machine(first), lease)
         cluster = attempts[0].request.cluster
         cluster_name = cluster.name if cluster else ""
-        return [*lines, *admit(session, view, first, prepared.override, others=other_rows, of_cluster=cluster_name)]
+        return [*events, *admit(session, view, first, prepared.override, others=other_nodes, of_cluster=cluster_name)]
 
     try:
         append_if_admitted(session, build_events, prepared.remedy(session.clock()))
@@ -118,13 +118,13 @@ def record_intents(
     return tuple(attempts)
 
 
-def _gather_facts(session: Session, prepared: Prepared, offer: Offer, resolved: Resolved) -> _LaunchFacts:
-    target, item = prepared.candidates.for_offer(offer), offer.available
+def _gather_facts(session: Session, prepared: PreparedLaunch, offer: Offer, resolved: Resolved) -> _LaunchFacts:
+    target, available = prepared.candidates.for_offer(offer), offer.available
     return _LaunchFacts(
         target,
         offer,
         resolved,
-        registered_identity(session, item.account, item.region),
+        registered_identity(session, available.account, available.region),
         _boot(session, prepared.template, target, offer, resolved),
         list(map(beside_entry, added_costs(offer, resolved))),
         on_demand_of(session, offer, prepared.offers),
@@ -132,7 +132,7 @@ def _gather_facts(session: Session, prepared: Prepared, offer: Offer, resolved: 
     )
 
 
-def _attempts(session: Session, prepared: Prepared, facts: Sequence[_LaunchFacts], view: View) -> list[Attempt]:
+def _attempts(session: Session, prepared: PreparedLaunch, facts: Sequence[_LaunchFacts], view: View) -> list[Attempt]:
     """Return the attempt of each machine, in the order of the nodes."""
     key, number = _launch_key(prepared, view)
     name = launch_name(prepared.name, key, prepared.plan.nodes, view.names())
@@ -145,13 +145,14 @@ def _attempts(session: Session, prepared: Prepared, facts: Sequence[_LaunchFacts
 
 
 def _boot(session: Session, template: Template, target: Candidate, offer: Offer, resolved: Resolved) -> Boot:
+    """Return what a machine gets at its first boot: packages and scripts, the agent with its policy, and keys."""
     from cloudgpu.agent.program import own_source, source
 
-    host, client = _host_key(session, offer, resolved), client_key(session.home.keys)
+    host_key, user_key = _host_key(session, offer, resolved), client_key(session.home.keys)
     now, policy, request = session.clock(), target.policy, target.request
-    until, item = now + timedelta(seconds=request.renew_s), offer.available
-    is_exempt = only_warns_to_keep_disk(of_offer(item, request.setup), policy)
-    node = request.cluster is not None
+    renew_until, available = now + timedelta(seconds=request.renew_s), offer.available
+    is_exempt = only_warns_to_keep_disk(of_offer(available, request.setup), policy)
+    is_node = request.cluster is not None
     driver: tuple[BootPart, ...] = ()
     if resolved.driver is not None and template.name != DRIVER_TEMPLATE:
         driver = driver_parts(resolved.driver, session.template_paths(), session.settings.templates, request, offer)
@@ -161,12 +162,12 @@ def _boot(session: Session, template: Template, target: Candidate, offer: Offer,
         jupyter=template.jupyter,
         agent_source=source(),
         user="",
-        client_public_keys=(client.public_line,),
-        host_public_key=host.public_line,
-        host_private_key=host.private_pem,
+        client_public_keys=(user_key.public_line,),
+        host_public_key=host_key.public_line,
+        host_private_key=host_key.private_pem,
         policy={}
         if policy is None
-        else for_agent(policy, now, until, stoppable=item.stoppable, spared=is_exempt, node=node),
+        else for_agent(policy, now, renew_until, stoppable=available.stoppable, spared=is_exempt, node=is_node),
         own_source=own_source(),
     )
 
@@ -183,14 +184,14 @@ def _host_key(session: Session, offer: Offer, resolved: Resolved) -> HostKey:
     return new_host_key() if public_key is None else HostKey(public_key, "")
 
 
-def _launch_key(prepared: Prepared, view: View) -> tuple[str, int]:
+def _launch_key(prepared: PreparedLaunch, view: View) -> tuple[str, int]:
     """Return the launch key and the number of the attempt; a request whose earlier machine existed gets a new key."""
     generation = 1
     while True:
         key = derived_key(prepared.fingerprint, generation) if prepared.key is None else prepared.key
-        earlier = [row for one in node_keys(key, prepared.plan.nodes) for row in view.launched(one)]
-        has_lived = any(one.launch_status in ("made", "open") or has_retained_resources(one) for one in earlier)
-        if prepared.key is not None or not has_lived:
+        earlier = [machine for node in node_keys(key, prepared.plan.nodes) for machine in view.launched(node)]
+        has_existed = any(one.launch_status in ("made", "open") or has_retained_resources(one) for one in earlier)
+        if prepared.key is not None or not has_existed:
             return key, next_number(earlier)
         generation += 1
 
@@ -206,8 +207,8 @@ def send_all(
     """Send the saved calls of a launch to this provider, and record their outcomes. The caller holds the launch lock.
 
     Several machines are launched in one call where the provider supports that, else one after another: after the first
-    refusal those that exist are ended, and the rest is not sent. Raises what the provider raised. After one of
-    `closing_errors`, surely no machine is left, and all attempts are closed.
+    refusal those that exist are ended, and the rest is not sent. Raises what the provider raised. `closing_errors` are
+    those that prove that no machine was made: after one, all attempts are closed.
     """
     if len(attempts) == 1:
         send(session, provider, attempts[0], deadline=deadline, closing_errors=closing_errors)
@@ -262,7 +263,7 @@ def _send_in_one_call(
         settled = [launch_settled(one.machine, one.token, "made", why, now) for one in attempts]
         try:
             session.ledger.append([*settled, *(instance_observed(one, now) for one in instances)])
-        except LedgerUnavailable as error:  # unrecorded machines would cost unseen: they are ended
+        except LedgerUnavailable as error:  # machines that are not recorded would cost without anybody knowing
             raise _end_all_unrecorded(session, attempts, error) from error
 
 

@@ -21,44 +21,46 @@ from cloudgpu.views.differences import differences_document
 from cloudgpu.views.plans import plan_document
 
 if TYPE_CHECKING:
-    from cloudgpu.control.launch.plan import Prepared
+    from cloudgpu.control.launch.plan import PreparedLaunch
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.budgets.admission import AdmissionRequest, BudgetVerdict
     from cloudgpu.views.documents.machines.machines import PlannedUpDocument, RequestDifference
     from cloudgpu.views.documents.machines.plans import BudgetFit
 
 
-def sync_for_budgets(session: Session, prepared: Prepared) -> None:
+def sync_for_budgets(session: Session, prepared: PreparedLaunch) -> None:
     """Sync the accounts of the budgets that cover the plan, where the last sync is old."""
     subject = budget_subject(prepared.plan, prepared.name)
     sync_before_admission(session, {}, lambda budget: prepared.existing is None and budget.scope.covers(subject))
 
 
-def admission_request(session: Session, prepared: Prepared) -> AdmissionRequest | None:
+def admission_request(session: Session, prepared: PreparedLaunch) -> AdmissionRequest | None:
     """Return the admission request of the plan with the budgets that cover it; None where nothing would be launched."""
     if prepared.existing is not None:
         return None
     price = on_demand_of(session, prepared.plan.offer, prepared.offers)
-    wanted = budget_subject(prepared.plan, prepared.name, on_demand=price)
-    others, name = [wanted] * (prepared.plan.nodes - 1), prepared.name or "this cluster"
-    return session.ledger.read(lambda view: evaluate_budgets(session, view, wanted, others=others, of_cluster=name))
+    machine = budget_subject(prepared.plan, prepared.name, on_demand=price)
+    other_nodes, name = [machine] * (prepared.plan.nodes - 1), prepared.name or "this cluster"
+    return session.ledger.read(
+        lambda view: evaluate_budgets(session, view, machine, others=other_nodes, of_cluster=name)
+    )
 
 
-def check_budgets(session: Session, prepared: Prepared) -> None:
+def check_budgets(session: Session, prepared: PreparedLaunch) -> None:
     """Raise BudgetRefused, as the launch would, where a budget does not admit the plan and is not overridden.
 
-    Also where the account's credit does not last to the end of the lease: no override passes that.
+    So does a prepaid account's credit that does not last to the end of the lease: that cannot be overridden.
     """
-    fit, request = credit_of_plan(session, prepared), prepared.plan.request
-    if fit is not None and not isinstance(fit, CloudgpuError) and not fit.fits:
+    credit_fit, request = credit_of_plan(session, prepared), prepared.plan.request
+    if credit_fit is not None and not isinstance(credit_fit, CloudgpuError) and not credit_fit.fits:
         name = request.name or prepared.name or "this machine"
-        raise credit_refusal(fit, name, timedelta(seconds=request.lease_s))
+        raise credit_refusal(credit_fit, name, timedelta(seconds=request.lease_s))
     admission = admission_request(session, prepared)
     if admission is not None:
         check_admission(admission, prepared.override, prepared.remedy(session.clock()))
 
 
-def credit_of_plan(session: Session, prepared: Prepared) -> CreditFit | CloudgpuError | None:
+def credit_of_plan(session: Session, prepared: PreparedLaunch) -> CreditFit | CloudgpuError | None:
     """Return whether the credit of a prepaid account covers the plan, or why that is not known; None if not prepaid.
 
     Read once for each plan.
@@ -68,19 +70,19 @@ def credit_of_plan(session: Session, prepared: Prepared) -> CreditFit | Cloudgpu
     if not prepared.credit:
         offer, request = prepared.plan.offer, prepared.plan.request
         provider, lease = prepared.candidates.for_offer(offer).provider, timedelta(seconds=request.lease_s)
-        wanted = [budget_subject(prepared.plan, prepared.name)] * prepared.plan.nodes
-        prepared.credit.append(planned_credit(session, provider, wanted, lease))
+        machines = [budget_subject(prepared.plan, prepared.name)] * prepared.plan.nodes
+        prepared.credit.append(planned_credit(session, provider, machines, lease))
     return prepared.credit[0]
 
 
 def check_admission(request: AdmissionRequest, override: str | None, remedy: Remedy) -> None:
-    """Raise BudgetRefused where a budget does not admit the request and `override` does not pass it."""
+    """Raise BudgetRefused where a budget does not admit the request, unless `override` (a reason) overrides it."""
     refusals = request.admission().refusals
     if refusals and (override is None or not all(verdict.budget.allow_override for verdict in refusals)):
         raise refusal(request, remedy)
 
 
-def differences(session: Session, prepared: Prepared, machine: Machine) -> list[RequestDifference]:
+def differences(session: Session, prepared: PreparedLaunch, machine: Machine) -> list[RequestDifference]:
     """Return each option in which this request differs from the launch of the machine, with the remedy.
 
     Empty for a machine that was adopted without a launch record.
@@ -91,7 +93,7 @@ def differences(session: Session, prepared: Prepared, machine: Machine) -> list[
     return list(differences_document(prepared.plan.request, dict(launch.body), launch.occurred_at, machine))
 
 
-def build_plan_document(session: Session, prepared: Prepared) -> PlannedUpDocument:
+def build_plan_document(session: Session, prepared: PreparedLaunch) -> PlannedUpDocument:
     """Return the answer of `up --dry-run`: the plan, and the existing machine of this request."""
     existing_machine = prepared.existing
     existing = None if existing_machine is None else build_machine_document(session, existing_machine)
@@ -105,14 +107,14 @@ def build_plan_document(session: Session, prepared: Prepared) -> PlannedUpDocume
     }
 
 
-def budgets_document(session: Session, prepared: Prepared) -> list[BudgetFit]:
+def budgets_document(session: Session, prepared: PreparedLaunch) -> list[BudgetFit]:
     """Return how the plan fits each budget that covers it; nothing where nothing would be launched."""
     admission = admission_request(session, prepared)
     return [] if admission is None else verdict_values(admission.admission().verdicts, prepared.override)
 
 
 def verdict_values(verdicts: Sequence[BudgetVerdict], override: str | None = None) -> list[BudgetFit]:
-    """Return verdicts as plain values, each with its tightest period; `override` passes those that allow it."""
+    """Return verdicts as plain values, each with its tightest period; `override` overrides those that allow it."""
     return [_verdict_document(verdict, override) for verdict in verdicts]
 
 

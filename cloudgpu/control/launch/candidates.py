@@ -43,8 +43,8 @@ _ACCOUNT_ERRORS = (AuthFailed, InvalidRequest, NoCapacity, ProviderUnavailable, 
 class Candidate:
     """An account, with the request and the policy as they would be there: settings may choose a policy by account.
 
-    `policy` is inside the lab's limits; None: it cannot be resolved, only its lease counts. `remarks` are
-    sentences for the plan.
+    `policy` is within the lab's limits; None: it cannot be resolved, and only its `lifetime` (lease and renew-until) is
+    known. `remarks` are sentences for the plan.
     """
 
     provider: Provider
@@ -64,12 +64,12 @@ class SkippedAccount:
     """An account that is skipped, and why."""
 
     account: str
-    fault: CloudgpuError
+    error: CloudgpuError
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The accounts to query, in no order; `any_account`: `--provider any`, of which `skipped` cannot be used."""
+    """The accounts to query, in no order; `any_account`: `--provider any` was requested; `skipped` cannot be used."""
 
     items: tuple[Candidate, ...]
     skipped: tuple[SkippedAccount, ...] = ()
@@ -84,12 +84,12 @@ class Candidates:
         return self.for_account(offer.available.account)
 
     @property
-    def identity(self) -> LaunchRequest:
-        """The request from which the fingerprint is made: with `any` account, wherever it is launched then."""
+    def fingerprint_request(self) -> LaunchRequest:
+        """The request from which the fingerprint is made: with `any` account, the same wherever it is launched."""
         request = self.items[0].request
         if not self.any_account:
             return request
-        # The policy decides whether a disk is kept, and it may differ by account.
+        # Whether a disk is kept is decided by the policy, which may differ by account.
         return replace(
             request, provider=ANY_PROVIDER, account=ANY_PROVIDER, setup=replace(request.setup, keep_disk=True)
         )
@@ -105,9 +105,9 @@ class OffersFound:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """A remark for each account that was skipped for another reason than having no offer."""
-        others = (one for one in self.candidates.skipped if not _is_not_sold_error(one.fault))
-        return tuple(f"passed over: account {one.account}: {one.fault.message}" for one in others)
+        """A remark for each account that was skipped, unless it only does not sell what was requested."""
+        failed = (one for one in self.candidates.skipped if not _is_not_sold_error(one.error))
+        return tuple(f"passed over: account {one.account}: {one.error.message}" for one in failed)
 
 
 def _is_not_sold_error(error: CloudgpuError) -> bool:
@@ -118,7 +118,7 @@ def _is_not_sold_error(error: CloudgpuError) -> bool:
 def candidates_of(session: Session, request: UpRequest, template: Template) -> Candidates:
     """Return the accounts where a request may be launched. Asks no provider.
 
-    Raises InvalidRequest for an invalid request; with several accounts, where it is invalid at all.
+    Raises InvalidRequest for an invalid request; with several accounts, where it is invalid at all of them.
     """
     if not is_any_provider(session, account=request.account, provider=request.provider):
         name = account_of(session, account=request.account, provider=request.provider)
@@ -126,17 +126,19 @@ def candidates_of(session: Session, request: UpRequest, template: Template) -> C
     candidates: list[Candidate] = []
     _check_valid_for_any_account(request)
     names = cloud_accounts(session)
-    quiet_session = replace(session, report=cache(session.report))  # each sentence once: accounts mostly say the same
+    quiet_session = replace(
+        session, report=cache(session.report)
+    )  # reports each sentence once: most are the same for all accounts
     skipped = skip_failing_accounts(
         names, lambda name: candidates.append(candidate(quiet_session, request, template, name))
     )
     if not candidates:
-        raise skipped[0].fault
+        raise skipped[0].error
     return Candidates(tuple(candidates), skipped, any_account=True)
 
 
 def _check_valid_for_any_account(request: UpRequest) -> None:
-    """Raise InvalidRequest for an option that means something else in each account."""
+    """Raise InvalidRequest for an option whose value has a meaning in one account only."""
     group = request.setup.network.security_group
     if group is not None:
         raise InvalidRequest(
@@ -148,7 +150,7 @@ def _check_valid_for_any_account(request: UpRequest) -> None:
 
 
 def skip_failing_accounts(accounts: Sequence[str], act: Callable[[str], None]) -> tuple[SkippedAccount, ...]:
-    """Call `act` for each account, and return those where it failed for a reason of the account."""
+    """Call `act` for each account, and return those where it failed with an error of that account alone."""
     skipped = []
     for account in accounts:
         try:
@@ -183,10 +185,10 @@ def _request(
     _check_spot(request, provider, market)
     owner = owner_of(session, request)
     project = request.project.strip() if request.project else session.settings.project
-    facts = {"owner": owner, "project": project, "template": template.name, "provider": provider.kind}
-    facts |= {"account": provider.account, "market": str(market), "name": request.name or ""}
+    policy_facts = {"owner": owner, "project": project, "template": template.name, "provider": provider.kind}
+    policy_facts |= {"account": provider.account, "market": str(market), "name": request.name or ""}
     trust = request.trust or Trust(session.settings.trust)
-    resolved = resolve_policy(session, request.policy, PolicyText(request.lease, request.renew_until), facts)
+    resolved = resolve_policy(session, request.policy, PolicyText(request.lease, request.renew_until), policy_facts)
     keep_disk = keeps_disk(resolved.policy, request.setup, market, pausable=isinstance(provider, Pausable))
     return LaunchRequest(
         key=request.key or "",
@@ -285,6 +287,6 @@ def owner_of(session: Session, request: UpRequest) -> str:
 
 
 def _setup(setup: Setup, template: Template, *, keep_disk: bool) -> Setup:
-    """Return the setup with the template's values for what the user left open, and the policy's."""
+    """Return the setup with the template's image and disk size where the user gave none, and with `keep_disk`."""
     image, disk_gb = setup.image or template.image or None, setup.disk_gb or template.disk_gb
     return with_disk_size(replace(setup, image=image, disk_gb=disk_gb, keep_disk=keep_disk), template)

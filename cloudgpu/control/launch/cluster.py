@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
-    from cloudgpu.control.launch.plan import Prepared
+    from cloudgpu.control.launch.plan import PreparedLaunch
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.model.launch import Attempt
 
@@ -32,19 +32,20 @@ def living_nodes(session: Session, machine: Machine) -> list[Machine]:
 
 def find_or_settle_node(
     session: Session,
-    prepared: Prepared,
+    prepared: PreparedLaunch,
     confirm: Callable[[], None],
     deadline: datetime,
     *,
     is_in_plan: Callable[[Machine], bool],
 ) -> tuple[Machine | None, bool]:
-    """Return a node of this request's cluster, and whether that was there before an interrupted launch.
+    """Return a node of this request's cluster, and whether the cluster was launched before, without interruption.
 
-    An interrupted launch is completed where the same calls can be sent again, and all its machines are in the plan
-    (`is_in_plan`). Else its machines are ended: a cluster is all of its machines or none.
+    An interrupted launch is completed where the same calls can be sent again, and all its machines are allowed by the
+    plan (`is_in_plan`). Else its machines are ended: a cluster is all of its machines or none. `confirm` is called
+    before that if the plan was made for an existing machine.
     """
-    outcomes = ("open",) if prepared.new else ("made", "open", "refused", "void")
-    machines = _latest_nodes(session, prepared, outcomes)
+    launch_statuses = ("open",) if prepared.new else ("made", "open", "refused", "void")
+    machines = _latest_nodes(session, prepared, launch_statuses)
     existing = [
         machine
         for machine in machines
@@ -67,26 +68,28 @@ def find_or_settle_node(
     return (existing[0], True) if is_parked else (None, False)
 
 
-def _latest_nodes(session: Session, prepared: Prepared, outcomes: Sequence[str]) -> list[Machine]:
-    """Return the nodes of this request's latest cluster that has some left, with these outcomes, in order."""
-    ours = [
+def _latest_nodes(session: Session, prepared: PreparedLaunch, launch_statuses: Sequence[str]) -> list[Machine]:
+    """Return the nodes with these statuses, in order, of this request's latest cluster with nodes or disks left."""
+    requested = [
         machine
         for machine in session.ledger.machines()
         if machine.gang and lock_name(machine.key) == prepared.lock and machine.request == prepared.fingerprint
     ]
-    existing = [machine for machine in ours if machine.terminated_at is None or has_retained_resources(machine)]
+    existing = [machine for machine in requested if machine.terminated_at is None or has_retained_resources(machine)]
     if not existing:
         return []
     latest = not_none(max(existing, key=lambda machine: machine.intended_at).cluster).id
     nodes = [
-        machine for machine in ours if not_none(machine.cluster).id == latest and machine.launch_status in outcomes
+        machine
+        for machine in requested
+        if not_none(machine.cluster).id == latest and machine.launch_status in launch_statuses
     ]
     return sorted(nodes, key=node_of)
 
 
 def _complete_or_end(
     session: Session,
-    prepared: Prepared,
+    prepared: PreparedLaunch,
     machines: Sequence[Machine],
     deadline: datetime,
     is_in_plan: Callable[[Machine], bool],
@@ -101,7 +104,7 @@ def _complete_or_end(
         *_, provider = [session.provider_of(machine) for machine in not_sent]  # checks each one's account or host
         try:
             send_all(session, provider, attempts, deadline=deadline, closing_errors=(NoCapacity,))
-        except NoCapacity as error:  # surely not launched: the next offer is tried
+        except NoCapacity as error:  # that proves that nothing was launched: the next offer is tried
             session.report(f"{machines[0].zone}: {error.message}")
             _end_machines(session, [machine for machine in machines if machine.launch_status == "made"], error.message)
             return None
@@ -118,19 +121,19 @@ def _complete_or_end(
 
 
 def _attempts_to_send(session: Session, machines: Sequence[Machine]) -> list[Attempt]:
-    """Return the saved calls that complete a launch; none where one is missing, or it is too late to send them again.
+    """Return the attempts whose saved calls complete a launch; none if one is missing or can no longer be repeated.
 
     Where the provider launches all nodes in one call, that is sent again for all of them.
     """
     provider = session.provider_of(machines[0])
     in_one_call = isinstance(provider, LaunchesTogether)
-    wanted = [machine for machine in machines if in_one_call or machine.launch_status == "open"]
-    attempts = [saved.load(session.home.attempts, not_none(machine.token)) for machine in wanted]
+    to_send = [machine for machine in machines if in_one_call or machine.launch_status == "open"]
+    attempts = [saved.load(session.home.attempts, not_none(machine.token)) for machine in to_send]
     lifetime = provider.token_rule.lifetime
-    can_replay = all(session.clock() - from_iso(machine.intended_at) < lifetime for machine in machines)
-    is_complete = len(machines) == not_none(machines[0].cluster).nodes and not session.ledger_away and can_replay
+    can_repeat = all(session.clock() - from_iso(machine.intended_at) < lifetime for machine in machines)
+    is_complete = len(machines) == not_none(machines[0].cluster).nodes and not session.ledger_away and can_repeat
     saved_attempts = [one for one in attempts if one is not None]
-    return saved_attempts if is_complete and len(saved_attempts) == len(wanted) else []
+    return saved_attempts if is_complete and len(saved_attempts) == len(to_send) else []
 
 
 def _end_machines(session: Session, machines: Sequence[Machine], why: str) -> None:

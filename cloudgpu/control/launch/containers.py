@@ -1,6 +1,6 @@
-"""Checks a template's container for a launch: supported GPUs, disk size, and the cost of its pull.
+"""Checks a template's container image for a launch: supported GPUs, disk size, and the cost of its pull.
 
-All of it is known before a provider is asked: an image that a GPU cannot run is refused here.
+No provider is queried: an image that a GPU cannot run is refused before.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.offers import Accelerator, Offer
     from cloudgpu.providers.base import Provider
 
-CONTAINER_PART = "container"
+CONTAINER_PART = "container"  # among the parts of a template that a provider supports
 _NVIDIA_REGISTRY = "nvcr.io/nvidia/"
-LICENCE = "starting an image of NVIDIA's accepts NVIDIA's licence: read it on the image's page of NGC"
+LICENCE_REMARK = "starting an image of NVIDIA's accepts NVIDIA's licence: read it on the image's page of NGC"
 
 
 def check_container(provider: Provider, template: Template, cluster: ClusterNode | None) -> None:
@@ -79,7 +79,7 @@ def filter_runnable(template: Template, offers: Sequence[Offer]) -> tuple[tuple[
     image = template.container_image
     if not image or not offers:
         return tuple(offers), ()
-    unsupported = {offer: found for offer in offers if (found := _unsupported_gpu(image, offer)) is not None}
+    unsupported = {offer: pair for offer in offers if (pair := _unsupported_gpu(image, offer)) is not None}
     if len(unsupported) == len(offers):
         raise _unsupported_gpu_error(template, image, *unsupported[offers[0]])
     notes = {f"passed over: {gpu.name}, which {image} does not support" for gpu, _ in unsupported.values()}
@@ -87,13 +87,14 @@ def filter_runnable(template: Template, offers: Sequence[Offer]) -> tuple[tuple[
 
 
 def _unsupported_gpu(image: str, offer: Offer) -> tuple[Accelerator, Misfit] | None:
+    """Return the offer's GPU that the image does not support, and why; None where it supports all, as far as known."""
     from cloudgpu.catalog import spec_of  # reads the whole catalogue
 
     for gpu in offer.available.accelerators:
         spec = spec_of(gpu.name, gpu.memory_gib)
-        found = misfit(image, spec.compute_capability) if spec is not None else None
-        if found is not None:
-            return gpu, found
+        reason = misfit(image, spec.compute_capability) if spec is not None else None
+        if reason is not None:
+            return gpu, reason
     return None
 
 
@@ -129,6 +130,6 @@ def container_remarks(template: Template, offer: Offer) -> Iterator[str]:
         f"{fastest} to {slowest} minutes after the machine is ready, billed: {max_cost} at most"
     )
     if image.startswith(_NVIDIA_REGISTRY):
-        yield LICENCE
+        yield LICENCE_REMARK
     if release_range_of(image) is None:
         yield f"which GPUs {image} supports is not known to cloudgpu: on others it fails at its first kernel"

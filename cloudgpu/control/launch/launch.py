@@ -22,7 +22,7 @@ from cloudgpu.control.launch.budget_preview import differences, sync_for_budgets
 from cloudgpu.control.launch.cluster import find_or_settle_node, living_nodes
 from cloudgpu.control.launch.containers import filter_runnable
 from cloudgpu.control.launch.offers import Refusals, open_to_client, resolve
-from cloudgpu.control.launch.plan import Prepared
+from cloudgpu.control.launch.plan import PreparedLaunch
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.failed_launch import terminate_failed_launch, terminate_other_node
 from cloudgpu.control.lifecycle.lease import refresh_lease, set_lease
@@ -56,31 +56,33 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.machines import UpDocument
 
 
-# What a repeated `--new` does after a launch whose outcome is not known: it settles that, but only once.
-RESOLVE_FIRST = "First see whether it made a machine: cloudgpu ls --refresh. After that, --new launches another one."
+# After a launch with --new whose outcome is not known, a repeated one would launch a second machine.
+RESOLVE_FIRST_REMEDY = (
+    "First see whether it made a machine: cloudgpu ls --refresh. After that, --new launches another one."
+)
 SEND_TIMEOUT = timedelta(minutes=5)
 LOCK_TIMEOUT_S = 900
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchResult:
-    """The result of `up`: the machine as recorded, and whether it was there already.
+    """The result of `up`: the machine as recorded, and whether it existed before.
 
     `nodes` are all machines of a cluster, of which `machine` is the first; else that machine alone.
     """
 
     machine: Machine
-    was_there: bool
+    already_existed: bool
     nodes: tuple[Machine, ...] = ()
 
 
 def launch(
-    session: Session, prepared: Prepared, *, wait: bool = True, confirm: Callable[[], None] = lambda: None
+    session: Session, prepared: PreparedLaunch, *, wait: bool = True, confirm: Callable[[], None] = lambda: None
 ) -> LaunchResult:
-    """Execute a plan and return the machine, one that was already there included.
+    """Execute a plan and return the machine, which may have existed before.
 
-    `confirm` is called before a launch where the plan said that a machine was there, and it is gone: it raises where
-    the user does not agree. Holds the request's lock until the attempt is settled: a second `up` of the same request
+    `confirm` is called before a launch where the plan expected a machine that has ended since: it raises where the user
+    does not agree. Holds the request's lock until the attempt is settled: a second `up` of the same request
     waits for that and returns the same machine. Raises what the provider raised, LaunchUncertain where a later `up` has
     to settle it, Unreachable for a new machine that ended while starting (it is removed then), BudgetRefused where a
     budget does not admit it, or the offer that is tried after one without capacity.
@@ -97,7 +99,7 @@ def launch(
         session.report("another cloudgpu is busy with the same request; waiting for it")
     with session.lock(prepared.lock, wait=LOCK_TIMEOUT_S):
         clean_up(session)
-        machine, was_there = (_find_cluster if prepared.plan.nodes > 1 else _find_or_resolve)(
+        machine, already_existed = (_find_cluster if prepared.plan.nodes > 1 else _find_or_resolve)(
             session, prepared, confirm
         )
         if machine is None:
@@ -108,37 +110,37 @@ def launch(
             try:
                 machine = _launch_new(session, prepared)
             except ProviderUnavailable as error:
-                error.next = RESOLVE_FIRST if prepared.new else error.next
+                error.next = RESOLVE_FIRST_REMEDY if prepared.new else error.next
                 raise
         nodes = [machine] if machine.cluster is None else living_nodes(session, machine)
-        if was_there and all(one.state in UP_STATES for one in nodes):
+        if already_existed and all(one.state in UP_STATES for one in nodes):
             withdraw_requests(session, nodes)
         abort_text = launched_text(machine)
         with on_abort(abort_text):
             nodes = [timers.ensure_timer(session, one, "launch") for one in nodes]
     with on_abort(abort_text):
-        if not was_there or any(one.state in ("running", "pending") for one in nodes):
-            nodes = _wait_for_all(session, nodes, was_there=was_there, wait=wait)
+        if not already_existed or any(one.state in ("running", "pending") for one in nodes):
+            nodes = _wait_for_all(session, nodes, already_existed=already_existed, wait=wait)
         clean_up_local_files(session)
-    return LaunchResult(nodes[0], was_there, tuple(nodes))
+    return LaunchResult(nodes[0], already_existed, tuple(nodes))
 
 
 def launch_document(
-    session: Session, prepared: Prepared, result: LaunchResult, on_start: str | None = None
+    session: Session, prepared: PreparedLaunch, result: LaunchResult, on_start: str | None = None
 ) -> UpDocument:
-    """Return the answer of `up`: the machine, whether it was found, how far its `on_start` is, and the plan."""
+    """Return the answer of `up`: the machine, whether it existed before, the state of its `on_start`, and the plan."""
     return {
         "machine": build_machine_document(session, result.machine),
         "nodes": [build_machine_document(session, one) for one in result.nodes] if len(result.nodes) > 1 else [],
-        "found": result.was_there,
+        "found": result.already_existed,
         "on_start": on_start,
-        "differences": differences(session, prepared, result.machine) if result.was_there else [],
+        "differences": differences(session, prepared, result.machine) if result.already_existed else [],
         "plan": plan_document(prepared.plan),
     }
 
 
-def _sync_if_old(session: Session, prepared: Prepared, offer: Offer | None = None) -> None:
-    """Sync the account, and those of the budgets, where the last sync is old: the ledger may prove to be incomplete.
+def _sync_if_old(session: Session, prepared: PreparedLaunch, offer: Offer | None = None) -> None:
+    """Sync the account, and those of the budgets, where the last sync is old; raise if the ledger may be incomplete.
 
     `offer` is what will be launched, None for the first one of the plan. The accounts of budgets are synced only where
     something may be launched.
@@ -151,12 +153,14 @@ def _sync_if_old(session: Session, prepared: Prepared, offer: Offer | None = Non
     session.check_launchable()
 
 
-def _find_or_resolve(session: Session, prepared: Prepared, confirm: Callable[[], None]) -> tuple[Machine | None, bool]:
-    """Return the machine of this request, and whether it was there before an interrupted launch.
+def _find_or_resolve(
+    session: Session, prepared: PreparedLaunch, confirm: Callable[[], None]
+) -> tuple[Machine | None, bool]:
+    """Return the machine of this request, and whether it was launched before, without interruption of the launch.
 
     One that is parked, or was interrupted and retains its disk, is returned as it is, rather than launching a second
     one. The machine of an interrupted launch is this request's, too. Its call is sent again only where no other machine
-    lives, and the plan covers it.
+    exists, and the plan allows it.
     """
     machine = None if prepared.new else living_of(session.ledger.machines(), prepared.key, prepared.fingerprint)
     if machine is not None and machine.terminated_at is None:
@@ -186,29 +190,34 @@ def _find_or_resolve(session: Session, prepared: Prepared, confirm: Callable[[],
     return _set_planned_lease(session, prepared, machine), False
 
 
-def _find_cluster(session: Session, prepared: Prepared, confirm: Callable[[], None]) -> tuple[Machine | None, bool]:
+def _find_cluster(
+    session: Session, prepared: PreparedLaunch, confirm: Callable[[], None]
+) -> tuple[Machine | None, bool]:
     """Return a node of this request's cluster as `_find_or_resolve` returns the machine of a request."""
     until = session.clock() + SEND_TIMEOUT
-    machine, was_there = find_or_settle_node(
+    machine, already_existed = find_or_settle_node(
         session, prepared, confirm, until, is_in_plan=lambda one: _is_in_plan(session, prepared, one)
     )
-    if machine is not None and not was_there:
+    if machine is not None and not already_existed:
         for one in living_nodes(session, machine):
             _set_planned_lease(session, prepared, one)
-    return machine, was_there
+    return machine, already_existed
 
 
-def _is_in_plan(session: Session, prepared: Prepared, machine: Machine) -> bool:
-    """Say whether an interrupted launch is guarded, trusted as requested now, and no more expensive than the plan."""
+def _is_in_plan(session: Session, prepared: PreparedLaunch, machine: Machine) -> bool:
+    """Say whether the plan allows the machine of an interrupted launch.
+
+    It has to be guarded, trusted as requested now, and no more expensive than the plan.
+    """
     is_trusted = prepared.plan.request.want.trust.accepts(Trust(machine.trust or Trust.CLOUD))
     fits_price = machine.price is None or machine.price.nanos_per_hour <= prepared.plan.highest_price.nanos
     return is_trusted and fits_price and (prepared.no_guard or is_guarded(session, machine))
 
 
-def _set_planned_lease(session: Session, prepared: Prepared, machine: Machine) -> Machine:
+def _set_planned_lease(session: Session, prepared: PreparedLaunch, machine: Machine) -> Machine:
     """Give the machine of an interrupted launch the lease of the current plan.
 
-    It ends with the timer where the interrupted launch has fixed that.
+    The lease ends no later than the machine's timer, where that cannot be changed.
     """
     provider = session.provider_of(machine)
     lease = timers.limit_to_timer(session, machine, Lease(prepared.plan.expires, prepared.plan.renew_until))
@@ -221,30 +230,30 @@ def _set_planned_lease(session: Session, prepared: Prepared, machine: Machine) -
     return set_lease(session, machine, lease, "the interrupted launch was asked for again", prepared.override)
 
 
-def _wait_for_all(session: Session, nodes: Sequence[Machine], *, was_there: bool, wait: bool) -> list[Machine]:
+def _wait_for_all(session: Session, nodes: Sequence[Machine], *, already_existed: bool, wait: bool) -> list[Machine]:
     """Return the nodes once each is ready; where one of a new cluster does not come up, all are ended."""
     try:
-        ready = [_wait_until_ready(session, one, was_there=was_there, wait=wait) for one in nodes]
+        ready = [_wait_until_ready(session, one, already_existed=already_existed, wait=wait) for one in nodes]
         if wait and engine_of_machine(ready[0]) == "slurm":
             set_up(session, ready)
     except (InvalidRequest, Unreachable) as error:
-        if not was_there and nodes[0].cluster is not None and not isinstance(error, AccessBlocked):
+        if not already_existed and nodes[0].cluster is not None and not isinstance(error, AccessBlocked):
             for one in reversed(nodes):
                 terminate_other_node(session, one, error)
         raise
     return ready
 
 
-def _wait_until_ready(session: Session, machine: Machine, *, was_there: bool, wait: bool) -> Machine:
+def _wait_until_ready(session: Session, machine: Machine, *, already_existed: bool, wait: bool) -> Machine:
     try:
         machine = attach_volume(session, machine)
         return wait_until_ready(session, machine) if wait else machine
     except LedgerUnavailable as error:
-        raise error if was_there else terminate_without_ledger(session, machine, error) from error
+        raise error if already_existed else terminate_without_ledger(session, machine, error) from error
     except CloudgpuError as error:
-        # A machine that blocks only this client may be fine, so it is kept.
+        # A machine whose firewall blocks only this client may work, so it is kept.
         if isinstance(error, Unreachable) and not isinstance(error, AccessBlocked):
-            if not was_there:
+            if not already_existed:
                 terminate_failed_launch(session, machine, error)
             raise
         billed = billed_text(machine, " and billed meanwhile")
@@ -253,17 +262,19 @@ def _wait_until_ready(session: Session, machine: Machine, *, was_there: bool, wa
         raise
 
 
-def _launch_new(session: Session, prepared: Prepared) -> Machine:
+def _launch_new(session: Session, prepared: PreparedLaunch) -> Machine:
     """Try the offers in order; each attempt is recorded before it is sent and settled before the next."""
     refusals = Refusals(prepared.candidates.any_account)
-    if prepared.resolved_offer is None:  # the expected machine is gone: constrain location and firewall now
+    if (
+        prepared.resolved_offer is None
+    ):  # the plan expected an existing machine, which has ended: constrain location and firewall now
         prepared = _with_constraints(session, prepared)
-    synced = {prepared.plan.offer.available.account}
+    synced_accounts = {prepared.plan.offer.available.account}
     for offer in _remaining_offers(prepared):
         if refusals.rules_out(offer):
             continue
-        if offer.available.account not in synced:
-            synced.add(offer.available.account)
+        if offer.available.account not in synced_accounts:
+            synced_accounts.add(offer.available.account)
             _sync_if_old(session, prepared, offer)  # before anything is sent to another account
         try:
             offers_by_node = node_offers(prepared.plan.nodes, offer, prepared.offers)
@@ -290,7 +301,7 @@ def _launch_new(session: Session, prepared: Prepared) -> Machine:
     raise _all_refused_error(prepared, refusals.first)
 
 
-def _with_constraints(session: Session, prepared: Prepared) -> Prepared:
+def _with_constraints(session: Session, prepared: PreparedLaunch) -> PreparedLaunch:
     """Return the plan with constrained requests, without offers that no longer fit or cannot run its container."""
     candidates = open_to_client(session, constrain_candidates(session, prepared.candidates))
     needs = {one.account: one.request.want for one in candidates.items}
@@ -299,7 +310,7 @@ def _with_constraints(session: Session, prepared: Prepared) -> Prepared:
     return replace(prepared, candidates=candidates, offers=filter_runnable(prepared.template, fitting)[0])
 
 
-def _all_refused_error(prepared: Prepared, first: CloudgpuError | None) -> CloudgpuError:
+def _all_refused_error(prepared: PreparedLaunch, first: CloudgpuError | None) -> CloudgpuError:
     """Return the first refusal, with the number of refused offers and a remedy."""
     if first is None:
         return NoCapacity("There is no offer that fits.", field="offer")
@@ -312,14 +323,14 @@ def _all_refused_error(prepared: Prepared, first: CloudgpuError | None) -> Cloud
     return first
 
 
-def _remaining_offers(prepared: Prepared) -> Sequence[Offer]:
+def _remaining_offers(prepared: PreparedLaunch) -> Sequence[Offer]:
     """Return the offers to try, in order, without those that the plan skipped."""
     if prepared.plan.offer not in prepared.offers:
         return prepared.offers
     return prepared.offers[prepared.offers.index(prepared.plan.offer) :]
 
 
-def _resolve_offer(session: Session, prepared: Prepared, offer: Offer) -> Resolved:
+def _resolve_offer(session: Session, prepared: PreparedLaunch, offer: Offer) -> Resolved:
     """Return what the call of this offer needs, as resolved with the plan, or resolve it now."""
     if prepared.resolved_offer is not None and prepared.resolved_offer.offer == offer:
         return prepared.resolved_offer.resolved

@@ -1,7 +1,8 @@
 """Explains why no offer fits a request; for a discontinued GPU, with the nearest one that is sold.
 
-Exit code 2 is for a request that cannot be met however often it is repeated: a misspelt name, options that contradict
-each other, a market on which it is not sold. Exit code 4 is for one that may be met later, elsewhere or for more money.
+`needs` are the requirements of the request. Exit code 2 is for a request that cannot be met however often it is
+repeated: a misspelt name, options that contradict each other, a market on which it is not sold. Exit code 4 is for one
+that may be met later, elsewhere or for more money.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity
 from cloudgpu.providers.abilities import HasPriceHistory
 from cloudgpu.providers.base import Provider
 
-MAX_NAMED = 4  # names in a sentence
+MAX_NAMED = 4  # of names that a sentence lists
 
 
 def explain_discontinued(provider: Provider, needs: Requirements) -> NoCapacity | None:
@@ -31,20 +32,22 @@ def explain_discontinued(provider: Provider, needs: Requirements) -> NoCapacity 
     A provider without regions lists only what is free now, so there the type may be free again later. Queries the
     provider once.
     """
-    names = {type_.gpu.name for type_ in _types(provider, needs)}
-    discontinued = [spec for spec in catalog.gpus() if spec.name in names]
+    gpu_names = {instance_type.gpu.name for instance_type in _types(provider, needs)}
+    discontinued = [spec for spec in catalog.gpus() if spec.name in gpu_names]
     if not discontinued:
         return None
-    listed = _list_prices(provider, needs)
+    listed_offers = _list_prices(provider, needs)
     listing_text = "is in the catalogue"
-    if listed:
-        price, regions = listed[0].listed.price, {offer.listed.region for offer in listed}
-        where = f"{len(regions)} region" + ("s" if len(regions) > 1 else "")
-        listing_text = f"is listed at {price.per_hour.text(4)} an hour in {where} (as of {price.as_of:%Y-%m-%d})"
+    if listed_offers:
+        price, regions = listed_offers[0].listed.price, {offer.listed.region for offer in listed_offers}
+        regions_text = f"{len(regions)} region" + ("s" if len(regions) > 1 else "")
+        listing_text = f"is listed at {price.per_hour.text(4)} an hour in {regions_text} (as of {price.as_of:%Y-%m-%d})"
     is_permanent = provider.kind in PROVIDERS_LISTED_BY_REGION
-    now = f"launches it in no region of account {provider.account} any more" if is_permanent else "has none free now"
+    state_now = (
+        f"launches it in no region of account {provider.account} any more" if is_permanent else "has none free now"
+    )
     return NoCapacity(
-        f"{needs_text(needs)} {listing_text}, but {provider.kind} {now}.",
+        f"{needs_text(needs)} {listing_text}, but {provider.kind} {state_now}.",
         field="--instance-type" if needs.instance_type else "--gpu",
         value=needs.instance_type or gpu_text(needs),
         next=f"{'' if is_permanent else 'Try again later. '}{_nearest_remedy(provider, needs, discontinued)}",
@@ -85,7 +88,7 @@ def _nearest_remedy(provider: Provider, needs: Requirements, discontinued: Seque
 
 
 def _nearest_offer(provider: Provider, needs: Requirements, discontinued: Sequence[GpuSpec]) -> CatalogOffer | None:
-    """Return the nearest among what the provider says it launches there now, with as many GPUs, on the same CPUs."""
+    """Return the nearest of the provider's current offers there, with as many GPUs and the same CPU architecture."""
     any_machine = Requirements(region=needs.region, zone=needs.zone, market=needs.market)
     launched = {(item.instance_type, item.region) for item in provider.available(any_machine).items}
     configurations = {(one.gpu.count, one.gpu.share, one.arch) for one in _types(provider, needs)}
@@ -125,8 +128,8 @@ def explain_no_match(
 ) -> CloudgpuError:
     """Return why none of `items` can be launched: NoCapacity, or InvalidRequest for an invalid request.
 
-    `priced` are those that fit and have a price; `unpriced`: some have none. Raises what the provider raises when it is
-    asked for the nearest type.
+    `items` are what the provider has; `priced` are those that fit and have a price, but are too expensive; `unpriced`:
+    some that fit have no price. Raises what the provider raises when it is queried for the nearest type.
     """
     if priced:
         return _too_expensive_error(needs, priced)
@@ -168,7 +171,7 @@ def _unpriced_error(provider: Provider, needs: Requirements) -> CloudgpuError:
 
 
 def _other_market_error(provider: Provider, needs: Requirements) -> InvalidRequest | None:
-    """Return the error for a market without the type if the other market has it. Queries once."""
+    """Return the error for a market without the requested machine if the other market has it. Queries once."""
     if needs.or_on_demand:
         return None
     other_market = Market.ON_DEMAND if needs.market is Market.SPOT else Market.SPOT
@@ -179,7 +182,7 @@ def _other_market_error(provider: Provider, needs: Requirements) -> InvalidReque
 
 
 def _wrong_market_error(provider: Provider, needs: Requirements, other: Market, reason: str = "") -> InvalidRequest:
-    """Return that this is not sold on the wanted market; without `reason`, that it is on the other."""
+    """Return the error that this is not sold on the requested market; without `reason`, that the `other` has it."""
     where = needs.zone or needs.region or f"the regions of account {provider.account}"
     how, remedy = ("on demand", "Drop --spot.") if other is Market.ON_DEMAND else ("as a spot machine", "Add --spot.")
     on_spot = " --spot" if needs.market is Market.SPOT else ""
@@ -199,10 +202,10 @@ def _price_remedy(provider: Provider) -> str:
 
 def _too_expensive_error(needs: Requirements, priced: Sequence[Offer]) -> NoCapacity:
     cheapest = min(priced, key=lambda offer: offer.price.per_hour)
-    item, price, limit = cheapest.available, cheapest.price.per_hour, needs.max_price
+    available, price, limit = cheapest.available, cheapest.price.per_hour, needs.max_price
     return NoCapacity(
         f"Nothing at or under {'' if limit is None else limit.text(4)} an hour fits; the cheapest offer "
-        f"costs {price.text(4)}: {item.instance_type} in {item.zone}.",
+        f"costs {price.text(4)}: {available.instance_type} in {available.zone}.",
         field="--max-price",
         value=None if limit is None else f"{limit.dollars:f}",
         next=f"Allow --max-price {price.dollars:f} or more.",
@@ -214,9 +217,9 @@ def _no_offer_error(provider: Provider, needs: Requirements, available: Sequence
     if not requested:
         message, remedy = f"Account {provider.account} has nothing to offer.", "Pick another --provider."
         return NoCapacity(message, field="--provider", value=provider.kind, next=remedy)
-    words, options = [f"{option} {word}" for option, word in requested], [option for option, _ in requested]
+    texts, options = [f"{option} {value}" for option, value in requested], [option for option, _ in requested]
     return NoCapacity(
-        f"Account {provider.account} has nothing with {' '.join(words)}{_other_gpus_clause(needs, available)}.",
+        f"Account {provider.account} has nothing with {' '.join(texts)}{_other_gpus_clause(needs, available)}.",
         field=options[0],
         value=requested[0][1],
         next=f"{_other_count(needs, available)}Drop {_list_text(options, 'or')}, or pick another --provider; "
@@ -226,8 +229,10 @@ def _no_offer_error(provider: Provider, needs: Requirements, available: Sequence
 
 def _other_count(needs: Requirements, available: Sequence[Available]) -> str:
     """Return the `--gpu` option with the nearest count that exists; empty for none."""
-    alike = (gpu for item in available for gpu in item.accelerators if needs.gpu and same_gpu(gpu.name, needs.gpu))
-    counts = sorted({gpu.count for gpu in alike} - {needs.gpu_count}, key=lambda count: abs(count - needs.gpu_count))
+    same_gpus = (gpu for item in available for gpu in item.accelerators if needs.gpu and same_gpu(gpu.name, needs.gpu))
+    counts = sorted(
+        {gpu.count for gpu in same_gpus} - {needs.gpu_count}, key=lambda count: abs(count - needs.gpu_count)
+    )
     return f"Use --gpu {needs.gpu}:{counts[0]}. " if counts else ""
 
 
@@ -239,13 +244,14 @@ def _other_gpus_clause(needs: Requirements, available: Sequence[Available]) -> s
 
 
 def _requested_options(needs: Requirements) -> list[tuple[str, str]]:
-    named = {
+    """Return the options that were given, each with its value."""
+    options = {
         "--gpu": needs.gpu and gpu_text(needs),
         "--instance-type": needs.instance_type,
         "--region": needs.region,
         "--zone": needs.zone,
     }
-    return [(key, value) for key, value in named.items() if value]
+    return [(key, value) for key, value in options.items() if value]
 
 
 def _contradiction_error(provider: Provider, needs: Requirements, items: Sequence[Available]) -> CloudgpuError | None:
@@ -335,9 +341,9 @@ def _other_location_error(provider: Provider, needs: Requirements) -> NoCapacity
     )
 
 
-def _list_text(words: Iterable[str], conjunction: str) -> str:
+def _list_text(names: Iterable[str], conjunction: str) -> str:
     """Return `a, b and c`, or the first few and how many more."""
-    items = list(words)
+    items = list(names)
     if len(items) > MAX_NAMED:
         return first_few(items, MAX_NAMED)
     return f" {conjunction} ".join(filter(None, (", ".join(items[:-1]), items[-1])))

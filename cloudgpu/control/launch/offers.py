@@ -52,7 +52,10 @@ _ACCOUNT_ERRORS: ErrorTypes = (AuthFailed, InvalidRequest, ProviderUnavailable)
 
 @dataclass
 class Refusals:
-    """The refusals so far, in order. `any_account`: offers of several accounts are tried, whose errors are separate."""
+    """The offers of a launch that were refused so far, each with its error, in order.
+
+    `any_account`: offers of several accounts are tried, so an error of one account does not end the search.
+    """
 
     any_account: bool
     items: list[tuple[Offer, CloudgpuError]] = field(default_factory=list)
@@ -66,61 +69,66 @@ class Refusals:
 
     @property
     def errors_after_sending(self) -> ErrorTypes:
-        """The errors of a sent call after which the next offer is tried: surely no machine was launched."""
+        """The errors of a sent call after which the next offer is tried: they prove that no machine was launched."""
         return (NoCapacity, QuotaExceeded, AuthFailed) if self.any_account else (NoCapacity,)
 
     def add(self, offer: Offer, error: CloudgpuError, *, was_sent: bool = False) -> str:
-        """Remember a refusal, and return its sentence. Raises LedgerUnavailable, which is no refusal."""
+        """Add a refusal, and return a sentence on it. Raises LedgerUnavailable, which is no refusal."""
         if isinstance(error, LedgerUnavailable):
             raise error
         self.items.append((offer, error))
-        item = offer.available
+        refused = offer.available
         if was_sent and isinstance(error, QuotaExceeded):
-            self._exhausted_quotas.add((item.account, item.region, str(item.market)))
-        where = f"{item.account}, {item.zone or item.region}" if self.any_account else item.zone
+            self._exhausted_quotas.add((refused.account, refused.region, str(refused.market)))
+        where = f"{refused.account}, {refused.zone or refused.region}" if self.any_account else refused.zone
         return f"{where}: {error.message}"
 
     def rules_out(self, offer: Offer) -> bool:
         """Say whether earlier refusals rule this offer out: by a quota, or by an error of the whole account."""
-        item = offer.available
-        if self.any_account and (item.account, item.region, str(item.market)) in self._exhausted_quotas:
+        available = offer.available
+        quota_scope = (available.account, available.region, str(available.market))
+        if self.any_account and quota_scope in self._exhausted_quotas:
             return True
-        return item.account in self.accounts or is_over_quota(offer, self.items)
+        return available.account in self.unusable_accounts or is_over_quota(offer, self.items)
 
     @property
-    def accounts(self) -> set[str]:
+    def unusable_accounts(self) -> set[str]:
         """The accounts of which no offer can be launched."""
-        return {stopped.available.account for stopped, fault in self.items if isinstance(fault, _ACCOUNT_ERRORS)}
+        return {offer.available.account for offer, error in self.items if isinstance(error, _ACCOUNT_ERRORS)}
 
     @property
     def first(self) -> CloudgpuError | None:
-        """The first refusal for quota or capacity, else the first of all: quotas can be raised, capacity comes back."""
-        faults = [fault for _, fault in self.items]
-        return next((fault for fault in faults if isinstance(fault, _OFFER_ERRORS)), next(iter(faults), None))
+        """The first error for want of quota or capacity, which a user can wait out or raise, else the first of all."""
+        errors = [error for _, error in self.items]
+        return next((error for error in errors if isinstance(error, _OFFER_ERRORS)), next(iter(errors), None))
 
 
 def is_over_quota(offer: Offer, refusals: Sequence[tuple[Offer, CloudgpuError]]) -> bool:
-    """Say whether a quota that refused another offer refuses this one: it needs at least as much of it."""
+    """Say whether a quota that refused another offer refuses this one, which needs at least as much of it."""
     return any(
-        isinstance(fault, QuotaExceeded) and _quota_applies(fault, refused_offer, offer)
-        for refused_offer, fault in refusals
+        isinstance(error, QuotaExceeded) and _quota_applies(error, refused_offer, offer)
+        for refused_offer, error in refusals
     )
 
 
 def _quota_applies(error: QuotaExceeded, refused_offer: Offer, offer: Offer) -> bool:
+    """Say whether a quota that refused one offer also refuses another."""
     from cloudgpu.catalog import quotas_of  # reads the whole catalogue
 
-    refused_item, item = refused_offer.available, offer.available
-    if (refused_item.provider, refused_item.account) != (item.provider, item.account):
+    refused, other = refused_offer.available, offer.available
+    if (refused.provider, refused.account) != (other.provider, other.account):
         return False
-    limits = [quota for quota in quotas_of(item.provider, item.instance_type, item.market) if quota.code == error.value]
-    limits = [quota for quota in limits if quota.is_overall or refused_item.region == item.region]
-    return any(_limit_use(quota, item) >= _limit_use(quota, refused_item) for quota in limits)
+    return any(
+        quota.code == error.value
+        and (quota.is_overall or refused.region == other.region)
+        and _quota_use(quota, other) >= _quota_use(quota, refused)
+        for quota in quotas_of(other.provider, other.instance_type, other.market)
+    )
 
 
-def _limit_use(quota: ListedQuota, item: Available) -> int:
-    """Return how much of a limit an offer takes, in its unit."""
-    return sum(gpu.count for gpu in item.accelerators) if quota.unit == "GPU" else item.vcpus or 0
+def _quota_use(quota: ListedQuota, available: Available) -> int:
+    """Return how many units of a quota, GPUs or vCPUs, an offer needs."""
+    return sum(gpu.count for gpu in available.accelerators) if quota.unit == "GPU" else available.vcpus or 0
 
 
 _NOTHING_RESOLVED = Resolved({})
@@ -128,9 +136,10 @@ _NOTHING_RESOLVED = Resolved({})
 
 @dataclass(frozen=True, slots=True)
 class ResolvedOffer:
-    """An offer with what was resolved for it; `passed_over` says why offers before it cannot be launched.
+    """An offer, with what its provider looked up for its launch (`resolved`): image, network and so on.
 
-    `unusable_accounts` have no offer that can be launched.
+    `passed_over` has a note for each cheaper offer that cannot be launched. `unusable_accounts` have no offer that can
+    be.
     """
 
     offer: Offer
@@ -154,8 +163,8 @@ def with_constraint(provider: Provider, request: LaunchRequest) -> LaunchRequest
 def open_to_client(session: Session, candidates: Candidates) -> Candidates:
     """Return these candidates with this client's address in the SSH firewall rule, where no other one is requested.
 
-    Asks an address service at most once. Call it when there is an offer: a missing SDK, credential or offer is the more
-    important error. Raises InvalidRequest where the address is needed and not known.
+    Queries a service for that address at most once. Called only once there is an offer: a missing SDK, credential or
+    offer is the more important error. Raises InvalidRequest where the address is needed and not known.
     """
     if not any(map(_needs_client_address, candidates.items)):
         return candidates
@@ -173,7 +182,7 @@ def _open_candidate(candidate: Candidate, cidr: str) -> Candidate:
 def _needs_client_address(candidate: Candidate) -> bool:
     """Say whether SSH is to be opened for this client's address alone: no networks, group or jump host are given.
 
-    A machine without a public address is reached from inside its network: the provider opens that.
+    A machine without a public address is reached from inside its network, which the provider allows.
     """
     network = candidate.request.setup.network
     is_open = network.ssh_from or network.security_group or network.jump or not network.public_ip
@@ -185,8 +194,8 @@ def first_launchable(
 ) -> ResolvedOffer:
     """Return the first offer that can be resolved; those before it are in `passed_over`.
 
-    Raises QuotaExceeded where one is refused by a quota, else the first refusal; with any account, that may be an
-    account's error. InvalidRequest where nothing would end the machine, unless `no_guard`.
+    Raises, where none can be resolved, the first QuotaExceeded, else the first refusal; with any account, that may be
+    an account's error. Raises InvalidRequest where nothing would end the machine, unless `no_guard`.
     """
     refusals = Refusals(candidates.any_account)
     for offer in offers:
@@ -203,17 +212,17 @@ def first_launchable(
         notes = dict.fromkeys(
             f"passed over: {_account_prefix(one, refusals)}{error.message}" for one, error in refusals.items
         )
-        return ResolvedOffer(offer, resolved, tuple(notes), frozenset(refusals.accounts))
+        return ResolvedOffer(offer, resolved, tuple(notes), frozenset(refusals.unusable_accounts))
     errors = [error for _, error in refusals.items]
     raise next((error for error in errors if isinstance(error, QuotaExceeded)), refusals.first or errors[0])
 
 
-def _account_prefix(offer: Offer, refused: Refusals) -> str:
-    return f"account {offer.available.account}: " if refused.any_account else ""
+def _account_prefix(offer: Offer, refusals: Refusals) -> str:
+    return f"account {offer.available.account}: " if refusals.any_account else ""
 
 
 def resolve(provider: Provider, request: LaunchRequest, offer: Offer) -> Resolved:
-    """Return what the exact call of this offer needs; empty where the provider resolves nothing."""
+    """Return what the provider looks up for the call that launches this offer; empty where it looks up nothing."""
     return provider.resolve(request, offer.available) if isinstance(provider, Resolves) else _NOTHING_RESOLVED
 
 
@@ -224,7 +233,7 @@ def offers_unless_launched(
     existing: Machine | None,
     untrusted: list[Offer] | None = None,
 ) -> list[Offer]:
-    """Return the offers; an `existing` machine of the request needs no other offer to be returned or resolved.
+    """Return the offers that fit; if there are none, the offer of the `existing` machine of this request, if any.
 
     Offers that fit but are less trusted than requested go into `untrusted`, so that an error can name them.
     """
@@ -256,15 +265,16 @@ def offers_in(
             volume = setup.volume.name if setup.volume else None
             options = {"--image": setup.image, "--volume": volume, "--subnet": setup.network.subnet}
             message = " and ".join(f"{option} {value}" for option, value in options.items() if value)
-            why = f"The place is that of {message}: name another, or leave it out."
-            # The remedy of an error about the place is about an option that the user did not type.
-            is_about_place = error.field in ("--region", "--zone")
-            error.next = why if is_about_place or not error.next else f"{why} {error.next}"
+            remedy = f"The place is that of {message}: name another, or leave it out."
+            # The error's own remedy would be about a region or zone that the user did not type.
+            is_about_location = error.field in ("--region", "--zone")
+            error.next = remedy if is_about_location or not error.next else f"{remedy} {error.next}"
         raise
 
 
 def _offer_of(machine: Machine) -> Offer:
-    item = Available(
+    """Return the offer from which a machine was launched, at its last known price."""
+    available = Available(
         provider=machine.provider,
         account=machine.account,
         region=machine.region,
@@ -278,31 +288,35 @@ def _offer_of(machine: Machine) -> Offer:
         trust=Trust(machine.trust or Trust.CLOUD),
         traffic=machine.traffic_prices and TrafficPrices(*map(Money, machine.traffic_prices)),
     )
-    return Offer(item, price_from_json(not_none(machine.price).record()))
+    return Offer(available, price_from_json(not_none(machine.price).record()))
 
 
 def _offers(session: Session, provider: Provider, needs: Requirements, untrusted: list[Offer]) -> list[Offer]:
-    found, any_trust = provider.available(needs), replace(needs, trust=Trust.COMMUNITY)
-    for gap in found.unanswered:
+    availability, needs_any_trust = provider.available(needs), replace(needs, trust=Trust.COMMUNITY)
+    for gap in availability.unanswered:
         session.report(f"{gap.scope} did not answer, so nothing there is offered: {gap.why}")
-    available = [limited_to_abilities(provider, item) for item in found.items if fits(item, any_trust)]
+    available = [limited_to_abilities(provider, item) for item in availability.items if fits(item, needs_any_trust)]
     priced, unpriced = price_offers(
         available, discounted_prices(provider, available, session.settings.discounts, session.clock())
     )
     offers = matching_offers(priced, needs)
     untrusted += (
-        offer for offer in matching_offers(priced, any_trust) if not needs.trust.accepts(offer.available.trust)
+        offer for offer in matching_offers(priced, needs_any_trust) if not needs.trust.accepts(offer.available.trust)
     )
     if offers:
         return offers
-    if untrusted and not found.unanswered:
+    if untrusted and not availability.unanswered:
         from cloudgpu.core.launch.trust import too_little_trust
 
         raise too_little_trust(needs, untrusted)
     from cloudgpu.control.launch.no_match import explain_no_match  # reads the whole catalogue
 
-    raise _unanswered_error(found) or explain_no_match(
-        provider, needs, found.items, [one for one in priced if fits(one.available, needs)], unpriced=bool(unpriced)
+    raise _unanswered_error(availability) or explain_no_match(
+        provider,
+        needs,
+        availability.items,
+        [one for one in priced if fits(one.available, needs)],
+        unpriced=bool(unpriced),
     )
 
 

@@ -53,12 +53,12 @@ from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.abilities import home_writes, launch_safeguards, needs_reaper_run
 from cloudgpu.providers.attached_costs import added_costs
 
-Planned = TypeVar("Planned")
-PRICE_VALID_FOR = timedelta(minutes=1)  # after this, the price is asked again before the launch
+Planned = TypeVar("Planned")  # any plan that may contain a launch
+PRICE_VALID_FOR = timedelta(minutes=1)  # after this, the plan is made again before the launch
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedLaunch:
     """A planned launch with all its offers; nothing is launched yet."""
 
     plan: LaunchPlan
@@ -67,24 +67,26 @@ class Prepared:
     template: Template
     fingerprint: str
     lock: str  # the name of the lock that a launch of this request holds
-    existing: Machine | None
+    existing: Machine | None  # the machine of this request that exists already
     key: str | None = None
     name: str | None = None
-    new: bool = False
+    new: bool = False  # --new: launch another machine, even if one of this request exists
     is_restore: bool = False  # it restores a parked machine from its image
-    # What was resolved for the plan's offer; None: requests are not constrained yet, either.
+    # The plan's offer with its looked-up image, network and so on. None: a machine existed, so nothing was looked up,
+    # and the requests are not constrained to a region or zone.
     resolved_offer: ResolvedOffer | None = None
     override: str | None = None  # the reason for overriding a budget
     no_guard: bool = False  # launched though nothing would end it
-    credit: list[CreditFit | CloudgpuError | None] = field(default_factory=list, compare=False)  # read once, if at all
+    # A cache: empty until the account's prepaid credit is read, then its one result.
+    credit: list[CreditFit | CloudgpuError | None] = field(default_factory=list, compare=False)
 
     def remedy(self, now: datetime) -> Remedy:
-        """Return the remedy of a refusal: how to request less than this plan."""
+        """Return the remedy after a budget's refusal: how to request less than this plan."""
         command = f"cloudgpu start {self.name}" if self.is_restore else "add"
         return Remedy(shorter_launch(now, self.plan.expires - now, command), offers=self.offers)
 
 
-def prepare(session: Session, request: UpRequest) -> Prepared:
+def prepare(session: Session, request: UpRequest) -> PreparedLaunch:
     """Return the plan of a request. Queries providers for offers; launches and writes nothing.
 
     Raises InvalidRequest for an invalid request, NoCapacity when nothing fits, QuotaExceeded when the account's quota
@@ -98,7 +100,7 @@ def prepare(session: Session, request: UpRequest) -> Prepared:
     passwords = passwords_of(template.name, template.settings, session.settings.templates)
     check_exposure(request.trust, passwords, expose=request.expose)
     candidates = candidates_of(session, request, template)
-    fingerprint = fingerprint_of(candidates.identity, request.name)
+    fingerprint = fingerprint_of(candidates.fingerprint_request, request.name)
     machines = session.ledger.machines()
     existing = None if request.new else living_of(machines, request.key, fingerprint)
     lock = lock_name(request.key or derived_key(fingerprint, 1))
@@ -122,7 +124,7 @@ def prepare(session: Session, request: UpRequest) -> Prepared:
         else first_launchable(session, found.candidates, found.offers, no_guard=request.no_guard)
     )
     found = replace(found, offers=tuple(o for o in found.offers if o.available.account not in first.unusable_accounts))
-    return Prepared(
+    return PreparedLaunch(
         plan=_plan(session, found, template, first, unfit_remarks, no_guard=request.no_guard),
         offers=found.offers,
         candidates=found.candidates,
@@ -144,12 +146,12 @@ def ask_for_agreement(
     planned: Planned,
     replan: Callable[[], Planned],
     ask: Callable[[Planned], None],
-    launch_of: Callable[[Planned], Prepared | None],
+    launch_of: Callable[[Planned], PreparedLaunch | None],
 ) -> Planned:
-    """Ask the user to confirm a plan, and return the confirmed one; one that is too old by then is made again.
+    """Have the user confirm a plan with `ask`, and return the confirmed plan.
 
-    `launch_of` returns the launch in a plan, or None. A newer plan that is more expensive is shown and asked about
-    again. Raises what `replan` and `ask` raise.
+    If its prices are too old by then, it is made again with `replan`; one that is more expensive has to be confirmed,
+    too. `launch_of` returns the launch in a plan, or None. Raises what `replan` and `ask` raise.
     """
     while True:
         ask(planned)
@@ -160,17 +162,19 @@ def ask_for_agreement(
         replanned = launch_of(latest)
         if replanned is None or replanned.existing is not None or _per_hour(replanned) <= _per_hour(shown_plan):
             return latest
-        before, price = (_per_hour(one).text(4) for one in (shown_plan, replanned))
-        session.report(f"The price has risen since the plan was made: it is {price} an hour now, no longer {before}.")
+        old_price, price = (_per_hour(one).text(4) for one in (shown_plan, replanned))
+        session.report(
+            f"The price has risen since the plan was made: it is {price} an hour now, no longer {old_price}."
+        )
         planned = latest
 
 
-def _planned_at(prepared: Prepared) -> datetime:
+def _planned_at(prepared: PreparedLaunch) -> datetime:
     """Return when a plan was made."""
     return prepared.plan.expires - timedelta(seconds=prepared.plan.request.lease_s)
 
 
-def _per_hour(prepared: Prepared) -> Money:
+def _per_hour(prepared: PreparedLaunch) -> Money:
     return prepared.plan.offer.price.per_hour
 
 
@@ -195,7 +199,7 @@ def prepare_restore(
     override: str | None = None,
     *,
     no_guard: bool = False,
-) -> Prepared:
+) -> PreparedLaunch:
     """Return the plan that restores `machine`: the same key, id and name, by a launch of `request`.
 
     Raises as `prepare` does.
@@ -208,7 +212,7 @@ def prepare_restore(
     offers, unfit_remarks = filter_runnable(template, offers)
     found = OffersFound(tuple(offers), open_to_client(session, Candidates((target,))))
     first = first_launchable(session, found.candidates, offers, no_guard=no_guard)
-    return Prepared(
+    return PreparedLaunch(
         plan=_plan(session, found, template, first, unfit_remarks, no_guard=no_guard),
         offers=found.offers,
         candidates=found.candidates,
@@ -239,16 +243,16 @@ def _plan(
     request, provider = target.request, target.provider
     if request.cluster is not None:
         check_engine_installed(provider.kind, request.cluster)
-    guarded = launch_safeguards(provider, resolved)
+    safeguards = launch_safeguards(provider, resolved)
     # Raises for an error in the template before anything is done.
     parts = parts_for_offer(template, request, first.offer)
-    relies_on_runs = needs_reaper_run(provider, first.offer, resolved)  # but for runs of the reaper
-    run = guarding_run_of_launch(session, first.offer) if relies_on_runs else None
-    left_out = {part.kind for part in parts} - provider.supported_parts
+    relies_on_runs = needs_reaper_run(provider, first.offer, resolved)  # nothing but runs of the reaper would end it
+    guarding_run = guarding_run_of_launch(session, first.offer) if relies_on_runs else None
+    unsupported_parts = {part.kind for part in parts} - provider.supported_parts
     offers = found.offers[found.offers.index(first.offer) :]
     remarks = (
         *home_writes(provider, request.name or "NAME", parts),
-        *(package_remarks(request, parts) if "packages" in left_out else ()),
+        *(package_remarks(request, parts) if "packages" in unsupported_parts else ()),
         *trust_remarks(offers, found.untrusted),
         *traffic_remarks(first.offer),
         *password_remarks(offers, passwords_of(template.name, template.settings, session.settings.templates)),
@@ -260,16 +264,16 @@ def _plan(
         *resolved.remarks,
         *target.remarks,
         *_cluster_remarks(session, request, first.offer),
-        *(_scheduled_run_notes(session, run, request) if relies_on_runs else ()),
+        *(_scheduled_run_notes(session, guarding_run, request) if relies_on_runs else ()),
         *_other_account_remarks(found, target),
     )
     return launch_plan(
         request,
         offers,
-        left_out=tuple(sorted(left_out | set(resolved.left_out))),
-        guards=layers_of(guarded, resolved.guards, nodes_of(request)),
-        guarded=guarded,
-        run=run,
+        left_out=tuple(sorted(unsupported_parts | set(resolved.left_out))),
+        guards=layers_of(safeguards, resolved.guards, nodes_of(request)),
+        guarded=safeguards,
+        run=guarding_run,
         waived=no_guard and relies_on_runs,
         now=session.clock().replace(microsecond=0),
         extras=added_costs(first.offer, resolved),
@@ -283,7 +287,7 @@ def _plan(
 
 
 def _cluster_remarks(session: Session, request: LaunchRequest, offer: Offer) -> Iterator[str]:
-    """Yield remarks on whether several machines are worth it; none for one machine."""
+    """Yield remarks on the speed and the risks of a cluster; none for one machine."""
     if request.cluster is not None and request.cluster.nodes > 1:
         from cloudgpu.control.clusters.remarks import cluster_remarks
 
@@ -291,9 +295,9 @@ def _cluster_remarks(session: Session, request: LaunchRequest, offer: Offer) -> 
 
 
 def _scheduled_run_notes(session: Session, run: ScheduledRun | None, request: LaunchRequest) -> Iterator[Note]:
-    """Yield notes on a launch that only scheduled runs can end: where they run, and whether an alert follows their end.
+    """Yield notes on a machine that only scheduled runs of the reaper end: where they run, and who is alerted if not.
 
-    Where runs are rarer than the lease is long, a machine ends late, and that costs.
+    Where the time between runs is longer than the lease, a machine ends late, and costs more.
     """
     if run is None:
         yield Note("nothing ends this machine by itself: no scheduled run of the reaper is relied on", NoteKind.GUARD)

@@ -14,7 +14,7 @@ from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT
 from cloudgpu.control.launch.budget_preview import check_admission
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.offers import offers_unless_launched
-from cloudgpu.control.launch.plan import Prepared, prepare_restore
+from cloudgpu.control.launch.plan import PreparedLaunch, prepare_restore
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
 from cloudgpu.control.lifecycle.parking import park
 from cloudgpu.control.lifecycle.start import new_lease, start
@@ -44,7 +44,7 @@ _DEFAULT_SETUP = Setup()
 
 @dataclass(frozen=True, slots=True)
 class MovePlan:
-    """A planned move of a stopped machine: the cost of its image, and the offers on which it could run again."""
+    """A planned move of a stopped machine by an image of its disk: what the image costs, and offers for the machine."""
 
     machine: Machine
     image: AddedCost
@@ -69,10 +69,10 @@ def start_stopped(
     except NoCapacity as error:
         raise offer_to_move(session, session.ledger.machine(machine.id) or machine, error) from error
     machine = attach_volume(session, machine)
-    return _wait_and_drop_image(session, machine) if wait else machine
+    return _wait_and_delete_image(session, machine) if wait else machine
 
 
-def _wait_and_drop_image(session: Session, machine: Machine) -> Machine:
+def _wait_and_delete_image(session: Session, machine: Machine) -> Machine:
     """Wait until SSH is verified; then delete the image from which the machine was restored, if any."""
     machine = wait_until_ready(session, machine)
     if not machine.retained:
@@ -84,7 +84,7 @@ def _wait_and_drop_image(session: Session, machine: Machine) -> Machine:
 def start_machine(
     session: Session,
     machine: Machine,
-    length: timedelta | None,
+    lease_length: timedelta | None,
     *,
     renewable_for: timedelta | None = None,
     override: str | None = None,
@@ -93,20 +93,24 @@ def start_machine(
     no_guard: bool = False,
     max_price: Money | None = None,
 ) -> Machine:
-    """Start a machine that is stopped, parked or was interrupted, without confirmation; return the machine."""
+    """Start a machine that is stopped, parked or was interrupted, without confirmation; return the machine.
+
+    `lease_length` and `renewable_for` (up to renew-until) are from now; None: those of the policy. `move_it`: restore
+    the machine from an image of its disk, wherever there is capacity in its region.
+    """
     check_may(session, machine, "start")
     check_override(session, override)
     machine = settle_restore(session, machine)
     check_max_price(machine, max_price, move_it=move_it)
     if move_it and not can_be_restored(machine):
         plan_to_move = plan_move(session, machine, max_price)
-        check_move(session, plan_to_move, new_lease(session, machine, length, renewable_for), override)
+        check_move(session, plan_to_move, new_lease(session, machine, lease_length, renewable_for), override)
         machine = move(session, machine, why="it is moved")
     if can_be_restored(machine):
         plan = plan_restore(
             session,
             machine,
-            length,
+            lease_length,
             renewable_for=renewable_for,
             override=override,
             any_type=move_it,
@@ -114,7 +118,7 @@ def start_machine(
             max_price=max_price,
         )
         return restore_machine(session, plan, wait=wait)
-    lease = new_lease(session, machine, length, renewable_for)
+    lease = new_lease(session, machine, lease_length, renewable_for)
     return start_stopped(session, machine, lease, wait=wait, override=override, no_guard=no_guard)
 
 
@@ -145,18 +149,18 @@ def settle_restore(session: Session, machine: Machine) -> Machine:
 def plan_restore(
     session: Session,
     machine: Machine,
-    length: timedelta | None,
+    lease_length: timedelta | None,
     *,
     renewable_for: timedelta | None = None,
     override: str | None = None,
     any_type: bool = False,
     no_guard: bool = False,
     max_price: Money | None = None,
-) -> Prepared:
-    """Return the plan that launches a machine from its image; finish the image first where it is not ready.
+) -> PreparedLaunch:
+    """Return the plan that launches a machine from its image; make the image first where it is not ready.
 
-    `any_type` allows every type with the same GPUs, else it is the same type again; always in the region of the image.
-    `max_price` is for an hour; without one, that of the launch counts. Raises NoCapacity when nothing fits: retained
+    `any_type` allows every instance type with the same GPUs; without it, only the same type. The region is always that
+    of the image. `max_price` is for an hour; None: that of the launch. Raises NoCapacity when nothing fits: retained
     resources stay. InvalidRequest for a machine that cannot be launched again.
     """
     check_may(session, machine, "start")
@@ -169,14 +173,14 @@ def plan_restore(
             machine = park(session, machine, why="its start was asked")
         if machine.terminated_at is not None and machine.timer:  # the restored machine gets a new timer
             machine = delete_timer(session, machine)
-    if _image_of(machine) is None:  # somebody else started or ended it meanwhile
+    if _image_id_of(machine) is None:  # somebody else started or ended it meanwhile
         raise InvalidRequest(
             f"{machine.name} is no longer parked: it is {machine.state}.",
             field="name",
             value=machine.name,
             next=f"Run: cloudgpu show {machine.name} --refresh",
         )
-    lease = new_lease(session, machine, length, renewable_for)
+    lease = new_lease(session, machine, lease_length, renewable_for)
     try:
         request = _launch_request(session, machine, lease, _requirements(machine, max_price, any_type=any_type))
         return prepare_restore(session, request, machine, _lifetime(session, lease), override, no_guard=no_guard)
@@ -185,7 +189,7 @@ def plan_restore(
 
 
 def restore_machine(
-    session: Session, prepared: Prepared, *, wait: bool = True, confirm: Callable[[], None] = lambda: None
+    session: Session, prepared: PreparedLaunch, *, wait: bool = True, confirm: Callable[[], None] = lambda: None
 ) -> Machine:
     """Execute the plan of a restore and return the machine; its image is deleted once the machine is ready.
 
@@ -240,18 +244,18 @@ def check_move(session: Session, move: MovePlan, lease: Lease, override: str | N
     machine, offer = move.machine, move.offers[0]
     sync_before_admission(session, {}, lambda budget: budget.scope.covers(machine))
     session.check_launchable()
-    item, price = offer.available, on_demand_of(session, offer, move.offers)
-    wanted = running_until(machine, lease.renew_until)
-    wanted = wanted._replace(
-        instance_type=item.instance_type,
-        zone=item.zone,
+    available, price = offer.available, on_demand_of(session, offer, move.offers)
+    moved_machine = running_until(machine, lease.renew_until)
+    moved_machine = moved_machine._replace(
+        instance_type=available.instance_type,
+        zone=available.zone,
         price=HourlyPrice.of(price_to_json(offer.price)),
         on_demand=None if price is None else HourlyPrice.of(price_to_json(price)),
     )
     now = session.clock()
-    shorter = shorter_launch(now, lease.expires - now, f"cloudgpu start {machine.name} --move")
-    admission = session.ledger.read(lambda view: evaluate_budgets(session, view, wanted))
-    check_admission(admission, override, Remedy(shorter, offers=move.offers))
+    shorter_lease = shorter_launch(now, lease.expires - now, f"cloudgpu start {machine.name} --move")
+    admission = session.ledger.read(lambda view: evaluate_budgets(session, view, moved_machine))
+    check_admission(admission, override, Remedy(shorter_lease, offers=move.offers))
 
 
 def move(session: Session, machine: Machine, *, why: str) -> Machine:
@@ -262,7 +266,7 @@ def move(session: Session, machine: Machine, *, why: str) -> Machine:
 
 
 def offer_to_move(session: Session, machine: Machine, error: NoCapacity) -> NoCapacity:
-    """Return the error of a start without capacity, with the cost of a move by image if that helps."""
+    """Return the error of a start without capacity, with the cost of a move by image if a move is possible."""
     try:
         plan = plan_move(session, machine)
     except (InvalidRequest, NoCapacity):
@@ -290,7 +294,7 @@ def check_restorable(session: Session, machine: Machine) -> None:
         )
 
 
-def _image_of(machine: Machine) -> str | None:
+def _image_id_of(machine: Machine) -> str | None:
     """Return the id of the image to restore a machine from; None where none is ready."""
     return next((entry.id for entry in machine.retained if entry.kind == Kind.IMAGE and entry.ready), None)
 
@@ -310,7 +314,7 @@ def _launch_request(session: Session, machine: Machine, lease: Lease, needs: Req
         policy=machine.policy,
         lease_s=int((lease.expires - now).total_seconds()),
         renew_s=int((lease.renew_until - now).total_seconds()),
-        setup=replace(setup, image=_image_of(machine)),
+        setup=replace(setup, image=_image_id_of(machine)),
         policy_by=machine.policy_by or "",
         terms=machine.terms and machine.terms.record(),
     )

@@ -1,4 +1,4 @@
-"""Prepares a cloud account: roles for machines and timers there, its table in config.toml; and removes them again."""
+"""Prepares a cloud account: IAM roles for machines and timers, its table in config.toml; and removes them again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cloudgpu.config.edit import value_at
 from cloudgpu.config.files.user_files import data_dir, shown
 from cloudgpu.control.budgets.admission import read_credit
 from cloudgpu.control.session.base import utc_now
-from cloudgpu.control.setup.init import CLOUDS, Draft, ExistingSetup, account_of, with_account, write
+from cloudgpu.control.setup.init import CLOUDS, ConfigDraft, ExistingSetup, account_of, with_account, write
 from cloudgpu.core.model.account import BudgetAlert, MachineRole, PrepaidCredit, RolePart
 from cloudgpu.core.values.money import NANOS_PER_USD, ZERO, Money
 from cloudgpu.core.values.naming import unknown_word
@@ -28,8 +28,8 @@ from cloudgpu.providers.account_abilities import (
 from cloudgpu.providers.base import Provider, ProviderSettings
 from cloudgpu.providers.registry import open_provider
 
-CENT = NANOS_PER_USD // 100
-_WITH_HOME_REGION = ("aws",)  # whose tables name a home region
+CENT = NANOS_PER_USD // 100  # in nano-dollars
+_WITH_HOME_REGION = ("aws",)  # providers whose accounts have a home region in config.toml
 _EMAIL = re.compile(r"[^\s@<>,;\"]{1,64}@[^\s@<>,;\"]+\.[^\s@<>,;\"]+")
 
 
@@ -37,24 +37,25 @@ _EMAIL = re.compile(r"[^\s@<>,;\"]{1,64}@[^\s@<>,;\"]+\.[^\s@<>,;\"]+")
 class Preparation:
     """A planned preparation or removal: the roles as they are, the change to config.toml, and the provider.
 
-    `role` is None where the cloud's machines need none. `account_in_cloud` is what the cloud calls the account.
-    `findings` are the provider's checks of it. `budget` is the requested budget in the cloud, `existing_budget` the one
-    that is there; None for none, or where it was not asked for. `budget_error` says why it could not be queried.
-    `timer` is the role of timers in the cloud, None where there are none.
+    `role` is that of machines, None where the cloud's machines need none. `account` is its name in config.toml,
+    `account_in_cloud` the cloud's own name of it. `findings` are the provider's checks of it. `budget` is the requested
+    budget in the cloud, `existing_budget` the one that is there; None for none, or where it was not asked for.
+    `budget_error` says why it could not be queried. `timer` is the role of timers in the cloud, None where the cloud
+    has none.
     """
 
     kind: str
     account: str
     account_in_cloud: str
     role: MachineRole | None
-    draft: Draft
+    draft: ConfigDraft
     provider: Provider
     findings: tuple[Finding, ...] = ()
     budget: BudgetAlert | None = None
     existing_budget: BudgetAlert | None = None
     budget_error: str | None = None
     timer: MachineRole | None = None
-    creates_marker: bool = False  # the marker that identifies the account is to be created
+    creates_marker: bool = False  # the resource that gives the account its identity is to be created
     ssh_from: tuple[str, ...] = ()  # the networks to which SSH is to be narrowed; none: it stays as it is
     current_ssh_from: tuple[str, ...] = ()
     # The prepaid credit that is left, or why that is not known; None: not prepaid.
@@ -62,7 +63,7 @@ class Preparation:
 
     @property
     def changes_ssh(self) -> bool:
-        """Whether it would change who may reach SSH."""
+        """Whether it would change which networks may connect by SSH."""
         return bool(self.ssh_from) and set(self.ssh_from) != set(self.current_ssh_from)
 
     @property
@@ -72,7 +73,7 @@ class Preparation:
 
     @property
     def parts(self) -> tuple[RolePart, ...]:
-        """All parts of both roles."""
+        """All resources in the cloud of which both roles are made."""
         return tuple(part for role in (self.role, self.timer) if role for part in role.parts)
 
     @property
@@ -82,7 +83,7 @@ class Preparation:
 
     @property
     def removable_parts(self) -> tuple[RolePart, ...]:
-        """The parts of cloudgpu's that would be removed."""
+        """The parts that cloudgpu has made, and that would be removed."""
         return tuple(part for part in self.parts if part.exists and part.is_ours)
 
 
@@ -96,9 +97,9 @@ def plan_preparation(
     budget: BudgetAlert | None = None,
     ssh_from: Sequence[str] = (),
 ) -> Preparation:
-    """Return what making the roles (and the cloud's own budget) would do, and the account's table with it.
+    """Return the plan to make the roles, and the cloud's own budget if requested, and to write the account's table.
 
-    Asks the cloud; changes nothing.
+    Queries the cloud; changes nothing.
 
     `account_keys` are further keys of the table: the profile, the subscription, the project. The first of `regions`
     becomes the home region, where a cloud has one. Raises InvalidRequest for a cloud that init does not know, a bad
@@ -142,7 +143,7 @@ def _role_setting(preparation: Preparation, part: RolePart) -> str:
 def plan_removal(
     setup: ExistingSetup, kind: str, *, account: str | None = None, account_keys: Mapping[str, str] | None = None
 ) -> Preparation:
-    """Return what removing the roles would do, and the table without them. Asks the cloud; changes nothing."""
+    """Return the plan to remove the roles, and the table's keys for them. Queries the cloud; changes nothing."""
     name = _account_name(setup, kind, account)
     preparation = _preparation(setup, kind, name, dict(account_keys or {}))
     current = value_at(setup.table, ("accounts", name)) or {}
@@ -188,7 +189,7 @@ def apply_removal(preparation: Preparation) -> None:
 
 
 def read_budget(amount: str, email: str) -> BudgetAlert:
-    """Return what `--budget` and `--email` say; raise InvalidRequest for what is no amount or no address."""
+    """Return the budget of `--budget` and `--email`; raise InvalidRequest for an invalid amount or address."""
     try:
         limit = Money.usd(amount.strip().removeprefix("$"))
     except (ArithmeticError, ValueError):
@@ -226,7 +227,7 @@ def _require_ssh_rules(provider: object, kind: str) -> NarrowsSsh:
 
 
 def _preparation(setup: ExistingSetup, kind: str, name: str, table: Mapping[str, object]) -> Preparation:
-    """Ask the cloud with the account's options as they would be."""
+    """Return the preparation, by queries of the cloud with the account's options as this table would make them."""
     draft = with_account(setup, name, table)
     current = value_at(setup.table, ("accounts", name)) or {}
     options = {key: value for key, value in {**current, **table}.items() if key != "provider"}

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.setup.doctor import Check as CheckValue, DoctorDocument
 
 MIN_FREE_BYTES = 500_000_000
-SDKS = {
+SDKS = {  # by extra, which is named like its provider: the modules that it installs
     "local": ("asyncssh", "jupyterlab"),
     "aws": ("boto3",),
     "gcp": ("google.cloud.compute_v1",),
@@ -64,10 +64,10 @@ def examine(
     account: str | None = None,
     region: str | None = None,
 ) -> list[Check]:
-    """Return every check, in the order in which errors would occur. Launches, changes and repairs nothing.
+    """Return every check, in the order in which a command would meet errors. Launches, changes and repairs nothing.
 
-    `provider` and `account` say which accounts are asked; None: all. Permissions are asked in `region` (None: the
-    account's home). Raises InvalidRequest where no such account is configured.
+    `provider` and `account` say which accounts are checked; None: all. Permissions are checked in `region` (None: the
+    account's home region). Raises InvalidRequest where no such account is configured.
     """
     checks = [_python_check(), _system_check(), _files_check(find_home(environ))]
     try:
@@ -137,7 +137,7 @@ def _settings_text(session: Session) -> str:
 
 
 def _policy_check(session: Session) -> Check:
-    """Return the check of the default policy, and of all others: a run uses no invalid policy."""
+    """Return the check of all policies, with the times of the default one: the reaper uses no invalid policy."""
     from cloudgpu.control.policies.commands import check_policies
     from cloudgpu.control.policies.resolve import find_policy, lifetime_of, limits_of
     from cloudgpu.core.policies.policy import cut_lifetime
@@ -147,10 +147,10 @@ def _policy_check(session: Session) -> Check:
         policy = find_policy(session, None)
         lifetime = lifetime_of(policy, session.settings)
         check_policies(session, ())
-        cut, _ = cut_lifetime(lifetime, limits_of(session))
+        limited, _ = cut_lifetime(lifetime, limits_of(session))
     except CloudgpuError as error:
         return failed("policy", error)
-    lifetime_text = f"lease {duration_text(cut.lease)}, renew-until {duration_text(cut.renew_until)}"
+    lifetime_text = f"lease {duration_text(limited.lease)}, renew-until {duration_text(limited.renew_until)}"
     return Check("policy", Verdict.OK, f"{policy.name}: {lifetime_text}")
 
 
@@ -167,13 +167,13 @@ def _ledger_check(session: Session) -> Check:
         return Check("ledger", Verdict.FAIL, problem or verified.faults[0], "Run: cloudgpu cost --verify", 8)
     if clock_problem:
         return Check("ledger", Verdict.WARN, clock_problem, "Set the wrong one of the two.")
-    return _unwritten_lines(session) or Check(
+    return _unwritten_events_check(session) or Check(
         "ledger", Verdict.OK, f"{verified.lines} lines, chain and head record agree"
     )
 
 
-def _unwritten_lines(session: Session) -> Check | None:
-    """Return a warning about lines that are not in the ledger: they wait for another ledger, or were refused."""
+def _unwritten_events_check(session: Session) -> Check | None:
+    """Return a warning about entries that are not in the ledger: they wait for another ledger, or were refused."""
     outbox = session.ledger.outbox
     outbox_files = [str(other.path) for other in outbox.others()]
     if outbox_files:

@@ -1,4 +1,4 @@
-"""Checks the safeguards of each machine that may be billed: its agent, its timer, runs of the reaper."""
+"""Checks the safeguards (guards) of each machine that may be billed: its agent, its timer, runs of the reaper."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_PARALLEL = 8  # machines whose timers are queried in parallel
 def guard_checks(session: Session, accounts: Sequence[str], environ: Mapping[str, str]) -> Iterator[Check]:
     """Yield one check per machine that may be billed: what would end it, and when. Asks the clouds for their timers.
 
-    A machine that only its own agent guards is a warning, with the remedy. Changes nothing.
+    A machine that only its own agent, or no safeguard, would end is a warning, with the remedy. Changes nothing.
     """
     machines = [
         machine
@@ -35,7 +35,7 @@ def guard_checks(session: Session, accounts: Sequence[str], environ: Mapping[str
         return
     reaper_clause, ran_lately = _reaper_clause(session, environ)
     for machine in machines:
-        provider_with_timers(session, machine)  # opened here: two threads would open two
+        provider_with_timers(session, machine)  # opened once, before the threads begin
     with Pool(MAX_PARALLEL, "machines") as pool:
         yield from pool.map(
             lambda machine: _machine_check(session, machine, reaper_clause, ran_lately=ran_lately), machines
@@ -43,7 +43,7 @@ def guard_checks(session: Session, accounts: Sequence[str], environ: Mapping[str
 
 
 def provider_with_timers(session: Session, machine: Machine) -> HasTimer | None:
-    """Return the machine's provider where it has timers, None where it has none or is configured no more."""
+    """Return the machine's provider; None where it has no timers or is not configured any more."""
     try:
         provider = session.provider_of(machine)
     except CloudgpuError:
@@ -67,7 +67,7 @@ def _machine_check(session: Session, machine: Machine, reaper_clause: str, *, ra
 def _agent_clause(session: Session, machine: Machine) -> str:
     """Return a clause on the agent: when it will end the machine, and when it last reported.
 
-    It reports when it marks the machine as in use, and when a run fetches its samples.
+    A report is its mark that the machine is in use, or samples that a run of the reaper has fetched.
     """
     guards = guards_of(machine)
     if has_no_agent(machine):
@@ -76,16 +76,16 @@ def _agent_clause(session: Session, machine: Machine) -> str:
         return "its agent can only shut it down, which does not end what it costs"
     at = guards_document(machine)["agent"]
     end_clause = f"the agent ends it at {minute_text(at)}" if at else "the agent knows no end"
-    marked_at = from_iso(machine.last_active).timestamp() if machine.last_active else 0.0
-    heard_at = max(marked_at, SampleStore(session.home.samples, machine.id).last())
-    if not heard_at:
+    last_active_s = from_iso(machine.last_active).timestamp() if machine.last_active else 0.0
+    last_report_s = max(last_active_s, SampleStore(session.home.samples, machine.id).last())  # since 1970
+    if not last_report_s:
         return f"{end_clause} (it has never reported here)"
-    seconds_ago = max(0, round(session.clock().timestamp() - heard_at))
+    seconds_ago = max(0, round(session.clock().timestamp() - last_report_s))
     return f"{end_clause} (last heard {duration_text(seconds_ago)} ago)"
 
 
 def _timer_clause(session: Session, machine: Machine) -> tuple[str, bool, str | None]:
-    """Return a clause on its timer, whether there is one, and how to get one."""
+    """Return a clause on its timer, whether it has one, and the command that sets one (None: it has one)."""
     provider, remedy = provider_with_timers(session, machine), "Run: cloudgpu cron install"
     if provider is None:
         return f"{machine.provider} has no timers", False, remedy
@@ -93,8 +93,8 @@ def _timer_clause(session: Session, machine: Machine) -> tuple[str, bool, str | 
     at = provider.timer(not_none(machine.provider_id))
     if at is not None:
         guards = guards_of(machine)
-        is_own = guards is not None and guards.timer is Timer.OWN
-        subject = "its own timer, a separate process, ends it" if is_own else "the timer in the cloud"
+        is_own_process = guards is not None and guards.timer is Timer.OWN
+        subject = "its own timer, a separate process, ends it" if is_own_process else "the timer in the cloud"
         return f"{subject} at {at:%Y-%m-%d %H:%M} UTC", True, None
     if why_none:
         return why_none, False, f"Run: cloudgpu init {machine.provider}, or: cloudgpu cron install"
@@ -102,17 +102,18 @@ def _timer_clause(session: Session, machine: Machine) -> tuple[str, bool, str | 
 
 
 def _reaper_clause(session: Session, environ: Mapping[str, str]) -> tuple[str, bool]:
-    """Return a clause on runs of the reaper, and whether one has succeeded lately."""
+    """Return a clause on runs of the reaper, and whether one has succeeded within OVERDUE_AFTER."""
     last, now = read_last_run(session.ledger), session.clock()
-    table = _table_with_job(session, environ)
-    made_by = f", made by {table}" if table else ", and cron has none here"
+    scheduler = _scheduler_with_job(session, environ)
+    made_by = f", made by {scheduler}" if scheduler else ", and cron has none here"
     if last.ok_at is None:
         return f"no run of the reaper has succeeded yet{made_by}", False
     ago = duration_text(round((now - last.ok_at).total_seconds()))
     return f"a run succeeded {ago} ago{made_by}", now - last.ok_at < OVERDUE_AFTER
 
 
-def _table_with_job(session: Session, environ: Mapping[str, str]) -> str | None:
+def _scheduler_with_job(session: Session, environ: Mapping[str, str]) -> str | None:
+    """Return which scheduler of this computer runs the reaper for this home, crontab or systemd; None for none."""
     from cloudgpu.control.scheduler.crontab_store import find_tables
 
     home = str(session.home.root)

@@ -30,15 +30,15 @@ TOP_LEVEL_KEYS = ("owner", "project", "provider", "lease")
 ELECTRICITY_KEYS = ("watts", "usd_per_kwh")
 CLOUDS = ("aws", "azure", "gcp", "lambda", "runpod", "vast")  # what `init` can prepare an account of
 HIGHEST_PORT = 65535
-_HOST = re.compile(
+_HOST_OPTION = re.compile(
     r"(?P<name>[^=]*)=(?:(?P<user>[^@]*)@)?(?:\[(?P<six>[^\]]*)\]|(?P<host>[^:\[\]]*))(?::(?P<port>.*))?"
 )
-_WORD = re.compile(r"[^\s\x00-\x1f\x7f'\"\\-][^\s\x00-\x1f\x7f'\"\\]*")
+_HOST_OR_USER = re.compile(r"[^\s\x00-\x1f\x7f'\"\\-][^\s\x00-\x1f\x7f'\"\\]*")
 
 
 @dataclass(frozen=True, slots=True)
 class ExistingSetup:
-    """The existing configuration: the file's text (None: there is no file), and its settings."""
+    """The existing configuration: the file's text (None: there is no file), its settings, and its parsed TOML."""
 
     home: Home
     text: str | None
@@ -48,8 +48,8 @@ class ExistingSetup:
     def current_value(self, name: str) -> str:
         """Return a setting's current value, or its default, as a user types it; empty for not known."""
         if name in ELECTRICITY_KEYS:
-            found = value_at(self.table, ("accounts", account_of(self.settings, "local"), name))
-            return "" if found is None else str(found)
+            current = value_at(self.table, ("accounts", account_of(self.settings, "local"), name))
+            return "" if current is None else str(current)
         if name == "lease":
             return duration_text(lease_of(self.home, self.settings))
         return str(getattr(self.settings, name))
@@ -66,8 +66,8 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
-    """A draft of config.toml: its new text, and the changed lines, without those around them (they may be secret)."""
+class ConfigDraft:
+    """A draft of config.toml: its text `after` the change, and a diff without context lines (they may be secret)."""
 
     setup: ExistingSetup
     after: str
@@ -95,11 +95,14 @@ def find_existing_setup(environ: Mapping[str, str]) -> ExistingSetup:
     return ExistingSetup(home, text, settings, tomllib.loads(text or ""))
 
 
-def check_setup(name: str, text: str) -> str | Decimal:
-    """Return the value of an option or an answer, checked as in the file; InvalidRequest names the option."""
+def parse_setup_value(name: str, text: str) -> str | Decimal:
+    """Return the value of a setting, from an option or an answer, checked as in the file.
+
+    Power figures are numbers, all other settings text. An InvalidRequest names the option.
+    """
     option = f"--{name.replace('_', '-')}"
     if name in ELECTRICITY_KEYS:
-        return _figure(option, text)
+        return _parse_figure(option, text)
     try:
         read_setting(name, text)
         if name == "provider":
@@ -110,7 +113,7 @@ def check_setup(name: str, text: str) -> str | Decimal:
     return text.strip()
 
 
-def _figure(option: str, text: str) -> Decimal:
+def _parse_figure(option: str, text: str) -> Decimal:
     value = parse_finite_number(text.strip().removeprefix("$"))
     if value is not None and 0 <= value <= 1_000_000:  # noqa: PLR2004  (as the local provider's own limit)
         return value
@@ -132,32 +135,32 @@ def _check_kind(kind: str) -> None:
 
 def read_host(text: str) -> Host:
     """Return what `name=user@host:port` says; the user and the port may be left out. Raises InvalidRequest."""
-    found = _HOST.fullmatch(text.strip())
-    if found is None:
-        raise _bad_host(text, "is not name=user@host:port")
-    port = found["port"]
-    host, user = found["six"] or found["host"] or "", found["user"]
-    if not NAME.fullmatch(found["name"]):
-        raise _bad_host(text, f"has the name {shown(found['name'])!r}; {NAME_RULE}")
-    if not _WORD.fullmatch(host) or (user is not None and not _WORD.fullmatch(user)):
-        raise _bad_host(text, "has a user or an address that cannot be one")
-    digits = port is None or (port.isascii() and port.isdecimal() and len(port) <= len(str(HIGHEST_PORT)))
-    if not digits or not 1 <= int(port or 22) <= HIGHEST_PORT:
-        raise _bad_host(text, f"has no port from 1 to {HIGHEST_PORT}")
-    return Host(found["name"], host, int(port or 22), user or "")
+    match = _HOST_OPTION.fullmatch(text.strip())
+    if match is None:
+        raise _invalid_host_error(text, "is not name=user@host:port")
+    port = match["port"]
+    host, user = match["six"] or match["host"] or "", match["user"]  # `six` is an IPv6 address
+    if not NAME.fullmatch(match["name"]):
+        raise _invalid_host_error(text, f"has the name {shown(match['name'])!r}; {NAME_RULE}")
+    if not _HOST_OR_USER.fullmatch(host) or (user is not None and not _HOST_OR_USER.fullmatch(user)):
+        raise _invalid_host_error(text, "has a user or an address that cannot be one")
+    is_number = port is None or (port.isascii() and port.isdecimal() and len(port) <= len(str(HIGHEST_PORT)))
+    if not is_number or not 1 <= int(port or 22) <= HIGHEST_PORT:
+        raise _invalid_host_error(text, f"has no port from 1 to {HIGHEST_PORT}")
+    return Host(match["name"], host, int(port or 22), user or "")
 
 
-def _bad_host(text: str, says: str) -> InvalidRequest:
+def _invalid_host_error(text: str, problem: str) -> InvalidRequest:
     return InvalidRequest(
-        f"--host {shown(text)!r} {says}.",
+        f"--host {shown(text)!r} {problem}.",
         field="--host",
         value=shown(text),
         next="For example --host bigbox=ada@10.0.0.5 or --host bigbox=ada@10.0.0.5:2222",
     )
 
 
-def login_of(text: str, hosts: Sequence[Host]) -> str:
-    """Return the private key that `--key` names for these hosts, as the file will have it; empty for the usual ones.
+def parse_login_key(text: str, hosts: Sequence[Host]) -> str:
+    """Return the private key that `--key` names for these hosts, as the file will have it; empty: SSH's default keys.
 
     Raises InvalidRequest without a host, and for what is no private key that SSH can use.
     """
@@ -173,12 +176,12 @@ def login_of(text: str, hosts: Sequence[Host]) -> str:
     return text.strip() if text.strip().startswith("~") else str(path)
 
 
-def known_key(setup: ExistingSetup, host: Host) -> str | None:
-    """Return the host key that the file has for this host, or None."""
+def known_host_key(setup: ExistingSetup, host: Host) -> str | None:
+    """Return the public host key that the file has for this host, or None."""
     return next((entry.get("host_key") for entry in _hosts(setup) if entry.get("name") == host.name), None)
 
 
-def confirmed(key: str, fingerprints: Sequence[str], host: Host) -> bool:
+def matches_fingerprint(key: str, fingerprints: Sequence[str], host: Host) -> bool:
     """Say whether one of the given fingerprints is this key's; raise WrongHostKey when some are given and none is."""
     if not fingerprints:
         return False
@@ -193,18 +196,18 @@ def confirmed(key: str, fingerprints: Sequence[str], host: Host) -> bool:
     )
 
 
-def draft(
+def draft_settings(
     setup: ExistingSetup,
     values: Mapping[str, str | Decimal],
     hosts: Sequence[tuple[Host, str]] = (),
     *,
-    login: str | None = None,
-) -> Draft:
-    """Return the file with these settings, figures of this machine and own hosts (with their keys) in it.
+    login_key: str | None = None,
+) -> ConfigDraft:
+    """Return the file with these settings, this computer's power figures, and these own hosts with their host keys.
 
-    `login` is the private key that logs in to these hosts; empty: the usual ones, None: as before.
+    `login_key` is the private key that logs in to these hosts; empty: SSH's default keys, None: the key as it was.
 
-    Raises InvalidRequest where the whole would have a fault, such as a lease longer than `renew_until`.
+    Raises InvalidRequest where the file would be invalid, as with a lease longer than `renew_until`.
     """
     text = setup.text or ""
     local = account_of(setup.settings, "local")
@@ -212,12 +215,12 @@ def draft(
         if name in values:
             text = set_value(text, ("accounts", local, name) if name in ELECTRICITY_KEYS else (name,), values[name])
     if hosts:
-        text = _with_hosts(setup, text, hosts, login)
+        text = _with_hosts(setup, text, hosts, login_key)
     return make_draft(setup, text)
 
 
-def with_account(setup: ExistingSetup, name: str, table: Mapping[str, object]) -> Draft:
-    """Return the file with this table of an account in it; a value of None is taken out. Other keys of it stay."""
+def with_account(setup: ExistingSetup, name: str, table: Mapping[str, object]) -> ConfigDraft:
+    """Return the file with these keys in an account's table; a key whose value is None is removed. Others stay."""
     text = setup.text or ""
     for key, value in table.items():
         path = ("accounts", name, key)
@@ -225,12 +228,12 @@ def with_account(setup: ExistingSetup, name: str, table: Mapping[str, object]) -
     return make_draft(setup, text)
 
 
-def make_draft(setup: ExistingSetup, text: str) -> Draft:
-    """Return the change to this text; raise InvalidRequest where the whole would have a fault."""
-    _check_whole(setup, text)
+def make_draft(setup: ExistingSetup, text: str) -> ConfigDraft:
+    """Return the draft that changes the file to this text; raise InvalidRequest where that is invalid."""
+    _check_config(setup, text)
     before = (setup.text or "").splitlines()
     diff = tuple(difflib.unified_diff(before, text.splitlines(), CONFIG_NAME, CONFIG_NAME, lineterm="", n=0))
-    return Draft(setup, text, diff)
+    return ConfigDraft(setup, text, diff)
 
 
 def account_of(settings: Settings, kind: str, remedy: str = "") -> str:
@@ -256,22 +259,22 @@ def _hosts(setup: ExistingSetup) -> list[dict[str, Any]]:
     return [entry for entry in table if isinstance(entry, dict)] if isinstance(table, list) else []
 
 
-def _with_hosts(setup: ExistingSetup, text: str, hosts: Sequence[tuple[Host, str]], login: str | None) -> str:
+def _with_hosts(setup: ExistingSetup, text: str, hosts: Sequence[tuple[Host, str]], login_key: str | None) -> str:
     entries = {str(existing.get("name")): existing for existing in _hosts(setup)}
     for host, key in hosts:
         new = {"name": host.name, "host": host.host, "port": host.port, "user": host.user, "host_key": key}
         entry = dict(entries.get(host.name, {}))
-        if login is not None:
+        if login_key is not None:
             entry.pop("key", None)
-            new["key"] = login
+            new["key"] = login_key
         entries[host.name] = entry | {name: value for name, value in new.items() if value != ""}
     account = account_of(setup.settings, "ssh")
     text = set_value(text, ("accounts", account, "provider"), "ssh") if account == "ssh" else text
     return set_value(text, ("accounts", account, "hosts"), list(entries.values()))
 
 
-def _check_whole(setup: ExistingSetup, text: str) -> None:
-    """Raise InvalidRequest for an invalid text; the accounts that init writes are opened, too, which checks them."""
+def _check_config(setup: ExistingSetup, text: str) -> None:
+    """Raise InvalidRequest for an invalid text. Accounts that init can write are opened, too: that checks them."""
     settings = settings_from_text(text, login=setup.settings.owner)
     lease_of(setup.home, settings)
     for account in settings.accounts.values():
@@ -289,7 +292,7 @@ def _check_account(home: Home, account: Account) -> None:
             open_provider(account.provider, ProviderSettings(account.name, dict(account.options), directory, utc_now))
 
 
-def write(draft: Draft) -> None:
+def write(draft: ConfigDraft) -> None:
     """Write the file atomically, mode 0600; a link stays a link.
 
     Raises InvalidRequest when somebody else changed the file meanwhile, or it cannot be written.

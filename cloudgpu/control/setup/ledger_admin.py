@@ -1,8 +1,8 @@
 """Backs up, restores, checks and repairs a ledger: `ledger backup`, `ledger restore` and `cost --verify`.
 
 To repair a ledger that may be incomplete, every account is synced, and what is found there is adopted. A restore may
-lose every line of an account. Then this home only knows it by the identities that accounts last reported, by saved
-calls, and by lines in the outbox.
+lose every entry of an account. Then this home only knows it by the identities that accounts last reported, by saved
+calls, and by entries in the outbox.
 """
 
 from __future__ import annotations
@@ -35,13 +35,15 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.views.documents.setup.ledger import BackupDocument, RestoreDocument, VerifyDocument
 
-HOSTS = "ssh"  # the provider where each region (host) has an identity of its own
+HOSTS_PROVIDER = (
+    "ssh"  # the provider of on-premises hosts: each host, which is a region there, has an identity of its own
+)
 
 
 def back_up(session: Session, file: str) -> BackupDocument:
     """Write a copy of the ledger to a new file, check it, and return what it holds.
 
-    Raises InvalidRequest for a file that exists, LedgerUnavailable for a ledger that is not whole.
+    Raises InvalidRequest for a file that exists, LedgerUnavailable for a ledger that is incomplete.
     """
     copy = backup.write_backup(session.ledger, _path(file))
     return {
@@ -56,17 +58,17 @@ def back_up(session: Session, file: str) -> BackupDocument:
 def restore_backup(session: Session, file: str, *, even_if_older: bool = False) -> RestoreDocument:
     """Put a backup in the ledger's place, and return what it holds, where the old ledger is, and what may be missing.
 
-    Raises InvalidRequest, with nothing changed, for a file that is no whole backup, and for a ledger that has lines
-    which the backup lacks, unless `even_if_older`.
+    Raises InvalidRequest, with nothing changed, for a file that is no complete backup, and for a ledger that has
+    entries which the backup lacks, unless `even_if_older`.
     """
-    done = backup.restore(session.ledger, _path(file), even_if_older=even_if_older)
+    restored = backup.restore(session.ledger, _path(file), even_if_older=even_if_older)
     return {
-        "file": str(done.copy.path),
-        "ledger": done.copy.ledger,
-        "lines": done.copy.lines,
-        "recorded_at": done.copy.recorded_at,
-        "missing_lines": done.lacks,
-        "previous_ledger": done.aside,
+        "file": str(restored.copy.path),
+        "ledger": restored.copy.ledger,
+        "lines": restored.copy.lines,
+        "recorded_at": restored.copy.recorded_at,
+        "missing_lines": restored.lacks,
+        "previous_ledger": restored.aside,
         "integrity_problem": session.integrity_problem(),
     }
 
@@ -79,23 +81,23 @@ def verify_document(session: Session, *, agree: Callable[[str], None]) -> Verify
     """Check the ledger, repair it where it may be incomplete, and return the answer of `cost --verify`.
 
     `agree` gets the problem before the repair, and raises where the user does not agree. `queried` in the answer are
-    the synced accounts, `unanswered` those that this home knows and that were not queried.
-    Raises LedgerUnavailable for a ledger that was altered, or an account that does not answer.
+    the synced accounts, `unanswered` those that this home knows and that were not queried. Raises LedgerUnavailable for
+    a ledger that was altered, or an account that does not answer.
     """
-    problem, found = session.integrity_problem(), session.ledger.verify()
-    faults = found.faults
-    if problem is None and found.rebuildable:  # its tables were made by another version, or changed by hand
+    problem, verification = session.integrity_problem(), session.ledger.verify()
+    faults = verification.faults
+    if problem is None and verification.rebuildable:  # its tables were made by another version, or changed by hand
         session.ledger.rebuild()
         session.report(f"{faults[0]} The entries are complete: it was rebuilt from them.")
-        found = session.ledger.verify()
-    if found.faults and problem is None:
+        verification = session.ledger.verify()
+    if verification.faults and problem is None:
         raise LedgerUnavailable(
-            f"The ledger was altered: {found.faults[0]}",
+            f"The ledger was altered: {verification.faults[0]}",
             field="ledger",
             value=str(session.home.ledger),
             next="Restore the latest backup of the ledger directory. Machines can still be stopped meanwhile.",
         )
-    lines, head_hash = found.lines, found.head_hash
+    lines, head_hash = verification.lines, verification.head_hash
     if problem is None:
         return {
             "lines": lines,
@@ -107,7 +109,7 @@ def verify_document(session: Session, *, agree: Callable[[str], None]) -> Verify
             "unanswered": [],
         }
     agree(problem)
-    synced, unknown = settle_ledger(session, problem)
+    synced, not_queried_here = settle_ledger(session, problem)
     for sentence in synced.sentences:
         session.report(sentence)
     session.report(
@@ -127,20 +129,19 @@ def verify_document(session: Session, *, agree: Callable[[str], None]) -> Verify
         "integrity_problem": problem,
         "queried": accounts["queried"],
         "not_queried": accounts["not_queried"],
-        "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in unknown],
+        "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in not_queried_here],
     }
 
 
 def settle_ledger(session: Session, problem: str) -> tuple[SyncResult, list[Unanswered]]:
-    """Sync every account, adopt what is there, and accept the ledger's present end.
+    """Sync every account, adopt what is there, and accept the ledger as it is then: the problem is settled.
 
-    Returns the sync, and the accounts that this home knows and that were not queried.
-    Raises LedgerUnavailable when an account did not answer. A colleague's account has to be synced from there, after
-    the problem was recorded.
+    Returns the sync, and the accounts that this home knows and that were not queried. Raises LedgerUnavailable when an
+    account did not answer. A colleague's account has to be synced from there, after the problem was recorded.
     """
-    known = known_here(session)
+    known_accounts = accounts_known_here(session)
     synced = _sync_and_settle(session, problem)
-    return synced, accounts_not_queried(session, known, synced.queried)
+    return synced, accounts_not_queried(session, known_accounts, synced.queried)
 
 
 def _sync_and_settle(session: Session, problem: str) -> SyncResult:
@@ -158,7 +159,7 @@ def _sync_and_settle(session: Session, problem: str) -> SyncResult:
 
 
 def _record_problem(session: Session, problem: str) -> int:
-    """Return the number of the line that the ledger may be incomplete; record it where only this computer knew."""
+    """Return the number of the entry that says that the ledger may be incomplete; write it where there is none yet."""
     last = session.ledger.last("ledger")
     if last is None or last.kind != "ledger_doubted":
         (last,) = session.ledger.append([ledger_doubted(problem, 0, session.clock())])
@@ -166,19 +167,19 @@ def _record_problem(session: Session, problem: str) -> int:
 
 
 def _check_synced(session: Session, since: int) -> None:
-    """Raise LedgerUnavailable for an account elsewhere that nobody has synced since this line."""
+    """Raise LedgerUnavailable for an account elsewhere that nobody has synced since the entry with this number."""
     machines = recent_machines(session)
     _, errors = by_account(session, machines)
     for machine in (one for one in machines if isinstance(errors.get(one.id), NotReachableHere)):
         last = session.ledger.last(scope_of_machine(machine))
         if last is None or last.seq <= since:
-            whom = machine.owner or "whoever has that account"
+            colleague = machine.owner or "whoever has that account"
             raise LedgerUnavailable(
                 f"The ledger cannot be repaired until somebody has queried {account_text(machine)}: "
                 f"what runs there is not known, and it is {NOT_REACHABLE}.",
                 field="ledger",
                 value=str(session.home.ledger),
-                next=f"Ask {whom} to run: cloudgpu ls --refresh; then run it again.",
+                next=f"Ask {colleague} to run: cloudgpu ls --refresh; then run it again.",
             )
 
 
@@ -201,16 +202,20 @@ def _check_complete(session: Session, gaps: Sequence[Unanswered]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class KnownAccount:
-    """An account that this home knows; `why` says from where. `region` is the host, where each has its own identity."""
+    """An account that this home knows; `why` says from where.
+
+    `kind` and `id` are its identity, `description` is that in words. `region` is the host, where each has its own
+    identity.
+    """
 
     kind: str
     id: str
-    words: str
+    description: str
     region: str | None
     why: str
 
 
-def known_here(session: Session) -> list[KnownAccount]:
+def accounts_known_here(session: Session) -> list[KnownAccount]:
     """Return the accounts that this home knows, each once. Call this before a sync, which overwrites them."""
     found = [*_accounts_of_saved_calls(session), *_accounts_in_outbox(session), *_remembered_accounts(session)]
     return list({(one.kind, one.id): one for one in reversed(found)}.values())[::-1]
@@ -220,19 +225,22 @@ def accounts_not_queried(
     session: Session, known_accounts: Iterable[KnownAccount], queried: Iterable[QueriedAccount]
 ) -> list[Unanswered]:
     """Return those of `known_accounts` that were not queried: what runs there is not known."""
-    wanted = list(known_accounts)
-    hosts = {None, *(one.region for one in wanted)}
-    places = [(one.account, region) for one in queried for region in (hosts if one.provider == HOSTS else (None,))]
-    now = {found for account, region in places for found in _current_identities(session, account, region)}
-    return [Unanswered(one.words, one.why) for one in wanted if (one.kind, one.id) not in now]
+    known = list(known_accounts)
+    hosts = {None, *(one.region for one in known)}
+    places = [
+        (one.account, region) for one in queried for region in (hosts if one.provider == HOSTS_PROVIDER else (None,))
+    ]
+    queried_ids = {id_ for account, region in places for id_ in _current_identities(session, account, region)}
+    return [Unanswered(one.description, one.why) for one in known if (one.kind, one.id) not in queried_ids]
 
 
 def _current_identities(session: Session, account: str, region: str | None) -> Iterator[tuple[str, str]]:
+    """Yield the kind and id of an account's identity; nothing for a host that this account does not have."""
     try:
-        found = identity_of(session, account, region)
-    except CloudgpuError:  # of hosts, one that this account does not have
+        identity = identity_of(session, account, region)
+    except CloudgpuError:
         return
-    yield found.kind, found.id
+    yield identity.kind, identity.id
 
 
 def _remembered_accounts(session: Session) -> Iterator[KnownAccount]:
@@ -246,7 +254,7 @@ def _accounts_of_saved_calls(session: Session) -> Iterator[KnownAccount]:
     for token, _ in saved.unresolved(session.home.attempts):
         try:
             call = saved.load(session.home.attempts, token)
-        except LedgerUnavailable:  # said by whoever settles it
+        except LedgerUnavailable:  # reported by the command that settles that launch
             continue
         if call is not None and call.identity is not None and call.ledger == session.ledger.id:
             one, region = call.identity, call.offer.available.region

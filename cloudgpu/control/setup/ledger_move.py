@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.log.head import MoveMark
     from cloudgpu.views.documents.setup.ledger import LedgerMoveDocument
 
-MOVE = "ledger-move"  # held while a ledger is moved
+MOVE_LOCK = "ledger-move"  # held while a ledger is moved
 WAIT_S = 60  # for a run of the reaper to end
-MAX_HOPS = 20  # of a ledger that has moved again and again
+MAX_HOPS = 20  # moves of a ledger, one after another, that are followed
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerMove:
-    """A planned `ledger move`; `follows`: the ledger has moved already.
+    """A planned `ledger move`; `follows`: the ledger has moved already, and only this home has to use the new place.
 
     `url` is the new place as config.toml is to name it, `to` the same without user and password.
     """
@@ -53,11 +53,13 @@ class LedgerMove:
 
 
 def plan(session: Session, url: str | None, *, follow: bool = False) -> LedgerMove:
-    """Return what would be moved, or followed where the ledger has moved already. Changes only what the home remembers.
+    """Return what would be moved, or followed where the ledger has moved already.
+
+    Changes nothing but this home's record of the ledger's moves.
 
     With `follow` nothing is moved, and the old place need not be there.
-    Raises InvalidRequest for a URL that names no place for it, and without one where the ledger has not moved;
-    LedgerUnavailable where neither the old place nor this home tells.
+    Raises InvalidRequest for a URL that names no ledger, and without a URL where the ledger has not moved;
+    LedgerUnavailable where neither the old place nor this home knows whether it has moved.
     """
     source = _open(session, session.settings.ledger_url)
     if url is not None:
@@ -93,19 +95,21 @@ def execute(session: Session, planned: LedgerMove, environ: Mapping[str, str]) -
     At no moment can both places be written to. After an interruption, the same command continues.
     """
     after = _config_texts(session, planned, environ)  # raises before anything is moved
-    source, target, own = planned.source, planned.target, session.settings.ledger_url
-    places = MovePlaces(source, target, planned.to, public_url(own) if own else f"sqlite:///{source.location}")
+    source, target, current_url = planned.source, planned.target, session.settings.ledger_url
+    places = MovePlaces(
+        source, target, planned.to, public_url(current_url) if current_url else f"sqlite:///{source.location}"
+    )
     locks = session.home.locks
-    with files.lock(locks, MOVE, wait=10), files.lock(locks, REAPER_LOCK, wait=WAIT_S):
+    with files.lock(locks, MOVE_LOCK, wait=10), files.lock(locks, REAPER_LOCK, wait=WAIT_S):
         if planned.follows:  # the old place may be gone, and nobody works there any more
             follow(places)
         else:
-            with source.lock(MOVE, wait=10), source.lock(REAPER_LOCK, wait=WAIT_S):
-                if target.is_locked(MOVE):
+            with source.lock(MOVE_LOCK, wait=10), source.lock(REAPER_LOCK, wait=WAIT_S):
+                if target.is_locked(MOVE_LOCK):
                     raise _same_place_error(target)
                 check_payer("Moving the ledger", source.role(), source.person(), source.payers)
-                _check_whole(session)
-                move(places, lambda: _check_quiet(session, source), session.clock())
+                _check_complete(session)
+                move(places, lambda: _check_no_command_at_work(session, source), session.clock())
         _offer_outbox(source, target)
         if after is not None:
             _write_config(session, after)
@@ -113,8 +117,9 @@ def execute(session: Session, planned: LedgerMove, environ: Mapping[str, str]) -
 
 
 def _offer_outbox(source: Book, target: Book) -> None:
-    """Write into the new place what waits in the outbox for the old one."""
-    if offer(target, source.outbox, target.id) is None:  # it still stands for the old place, as config.toml must
+    """Write the entries that wait in the outbox for the old place into the new one."""
+    # None: another command is at it. Then config.toml still has to name the old place, to which the outbox belongs.
+    if offer(target, source.outbox, target.id) is None:
         raise ProviderUnavailable(
             "The ledger has moved, and another command is recording what was done while the old place was unavailable.",
             field="ledger",
@@ -134,8 +139,8 @@ def _move_document(
     if environ.get("CLOUDGPU_LEDGER"):
         named = _url_in_config(session)
         is_named = named is not None and _open(session, named).is_at(move.target)
-        way = "unset it: config.toml names the new place" if is_named else f"set it to {move.to}"
-        notes.append(f"CLOUDGPU_LEDGER is set in this shell, names the old place and wins over config.toml: {way}.")
+        remedy = "unset it: config.toml names the new place" if is_named else f"set it to {move.to}"
+        notes.append(f"CLOUDGPU_LEDGER is set in this shell, names the old place and wins over config.toml: {remedy}.")
     notes += [
         f"This line of your {table} names the old place, so its runs are refused now. Change it: {line}"
         for table, line in lines_with_ledger(environ, move.source.location)
@@ -156,16 +161,19 @@ def _open(session: Session, url: str | None) -> Book:
 
 
 def _follow_marks(session: Session, source: Book, mark: MoveMark | None) -> tuple[str, Book]:
-    """Return where a ledger that has moved stands now, after all its moves, for this home's own user."""
-    own = session.settings.ledger_url
-    if mark is not None and mark.to == ANOTHER_PLACE:  # too long for what this home remembers
+    """Return the URL of a ledger after all its moves, with this home's database user, and the ledger, opened.
+
+    Each place that it has left has a mark that names the next one.
+    """
+    current_url = session.settings.ledger_url
+    if mark is not None and mark.to == ANOTHER_PLACE:  # its URL was too long for this home's record
         mark = source.move_mark()
     for _ in range(MAX_HOPS):
         if mark is None or mark.to == ANOTHER_PLACE:
             break
-        url = own_url(mark.to, own)
+        url = url_with_own_user(mark.to, current_url)
         target = _open(session, url)
-        mark, own = _mark_at(target), url
+        mark, current_url = _mark_at(target), url
         if mark is None or mark.came_from:
             return url, target
         target.close()
@@ -178,24 +186,24 @@ def _follow_marks(session: Session, source: Book, mark: MoveMark | None) -> tupl
 
 
 def _mark_at(target: Book) -> MoveMark | None:
-    """Return the mark of a further move; where it cannot be read, as this home remembers it."""
+    """Return the mark of a further move; where it cannot be read, this home's record of it."""
     try:
-        return target.move_mark()  # a ledger may have come back to where this home knows it has left
+        return target.move_mark()  # a ledger may have moved back to a place that this home's record says it has left
     except LedgerMovedAway:
         return target.moved()
 
 
-def own_url(to: str, own: str | None) -> str:
-    """Return a database's URL with the user who logs in to the present one; the password for the same server alone."""
-    new, old = urlsplit(to), urlsplit(own or "")
+def url_with_own_user(new_url: str, current_url: str | None) -> str:
+    """Return a database's URL with the user of the current one; with the password only on the same server."""
+    new, old = urlsplit(new_url), urlsplit(current_url or "")
     if not (new.scheme.startswith("postgres") and old.scheme.startswith("postgres")) or "@" not in old.netloc:
-        return to
-    who, _, where = old.netloc.rpartition("@")
-    who = who if where == new.netloc else who.partition(":")[0]
-    return urlunsplit(new._replace(netloc=f"{who}@{new.netloc}"))
+        return new_url
+    login, _, server = old.netloc.rpartition("@")
+    login = login if server == new.netloc else login.partition(":")[0]
+    return urlunsplit(new._replace(netloc=f"{login}@{new.netloc}"))
 
 
-def _check_whole(session: Session) -> None:
+def _check_complete(session: Session) -> None:
     problem = session.integrity_problem()
     if problem is not None:
         raise LedgerUnavailable(
@@ -206,7 +214,7 @@ def _check_whole(session: Session) -> None:
         )
 
 
-def _check_quiet(session: Session, ledger: Book) -> None:
+def _check_no_command_at_work(session: Session, ledger: Book) -> None:
     """Raise ProviderUnavailable while a command works on a machine: it could not record the outcome."""
     for machine in ledger.machines():
         name = lock_name(machine.key or machine.id)
@@ -220,7 +228,7 @@ def _check_quiet(session: Session, ledger: Book) -> None:
 
 
 def _config_texts(session: Session, move: LedgerMove, environ: Mapping[str, str]) -> tuple[str | None, str] | None:
-    """Return config.toml's text before and after; None where CLOUDGPU_LEDGER names the ledger and the file does not."""
+    """Return config.toml's text before and after; None where only CLOUDGPU_LEDGER names the ledger, not the file."""
     text = read_text(session.home.config_file, "config.toml")
     if environ.get("CLOUDGPU_LEDGER"):
         named = _url_in_config(session)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from cloudgpu.control.access.reach import wait_until_ready
 from cloudgpu.control.inputs.launch_request import UpRequest
 from cloudgpu.control.launch.launch import launch
-from cloudgpu.control.launch.plan import Prepared, prepare
+from cloudgpu.control.launch.plan import PreparedLaunch, prepare
 from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.session.accounts import account_of
@@ -45,7 +45,7 @@ LISTING_DELAY = timedelta(minutes=2)  # how long a cloud may take until a listin
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage: its message and duration; after an error, `next` is the remedy and `exit_code` that of the error."""
+    """One stage of a trial: its message and duration; after an error, its remedy (`next`) and exit code."""
 
     name: str
     message: str
@@ -57,12 +57,12 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The trial of one machine. `cost` is by the ledger, with disks; None: nothing was launched.
+    """The trial of one machine. `cost` is by the ledger, with disks; None: nothing was launched, or a price is missing.
 
-    `remaining` is what is still there, each with the command that ends it.
+    `remaining` names what still exists, each with the command that ends it.
     """
 
-    prepared: Prepared
+    prepared: PreparedLaunch
     name: str | None
     stages: tuple[Stage, ...]
     cost: Money | None
@@ -74,17 +74,16 @@ class Trial:
         return not self.remaining and all(stage.ok for stage in self.stages)
 
 
-def run_trial(session: Session, prepared: Prepared, begin: Callable[[str], None] = report_nothing) -> Trial:
-    """Take one machine through its whole life, and end it whatever happens; return how each stage ended.
+def run_trial(session: Session, prepared: PreparedLaunch, begin: Callable[[str], None] = report_nothing) -> Trial:
+    """Launch, stop, start and end one machine, which is ended whatever happens; return how each stage ended.
 
-    `begin` is given each stage as it begins, in words.
-    An interruption ends the machine first and is raised then.
+    `begin` gets a text for each stage as it begins. An interruption of the command is raised after the machine's end.
     """
-    trial = _Trial(session, prepared, begin)
+    trial = _TrialInProgress(session, prepared, begin)
     try:
-        trial.live()
+        trial.run_stages()
     finally:
-        trial.clean()
+        trial.end_machine()
     return trial.result()
 
 
@@ -93,19 +92,19 @@ class _FailedStage(Exception):
 
 
 @dataclass
-class _Trial:
+class _TrialInProgress:
     """A trial that is under way."""
 
     session: Session
-    prepared: Prepared
+    prepared: PreparedLaunch
     begin: Callable[[str], None]
     stages: list[Stage] = field(default_factory=list)
     remaining: list[str] = field(default_factory=list)
 
-    def live(self) -> None:
-        """Launch, see it, ask what is allowed now that it is there, see its timer, reach, stop, start, reach again.
+    def run_stages(self) -> None:
+        """Launch, list, check permissions that need a machine, check its timer, connect, stop, start, connect again.
 
-        A stage that fails is the last.
+        After a stage that fails, the others are skipped.
         """
         try:
             machine = self._step("launch", lambda: launch(self.session, self.prepared, wait=False).machine)
@@ -124,8 +123,8 @@ class _Trial:
         except _FailedStage:
             pass
 
-    def clean(self) -> None:
-        """End the machine, if there is one, and look for what is left of it."""
+    def end_machine(self) -> None:
+        """End the machine, if there is one, and check that no resources of it are left."""
         machine = self._machine()
         if machine is None:
             return
@@ -143,38 +142,38 @@ class _Trial:
             raise
 
     def result(self) -> Trial:
-        """Return what the machine went through, and its cost."""
+        """Return the stages of the trial, and its cost."""
         machine = self._machine()
         cost = None if machine is None or machine.unpriced else spent_until_now(machine, self.session.clock())
         return Trial(self.prepared, machine.name if machine else None, tuple(self.stages), cost, tuple(self.remaining))
 
     def _check_listed(self, machine: Machine) -> str:
-        """See the machine, with its tag, in the listing that every other command goes by."""
+        """Wait until the provider's listing, on which all other commands rely, has the machine with its tag."""
         provider = self.session.provider_of(machine)
 
-        def found() -> bool:
+        def is_listed() -> bool:
             return any(one.tags.get(TAG_ID) == machine.id for one in provider.list().instances)
 
-        self._until(found, lambda: f"{machine.name} is missing from the provider's listing.")
+        self._wait_until(is_listed, lambda: f"{machine.name} is missing from the provider's listing.")
         return "in the listing, with its tags"
 
     def _check_permissions(self, machine: Machine) -> str:
         provider = self.session.provider_of(machine)
         if not isinstance(provider, ChecksPermissions):
             return "this provider has no way to check"
-        found = provider.permissions(machine.region)
-        for one in found:
+        permissions = provider.permissions(machine.region)
+        for one in permissions:
             if one.needed and one.allowed is False:
                 raise denied_error(one, machine.provider)
-        known = sum(one.allowed is not None for one in found)
-        return f"{known} of {len(found)} actions could be asked, none that is needed is denied"
+        known = sum(one.allowed is not None for one in permissions)
+        return f"{known} of {len(permissions)} actions could be asked, none that is needed is denied"
 
     def _has_timer(self, machine: Machine) -> bool:
         provider = self.session.provider_of(machine)
         return isinstance(provider, SetsTimer) and not provider.why_no_timer()
 
     def _check_timer(self, machine: Machine) -> str:
-        """See the machine's timer where it fires by itself: at renew-until."""
+        """Return when the machine's timer in the cloud fires, as text; raise InvalidRequest where it has none."""
         provider = cast("SetsTimer", self.session.provider_of(machine))
         at = provider.timer(not_none(machine.provider_id))
         if at is None:
@@ -190,24 +189,24 @@ class _Trial:
         provider = self.session.provider_of(machine)
         if not isinstance(provider, HasResources):
             return "this provider has no resources besides machines"
-        able, seen = provider, list[str]()
+        list_resources, leftovers = provider.resources, list[str]()
 
-        def gone() -> bool:
-            found = able.resources(machine.region)
-            for gap in found.unanswered:
+        def nothing_left() -> bool:
+            listing = list_resources(machine.region)
+            for gap in listing.unanswered:
                 raise ProviderUnavailable(f"{gap.scope} did not answer: {gap.why}", field="provider")
-            seen[:] = [f"{one.kind} {one.id}" for one in found.items if one.tags.get(TAG_ID) == machine.id]
-            return not seen
+            leftovers[:] = [f"{one.kind} {one.id}" for one in listing.items if one.tags.get(TAG_ID) == machine.id]
+            return not leftovers
 
-        self._until(gone, lambda: f"{machine.name} has left behind: {', '.join(seen)}.")
+        self._wait_until(nothing_left, lambda: f"{machine.name} has left behind: {', '.join(leftovers)}.")
         return "none"
 
-    def _until(self, done: Callable[[], bool], otherwise: Callable[[], str]) -> None:
-        """Wait until this is done; raise StopUnproved with the message of `otherwise` where it is not in time."""
+    def _wait_until(self, condition: Callable[[], bool], timeout_message: Callable[[], str]) -> None:
+        """Wait until the condition holds; raise StopUnproved with this message after LISTING_DELAY."""
         deadline, pause = self.session.clock() + LISTING_DELAY, 0.1
-        while not done():
+        while not condition():
             if self.session.clock() >= deadline:
-                raise StopUnproved(otherwise(), field="name", next="Run: cloudgpu ls --refresh")
+                raise StopUnproved(timeout_message(), field="name", next="Run: cloudgpu ls --refresh")
             self.session.pause(pause)
             pause = min(5.0, pause * 1.5)
 
@@ -216,20 +215,23 @@ class _Trial:
         return next((machine for machine in machines if machine.launch_status in ("made", "open")), None)
 
     def _step(self, name: str, act: Callable[[], Any], message: str = "") -> Any:
-        """Do one stage and write down how it ended and how long it took; raise _FailedStage after a fault."""
+        """Do one stage (`act`), record how it ended and how long it took, and return what `act` does.
+
+        `message` describes its success, unless `act` returns a text. Raises _FailedStage after an error.
+        """
         began = self.session.clock()
         self.begin(f"{self.prepared.plan.offer.available.instance_type}: {name}")
         try:
-            answer = act()
+            result = act()
         except CloudgpuError as error:
             seconds = _seconds(began, self.session.clock())
             self.stages.append(
                 Stage(name, error.message, seconds, ok=False, next=error.next, exit_code=error.exit_code)
             )
             raise _FailedStage from error
-        detail = answer if isinstance(answer, str) else message or _machine_text(answer)
+        detail = result if isinstance(result, str) else message or _machine_text(result)
         self.stages.append(Stage(name, detail, _seconds(began, self.session.clock())))
-        return answer
+        return result
 
 
 def _machine_text(machine: Machine) -> str:
@@ -240,23 +242,23 @@ def _seconds(began: datetime, now: datetime) -> float:
     return round((now - began).total_seconds(), 3)
 
 
-def document(trials: Sequence[Trial], max_cost: Money, *, whole: bool) -> LiveCheck:
-    """Return what `doctor --live` adds to the answer of `doctor`; `whole`: `max_cost` has every price in it."""
+def document(trials: Sequence[Trial], max_cost: Money, *, is_complete: bool) -> LiveCheck:
+    """Return what `doctor --live` adds to the answer of `doctor`; `is_complete`: `max_cost` has every price in it."""
     return {
         "at_most_usd": usd(max_cost),
-        "at_most_is_whole": whole,
+        "at_most_is_whole": is_complete,
         "machines": [_value(trial) for trial in trials],
         "ok": all(trial.ok for trial in trials),
     }
 
 
 def _value(trial: Trial) -> LiveTrial:
-    item = trial.prepared.plan.offer.available
+    available = trial.prepared.plan.offer.available
     return {
         "name": trial.name,
-        "instance_type": item.instance_type,
-        "region": item.region,
-        "zone": item.zone,
+        "instance_type": available.instance_type,
+        "region": available.region,
+        "zone": available.zone,
         "stages": [
             {
                 "name": stage.name,
@@ -274,14 +276,15 @@ def _value(trial: Trial) -> LiveTrial:
     }
 
 
-# The cheapest current machine with 2 GB, in the order of trying; elsewhere the cheapest of all.
+# By provider: the cheapest current instance types with 2 GB of memory, in the order of trying. For any other provider,
+# the cheapest of all is tried.
 SMALL_TYPES: Mapping[str, Sequence[str]] = {
     "aws": ("t3.small", "t3a.small", "t2.small"),
     "azure": ("Standard_B1ms", "Standard_B2s"),
     "gcp": ("e2-small", "e2-medium"),
     "lambda": ("cpu_4x_general",),
 }
-# A small one may have no known price there: then the cheapest of all, too.
+# Providers where a small type may be without a known price: then the cheapest of all is tried.
 _WITH_FALLBACK = ("azure", "gcp", "lambda", "runpod", "vast")
 
 
@@ -292,25 +295,26 @@ def plan_trials(
     account: str | None = None,
     gpu: str | None = None,
     region: str | None = None,
-) -> list[Prepared]:
-    """Return the plans: a small machine without a GPU where there is one, and one with `gpu` where it is asked for.
+) -> list[PreparedLaunch]:
+    """Return the plans: of a small machine, without a GPU if possible, and of one with `gpu` if that is requested.
 
-    Asks providers what they have; launches and writes nothing. Raises what `prepare` raises.
+    Queries the provider; launches and writes nothing. Raises what `prepare` raises.
     """
     request = UpRequest(
         Requirements(region=region), spot=False, provider=provider, account=account, template="bare", lease=LEASE,
         renew_until=LEASE, project="doctor",
     )  # fmt: skip
     kind = session.provider(account_of(session, account=account, provider=provider)).kind
-    small = _small(session, request, SMALL_TYPES.get(kind, ()), or_any=kind in _WITH_FALLBACK)
+    small_machine = _small(session, request, SMALL_TYPES.get(kind, ()), or_any=kind in _WITH_FALLBACK)
     if gpu is None:
-        return [small]
+        return [small_machine]
     model, count = parse_gpu(gpu)
     with_gpu = replace(request, requirements=replace(request.requirements, gpu=model, gpu_count=count or 1))
-    return [small, _prepared(session, with_gpu, "gpu")]
+    return [small_machine, _prepared(session, with_gpu, "gpu")]
 
 
-def _small(session: Session, request: UpRequest, types: Sequence[str], *, or_any: bool) -> Prepared:
+def _small(session: Session, request: UpRequest, types: Sequence[str], *, or_any: bool) -> PreparedLaunch:
+    """Return the plan of the first of these types that can be had; else, or with `or_any`, of the cheapest of all."""
     for number, one in enumerate(types, 1):
         try:
             return _prepared(
@@ -322,37 +326,39 @@ def _small(session: Session, request: UpRequest, types: Sequence[str], *, or_any
     return _prepared(session, request, "cpu")
 
 
-def _prepared(session: Session, request: UpRequest, which: str) -> Prepared:
-    """Return the plan under a key of this check's own: it launches one machine, once, and never finds an older one.
+def _prepared(session: Session, request: UpRequest, key_part: str) -> PreparedLaunch:
+    """Return the plan with a new launch key: it launches one machine, once, and never finds an older one.
 
-    Of one type alone, the cheapest that fits: whatever zone has it, the check costs no more than was agreed to.
+    The plan has only one instance type, the cheapest that fits: so the check costs no more than the user agreed to,
+    whatever zone has capacity.
     """
-    request = replace(request, key=f"doctor-{which}-{epoch_text(session.clock())}")
+    request = replace(request, key=f"doctor-{key_part}-{epoch_text(session.clock())}")
     try:
-        found = prepare(session, request)
+        prepared = prepare(session, request)
     except InvalidRequest as error:
-        if error.field == NO_GUARD_OPTION:  # an option of `up` alone: what is tried here has to be ended by somebody
+        if error.field == NO_GUARD_OPTION:  # `doctor` does not have that option, so another remedy is named
             error.next = GUARD_REMEDY
         raise
-    if len({offer.available.instance_type for offer in found.offers}) == 1:
-        return found
+    if len({offer.available.instance_type for offer in prepared.offers}) == 1:
+        return prepared
     return prepare(
         session,
         replace(
-            request, requirements=replace(request.requirements, instance_type=found.offers[0].available.instance_type)
+            request,
+            requirements=replace(request.requirements, instance_type=prepared.offers[0].available.instance_type),
         ),
     )
 
 
-def max_cost_of(plans: Sequence[Prepared]) -> tuple[Money, bool]:
+def max_cost_of(plans: Sequence[PreparedLaunch]) -> tuple[Money, bool]:
     """Return the most that these machines can cost, disks and addresses included; and whether a price is not known.
 
     Each machine for both its leases (of the launch, and of the start) at the most expensive offer, attached costs too.
     """
-    total, whole = ZERO, True
+    total, is_complete = ZERO, True
     for prepared in plans:
         total += run_cost(prepared.plan.highest_price, 2 * LEASE)
         for extra in prepared.plan.extras:
-            whole = whole and extra.per_month is not None
+            is_complete = is_complete and extra.per_month is not None
             total += (extra.per_month or ZERO).scaled(Fraction(2 * LEASE / HOUR) / MONTH_H)
-    return total, not whole
+    return total, not is_complete

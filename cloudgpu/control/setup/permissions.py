@@ -1,4 +1,4 @@
-"""Checks what an account lacks: permissions, with the document that has them; services; quotas on GPUs."""
+"""Checks what an account lacks: permissions, with the policy document that grants them; services; quotas on GPUs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from cloudgpu.core.model.checks import Check, Verdict, failed
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest
 from cloudgpu.providers.account_abilities import ChecksPermissions, Examines, HasQuota
 
-_NOT_ONLY_GPU = ("cores", "lowPriorityCores", "GPUS_ALL_REGIONS")  # quotas that count more than GPU machines
+_CODES_NOT_ONLY_GPU = ("cores", "lowPriorityCores", "GPUS_ALL_REGIONS")  # of quotas that do not only count GPU machines
 
 
 def permission_checks(session: Session, account: str, region: str | None) -> Iterator[Check]:
-    """Yield a check of what this account's credential may do: one in all where nothing is missing.
+    """Yield a check for each permission that the account's credential lacks; a single one where it lacks none.
 
-    Yields nothing for a provider that cannot be asked. Changes nothing.
+    Yields nothing for a provider whose permissions cannot be queried. Changes nothing.
     """
     provider = session.provider(account)
     if not isinstance(provider, ChecksPermissions):
@@ -30,20 +30,20 @@ def permission_checks(session: Session, account: str, region: str | None) -> Ite
         return
     denied_permissions = [permission for permission in permissions if permission.allowed is False]
     for permission in denied_permissions:
-        fault = denied_error(permission, provider.kind)
+        denied = denied_error(permission, provider.kind)
         if permission.needed:
-            yield failed(name, fault)
+            yield failed(name, denied)
         else:
-            does_without = f"{fault.message} cloudgpu does without, and says so where it matters."
-            yield Check(name, Verdict.NOTE, does_without, fault.next)
+            message = f"{denied.message} cloudgpu does without, and says so where it matters."
+            yield Check(name, Verdict.NOTE, message, denied.next)
     if not denied_permissions:
         yield Check(name, Verdict.OK, _allowed_text(permissions))
 
 
 def finding_checks(session: Session, account: str, region: str | None) -> Iterator[Check]:
-    """Yield a check of each thing that the provider looks at in the account itself; nothing where it cannot.
+    """Yield a check for each finding of the provider in the account, such as a disabled service.
 
-    Changes nothing.
+    Yields nothing for a provider that does not examine accounts. Changes nothing.
     """
     provider = session.provider(account)
     if not isinstance(provider, Examines):
@@ -62,9 +62,9 @@ def finding_checks(session: Session, account: str, region: str | None) -> Iterat
 
 
 def quota_checks(session: Session, account: str, region: str | None) -> Iterator[Check]:
-    """Yield a check of the limits on machines with GPUs in a region: a new account may launch none of most.
+    """Yield a check of the quotas on machines with GPUs in a region; in a new account most of them are 0.
 
-    Yields nothing without a region, nor for a provider that does not tell. Changes nothing.
+    Yields nothing without a region, nor for a provider without quotas. Changes nothing.
     """
     provider = session.provider(account)
     if region is None or not isinstance(provider, HasQuota):
@@ -72,7 +72,9 @@ def quota_checks(session: Session, account: str, region: str | None) -> Iterator
     name = f"GPU limits {account}"
     try:
         quotas = [
-            quota for quota in provider.quotas(region) if quota.limit is not None and quota.code not in _NOT_ONLY_GPU
+            quota
+            for quota in provider.quotas(region)
+            if quota.limit is not None and quota.code not in _CODES_NOT_ONLY_GPU
         ]
     except CloudgpuError as error:
         yield failed(name, error)
@@ -87,7 +89,7 @@ def quota_checks(session: Session, account: str, region: str | None) -> Iterator
 
 
 def denied_error(permission: Permission, kind: str) -> AuthFailed:
-    """Return the fault of an action that is not allowed, with the document that has it."""
+    """Return the error of an action that is denied, with the policy document that grants it."""
     return AuthFailed(
         f"{permission.action} is denied: it is needed to {permission.used_for}.",
         field="permission",
@@ -97,12 +99,12 @@ def denied_error(permission: Permission, kind: str) -> AuthFailed:
 
 
 def has_document(kind: str) -> bool:
-    """Say whether there is a document of permissions for this provider: a key may allow everything or nothing."""
+    """Say whether there is a policy document for this provider: API keys of some have no separate permissions."""
     return any((data_dir("policies") / "permissions").glob(f"{kind}-launch.*"))
 
 
 def permissions_document(kind: str) -> str:
-    """Return the path of the document with every permission that launching takes at this provider."""
+    """Return the path of the policy document with every permission that a launch needs at this provider."""
     directory = data_dir("policies") / "permissions"
     return str(next(directory.glob(f"{kind}-launch.*"), directory / f"{kind}-launch.json"))
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AccountOrHost:
-    """An account by its name now, or a host of it. `kind` is its provider."""
+    """An account by its current name, or a host of it (None: the account itself). `kind` is its provider."""
 
     account: str
     host: str | None
@@ -36,12 +36,12 @@ class AccountOrHost:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the host, or of the account."""
         return self.host or self.account
 
     @property
     def text(self) -> str:
-        """How config.toml names it, for a sentence."""
+        """The account's table or the host in config.toml, as part of a sentence."""
         return f"[accounts.{self.account}]" if self.host is None else f"the host {self.host} in {self.account}"
 
     def called(self, name: str) -> AccountOrHost:
@@ -54,7 +54,7 @@ class AccountOrHost:
         return table is not None and (self.host is None or self.host in hosts_in(table))
 
     def machines_of(self, session: Session, machines: Iterable[Machine]) -> Iterator[Machine]:
-        """Yield those of these machines that the ledger has there, by names alone; a colleague's are left out."""
+        """Yield those of these machines that are recorded in it, compared by names; a colleague's are left out."""
         names = session.names()
         for machine in machines:
             is_here = machine.provider == self.kind and names.account(machine.account) == self.account
@@ -65,20 +65,20 @@ class AccountOrHost:
 
 
 def find_account_or_host(session: Session, setup: ExistingSetup, text: str, option: str) -> AccountOrHost:
-    """Return what is meant by `text`: an account, a host, or `ACCOUNT/HOST`.
+    """Return what `text` names: an account, a host, or `ACCOUNT/HOST`.
 
     Raises InvalidRequest for what neither config.toml nor the ledger knows, and for a host's name that two have.
     """
     accounts, hosts = _known(session, setup)
     if text in accounts:
         return AccountOrHost(text, None, accounts[text])
-    meant = [one for one in hosts if text in (one.host, f"{one.account}/{one.host}")]
-    if len(meant) == 1:
-        return meant[0]
-    if meant:
-        full = " or ".join(f"{one.account}/{one.host}" for one in meant)
-        message = f"{len(meant)} accounts have a host {text}."
-        raise InvalidRequest(message, field=option, value=text, next=f"Say which one is meant: {full}")
+    matching = [one for one in hosts if text in (one.host, f"{one.account}/{one.host}")]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        full_names = " or ".join(f"{one.account}/{one.host}" for one in matching)
+        message = f"{len(matching)} accounts have a host {text}."
+        raise InvalidRequest(message, field=option, value=text, next=f"Say which one is meant: {full_names}")
     known = sorted({*accounts, *(one.name for one in hosts)})
     raise unknown_word(
         f"Neither config.toml nor the ledger knows an account or a host {text!r}", text, known, field=option
@@ -86,7 +86,7 @@ def find_account_or_host(session: Session, setup: ExistingSetup, text: str, opti
 
 
 def _known(session: Session, setup: ExistingSetup) -> tuple[dict[str, str], list[AccountOrHost]]:
-    """Return the provider of every account that is known, and all hosts."""
+    """Return the provider of each account, by name, and all hosts, of config.toml and the ledger."""
     names, accounts, hosts = session.names(), dict[str, str](), dict[tuple[str, str], AccountOrHost]()
     for machine in session.ledger.billable_machines():
         account, kind = names.account(machine.account), machine.provider
@@ -94,10 +94,10 @@ def _known(session: Session, setup: ExistingSetup) -> tuple[dict[str, str], list
         if machine.identity and machine.identity.kind == SSH_HOST:
             host = names.host(account, machine.region)
             hosts[account, host] = AccountOrHost(account, host, kind)
-    for name, one in setup.settings.accounts.items():
-        accounts.setdefault(name, one.provider)
-        for host in hosts_in(one.options):
-            hosts[name, host] = AccountOrHost(name, host, one.provider)
+    for name, settings in setup.settings.accounts.items():
+        accounts.setdefault(name, settings.provider)
+        for host in hosts_in(settings.options):
+            hosts[name, host] = AccountOrHost(name, host, settings.provider)
     return accounts, list(hosts.values())
 
 
@@ -106,7 +106,7 @@ OPTION = "--rename"
 
 @dataclass(frozen=True, slots=True)
 class Renaming:
-    """A planned renaming, with the change to config.toml (None: it has the new name).
+    """A planned renaming to the name `new`, with the change to config.toml (None: it has the new name already).
 
     `recorded` are all machines and resources of the account or host in the ledger, `machines` those that may exist.
     `notes` are settings that still use the old name.
@@ -116,12 +116,12 @@ class Renaming:
     new: str
     recorded: tuple[Machine, ...]
     machines: tuple[Machine, ...]
-    draft: init.Draft | None
+    draft: init.ConfigDraft | None
     notes: tuple[str, ...]
 
 
 def plan(session: Session, environ: Mapping[str, str], old: str, new: str) -> Renaming:
-    """Return what it means that the account or host `old` is called `new` from now on. Changes nothing.
+    """Return the plan to call the account or host `old` by the name `new` from now on. Changes nothing.
 
     Raises InvalidRequest for names that nobody knows, and where what is called `new` is not the same account or
     computer; ProviderUnavailable where that cannot be asked now.
@@ -146,7 +146,7 @@ def plan(session: Session, environ: Mapping[str, str], old: str, new: str) -> Re
     draft = _renamed(setup, target, new) if target.is_in(setup) else None
     if draft is None:
         if not renamed.is_in(setup):
-            find_account_or_host(session, setup, new, OPTION)  # says what there is
+            find_account_or_host(session, setup, new, OPTION)  # raises, with known names, for an unknown one
             raise InvalidRequest(
                 f"config.toml has neither {target.text} nor {renamed.text}.",
                 field=OPTION,
@@ -162,14 +162,14 @@ def plan(session: Session, environ: Mapping[str, str], old: str, new: str) -> Re
 def rename(session: Session, renaming: Renaming) -> None:
     """Write the new name into the ledger, then into config.toml.
 
-    In this order: what is written down finds its machines under either name. Raises InvalidRequest where the file was
-    changed meanwhile.
+    In this order, because a ledger with the new name finds machines under either name. Raises InvalidRequest where the
+    file was changed meanwhile.
     """
     target = renaming.target
-    line = account_renamed(
+    event = account_renamed(
         target.account, target.host, renaming.new, renaming.recorded, platform.node(), session.clock()
     )
-    session.ledger.append([line])
+    session.ledger.append([event])
     session.forget_names()
     if renaming.draft is not None:
         init.write(renaming.draft)
@@ -190,20 +190,20 @@ def document(renaming: Renaming) -> RenameDocument:
 
 
 def _check_files(target: AccountOrHost, machines: tuple[Machine, ...]) -> None:
-    """Refuse a new name for a local account with machines: their files lie in a directory of that name."""
-    here = [machine for machine in machines if machine.provider == "local"]
-    if here:
+    """Raise InvalidRequest for a local account with machines: their files are in a directory with its name."""
+    local = [machine for machine in machines if machine.provider == "local"]
+    if local:
         raise InvalidRequest(
-            f"Account {target.account} cannot be renamed while {here[0].name} is there: the files of a local machine "
+            f"Account {target.account} cannot be renamed while {local[0].name} is there: the files of a local machine "
             "are in a directory with the account's name.",
             field=OPTION,
             value=target.account,
-            next=f"Keep [accounts.{target.account}] in config.toml until it has ended: cloudgpu down {here[0].name}",
+            next=f"Keep [accounts.{target.account}] in config.toml until it has ended: cloudgpu down {local[0].name}",
         )
 
 
-def _renamed(setup: init.ExistingSetup, target: AccountOrHost, new: str) -> init.Draft:
-    """Return the file with the new name."""
+def _renamed(setup: init.ExistingSetup, target: AccountOrHost, new: str) -> init.ConfigDraft:
+    """Return the draft of config.toml with the new name."""
     text = setup.text or ""
     if target.host is None:
         text = rename_table(text, ("accounts", target.account), new)
@@ -220,14 +220,17 @@ def _with_new_default(text: str, setup: init.ExistingSetup, target: AccountOrHos
 
 
 def _check_same(session: Session, renamed: AccountOrHost, machines: tuple[Machine, ...]) -> None:
-    """Ask what is called by the new name who it is: it has to be where the machines were launched."""
-    wanted = [machine for machine in machines if may_cost_money(machine) and machine.identity]
-    wanted = wanted or [machine for machine in machines if machine.identity][-1:]
-    for machine in wanted:
+    """Raise InvalidRequest unless the account or host with the new name is where the machines were launched.
+
+    It is asked for its identity. Machines that may cost money are compared; if there are none, the latest one.
+    """
+    to_compare = [machine for machine in machines if may_cost_money(machine) and machine.identity]
+    to_compare = to_compare or [machine for machine in machines if machine.identity][-1:]
+    for machine in to_compare:
         try:
             identity = identity_of(session, renamed.account, renamed.host or machine.region)
         except NotReachableHere as error:
-            if not may_cost_money(machine):  # a host of long ago
+            if not may_cost_money(machine):  # it ended long ago, and its host need not answer any more
                 continue
             message = f"{machine.name} runs on {account_text(machine)}. {error.message}"
             raise InvalidRequest(message, field=OPTION, value=renamed.name, next=error.next) from error
@@ -243,9 +246,9 @@ def _check_same(session: Session, renamed: AccountOrHost, machines: tuple[Machin
 
 
 def _notes(
-    session: Session, setup: init.ExistingSetup, draft: init.Draft | None, target: AccountOrHost
+    session: Session, setup: init.ExistingSetup, draft: init.ConfigDraft | None, target: AccountOrHost
 ) -> Iterator[str]:
-    """Yield what names the account elsewhere, and is not changed."""
+    """Yield a note on each budget and setting that still names the account, and is not changed."""
     if target.host is not None:
         return
     for budget in budgets_for_run(session)[0]:
@@ -257,12 +260,12 @@ def _notes(
 
 
 def _keys_naming(value: object, name: str, key: str = "") -> Iterator[str]:
-    """Yield the keys whose value is this name; `provider` and `name` say something else."""
+    """Yield the dotted keys `account` and `accounts` in this TOML value whose value is this name."""
     if isinstance(value, Mapping):
-        for part, one in value.items():
-            yield from _keys_naming(one, name, f"{key}.{part}".lstrip("."))
+        for subkey, nested in value.items():
+            yield from _keys_naming(nested, name, f"{key}.{subkey}".lstrip("."))
     elif isinstance(value, list):
-        for one in value:
-            yield from _keys_naming(one, name, key)
+        for nested in value:
+            yield from _keys_naming(nested, name, key)
     elif value == name and key.rpartition(".")[2] in ("account", "accounts"):
         yield key

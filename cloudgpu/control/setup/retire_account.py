@@ -1,4 +1,4 @@
-"""Retires an account: proves by the ledger, and by a sync where possible, that nothing of it costs any more."""
+"""Retires an account or a host (`init --forget`), once the ledger, and a sync if possible, show that nothing costs."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from cloudgpu.providers.abilities import HasOrphans
 if TYPE_CHECKING:
     from cloudgpu.views.documents.setup.init import ForgetDocument
 
-MAX_NAMED = 4  # reasons in a sentence
+MAX_NAMED = 4  # reasons that an error names
 
 
 @dataclass(frozen=True, slots=True)
 class Retirement:
-    """What retiring an account means: its machines, all ended, and the change to config.toml (None: no table there).
+    """A planned retirement of an account: its machines, and the change to config.toml (None: it has no table there).
 
     `lost` are machines that may still exist: they cannot be queried from here any more, and are recorded as gone
     because the user says so. `host` is set where a host of the account is forgotten.
@@ -47,7 +47,7 @@ class Retirement:
     account: str
     provider: str
     machines: tuple[Machine, ...]
-    draft: init.Draft | None
+    draft: init.ConfigDraft | None
     forgotten_at: str | None = None
     scope: AccountScope | None = None
     host: str | None = None
@@ -60,12 +60,12 @@ class Retirement:
 
 
 def plan(session: Session, environ: Mapping[str, str], name: str) -> Retirement:
-    """Return what retiring an account, or a host, means. Looks at what can be asked; changes nothing there.
+    """Return the plan to retire an account, or a host. Queries the account if that is possible; changes nothing.
 
-    Machines of an account that no account here is any more, and of a host that does not answer, are named as `lost`.
-    Raises InvalidRequest for what nobody knows, for an account that needs no table, or where something that can be
-    asked lives or is kept; StopUnproved where it is not known whether something lives; ProviderUnavailable where it can
-    be asked and does not answer.
+    Machines of an account that is not configured here any more, and of a host that does not answer, become `lost`.
+    Raises InvalidRequest for an unknown name, for an account that needs no table, or where a machine or resource that
+    can be queried still exists; StopUnproved where it is not known whether one exists; ProviderUnavailable where the
+    account can be queried and does not answer.
     """
     setup = init.find_existing_setup(environ)
     target = find_account_or_host(session, setup, name, "--forget")
@@ -81,7 +81,7 @@ def _of_host(session: Session, setup: init.ExistingSetup, target: AccountOrHost)
     return Retirement(target.account, target.kind, tuple(machines), draft, host=target.host, lost=lost)
 
 
-def _without_host(setup: init.ExistingSetup, target: AccountOrHost) -> init.Draft:
+def _without_host(setup: init.ExistingSetup, target: AccountOrHost) -> init.ConfigDraft:
     path = ("accounts", target.account, "hosts")
     hosts = [entry for entry in value_at(setup.table, path) if entry.get("name") != target.host]
     return init.make_draft(setup, set_value(setup.text or "", path, hosts))
@@ -109,9 +109,9 @@ def _of_account(session: Session, setup: init.ExistingSetup, account: str) -> Re
 
 
 def _lost(session: Session, machines: Iterable[Machine]) -> tuple[Machine, ...]:
-    """Return those of these machines that may be there and that nobody here can ask; raise for one that can be.
+    """Return those of these machines that may exist and cannot be queried from here; raise for one that can be.
 
-    Not an unfinished launch in a cloud: that may still make a machine.
+    Without an unfinished launch in a cloud: that may still make a machine.
     """
     lost = tuple(
         machine
@@ -127,7 +127,7 @@ def _lost(session: Session, machines: Iterable[Machine]) -> tuple[Machine, ...]:
 
 
 def _check_no_files(session: Session, machine: Machine) -> None:
-    """Refuse for a machine of a local account whose files are here: it can be asked once the table is back."""
+    """Raise InvalidRequest for a local machine whose files are here: it can be queried once its table is back."""
     account = machine.account
     if machine.provider == "local" and session.home.provider("local", account).is_dir():
         raise InvalidRequest(
@@ -141,7 +141,7 @@ def _check_no_files(session: Session, machine: Machine) -> None:
 def _recorded_machines(
     session: Session, machines: Iterable[Machine], account: str, scope: AccountScope | None
 ) -> list[Machine]:
-    """Return what the ledger knows of an account: by what it is, where it can be asked, else by its name."""
+    """Return the machines and resources of an account in the ledger: by its identity (`scope`), else by its name."""
     names = session.names()
     return [
         machine
@@ -151,11 +151,11 @@ def _recorded_machines(
 
 
 def forget(session: Session, retirement: Retirement) -> str:
-    """Write which machines are lost, and that the account is retired; return when, as ledger time.
+    """Record which machines are lost, and that the account is retired; return when, as ISO time.
 
-    Then its table, or its host, is taken out of the file. In this order: a table that stays makes the account live
-    again, and nothing is lost. What the ledger says is checked once more as the line is written. Raises as `plan` does,
-    and InvalidRequest where the file was changed meanwhile.
+    Then its table, or its host, is removed from the file. In this order: if that fails, the account is only active
+    again. The ledger is checked once more in the transaction of the write. Raises as `plan` does, and InvalidRequest
+    where the file was changed meanwhile.
     """
     for machine in retirement.lost:
         record_as_lost(
@@ -171,8 +171,8 @@ def forget(session: Session, retirement: Retirement) -> str:
         return [account_forgotten(account, retirement.provider, machines, platform.node(), session.clock())]
 
     if retirement.host is None:
-        (line,) = session.ledger.decide(decide)
-        at = line.occurred_at
+        (event,) = session.ledger.decide(decide)
+        at = event.occurred_at
     if retirement.draft is not None:
         init.write(retirement.draft)
     return at
@@ -197,7 +197,7 @@ def document(retirement: Retirement, at: str | None) -> ForgetDocument:
     }
 
 
-def _without_account(setup: init.ExistingSetup, account: str) -> init.Draft:
+def _without_account(setup: init.ExistingSetup, account: str) -> init.ConfigDraft:
     """Return the file without the account's table; raise InvalidRequest where other settings need the account."""
     draft = init.make_draft(setup, remove_table(setup.text or "", ("accounts", account)))
     accounts = settings_from_text(draft.after, login=setup.settings.owner).accounts
@@ -207,13 +207,15 @@ def _without_account(setup: init.ExistingSetup, account: str) -> init.Draft:
 
 
 def _find_costs(session: Session, account: str, *, configured: bool) -> list[str]:
-    """Query an account; return the resources of this ledger that cost there, or may, apart from its machines."""
+    """Query an account; return its resources with this ledger's tag that cost, or may cost, apart from machines."""
     synced, provider = sync_accounts(session, [account], retained=True), session.provider(account)
     for sentence in synced.sentences:
         session.report(sentence)
     orphans = provider.orphans() if isinstance(provider, HasOrphans) and not synced.unanswered else ResourceListing(())
-    here = (gap for gap in synced.unanswered if not isinstance(gap, AccountElsewhere))  # that is a colleague's account
-    for gap in (*here, *orphans.unanswered):
+    own_gaps = (
+        gap for gap in synced.unanswered if not isinstance(gap, AccountElsewhere)
+    )  # without colleagues' accounts
+    for gap in (*own_gaps, *orphans.unanswered):
         raise _unknown_costs_error(account, f"{gap.scope}: {gap.why}", configured=configured)
     ours = (one for one in (*synced.resources, *orphans.items) if one.tags.get(TAG_LEDGER) == session.ledger.id)
     costs = (one for one in ours if one.stored_as or one.kind is Kind.SPOT_REQUEST)
@@ -232,7 +234,7 @@ def _unknown_costs_error(account: str, why: str, *, configured: bool) -> Provide
 
 
 def _check_costs_nothing(account: str, machines: list[Machine], other_costs: Sequence[str] = ()) -> None:
-    reasons = [*(words for machine in machines if (words := may_cost(machine))), *other_costs]
+    reasons = [*(reason for machine in machines if (reason := may_cost(machine))), *other_costs]
     if not reasons:
         return
     more = f", and {len(reasons) - MAX_NAMED} more" if len(reasons) > MAX_NAMED else ""

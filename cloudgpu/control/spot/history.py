@@ -21,7 +21,7 @@ from cloudgpu.providers.abilities import HasPlacementScores
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from cloudgpu.control.launch.plan import Prepared
+    from cloudgpu.control.launch.plan import PreparedLaunch
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.events.log import Draft
     from cloudgpu.core.model.machine import Machine
@@ -56,7 +56,7 @@ def ended_at(machine: Machine) -> str:
     return machine.since or machine.terminated_at or machine.seen_at or machine.intended_at
 
 
-def better_location(session: Session, prepared: Prepared) -> SpotLocation | None:
+def better_location(session: Session, prepared: PreparedLaunch) -> SpotLocation | None:
     """Return where a spot launch is tried before its cheapest offer, by past interruptions and refusals there.
 
     None where no other location of the plan is better than the cheapest offer's.

@@ -40,5 +40,5 @@ def test_a_machine_that_was_to_be_returned_and_is_gone_is_launched_anew_after_a_
     other = two.session.provider("second")
     before, agreed = other.calls["list"], []
     done = launch(two.session, prepared, wait=False, confirm=lambda: agreed.append(other.calls["list"]))
-    assert not done.was_there
+    assert not done.already_existed
     assert agreed == [before + 1], "before anybody is asked whether to launch it"

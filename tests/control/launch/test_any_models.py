@@ -86,6 +86,6 @@ def test_one_that_is_down_is_named_and_the_launch_goes_where_it_is_cheapest(lab,
     assert machine.account == next_best
     silent.faults.clear()
     there = launch(lab.session, lab.plan(), wait=False)  # it is back, and may be cheaper: the request has its machine
-    assert (there.was_there, there.machine.id) == (True, machine.id)
+    assert (there.already_existed, there.machine.id) == (True, machine.id)
     assert sum(len(silent.called(call)) for call in ("rent", "launch", "pods.create")) == 0
     terminate_one(lab.session, lab.session.ledger.machine(machine.id), why="a test")

@@ -133,7 +133,7 @@ def test_the_second_computer_sees_the_first_ones_machine_and_never_a_second(plac
     places.empty("attic")
     places.down("hall")
     there = launch(two, prepare(two, parse_request(**words())), wait=False)
-    assert (there.machine.id, there.was_there) == (made.id, True)
+    assert (there.machine.id, there.already_existed) == (made.id, True)
     sync_all(two)
     (row,) = [each for each in two.ledger.machines() if each.terminated_at is None]
     assert (row.id, row.account, row.trust) == (made.id, "attic", "community")
@@ -142,5 +142,5 @@ def test_the_second_computer_sees_the_first_ones_machine_and_never_a_second(plac
 
 def test_whose_computers_are_accepted_is_no_part_of_what_makes_two_requests_the_same(places):
     one, other = (places.plan(trust=trust) for trust in ("community", "cloud"))
-    prints = [fingerprint_of(each.candidates.identity, "fox") for each in (one, other)]
+    prints = [fingerprint_of(each.candidates.fingerprint_request, "fox") for each in (one, other)]
     assert prints[0] == prints[1] == one.fingerprint

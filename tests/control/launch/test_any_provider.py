@@ -13,7 +13,7 @@ from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.lifecycle.lifecycle import terminate_one
 from cloudgpu.control.session.accounts import account_of
-from cloudgpu.control.setup.init import check_setup
+from cloudgpu.control.setup.init import parse_setup_value
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_VOLUME
 from cloudgpu.core.model.launch import Network, Setup, Volume
 from cloudgpu.core.model.offers import Market, Requirements
@@ -222,7 +222,7 @@ def test_the_same_request_finds_its_machine_wherever_it_is(labs):
     labs.session = labs.opened()
     again = labs.prepare()
     assert (again.existing.id, again.plan.request.account) == (first.machine.id, "dear")
-    assert launch(labs.session, again, wait=False).was_there
+    assert launch(labs.session, again, wait=False).already_existed
     assert labs.there() == ["dear"]
 
 
@@ -406,7 +406,7 @@ def test_what_is_about_one_account_says_which_there_are(labs):
 
 
 def test_any_can_be_the_usual_provider_of_the_settings():
-    assert check_setup("provider", "any") == "any"
+    assert parse_setup_value("provider", "any") == "any"
 
 
 def test_a_policy_of_ones_own_is_said_once_for_all_accounts(labs):

@@ -59,7 +59,7 @@ def test_all_intents_stand_in_the_ledger_before_the_first_call(lab):
 
 def test_the_same_request_again_returns_the_same_cluster(lab):
     first, second = up(lab), up(lab)
-    assert (first.was_there, second.was_there) == (False, True)
+    assert (first.already_existed, second.already_existed) == (False, True)
     assert [one.id for one in first.nodes] == [one.id for one in second.nodes]
     assert len(lab.machines()) == 4
 
@@ -88,7 +88,7 @@ def test_an_interrupted_launch_is_completed_by_the_same_request(lab):
         up(lab)
     assert len(lab.machines()) == 2
     done = up(lab)
-    assert not done.was_there
+    assert not done.already_existed
     assert len(done.nodes) == len(lab.machines()) == 4
     assert {row.launch_status for row in lab.rows()} == {"made"}
 
@@ -122,7 +122,7 @@ def test_what_another_computer_settled_as_a_part_is_ended_by_the_next_launch(lab
     settle_abandoned_launches(lab.session)
     assert sorted(row.launch_status for row in lab.session.ledger.machines()) == ["made", "void", "void", "void"]
     done = up(lab)
-    assert not done.was_there
+    assert not done.already_existed
     assert len(lab.machines()) == len(lab.rows()) == 4
 
 

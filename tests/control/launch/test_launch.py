@@ -87,7 +87,7 @@ def test_a_lost_reply_never_launches_twice(lab):
     lab.session = lab.opened()
     again = lab.up()
     assert len(lab.machines()) == 1
-    assert (again.machine.launch_status, again.was_there) == ("made", False)
+    assert (again.machine.launch_status, again.already_existed) == ("made", False)
 
 
 def test_a_call_that_never_arrived_is_sent_again_and_makes_one_machine(lab):
@@ -115,7 +115,7 @@ def test_a_listing_settles_a_lost_launch_too(lab):
     look = sync_all(lab.session)
     assert look.unanswered == []
     assert lab.rows()[0].launch_status == "made"
-    assert lab.up().was_there
+    assert lab.up().already_existed
     assert len(lab.machines()) == 1
 
 
@@ -185,7 +185,7 @@ def test_a_new_launch_without_an_answer_is_settled_by_the_next_one_and_makes_no_
         lab.up(new=True)
     assert lost.value.next.endswith("cloudgpu ls --refresh. After that, --new launches another one.")
     again = lab.up(new=True)
-    assert (again.was_there, len(lab.machines()), len(lab.rows())) == (False, 1, 1)
+    assert (again.already_existed, len(lab.machines()), len(lab.rows())) == (False, 1, 1)
     lab.up(new=True)
     assert len(lab.machines()) == 2
 
@@ -195,7 +195,7 @@ def test_a_machine_that_ended_unseen_is_not_returned(lab):
     lab.cloud.terminate(first.provider_id)
     lab.later(hours=2)
     second = lab.up()
-    assert not second.was_there
+    assert not second.already_existed
     assert second.machine.id != first.id
     assert len(lab.machines()) == 1
 

@@ -33,7 +33,7 @@ def test_a_lost_reply_is_four_machines_and_not_eight(lab):
         up(lab)
     assert [row.launch_status for row in lab.rows()] == ["open"] * 4
     done = up(lab)
-    assert not done.was_there
+    assert not done.already_existed
     assert len(lab.machines()) == len(lab.rows()) == len(done.nodes) == 4
     assert lab.cloud.calls["launch_together"] == 2
 

@@ -189,7 +189,7 @@ def test_who_interrupts_an_end_hears_that_the_reaper_finishes_it(lab, monkeypatc
 
 
 def up(lab, row):
-    assert lab.up(name="fox").was_there
+    assert lab.up(name="fox").already_existed
 
 
 def begin(lab, row):

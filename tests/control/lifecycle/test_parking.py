@@ -255,7 +255,7 @@ def test_up_with_the_same_request_returns_the_parked_machine_and_launches_none(l
     for more in ({}, {"key": "mine"}):
         row = parked(lab, **more)
         found = lab.up(spot=True, **more)
-        assert (found.was_there, found.machine.id, found.machine.parked) == (True, row.id, True)
+        assert (found.already_existed, found.machine.id, found.machine.parked) == (True, row.id, True)
         assert lab.machines() == []
         terminate_one(lab.session, row, why="test")
 
@@ -265,7 +265,7 @@ def test_up_finds_an_interrupted_machine_that_nobody_has_noticed_and_launches_no
     lab.cloud.take(row.provider_id)
     lab.later(seconds=5)
     found = lab.up(spot=True)
-    assert (found.was_there, found.machine.id, kinds_kept(found.machine)) == (True, row.id, ["disk"])
+    assert (found.already_existed, found.machine.id, kinds_kept(found.machine)) == (True, row.id, ["disk"])
     assert lab.machines() == []
 
 
@@ -395,7 +395,7 @@ def test_a_volume_is_attached_without_waiting_for_ssh_and_again_where_that_was_l
         lab.up(spot=True, setup=DATA)
     assert "billed meanwhile" in caught.value.next
     again = lab.up(spot=True, setup=DATA)
-    assert again.was_there
+    assert again.already_existed
     (same,) = [one for one in lab.cloud.resources().items if one.kind is Kind.VOLUME]
     assert (same.id, same.attached_to) == (volume.id, again.machine.provider_id)
 

@@ -144,7 +144,7 @@ def test_a_launch_that_ends_well_while_a_listing_without_it_is_written_down_is_m
         monkeypatch.setattr(lab.session, "is_locked", after_it)
         sync_all(lab.session)
     assert [row.launch_status for row in lab.rows()] == ["made"]
-    assert lab.up(name="second").was_there
+    assert lab.up(name="second").already_existed
     assert len(lab.machines()) == 1
 
 
@@ -154,7 +154,7 @@ def test_a_launch_that_is_killed_after_a_listing_without_it_was_asked_is_settled
         look = sync_all(lab.session)
     assert [row.launch_status for row in lab.rows()] == ["made"]
     assert look.sentences == ["second: an interrupted launch was found to have succeeded."]
-    assert lab.up(name="second").was_there
+    assert lab.up(name="second").already_existed
     assert len(lab.machines()) == 1
 
 
@@ -288,7 +288,7 @@ def test_a_living_machine_is_returned_though_a_killed_new_one_is_unsettled(lab):
         raise AssertionError("nobody asked for a second one")
 
     again = launch(lab.session, lab.prepare(), wait=False, confirm=refuse)
-    assert (again.machine.id, again.was_there) == (first.id, True)
+    assert (again.machine.id, again.already_existed) == (first.id, True)
     assert len(lab.machines()) == 1
 
 
@@ -321,7 +321,7 @@ def test_a_machine_taken_up_without_its_launch_answers_the_same_request(lab):
     lab.cloud.launch(stray, deadline=lab.clock())
     sync_all(lab.session)
     again = lab.up()
-    assert (again.machine.id, again.was_there) == (stray.machine, True)
+    assert (again.machine.id, again.already_existed) == (stray.machine, True)
 
 
 def test_a_request_returns_its_machine_though_nothing_more_is_offered(lab):

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.control.launch.launch import launch
-from cloudgpu.control.setup.live_check import _Trial, max_cost_of, plan_trials, run_trial
+from cloudgpu.control.setup.live_check import _TrialInProgress, max_cost_of, plan_trials, run_trial
 from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.core.model.checks import exit_code_of_checks
 from cloudgpu.core.model.instances import Address
@@ -183,11 +183,11 @@ def test_an_end_that_is_not_proved_names_the_machine_and_the_command(lab):
 
 def ended(lab, *faults):
     """Launch and end a machine with these faults of the cloud at its end; return what came of it."""
-    trial = _Trial(lab.session, small(lab), lambda _: None)
+    trial = _TrialInProgress(lab.session, small(lab), lambda _: None)
     launch(trial.session, trial.prepared, wait=False)
     for call, fault, times in faults:
         lab.cloud.fail_next(call, fault, times=times)
-    trial.clean()
+    trial.end_machine()
     return trial.result()
 
 

@@ -11,7 +11,7 @@ from cloudgpu.control.inputs.launch_request import UpOptions, parse_request
 from cloudgpu.control.jobs.deadline.choice import measured_margins
 from cloudgpu.control.jobs.inputs.deadline import ON_DEMAND, DeadlineRequest, check_feasible
 from cloudgpu.control.jobs.inputs.request import RunRequest
-from cloudgpu.control.launch.plan import Prepared, prepare
+from cloudgpu.control.launch.plan import PreparedLaunch, prepare
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.spot.backtest import observed_traces
 from cloudgpu.core.billing.charges import money
@@ -66,7 +66,7 @@ class PlannedDeadline:
 
 def plan_deadline(
     session: Session, request: RunRequest, deadline_request: DeadlineRequest, launch: UpOptions
-) -> tuple[PlannedDeadline, Prepared, UpOptions]:
+) -> tuple[PlannedDeadline, PreparedLaunch, UpOptions]:
     """Return the plan of a deadline, the most expensive launch it may need, and the options that all launches share.
 
     The most expensive is on demand, from now until the results of a job that ends at its deadline are fetched: budgets
@@ -109,7 +109,7 @@ def plan_deadline(
     return planned, prepared, shared_options
 
 
-def _hourly_price(prepared: Prepared) -> Money:
+def _hourly_price(prepared: PreparedLaunch) -> Money:
     price = prepared.plan.offer.price
     if price is not None:
         return Money(price.per_hour.nanos * prepared.plan.nodes)
@@ -121,7 +121,7 @@ def _hourly_price(prepared: Prepared) -> Money:
     )
 
 
-def _budget_rate(session: Session, prepared: Prepared) -> int:
+def _budget_rate(session: Session, prepared: PreparedLaunch) -> int:
     """Return what budgets count for an hour of all machines of a launch, in nano-dollars, averaged to renew-until."""
     machine, now = budget_subject(prepared.plan, prepared.name), to_us(session.clock())
     commitments = commitments_of(machine, now, counted_prices(session)).items
