@@ -38,51 +38,52 @@ def nvidia_smi(seconds: float, **queries: tuple[str, ...]) -> list[list[list[str
             "--query-{}={}".format(kind.partition(":")[0], ",".join(fields)),
             "--format=csv,noheader,nounits",
         ]
-        out = tempfile.TemporaryFile()  # noqa: SIM115  (read below, once it is written)
+        output = tempfile.TemporaryFile()  # noqa: SIM115  (read below, once it is written)
         try:
             null = subprocess.DEVNULL
-            child = subprocess.Popen(command, stdin=null, stdout=out, stderr=null, start_new_session=True)  # noqa: S603
+            child = subprocess.Popen(command, stdin=null, stdout=output, stderr=null, start_new_session=True)  # noqa: S603
         except OSError:
             return [None] * len(queries)
-        running.append((child, out, len(fields)))
-    end = time.monotonic() + seconds
-    while time.monotonic() < end and any(child.poll() is None for child, _, _ in running):
+        running.append((child, output, len(fields)))
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and any(child.poll() is None for child, _, _ in running):
         time.sleep(0.01)
-    return [read_rows(*one) for one in running]
+    return [read_rows(*query) for query in running]
 
 
-def read_rows(child: Any, out: Any, wanted: int) -> list[list[str]] | None:
+def read_rows(child: Any, output: Any, column_count: int) -> list[list[str]] | None:
     """Return the rows that nvidia-smi has written; None where it failed, or still runs and is killed."""
-    with out:
+    with output:
         if child.poll() is None:
             child.kill()
         if child.returncode != 0:
             return None
-        out.seek(0)
-        lines = out.read().decode("utf-8", "replace").splitlines()
-    rows = [[cell.strip() for cell in line.split(",", wanted - 1)] for line in lines]
-    return [row for row in rows if len(row) == wanted]
+        output.seek(0)
+        lines = output.read().decode("utf-8", "replace").splitlines()
+    rows = [[cell.strip() for cell in line.split(",", column_count - 1)] for line in lines]
+    return [row for row in rows if len(row) == column_count]
 
 
 def read_cards(seconds: float, find_our_processes: Callable[[], set[int]]) -> list[dict[str, Any]] | None:
     """Return each GPU with the processes that compute on it; None where nvidia-smi is missing or has no answer.
 
-    `find_our_processes` returns the processes of the machine on this host.
+    `find_our_processes` returns the pids of the machine on this host. A GPU is a dict: `used` (MiB) and `percent` are
+    how much it is used now, `by` its processes, `told` whether these are known, `divided` whether it is in MIG mode.
     """
     queries = {"gpu": GPU_FIELDS, "compute-apps": PROCESS_FIELDS, "gpu:mig": MIG_FIELDS}
-    rows, running, modes = nvidia_smi(seconds, **queries)
+    rows, process_rows, mig_rows = nvidia_smi(seconds, **queries)
     if rows is None:
         return None
-    divided = {uuid for uuid, mode in modes or () if mode == "Enabled"}
-    our_pids = find_our_processes() if running else set()
-    found = []
+    mig_uuids = {uuid for uuid, mode in mig_rows or () if mode == "Enabled"}
+    our_pids = find_our_processes() if process_rows else set()
+    cards = []
     for number, (uuid, name, mib, used_mib, percent) in enumerate(rows):
-        here = [describe_gpu_process(row, our_pids) for row in running or () if row[0] == uuid]
+        gpu_processes = [describe_gpu_process(row, our_pids) for row in process_rows or () if row[0] == uuid]
         usage = {"used": number_or_none(used_mib), "percent": number_or_none(percent)}
         card = {"uuid": uuid, "name": name, "mib": mib, **usage}
-        users = {"number": number, "by": here, "told": running is not None, "divided": uuid in divided}
-        found.append({**card, **users})
-    return found
+        users = {"number": number, "by": gpu_processes, "told": process_rows is not None, "divided": uuid in mig_uuids}
+        cards.append({**card, **users})
+    return cards
 
 
 def describe_gpu_process(row: list[str], our_pids: set[int]) -> dict[str, Any]:
@@ -108,12 +109,15 @@ def is_used_by_others(card: dict[str, Any]) -> bool:
     return (card["percent"] or 0) >= BUSY_PERCENT
 
 
-def gpus_in_use(found: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
-    """Return each GPU that is in use, a sentence on who uses it, and whether others do; None: not known."""
-    if found is None:
+def gpus_in_use(cards: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
+    """Return each GPU that is in use: its uuid, a sentence on who uses it (`says`), and whether others do (`taken`).
+
+    None where that is not known.
+    """
+    if cards is None:
         return None
-    busy = [card for card in found if card["by"] or (card["percent"] or 0) >= BUSY_PERCENT]
-    if not busy and not all(card["told"] for card in found):
+    busy = [card for card in cards if card["by"] or (card["percent"] or 0) >= BUSY_PERCENT]
+    if not busy and not all(card["told"] for card in cards):
         return None
     return [{"uuid": card["uuid"], "says": usage_text(card), "taken": is_used_by_others(card)} for card in busy]
 
@@ -122,53 +126,59 @@ def usage_text(card: dict[str, Any]) -> str:
     """Return who uses a GPU, with how much of its memory, and how busy it is; or that it is divided (MIG)."""
     if card["divided"]:
         return "GPU {} is divided into parts (MIG), which are not handed out".format(card["number"])
-    head = "GPU {}".format(card["number"]) + ("" if card["percent"] is None else " ({percent}% busy)".format(**card))
-    who = []
+    title = "GPU {}".format(card["number"]) + ("" if card["percent"] is None else " ({percent}% busy)".format(**card))
+    users = []
     for one in card["by"][:MAX_NAMED_PROCESSES]:
         owner = "this machine" if one["ours"] else one["user"] or "somebody"
         memory = "" if one["mib"] is None else ", {:.1f} GiB".format(one["mib"] / 1024)
-        who.append("{} ({} {}{})".format(owner, one["command"], one["pid"], memory))
-    more = len(card["by"]) - len(who)
+        users.append("{} ({} {}{})".format(owner, one["command"], one["pid"], memory))
+    more = len(card["by"]) - len(users)
     if more:
-        who.append(f"{more} more")
-    return "{}: {}".format(head, ", ".join(who) or "nvidia-smi does not say by whom")
+        users.append(f"{more} more")
+    return "{}: {}".format(title, ", ".join(users) or "nvidia-smi does not say by whom")
 
 
 def choose_gpus(wanted: dict[str, Any] | None, find_our_processes: Callable[[], set[int]]) -> list[str]:
     """Return the UUIDs of a new machine's GPUs, the least used ones; none where it shares the host's GPUs.
 
-    A GPU in MIG mode is never chosen: a program would see only one part of it. Raises Fault where fewer are
-    free than are wanted, or nobody can tell.
+    `wanted` has their `count`, their `name` (None: any), and `part`: whether the host has more than that. A GPU in MIG
+    mode is never chosen: a program would see only one part of it. Raises Fault where fewer are free, or that is not
+    known.
     """
     if wanted is None:
         return []
-    found = read_cards(QUERY_S, find_our_processes)
-    if wanted["part"] and not all(card["told"] for card in found or [{"told": False}]):
+    cards = read_cards(QUERY_S, find_our_processes)
+    if wanted["part"] and not all(card["told"] for card in cards or [{"told": False}]):
         raise Fault("unseen", "nvidia-smi has no answer")
-    if found is None:
+    if cards is None:
         return []
-    fitting = [card for card in found if wanted["name"] in (None, card["name"])]
-    free = [card for card in fitting if not card["divided"] and not is_used_by_others(card)]
+    matching = [card for card in cards if wanted["name"] in (None, card["name"])]
+    free = [card for card in matching if not card["divided"] and not is_used_by_others(card)]
     if len(free) < wanted["count"]:
-        raise Fault("taken", in_use_text(wanted["count"], len(free), fitting))
+        raise Fault("taken", in_use_text(wanted["count"], len(free), matching))
     free = sorted(free, key=lambda card: (card["used"] or 0, card["percent"] or 0))[: wanted["count"]]
     return [card["uuid"] for card in sorted(free, key=lambda card: int(card["number"]))]
 
 
-def in_use_text(wanted: int, free: int, fitting: list[dict[str, Any]]) -> str:
-    """Return that too few of these GPUs are free, and who uses the others."""
-    users = "; ".join(usage_text(card) for card in fitting if card["divided"] or is_used_by_others(card))
+def in_use_text(wanted: int, free: int, matching: list[dict[str, Any]]) -> str:
+    """Return the sentence that too few of the `matching` GPUs are free, and who uses the others."""
+    users = "; ".join(usage_text(card) for card in matching if card["divided"] or is_used_by_others(card))
     return "{} of {} GPUs {} free, and {} {} wanted{}".format(
-        free, len(fitting), "is" if free == 1 else "are", wanted, "is" if wanted == 1 else "are", users and f": {users}"
+        free,
+        len(matching),
+        "is" if free == 1 else "are",
+        wanted,
+        "is" if wanted == 1 else "are",
+        users and f": {users}",
     )
 
 
 def check_gpus_free(devices: list[str] | None, find_our_processes: Callable[[], set[int]]) -> None:
     """Raise Fault where others use a machine's GPUs now; not where nvidia-smi has no answer."""
-    found = read_cards(QUERY_S, find_our_processes) if devices else None
-    if found is None:
+    cards = read_cards(QUERY_S, find_our_processes) if devices else None
+    if cards is None:
         return
-    own_gpus = [card for card in found if card["uuid"] in (devices or ())]
+    own_gpus = [card for card in cards if card["uuid"] in (devices or ())]
     free = [card for card in own_gpus if not is_used_by_others(card)]
     if len(free) < len(devices or ()):
         raise Fault("taken", in_use_text(len(devices or ()), len(free), own_gpus))

@@ -1,6 +1,6 @@
-"""Asks a host over SSH: one connection per call, the program and its request on standard input, one answer.
+"""Calls a host over SSH: one connection per call, the program and its request on standard input, one answer.
 
-The error for a login that was refused says nothing about what stands on the host.
+A refused login says nothing about the machine on the host.
 """
 
 from __future__ import annotations
@@ -43,58 +43,63 @@ if TYPE_CHECKING:
 
 
 class LoginUnsure(AuthFailed):
-    """Our login was refused, so that nothing is known; a launch may have been accepted earlier."""
+    """The login was refused, so nothing is known of the machine; a launch may have been accepted earlier."""
 
 
 SSH_PORT = 22
-CONNECT_S = 10.0
+CONNECT_TIMEOUT_S = 10.0
 AGENT_INTERVAL_S = 5
-ANSWER_S = 75.0  # the lock, then the ending of Jupyter and of what does not obey
-SWITCH_ON = "Switch it on, or fix the network path to it; then try again."
+ANSWER_TIMEOUT_S = 75.0  # for the lock, then for ending Jupyter and what does not obey
+UNREACHABLE_REMEDY = "Switch it on, or fix the network path to it; then try again."
 PARTS = ("files.py", "owned.py", "cards.py", "host.py")
-# Runs what comes in. A file in the owner's home that has the name of one of Python's own modules is not for us.
-_READ = "import sys; sys.path[:] = filter(None, sys.path); exec(sys.stdin.buffer.read())"
-_OURS = re.compile(r"^from (?:__future__|cloudgpu)\S* import (?:\([^)]*\)|[^(\n]*)\n", re.MULTILINE)
-_NOT_FOUND = (126, 127)  # a shell's word for a command that is not there or cannot be run
+# Runs the program on standard input, without the working directory on sys.path: a file there could hide a module.
+_RUN_STDIN = "import sys; sys.path[:] = filter(None, sys.path); exec(sys.stdin.buffer.read())"
+_OWN_IMPORTS = re.compile(r"^from (?:__future__|cloudgpu)\S* import (?:\([^)]*\)|[^(\n]*)\n", re.MULTILINE)
+_NO_COMMAND_STATUSES = (126, 127)  # exit statuses of a shell for a command that is not there or cannot be run
 
 
 @cache
 def program() -> str:
     """Return the text of the program that runs on the host: its parts in one file, each name before it is used."""
-    here, head = Path(__file__).parent, "from __future__ import annotations\n"
-    return head + "\n\n".join(_OURS.sub("", (here / part).read_text(encoding="utf-8")) for part in PARTS)
+    directory, first_line = Path(__file__).parent, "from __future__ import annotations\n"
+    return first_line + "\n\n".join(
+        _OWN_IMPORTS.sub("", (directory / part).read_text(encoding="utf-8")) for part in PARTS
+    )
 
 
 def address(host: Host) -> Address:
-    """Return where the host's SSH server answers; without a user in the settings, as whoever runs us."""
+    """Return where the host's SSH server answers, and the login name: of the settings, else of this process."""
     return Address(host.host, host.port, host.user or getpass.getuser())
 
 
 def host_key(host: Host) -> str:
     """Return the host's key, from the settings or the user's known_hosts; raise InvalidRequest when neither has it."""
-    found = host.host_key or confirmed_key(Path.home() / ".ssh" / "known_hosts", host.host, host.port)
-    if found is not None:
-        return found
-    where = f"-p {host.port} {address(host).user}@{host.host}"
+    known_key = host.host_key or confirmed_key(Path.home() / ".ssh" / "known_hosts", host.host, host.port)
+    if known_key is not None:
+        return known_key
+    ssh_arguments = f"-p {host.port} {address(host).user}@{host.host}"
     raise InvalidRequest(
         f"The host key of {host.name} ({host.host}, port {host.port}) is not known, so it was not contacted.",
         field=f"{host.field}.host_key",
         value=None,
-        next=f"Compare its fingerprint with that machine's and confirm it once: {_init(host)}, or ssh {where}; "
+        next=f"Compare its fingerprint with that machine's and confirm it once: {_init(host)}, or ssh {ssh_arguments}; "
         "or write the line of its /etc/ssh/ssh_host_ed25519_key.pub as host_key into config.toml.",
     )
 
 
-def ask(host: Host, verb: str, body: dict[str, Any], *, timeout: float = ANSWER_S) -> dict[str, Any]:
-    """Return the host's answer. It has `timeout` seconds to let us in, CONNECT_S at most, and then as many to answer.
+def ask(host: Host, verb: str, body: dict[str, Any], *, timeout: float = ANSWER_TIMEOUT_S) -> dict[str, Any]:
+    """Return the host's answer to a request (`verb`, `body`).
 
+    The login has `timeout` seconds, CONNECT_TIMEOUT_S at most, and the answer again as many.
     Raises Unreachable, WrongHostKey and LoginRefused from the way there, InvalidRequest without a usable key, host
     key or Python, and for what the host says NoCapacity, InstanceNotFound, AuthFailed, StopUnproved,
     ProviderUnavailable.
     """
-    known = host_key(host)
+    known_key = host_key(host)
     try:
-        connected = log_in(host.name, address(host), host_key=known, key=host.key, timeout=min(CONNECT_S, timeout))
+        connected = log_in(
+            host.name, address(host), host_key=known_key, key=host.key, timeout=min(CONNECT_TIMEOUT_S, timeout)
+        )
     except WrongHostKey as error:
         error.next = (
             "Nothing was sent to it. If you reinstalled that machine, compare the new key's fingerprint there and "
@@ -103,9 +108,9 @@ def ask(host: Host, verb: str, body: dict[str, Any], *, timeout: float = ANSWER_
         raise
     with connected as connection:
         beat()
-        done = connection.capture(_command(host), timeout=timeout, input=_request(verb, body))
+        completed = connection.capture(_command(host), timeout=timeout, input=_request(verb, body))
     beat()
-    return _answer(host, done, body.get("tags", {}))
+    return _answer(host, completed, body.get("tags", {}))
 
 
 def _init(host: Host) -> str:
@@ -118,8 +123,8 @@ def _init(host: Host) -> str:
 def _command(host: Host) -> str:
     """Return the command for whatever shell logs in: only `sh` reads it."""
     python = host.python
-    word = f'"$HOME"/{shlex.quote(python[2:])}' if python.startswith("~/") else shlex.quote(python)
-    return "exec /bin/sh -c " + shlex.quote(f"exec {word} -c {shlex.quote(_READ)}")
+    python_word = f'"$HOME"/{shlex.quote(python[2:])}' if python.startswith("~/") else shlex.quote(python)
+    return "exec /bin/sh -c " + shlex.quote(f"exec {python_word} -c {shlex.quote(_RUN_STDIN)}")
 
 
 def _request(verb: str, body: dict[str, Any]) -> bytes:
@@ -127,28 +132,28 @@ def _request(verb: str, body: dict[str, Any]) -> bytes:
     return f"{program()}\n\nmain({verb!r}, json.loads({json.dumps(body)!r}))\n".encode()
 
 
-def _answer(host: Host, done: Completed, tags: Mapping[str, str]) -> dict[str, Any]:
-    lines = done.stdout.decode("utf-8", "replace").splitlines()
+def _answer(host: Host, completed: Completed, tags: Mapping[str, str]) -> dict[str, Any]:
+    lines = completed.stdout.decode("utf-8", "replace").splitlines()
     answer_line = next((line for line in reversed(lines) if line.startswith(ANSWER)), None)
     if answer_line is None:
-        raise _no_answer(host, done)
+        raise _no_answer_error(host, completed)
     answer: dict[str, Any] = json.loads(answer_line[len(ANSWER) :])
     if "fault" in answer:
-        raise _fault(host, str(answer["fault"]), str(answer["said"]), tags)
+        raise _host_error(host, str(answer["fault"]), str(answer["said"]), tags)
     return answer
 
 
-def _no_answer(host: Host, done: Completed) -> CloudgpuError:
+def _no_answer_error(host: Host, completed: Completed) -> CloudgpuError:
     field, value = f"{host.field}.python", host.python
-    if done.status in _NOT_FOUND:
+    if completed.status in _NO_COMMAND_STATUSES:
         return InvalidRequest(
             f"There is no {host.python} on {host.name}.",
             field=field,
             value=value,
             next="Install Python 3.8 or newer there, or name one: python = ...",
         )
-    words = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    reason = words[-1].strip().rstrip(".")[:200] if words else f"it ended with status {done.status}"
+    lines = completed.stderr.decode("utf-8", "replace").strip().splitlines()
+    reason = lines[-1].strip().rstrip(".")[:200] if lines else f"it ended with status {completed.status}"
     return ProviderUnavailable(
         f"{host.name} gave an unexpected answer: {reason}.",
         field=field,
@@ -157,22 +162,22 @@ def _no_answer(host: Host, done: Completed) -> CloudgpuError:
     )
 
 
-def _fault(host: Host, kind: str, message: str, asked: Mapping[str, str]) -> CloudgpuError:
-    """Return the error for what went wrong there; `asked` are the tags of the machine that was asked for."""
+def _host_error(host: Host, kind: str, message: str, request_tags: Mapping[str, str]) -> CloudgpuError:
+    """Return the error for a Fault of the host; `request_tags` are the tags of the machine in the request."""
     name = host.name
     if kind == "busy":
-        return _busy(name, json.loads(message), asked)
-    make, sentence, remedy = _FAULTS.get(kind, _FAULTS["system"])
+        return _busy_error(name, json.loads(message), request_tags)
+    make, sentence, remedy = _ERRORS_BY_KIND.get(kind, _ERRORS_BY_KIND["system"])
     return make(sentence.format(host=name, problem=message), field=host.field, value=name, next=remedy)
 
 
-def _busy(host: str, machine: Mapping[str, Any], asked: Mapping[str, str]) -> NoCapacity:
+def _busy_error(host: str, machine: Mapping[str, Any], request_tags: Mapping[str, str]) -> NoCapacity:
     """Return the error for a host that has a machine already: whose that is, and who can end it."""
     name, tags = machine["name"], machine["tags"]
     owner = tags.get(TAG_OWNER)
     since = f"{datetime.fromtimestamp(machine['at'], UTC):%Y-%m-%d %H:%M} UTC"
-    whose = f"{owner}'s " if owner and owner != asked.get(TAG_OWNER) else ""
-    if tags.get(TAG_LEDGER) == asked.get(TAG_LEDGER):
+    whose = f"{owner}'s " if owner and owner != request_tags.get(TAG_OWNER) else ""
+    if tags.get(TAG_LEDGER) == request_tags.get(TAG_LEDGER):
         remedy = f"Use that one, or end it first: cloudgpu down {name}"
     elif whose:
         remedy = f"Ask {owner} to end it, or take another host: your ledger does not have that machine."
@@ -182,7 +187,7 @@ def _busy(host: str, machine: Mapping[str, Any], asked: Mapping[str, str]) -> No
     return NoCapacity(message, field="instance_type", value=host, next=remedy)
 
 
-_FAULTS: Mapping[str, tuple[type[CloudgpuError], str, str]] = {
+_ERRORS_BY_KIND: Mapping[str, tuple[type[CloudgpuError], str, str]] = {
     "unknown": (InstanceNotFound, "On {host}, {problem}.", "See what is there: cloudgpu ls --refresh"),
     "elsewhere": (
         ProviderUnavailable,
@@ -210,16 +215,16 @@ _FAULTS: Mapping[str, tuple[type[CloudgpuError], str, str]] = {
 
 
 def uncertain_outcome(error: CloudgpuError) -> CloudgpuError:
-    """Return the error for a call that has to be known about: a host that does not answer says nothing."""
+    """Return the error for a call whose outcome has to be known: a silent host does not prove that nothing is there."""
     if isinstance(error, LoginRefused):
         return LoginUnsure(error.message, field=error.field, value=error.value, next=error.next)
     if type(error) is Unreachable:
-        return ProviderUnavailable(error.message, field=error.field, value=error.value, next=SWITCH_ON)
+        return ProviderUnavailable(error.message, field=error.field, value=error.value, next=UNREACHABLE_REMEDY)
     return error
 
 
 def _requested_gpus(host: Host, attempt: Attempt) -> dict[str, Any] | None:
-    """Return how many GPUs of the host the machine asks for, and of which name; None for all that it has."""
+    """Return which GPUs of the host the machine is to have (see `choose_gpus`); None where it shares all of them."""
     gpus = attempt.offer.available.accelerators
     if attempt.request.want.gpu is None or not gpus:
         return None

@@ -10,15 +10,18 @@ from typing import Any, Dict
 
 HOME = Path.home()
 ROOT = HOME / ".cloudgpu"
-NEW_PREFIX, GONE_PREFIX = ".cloudgpu-new", ".cloudgpu-gone"  # being written, being removed; the process number follows
+NEW_PREFIX, GONE_PREFIX = (
+    ".cloudgpu-new",
+    ".cloudgpu-gone",
+)  # of what is being written, or removed; the process id follows
 DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
-BLOCK = 4096  # bytes of a disk that a small file has to itself
+BLOCK_BYTES = 4096  # a small file has a block of the disk to itself
 
 Record = Dict[str, Any]  # what record.json holds
 
 
 class Fault(Exception):
-    """A sentence for the user; `kind` says what the caller does next."""
+    """A refused or failed request, with a sentence for the user; `kind` decides the error that the caller raises."""
 
     def __init__(self, kind: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -39,41 +42,41 @@ def load(path: Path) -> dict[str, Any]:
 def save(path: Path, content: str | bytes, mode: int = 0o600) -> None:
     """Replace a file atomically: a reader, or a crash, finds the old or the new one."""
     content = content.encode() if isinstance(content, str) else content
-    fresh = path.with_name(f"{NEW_PREFIX}-{os.getpid()}")
-    handle = os.open(str(fresh), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    temporary = path.with_name(f"{NEW_PREFIX}-{os.getpid()}")
+    handle = os.open(str(temporary), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        fresh.chmod(mode)
-        fresh.replace(path)
+        temporary.chmod(mode)
+        temporary.replace(path)
     except BaseException:
-        fresh.unlink()
+        temporary.unlink()
         raise
 
 
 def update_record(record: Record, **changes: Any) -> Record:
     """Write the record with these changes, and return it."""
-    fresh = {**record, **changes}
-    save(ROOT / "record.json", json.dumps(fresh))
-    return fresh
+    new_record = {**record, **changes}
+    save(ROOT / "record.json", json.dumps(new_record))
+    return new_record
 
 
-def update_ending(record: Record, **changes: Any) -> Record:
-    """Write the record of a machine that ends; on a full disk, over the old one in its own block."""
-    fresh, path = {**record, **changes}, ROOT / "record.json"
+def update_ending_record(record: Record, **changes: Any) -> Record:
+    """Write the record of a machine that ends, and return it; on a full disk, over the old one in its own block."""
+    new_record, path = {**record, **changes}, ROOT / "record.json"
     try:
-        save(path, json.dumps(fresh))
-    except OSError as fault:
-        content = json.dumps(fresh).encode().ljust(path.stat().st_size)
-        if fault.errno not in DISK_FULL_ERRORS or len(content) > BLOCK:
+        save(path, json.dumps(new_record))
+    except OSError as error:
+        content = json.dumps(new_record).encode().ljust(path.stat().st_size)
+        if error.errno not in DISK_FULL_ERRORS or len(content) > BLOCK_BYTES:
             raise
         with path.open("r+b", buffering=0) as file:
             file.write(content)
-    return fresh
+    return new_record
 
 
-def machine() -> Record:
+def read_record() -> Record:
     """Return the record of the machine here, empty when there is none."""
     return load(ROOT / "record.json")

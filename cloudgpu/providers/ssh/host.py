@@ -2,16 +2,16 @@
 
 The text of this file, with `files.py`, `owned.py` and `cards.py` before it, is sent over SSH and run there by the
 host's own Python (3.8 or newer, standard library only); a copy stays in ~/.cloudgpu, where the agent calls it when the
-lease has ended. It ends cloudgpu's own processes, found by the locks they hold and the mark in their environment, and
-nothing else: it powers nothing off.
+lease has ended. It ends cloudgpu's own processes, found by the locks they hold and MARK_VARIABLE in their
+environment, and nothing else: it powers nothing off.
 
-record.json    what was accepted and what is wanted (`wanted`: running, stopped, terminated); rewritten whole
+record.json    the accepted launch, and the wanted state (`wanted`: running, stopped, terminated); replaced atomically
 tags.json      the tags: the only copy; the agent reads its lease there
-NAME.alive     locked by what was started as NAME (agent, on_start) for as long as it lives; its number is inside
-environment    the variables of all that is started from this machine, for sh; `login` gives them to who logs in
+NAME.alive     locked by what was started as NAME (agent, on_start) for as long as it lives; its pid is inside
+environment    the variables of all that is started from this machine, for sh; `login` sets them in each login
 
-A kill at any point leaves nothing half done: what is accepted is written first, then done by `settle`, which every
-later call runs before its own work. The answer is the one line of output that begins with ANSWER.
+A kill at any point leaves nothing half done: what is accepted is written first, then done by `complete_pending`, which
+every later call runs before its own work. The answer is the one line of output that begins with ANSWER.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from cloudgpu.providers.ssh.files import (
     Fault,
     Record,
     load,
-    machine,
+    read_record,
     save,
-    update_ending,
+    update_ending_record,
     update_record,
 )
 from cloudgpu.providers.ssh.owned import (
@@ -61,8 +61,8 @@ from cloudgpu.providers.ssh.owned import (
 
 ANSWER = "cloudgpu-answer: "
 KEYS = HOME / ".ssh" / "authorized_keys"
-# Where OpenSSH's own program for file transfers lies. Without one, a server that has it built in could not hand files
-# to who logs in through a command of ours.
+# Where OpenSSH's sftp-server lies. Without it, a server with built-in SFTP could not serve logins through our forced
+# command.
 SFTP_DIRECTORIES = (
     "lib/openssh",
     "libexec/openssh",
@@ -79,7 +79,7 @@ FORCED_COMMAND = (
     'exec /bin/sh -c \'test -r "$HOME/.cloudgpu/login" && . "$HOME/.cloudgpu/login"; '
     'exec "${SHELL:-/bin/sh}" -c "${SSH_ORIGINAL_COMMAND:-exec $SHELL -l}"\''
 )
-# A second bash is told that it is not the first: else it would read ~/.bashrc again, over our variables.
+# SHLVL=1 tells a second bash that it is not the first: else it would read ~/.bashrc again, over our variables.
 LOGIN_SCRIPT = """test -r "$HOME/.cloudgpu/environment" && . "$HOME/.cloudgpu/environment"
 SHELL=${{SHELL:-/bin/sh}} asked=${{SSH_ORIGINAL_COMMAND-}}
 unset SSH_ORIGINAL_COMMAND
@@ -91,12 +91,12 @@ SHLVL=1
 export SHELL SHLVL
 exec "$SHELL" -c "$asked"
 """
-MARK = "CLOUDGPU_MACHINE"
+MARK_VARIABLE = "CLOUDGPU_MACHINE"
 LOCK_S = 30.0
 JUPYTER_STOP_S, TERM_S, KILL_S = 20.0, 3.0, 5.0
 POLL_S = 0.05
 MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
-BOOT_ID = "/run/machine-id"  # what systemd makes up at a boot where /etc keeps none
+TRANSIENT_MACHINE_ID = "/run/machine-id"  # an id that systemd makes at each boot where /etc keeps none
 CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")
 CLOCK_TOLERANCE_S = 60.0  # a larger offset from the caller's clock is corrected: bills go by these times
 MAX_REVIVALS = 3  # how often in a row an agent that died soon after its start is started again
@@ -105,8 +105,8 @@ STOPPED, RUNNING, TERMINATED = "stopped", "running", "terminated"
 
 
 def require_machine(body: dict[str, Any]) -> Record:
-    """Return the machine's record if it is the one in the request; raise Fault otherwise."""
-    record = machine()
+    """Return the record of the machine on this host if it is that of the request; raise Fault otherwise."""
+    record = read_record()
     if is_elsewhere(record):
         raise Fault("elsewhere", "{} is at {}, whose home this is, too".format(record["name"], record["node"]))
     if not record or record["id"] != body["id"]:
@@ -115,17 +115,17 @@ def require_machine(body: dict[str, Any]) -> Record:
 
 
 def is_elsewhere(record: Record) -> bool:
-    """Tell whether the machine is at another computer, which has this home over the network."""
-    return bool(record) and record["computer"] != computer()
+    """Tell whether the machine runs on another computer that shares this home over the network."""
+    return bool(record) and record["computer"] != computer_id()
 
 
 @contextlib.contextmanager
 def exclusive_lock() -> Iterator[None]:
     """Hold the lock that lets one call at a time change things. It is on the home directory: no lock file stays."""
-    handle, end = os.open(str(HOME), os.O_RDONLY), time.monotonic() + LOCK_S
+    handle, deadline = os.open(str(HOME), os.O_RDONLY), time.monotonic() + LOCK_S
     try:
         while not try_lock(handle):
-            if time.monotonic() > end:
+            if time.monotonic() > deadline:
                 raise Fault("locked", "another cloudgpu has been busy here for half a minute")
             time.sleep(POLL_S)
         yield
@@ -133,10 +133,10 @@ def exclusive_lock() -> Iterator[None]:
         os.close(handle)
 
 
-def try_lock(handle: int, how: int = fcntl.LOCK_EX) -> bool:
+def try_lock(handle: int, operation: int = fcntl.LOCK_EX) -> bool:
     """Take a lock without waiting; return whether it is ours, also where the file system cannot lock directories."""
     try:
-        fcntl.flock(handle, how | fcntl.LOCK_NB)
+        fcntl.flock(handle, operation | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError as error:
@@ -148,24 +148,24 @@ def try_lock(handle: int, how: int = fcntl.LOCK_EX) -> bool:
 
 
 def this_computer() -> dict[str, Any]:
-    """Return which computer, user and home this is, for the caller to compare with the machine's."""
+    """Return which computer, user and home this is; the caller makes the account's identity of it."""
     return {
-        "computer": computer(),
+        "computer": computer_id(),
         "name": os.uname().nodename,
         "uid": os.getuid(),
         "home": os.path.realpath(str(HOME)),
     }
 
 
-def computer() -> str:
+def computer_id() -> str:
     """Return the machine id, empty where there is none; in a container, which may share it, with its name."""
-    found = machine_id()
-    return f"{found}:{os.uname().nodename}" if found and in_container() else found
+    id_text = machine_id()
+    return f"{id_text}:{os.uname().nodename}" if id_text and in_container() else id_text
 
 
 def machine_id() -> str:
-    """Return what /etc/machine-id says for good; empty where it is missing, or made up at each boot."""
-    for name in () if Path(BOOT_ID).exists() else MACHINE_IDS:
+    """Return the permanent id in /etc/machine-id; empty where it is missing, or made anew at each boot."""
+    for name in () if Path(TRANSIENT_MACHINE_ID).exists() else MACHINE_IDS:
         with contextlib.suppress(OSError, ValueError):
             text = Path(name).read_text(encoding="ascii").strip()
             if re.fullmatch("[0-9a-f]{32}", text) and text.strip("0"):
@@ -178,8 +178,8 @@ def in_container() -> bool:
     if any(Path(name).exists() for name in CONTAINER_FILES):
         return True
     with contextlib.suppress(OSError):
-        halves = [line.split(" - ") for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-        return any(one[0].split()[4:5] == ["/"] and one[-1].split()[:1] == ["overlay"] for one in halves)
+        mount_lines = [line.split(" - ") for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+        return any(one[0].split()[4:5] == ["/"] and one[-1].split()[:1] == ["overlay"] for one in mount_lines)
     return False
 
 
@@ -187,12 +187,12 @@ def in_container() -> bool:
 
 
 def environment(record: Record) -> dict[str, str]:
-    """Return the variables of each process of this machine; MARK tells that it is one.
+    """Return the variables of each process of this machine; by MARK_VARIABLE it is found.
 
     A machine with some of the host's GPUs sees only those.
     """
     gpus = {"CUDA_VISIBLE_DEVICES": ",".join(record["devices"])} if record.get("devices") else {}
-    return {**variables(), **gpus, MARK: "{}@{}".format(record.get("id"), os.path.realpath(str(ROOT)))}
+    return {**variables(), **gpus, MARK_VARIABLE: "{}@{}".format(record.get("id"), os.path.realpath(str(ROOT)))}
 
 
 def export_lines(record: Record) -> str:
@@ -213,64 +213,64 @@ def is_alive(name: str) -> bool:
 
 
 def spawn(name: str, command: list[str]) -> None:
-    """Start a process that outlives us, in a session of its own; it inherits the lock that says it lives."""
-    held = os.open(str(ROOT / (name + ".alive")), os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+    """Start a process that outlives this one, in a session of its own; it inherits the lock on NAME.alive."""
+    lock_handle = os.open(str(ROOT / (name + ".alive")), os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
     env = {key: value for key, value in os.environ.items() if not key.startswith("SSH_")}
     try:
-        fcntl.flock(held, fcntl.LOCK_EX)
+        fcntl.flock(lock_handle, fcntl.LOCK_EX)
         child = subprocess.Popen(  # noqa: S603
             command,
             cwd=str(HOME),
-            env={**env, **environment(machine())},
+            env={**env, **environment(read_record())},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            pass_fds=(held,),
+            pass_fds=(lock_handle,),
         )
-        os.write(held, str(child.pid).encode())
+        os.write(lock_handle, str(child.pid).encode())
     finally:
-        os.close(held)
+        os.close(lock_handle)
 
 
 def mark_line(record: Record) -> str:
-    """Return MARK=VALUE, the environment variable that each process of this machine carries."""
-    return f"{MARK}={environment(record)[MARK]}"
+    """Return MARK_VARIABLE and its value, NAME=VALUE, as each process of this machine has it."""
+    return f"{MARK_VARIABLE}={environment(record)[MARK_VARIABLE]}"
 
 
 def parents_by_pid() -> dict[int, int]:
     """Return the pid of each living process that we may see, with its parent's pid."""
-    found = {}
-    for place in Path("/proc").glob("[0-9]*"):
+    parents = {}
+    for directory in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):
-            state, parent = (place / "stat").read_bytes().rpartition(b") ")[2].split()[:2]
+            state, parent = (directory / "stat").read_bytes().rpartition(b") ")[2].split()[:2]
             if state not in (b"Z", b"X"):
-                found[int(place.name)] = int(parent)
-    return found
+                parents[int(directory.name)] = int(parent)
+    return parents
 
 
 def our_processes() -> set[int]:
     """Return the pids of our living processes: the agent, those with the mark, and their descendants."""
-    parents, wanted, found = parents_by_pid(), mark_line(machine()).encode(), agent_pids()
-    for number in parents:
+    parents, mark, pids = parents_by_pid(), mark_line(read_record()).encode(), agent_pids()
+    for pid in parents:
         with contextlib.suppress(OSError):
-            if wanted in Path(f"/proc/{number}/environ").read_bytes().split(b"\0"):
-                found.add(number)
-    return with_children(found, parents) - {os.getpid()}
+            if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                pids.add(pid)
+    return with_descendants(pids, parents) - {os.getpid()}
 
 
-def with_children(found: set[int], parents: dict[int, int]) -> set[int]:
+def with_descendants(pids: set[int], parents: dict[int, int]) -> set[int]:
     """Return these processes and all that descend from one of them."""
-    found, more = set(found), set(found)
-    while more:
-        more = {number for number, parent in parents.items() if parent in found} - found
-        found |= more
-    return found
+    pids, new_pids = set(pids), set(pids)
+    while new_pids:
+        new_pids = {pid for pid, parent in parents.items() if parent in pids} - pids
+        pids |= new_pids
+    return pids
 
 
 def machine_processes() -> set[int]:
     """Return the pids of the machine's processes; none where there is no machine."""
-    return our_processes() if machine() else set()
+    return our_processes() if read_record() else set()
 
 
 def agent_pids() -> set[int]:
@@ -280,16 +280,16 @@ def agent_pids() -> set[int]:
     return set()
 
 
-def send_signal(pid: int, number: int) -> None:
+def send_signal(pid: int, signal_number: int) -> None:
     """Send a signal to a process of ours; never to another one that got its pid since."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if not hasattr(os, "pidfd_open"):
-            os.kill(pid, number)
+            os.kill(pid, signal_number)
             return
         handle = os.pidfd_open(pid)
         try:
             if pid in our_processes():
-                signal.pidfd_send_signal(handle, number)
+                signal.pidfd_send_signal(handle, signal_number)
         finally:
             os.close(handle)
 
@@ -301,26 +301,26 @@ def end_our_processes() -> None:
         null = subprocess.DEVNULL
         with contextlib.suppress(subprocess.TimeoutExpired):
             subprocess.run(command, stdin=null, stdout=null, stderr=null, timeout=JUPYTER_STOP_S, check=False)  # noqa: S603
-    for number, wait in ((signal.SIGTERM, TERM_S), (signal.SIGKILL, KILL_S)):
-        end = time.monotonic() + wait
+    for signal_number, timeout_s in ((signal.SIGTERM, TERM_S), (signal.SIGKILL, KILL_S)):
+        deadline = time.monotonic() + timeout_s
         signalled: set[int] = set()
-        while time.monotonic() < end:
-            left = our_processes()
-            if not left:
+        while time.monotonic() < deadline:
+            remaining = our_processes()
+            if not remaining:
                 return
-            for pid in left - signalled:
-                send_signal(pid, number)
-            signalled |= left
+            for pid in remaining - signalled:
+                send_signal(pid, signal_number)
+            signalled |= remaining
             time.sleep(POLL_S)
     raise Fault("unproved", "processes do not end: {}".format(", ".join(map(str, sorted(our_processes())))))
 
 
-def boot() -> str:
+def boot_id() -> str:
     """Return an id that changes at each boot of this host."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    done = subprocess.run(["ps", "-o", "lstart=", "-p", "1"], capture_output=True, text=True, check=False)  # noqa: S607
-    return done.stdout.strip()
+    completed = subprocess.run(["ps", "-o", "lstart=", "-p", "1"], capture_output=True, text=True, check=False)  # noqa: S607
+    return completed.stdout.strip()
 
 
 # -- authorized_keys: our lines stand first, so that the user's own stay byte for byte as they are
@@ -328,24 +328,24 @@ def boot() -> str:
 
 def authorize(record: Record) -> Record:
     """Add the launch's public keys to authorized_keys; each line ends with `key_comment`."""
-    made = {"made_ssh": not KEYS.parent.exists(), "made_keys": not KEYS.exists()}
-    if made["made_ssh"] or made["made_keys"]:
-        record = update_record(record, **{name: record.get(name) or value for name, value in made.items()})
-    if made["made_ssh"]:
+    created = {"made_ssh": not KEYS.parent.exists(), "made_keys": not KEYS.exists()}
+    if created["made_ssh"] or created["made_keys"]:
+        record = update_record(record, **{name: record.get(name) or value for name, value in created.items()})
+    if created["made_ssh"]:
         KEYS.parent.mkdir(mode=0o700)
     keys = [" ".join(key.split()[:2]) for key in record["keys"]]
     lines = "".join(f"{command_option()}{key} {key_comment(record)}\n" for key in keys)
-    theirs = keys_without_ours(record)
-    write_keys(lines.encode() + theirs)
+    owner_lines = keys_without_ours(record)
+    write_keys(lines.encode() + owner_lines)
     return update_record(record, authorized=True)
 
 
 def revoke(record: Record) -> None:
     """Remove the lines that were added for this machine, and the file and directory if we made them."""
-    theirs = keys_without_ours(record)
-    if KEYS.exists() and theirs != KEYS.read_bytes():
-        write_keys(theirs)
-    if record.get("made_keys") and not theirs:
+    owner_lines = keys_without_ours(record)
+    if KEYS.exists() and owner_lines != KEYS.read_bytes():
+        write_keys(owner_lines)
+    if record.get("made_keys") and not owner_lines:
         with contextlib.suppress(FileNotFoundError):
             KEYS.unlink()
     if record.get("made_ssh"):
@@ -358,9 +358,9 @@ def command_option() -> str:
     return 'command="{}" '.format(FORCED_COMMAND.replace('"', '\\"')) if (ROOT / "login").exists() else ""
 
 
-def sftp() -> str:
+def sftp_server() -> str:
     """Return the path of OpenSSH's program for file transfers, empty where there is none."""
-    paths = [f"/usr/{place}/sftp-server" for place in SFTP_DIRECTORIES]
+    paths = [f"/usr/{directory}/sftp-server" for directory in SFTP_DIRECTORIES]
     return next((path for path in paths if os.access(path, os.X_OK)), "")
 
 
@@ -392,61 +392,61 @@ def write_keys(content: bytes) -> None:
             file.truncate()
 
 
-# -- finishing what was accepted
+# -- completing what was accepted
 
-CALLER_CLOCK: dict[str, float] = {}  # `apart`: seconds that the caller's clock is ahead of this host's
-REMAINING: dict[str, Any] = {}  # files that stay of a machine that this call ended: where, how many, and which
+CALLER_CLOCK_OFFSET: dict[str, float] = {}  # `apart`: by how many seconds the caller's clock is ahead of this host's
+REMAINING_FILES: dict[str, Any] = {}  # of the machine that this call ended: where files stay, how many, and which
 
 
-def settle() -> None:
-    """Finish what earlier calls had accepted, and restart or end a machine whose agent died."""
+def complete_pending() -> None:
+    """Complete what earlier calls had accepted, and restart or end a machine whose agent died."""
     remove_leftovers()
-    record = machine()
+    record = read_record()
     if is_elsewhere(record):
         return
     if record.get("wanted") == TERMINATED:
         remove(record)
     elif record.get("wanted") == STOPPED and not record.get("ended"):
         end_our_processes()
-        update_ending(record, ended={"reason": record["why"], "at": record.get("at") or caller_time(record)})
+        update_ending_record(record, ended={"reason": record["why"], "at": record.get("at") or caller_time(record)})
     elif record.get("wanted") == RUNNING:
-        settle_running(record)
+        complete_running(record)
 
 
 def remove_leftovers() -> None:
     """Remove what a killed call was writing or removing; the caller holds the lock, so nobody uses it."""
-    for place in {HOME, KEYS.parent, Path(os.path.realpath(str(KEYS))).parent}:
-        for left in place.glob(".cloudgpu-*"):
-            if re.fullmatch(r"\.cloudgpu-(new|gone)-[0-9]+", left.name):
-                if left.is_dir():
+    for directory in {HOME, KEYS.parent, Path(os.path.realpath(str(KEYS))).parent}:
+        for leftover in directory.glob(".cloudgpu-*"):
+            if re.fullmatch(r"\.cloudgpu-(new|gone)-[0-9]+", leftover.name):
+                if leftover.is_dir():
                     with contextlib.suppress(OSError):
-                        remove_tree(left)
+                        remove_tree(leftover)
                 else:
-                    left.unlink()
+                    leftover.unlink()
 
 
-def settle_running(record: Record) -> None:
+def complete_running(record: Record) -> None:
     """Authorize the keys, start what is not started yet, restart a dead agent unless the host rebooted."""
     if not record.get("authorized"):
         record = authorize(record)
     if record["spawned"] != record["boots"]:
         if not is_alive("agent"):
             start_all(record)
-        update_record(machine(), spawned=record["boots"])
+        update_record(read_record(), spawned=record["boots"])
     elif not is_alive("agent"):
-        began = float(record.get("revived_at") or record["boot_at"])
-        deaths = 0 if last_heartbeat(record) - began >= STEADY_S else record["revivals"]
-        if record["boot"] == boot() and deaths < MAX_REVIVALS:
+        started_at = float(record.get("revived_at") or record["boot_at"])
+        deaths = 0 if last_heartbeat(record) - started_at >= STEADY_S else record["revivals"]
+        if record["boot"] == boot_id() and deaths < MAX_REVIVALS:
             update_record(record, revivals=deaths + 1, revived_at=time.time() + float(record.get("apart") or 0.0))
             spawn("agent", [str(ROOT / "agent"), "run"])
         else:
-            update_ending(record, wanted=STOPPED, why="died", at=last_heartbeat(record))
-            settle()
+            update_ending_record(record, wanted=STOPPED, why="died", at=last_heartbeat(record))
+            complete_pending()
 
 
 def start_all(record: Record) -> None:
-    """Start the agent, and what the template does at each start."""
-    update_record(record, boot=boot(), revivals=0)
+    """Start the agent and the script of each start (START_SCRIPT)."""
+    update_record(record, boot=boot_id(), revivals=0)
     has_script = (ROOT / "on_start.sh").exists()
     if (has_script or (ROOT / "jupyter.pip").exists()) and not is_alive("on_start"):
         if has_script:
@@ -456,62 +456,65 @@ def start_all(record: Record) -> None:
 
 
 def last_heartbeat(record: Record) -> float:
-    """Return when the agent last gave a sign of life; without one, when the host was booted."""
+    """Return when the agent last wrote its heartbeat, else when the machine was started; by the caller's clock."""
     with contextlib.suppress(OSError):
-        beat = (ROOT / "heartbeat.json").stat().st_mtime + float(record.get("apart") or 0.0)
-        return max(float(record["boot_at"]), beat)
+        heartbeat_at = (ROOT / "heartbeat.json").stat().st_mtime + float(record.get("apart") or 0.0)
+        return max(float(record["boot_at"]), heartbeat_at)
     return float(record["boot_at"])
 
 
 def caller_time(record: Record) -> float:
-    """Return the time by the caller's clock; without a caller (the agent), by that of whoever started the machine."""
-    return time.time() + CALLER_CLOCK.get("apart", float(record.get("apart") or 0.0))
+    """Return the time now by the caller's clock; without a caller (the agent), by that of the machine's start."""
+    return time.time() + CALLER_CLOCK_OFFSET.get("apart", float(record.get("apart") or 0.0))
 
 
 def clock_offset(body: dict[str, Any]) -> float:
     """Return how many seconds the caller's clock is ahead of this host's; 0 within CLOCK_TOLERANCE_S."""
     now = time.time()
-    found = float(body.get("now", now)) - now
-    return found if abs(found) > CLOCK_TOLERANCE_S else 0.0
+    offset_s = float(body.get("now", now)) - now
+    return offset_s if abs(offset_s) > CLOCK_TOLERANCE_S else 0.0
 
 
 def remove(record: Record) -> None:
     """End our processes and remove all that we made, except work files that the owner changed or added.
 
-    Raise Fault where something is mounted in our directory: what is in that would be deleted.
+    Raises Fault where something is mounted in ROOT: what is in that would be deleted.
     """
     end_our_processes()
     mounted = sorted(mounts(ROOT))
     if mounted:
         raise Fault("mounted", f"something is mounted at {mounted[0]}, and what is in it would be deleted")
     revoke(record)
-    REMAINING.update(remove_unchanged(record))
-    gone = HOME / f"{GONE_PREFIX}-{os.getpid()}"
-    ROOT.rename(gone)
-    remove_tree(gone)
+    REMAINING_FILES.update(remove_unchanged(record))
+    removed_root = HOME / f"{GONE_PREFIX}-{os.getpid()}"
+    ROOT.rename(removed_root)
+    remove_tree(removed_root)
 
 
 def build(body: dict[str, Any]) -> None:
     """Write the machine's directory under a temporary name, then rename it to ROOT: the launch is accepted."""
-    new = HOME / f"{NEW_PREFIX}-{os.getpid()}"
-    new.mkdir(mode=0o700)
+    new_root = HOME / f"{NEW_PREFIX}-{os.getpid()}"
+    new_root.mkdir(mode=0o700)
     try:
-        settings = agent_settings(body, make_environment(new, body))
+        settings = agent_settings(body, make_environment(new_root, body))
         files = {**body["files"], "agent.json": json.dumps(settings), "tags.json": json.dumps(body["tags"])}
         for name, text in files.items():
-            save(new / name, text)
-        save(new / "environment", export_lines(body["record"]))
-        if sftp():
-            save(new / "login", LOGIN_SCRIPT.format(sftp=sftp()))
+            save(new_root / name, text)
+        save(new_root / "environment", export_lines(body["record"]))
+        if sftp_server():
+            save(new_root / "login", LOGIN_SCRIPT.format(sftp=sftp_server()))
         wrapper = '#!/bin/sh\n{}exec {} "$HOME/.cloudgpu/agent.py" "$@"\n'
-        save(new / "agent", wrapper.format(export_lines(body["record"]), shlex.quote(sys.executable)), 0o700)
+        save(new_root / "agent", wrapper.format(export_lines(body["record"]), shlex.quote(sys.executable)), 0o700)
         now = caller_time({})
-        at = {"computer": computer(), "node": os.uname().nodename, **CALLER_CLOCK}
+        computer_fields = {"computer": computer_id(), "node": os.uname().nodename, **CALLER_CLOCK_OFFSET}
         times = {"launched_at": now, "boot_at": now, "wanted": RUNNING, "boots": 1, "spawned": 0, "revivals": 0}
-        save(new / "record.json", json.dumps({**body["record"], **times, **at, "boot": boot(), "user": login_name()}))
-        new.rename(ROOT)
+        save(
+            new_root / "record.json",
+            json.dumps({**body["record"], **times, **computer_fields, "boot": boot_id(), "user": login_name()}),
+        )
+        new_root.rename(ROOT)
     except OSError as error:
-        shutil.rmtree(str(new), ignore_errors=True)
+        shutil.rmtree(str(new_root), ignore_errors=True)
         kind = "full" if error.errno in DISK_FULL_ERRORS else "forbidden"
         raise Fault(kind, f"{error.strerror or error} ({error.filename or HOME})") from None
 
@@ -526,7 +529,7 @@ def agent_settings(body: dict[str, Any], python: str) -> dict[str, Any]:
         "metadata": {"kind": "file", "path": str(ROOT / "tags.json")},
         "end": [sys.executable, str(ROOT / "host.py"), "end"],
         # What else runs here is not this machine's. Where a login gets no mark, each one may be the machine's own.
-        "own": [mark_line(body["record"]), *([] if sftp() else ["SSH_CONNECTION="])],
+        "own": [mark_line(body["record"]), *([] if sftp_server() else ["SSH_CONNECTION="])],
     }
 
 
@@ -538,37 +541,49 @@ def launch(body: dict[str, Any]) -> dict[str, Any]:
 
     `gpus` of the request says how many it is to have, and of which name (null: any); null: all that there is.
     """
-    record = machine()
+    record = read_record()
     if record and record["token"] != body["record"]["token"]:
-        raise Fault("busy", json.dumps({"name": record["name"], "wanted": record["wanted"], **launch_facts(record)}))
+        raise Fault("busy", json.dumps({"name": record["name"], "wanted": record["wanted"], **launch_info(record)}))
     if is_elsewhere(record):
         require_machine({"id": record["id"]})
     if not record:
         if os.path.lexists(str(ROOT)):
             raise Fault("foreign", f"{ROOT} is there and was not made by cloudgpu's ssh provider")
         build({**body, "record": {**body["record"], "devices": choose_gpus(body.get("gpus"), machine_processes)}})
-        settle()
-    return look({})
+        complete_pending()
+    return show_machine({})
 
 
-def launch_facts(record: Record) -> dict[str, Any]:
+def launch_info(record: Record) -> dict[str, Any]:
     """Return when the machine here was launched, and the tags that say by whom."""
     with contextlib.suppress(Fault):
         return {"at": record["launched_at"], "tags": load(ROOT / "tags.json")}
     return {"at": record["launched_at"], "tags": {}}
 
 
-def look(_body: dict[str, Any]) -> dict[str, Any]:
-    """Return the machine on this host with all that is known about it; None for none."""
-    record = machine()
+def show_machine(_body: dict[str, Any]) -> dict[str, Any]:
+    """Return the machine on this host as `machine`: its record, tags, and the agent's files; None for none."""
+    record = read_record()
     if not record or is_elsewhere(record):
         return {"machine": None, "elsewhere": record.get("id")}
-    said = {"alive": is_alive("agent"), "tags": load(ROOT / "tags.json")}
+    report = {"alive": is_alive("agent"), "tags": load(ROOT / "tags.json")}
     for name in ("last-active", "expires", "on_start.status"):
         with contextlib.suppress(OSError):
-            said[name] = (ROOT / name).read_text(encoding="utf-8").strip()
-    shown = ("id", "name", "wanted", "ended", "launched_at", "boot_at", "boots", "spawned", "user", "market", "gpus")
-    return {"machine": {**said, **{name: record.get(name) for name in shown}}}
+            report[name] = (ROOT / name).read_text(encoding="utf-8").strip()
+    shown_keys = (
+        "id",
+        "name",
+        "wanted",
+        "ended",
+        "launched_at",
+        "boot_at",
+        "boots",
+        "spawned",
+        "user",
+        "market",
+        "gpus",
+    )
+    return {"machine": {**report, **{name: record.get(name) for name in shown_keys}}}
 
 
 def tag(body: dict[str, Any]) -> dict[str, Any]:
@@ -582,8 +597,8 @@ def stop(body: dict[str, Any]) -> dict[str, Any]:
     """End what was started, and keep the machine's directory."""
     record = require_machine(body)
     if record["wanted"] == RUNNING:
-        update_ending(record, wanted=STOPPED, why="asked")
-        settle()
+        update_ending_record(record, wanted=STOPPED, why="asked")
+        complete_pending()
     return {}
 
 
@@ -593,15 +608,15 @@ def start(body: dict[str, Any]) -> dict[str, Any]:
     if record["wanted"] != RUNNING:
         check_gpus_free(record.get("devices"), machine_processes)
         save(ROOT / "environment", export_lines(record))
-        begun = {"boots": record["boots"] + 1, "boot_at": caller_time(record), **CALLER_CLOCK}
-        update_record(record, wanted=RUNNING, ended=None, at=None, **begun)
-        settle()
+        boot_fields = {"boots": record["boots"] + 1, "boot_at": caller_time(record), **CALLER_CLOCK_OFFSET}
+        update_record(record, wanted=RUNNING, ended=None, at=None, **boot_fields)
+        complete_pending()
     return {}
 
 
 def terminate(body: dict[str, Any]) -> dict[str, Any]:
     """End the machine and remove it; another one, or none, is left alone."""
-    record = machine()
+    record = read_record()
     if record and record["id"] == body["id"]:
         require_machine(body)
         with contextlib.suppress(OSError):  # a full disk keeps nothing on
@@ -619,38 +634,40 @@ def processes(body: dict[str, Any]) -> dict[str, Any]:
     if not Path("/proc/self/stat").exists():
         return {"processes": None}
     parents, our_pids = parents_by_pid(), our_processes()
-    lab = {load(ROOT / "jupyter" / "server.json").get("pid", 0)} & our_pids
-    shown = our_pids - with_children(agent_pids() | lab, parents)
-    kernels = sum(parent in lab for parent in parents.values())
-    found = [describe_process(number) for number in sorted(shown)]
+    jupyter_pids = {load(ROOT / "jupyter" / "server.json").get("pid", 0)} & our_pids
+    shown_pids = our_pids - with_descendants(agent_pids() | jupyter_pids, parents)
+    kernels = sum(parent in jupyter_pids for parent in parents.values())
+    described = [describe_process(pid) for pid in sorted(shown_pids)]
     name = f"JupyterLab, kernels and terminals: {kernels}"
-    found += [{**describe_process(number), "command": name} for number in lab]
-    return {"processes": [one for one in found if one["command"]]}
+    described += [{**describe_process(pid), "command": name} for pid in jupyter_pids]
+    return {"processes": [one for one in described if one["command"]]}
 
 
-def describe_process(number: int) -> dict[str, Any]:
+def describe_process(pid: int) -> dict[str, Any]:
     """Return a process as people know it: its number, its command line, its age in seconds; no command for a dead one.
 
     The command is cut at 300 characters.
     """
-    place = Path("/proc") / str(number)
+    directory = Path("/proc") / str(pid)
     try:
-        words = (place / "cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ") or (place / "comm").read_bytes()
-        began = int((place / "stat").read_bytes().rpartition(b") ")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
-        age = float(Path("/proc/uptime").read_text().split()[0]) - began
+        command_line = (directory / "cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ") or (
+            directory / "comm"
+        ).read_bytes()
+        started_s = int((directory / "stat").read_bytes().rpartition(b") ")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+        age_s = float(Path("/proc/uptime").read_text().split()[0]) - started_s
     except (OSError, ValueError, IndexError):
-        return {"pid": number, "command": "", "seconds": 0}
-    return {"pid": number, "command": words.decode("utf-8", "replace").strip()[:300], "seconds": max(0, int(age))}
+        return {"pid": pid, "command": "", "seconds": 0}
+    return {"pid": pid, "command": command_line.decode("utf-8", "replace").strip()[:300], "seconds": max(0, int(age_s))}
 
 
 def facts(_body: dict[str, Any]) -> dict[str, Any]:
     """Return the host's hardware, its user, and who uses its GPUs."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1024**3
-    found, record = read_cards(QUERY_S, machine_processes), {} if is_elsewhere(machine()) else machine()
+    cards, record = read_cards(QUERY_S, machine_processes), {} if is_elsewhere(read_record()) else read_record()
     holder = "{} ({})".format(record["name"], record["wanted"]) if record else None
-    gpus = [[card["name"], card["mib"], card["uuid"]] for card in found or () if not card["divided"]]
-    said = {"cpus": os.cpu_count(), "memory_gib": round(memory, 1), "gpus": gpus, "user": login_name()}
-    return {**said, "holder": holder, "used": gpus_in_use(found)}
+    gpus = [[card["name"], card["mib"], card["uuid"]] for card in cards or () if not card["divided"]]
+    hardware = {"cpus": os.cpu_count(), "memory_gib": round(memory, 1), "gpus": gpus, "user": login_name()}
+    return {**hardware, "holder": holder, "used": gpus_in_use(cards)}
 
 
 def login_name() -> str:
@@ -664,15 +681,15 @@ def login_name() -> str:
 def end(reason: str) -> None:
     """End what was started because the agent says so; why and when stay in the record."""
     with exclusive_lock():
-        record = machine()
+        record = read_record()
         if record.get("wanted") == RUNNING:
             update_record(record, wanted=STOPPED, why=reason)
-        settle()
+        complete_pending()
 
 
 VERBS = {
     "launch": launch,
-    "look": look,
+    "look": show_machine,
     "processes": processes,
     "tag": tag,
     "stop": stop,
@@ -682,15 +699,15 @@ VERBS = {
 
 
 def answer(verb: str, body: dict[str, Any]) -> dict[str, Any]:
-    """Carry out one request; return its answer, or the fault's kind and sentence."""
+    """Execute one request; return its answer, or the kind and the sentence of its Fault."""
     try:
         if verb == "facts":
             return {**facts(body), "here": this_computer()}
         gpu_use = {"used": gpus_in_use(read_cards(QUICK_QUERY_S, machine_processes))} if verb == "look" else {}
-        CALLER_CLOCK["apart"] = clock_offset(body)
+        CALLER_CLOCK_OFFSET["apart"] = clock_offset(body)
         with exclusive_lock():
-            settle()
-            return {**VERBS[verb](body), **gpu_use, "here": this_computer(), "kept": REMAINING}
+            complete_pending()
+            return {**VERBS[verb](body), **gpu_use, "here": this_computer(), "kept": REMAINING_FILES}
     except Fault as fault:
         return {"fault": fault.kind, "said": str(fault)}
     except OSError as error:
@@ -699,14 +716,14 @@ def answer(verb: str, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(verb: str, body: dict[str, Any]) -> None:
-    """Carry out one request and print its answer."""
+    """Execute one request and print its answer."""
     sys.stdout.write("\n" + ANSWER + json.dumps(answer(verb, body)) + "\n")
 
 
 def publish_work() -> None:
     """Move what the template's script has made to the directory that the owner sees."""
     with exclusive_lock():
-        record = machine()
+        record = read_record()
         if record.get("wanted") == RUNNING:
             publish(record)
 

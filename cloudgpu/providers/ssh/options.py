@@ -1,4 +1,4 @@
-"""The hosts of an ssh account, checked: every fault names `accounts.<account>.hosts[<number>].<key>`."""
+"""The hosts of an ssh account, checked: every error names `accounts.<account>.hosts[<number>].<key>`."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from cloudgpu.core.values.naming import NAME, NAME_RULE, closest_match, did_you_
 from cloudgpu.errors import InvalidRequest
 
 _ACCOUNT_KEYS = ("hosts", "queue_for")
-_IGNORED = ("provider",)  # says whose account it is; read by whoever made us
+_IGNORED_KEYS = ("provider",)  # read by the registry of providers
 _WORD = re.compile(r"[^\s\x00-\x1f\x7f'\"\\-][^\s\x00-\x1f\x7f'\"\\]*")
 _LOGIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
-_LARGEST = 1_000_000
+_MAX_NUMBER = 1_000_000
 _HIGHEST_PORT = 65535
 EXAMPLE = 'hosts = [{name = "bigbox", host = "10.0.0.5", user = "ada"}]'
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One machine of the user's: how it is reached, and what the user says of it (None: it is asked, or not known).
+    """One machine of the user's: how it is reached, its hardware and its prices (None: queried, or not known).
 
-    `python` is the interpreter that runs agent and Jupyter there. `watts` is what it draws while it works.
-    `usd_per_gpu_hour` is what the Slurm that it submits to asks for a GPU.
-    `field` is where it stands in the settings.
+    `key` is the file of a private key. `python` is the interpreter that runs agent and Jupyter there. `watts` is what
+    it draws while it works. `usd_per_gpu_hour` is the price of a GPU of the Slurm cluster that it submits to. `field`
+    is its key in the settings: `accounts.lab.hosts[0]`.
     """
 
     name: str
@@ -48,9 +48,9 @@ class Host:
 
 
 def ssh_hosts(account: str, options: Mapping[str, Any]) -> tuple[Host, ...]:
-    """Return the account's hosts; raise InvalidRequest for the first key or value that cannot be."""
+    """Return the account's hosts; raise InvalidRequest for the first unknown key or wrong value."""
     for key in options:
-        if key not in _ACCOUNT_KEYS + _IGNORED:
+        if key not in _ACCOUNT_KEYS + _IGNORED_KEYS:
             raise _unknown_setting_error(f"accounts.{account}.{key}", str(key), _ACCOUNT_KEYS)
     _check_people(f"accounts.{account}.queue_for", options.get("queue_for", []))
     field = f"accounts.{account}.hosts"
@@ -65,7 +65,7 @@ def ssh_hosts(account: str, options: Mapping[str, Any]) -> tuple[Host, ...]:
 
 
 def _check_people(field: str, people: object) -> None:
-    """Raise InvalidRequest for what is no list of login names: those whose jobs a queue on these hosts runs."""
+    """Raise InvalidRequest unless `people` is a list of login names: those whose jobs a queue on these hosts runs."""
     if not isinstance(people, list):
         raise _error(field, people, "has to be a list of login names", 'Write it like queue_for = ["ada", "ben"].')
     for one in people:
@@ -90,16 +90,19 @@ def _host(field: str, table: object) -> Host:
     return Host(field=field, **values)
 
 
-def _error(field: str, value: object, says: str, remedy: str) -> InvalidRequest:
-    shown = None if value is None else str(value)[:80]
+def _error(field: str, value: object, problem: str, remedy: str) -> InvalidRequest:
+    value_text = None if value is None else str(value)[:80]
     return InvalidRequest(
-        f"config.toml: {field} {says}" + "." * (not says.endswith("?")), field=field, value=shown, next=remedy
+        f"config.toml: {field} {problem}" + "." * (not problem.endswith("?")),
+        field=field,
+        value=value_text,
+        next=remedy,
     )
 
 
 def _unknown_setting_error(field: str, key: str, known: Iterable[str]) -> InvalidRequest:
-    says = f"is not a setting{did_you_mean(closest_match(key, known))}"
-    return _error(field, key, says, f"Its settings are {', '.join(known)}.")
+    problem = f"is not a setting{did_you_mean(closest_match(key, known))}"
+    return _error(field, key, problem, f"Its settings are {', '.join(known)}.")
 
 
 def _name(field: str, value: object) -> str:
@@ -136,8 +139,10 @@ def _host_key(field: str, value: object) -> str:
 
 
 def _number(field: str, value: object) -> Decimal:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LARGEST:
-        raise _error(field, value, f"must be a number from 0 to {_LARGEST}, not {value!r}", "Write it without quotes.")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MAX_NUMBER:
+        raise _error(
+            field, value, f"must be a number from 0 to {_MAX_NUMBER}, not {value!r}", "Write it without quotes."
+        )
     return Decimal(str(value))
 
 
@@ -145,10 +150,10 @@ def _memory(field: str, value: object) -> float:
     return float(_number(field, value))
 
 
-def _whole(field: str, value: object, most: int) -> int:
-    if type(value) is not int or not 1 <= value <= most:
+def _positive_integer(field: str, value: object, maximum: int) -> int:
+    if type(value) is not int or not 1 <= value <= maximum:
         raise _error(
-            field, value, f"must be a whole number from 1 to {most}, not {value!r}", "Write it without quotes."
+            field, value, f"must be a whole number from 1 to {maximum}, not {value!r}", "Write it without quotes."
         )
     return value
 
@@ -156,13 +161,13 @@ def _whole(field: str, value: object, most: int) -> int:
 _READERS: Mapping[str, Callable[[str, object], Any]] = {
     "name": _name,
     "host": _word,
-    "port": lambda field, value: _whole(field, value, _HIGHEST_PORT),
+    "port": lambda field, value: _positive_integer(field, value, _HIGHEST_PORT),
     "user": _word,
     "key": _path,
     "host_key": _host_key,
     "python": _word,
     "gpu": _word,
-    "gpu_count": lambda field, value: _whole(field, value, 1024),
+    "gpu_count": lambda field, value: _positive_integer(field, value, 1024),
     "gpu_memory_gib": _memory,
     "watts": _number,
     "usd_per_kwh": _number,

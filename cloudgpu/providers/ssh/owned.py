@@ -1,4 +1,4 @@
-"""What a machine has of its own on a host that is not its own: a Python, settings of Jupyter, a directory of work.
+"""What a machine has of its own on the user's host: a Python, settings of Jupyter, a directory of work.
 
 It is the second part of the program that is sent there. Nothing of the owner's is written to. All lies in ~/.cloudgpu
 and goes with it, but for one directory: JupyterLab hides what begins with a dot, so what the template's script made
@@ -7,7 +7,7 @@ whatever is as it was moved goes, and whatever the owner changed or added stays.
 
 python/       an environment, empty itself, in which the packages of the owner's Python are found behind its own
 environments/ where templates make theirs
-jupyter/      JupyterLab's settings, kernels and runtime files; ipython/ and cache/ are what they say
+jupyter/      JupyterLab's settings, kernels and runtime files; ipython/ and cache/ likewise
 work/         where the template's script runs; what was moved is a link from there
 shown.json    what was moved: size and time of each file, as it was then
 """
@@ -63,36 +63,38 @@ echo $status >"$0/on_start.status"
 
 
 def variables() -> dict[str, str]:
-    """Return the environment variables of each process of this machine, apart from its mark."""
-    jupyter, owners = ROOT / "jupyter", os.pathsep.join(kernels_of_the_owner())
-    settings = os.environ.get("JUPYTER_CONFIG_DIR") or str(HOME / ".jupyter")
-    beside = str(Path(sys.prefix) / "share" / "jupyter")
+    """Return the environment variables of each process of this machine, apart from MARK_VARIABLE."""
+    directory, owner_directories = ROOT / "jupyter", os.pathsep.join(owner_jupyter_directories())
+    owner_settings = os.environ.get("JUPYTER_CONFIG_DIR") or str(HOME / ".jupyter")
+    python_directory = str(Path(sys.prefix) / "share" / "jupyter")
     return {
         "PATH": search_path(ROOT / "python" / "bin", os.environ.get("PATH", os.defpath)),
         "CLOUDGPU_ENVIRONMENTS": str(ROOT / "environments"),
-        "JUPYTER_DATA_DIR": str(jupyter / "data"),
-        "JUPYTER_CONFIG_DIR": str(jupyter / "config"),
-        "JUPYTER_RUNTIME_DIR": str(jupyter / "runtime"),
+        "JUPYTER_DATA_DIR": str(directory / "data"),
+        "JUPYTER_CONFIG_DIR": str(directory / "config"),
+        "JUPYTER_RUNTIME_DIR": str(directory / "runtime"),
         # What this machine's templates made first, then the owner's own kernels and settings.
-        "JUPYTER_PATH": search_path(jupyter / "data", owners, beside),
-        "JUPYTER_CONFIG_PATH": search_path(jupyter / "config", os.environ.get("JUPYTER_CONFIG_PATH", ""), settings),
+        "JUPYTER_PATH": search_path(directory / "data", owner_directories, python_directory),
+        "JUPYTER_CONFIG_PATH": search_path(
+            directory / "config", os.environ.get("JUPYTER_CONFIG_PATH", ""), owner_settings
+        ),
         "IPYTHONDIR": str(ROOT / "ipython"),
         "PIP_CACHE_DIR": str(ROOT / "cache" / "pip"),
         "npm_config_cache": str(ROOT / "cache" / "npm"),  # an extension of JupyterLab asks npm, which writes a log
     }
 
 
-def kernels_of_the_owner() -> list[str]:
-    """Return where the owner has kernels of their own: of directories of Jupyter's data, those that are not ours."""
+def owner_jupyter_directories() -> list[str]:
+    """Return the owner's own directories of Jupyter's data, which have their kernels."""
     data = os.environ.get("XDG_DATA_HOME") or str(HOME / ".local" / "share")
-    named = [*os.environ.get("JUPYTER_PATH", "").split(os.pathsep), os.environ.get("JUPYTER_DATA_DIR", "")]
-    return [one for one in (*named, f"{data}/jupyter") if one and not one.startswith(str(ROOT))]
+    directories = [*os.environ.get("JUPYTER_PATH", "").split(os.pathsep), os.environ.get("JUPYTER_DATA_DIR", "")]
+    return [one for one in (*directories, f"{data}/jupyter") if one and not one.startswith(str(ROOT))]
 
 
 def search_path(first: Path, *more: str) -> str:
     """Return a search path: `first`, then the directories of the other paths, each once."""
-    found = [str(first), *(one for text in more for one in text.split(os.pathsep) if one)]
-    return os.pathsep.join(dict.fromkeys(found))
+    directories = [str(first), *(one for text in more for one in text.split(os.pathsep) if one)]
+    return os.pathsep.join(dict.fromkeys(directories))
 
 
 def make_environment(new: Path, body: dict[str, Any]) -> str:
@@ -101,8 +103,8 @@ def make_environment(new: Path, body: dict[str, Any]) -> str:
     That is the owner's Python where it has Jupyter; else the machine's, in which it is then installed.
     """
     make_python(new / "python")
-    made = os.environ.get("IPYTHONDIR") or str(HOME / ".ipython")
-    link_ipython(Path(made) / "profile_default", new / "ipython" / "profile_default")
+    owner_ipython = os.environ.get("IPYTHONDIR") or str(HOME / ".ipython")
+    link_ipython(Path(owner_ipython) / "profile_default", new / "ipython" / "profile_default")
     (new / "work").mkdir()
     module = jupyter_module(body["jupyter"])
     if not module:
@@ -125,8 +127,10 @@ def make_python(place: Path) -> None:
         (place / link).symlink_to(target)
     settings = "home = {}\ninclude-system-site-packages = false\nversion = {}.{}.{}\n"
     (place / "pyvenv.cfg").write_text(settings.format(Path(base).parent, *sys.version_info[:3]), encoding="utf-8")
-    package_directories = [one for one in sys.path if one.endswith("-packages")]
-    lines = [f"import site; site.addsitedir({one!r})\n" for one in package_directories]  # with the .pth files there
+    package_directories = [directory_path for directory_path in sys.path if directory_path.endswith("-packages")]
+    lines = [
+        f"import site; site.addsitedir({directory_path!r})\n" for directory_path in package_directories
+    ]  # with the .pth files there
     if not has_module("pip"):
         lines += [f"{wheel}\n" for wheel in pip_of_python()]
     (packages / "of-the-owner.pth").write_text("".join(lines), encoding="utf-8")
@@ -144,29 +148,29 @@ def has_module(module: str) -> bool:
 
 def pip_of_python() -> list[Path]:
     """Return the pip that comes with Python, for where the owner's Python has none: it runs from its wheel."""
-    beside, elsewhere = importlib.util.find_spec("ensurepip"), sysconfig.get_config_var("WHEEL_PKG_DIR")
-    places = [Path(beside.origin).parent / "_bundled"] if beside and beside.origin else []
-    places += [Path(elsewhere)] if elsewhere else []
-    return [wheel for place in places for wheel in sorted(place.glob("pip-*.whl"))][:1]
+    ensurepip_spec, wheel_dir = importlib.util.find_spec("ensurepip"), sysconfig.get_config_var("WHEEL_PKG_DIR")
+    directories = [Path(ensurepip_spec.origin).parent / "_bundled"] if ensurepip_spec and ensurepip_spec.origin else []
+    directories += [Path(wheel_dir)] if wheel_dir else []
+    return [wheel for directory in directories for wheel in sorted(directory.glob("pip-*.whl"))][:1]
 
 
-def make_kernel(place: Path) -> None:
+def make_kernel(directory: Path) -> None:
     """Let notebooks run in the environment, where the owner has no kernel of that name: theirs stays as it is."""
-    if any((Path(one) / "kernels" / place.name).exists() for one in kernels_of_the_owner()):
+    if any((Path(one) / "kernels" / directory.name).exists() for one in owner_jupyter_directories()):
         return
     argv = [str(ROOT / "python" / "bin" / "python3"), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     spec = {"argv": argv, "display_name": "Python 3 (ipykernel)", "language": "python", "metadata": {"debugger": True}}
-    place.mkdir(parents=True)
-    (place / "kernel.json").write_text(json.dumps(spec), encoding="utf-8")
+    directory.mkdir(parents=True)
+    (directory / "kernel.json").write_text(json.dumps(spec), encoding="utf-8")
 
 
-def link_ipython(owners: Path, profile: Path) -> None:
+def link_ipython(owner_profile: Path, profile: Path) -> None:
     """Have IPython here read the owner's settings and startup files; history and the rest is written to ours."""
     (profile / "startup").mkdir(parents=True)
-    startup = sorted(owners.glob("startup/*.*py"))
-    for one in (*(owners / name for name in IPYTHON_FILES), *startup):
+    startup = sorted(owner_profile.glob("startup/*.*py"))
+    for one in (*(owner_profile / name for name in IPYTHON_FILES), *startup):
         if one.is_file():
-            (profile / one.relative_to(owners)).symlink_to(one)
+            (profile / one.relative_to(owner_profile)).symlink_to(one)
 
 
 # -- Jupyter's command
@@ -199,33 +203,33 @@ def split_command(argv: list[str]) -> tuple[str, list[str]]:
 
 
 def publish(record: Record) -> None:
-    """Move what the template's script has made to where its owner sees it; what is there already stays as it is."""
-    for made in sorted(WORK.iterdir()):
-        if made.name.startswith(".") or (made.is_symlink() and not made.exists()):
+    """Move what the template's script has made to the directory that the owner sees; a file that is there stays."""
+    for new_file in sorted(WORK.iterdir()):
+        if new_file.name.startswith(".") or (new_file.is_symlink() and not new_file.exists()):
             continue
-        place, record = visible_directory(record)
-        target = place / made.name
+        directory, record = visible_directory(record)
+        target = directory / new_file.name
         if os.path.lexists(str(target)):
             continue
-        save(MOVED_FILES, json.dumps({**load(MOVED_FILES), **file_stamps(made, made.name)}))
-        made.rename(target)
-        made.symlink_to(target)
+        save(MOVED_FILES, json.dumps({**load(MOVED_FILES), **file_stamps(new_file, new_file.name)}))
+        new_file.rename(target)
+        new_file.symlink_to(target)
 
 
 def visible_directory(record: Record) -> tuple[Path, Record]:
     """Return the directory that the owner sees, made where it is not there; never one that was there before.
 
-    Its number in the file system is written down before it comes to its place: another one there is not ours.
+    Its inode number is recorded before it is renamed to its path: another directory there is not ours.
     """
     while not is_visible_directory(record):
-        fresh = ROOT / "shown"
-        fresh.mkdir(exist_ok=True)
+        unplaced = ROOT / "shown"
+        unplaced.mkdir(exist_ok=True)
         names = [
             HOME / ("cloudgpu-{}{}".format(record["name"], f"-{number}" * (number > 1))) for number in range(1, 99)
         ]
-        place = next(name for name in names if not os.path.lexists(str(name)))
-        record = update_record(record, work={"path": str(place), "inode": fresh.stat().st_ino})
-        fresh.rename(place)
+        directory = next(name for name in names if not os.path.lexists(str(name)))
+        record = update_record(record, work={"path": str(directory), "inode": unplaced.stat().st_ino})
+        unplaced.rename(directory)
     return Path(record["work"]["path"]), record
 
 
@@ -233,45 +237,45 @@ def is_visible_directory(record: Record) -> bool:
     """Tell whether the directory that the record names is there, and is the one that was made."""
     work = record.get("work") or {"path": "", "inode": 0}
     with contextlib.suppress(OSError):
-        found = os.lstat(work["path"])
-        return stat.S_ISDIR(found.st_mode) and found.st_ino == work["inode"]
+        status = os.lstat(work["path"])
+        return stat.S_ISDIR(status.st_mode) and status.st_ino == work["inode"]
     return False
 
 
-def file_stamps(made: Path, name: str) -> dict[str, list[int]]:
-    """Return the stamp of `made` and of all below it, by its path below the work directory."""
-    found = {name: file_stamp(made)}
-    if made.is_dir() and not made.is_symlink():
-        for path, rel in walk(made, name):
-            found[rel] = file_stamp(path)
-    return found
+def file_stamps(new_file: Path, name: str) -> dict[str, list[int]]:
+    """Return the stamps (see `file_stamp`) of `new_file` and of all below it, by path below the work directory."""
+    stamps = {name: file_stamp(new_file)}
+    if new_file.is_dir() and not new_file.is_symlink():
+        for path, rel in walk(new_file, name):
+            stamps[rel] = file_stamp(path)
+    return stamps
 
 
-def walk(top: Path, name: str = "", foreign: set[str] | None = None) -> Iterator[tuple[Path, str]]:
+def walk(top: Path, name: str = "", mount_points: set[str] | None = None) -> Iterator[tuple[Path, str]]:
     """Yield each path below a directory with its relative name, deepest first; links are not followed.
 
-    What may not be looked into, or is mounted there (`foreign`), is yielded without what is in it.
+    What may not be read, or is mounted there (`mount_points`), is yielded without its contents.
     """
-    foreign = mounts(top) if foreign is None else foreign
-    if str(top) in foreign or not os.access(str(top), os.R_OK | os.X_OK):
+    mount_points = mounts(top) if mount_points is None else mount_points
+    if str(top) in mount_points or not os.access(str(top), os.R_OK | os.X_OK):
         return
     for entry in sorted(os.scandir(str(top)), key=lambda one: one.name):
         rel = f"{name}/{entry.name}" if name else entry.name
         if entry.is_dir(follow_symlinks=False):
-            yield from walk(Path(entry.path), rel, foreign)
+            yield from walk(Path(entry.path), rel, mount_points)
         yield Path(entry.path), rel
 
 
 def mounts(top: Path) -> set[str]:
     """Return the directories below this one on which something is mounted: what is in them is not ours."""
-    real, found = os.path.realpath(str(top)), set()
+    real, mount_points = os.path.realpath(str(top)), set()
     with contextlib.suppress(OSError):
         for line in MOUNTS.read_bytes().splitlines():
             # A blank in a path stands there as \040.
-            place = re.sub(rb"\\([0-7]{3})", lambda one: bytes([int(one[1], 8)]), line.split()[4])
-            if os.fsdecode(place).startswith(real + "/"):
-                found.add(str(top) + os.fsdecode(place)[len(real) :])
-    return found
+            mount_point = re.sub(rb"\\([0-7]{3})", lambda one: bytes([int(one[1], 8)]), line.split()[4])
+            if os.fsdecode(mount_point).startswith(real + "/"):
+                mount_points.add(str(top) + os.fsdecode(mount_point)[len(real) :])
+    return mount_points
 
 
 def file_stamp(path: Path) -> list[int]:
@@ -280,59 +284,62 @@ def file_stamp(path: Path) -> list[int]:
     [-1, -1] for what cannot be read (a mount whose server is gone).
     """
     try:
-        facts = path.lstat()
+        status = path.lstat()
     except OSError:
         return [-1, -1]
-    return [-1, 0] if stat.S_ISDIR(facts.st_mode) else [facts.st_size, facts.st_mtime_ns]
+    return [-1, 0] if stat.S_ISDIR(status.st_mode) else [status.st_size, status.st_mtime_ns]
 
 
 def remove_unchanged(record: Record) -> dict[str, Any]:
     """Remove what the template made and nobody has changed since; return what stays: where, how many files, and which.
 
-    A clone with work of the owner's in its history stays whole, and one that is the owner's, and what is mounted there.
-    A second time changes nothing, and says the same.
+    `moved_stamps` are the stamps when the files were moved there. A git clone stays whole where its history has
+    changed, or where the owner made it; so does what is mounted there. A second call changes nothing and
+    returns the same.
     """
     if not is_visible_directory(record):
         return {}
-    place, known = Path(record["work"]["path"]), load(MOVED_FILES)
-    found, foreign = {rel: path for path, rel in walk(place)}, mounts(place)
-    histories = [rel for rel in found if rel.rpartition("/")[2] == ".git"]
-    clones = tuple(rel[: -len(".git")] for rel in histories if rel not in known or has_work(rel, found, known))
-    kept = {rel for rel, path in found.items() if rel.startswith(clones) or str(path) in foreign}
-    unchanged = [path for rel, path in found.items() if rel not in kept and is_unchanged(path, rel, known)]
+    directory, moved_stamps = Path(record["work"]["path"]), load(MOVED_FILES)
+    paths, mount_points = {rel: path for path, rel in walk(directory)}, mounts(directory)
+    histories = [rel for rel in paths if rel.rpartition("/")[2] == ".git"]
+    clones = tuple(
+        rel[: -len(".git")] for rel in histories if rel not in moved_stamps or has_changes(rel, paths, moved_stamps)
+    )
+    staying = {rel for rel, path in paths.items() if rel.startswith(clones) or str(path) in mount_points}
+    unchanged = [path for rel, path in paths.items() if rel not in staying and is_unchanged(path, rel, moved_stamps)]
     # What was made from another goes before it: a second time still knows why it goes.
     for path in sorted(unchanged, key=lambda one: one.parent.name not in DERIVED_DIRECTORIES):
         try_remove(path)
     with contextlib.suppress(OSError):
-        place.rmdir()
+        directory.rmdir()
         return {}
-    left = {rel: path for rel, path in found.items() if os.path.lexists(str(path)) and not rel.startswith(clones)}
-    names = (rel for rel, path in left.items() if str(path) in foreign or not is_nonempty_directory(path))
-    stays = sorted([*(clone or "./" for clone in clones), *names])
-    return {"where": str(place), "files": stays[:MAX_NAMED_FILES], "count": len(stays)}
+    remaining = {rel: path for rel, path in paths.items() if os.path.lexists(str(path)) and not rel.startswith(clones)}
+    names = (rel for rel, path in remaining.items() if str(path) in mount_points or not is_nonempty_directory(path))
+    staying_names = sorted([*(clone or "./" for clone in clones), *names])
+    return {"where": str(directory), "files": staying_names[:MAX_NAMED_FILES], "count": len(staying_names)}
 
 
-def has_work(git: str, found: dict[str, Path], known: dict[str, Any]) -> bool:
+def has_changes(git: str, paths: dict[str, Path], moved_stamps: dict[str, Any]) -> bool:
     """Tell whether a git clone has changed since it was made; `git status` alone changes only its index."""
-    return any(rel.startswith(git + "/") and not is_unchanged(path, rel, known) for rel, path in found.items())
+    return any(rel.startswith(git + "/") and not is_unchanged(path, rel, moved_stamps) for rel, path in paths.items())
 
 
-def is_unchanged(path: Path, rel: str, known: dict[str, Any]) -> bool:
+def is_unchanged(path: Path, rel: str, moved_stamps: dict[str, Any]) -> bool:
     """Tell whether a file or directory is as the template made it, or was derived from one that is."""
-    now, where = file_stamp(path), path.parent.name
-    if known.get(rel) == now:
+    stamp, directory_name = file_stamp(path), path.parent.name
+    if moved_stamps.get(rel) == stamp:
         return True
-    if now[0] < 0:
+    if stamp[0] < 0:
         return path.name in DERIVED_DIRECTORIES
-    if where == "__pycache__":
+    if directory_name == "__pycache__":
         return path.suffix == ".pyc"
-    if where == ".git":
-        return rel.rpartition("/")[0] in known and path.name in ("index", "FETCH_HEAD")
+    if directory_name == ".git":
+        return rel.rpartition("/")[0] in moved_stamps and path.name in ("index", "FETCH_HEAD")
     source = path.parent.parent / path.name.replace("-checkpoint", "")
     name = "/".join([*rel.split("/")[:-2], source.name])
     with contextlib.suppress(OSError):
-        is_source_unchanged = known.get(name) == file_stamp(source)
-        return where == CHECKPOINTS and is_source_unchanged and source.read_bytes() == path.read_bytes()
+        is_source_unchanged = moved_stamps.get(name) == file_stamp(source)
+        return directory_name == CHECKPOINTS and is_source_unchanged and source.read_bytes() == path.read_bytes()
     return False
 
 
@@ -360,9 +367,9 @@ def try_remove(path: Path) -> None:
 
 def remove_tree(tree: Path) -> None:
     """Remove a directory; what was made read-only in it (Go's module cache is) goes, too."""
-    for place, directories, _files in os.walk(str(tree)):
+    for directory, directories, _files in os.walk(str(tree)):
         for name in directories:
-            path = Path(place, name)
+            path = Path(directory, name)
             if not path.is_symlink() and path.stat().st_mode & stat.S_IRWXU != stat.S_IRWXU:
                 path.chmod(stat.S_IRWXU)
     shutil.rmtree(str(tree))

@@ -42,7 +42,7 @@ from cloudgpu.providers.ssh.options import EXAMPLE, Host, ssh_hosts
 
 MAX_PARALLEL_HOSTS = 16
 SILENCE_FACTOR = 2  # a silent host is not asked again for this many times `patience.read_s`
-_UNKNOWN_FACTS = {"cpus": None, "memory_gib": None, "gpus": (), "holder": None, "used": None}
+_UNKNOWN_HARDWARE = {"cpus": None, "memory_gib": None, "gpus": (), "holder": None, "used": None}
 Answer = TypeVar("Answer")
 
 
@@ -72,8 +72,8 @@ class SshProvider:
         self._hosts = {host.name: host for host in ssh_hosts(settings.account, settings.options)}
         self._renamed_hosts = {old: new for old, new in settings.renamed_hosts.items() if old not in self._hosts}
         self._identities: dict[str, AccountIdentity] = {}  # of the hosts that have answered, as of their last answer
-        self._listed = False
-        self._remains: dict[str, RemainingFiles] = {}
+        self._is_listed = False
+        self._remaining_files: dict[str, RemainingFiles] = {}
         self._lock = Lock()
         self._pending_queries: dict[str, _PendingQuery] = {}  # by host: the query that is under way
         self._silent_hosts: dict[
@@ -82,10 +82,10 @@ class SshProvider:
         self._other_names: dict[str, Host] = {}  # by the host name in a machine's id: the host that has that machine
 
     def identity(self, region: str | None = None) -> AccountIdentity:
-        """Return which computer the host is that `region` names, and the user there; as it last said, else it is asked.
+        """Return the computer and user of the host that `region` names; from its last answer, else it is queried.
 
         Without a region, the first host. Raises NotReachableHere where no host of the settings is that one,
-        ProviderUnavailable where it does not answer, or one that may be it, and what else keeps us from asking it.
+        ProviderUnavailable where it, or a host that may be it, does not answer, and other errors of the login.
         """
         name = next(iter(self._hosts), "") if region is None else region
         host = self._host_by_name(name)
@@ -107,57 +107,57 @@ class SshProvider:
             )
         hosts = [host for host in self._hosts.values() if self._may_fit(host, requirements)]
         answers = self._ask_hosts(hosts, lambda host: self._offer(host, requirements), self._patience.change_s)
-        found = [answer for answer in answers if isinstance(answer, Available)]
-        silent = []
-        for host, fault in zip(hosts, answers, strict=True):
-            if isinstance(fault, CloudgpuError):
-                if not found or isinstance(fault, (WrongHostKey, InvalidRequest)):
-                    raise fault
-                silent.append(Unanswered(host.name, fault.message))
-        return Availability(tuple(item for item in found if fits(item, requirements)), tuple(silent))
+        offers = [answer for answer in answers if isinstance(answer, Available)]
+        unanswered = []
+        for host, error in zip(hosts, answers, strict=True):
+            if isinstance(error, CloudgpuError):
+                if not offers or isinstance(error, (WrongHostKey, InvalidRequest)):
+                    raise error
+                unanswered.append(Unanswered(host.name, error.message))
+        return Availability(tuple(item for item in offers if fits(item, requirements)), tuple(unanswered))
 
     def _may_fit(self, host: Host, requirements: Requirements) -> bool:
         """Say whether the host is worth asking: GPUs that the settings do not name are not known yet."""
-        guess = translate.available(self.account, host, _UNKNOWN_FACTS, replace(requirements, gpu=None))
-        may = (
+        offer = translate.available(self.account, host, _UNKNOWN_HARDWARE, replace(requirements, gpu=None))
+        may_have_gpus = (
             requirements.gpu is None
             or host.gpu is None
             or (requirements.gpu_count <= host.gpu_count and same_gpu(host.gpu, requirements.gpu))
         )
-        return may and fits(guess, replace(requirements, gpu=None))
+        return may_have_gpus and fits(offer, replace(requirements, gpu=None))
 
     def _offer(self, host: Host, requirements: Requirements) -> Available:
         self._check_silent(host)
         try:
-            with self._waiting(host):
+            with self._remembering_silence(host):
                 seconds = self._patience.change_s  # longer than a GPU driver takes to load
                 facts = client.ask(host, "facts", {}, timeout=seconds)
         except LoginRefused as error:
             raise client.uncertain_outcome(error) from error
         except Unreachable as error:
-            error.next = client.SWITCH_ON if type(error) is Unreachable else error.next
+            error.next = client.UNREACHABLE_REMEDY if type(error) is Unreachable else error.next
             raise
         self._record_answer(host, facts)
         return translate.available(self.account, host, facts, requirements)
 
     def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
-        """Return the electricity of our hosts, None for what is no host of ours."""
-        return [self._price(item) for item in offers]
+        """Return the price of the electricity of each host, None for an offer that is no host of ours."""
+        return [self._price(offer) for offer in offers]
 
-    def _price(self, item: Available) -> Price | None:
-        host = self._hosts.get(item.zone) if item.provider == self.kind else None
-        return translate.price(host, item.accelerators, self._clock()) if host else None
+    def _price(self, offer: Available) -> Price | None:
+        host = self._hosts.get(offer.zone) if offer.provider == self.kind else None
+        return translate.price(host, offer.accelerators, self._clock()) if host else None
 
     def metered_price(self, item: Available, gpu_watts: Decimal, measured_for: timedelta) -> Price | None:
-        """Return the electricity of a host of ours by what its GPUs drew; None where its settings say its watts."""
+        """Return the price of a host's electricity by what its GPUs drew; None where its settings say its watts."""
         host = self._hosts.get(item.zone) if item.provider == self.kind else None
-        drew = electricity.metered_draw(gpu_watts, measured_for, item.accelerators)
-        return translate.metered_price(host, item.accelerators, drew, self._clock()) if host else None
+        draw = electricity.metered_draw(gpu_watts, measured_for, item.accelerators)
+        return translate.metered_price(host, item.accelerators, draw, self._clock()) if host else None
 
     def host_key(self, item: Available) -> str:
         """Return the host's own key, from the settings or known_hosts. Raises InvalidRequest when it is not known."""
-        known = self._other_names.get(item.zone) or self._hosts.get(self._renamed_hosts.get(item.zone, item.zone))
-        return client.host_key(known or self._host_of_offer(item))
+        host = self._other_names.get(item.zone) or self._hosts.get(self._renamed_hosts.get(item.zone, item.zone))
+        return client.host_key(host or self._host_of_offer(item))
 
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:
         """Make the machine on the host and start its agent; the same token returns the same machine.
@@ -166,9 +166,11 @@ class SshProvider:
         LaunchUncertain when it did not answer.
         """
         host = self._host_of_offer(attempt.offer.available)
-        left = (deadline - self._clock()).total_seconds()
+        seconds_left = (deadline - self._clock()).total_seconds()
         try:
-            answer = self._ask(host, "launch", client.launch_body(host, attempt), timeout=max(1.0, min(75.0, left)))
+            answer = self._ask(
+                host, "launch", client.launch_body(host, attempt), timeout=max(1.0, min(75.0, seconds_left))
+            )
         except (client.LoginUnsure, ProviderUnavailable) as error:
             raise LaunchUncertain(error.message, field=error.field, value=error.value, next=error.next) from error
         return self._instance(host, answer["machine"])
@@ -197,26 +199,26 @@ class SshProvider:
                 unanswered.append(Unanswered(f"{self.account}/{host.name}", _why(answer)))
             elif answer["machine"] is not None:
                 instances.append(self._instance(host, answer["machine"], translate.gpu_users(answer["used"])))
-        self._listed = True  # only now: who asks meanwhile, by a name from elsewhere, waits for the same answers
+        self._is_listed = True  # only now: who asks meanwhile, by a name from elsewhere, waits for the same answers
         return Listing(tuple(instances), tuple(unanswered), identities=self._current_identities(hosts, answers))
 
     def _current_identities(
         self, hosts: Sequence[Host], answers: Sequence[dict[str, Any] | CloudgpuError]
     ) -> dict[str, AccountIdentity]:
-        """Return who the hosts are that have answered, by their names, and by those of their machines' launches.
+        """Return the identities of the hosts that answered, by host name, and by the name in their machine's id.
 
-        Not where the settings have another host of that name: what stands there is told of that one.
+        The latter not where the settings have another host of that name.
         """
-        found: dict[str, AccountIdentity] = {}
+        identities: dict[str, AccountIdentity] = {}
         for host, answer in zip(hosts, answers, strict=True):
             if not isinstance(answer, CloudgpuError):
                 names = {translate.host_of(str((answer["machine"] or {}).get("id"))) or host.name} - self._hosts.keys()
                 names |= {old for old, new in self._renamed_hosts.items() if new == host.name}
-                found |= dict.fromkeys((host.name, *names), self._identities[host.name])
-        return found
+                identities |= dict.fromkeys((host.name, *names), self._identities[host.name])
+        return identities
 
     def _query_hosts(self, hosts: Sequence[Host]) -> Sequence[dict[str, Any] | CloudgpuError]:
-        """Ask each host for its machine, in the time that a read has: a host that is frozen delays no other one."""
+        """Query each host for its machine, within the timeout of a read: a frozen host delays no other one."""
         return self._ask_hosts(hosts, self._query_host, self._patience.read_s)
 
     def _ask_hosts(
@@ -224,11 +226,11 @@ class SshProvider:
     ) -> Sequence[Answer | CloudgpuError]:
         """Return each host's answer or error, waiting at most `seconds` for one; silent hosts are remembered."""
         answers = gather(hosts, lambda host: result_or_error(read, host), MAX_PARALLEL_HOSTS, patience=seconds)
-        named = [_with_host_name(host, answer) for host, answer in zip(hosts, answers, strict=True)]
-        for host, answer in zip(hosts, named, strict=True):
+        named_answers = [_with_host_name(host, answer) for host, answer in zip(hosts, answers, strict=True)]
+        for host, answer in zip(hosts, named_answers, strict=True):
             if isinstance(answer, Silent):
                 self._remember_silence(host, answer)
-        return named
+        return named_answers
 
     def _query_host(self, host: Host) -> dict[str, Any]:
         """Ask a host for its machine, with one query for all threads that ask at the same time.
@@ -237,35 +239,35 @@ class SshProvider:
         """
         with self._lock:
             self._check_silent(host)
-            found = self._pending_queries.get(host.name)
-            is_first = found is None
-            found = self._pending_queries[host.name] = _PendingQuery() if found is None else found
+            query = self._pending_queries.get(host.name)
+            is_first = query is None
+            query = self._pending_queries[host.name] = _PendingQuery() if query is None else query
         if is_first:
             try:
-                with self._waiting(host):
-                    found.answer = self._ask(host, "look", {}, timeout=self._patience.read_s)
+                with self._remembering_silence(host):
+                    query.answer = self._ask(host, "look", {}, timeout=self._patience.read_s)
             except CloudgpuError as error:
-                found.fault = error
+                query.fault = error
             finally:
                 with self._lock:
                     del self._pending_queries[host.name]
-                found.over.set()
-        return found.result(host)
+                query.ended.set()
+        return query.result(host)
 
     def _check_silent(self, host: Host) -> None:
         """Raise the error of a host that did not answer a moment ago."""
-        since, silent = self._silent_hosts.get(host.name, (0.0, None))
-        if silent is not None and self._patience.now() - since < SILENCE_FACTOR * self._patience.read_s:
-            raise silent
+        silent_since, error = self._silent_hosts.get(host.name, (0.0, None))
+        if error is not None and self._patience.now() - silent_since < SILENCE_FACTOR * self._patience.read_s:
+            raise error
 
     @contextmanager
-    def _waiting(self, host: Host) -> Iterator[None]:
+    def _remembering_silence(self, host: Host) -> Iterator[None]:
         """Remember a host that does not answer in time; one that refuses at once is not remembered."""
-        begun = self._patience.now()
+        started_s = self._patience.now()
         try:
             yield
         except CloudgpuError as error:
-            if self._patience.now() - begun >= self._patience.connect_s:
+            if self._patience.now() - started_s >= self._patience.connect_s:
                 self._remember_silence(host, client.uncertain_outcome(error))
             raise
         self._silent_hosts.pop(host.name, None)
@@ -293,15 +295,15 @@ class SshProvider:
     def terminate(self, id: str) -> None:  # noqa: A002
         """End what cloudgpu started there and remove all of it; an unknown id is no error. Raises StopUnproved."""
         if translate.host_of(id) is not None:
-            kept = self._ask(self._machine_host(id), "terminate", {"id": id}).get("kept")
-            if kept:  # of a second one, which finds no machine any more, nothing is to be said
-                self._remains[id] = RemainingFiles(
-                    str(kept["where"]), tuple(map(str, kept["files"])), int(kept["count"])
+            remaining = self._ask(self._machine_host(id), "terminate", {"id": id}).get("kept")
+            if remaining:  # of a second one, which finds no machine any more, nothing is to be said
+                self._remaining_files[id] = RemainingFiles(
+                    str(remaining["where"]), tuple(map(str, remaining["files"])), int(remaining["count"])
                 )
 
     def remains(self, id: str) -> RemainingFiles | None:  # noqa: A002
-        """Return what stays of a machine that was ended here: what its owner made or changed in the work directory."""
-        return self._remains.get(id)
+        """Return the files that stay of a machine that was ended here: its owner made or changed them."""
+        return self._remaining_files.get(id)
 
     def writes(self, name: str, *, template: bool) -> Sequence[str]:
         """Return what a launch writes in the home of a host."""
@@ -310,11 +312,11 @@ class SshProvider:
     def _instance(self, host: Host, record: Mapping[str, Any], gpus_now: tuple[str, ...] = ()) -> Instance:
         return translate.instance(self.account, host, client.address(host), record, gpus_now)
 
-    def _host_of_offer(self, item: Available) -> Host:
-        host = self._hosts.get(item.zone)
-        if host is None or item.provider != self.kind:
-            message = f"{item.zone} is not a host of account {self.account}."
-            raise InvalidRequest(message, field="zone", value=item.zone, next="Choose one of its hosts.")
+    def _host_of_offer(self, offer: Available) -> Host:
+        host = self._hosts.get(offer.zone)
+        if host is None or offer.provider != self.kind:
+            message = f"{offer.zone} is not a host of account {self.account}."
+            raise InvalidRequest(message, field="zone", value=offer.zone, next="Choose one of its hosts.")
         return host
 
     def _machine_host(self, id_: str) -> Host:
@@ -328,10 +330,10 @@ class SshProvider:
 
         Raises NotReachableHere where there is none such, ProviderUnavailable while a silent host may be that one.
         """
-        known = self._hosts.get(name) or self._hosts.get(self._renamed_hosts.get(name, name))
-        if known is None and not self._listed:
+        host_of_settings = self._hosts.get(name) or self._hosts.get(self._renamed_hosts.get(name, name))
+        if host_of_settings is None and not self._is_listed:
             self.list()
-        host = known or self._other_names.get(name)
+        host = host_of_settings or self._other_names.get(name)
         if host is None:
             all_answered = self._identities.keys() >= self._hosts.keys()
             raise (NotReachableHere if all_answered else ProviderUnavailable)(
@@ -356,11 +358,11 @@ class SshProvider:
 
         Raises ProviderUnavailable where another computer answered before: its answer is about other machines.
         """
-        found = translate.identity(host, client.address(host).user, client.host_key(host), answer["here"])
-        before = self._identities.get(host.name)
-        self._identities[host.name] = found
-        if before is not None and before.id != found.id:
-            message = f"Another computer or user than a moment ago answers as {host.name}: {found.words}."
+        identity = translate.identity(host, client.address(host).user, client.host_key(host), answer["here"])
+        previous = self._identities.get(host.name)
+        self._identities[host.name] = identity
+        if previous is not None and previous.id != identity.id:
+            message = f"Another computer or user than a moment ago answers as {host.name}: {identity.words}."
             raise ProviderUnavailable(message, field=host.field, value=host.name, next="Run it again.")
         name = translate.host_of(str((answer.get("machine") or {}).get("id")))
         if name is not None:
@@ -368,16 +370,16 @@ class SshProvider:
 
 
 class _PendingQuery:
-    """A host's answer to a look that is under way, for all who wait for it."""
+    """A query of a host that is under way, for all threads that wait for its answer."""
 
     def __init__(self) -> None:
-        self.over = Event()
+        self.ended = Event()
         self.answer: dict[str, Any] | None = None
         self.fault: CloudgpuError | None = None
 
     def result(self, host: Host) -> dict[str, Any]:
-        """Wait for the answer, or raise the fault."""
-        self.over.wait()
+        """Wait for the answer and return it, or raise its error (`fault`)."""
+        self.ended.wait()
         if self.answer is None:
             raise self.fault or ProviderUnavailable(f"{host.name} could not be queried.", field=host.field)
         return self.answer

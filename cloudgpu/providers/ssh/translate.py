@@ -1,4 +1,7 @@
-"""From what a host answers to offers and `Instance`; decides nothing."""
+"""Translates a host's answers to offers and `Instance`; decides nothing.
+
+`facts` is the answer to the request `facts`: the host's hardware, and who uses its GPUs.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,9 @@ _MIB_PER_GIB = 1024
 
 def files_written(name: str, *, template: bool) -> tuple[str, ...]:
     """Return what a launch writes in the home of a host, and what becomes of it."""
-    places = "~/.cloudgpu (the agent, packages, Jupyter's own files) and a line in ~/.ssh/authorized_keys"
-    shown = f"~/cloudgpu-{name} gets what the template's script makes; down keeps only what you changed or added"
-    return (f"writes {places}; down removes both", *[shown] * template)
+    directories = "~/.cloudgpu (the agent, packages, Jupyter's own files) and a line in ~/.ssh/authorized_keys"
+    work_note = f"~/cloudgpu-{name} gets what the template's script makes; down keeps only what you changed or added"
+    return (f"writes {directories}; down removes both", *[work_note] * template)
 
 
 def instance_id(host: str, token: str) -> str:
@@ -46,7 +49,7 @@ def identity(host: Host, user: str, known_key: str, facts: Mapping[str, Any]) ->
 
 
 def key_digest(public: str) -> str:
-    """Return what tells this public key from others, whatever its comment."""
+    """Return a digest of a public key, without its comment."""
     return digest("ssh host key", *public.split()[:2])[:32]
 
 
@@ -57,11 +60,11 @@ def host_of(id_: str) -> str | None:
 
 
 def available(account: str, host: Host, facts: Mapping[str, Any], requirements: Requirements) -> Available:
-    """Return the host as an offer; what the settings say of its GPUs wins over what `nvidia-smi` says there.
+    """Return the host as an offer; GPUs in the settings win over those that `nvidia-smi` reports there.
 
-    Where a GPU is wanted, some of its GPUs are offered alone, if `nvidia-smi` tells them apart.
+    Where the request names a GPU, a part of the host's GPUs is offered, if `nvidia-smi` reports each.
     """
-    gpus = _wanted(host, facts, requirements)
+    gpus = _machine_gpus(host, facts, requirements)
     return Available(
         provider=KIND,
         account=account,
@@ -78,18 +81,18 @@ def available(account: str, host: Host, facts: Mapping[str, Any], requirements: 
     )
 
 
-def _wanted(host: Host, facts: Mapping[str, Any], requirements: Requirements) -> tuple[Accelerator, ...]:
-    """Return the GPUs that a machine gets: those that are wanted, where the host has more than that."""
-    named = (Accelerator(host.gpu, host.gpu_count, host.gpu_memory_gib),) if host.gpu else ()
-    every = named or _measured_gpus(facts["gpus"])
-    total = sum(gpu.count for gpu in every)
+def _machine_gpus(host: Host, facts: Mapping[str, Any], requirements: Requirements) -> tuple[Accelerator, ...]:
+    """Return the GPUs that a machine gets: as many as requested where the host has more, else all."""
+    configured = (Accelerator(host.gpu, host.gpu_count, host.gpu_memory_gib),) if host.gpu else ()
+    all_gpus = configured or _measured_gpus(facts["gpus"])
+    total = sum(gpu.count for gpu in all_gpus)
     if requirements.gpu is None or len(facts["gpus"]) != total:
-        return every
-    fitting = [gpu for gpu in every if same_gpu(gpu.name, requirements.gpu) and gpu.count >= requirements.gpu_count]
-    some = [
+        return all_gpus
+    fitting = [gpu for gpu in all_gpus if same_gpu(gpu.name, requirements.gpu) and gpu.count >= requirements.gpu_count]
+    partial = [
         replace(gpu, count=requirements.gpu_count, out_of=total) for gpu in fitting if requirements.gpu_count < total
     ]
-    return tuple(some[:1]) or every
+    return tuple(partial[:1]) or all_gpus
 
 
 def _reasons_to_try_others_first(
@@ -98,13 +101,13 @@ def _reasons_to_try_others_first(
     """Yield why other hosts are to be tried before this one."""
     if facts["holder"]:
         yield f"{host.name} is in use by {facts['holder']}: it has one machine at a time"
-    taken = sum(1 for one in facts["used"] or () if one["taken"])
-    free, wanted = len(facts["gpus"]) - taken, sum(gpu.count for gpu in gpus)
-    if taken and free < wanted:
+    used_count = sum(1 for one in facts["used"] or () if one["taken"])
+    free, wanted = len(facts["gpus"]) - used_count, sum(gpu.count for gpu in gpus)
+    if used_count and free < wanted:
         total = len(facts["gpus"])
-        which = "its GPU" if total == 1 else f"{taken} of its {total} GPUs"
+        used_gpus = "its GPU" if total == 1 else f"{used_count} of its {total} GPUs"
         refused = f", and it refuses while fewer than {wanted} are free" if requirements.gpu else ""
-        yield f"others use {which} (host {host.name}): hosts that nobody uses are tried before it{refused}"
+        yield f"others use {used_gpus} (host {host.name}): hosts that nobody uses are tried before it{refused}"
     if host.watts is None and not electricity.assumed_draw(gpus).is_known:
         yield f"what the GPUs of {host.name} draw is not known: other hosts are tried before it"
 
@@ -129,28 +132,28 @@ def _measured_gpus(rows: Sequence[Sequence[str]]) -> tuple[Accelerator, ...]:
 
 
 def price(host: Host, gpus: Sequence[Accelerator], now: datetime) -> Price:
-    """Return watts times tariff: by the settings, and where those have none by usual figures, which is marked."""
-    drawn = electricity.assumed_draw(gpus) if host.watts is None else electricity.draw_from_setting(host.watts, gpus)
+    """Return watts times tariff: by the settings, else by usual figures, which the price's basis and source say."""
+    draw = electricity.assumed_draw(gpus) if host.watts is None else electricity.draw_from_setting(host.watts, gpus)
     tariff = electricity.USD_PER_KWH if host.usd_per_kwh is None else host.usd_per_kwh
-    lacking = [key for key in ("watts", "usd_per_kwh") if getattr(host, key) is None]
-    whose = f"{host.field} has no {' and no '.join(lacking)}" if lacking else host.field
-    source = f"your own machine's electricity: {drawn.explanation} x {tariff} $/kWh ({whose})"
-    basis = Basis.ASSUMED if lacking else Basis.SETTING
-    return Price(Money.usd(drawn.watts * tariff / 1000), source, now, basis)
+    missing_keys = [key for key in ("watts", "usd_per_kwh") if getattr(host, key) is None]
+    setting = f"{host.field} has no {' and no '.join(missing_keys)}" if missing_keys else host.field
+    source = f"your own machine's electricity: {draw.explanation} x {tariff} $/kWh ({setting})"
+    basis = Basis.ASSUMED if missing_keys else Basis.SETTING
+    return Price(Money.usd(draw.watts * tariff / 1000), source, now, basis)
 
 
-def metered_price(host: Host, gpus: Sequence[Accelerator], drew: electricity.PowerDraw, now: datetime) -> Price | None:
+def metered_price(host: Host, gpus: Sequence[Accelerator], draw: electricity.PowerDraw, now: datetime) -> Price | None:
     """Return measured watts times the settings' tariff; None where those say the watts themselves, or no tariff."""
     if not gpus or host.watts is not None or host.usd_per_kwh is None:
         return None
-    source = f"your own machine's electricity: {drew.explanation}, x {host.usd_per_kwh} $/kWh ({host.field})"
-    return Price(Money.usd(drew.watts * host.usd_per_kwh / 1000), source, now, Basis.MEASURED)
+    source = f"your own machine's electricity: {draw.explanation}, x {host.usd_per_kwh} $/kWh ({host.field})"
+    return Price(Money.usd(draw.watts * host.usd_per_kwh / 1000), source, now, Basis.MEASURED)
 
 
 def instance(
     account: str, host: Host, address: Address, record: Mapping[str, Any], gpus_now: tuple[str, ...] = ()
 ) -> Instance:
-    """Return the machine as its host tells now, with who uses the GPUs there, where that was asked."""
+    """Return the machine as its host reports it now, with who uses the GPUs there, where that was queried."""
     state = _state(record)
     name = host_of(str(record["id"])) or host.name  # as it was launched: others may call the same host otherwise
     since = record["ended"]["at"] if record["ended"] else record["boot_at"]
@@ -192,12 +195,12 @@ def _reason(record: Mapping[str, Any]) -> str | None:
 
 def _tags(record: Mapping[str, Any]) -> dict[str, str]:
     """Return the tags, with the end of the lease as the agent has renewed it since."""
-    found = {str(key): str(value) for key, value in record["tags"].items()}
-    renewed = _epoch(record.get("expires"))
-    tagged = _epoch(found.get(TAG_EXPIRES))
-    if renewed and tagged and renewed > tagged:
-        found[TAG_EXPIRES] = str(int(renewed.timestamp()))
-    return found
+    tags = {str(key): str(value) for key, value in record["tags"].items()}
+    renewed_expires = _epoch(record.get("expires"))
+    tag_expires = _epoch(tags.get(TAG_EXPIRES))
+    if renewed_expires and tag_expires and renewed_expires > tag_expires:
+        tags[TAG_EXPIRES] = str(int(renewed_expires.timestamp()))
+    return tags
 
 
 def _time(seconds: float) -> datetime:

@@ -151,10 +151,10 @@ from pathlib import Path
 from cloudgpu.providers.ssh import host, owned
 owned.MOUNTS = Path(sys.argv[1])
 if sys.argv[2] == "publish":
-    host.publish(host.machine())
+    host.publish(host.read_record())
 else:
-    host.remove(host.machine())
-    print(host.REMAINING["files"])
+    host.remove(host.read_record())
+    print(host.REMAINING_FILES["files"])
 """
 
 

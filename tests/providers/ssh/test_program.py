@@ -43,7 +43,11 @@ def there(code, tmp_path, monkeypatch):
     names = {"__name__": "program"}
     exec(code, names)  # noqa: S102  (as a host's Python does)
     (tmp_path / "id").write_text(f"{ID}\n")
-    names |= {"MACHINE_IDS": (str(tmp_path / "id"),), "BOOT_ID": str(tmp_path / "boot"), "in_container": lambda: False}
+    names |= {
+        "MACHINE_IDS": (str(tmp_path / "id"),),
+        "TRANSIENT_MACHINE_ID": str(tmp_path / "boot"),
+        "in_container": lambda: False,
+    }
     return names
 
 
@@ -110,16 +114,16 @@ def test_all_that_is_started_from_a_machine_sees_its_gpus_alone(there, of):
 
 
 def test_a_computer_is_known_by_what_it_keeps_and_a_container_by_its_name_too(there, of, tmp_path):
-    assert of.computer() == ID
+    assert of.computer_id() == ID
     there["in_container"] = lambda: True
-    assert of.computer() == f"{ID}:{os.uname().nodename}"
+    assert of.computer_id() == f"{ID}:{os.uname().nodename}"
     (tmp_path / "boot").touch()  # what systemd makes up at each boot
-    assert of.computer() == ""
+    assert of.computer_id() == ""
 
 
 def test_a_machine_of_another_computer_that_shares_the_home_is_left_alone(there, of, tmp_path):
     made(there, keys=[], authorized=True, spawned=1, boots=1)
-    of.update_record(of.machine(), wanted="stopped", ended={"reason": "asked", "at": 7.0})
+    of.update_record(of.read_record(), wanted="stopped", ended={"reason": "asked", "at": 7.0})
     assert of.answer("look", {})["machine"]["name"] == "one"
     (tmp_path / "id").write_text("2" * 32)
     seen = of.answer("look", {})
@@ -167,7 +171,7 @@ def test_what_the_owner_changed_or_added_beside_a_templates_files_stays_and_is_n
     shown = of.HOME / "cloudgpu-one"
     (shown / "book" / "b.ipynb").write_text("edited")
     (shown / "book" / "mine.txt").write_text("added")
-    kept = of.remove_unchanged(of.machine())
+    kept = of.remove_unchanged(of.read_record())
     assert kept == {"where": str(shown), "files": ["book/b.ipynb", "book/mine.txt"], "count": 2}
     assert sorted(path.name for path in (shown / "book").iterdir()) == ["b.ipynb", "mine.txt"]
 
@@ -182,7 +186,7 @@ def test_a_clone_that_the_owner_worked_on_stays_whole_and_another_one_goes(there
     shown = of.HOME / "cloudgpu-one"
     (shown / "worked" / ".git" / "HEAD").write_text("the owner's commit")
     (shown / "as_it_was" / ".git" / "index").write_text("a look at its state")
-    assert of.remove_unchanged(of.machine())["files"] == ["worked/"]
+    assert of.remove_unchanged(of.read_record())["files"] == ["worked/"]
     assert [path.name for path in shown.iterdir()] == ["worked"]
 
 
@@ -195,7 +199,7 @@ def test_a_full_disk_is_named_with_what_to_do(there, of):
     there["save"] = save
     said = of.answer("tag", {"id": RECORD["id"], "tags": {"cloudgpu-expires": "9"}})
     (host,) = ssh_hosts("lab", {"hosts": [{"name": "bigbox", "host": "10.0.0.5"}]})
-    fault = client._fault(host, said["fault"], said["said"], {})
+    fault = client._host_error(host, said["fault"], said["said"], {})
     assert fault.message == f"The disk of bigbox is full: No space left on device ({of.HOME})."
     assert fault.next == "Free some space there, then try again."
 
@@ -204,27 +208,27 @@ def test_a_full_disk_is_named_with_what_to_do(there, of):
 
 
 def test_an_agent_that_dies_again_and_again_is_given_up(there, of):
-    record = made(there, authorized=True, boots=1, spawned=1, revivals=0, boot=of.boot(), boot_at=7.0)
+    record = made(there, authorized=True, boots=1, spawned=1, revivals=0, boot=of.boot_id(), boot_at=7.0)
     of.save(of.ROOT / "agent", "#!/bin/sh\nexit 1\n", 0o700)
     number = of.MAX_REVIVALS - 1
     of.update_record(record, revivals=number)
     for _ in range(100):
-        of.settle()
-        if of.machine()["wanted"] == "stopped":
+        of.complete_pending()
+        if of.read_record()["wanted"] == "stopped":
             break
-    assert (of.machine()["ended"], of.machine()["revivals"]) == ({"reason": "died", "at": 7.0}, of.MAX_REVIVALS)
+    assert (of.read_record()["ended"], of.read_record()["revivals"]) == ({"reason": "died", "at": 7.0}, of.MAX_REVIVALS)
 
 
 def test_an_agent_that_had_started_well_is_started_again_however_often_it_was_before(there, of):
     """A job may run for months: it does not end because its agent was killed once in a while."""
-    was = {"authorized": True, "boots": 1, "spawned": 1, "boot": of.boot(), "boot_at": 7.0}
+    was = {"authorized": True, "boots": 1, "spawned": 1, "boot": of.boot_id(), "boot_at": 7.0}
     record = made(there, **was, revivals=of.MAX_REVIVALS, revived_at=1000.0)
     of.save(of.ROOT / "agent", "#!/bin/sh\nexit 1\n", 0o700)
     of.save(of.ROOT / "heartbeat.json", "{}")
     os.utime(of.ROOT / "heartbeat.json", (1060.0, 1060.0))
-    of.settle_running(record)
-    assert (of.machine()["wanted"], of.machine()["revivals"]) == ("running", 1)
-    assert of.machine()["revived_at"] > 1060.0
+    of.complete_running(record)
+    assert (of.read_record()["wanted"], of.read_record()["revivals"]) == ("running", 1)
+    assert of.read_record()["revived_at"] > 1060.0
 
 
 def test_the_users_own_logins_are_no_sign_of_the_machines_life(there, of):
@@ -270,9 +274,9 @@ def test_what_a_host_with_a_wrong_clock_dates_is_dated_by_the_callers(there, of,
     monkeypatch.setitem(there, "end_our_processes", lambda: None)
     assert there["answer"]("look", {"now": true})["machine"]["ended"]["at"] == true + wrong + apart
     assert there["clock_offset"]({"now": true}) == apart
-    there["CALLER_CLOCK"].clear()
-    assert there["caller_time"](there["machine"]()) == true + wrong + apart  # of its agent, which nobody has called
+    there["CALLER_CLOCK_OFFSET"].clear()
+    assert there["caller_time"](there["read_record"]()) == true + wrong + apart  # of its agent, which nobody has called
     beat = there["ROOT"] / "heartbeat.json"
     beat.write_text("{}")
     os.utime(beat, (true + wrong + 60, true + wrong + 60))
-    assert there["last_heartbeat"](there["machine"]()) == true + wrong + apart + 60
+    assert there["last_heartbeat"](there["read_record"]()) == true + wrong + apart + 60
