@@ -76,7 +76,8 @@ def make_attempt(
 ) -> Attempt:
     """Return a complete attempt to launch `available`; `tags` are added to its own tags.
 
-    Without `token` it is derived from ledger, key and number; without keys new ones are made; `now` is aware UTC.
+    The lease ends `lease` after `now` (aware UTC), and can be extended until `renew` after it. Without `token` it is
+    derived from ledger, key and number; without keys new ones are made.
     `call` is what the provider's `resolve` returned for the request, `policy` what is sent to the agent.
     """
     now = now or datetime.now(UTC)
@@ -192,7 +193,7 @@ class ManualClock:
         self.now += timedelta(seconds=seconds)
 
 
-FAKE = "cloudgpu.testing.fake.full:make"
+FAKE = "cloudgpu.testing.fake.full:make"  # the factory of the fake cloud, for `write_plugin`
 
 
 def write_plugin(directory: Path, providers: Mapping[str, str], *, name: str = "cloudgpu-test-plugin") -> Path:

@@ -64,10 +64,10 @@ class QuotasBase(ContractBase):
 
 
 class HasQuotaContract(QuotasBase):
-    """An account's limits are read, and where a higher one is asked for is told."""
+    """An account's quotas are read, with the page on which a person requests a higher one."""
 
     def test_a_limit_says_what_it_counts(self, provider: Provider) -> None:
-        """By a code of its own, in a unit, per market."""
+        """Each quota has a code of its own, a name, a unit, and no negative number."""
         found = self.list_quotas(provider)
         assert len({quota.code for quota in found}) == len(found)
         for quota in found:
@@ -76,39 +76,39 @@ class HasQuotaContract(QuotasBase):
             assert all(figure is None or figure >= 0 for figure in (quota.limit, quota.used))
 
     def test_nothing_is_used_in_an_empty_account(self, provider: Provider) -> None:
-        """Where it is known."""
+        """`used` is 0, or None where it is not known."""
         assert {quota.used for quota in self.list_quotas(provider)} <= {0, None}
 
     def test_each_limit_has_a_page_of_its_own(self, provider: Provider) -> None:
-        """Where a person asks for more: an address of the provider's, which names what it is about."""
+        """There a person requests a higher quota; its address is https."""
         found = self.list_quotas(provider)
         pages = {cast("HasQuota", provider).quota_page(quota.region, quota.code) for quota in found}
         assert all(page.startswith("https://") for page in pages)
 
 
 class RaisesQuotaContract(QuotasBase):
-    """A higher limit is asked for; asking launches and lowers nothing."""
+    """A higher quota can be requested; a request launches nothing and lowers no quota."""
 
     def test_a_higher_limit_can_be_requested(self, provider: Provider) -> None:
-        """The request has an id, and the limit of now is no lower for it."""
+        """The request has an id, and the present limit is not lowered."""
         quota = self.list_quotas(provider)[0]
-        asked = cast("RaisesQuota", provider).request_quota(quota.region, quota.code, (quota.limit or 0) + 8)
-        assert asked
+        request_id = cast("RaisesQuota", provider).request_quota(quota.region, quota.code, (quota.limit or 0) + 8)
+        assert request_id
         now = next(one for one in self.list_quotas(provider) if one.code == quota.code)
         assert (now.limit or 0) >= (quota.limit or 0)
 
     def test_a_limit_that_is_none_cannot_be_raised(self, provider: Provider) -> None:
-        """A code that was mistyped asks for nothing."""
+        """A mistyped code is refused."""
         quota = self.list_quotas(provider)[0]
         with pytest.raises(InvalidRequest):
             cast("RaisesQuota", provider).request_quota(quota.region, "L-00000000", 8)
 
 
 class HasLoginContract(ContractBase):
-    """A credential has words, and an end where it has one; asking changes nothing."""
+    """A credential is described, with its expiry if it has one; reading it changes nothing."""
 
     def test_a_credential_is_described_with_its_expiry(self, provider: Provider) -> None:
-        """What lasts by itself has no end; an end is an aware time."""
+        """A credential that lasts has no expiry; an expiry is an aware time."""
         found = cast("HasLogin", provider).login()
         assert found.what.strip()
         assert found.lasts in (True, False, None)
@@ -143,8 +143,9 @@ class ChecksPermissionsContract(ContractBase):
 
 
 class HasMachineRoleContract(ContractBase):
-    """The role of machines is made once, is looked at, and goes away again whole."""
+    """The role of machines is created once, read, and deleted with all its parts."""
 
+    # The policy of the role, in the language of the cloud
     document = (
         '{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "ec2:CreateTags", "Resource": "*"}]}'
     )
@@ -154,12 +155,12 @@ class HasMachineRoleContract(ContractBase):
         return cast("HasMachineRole", provider).machine_role(self.document)
 
     def test_a_role_that_was_not_made_is_not_there(self, provider: Provider) -> None:
-        """Looking makes nothing."""
+        """Reading it creates nothing."""
         for _ in range(2):
             assert [part for part in self.get_role(provider).parts if part.exists] == []
 
     def test_a_role_is_made_once_and_taken_away_whole(self, provider: Provider) -> None:
-        """Making twice and taking away twice is fine."""
+        """Creating it twice and deleting it twice is no error."""
         role = cast("HasMachineRole", provider)
         for _ in range(2):
             role.make_machine_role(self.document)
@@ -169,7 +170,7 @@ class HasMachineRoleContract(ContractBase):
             assert not any(part.exists for part in self.get_role(provider).parts)
 
     def test_a_role_names_its_parts_and_its_place(self, provider: Provider) -> None:
-        """What is shown before it is made."""
+        """They are shown before it is created."""
         found = self.get_role(provider)
         assert found.account
         assert found.parts
@@ -177,37 +178,38 @@ class HasMachineRoleContract(ContractBase):
 
 
 class HasBudgetAlertContract(ContractBase):
-    """The provider's own budget is made, looked at, changed, and goes away again."""
+    """The provider's own budget is created, read, changed and deleted."""
 
     def test_a_budget_alert_that_was_not_made_is_not_there(self, provider: Provider) -> None:
-        """Looking makes nothing."""
+        """Reading it creates nothing."""
         for _ in range(2):
             assert cast("HasBudgetAlert", provider).budget_alert() is None
 
     def test_a_budget_alert_is_as_it_was_set_last(self, provider: Provider) -> None:
-        """The amount to the cent, and who is told; setting twice and taking away twice is fine."""
-        able = cast("HasBudgetAlert", provider)
+        """With its amount to the cent and its recipients; setting or deleting it twice is no error."""
+        alerts = cast("HasBudgetAlert", provider)
         for alert in (
             BudgetAlert(Money.usd("300"), ("ada@example.org",)),
             BudgetAlert(Money.usd("49.99"), ("ada@example.org", "lab@example.org")),
         ):
             for _ in range(2):
-                able.set_budget_alert(alert)
-                assert able.budget_alert() == alert
+                alerts.set_budget_alert(alert)
+                assert alerts.budget_alert() == alert
         for _ in range(2):
-            able.remove_budget_alert()
-            assert able.budget_alert() is None
+            alerts.remove_budget_alert()
+            assert alerts.budget_alert() is None
 
 
 class HasTimerRoleContract(ContractBase):
-    """The role of timers is made once, is looked at, and goes away again whole."""
+    """The role of timers is created once, read, and deleted with all its parts."""
 
+    # The policy of the role, in the language of the cloud
     allows = (
         '{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "ec2:StopInstances", "Resource": "*"}]}'
     )
 
     def test_a_timer_role_that_was_not_made_is_not_there(self, provider: Provider) -> None:
-        """Looking makes nothing; what is shown has a name and a place."""
+        """Reading it creates nothing; each part has a name and a description."""
         for _ in range(2):
             found = cast("HasTimerRole", provider).timer_role(self.allows)
             assert [part for part in found.parts if part.exists] == []
@@ -215,7 +217,7 @@ class HasTimerRoleContract(ContractBase):
             assert all(part.description and part.name for part in found.parts)
 
     def test_a_timer_role_is_made_once_and_taken_away_whole(self, provider: Provider) -> None:
-        """Making twice and taking away twice is fine."""
+        """Creating it twice and deleting it twice is no error."""
         role = cast("HasTimerRole", provider)
         for _ in range(2):
             role.make_timer_role(self.allows)
@@ -226,10 +228,10 @@ class HasTimerRoleContract(ContractBase):
 
 
 class ReadsCreditContract(ContractBase):
-    """What is left of an account that was paid in advance is read without a change."""
+    """The remaining credit of a prepaid account is read without changing it."""
 
     def test_the_credit_says_what_is_left_since_when_and_where_to_pay(self, provider: Provider) -> None:
-        """The time is aware UTC and not ahead; an hour costs nothing less than nothing; a person finds the page.
+        """The time is aware UTC, an hour's cost is not negative, and there is a page for payments.
 
         The account of the tests is paid in advance.
         """
@@ -242,8 +244,8 @@ class ReadsCreditContract(ContractBase):
 
     def test_reading_the_credit_twice_spends_nothing_of_it(self, provider: Provider) -> None:
         """It is read at each plan, launch and run of the reaper; machines that run may cost meanwhile."""
-        able = cast("ReadsCredit", provider)
-        first, second = able.credit(), able.credit()
+        credit_reader = cast("ReadsCredit", provider)
+        first, second = credit_reader.credit(), credit_reader.credit()
         assert first is not None
         assert second is not None
         assert second.remaining <= first.remaining
@@ -252,39 +254,39 @@ class ReadsCreditContract(ContractBase):
 
 
 class RegistersContract(ContractBase):
-    """Only a launch and `init` put into an account what it is known by; a look tells of the same account before it."""
+    """Only a launch and `init` register an account; its identity is the same before and after."""
 
     def test_the_identity_before_is_that_after_and_registering_twice_is_fine(
         self, provider: Provider, factory: Factory, settings: ProviderSettings
     ) -> None:
-        """Also for the next process, and for another computer once it is there."""
-        able = cast("Registers", provider)
+        """Also for another process, and for another computer once it is registered."""
+        registrar = cast("Registers", provider)
         before = provider.identity()
-        registered = able.is_registered()
+        registered = registrar.is_registered()
         assert factory(settings).identity() == before
         assert cast("Registers", factory(settings)).is_registered() == registered
-        found = [able.register(), able.register()]
-        assert able.is_registered()
+        found = [registrar.register(), registrar.register()]
+        assert registrar.is_registered()
         elsewhere = factory(replace(settings, home=settings.home.with_name("elsewhere")))
         assert {(one.kind, one.id) for one in (before, *found, elsewhere.identity())} == {(before.kind, before.id)}
 
 
 class NarrowsSshContract(ContractBase):
-    """SSH is open to whom a person has named, and to nobody else, on all machines of the account."""
+    """SSH is open to the networks that were named, and to no others, on all machines of the account."""
 
     def test_only_the_networks_that_were_named_last_get_in(self, provider: Provider) -> None:
-        """Those named before do not stay; asking twice is fine."""
-        door = cast("NarrowsSsh", provider)
-        for wanted in (["203.0.113.7/32"], ["203.0.113.7/32"], ["192.0.2.0/24", "198.51.100.9/32"]):
-            door.narrow_ssh(wanted)
-            assert sorted(door.ssh_sources()) == wanted
+        """Networks named before are removed; the same call twice is no error."""
+        firewall = cast("NarrowsSsh", provider)
+        for cidrs in (["203.0.113.7/32"], ["203.0.113.7/32"], ["192.0.2.0/24", "198.51.100.9/32"]):
+            firewall.narrow_ssh(cidrs)
+            assert sorted(firewall.ssh_sources()) == cidrs
 
 
 class ExaminesContract(ContractBase):
-    """What an account lacks is told with the way out, and looking changes nothing."""
+    """What an account lacks is reported with a remedy, and reading it changes nothing."""
 
     def test_every_finding_says_what_it_found(self, provider: Provider) -> None:
-        """And what to do, where it is not good."""
+        """And what to do where something is wrong."""
         found = list(cast("Examines", provider).findings())
         assert found
         assert len({one.what for one in found}) == len(found)
@@ -294,11 +296,11 @@ class ExaminesContract(ContractBase):
             assert one.good or one.next
 
     def test_looking_twice_finds_the_same(self, provider: Provider) -> None:
-        """It repairs nothing."""
+        """Reading them repairs nothing."""
         examiner = cast("Examines", provider)
         assert list(examiner.findings()) == list(examiner.findings())
 
     def test_looking_makes_nothing(self, provider: Provider) -> None:
-        """No machine to try something out."""
+        """No machine is launched to try something."""
         list(cast("Examines", provider).findings())
         assert self.list_living(provider) == []

@@ -24,8 +24,8 @@ from cloudgpu.providers.base import Factory, Provider, ProviderSettings
 from cloudgpu.testing.helpers import make_attempt, new_host_key, pick
 
 MakeAttempt = Callable[..., Attempt]
-PATIENCE_S = 30.0
-DEADLINE_S = 120.0
+WAIT_TIMEOUT_S = 30.0
+LAUNCH_TIMEOUT_S = 120.0
 GONE = (State.TERMINATED,)
 _MISSING = (
     "{0}.{1} is missing: make that fault happen in the cloud that the suite runs against. Where it cannot happen, say "
@@ -83,14 +83,14 @@ class ContractBase:
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
         """Wait until `condition` holds; a suite on a manual clock advances that instead."""
-        end = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + WAIT_TIMEOUT_S
         while not condition():
-            assert time.monotonic() < end, f"not within {PATIENCE_S:.0f} seconds"
+            assert time.monotonic() < deadline, f"not within {WAIT_TIMEOUT_S:.0f} seconds"
             time.sleep(0.05)
 
     def launch(self, provider: Provider, attempt: Attempt) -> Instance:
         """Launch with a deadline that is not reached."""
-        return provider.launch(attempt, deadline=attempt.made_at + timedelta(seconds=DEADLINE_S))
+        return provider.launch(attempt, deadline=attempt.made_at + timedelta(seconds=LAUNCH_TIMEOUT_S))
 
     def launch_and_wait(self, provider: Provider, attempt: Attempt) -> Instance:
         """Launch, and return the machine once it runs."""
@@ -100,12 +100,12 @@ class ContractBase:
         """Wait until the machine is in one of `states` and return it."""
         seen: list[Instance] = []
 
-        def is_there() -> bool:
+        def is_in_state() -> bool:
             seen.append(provider.get(id))
             return seen[-1].state in states
 
         try:
-            self.wait_until(is_there)
+            self.wait_until(is_in_state)
         except AssertionError as error:
             last_states = [str(instance.state) for instance in seen[-1:]]
             raise AssertionError(f"{id} came to {last_states}, not to {[str(state) for state in states]}") from error

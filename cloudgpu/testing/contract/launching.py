@@ -18,11 +18,12 @@ from cloudgpu.providers.abilities import HasVolumes, PlacementConstraint, Reacha
 from cloudgpu.providers.base import Provider
 from cloudgpu.testing.contract.base import ContractBase, MakeAttempt
 
+# CIDRs: of the caller at the launch, of the caller later, of a colleague
 HERE, THERE, LAB = "203.0.113.7/32", "198.51.100.9/32", "192.0.2.0/24"
 
 
 class ResolvesContract(ContractBase):
-    """What a launch will say is looked up before it; looking up changes nothing."""
+    """What the call of a launch needs is looked up before it; looking up changes nothing."""
 
     def test_looking_up_makes_nothing_and_says_the_same_twice(
         self, provider: Provider, make_attempt: MakeAttempt
@@ -34,7 +35,7 @@ class ResolvesContract(ContractBase):
         assert self.list_living(provider) == []
 
     def test_a_call_that_was_saved_launches(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """It is plain JSON: what comes back from a file makes the machine, and the very same one again."""
+        """A resolved call is plain JSON: read back from a file, it makes the machine, and again the same one."""
         attempt = make_attempt()
         saved = replace(attempt, call=json.loads(json.dumps(dict(attempt.call))))
         made = self.launch_and_wait(provider, saved)
@@ -49,8 +50,8 @@ class ResolvesContract(ContractBase):
     def test_a_setup_of_nothing_ties_to_no_place(self, provider: Provider) -> None:
         """And neither does a volume that is to be made."""
         for setup in (Setup(), Setup(volume=Volume("brand-new", 20))):
-            bound = cast("Resolves", provider).placement_constraint(setup, Requirements())
-            assert (bound.region, bound.zone) == (PlacementConstraint().region, PlacementConstraint().zone)
+            constraint = cast("Resolves", provider).placement_constraint(setup, Requirements())
+            assert (constraint.region, constraint.zone) == (PlacementConstraint().region, PlacementConstraint().zone)
 
     def test_an_image_that_is_not_there_is_refused(self, provider: Provider) -> None:
         """Before anything is launched, with the option's name."""
@@ -59,7 +60,7 @@ class ResolvesContract(ContractBase):
         assert refused.value.field == "--image"
 
     def test_a_volume_that_is_not_there_and_has_no_size_is_refused(self, provider: Provider) -> None:
-        """A mistyped name is no request for another disk."""
+        """A mistyped name creates no volume."""
         with pytest.raises(InvalidRequest) as refused:
             cast("Resolves", provider).placement_constraint(Setup(volume=Volume("no-such-volume")), Requirements())
         assert refused.value.field == "--volume"
@@ -74,7 +75,7 @@ class ResolvesContract(ContractBase):
     def test_what_costs_beside_the_machine_is_named_and_counted(
         self, provider: Provider, make_attempt: MakeAttempt
     ) -> None:
-        """A system disk of a chosen size, and a volume where there are some, cost money: neither is left out."""
+        """A system disk of a chosen size, and a volume where the provider has them, cost money: both are listed."""
         attempt = make_attempt()
         volume = Volume("brand-new", 444) if isinstance(provider, HasVolumes) else None
         request = replace(attempt.request, setup=Setup(disk_gb=333, volume=volume))
@@ -85,7 +86,7 @@ class ResolvesContract(ContractBase):
 
 
 class ReachableContract(ContractBase):
-    """SSH is open to whom it was opened, under a label each, and to nobody else."""
+    """SSH is open to the CIDRs that were allowed, each under a label, and to no others."""
 
     def launch_reachable(self, provider: Provider, make_attempt: MakeAttempt) -> Instance:
         """Return a running machine that was launched from `HERE`."""
@@ -105,14 +106,14 @@ class ReachableContract(ContractBase):
     def test_a_caller_who_has_moved_is_let_in_from_there_only(
         self, provider: Provider, make_attempt: MakeAttempt
     ) -> None:
-        """The new address stands in place of the old one; asking again changes nothing."""
+        """The new address replaces the old one; the same call again changes nothing."""
         made = self.launch_reachable(provider, make_attempt)
         for _ in range(2):
             assert self.allow_each(provider, made.id, caller=THERE) == {"caller": THERE}
         assert provider.get(made.id).state is State.RUNNING
 
     def test_a_label_comes_and_goes_without_the_others(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """A colleague is let in and taken out; twice is fine."""
+        """A colleague is allowed and removed; each call twice is no error."""
         made = self.launch_reachable(provider, make_attempt)
         for _ in range(2):
             assert self.allow_each(provider, made.id, ada=LAB) == {"caller": HERE, "ada": LAB}
@@ -128,7 +129,7 @@ class ReachableContract(ContractBase):
         assert self.allow_each(provider, made.id, ada=None) == {"caller": HERE}
 
     def test_what_is_unknown_lets_nobody_in(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """A door of nothing is none."""
+        """An unknown machine has no firewall to open."""
         unknown = self.launch_reachable(provider, make_attempt).id[:-4] + "0000"
         with pytest.raises(InstanceNotFound):
             cast("Reachable", provider).allowed(unknown)

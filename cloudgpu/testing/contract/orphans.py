@@ -1,4 +1,4 @@
-"""What a provider promises about what launches leave beside machines and disks: all of it is told, and can go."""
+"""What a provider promises about what launches leave beside machines and disks: it is listed, and can be removed."""
 
 # ruff: noqa: S101  (a suite is asserts, and one class with many tests)
 
@@ -31,7 +31,7 @@ KINDS = {
 
 
 class HasOrphansContract(ContractBase):
-    """Whatever a launch made beside the machine and its disk is told with its ledger, and can be removed."""
+    """Whatever a launch made beside the machine and its disk is listed with its ledger, and can be removed."""
 
     @pytest.fixture
     def cleaned_provider(self, provider: Provider) -> Iterator[Provider]:
@@ -67,7 +67,7 @@ class HasOrphansContract(ContractBase):
     def test_what_a_launch_leaves_bears_its_ledger_and_its_place(
         self, cleaned_provider: Provider, make_attempt: MakeAttempt
     ) -> None:
-        """Whoever finds it knows whose it is."""
+        """Its tags say whose it is."""
         attempt = make_attempt()
         item = attempt.offer.available
         for resource in self.launch_and_end(cleaned_provider, attempt):
@@ -94,7 +94,7 @@ class HasOrphansContract(ContractBase):
     def test_a_machine_goes_on_whatever_is_to_be_removed(
         self, cleaned_provider: Provider, make_attempt: MakeAttempt
     ) -> None:
-        """What it uses is refused, and is still there."""
+        """Removing what it uses is refused."""
         made = self.launch_and_wait(cleaned_provider, make_attempt())
         used = {
             one.id
@@ -110,19 +110,19 @@ class HasOrphansContract(ContractBase):
     def test_what_is_left_can_be_removed_and_is_removed_once(
         self, cleaned_provider: Provider, make_attempt: MakeAttempt
     ) -> None:
-        """Nothing stays; asked again, or about what was never there, it is no error."""
-        left = self.launch_and_end(cleaned_provider, make_attempt())
+        """A repeated removal, or one of an unknown id, is no error."""
+        orphans = self.launch_and_end(cleaned_provider, make_attempt())
         self.wait_until(lambda: self.remove_all(cleaned_provider))
-        for resource in left:
+        for resource in orphans:
             cast("HasOrphans", cleaned_provider).remove_orphan(resource)
             cast("HasOrphans", cleaned_provider).remove_orphan(replace(resource, id=resource.id[:-4] + "0000"))
         assert self.list_orphans(cleaned_provider) == []
 
     def test_a_region_tells_its_own_and_no_others(self, cleaned_provider: Provider, make_attempt: MakeAttempt) -> None:
-        """The answer for one region is the part of the whole that lies there."""
+        """The listing of one region has the orphans in it, and no others."""
         attempt = make_attempt()
-        left = {resource.id for resource in self.launch_and_end(cleaned_provider, attempt)}
+        orphan_ids = {resource.id for resource in self.launch_and_end(cleaned_provider, attempt)}
         region = attempt.offer.available.region
-        assert {resource.id for resource in self.list_orphans(cleaned_provider, region)} == left
+        assert {resource.id for resource in self.list_orphans(cleaned_provider, region)} == orphan_ids
         others = {item.region for item in cleaned_provider.available(Requirements()).items} - {region}
         assert all(self.list_orphans(cleaned_provider, other) == [] for other in sorted(others)[:1])

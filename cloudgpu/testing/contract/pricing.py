@@ -1,4 +1,4 @@
-"""What a provider promises that remembers what spot machines cost."""
+"""What a provider promises about measured and shared prices, placement scores, and the history of spot prices."""
 
 # ruff: noqa: S101  (a suite is asserts)
 
@@ -25,10 +25,10 @@ from cloudgpu.testing.contract.base import ContractBase
 
 
 class HasMeteredPriceContract(ContractBase):
-    """What a machine drew makes its price, where the settings leave that to its meter."""
+    """A machine's measured power makes its price, where the settings name no power."""
 
     def test_more_watts_cost_more_and_the_price_says_that_they_were_measured(self, provider: Provider) -> None:
-        """None, where the settings say what a machine draws, or no tariff, whatever was measured."""
+        """None where the settings name the machine's power, or no tariff, whatever was measured."""
         item = provider.available(Requirements()).items[0]
         meter = cast("HasMeteredPrice", provider)
         less, more = (meter.metered_price(item, Decimal(watts), timedelta(hours=2)) for watts in (100, 300))
@@ -43,7 +43,7 @@ class SharesComputerContract(ContractBase):
     """What a computer costs is shared by the machines on it."""
 
     def test_the_parts_of_two_machines_cost_what_the_whole_computer_does(self, provider: Provider) -> None:
-        """And one that is alone and draws nothing more than the rest of the computer costs no more than its price."""
+        """And a machine that is alone on it, and uses no extra power, costs no more than the provider's price."""
         item = provider.available(Requirements()).items[0]
         assert isinstance(provider, HasPrices), "what shares a computer has to know what that costs at most"
         shares = cast("SharesComputer", provider)
@@ -62,7 +62,7 @@ class HasPlacementScoresContract(ContractBase):
     """Each place has a score of its own, or none."""
 
     def test_each_spot_item_of_a_type_has_a_score_from_1_to_10_or_none(self, provider: Provider) -> None:
-        """Whatever the order in which they are asked for."""
+        """Whatever the order of the items."""
         items = list(provider.available(Requirements(market=Market.SPOT)).items)
         items = [one for one in items if one.instance_type == items[0].instance_type]
         scores = list(cast("HasPlacementScores", provider).placement_scores(items))
@@ -71,7 +71,7 @@ class HasPlacementScoresContract(ContractBase):
         assert list(cast("HasPlacementScores", provider).placement_scores(items[::-1])) == scores[::-1]
 
     def test_only_spot_machines_have_a_score(self, provider: Provider) -> None:
-        """On demand is no question of luck; and nothing asked is nothing answered."""
+        """On-demand offers have none; and no offers have no scores."""
         items = list(provider.available(Requirements(market=Market.ON_DEMAND)).items)[:3]
         scores = cast("HasPlacementScores", provider)
         assert list(scores.placement_scores(items)) == [None for _ in items]
@@ -79,7 +79,7 @@ class HasPlacementScoresContract(ContractBase):
 
 
 class HasPriceHistoryContract(ContractBase):
-    """Prices stand in the order in which they held, and the last one is that of now."""
+    """Prices are in the order of time, and the last one is the present price."""
 
     @pytest.fixture
     def yesterday(self, settings: ProviderSettings) -> datetime:
@@ -91,7 +91,7 @@ class HasPriceHistoryContract(ContractBase):
         return list(provider.available(Requirements(market=Market.SPOT)).items)
 
     def history(self, provider: Provider, items: Sequence[Available], since: datetime) -> list[list[Price]]:
-        """Ask, and return what is answered as lists."""
+        """Return the provider's answer as lists."""
         return [list(prices) for prices in cast("HasPriceHistory", provider).price_history(items, since)]
 
     def test_every_spot_item_has_its_prices_in_the_order_of_time(self, provider: Provider, yesterday: datetime) -> None:
@@ -107,14 +107,14 @@ class HasPriceHistoryContract(ContractBase):
             assert all(price.source and price.as_of.utcoffset() == timedelta(0) for price in prices)
 
     def test_the_last_price_is_that_of_now(self, provider: Provider, yesterday: datetime) -> None:
-        """What the provider asks for a machine now is the end of its history."""
+        """The provider's present price of a machine is the end of its history."""
         assert isinstance(provider, HasPrices), "what remembers prices has to know those of now"
         items = self.spot_offers(provider)
         for now, prices in zip(provider.prices(items), self.history(provider, items, yesterday), strict=True):
             assert (prices[-1].per_hour if prices else None) == (now.per_hour if now else None)
 
     def test_a_later_question_has_the_end_of_the_same_answer(self, provider: Provider, yesterday: datetime) -> None:
-        """What holds at a time does not depend on how far back is asked."""
+        """The price at a time does not depend on how far back the history begins."""
         items = self.spot_offers(provider)
         for late, early in zip(
             self.history(provider, items, yesterday + timedelta(hours=23)),
@@ -124,7 +124,7 @@ class HasPriceHistoryContract(ContractBase):
             assert [price.per_hour for price in early][-len(late) :] == [price.per_hour for price in late]
 
     def test_only_spot_machines_have_a_history(self, provider: Provider, yesterday: datetime) -> None:
-        """On demand has a list; and nothing asked is nothing answered."""
+        """On-demand offers have none; and no offers have no histories."""
         items = list(provider.available(Requirements(market=Market.ON_DEMAND)).items)[:3]
         assert self.history(provider, items, yesterday) == [[] for _ in items]
         assert self.history(provider, [], yesterday) == []

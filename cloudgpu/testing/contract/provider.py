@@ -62,19 +62,21 @@ class ProviderContract(ContractBase):
         assert found.words
         assert found.id == " ".join(found.id.split())
         assert found.id
-        named = replace(settings, account=f"{settings.account}-2")
-        assert {provider.identity(region), factory(settings).identity(region), factory(named).identity(region)} == {
-            found
-        }
+        renamed_settings = replace(settings, account=f"{settings.account}-2")
+        assert {
+            provider.identity(region),
+            factory(settings).identity(region),
+            factory(renamed_settings).identity(region),
+        } == {found}
 
     def test_it_says_how_long_a_token_lives(self, provider: Provider) -> None:
-        """Without that rule an uncertain launch cannot be settled."""
+        """Without that rule an uncertain launch cannot be resolved."""
         assert provider.token_rule.lifetime > timedelta(0)
         assert provider.token_rule.listing_proves_after >= timedelta(0)
         assert provider.token_rule.source
 
     def test_it_says_what_can_end_its_machines(self, provider: Provider) -> None:
-        """Plans, sums and budgets go by it: a guard that is not there is never named."""
+        """Plans and budgets rely on it: a safeguard that does not exist must not be reported."""
         assert isinstance(provider.guards, Safeguards)
         has_timer = isinstance(provider, HasTimer)
         assert has_timer or provider.guards.timer is Timer.NONE
@@ -89,7 +91,7 @@ class ProviderContract(ContractBase):
         assert all(item.region and item.zone and item.instance_type for item in found)
 
     def test_an_impossible_gpu_is_not_available(self, provider: Provider) -> None:
-        """Nothing is an answer, not an error."""
+        """An empty answer is no error."""
         assert provider.available(Requirements(gpu="impossible-gpu-9000")).items == ()
 
     def test_an_empty_account_lists_nothing_and_answers(self, provider: Provider) -> None:
@@ -97,7 +99,7 @@ class ProviderContract(ContractBase):
         assert self.list_living(provider) == []
 
     def test_a_launched_machine_is_what_was_requested(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """The first answer and every later look tell the same machine."""
+        """The launch's answer and all later ones describe the same machine."""
         attempt = make_attempt()
         item = attempt.offer.available
         launched = self.launch(provider, attempt)
@@ -123,7 +125,7 @@ class ProviderContract(ContractBase):
         assert machine.billed
 
     def test_times_are_aware_utc(self, machine: Instance) -> None:
-        """A time without a zone cannot be compared. None is a provider that does not tell."""
+        """A time without a zone cannot be compared. None: the provider does not say."""
         for moment in (machine.launched_at, machine.since, machine.last_active):
             assert moment is None or moment.utcoffset() == timedelta(0)
         if machine.since and machine.launched_at:
@@ -136,8 +138,8 @@ class ProviderContract(ContractBase):
         attempt = make_attempt()
         first = self.launch(provider, attempt)
         again = self.launch(provider, attempt)
-        settled = self.launch_and_wait(provider, attempt)
-        assert {first.id, again.id, settled.id} == {first.id}
+        repeated = self.launch_and_wait(provider, attempt)
+        assert {first.id, again.id, repeated.id} == {first.id}
         self.wait_until(lambda: [item.id for item in self.list_living(provider)] == [first.id])
         assert self.replay_elsewhere(provider, factory(settings), attempt) == first.id
 
@@ -152,9 +154,9 @@ class ProviderContract(ContractBase):
         factory: Factory,
         settings: ProviderSettings,
     ) -> None:
-        """A restored disk, or another computer with the same ledger: it finds the machine, or says that it is unsure.
+        """A restored disk, or another computer with the same ledger: it finds the machine, or raises LaunchUncertain.
 
-        Where the home is the cloud itself, a fresh one is another account, and has nothing of it.
+        Where the machines are in the home itself, a fresh home is another account, without that machine.
         """
         attempt = make_attempt(key="from-two-homes")
         made = self.launch_and_wait(provider, attempt)
@@ -170,9 +172,9 @@ class ProviderContract(ContractBase):
     def test_a_lost_reply_makes_no_second_machine(
         self, provider: Provider, make_attempt: MakeAttempt, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The machine was made, and nobody was told: the same call again finds it, or says that it is unsure.
+        """The machine was made, and the reply was lost: the same call again finds it, or raises LaunchUncertain.
 
-        Where no answer can be lost, a launch asks nothing over a network.
+        Where no reply can be lost, a launch makes no call over a network.
         """
         attempt = make_attempt(key="lost-reply")
         if not self.can_happen("lose_reply"):
@@ -192,9 +194,9 @@ class ProviderContract(ContractBase):
         assert [item.id for item in self.list_living(provider)] == [made.id]
 
     def test_sold_out_is_a_word_of_its_own(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """The next offer is tried at once: nothing was made, and nothing is unsure.
+        """It raises NoCapacity: nothing was made, and the next offer can be tried at once.
 
-        What cannot be sold out is offered as before, however many machines are launched at it.
+        An offer that cannot be sold out stays available, however many machines are launched from it.
         """
         attempt = make_attempt(key="sold-out")
         item = attempt.offer.available
@@ -220,7 +222,7 @@ class ProviderContract(ContractBase):
         assert self.launch(provider, attempt).id == self.launch(provider, attempt).id
 
     def test_a_terminated_machine_is_gone_and_not_billed(self, provider: Provider, machine: Instance) -> None:
-        """The proof is a later look."""
+        """A later listing proves it."""
         self.terminate_and_wait(provider, machine.id)
         self.wait_until(lambda: self.list_living(provider) == [])
         with suppress(InstanceNotFound):
@@ -256,7 +258,7 @@ class ProviderContract(ContractBase):
             provider.terminate(id)
 
     def test_terminating_twice_is_fine(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """A stop that was asked and not proved is asked again."""
+        """A request whose effect was not confirmed is repeated."""
         made = self.launch(provider, make_attempt())
         provider.terminate(made.id)
         provider.terminate(made.id)
@@ -264,13 +266,13 @@ class ProviderContract(ContractBase):
         provider.terminate(made.id)
 
     def test_terminating_one_leaves_the_others(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """Only what was named is ended."""
+        """Only the machine that was named is ended."""
         kept, ended = (self.launch_and_wait(provider, make_attempt(key=key)) for key in ("kept", "ended"))
         self.terminate_and_wait(provider, ended.id)
         assert provider.get(kept.id).state is State.RUNNING
 
     def test_an_unknown_id_is_not_found(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """Nothing there is an answer of its own, and nothing to end."""
+        """`get` raises InstanceNotFound, and `terminate` has nothing to do."""
         unknown = self.launch(provider, make_attempt()).id[:-4] + "0000"
         with pytest.raises(InstanceNotFound) as raised:
             provider.get(unknown)
@@ -307,7 +309,7 @@ class ProviderContract(ContractBase):
     at_once = 10  # a class may take fewer, but at least 3, if its machines take long to launch
 
     def test_no_secret_is_in_a_repr(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """What is logged by accident must not open the machine."""
+        """A value that is logged by accident must not give access to the machine."""
         attempt = make_attempt()
         secret = attempt.boot.host_private_key.splitlines()[2]
         made = self.launch_and_wait(provider, attempt)

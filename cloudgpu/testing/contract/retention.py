@@ -101,7 +101,7 @@ class HasResourcesContract(RetentionBase):
         assert disk.stored_as
 
     def test_a_region_shows_its_own_and_no_others(self, emptied_provider: Provider, make_attempt: MakeAttempt) -> None:
-        """The answer for one region is the part of the whole that lies there."""
+        """The listing of one region has the resources in it, and no others."""
         attempt = make_attempt()
         made = self.launch_and_wait(emptied_provider, attempt)
         disk = self.disk_in_use(emptied_provider, attempt, made.id)
@@ -128,7 +128,7 @@ class HasResourcesContract(RetentionBase):
         self.wait_until(lambda: self.resources_of(emptied_provider, attempt) == [])
 
     def test_what_is_not_there_is_removed_already(self, emptied_provider: Provider, make_attempt: MakeAttempt) -> None:
-        """Removing was asked, the answer was lost, and it is asked again."""
+        """Removing is repeated after a lost answer."""
         attempt = make_attempt()
         disk = self.disk_in_use(emptied_provider, attempt, self.launch_and_wait(emptied_provider, attempt).id)
         cast("HasResources", emptied_provider).remove(replace(disk, id=disk.id[:-4] + "0000", attached_to=None))
@@ -173,7 +173,7 @@ class ImageableContract(RetentionBase):
     def test_a_disk_becomes_one_image_however_often_it_is_requested(
         self, emptied_provider: Provider, make_attempt: MakeAttempt
     ) -> None:
-        """Asked on and on until it is ready, and afterwards, too: it is the same image, with the tags it was given."""
+        """Repeated until it is ready, and afterwards: it is the same image, with the tags it was given."""
         disk = self.retained_disk(emptied_provider, make_attempt())
         tags = {**disk.tags, TAG_IMAGE: "trained"}
         image = self.save_until_ready(emptied_provider, disk.id, tags)
@@ -217,7 +217,7 @@ class ImageableContract(RetentionBase):
     def test_a_running_machine_can_be_saved_and_goes_on(
         self, emptied_provider: Provider, make_attempt: MakeAttempt
     ) -> None:
-        """An image of it is made; it is the same machine, running, and its end takes the image with it nowhere."""
+        """An image of it is made; it is the same machine, running, and its end does not remove the image."""
         attempt = make_attempt()
         made = self.launch_and_wait(emptied_provider, attempt)
         tags = {TAG_IMAGE: "trained", TAG_LEDGER: attempt.tags[TAG_LEDGER]}
@@ -238,7 +238,7 @@ class ImageableContract(RetentionBase):
         self.wait_until(lambda: self.list_resources(emptied_provider) == [])
 
     def test_what_is_unknown_cannot_be_saved(self, emptied_provider: Provider, make_attempt: MakeAttempt) -> None:
-        """An image of nothing is none."""
+        """An unknown id raises InstanceNotFound."""
         imageable = cast("Imageable", emptied_provider)
         self.check_not_found(emptied_provider, make_attempt(), lambda unknown: imageable.save_image(unknown, IMAGE, {}))
         assert self.list_images(emptied_provider) == []
@@ -324,7 +324,7 @@ class HasVolumesContract(RetentionBase):
         assert self.list_volumes(emptied_provider) == [(volume.id, volume.attached_to)]
 
     def test_another_ledgers_volume_is_not_taken(self, emptied_provider: Provider, make_attempt: MakeAttempt) -> None:
-        """A name belongs to whoever gave it."""
+        """The volumes of each ledger have names of their own."""
         volume = self.volume_without_machine(emptied_provider, make_attempt())
         attempt = make_attempt(key="second", ledger="led-other")
         made = self.launch_and_wait(emptied_provider, attempt)
@@ -344,10 +344,10 @@ class HasVolumesContract(RetentionBase):
     def test_a_volume_cannot_be_attached_to_what_is_unknown(
         self, emptied_provider: Provider, make_attempt: MakeAttempt
     ) -> None:
-        """And none is made for it."""
+        """It raises InstanceNotFound, and no volume is made."""
         attempt = make_attempt()
-        able, tags = cast("HasVolumes", emptied_provider), self.volume_tags(attempt)
-        self.check_not_found(emptied_provider, attempt, lambda unknown: able.attach(unknown, self.volume, tags))
+        volumes, tags = cast("HasVolumes", emptied_provider), self.volume_tags(attempt)
+        self.check_not_found(emptied_provider, attempt, lambda unknown: volumes.attach(unknown, self.volume, tags))
         assert self.list_volumes(emptied_provider) == []
 
     def test_a_volume_ties_the_next_launch_to_its_zone(

@@ -45,7 +45,7 @@ class PausableContract(ContractBase):
         return self.wait_for_state(provider, id, *PAUSED)
 
     def test_a_stopped_machine_is_not_billed(self, provider: Provider, machine: Instance) -> None:
-        """Stop is asked in the way that ends billing."""
+        """The stop is of the kind that ends billing."""
         stopped = self.stop_and_wait(provider, machine.id)
         assert not stopped.billed
         assert stopped.since is None or machine.launched_at is None or stopped.since >= machine.launched_at
@@ -77,14 +77,14 @@ class PausableContract(ContractBase):
         assert self.stop_and_wait(provider, machine.id).since == first.since
 
     def test_starting_twice_is_fine(self, provider: Provider, machine: Instance) -> None:
-        """A running machine is left alone."""
+        """A running machine is not changed."""
         cast("Pausable", provider).start(machine.id)
         assert provider.get(machine.id).since == machine.since
 
     def test_a_replayed_launch_does_not_start_a_stopped_machine(
         self, provider: Provider, make_attempt: MakeAttempt
     ) -> None:
-        """Settling an old attempt must not spend money again."""
+        """To repeat an old attempt must not spend money again."""
         attempt = make_attempt()
         made = self.launch_and_wait(provider, attempt)
         self.stop_and_wait(provider, made.id)
@@ -97,11 +97,11 @@ class PausableContract(ContractBase):
         self.terminate_and_wait(provider, machine.id)
 
     def test_what_is_unknown_can_neither_stop_nor_start(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """Stopping nothing is no proof of a stop."""
+        """An unknown machine raises InstanceNotFound."""
         unknown = self.launch(provider, make_attempt()).id[:-4] + "0000"
-        for ask in (cast("Pausable", provider).stop, cast("Pausable", provider).start):
+        for call in (cast("Pausable", provider).stop, cast("Pausable", provider).start):
             with pytest.raises(InstanceNotFound):
-                ask(unknown)
+                call(unknown)
 
 
 class TaggableContract(ContractBase):
@@ -125,7 +125,7 @@ class TaggableContract(ContractBase):
         assert dict(provider.get(made.id).tags) == dict(attempt.tags)
 
     def test_what_is_unknown_cannot_be_tagged(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """A hold on nothing protects nothing."""
+        """An unknown machine raises InstanceNotFound."""
         self.check_not_found(
             provider, make_attempt(), lambda unknown: cast("Taggable", provider).tag(unknown, {TAG_HOLD_UNTIL: "1"})
         )
@@ -155,7 +155,7 @@ class HasPricesContract(ContractBase):
             assert price.as_of.utcoffset() == timedelta(0)
 
     def test_no_offers_have_no_prices(self, provider: Provider) -> None:
-        """Nothing asked, nothing answered."""
+        """An empty list is no error."""
         assert list(cast("HasPrices", provider).prices([])) == []
 
 
@@ -170,17 +170,17 @@ class HasTimerContract(ContractBase):
         fires = cast("HasTimer", provider).timer(made.id)
         assert fires is not None
         assert fires.utcoffset() == timedelta(0)
-        fixed = isinstance(provider, SetsTimer) and provider.timer_limit(made.id) is not None
-        near = timedelta(minutes=3) if fixed else timedelta(0)
-        assert abs(fires - from_epoch(epoch_text(attempt.renew_until))) <= near
+        is_fixed = isinstance(provider, SetsTimer) and provider.timer_limit(made.id) is not None
+        tolerance = timedelta(minutes=3) if is_fixed else timedelta(0)
+        assert abs(fires - from_epoch(epoch_text(attempt.renew_until))) <= tolerance
 
     def test_the_timer_follows_a_longer_lease(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Where tags can change, `extend` moves the timer too; one that was fixed at launch stays."""
         attempt = make_attempt()
         made = self.launch_and_wait(provider, attempt)
         self.set_timer(provider, made.id, attempt.renew_until)
-        fixed = isinstance(provider, SetsTimer) and provider.timer_limit(made.id) is not None
-        if fixed or not isinstance(provider, Taggable):
+        is_fixed = isinstance(provider, SetsTimer) and provider.timer_limit(made.id) is not None
+        if is_fixed or not isinstance(provider, Taggable):
             before = cast("HasTimer", provider).timer(made.id)
             assert before is not None
             assert cast("HasTimer", provider).timer(made.id) == before
@@ -201,7 +201,7 @@ class HasTimerContract(ContractBase):
         return epoch_text(at) if at else ""
 
     def test_the_timer_ends_the_machine_by_itself(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """Nobody asks; it is not billed afterwards."""
+        """Without a call of ours; it is not billed afterwards."""
         attempt = make_attempt(lease=timedelta(seconds=2), renew=timedelta(seconds=3))
         made = self.launch(provider, attempt)
         self.set_timer(provider, made.id, attempt.renew_until)
@@ -231,39 +231,39 @@ class CanRehearseInterruptionContract(ContractBase):
         )
 
     def test_what_is_unknown_cannot_be_interrupted(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """A rehearsal needs a machine."""
+        """An unknown machine raises InstanceNotFound."""
         self.check_not_found(
             provider, make_attempt(market=Market.SPOT), cast("CanRehearseInterruption", provider).interrupt
         )
 
 
 class WritesAtHomeContract(ContractBase):
-    """What is written in somebody's home is said before, and goes again."""
+    """What a launch writes to the user's home is announced before, and removed after the machine."""
 
     def test_what_is_written_is_said_in_sentences(self, provider: Provider) -> None:
-        """The machine's name is in what it gets of its own; less is written where there is no script."""
-        able = cast("WritesAtHome", provider)
-        plain, more = able.writes("lamp", template=False), able.writes("lamp", template=True)
-        assert all(line.isprintable() for line in more)
-        assert "lamp" in " ".join(more)
-        assert set(plain) < set(more)
+        """They name the machine; without a template, which installs more, there are fewer."""
+        writer = cast("WritesAtHome", provider)
+        sentences, template_sentences = writer.writes("lamp", template=False), writer.writes("lamp", template=True)
+        assert all(line.isprintable() for line in template_sentences)
+        assert "lamp" in " ".join(template_sentences)
+        assert set(sentences) < set(template_sentences)
 
     def test_no_files_remain_of_a_machine_that_was_not_used(self, provider: Provider, machine: Instance) -> None:
-        """What the launch brought goes with it."""
+        """Files of the launch are removed with it."""
         self.terminate_and_wait(provider, machine.id)
         assert cast("WritesAtHome", provider).remains(machine.id) is None
 
 
 class ReportsProcessesContract(ContractBase):
-    """What still runs of a machine is told before it ends."""
+    """Processes that still run on a machine are listed before it ends."""
 
     def test_a_new_machine_runs_nothing_of_its_users(self, provider: Provider, machine: Instance) -> None:
-        """Its agent is not counted; to ask ends nothing."""
+        """Its agent is not counted; listing ends nothing."""
         assert not cast("ReportsProcesses", provider).processes(machine.id)
         assert provider.get(machine.id).state is State.RUNNING
 
     def test_what_is_unknown_runs_nothing(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """Of another machine nothing is told."""
+        """An unknown machine raises InstanceNotFound."""
         self.check_not_found(provider, make_attempt(), cast("ReportsProcesses", provider).processes)
 
 
@@ -285,7 +285,7 @@ class KnowsHostKeysContract(ContractBase):
 
 
 class HostLeavesContract(ContractBase):
-    """A machine on a computer that its owner takes away says when that is."""
+    """A machine on a computer that is available for a time says until when."""
 
     def leaves(self, provider: Provider, id: str, at: datetime) -> None:  # noqa: A002
         """Let the machine's computer leave at `at`; every provider with this ability has to."""
@@ -294,22 +294,22 @@ class HostLeavesContract(ContractBase):
     def test_a_machine_tells_when_its_host_leaves(
         self, provider: Provider, machine: Instance, settings: ProviderSettings
     ) -> None:
-        """As the last look at it has shown that."""
+        """As the last `get` has read it."""
         at = settings.clock().replace(microsecond=0) + timedelta(days=3)
         self.leaves(provider, machine.id, at)
         provider.get(machine.id)
         assert cast("HostLeaves", provider).leaves_at(machine.id) == at
 
     def test_the_host_of_what_is_unknown_leaves_at_no_time(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """It is said to be unknown, instead."""
+        """An unknown machine raises InstanceNotFound."""
         self.check_not_found(provider, make_attempt(), cast("HostLeaves", provider).leaves_at)
 
 
 class LeavesFilesContract(ContractBase):
-    """An end that leaves the user's files says so before it is asked for."""
+    """A provider whose ends leave the user's files says so before an end."""
 
     def test_what_an_end_means_is_said_in_whole_sentences(self, provider: Provider) -> None:
-        """The question before an end repeats it as it is."""
+        """The confirmation before an end shows them unchanged."""
         message = cast("LeavesFiles", provider).end_effect
         assert message == message.strip()
         assert message[:1].isupper()
@@ -317,7 +317,7 @@ class LeavesFilesContract(ContractBase):
 
 
 class ReportsActivityContract(ContractBase):
-    """A machine's own word of its use is its own: never another's, and nothing where it has said nothing."""
+    """A machine's activity is what it has reported itself: never another's, and None before its first report."""
 
     def report_use(self, provider: Provider, id: str, at: datetime) -> None:  # noqa: A002
         """Make the machine report that it was in use at `at`; every test class has to override this."""
@@ -326,7 +326,7 @@ class ReportsActivityContract(ContractBase):
     def test_a_machine_tells_when_it_was_in_use(
         self, provider: Provider, make_attempt: MakeAttempt, settings: ProviderSettings
     ) -> None:
-        """To the second; one that has said nothing is not idle, and not in use."""
+        """To the second; one that has reported nothing is neither idle nor in use."""
         busy, silent = (self.launch_and_wait(provider, make_attempt(key=key)) for key in ("busy", "silent"))
         at = (busy.launched_at or settings.clock()).replace(microsecond=0) + timedelta(seconds=1)
         self.report_use(provider, busy.id, at)
@@ -334,19 +334,19 @@ class ReportsActivityContract(ContractBase):
         assert dict(found) == {busy.id: at, silent.id: None}
 
     def test_what_is_unknown_says_so_in_its_place(self, provider: Provider, machine: Instance) -> None:
-        """One that is gone keeps no other one from being heard."""
+        """An error about one machine does not hide the activity of others."""
         unknown = machine.id[:-4] + "0000"
         found = cast("ReportsActivity", provider).activity([unknown, machine.id])
         assert isinstance(found[unknown], InstanceNotFound)
         assert found[machine.id] is None
 
     def test_no_ids_need_no_call(self, provider: Provider) -> None:
-        """No machine is not all machines."""
+        """An empty list must not mean all machines."""
         assert dict(cast("ReportsActivity", provider).activity([])) == {}
 
 
 class ReadsHostKeysContract(ContractBase):
-    """A machine's own host keys are read where nobody in between can change them."""
+    """A machine's own host keys are read in a way that nobody in between can change them."""
 
     def report_host_keys(self, provider: Provider, id: str) -> None:  # noqa: A002
         """Make the machine report its host keys, as at the first boot; every test class has to override this."""

@@ -19,12 +19,12 @@ from cloudgpu.testing.contract.base import ContractBase, MakeAttempt
 from cloudgpu.testing.contract.running import PAUSED
 
 LATER = timedelta(hours=5)
-NEAR = timedelta(minutes=3)  # a timer that is a part of the machine counts from when that began to run
+TOLERANCE = timedelta(minutes=3)  # a timer that is a part of the machine counts from when that began to run
 SOON: dict[str, Any] = {"lease": timedelta(seconds=40), "renew": timedelta(seconds=60)}  # later than the slowest boots
 
 
 class SetsTimerContract(ContractBase):
-    """A timer is where it was set last, belongs to one machine, and does its work while everything of ours is dead."""
+    """A timer fires when it was set to fire last, for one machine, and without any process of ours."""
 
     def launch_with_timer(
         self, provider: Provider, make_attempt: MakeAttempt, action: TimerAction | None = None, **changes: object
@@ -43,8 +43,10 @@ class SetsTimerContract(ContractBase):
         return cast("SetsTimer", provider).timer_limit(id) is None
 
     def is_at(self, provider: Provider, id: str, fires_at: datetime | None, at: datetime) -> bool:  # noqa: A002
-        """Say whether a timer fires at `at`: to the second, or within `NEAR` if it was fixed at launch."""
-        return fires_at is not None and abs(fires_at - at) <= (timedelta(0) if self.is_movable(provider, id) else NEAR)
+        """Say whether a timer fires at `at`: to the second, or within `TOLERANCE` if it was fixed at launch."""
+        return fires_at is not None and abs(fires_at - at) <= (
+            timedelta(0) if self.is_movable(provider, id) else TOLERANCE
+        )
 
     def test_a_timer_is_where_it_was_set_last(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Later, earlier again, and twice to the same time."""
@@ -59,7 +61,7 @@ class SetsTimerContract(ContractBase):
     def test_a_timer_that_was_fixed_at_launch_says_until_when(
         self, provider: Provider, make_attempt: MakeAttempt
     ) -> None:
-        """It is refused to be moved, with the date; and it stays. One that says nothing can be moved at any time."""
+        """Moving it is refused, with that time, and it stays. A timer without such a limit can be moved at any time."""
         timers = cast("SetsTimer", provider)
         made, at = self.launch_with_timer(provider, make_attempt)
         limit = timers.timer_limit(made.id)
@@ -77,7 +79,7 @@ class SetsTimerContract(ContractBase):
     def test_a_dropped_timer_is_gone_and_dropping_twice_is_fine(
         self, provider: Provider, make_attempt: MakeAttempt
     ) -> None:
-        """Nothing fires for a machine that has none; one that bears it for life keeps it."""
+        """A machine without a timer is not ended; a timer that was fixed at launch stays."""
         timers = cast("SetsTimer", provider)
         made, at = self.launch_with_timer(provider, make_attempt)
         for _ in range(2):
@@ -88,7 +90,7 @@ class SetsTimerContract(ContractBase):
     def test_dropping_the_timer_of_a_machine_that_is_gone_is_fine(
         self, provider: Provider, make_attempt: MakeAttempt
     ) -> None:
-        """An end is proved first, and then its timer goes."""
+        """An end is confirmed before its timer is dropped."""
         timers = cast("SetsTimer", provider)
         made, at = self.launch_with_timer(provider, make_attempt)
         self.terminate_and_wait(provider, made.id)
@@ -144,7 +146,7 @@ class SetsTimerContract(ContractBase):
         self.wait_until(lambda: self.is_gone(provider, made.id) or provider.get(made.id).state is State.DEALLOCATED)
 
     def test_a_timer_for_what_is_unknown_is_refused(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """A timer on nothing guards nothing."""
+        """An unknown machine raises InstanceNotFound."""
         made, at = self.launch_with_timer(provider, make_attempt)
         unknown = made.id[:-4] + "0000"
         with pytest.raises(InstanceNotFound):

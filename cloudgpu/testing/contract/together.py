@@ -1,4 +1,4 @@
-"""What a provider promises of several machines at once: a cluster's nodes are made together, many are stopped."""
+"""What a provider promises of several machines at once: nodes launched together, and many stopped in one call."""
 
 # ruff: noqa: S101  (a suite is asserts, and one class with many tests)
 
@@ -19,7 +19,7 @@ from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, Lau
 from cloudgpu.providers.abilities import HasOrphans, HasResources, Pausable, Resolves
 from cloudgpu.providers.base import Factory, Provider, ProviderSettings
 from cloudgpu.providers.cluster_abilities import BulkStop, ClearsShared, LaunchesTogether
-from cloudgpu.testing.contract.base import DEADLINE_S, ContractBase, MakeAttempt
+from cloudgpu.testing.contract.base import LAUNCH_TIMEOUT_S, ContractBase, MakeAttempt
 from cloudgpu.testing.helpers import as_nodes
 
 NODES = 3
@@ -60,7 +60,7 @@ class LaunchesTogetherContract(ClusterBase):
 
     def launch_together(self, provider: Provider, attempts: Sequence[Attempt]) -> Sequence[Instance]:
         """Launch with a deadline that is not reached."""
-        deadline = attempts[0].made_at + timedelta(seconds=DEADLINE_S)
+        deadline = attempts[0].made_at + timedelta(seconds=LAUNCH_TIMEOUT_S)
         return cast("LaunchesTogether", provider).launch_together(attempts, deadline=deadline)
 
     def launch_together_and_wait(self, provider: Provider, attempts: Sequence[Attempt]) -> list[Instance]:
@@ -107,7 +107,7 @@ class LaunchesTogetherContract(ClusterBase):
     def test_none_is_made_where_there_is_room_for_all_but_one(
         self, provider: Provider, make_attempt: MakeAttempt
     ) -> None:
-        """No capacity for all is no capacity, nothing of the launch stays, and it goes well where there is room."""
+        """Without capacity for all it raises NoCapacity and leaves nothing; with capacity for all it succeeds."""
         attempts = self.nodes(provider, make_attempt())
         item = attempts[0].offer.available
         self.leave_room(provider, item, NODES - 1)
@@ -131,7 +131,7 @@ class LaunchesTogetherContract(ClusterBase):
         self.wait_until(lambda: {one.id for one in self.list_living(provider)} == made)
 
     def test_each_disk_is_its_own_nodes(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """What a node has is told under that node's id, and under nobody else's."""
+        """A node's disk is listed with the id of that node."""
         attempts = self.nodes(provider, make_attempt())
         machines = {
             one.id: attempt.machine
@@ -152,12 +152,12 @@ class LaunchesTogetherContract(ClusterBase):
 
 
 class ClearsSharedContract(ClusterBase):
-    """What the nodes of a cluster share is there as long as one of them is, and can be taken away after the last."""
+    """What the nodes of a cluster share exists as long as one of them does, and can be removed after the last."""
 
     def launch_nodes(self, provider: Provider, attempts: Sequence[Attempt]) -> list[Instance]:
         """Launch these nodes as `up` does, and return them once they run."""
         if isinstance(provider, LaunchesTogether):
-            deadline = attempts[0].made_at + timedelta(seconds=DEADLINE_S)
+            deadline = attempts[0].made_at + timedelta(seconds=LAUNCH_TIMEOUT_S)
             launched = list(provider.launch_together(attempts, deadline=deadline))
         else:
             launched = [self.launch(provider, one) for one in attempts]
@@ -181,7 +181,7 @@ class ClearsSharedContract(ClusterBase):
         assert self.clear_shared(provider, attempts), "asked again, it is not an error"
 
     def test_what_one_cluster_shares_is_not_another_ones(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """To clear one that has ended takes nothing from one that runs."""
+        """Clearing an ended cluster removes nothing of a running one."""
         first = self.nodes(provider, make_attempt(), 2)
         second = self.nodes(provider, make_attempt(key="another"), 2)
         running, ended = self.launch_nodes(provider, first), self.launch_nodes(provider, second)
@@ -201,7 +201,7 @@ PAUSED = (State.STOPPED, State.DEALLOCATED)
 
 
 class BulkStopContract(ContractBase):
-    """What can be stopped is stopped, whatever else was named in the same call."""
+    """Each machine that can be stopped is stopped, whatever the errors of others in the same call."""
 
     def launch_several(self, provider: Provider, make_attempt: MakeAttempt, count: int = 2) -> list[str]:
         """Return the ids of so many running machines."""
@@ -221,7 +221,7 @@ class BulkStopContract(ContractBase):
         assert provider.get(third).state is State.RUNNING
 
     def test_one_that_is_unknown_keeps_no_other_running(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """It is named with its error, alone."""
+        """Only the unknown one has an error."""
         made = self.launch_several(provider, make_attempt)
         unknown = made[1][:-4] + "0000"
         refused = cast("BulkStop", provider).stop_many([made[0], unknown, made[1]])
@@ -229,7 +229,7 @@ class BulkStopContract(ContractBase):
         self.wait_until(lambda: self.are_paused(provider, made))
 
     def test_what_is_stopped_already_is_fine(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """A stop that was asked and not proved is asked again."""
+        """A request whose effect was not confirmed is repeated."""
         first, second = self.launch_several(provider, make_attempt)
         cast("Pausable", provider).stop(first)
         self.wait_for_state(provider, first, *PAUSED)
@@ -249,7 +249,7 @@ class BulkStopContract(ContractBase):
         assert provider.get(machine.id).state is State.RUNNING
 
     def test_many_are_seen_as_each_is_alone(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """The same facts, and for what is not there the same error."""
+        """With the same facts, and for an unknown id with the same error."""
         made = self.launch_several(provider, make_attempt)
         unknown = made[0][:-4] + "0000"
         seen = cast("BulkStop", provider).get_many([*made, unknown])

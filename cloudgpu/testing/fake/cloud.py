@@ -51,7 +51,7 @@ class FaultyCloud:
         self.ledger = settings.ledger
         self.options = read_options(settings)
         self.address: Address | None = None  # overrides the options `host` and `port` in this process
-        self.place = str(self.options.state_file or settings.home)
+        self.place = str(self.options.state_file or settings.home)  # identifies the cloud that processes share
         self._store: Store = FileStore(self.options.state_file) if self.options.state_file else MemoryStore()
         self._hooks: list[tuple[str, Callable[[], CloudgpuError | None]]] = []
 

@@ -67,7 +67,7 @@ class FullFakeProvider(ReachableFakeProvider):
         scored_types = [item.instance_type for item in items][:1]
         has_score = [item.market is Market.SPOT and item.instance_type in scored_types for item in items]
         scores = [1 if item.zone in cloud.exhausted else 9 for item in items]
-        return [score if has else None for score, has in zip(scores, has_score, strict=True)]
+        return [score if offer_has_score else None for score, offer_has_score in zip(scores, has_score, strict=True)]
 
     @counted_call
     def host_keys(self, cloud: Cloud, id: str) -> Sequence[str]:  # noqa: A002

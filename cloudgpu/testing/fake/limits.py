@@ -133,11 +133,11 @@ def has_set_price(cloud: Cloud, item: Available) -> bool:
 
 def price_history(cloud: Cloud, item: Available, prices: Mapping[str, Decimal], now: datetime) -> list[Price]:
     """Return all prices of a spot offer until now, oldest first; none for other offers, or an unknown machine type."""
-    usual = usd_per_hour(item, prices) if item.market is Market.SPOT else None
-    if usual is None:
+    list_price = usd_per_hour(item, prices) if item.market is Market.SPOT else None
+    if list_price is None:
         return []
     set_prices = sorted((from_iso(at), usd) for at, usd in cloud.spot.get(_price_key(item), ()))
-    timeline = [(FIRST_PRICE_AT, usual), *((at, Money.usd(usd)) for at, usd in set_prices if at <= now)]
+    timeline = [(FIRST_PRICE_AT, list_price), *((at, Money.usd(usd)) for at, usd in set_prices if at <= now)]
     return [Price(amount, _PRICE_SOURCE, at, Basis.ASKED) for at, amount in timeline]
 
 

@@ -84,12 +84,15 @@ def _attached_resources(setup: Setup) -> list[AttachedResource]:
     return found
 
 
-def _find_image_or_refuse(cloud: Cloud, word: str) -> FakeResource:
-    found = find_image(cloud, word)
+def _find_image_or_refuse(cloud: Cloud, name_or_id: str) -> FakeResource:
+    found = find_image(cloud, name_or_id)
     if found is None:
         names = [resource.full_name for resource in cloud.resources.values()]
         raise invalid_request(
-            "--image", word, f"there is no image {word}{did_you_mean(closest_match(word, names))}", None
+            "--image",
+            name_or_id,
+            f"there is no image {name_or_id}{did_you_mean(closest_match(name_or_id, names))}",
+            None,
         )
     return found
 

@@ -33,7 +33,7 @@ class FakeOptions:
 
     boot_s: float = 0.0
     stop_s: float = 0.0
-    keep_s: float = 3600.0
+    keep_s: float = 3600.0  # how long an ended machine is still listed
     lag_s: float = 0.0  # how long a fresh machine is missing from listings
     notice_s: float = 120.0  # how long before an interruption a spot machine gets notice
     image_s: float = 0.0  # how long an image takes until it can be used

@@ -1,6 +1,6 @@
 """The state of the fake cloud: its machines, its other resources, and where they are kept.
 
-A machine stores which state was requested; `phase` says in which state it is, given the time since then. The other
+A machine stores which state was requested; `phase` computes its present state from the time since then. The other
 resources are disks, volumes, snapshots, images and orphans. The state is kept in memory, or in one JSON file that
 several processes share.
 """
@@ -223,10 +223,10 @@ class Cloud:
     """The whole state of the fake cloud, and the faults that tests have injected."""
 
     machines: dict[str, FakeMachine] = field(default_factory=dict)
-    calls: Counter[str] = field(default_factory=Counter)
+    calls: Counter[str] = field(default_factory=Counter)  # by method
     faults: list[Fault] = field(default_factory=list)
-    hidden: set[str] = field(default_factory=set)
-    exhausted: set[str] = field(default_factory=set)
+    hidden: set[str] = field(default_factory=set)  # regions, or the account, that do not answer
+    exhausted: set[str] = field(default_factory=set)  # zones without capacity
     room: dict[str, int] = field(default_factory=dict)  # per zone: the most machines at once, where there is a limit
     resources: dict[str, FakeResource] = field(default_factory=dict)
     made: int = 0  # resources, ever: so that no two have one id
@@ -277,7 +277,7 @@ class MemoryStore:
 class FileStore:
     """Keeps the cloud in a JSON file (0600), under a lock that every process takes.
 
-    What this process wrote last it does not read again: while the file still says it, the cloud is as it was.
+    While the file has what this process wrote last, it is not parsed again.
     """
 
     def __init__(self, path: Path) -> None:

@@ -57,8 +57,12 @@ class TogetherFakeProvider(MinimalFakeProvider):
     def _machines_using(self, cloud: Cloud, group: FakeResource) -> list[str]:
         cluster = group.tags[TAG_ID].removesuffix("-0")
         nodes = [machine for machine in cloud.machines.values() if TAG_CLUSTER in machine.tags]
-        own = [node for node in nodes if node.tags[TAG_ID].rpartition("-")[0] == cluster]
-        return [node.id for node in own if node.region == group.region and self._state(node) is not State.TERMINATED]
+        cluster_nodes = [node for node in nodes if node.tags[TAG_ID].rpartition("-")[0] == cluster]
+        return [
+            node.id
+            for node in cluster_nodes
+            if node.region == group.region and self._state(node) is not State.TERMINATED
+        ]
 
     def _make_machine(self, cloud: Cloud, attempt: Attempt) -> FakeMachine:
         machine, node = super()._make_machine(cloud, attempt), node_of_tags(attempt.tags)

@@ -1,4 +1,4 @@
-"""What a policy would have done, as a plain value: the costs, effect machine, and effect stop."""
+"""What a policy would have done, as a plain value: the costs, each machine, and each stop."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class BacktestedPolicy:
     interval: timedelta
 
 
-def backtest_document(test: BacktestedPolicy, machines: Sequence[BacktestResult]) -> BacktestDocument:
+def backtest_document(tested: BacktestedPolicy, machines: Sequence[BacktestResult]) -> BacktestDocument:
     """Return what the policy would have done with these machines.
 
     Money is decimal text in USD, null where nothing has a known price. `unsampled_share` is how much of the time that
@@ -58,11 +58,11 @@ def backtest_document(test: BacktestedPolicy, machines: Sequence[BacktestResult]
     restarted = [effect for _, effect in ends if effect.end.work is not None]
     killed = [effect.end.work for effect in restarted if effect.end.work is not None and effect.end.work.under_way]
     return {
-        "policy": test.policy,
-        "file": test.file,
-        "since": iso(test.since),
-        "until": iso(test.until),
-        "every_s": test.interval.total_seconds(),
+        "policy": tested.policy,
+        "file": tested.file,
+        "since": iso(tested.since),
+        "until": iso(tested.until),
+        "every_s": tested.interval.total_seconds(),
         "hours": _hours(seconds),
         "unsampled_share": round(unsampled_s / seconds, 4) if seconds else None,
         "cost": _amount(cost),
@@ -77,7 +77,7 @@ def backtest_document(test: BacktestedPolicy, machines: Sequence[BacktestResult]
         "machines": [_machine(result) for result in machines],
         "stops": [_stop(result, effect) for result, effect in sorted(ends, key=lambda pair: pair[1].end.at)],
         "notes": [
-            *test.limit_notes,
+            *tested.limit_notes,
             NOT_REPLAYED,
             *([CLUSTER_NOTE] if any(result.past.recorded.others for result in machines) else []),
             *([PARK_NOTE] if any(effect.end.do is not Do.STOP for _, effect in ends) else []),

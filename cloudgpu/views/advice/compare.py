@@ -12,7 +12,7 @@ from cloudgpu.core.advice.desktop import ownership_cost
 from cloudgpu.core.values.money import HOUR_MICROS, ZERO, Money, usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.advice.compare_basis import assumptions, cautions, desktop_document
-from cloudgpu.views.advice.compare_sentences import AmountFormat, own_sentence, sentence
+from cloudgpu.views.advice.compare_sentences import AmountFormat, own_machines_sentence, sentence
 from cloudgpu.views.plans import price_document
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ def compare_document(
         "break_even": _break_even(facts),
         "pace": _paces(facts) if facts.cases else None,
         "resale_value": {"usd": usd(facts.resale_value), "by": str(facts.resale_depreciation)},
-        "own_machines": [own_document(work) for work in facts.own_machines],
-        "own_machines_sentence": own_sentence(facts.own_machines, amounts) if facts.own_machines else None,
+        "own_machines": [own_machine_document(work) for work in facts.own_machines],
+        "own_machines_sentence": own_machines_sentence(facts.own_machines, amounts) if facts.own_machines else None,
         "paid_usd": _paid_usd(facts),
         "assumptions": assumptions(facts, amounts),
         "cautions": cautions(facts),
@@ -156,7 +156,7 @@ def _owned_cost_document(facts: CompareFacts, costs: CaseCosts) -> OwnedCost:
 
 
 def percent(share: Fraction | None) -> float | None:
-    """Return a share in percent, to a hundredth."""
+    """Return a share in percent, to a hundredth; None for None."""
     return None if share is None else _percent(share)
 
 
@@ -173,7 +173,7 @@ def _break_even(facts: CompareFacts) -> BreakEven:
         "past": _times(facts, lambda costs: costs.first_break_even),
         "cloud_costs_more_since": _times(facts, lambda costs: costs.costlier_since),
         "projected": _times(facts, lambda costs: costs.projected_break_even),
-        "desktop_costs_more_again": _rerun_document(facts),
+        "desktop_costs_more_again": _costlier_again_cases(facts),
         "utilization_percent": _usage_cases(facts),
         "price_usd_per_hour": None if price is None else usd(price),
         "paid_usd_per_hour": paid,
@@ -193,15 +193,15 @@ def _times(facts: CompareFacts, time_of: Callable[[CaseCosts], datetime | None])
     return {"low": _time(low), "expected": _time(expected), "high": _time(high)}
 
 
-def _rerun_document(facts: CompareFacts) -> CostlierCases:
-    def rerun_document(costs: CaseCosts) -> CostlierPeriod | None:
+def _costlier_again_cases(facts: CompareFacts) -> CostlierCases:
+    def costlier_period(costs: CaseCosts) -> CostlierPeriod | None:
         return (
             None
             if costs.desktop_costlier is None
             else {"from": iso(costs.desktop_costlier[0]), "until": _time(costs.desktop_costlier[1])}
         )
 
-    low, expected, high = _cases(facts, rerun_document)
+    low, expected, high = _cases(facts, costlier_period)
     return {"low": low, "expected": expected, "high": high}
 
 
@@ -221,7 +221,7 @@ def _daily_pace(costs: CaseCosts) -> DailyPace | None:
     return {"usd_per_day": usd(costs.pace.cloud), "hours_per_day": hours(costs.pace.worked.total_seconds())}
 
 
-def own_document(work: OwnMachineWork) -> OwnMachine:
+def own_machine_document(work: OwnMachineWork) -> OwnMachine:
     """Return one of the user's own machines: its hours and electricity, and where the same could have been rented."""
     offer, price = work.offer, work.per_hour
     rented: RentalAlternative | None = None

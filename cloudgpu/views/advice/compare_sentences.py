@@ -95,7 +95,8 @@ def _no_usage_sentence(facts: CompareFacts, amounts: AmountFormat) -> str:
         when = f" {period}" if period else " yet"
         nothing_text = "By this computer's clock nothing" if facts.ledger_ahead else "Nothing"
         return f"{nothing_text} has run on a cloud{when}, so there is nothing to compare."
-    return f"Nothing has run on a cloud{f' {period}' if period else ''}. {own_sentence(facts.own_machines, amounts)}"
+    own = own_machines_sentence(facts.own_machines, amounts)
+    return f"Nothing has run on a cloud{f' {period}' if period else ''}. {own}"
 
 
 def _period(facts: CompareFacts, before: str = "until") -> str:
@@ -145,7 +146,7 @@ def _break_even_sentence(facts: CompareFacts, amounts: AmountFormat) -> str:
         return f"At {pace} they never meet: the cloud stays the cheaper one{maybe}."
     expected_day, latest = _day(facts, costs.projected_break_even), _day(facts, late.projected_break_even)
     between = "" if (earliest, latest) == (expected_day, expected_day) else f" (between {earliest} and {latest})"
-    return f"At {pace} they meet on {expected_day}{between}.{_rerun_sentence(facts)}"
+    return f"At {pace} they meet on {expected_day}{between}.{_costlier_again_sentence(facts)}"
 
 
 def _early_sentence(facts: CompareFacts, amounts: AmountFormat) -> str:
@@ -170,7 +171,7 @@ def _two_digits(number: Fraction) -> int:
     return int(float(f"{float(number):.1e}"))
 
 
-def _rerun_sentence(facts: CompareFacts) -> str:
+def _costlier_again_sentence(facts: CompareFacts) -> str:
     """Return that the desktop will be more expensive again once it is replaced; empty where it will not."""
     if facts.expected.desktop_costlier is None:
         return ""
@@ -238,7 +239,7 @@ def _billed_hours(facts: CompareFacts) -> float:
     return sum(sum(machine.total) for machine in facts.history.machines) if facts.history else 0.0
 
 
-def own_sentence(own: Sequence[OwnMachineWork], amounts: AmountFormat) -> str:
+def own_machines_sentence(own: Sequence[OwnMachineWork], amounts: AmountFormat) -> str:
     """Return what the user's own machines did, and what the same would have cost on a cloud."""
     seconds = sum(work.worked.total_seconds() for work in own)
     electricity_costs = [work.electricity for work in own if work.electricity is not None]

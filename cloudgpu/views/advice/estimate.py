@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DisplayOptions:
-    """The context of shown amounts: their time, a currency besides dollars, and fees (None: not set)."""
+    """How amounts are shown: the time now, a currency besides dollars, and the factor that adds fees (None: no fees)."""
 
     now: datetime
     currency: Currency | None
@@ -55,10 +55,10 @@ def estimates_document(
     estimates: Sequence[Estimate], display: DisplayOptions, speeds: GpuSpeeds
 ) -> list[EstimateValue]:
     """Return every estimate, in this order."""
-    return [_value(estimate, display, speeds) for estimate in estimates]
+    return [_estimate_document(estimate, display, speeds) for estimate in estimates]
 
 
-def _value(estimate: Estimate, display: DisplayOptions, speeds: GpuSpeeds) -> EstimateValue:
+def _estimate_document(estimate: Estimate, display: DisplayOptions, speeds: GpuSpeeds) -> EstimateValue:
     machines = estimate.machines
     machine_type, listed = machines.offer.type, machines.offer.listed
     ratio = speeds.ratios.get(machine_type.gpu.name)

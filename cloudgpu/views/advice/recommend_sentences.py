@@ -20,7 +20,7 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import counted
 
 _QUALITIES = {Basis.LISTED: SourceQuality.PUBLISHED, Basis.DERIVED: SourceQuality.DERIVED}
-_DAY = re.compile(r"(\d{4})[-.](\d{2})(?:-(\d{2}))?")
+_DATE = re.compile(r"(\d{4})[-.](\d{2})(?:-(\d{2}))?")
 _UNDATED = date(2025, 12, 1)  # the date of the catalogue's GPU specifications, for a source text without a date
 
 
@@ -65,12 +65,19 @@ def _spec_source(spec: GpuSpec) -> Source:
 
 
 def _dated_source(text: str, quality: SourceQuality) -> Source:
-    match = _DAY.search(text)
+    match = _DATE.search(text)
     as_of = _UNDATED if match is None else date(int(match[1]), int(match[2]), int(match[3] or 1))
     return Source(text, as_of, quality)
 
 
-VENDORS = {"aws": "AWS", "gcp": "Google", "azure": "Azure", "lambda": "Lambda", "runpod": "RunPod", "vast": "vast.ai"}
+PROVIDER_NAMES = {
+    "aws": "AWS",
+    "gcp": "Google",
+    "azure": "Azure",
+    "lambda": "Lambda",
+    "runpod": "RunPod",
+    "vast": "vast.ai",
+}
 _TWO_DIGITS_FROM = Money.usd(10)  # an hour; from here on two decimals
 
 
@@ -95,7 +102,7 @@ def rented_text(machine: FittingOffer) -> str:
     listed, gpu = machine.offer.listed, machine.offer.type.gpu
     amount = f"{Fraction(gpu.share).limit_denominator(8)} of an" if gpu.share < 1 else f"{gpu.count}x"
     spot = " spot" if str(listed.market) == "spot" else ""
-    place = VENDORS.get(machine.offer.type.provider, machine.offer.type.provider)
+    place = PROVIDER_NAMES.get(machine.offer.type.provider, machine.offer.type.provider)
     return (
         f"{amount} {gpu.name} ({gpu.memory_gib:g} GiB{' each' if gpu.count > 1 else ''}) on {place}{spot} at "
         f"{per_hour(machine.price)} an hour ({machine.offer.type.name}, {listed.region})"
@@ -194,7 +201,7 @@ def _range(break_even: BreakEven) -> str:
 
 
 def span_text(span: timedelta | None) -> str:
-    """Return when something comes: in days, from two months on in months."""
+    """Return a duration for people: in days, from two months on in months; `never` for None."""
     if span is None:
         return "never"
     days = span / timedelta(days=1)

@@ -261,7 +261,7 @@ def _card_notes(answer: Answer, build: Build, now: datetime) -> Iterator[str]:
         yield f"Beyond the budget: desktops with {', '.join(too_expensive)}."
 
 
-_HOT_WATTS = 300  # watts_text; from here on open-air cards are wide
+_HOT_WATTS = 300  # cards that draw as much or more are wide, if they are cooled by open-air fans
 
 
 def power_step(supply: PowerSupply, build: Build, workload_data: WorkloadData) -> tuple[str, tuple[Source, ...]]:

@@ -34,7 +34,7 @@ from cloudgpu.views.advice.rent_or_buy_answer import (
     sentence as answer_sentence,
     verdict,
 )
-from cloudgpu.views.advice.rent_or_buy_sentences import assumptions, difference_reason, percent, sentence
+from cloudgpu.views.advice.rent_or_buy_sentences import assumptions, difference_reason, percent_text, sentence
 
 if TYPE_CHECKING:
     from cloudgpu.core.advice.rent_or_buy import Rent
@@ -71,7 +71,8 @@ def by_speed_sentence(calculation: Calculation, answers: Sequence[RentOrBuyResul
     begin = "it is" if all(numbered) else "the cloud has cost as much"
     after = "" if all(numbered) else "after "
     texts = [
-        _break_even_text(one, after) + (f" at {percent(one.case.use)}" if len(scaled) > 1 else "") for one in scaled
+        _break_even_text(one, after) + (f" at {percent_text(one.case.use)}" if len(scaled) > 1 else "")
+        for one in scaled
     ]
     return f" By speed {begin} {' and '.join(texts)}."
 
@@ -243,16 +244,16 @@ def _case(calculation: Calculation, answer: RentOrBuyResult) -> Outcome:
     }
 
 
-def _curve_point(time: CostsAtTime, sold: CostsAtTime) -> CurvePoint:
+def _curve_point(costs: CostsAtTime, sold: CostsAtTime) -> CurvePoint:
     return {
-        "days": rounded_number(hours(time.elapsed) / 24),
-        "cloud_usd": usd(time.cloud),
-        "desktop_usd": usd(time.owned.total),
-        "purchase_usd": usd(time.owned.purchase),
-        "electricity_usd": usd(time.owned.electricity),
-        "maintenance_usd": usd(time.owned.maintenance),
-        "worth_usd": usd(time.owned.worth),
-        "flat_year_usd": usd(time.flat),
+        "days": rounded_number(hours(costs.elapsed) / 24),
+        "cloud_usd": usd(costs.cloud),
+        "desktop_usd": usd(costs.owned.total),
+        "purchase_usd": usd(costs.owned.purchase),
+        "electricity_usd": usd(costs.owned.electricity),
+        "maintenance_usd": usd(costs.owned.maintenance),
+        "worth_usd": usd(costs.owned.worth),
+        "flat_year_usd": usd(costs.flat),
         "sold_for_usd": usd(sold.owned.worth),
         "net_usd": usd(sold.owned.total),
     }

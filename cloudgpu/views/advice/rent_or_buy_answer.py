@@ -24,7 +24,7 @@ from cloudgpu.core.advice.rent_or_buy import (
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.views.advice.compare_sentences import capitalized, count_text
-from cloudgpu.views.advice.rent_or_buy_sentences import amount_text, days, desktop_text, percent, years_text
+from cloudgpu.views.advice.rent_or_buy_sentences import amount_text, days_text, desktop_text, percent_text, years_text
 
 NO_CENTS_FROM = Money.usd(100)  # smaller amounts are shown with cents
 
@@ -83,7 +83,9 @@ def crossing(calculation: Calculation, choices: Sequence[Choice]) -> str:
     if len(choices) == 1:
         return " ".join([*_crossing(calculation, choices[0]), *_beyond_bound_texts(calculation, choices[0])])
     since = [
-        f"{_since_text(one)} at {percent(one.result.case.use)}" for one in choices if one.lifetime.desktop_is_cheaper
+        f"{_since_text(one)} at {percent_text(one.result.case.use)}"
+        for one in choices
+        if one.lifetime.desktop_is_cheaper
     ]
     return f"Sold when you stop, the desktop is cheaper {', and '.join(since)}." if since else ""
 
@@ -118,7 +120,7 @@ def _costs(desktop: str) -> str:
 
 def _both_costs(calculation: Calculation, choices: Sequence[Choice], currency: Currency | None) -> str:
     verdicts = ["buy" if choice.lifetime.desktop_is_cheaper else "rent" for choice in choices]
-    shares = [percent(choice.result.case.use) for choice in choices]
+    shares = [percent_text(choice.result.case.use) for choice in choices]
     lead = capitalized(verdicts[0])
     if verdicts[0] != verdicts[1]:
         lead = f"{capitalized(verdicts[0])} at {shares[0]} of the time, {verdicts[1]} at {shares[1]}"
@@ -144,7 +146,7 @@ def _crossing(calculation: Calculation, choice: Choice) -> Iterator[str]:
         return
     unsold_break_even = choice.unsold.break_even
     if unsold_break_even is not None and unsold_break_even <= choice.lifetime.elapsed:
-        yield f"Unsold, it has paid for itself after {days(unsold_break_even)}."
+        yield f"Unsold, it has paid for itself after {days_text(unsold_break_even)}."
     else:
         yield f"Unsold, it has not paid for itself after {_years(calculation)}."
 
@@ -155,20 +157,20 @@ def _since_text(choice: Choice) -> str:
 
 
 def _day(duration: timedelta) -> str:
-    text = days(duration)
+    text = days_text(duration)
     number, _, months = text.partition(" day")
     return f"day {number}{months.removeprefix('s')}"
 
 
 def _beyond_bound_texts(calculation: Calculation, choice: Choice) -> Iterator[str]:
     """Yield what holds on the other side of a bound."""
-    even, bound = choice.sold.break_even_use, calculation.rent.use.bound
-    if calculation.rent.horizon != calculation.desktop.life or even is None:
+    break_even_use, bound = choice.sold.break_even_use, calculation.rent.use.bound
+    if calculation.rent.horizon != calculation.desktop.life or break_even_use is None:
         return
     if bound is Bound.UNDER and choice.lifetime.desktop_is_cheaper:
-        yield f"Used less than {percent(even)} of the time, rent."
+        yield f"Used less than {percent_text(break_even_use)} of the time, rent."
     if bound is Bound.OVER and not choice.lifetime.desktop_is_cheaper:
-        yield f"Used more than {percent(even)} of the time, buy."
+        yield f"Used more than {percent_text(break_even_use)} of the time, buy."
 
 
 def _notes(calculation: Calculation) -> Iterator[str]:
@@ -212,11 +214,11 @@ def resale_sentence(calculation: Calculation, choices: Sequence[Choice], currenc
     text = f"Sold after {_years(calculation)}, the desktop brings {amount(worth, currency)}"
     if desktop.depreciation is not Depreciation.NONE or not calculation.deducts_market_resale:
         return f"{text}."
-    used = f"{percent(USED_SHARE)} of its price as soon as it is used"
+    used = f"{percent_text(USED_SHARE)} of its price as soon as it is used"
     if desktop.resale_known or desktop.resale:
         end = f"{amount(desktop.resale, currency)} after {years_text(desktop.life)}"
         return f"{text}: on a straight line from {used} down to {end}."
-    return f"{text}: {used}, and {percent(USED_LOSS)} less each year."
+    return f"{text}: {used}, and {percent_text(USED_LOSS)} less each year."
 
 
 def terms_sentence(calculation: Calculation) -> str:
@@ -250,7 +252,7 @@ def _renting(calculation: Calculation) -> str:
     rent = calculation.rent
     what = f"{rent.gpus}x {rent.spec.name}" if rent.spec is not None else "a machine"
     if rent.use.bound is not Bound.AT:
-        return f"renting {what} for {percent(rent.use.shares[-1])} of the time"
+        return f"renting {what} for {percent_text(rent.use.shares[-1])} of the time"
     if not rent.use.text.endswith("a day"):
         return f"renting {what} for {rent.use.text} of the time"
     hours = float(rent.use.shares[-1] * 24)

@@ -33,7 +33,7 @@ def hourly_text(price: Money, currency: Currency | None) -> str:
     return amount_text(price, currency, 4 if price.nanos % CENT else 2)
 
 
-def percent(share: Fraction) -> str:
+def percent_text(share: Fraction) -> str:
     """Return `15%`, `2.5%`: no more digits than a share of the time is known to."""
     tenths = round(share * 1000)
     if share and not tenths:
@@ -45,10 +45,10 @@ def usage_text(share: Fraction) -> str:
     """Return `a use of more than 3% of the time`, above 1 `more than 1.4 machines at any time`."""
     if share > 1:
         return f"more than {float(share):.1f} machines at any time"
-    return f"a use of more than {percent(share)} of the time"
+    return f"a use of more than {percent_text(share)} of the time"
 
 
-def days(duration: timedelta, places: int = 0) -> str:
+def days_text(duration: timedelta, places: int = 0) -> str:
     """Return `293 days (9.6 months)`."""
     number = float(hours(duration) / 24)
     months = f" ({number / float(hours(MONTH) / 24):.1f} months)" if number >= DAYS_ONLY_BELOW else ""
@@ -95,8 +95,8 @@ def sentence(calculation: Calculation, answers: Sequence[RentOrBuyResult], curre
         )
     if first.break_even is None:
         return (
-            f"{condition} the cloud has cost as much as {desktops_name} after {days(last.break_even)} at the "
-            f"earliest, and never at {percent(first.case.use)}.{_costlier_again_text(answers)}"
+            f"{condition} the cloud has cost as much as {desktops_name} after {days_text(last.break_even)} at the "
+            f"earliest, and never at {percent_text(first.case.use)}.{_costlier_again_text(answers)}"
         )
     if first.break_even <= FIRST_HOUR:
         under = calculation.rent.use.bound is Bound.UNDER
@@ -130,8 +130,8 @@ def _per_use_text(calculation: Calculation, answers: Sequence[RentOrBuyResult]) 
     """Return the break-even of each utilization, where they take different numbers of desktops."""
     parts = []
     for result in answers:
-        after = "never" if result.break_even is None else f"after {days(result.break_even)}"
-        parts.append(f"{after} at {percent(result.case.use)} with {result.year.number} of them")
+        after = "never" if result.break_even is None else f"after {days_text(result.break_even)}"
+        parts.append(f"{after} at {percent_text(result.case.use)} with {result.year.number} of them")
     text = f"the cloud has cost as much as {desktop_text(calculation.desktop, 0)} {', and '.join(parts)}"
     return f"{text}; other uses may take another number."
 
@@ -141,7 +141,7 @@ def _use_text(calculation: Calculation, bound: Bound | None = None) -> str:
     if calculation.rent.use.shares[-1] > 1:
         number = f"{float(calculation.rent.use.shares[-1]):,g}"
         return f"{number} machine{'s' * (number != '1')} at any time"
-    shares = [percent(share) for share in calculation.rent.use.shares]
+    shares = [percent_text(share) for share in calculation.rent.use.shares]
     before = {Bound.UNDER: "less than ", Bound.OVER: "more than "}.get(bound or calculation.rent.use.bound, "")
     return f"used {before}{' to '.join(shares)} of the time"
 
@@ -155,19 +155,19 @@ def _first_hour_text(desktop: Desktop, what: str) -> str:
 def _when_text(calculation: Calculation, first: RentOrBuyResult, last: RentOrBuyResult) -> str:
     earliest, latest = last.break_even or timedelta(0), first.break_even or timedelta(0)
     if calculation.rent.use.bound is Bound.UNDER:
-        return f"after {days(latest)} at the earliest.{_below_text(first)}"
+        return f"after {days_text(latest)} at the earliest.{_below_text(first)}"
     if calculation.rent.use.bound is Bound.OVER:
-        return f"after {days(latest)} at the latest."
+        return f"after {days_text(latest)} at the latest."
     if first.costlier is not None and latest > first.costlier.since - DAY:
-        return f"only as that is sold, after {days(latest)}."
-    after = days(latest) if latest == earliest else f"{float(hours(earliest) / 24):,.0f} to {days(latest)}"
+        return f"only as that is sold, after {days_text(latest)}."
+    after = days_text(latest) if latest == earliest else f"{float(hours(earliest) / 24):,.0f} to {days_text(latest)}"
     return f"after {after}."
 
 
 def _below_text(answer: RentOrBuyResult) -> str:
     if not answer.break_even_use:
         return ""
-    return f" Used less than {percent(answer.break_even_use)} of the time, the cloud stays cheaper."
+    return f" Used less than {percent_text(answer.break_even_use)} of the time, the cloud stays cheaper."
 
 
 def _costlier_again_text(answers: Sequence[RentOrBuyResult]) -> str:
@@ -176,7 +176,7 @@ def _costlier_again_text(answers: Sequence[RentOrBuyResult]) -> str:
         if one.costlier is not None:
             since, until = (None if at is None else -(-at // DAY) for at in (one.costlier.since, one.costlier.until))
             end = " on" if until is None else f" to day {until:,}"
-            at = f" at {percent(one.case.use)}" if len(answers) > 1 else ""
+            at = f" at {percent_text(one.case.use)}" if len(answers) > 1 else ""
             lasts = f" A desktop lasts {years_text(one.case.desktop.life)}:"
             return f"{lasts} replaced, it is more expensive again from day {since:,}{end}{at}."
     return ""
@@ -188,7 +188,7 @@ def _otherwise_text(answer: RentOrBuyResult, currency: Currency | None, *, names
         return ""
     desktop = answer.case.desktop
     end = f" the desktop would cost less over its {years_text(desktop.life)}."
-    at = f" at {percent(answer.case.use)}" if names_use else ""
+    at = f" at {percent_text(answer.case.use)}" if names_use else ""
     text = f" From {amount_text(answer.break_even_price, currency, 4)} an hour on{at}{end}"
     if answer.break_even_use is not None and answer.break_even_use > answer.case.use:
         text = f"{text[:-1]}, or with {usage_text(answer.break_even_use)}."
@@ -216,7 +216,7 @@ def difference_reason(answer: RentOrBuyResult, currency: Currency | None) -> str
         else f", where by the day it is {amount_text(costs.owned.total, currency)}"
     )
     return (
-        f"Paid day by day the curves cross after {days(answer.break_even, 2)}. {example_text}, makes it "
+        f"Paid day by day the curves cross after {days_text(answer.break_even, 2)}. {example_text}, makes it "
         f"{float(hours(answer.flat) / 24):,.1f} days: after {after.days:,} days {amount_text(costs.cloud, currency)} "
         f"against {amount_text(costs.flat, currency)}{by_day}."
     )
@@ -264,11 +264,12 @@ def _desktop_texts(desktop: Desktop, currency: Currency | None) -> Iterator[str]
         resale = f", and sold for {amount_text(desktop.resale, currency)} at the end of it" if desktop.resale else ""
         yield f"The desktop is paid on the first day and again every {years_text(desktop.life)}{resale}."
     else:
-        used = f"{percent(1 - USED_SHARE)} as soon as it is used, and then {percent(USED_LOSS)} of its worth a year"
+        first_loss, yearly_loss = percent_text(1 - USED_SHARE), percent_text(USED_LOSS)
+        used = f"{first_loss} as soon as it is used, and then {yearly_loss} of its worth a year"
         loss = {
             Depreciation.STRAIGHT: "the same each day",
             Depreciation.MARKET: used,
-        }.get(desktop.depreciation, f"{percent(desktop.yearly_loss)} of its worth a year")
+        }.get(desktop.depreciation, f"{percent_text(desktop.yearly_loss)} of its worth a year")
         end = f"down to {amount_text(desktop.sold_for, currency)} after {years_text(desktop.life)}"
         counted = f"Of the desktop's price only what it loses is counted: {loss}, {end}."
         yield f"{counted} The rest is what it would sell for."

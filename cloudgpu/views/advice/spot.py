@@ -50,11 +50,11 @@ def backtest_document(
         "together": backtest.together,
         "runs": len(backtest.starts),
         "seed": seed,
-        "on_demand_only": _amount(job.on_demand_only),
+        "on_demand_only": _rounded(job.on_demand_only),
         "optimum": {
-            "cost": _amount(backtest.optimum),
-            "on_demand_hours": _amount(mean([optimum.on_demand_h for optimum in optima])),
-            "spot_hours": _amount(mean([optimum.spot_h for optimum in optima])),
+            "cost": _rounded(backtest.optimum),
+            "on_demand_hours": _rounded(mean([optimum.on_demand_h for optimum in optima])),
+            "spot_hours": _rounded(mean([optimum.spot_h for optimum in optima])),
         },
         "policies": [_policy(policy) for policy in backtest.policies],
         "timeline": _timeline(backtest),
@@ -65,13 +65,13 @@ def _policy(result: PolicyResult) -> SpotPolicyResult:
     return {
         "policy": result.policy,
         "cost": _interval(result.cost),
-        "cost_p95": _amount(result.cost_p95),
+        "cost_p95": _rounded(result.cost_p95),
         "above_optimum": _interval(result.above),
-        "above_optimum_p95": _amount(result.above_p95),
-        "on_demand_hours": _amount(result.on_demand_h),
-        "spot_hours": _amount(result.spot_h),
-        "starts": _amount(result.starts),
-        "interruptions": _amount(result.losses),
+        "above_optimum_p95": _rounded(result.above_p95),
+        "on_demand_hours": _rounded(result.on_demand_h),
+        "spot_hours": _rounded(result.spot_h),
+        "starts": _rounded(result.starts),
+        "interruptions": _rounded(result.losses),
         "missed": result.missed,
         "runs": len(result.runs),
     }
@@ -82,7 +82,7 @@ def _timeline(backtest: Backtest) -> SpotTimeline:
     return {
         "traces": names,
         "at_h": round(example.at_s / 3600, 4),
-        "optimum": _amount(example.best.cost),
+        "optimum": _rounded(example.best.cost),
         "available": [list(map(bool, zone)) for zone in example.zones(backtest.job)],
         "policies": [
             _run_document(result.policy, run, backtest.job, names)
@@ -94,40 +94,40 @@ def _timeline(backtest: Backtest) -> SpotTimeline:
 def _run_document(policy: str, run: Run, job: SpotJob, names: Sequence[str]) -> SpotPolicyTimeline:
     return {
         "policy": policy,
-        "cost": _amount(run.cost),
-        "finish_h": _amount(run.finish_h),
+        "cost": _rounded(run.cost),
+        "finish_h": _rounded(run.finish_h),
         "starts": run.starts,
         "stretches": _merge_stretches(_stretches(run.timeline, job, names)),
     }
 
 
 def _stretches(ticks: Sequence[Tick], job: SpotJob, names: Sequence[str]) -> Iterable[SpotStretch]:
-    """Yield each tick as one or two stretches: the changeover, and what follows it."""
+    """Yield each tick as one or two stretches of time in one mode: the changeover, and what follows it."""
     for index, tick in enumerate(ticks):
-        since = index * job.tick_h
+        since_h = index * job.tick_h
         zone = None if tick.zone is None else names[tick.zone]
         work_done = 1 - tick.work_left_h / job.work_h
         if tick.mode == "wait":
-            yield _stretch("wait", None, None, since, since + tick.hours, work_done)
+            yield _stretch("wait", None, None, since_h, since_h + tick.hours, work_done)
             continue
-        work_since = since + tick.changeover_h
+        work_since_h = since_h + tick.changeover_h
         if tick.changeover_h > 0:
             done_before = work_done - (tick.hours - tick.changeover_h) / job.work_h
-            yield _stretch("changeover", tick.mode, zone, since, work_since, done_before)
+            yield _stretch("changeover", tick.mode, zone, since_h, work_since_h, done_before)
         if tick.hours > tick.changeover_h:
-            yield _stretch(tick.mode, tick.mode, zone, work_since, since + tick.hours, work_done)
+            yield _stretch(tick.mode, tick.mode, zone, work_since_h, since_h + tick.hours, work_done)
 
 
 def _stretch(
-    mode: TickMode, market: str | None, zone: str | None, since: float, until: float, work_done: float
+    mode: TickMode, market: str | None, zone: str | None, since_h: float, until_h: float, work_done: float
 ) -> SpotStretch:
     return {
         "mode": mode,
         "market": market,
         "zone": zone,
-        "since_h": _amount(since),
-        "until_h": _amount(until),
-        "work_done": _amount(work_done),
+        "since_h": _rounded(since_h),
+        "until_h": _rounded(until_h),
+        "work_done": _rounded(work_done),
     }
 
 
@@ -144,9 +144,10 @@ def _merge_stretches(stretches: Iterable[SpotStretch]) -> list[SpotStretch]:
 
 
 def _interval(interval: Interval) -> SpotInterval:
-    low, high = (None if end is None else _amount(end) for end in (interval.low, interval.high))
-    return {"mean": _amount(interval.mean), "low": low, "high": high}
+    low, high = (None if end is None else _rounded(end) for end in (interval.low, interval.high))
+    return {"mean": _rounded(interval.mean), "low": low, "high": high}
 
 
-def _amount(value: float) -> float:
+def _rounded(value: float) -> float:
+    """Return hours or an amount, rounded for JSON."""
     return round(max(0.0, value) if abs(value) < _ROUNDING_ERROR else value, 4)

@@ -1,7 +1,7 @@
 """Lines of the bill as rows of FOCUS 1.0, the FinOps Open Cost and Usage Specification.
 
-By the text of its tag v1.0 (columns/*.md, attributes/*.md); docs/focus.md says what each column holds, and where the
-text cannot be followed.
+It follows the specification at its tag v1.0 (columns/*.md, attributes/*.md); docs/focus.md says what each column holds,
+and where the specification cannot be followed.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def _list_nanos(item: LineItem) -> int | None:
 
 
 def _list_cost(item: LineItem) -> str:
-    """Return the cost at the public price. Where that is not known, it is the billed cost, as the text wants."""
+    """Return the cost at the public price. Where that is not known, it is the billed cost, as FOCUS requires."""
     listed = _list_nanos(item)
     if item.segment is None or listed is None or listed == item.segment.nanos:
         return decimal(item.amount)

@@ -28,22 +28,26 @@ def charge_document(item: LineItem) -> dict[str, Any]:
     and `high_usd`.
     """
     machine, usage, price = item.machine, item.charge.usage, item.segment
-    value = {
+    document = {
         name: getattr(machine, name) or None for name in "id name provider account region zone owner project".split()
     }
-    value |= {
+    document |= {
         "job": item.job or None,
         "begin": iso(item.begin),
         "end": iso(item.end),
         "seconds": item.charge.billed_us / 1_000_000,
     }
-    value |= {"resource": str(usage.resource), "resource_id": provider_resource_id(usage) or None, "what": usage.what}
-    value |= {"market": usage.market, "units": decimal(item.units), "per": str(usage.per), "estimate": item.estimate}
-    value |= {"usd_per_unit": price and usd(Money(price.nanos)), "usd": price and usd(item.amount)}
-    value |= {"low_usd": price and usd(item.low), "high_usd": price and usd(item.high)}
-    value |= {"on_demand_usd": _on_demand(item), "reasons": list(item.charge.reasons)}
-    value |= {f"price_{name}": price and getattr(price, name) for name in ("source", "basis", "as_of")}
-    return {name: value[name] for name in COLUMNS}
+    document |= {
+        "resource": str(usage.resource),
+        "resource_id": provider_resource_id(usage) or None,
+        "what": usage.what,
+    }
+    document |= {"market": usage.market, "units": decimal(item.units), "per": str(usage.per), "estimate": item.estimate}
+    document |= {"usd_per_unit": price and usd(Money(price.nanos)), "usd": price and usd(item.amount)}
+    document |= {"low_usd": price and usd(item.low), "high_usd": price and usd(item.high)}
+    document |= {"on_demand_usd": _on_demand(item), "reasons": list(item.charge.reasons)}
+    document |= {f"price_{name}": price and getattr(price, name) for name in ("source", "basis", "as_of")}
+    return {name: document[name] for name in COLUMNS}
 
 
 def write_csv(file: TextIO, columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> None:
@@ -53,18 +57,18 @@ def write_csv(file: TextIO, columns: Sequence[str], rows: Iterable[Mapping[str, 
     writer.writerows(rows)
 
 
-def plain_cells(values: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
-    """Yield values as CSV cells: null is empty, and a text that a spreadsheet would run has an apostrophe before it."""
-    for value in values:
-        yield {name: _cell(content) for name, content in value.items()}
+def plain_cells(documents: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
+    """Yield documents as CSV cells: null is empty, and a text that a spreadsheet would run has an apostrophe before it."""
+    for document in documents:
+        yield {name: _cell(content) for name, content in document.items()}
 
 
-def _cell(value: Any) -> str:
-    if value is None:
+def _cell(content: Any) -> str:
+    if content is None:
         return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    text = "; ".join(value) if isinstance(value, list) else str(value)
+    if isinstance(content, bool):
+        return "true" if content else "false"
+    text = "; ".join(content) if isinstance(content, list) else str(content)
     return f"'{text}" if text.startswith(FORMULA_STARTS) and not _is_number(text) else text
 
 

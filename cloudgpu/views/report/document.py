@@ -92,7 +92,11 @@ def _dates(first: date, last: date) -> Iterator[date]:
 
 
 def _rounded_days(sums: Mapping[str, Mapping[str, Iterable[Sums]]]) -> Iterator[ReportDay]:
-    cells = [(day, project, add_sums(some).amount) for day, of_day in sums.items() for project, some in of_day.items()]
+    cells = [
+        (day, project, add_sums(costs).amount)
+        for day, costs_by_project in sums.items()
+        for project, costs in costs_by_project.items()
+    ]
     amounts = dict(zip([cell[:2] for cell in cells], rounded_to_sum(cell[2] for cell in cells), strict=True))
     for day, projects in sums.items():
         rounded = {project: amounts[day, project] for project in projects}

@@ -37,7 +37,7 @@ NO_PROJECT = "no project"
 CASES = ("low", "expected", "high")
 
 
-class Legend(NamedTuple):
+class LegendEntry(NamedTuple):
     """An entry of a chart's legend: its CSS class, its name, and the value beside the name."""
 
     css_class: str
@@ -50,7 +50,7 @@ class Chart:
     """A chart with its legend, and its values as a table."""
 
     svg: str
-    legend: Sequence[Legend] = ()
+    legend: Sequence[LegendEntry] = ()
     bar_unit: str = ""  # the period of each bar; where bars are machines, how many there are
     head: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
@@ -115,12 +115,12 @@ def _spending_row(
 
 def _spending_legend(
     document: ReportDocument, names: Sequence[str], others: Sequence[str], amounts: Amounts
-) -> list[Legend]:
+) -> list[LegendEntry]:
     sums = {project["name"]: project["usd"] for project in document["projects"]}
-    legends = [Legend(f"p{n}", name or NO_PROJECT, amounts(sums.get(name))) for n, name in enumerate(names, 1)]
+    legends = [LegendEntry(f"p{n}", name or NO_PROJECT, amounts(sums.get(name))) for n, name in enumerate(names, 1)]
     if others:
         total = amounts(_sum(sums.get(name) for name in others))
-        legends.append(Legend(f"p{len(names) + 1}", f"{len(others)} others", total))
+        legends.append(LegendEntry(f"p{len(names) + 1}", f"{len(others)} others", total))
     return legends
 
 
@@ -146,8 +146,8 @@ def curve_chart(compare: CompareDocument, amounts: Amounts, zone_format: ZoneFor
         f"{_met_text(break_even_day)}"
     )
     legend = [
-        Legend("k-cloud", "Cloud", amounts(last["cloud_usd"])),
-        Legend("k-desktop", "Desktop", amounts(last["desktop_usd"])),
+        LegendEntry("k-cloud", "Cloud", amounts(last["cloud_usd"])),
+        LegendEntry("k-desktop", "Desktop", amounts(last["desktop_usd"])),
     ]
     svg = cost_curves(points, break_even_day, "Cloud and desktop: what they have cost in all", message)
     rows = [
@@ -184,7 +184,7 @@ def hours_chart(document: ReportDocument, amounts: Amounts) -> Chart:
     sums = [sum(bar.seconds[part] for bar in bars) for part in range(4)]
     names = ("GPU busy", "in use otherwise", "idle", "not known")
     legend = [
-        Legend(f"p-{kind}", name, f"{hours_text(each)} h")
+        LegendEntry(f"p-{kind}", name, f"{hours_text(each)} h")
         for kind, name, each in zip(ACTIVITIES, names, sums, strict=True)
     ]
     return Chart(machine_bars(bars, "Machines: what was done in their billed hours", message), legend, f"{len(bars)}")

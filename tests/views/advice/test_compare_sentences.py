@@ -18,7 +18,7 @@ from cloudgpu.views.advice.compare_sentences import (
     AmountFormat,
     count_text,
     hours_text,
-    own_sentence,
+    own_machines_sentence,
     pace_name,
     sentence,
 )
@@ -143,10 +143,10 @@ def test_few_names_and_small_numbers_are_words():
 
 def test_of_own_machines_is_said_what_nobody_knows():
     (own,) = a_story().own_machines
-    known = own_sentence([replace(own, unknown=timedelta(0))], AmountFormat())
+    known = own_machines_sentence([replace(own, unknown=timedelta(0))], AmountFormat())
     assert known.startswith("Your own machine worked for 90.0 hours, with $3.00 of electricity; the same work")
-    assert own_sentence([own], AmountFormat()) == f"{known[:-1]}; of 2.0 hours nobody knows."
-    nothing = own_sentence([replace(own, worked=timedelta(0))] * 2, AmountFormat())
+    assert own_machines_sentence([own], AmountFormat()) == f"{known[:-1]}; of 2.0 hours nobody knows."
+    nothing = own_machines_sentence([replace(own, worked=timedelta(0))] * 2, AmountFormat())
     assert nothing == "Your own machines ran for 4.0 hours of which nobody knows whether they were work."
 
 
