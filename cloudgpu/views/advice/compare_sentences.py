@@ -95,8 +95,10 @@ def _no_usage_sentence(facts: CompareFacts, amounts: AmountFormat) -> str:
         when = f" {period}" if period else " yet"
         nothing_text = "By this computer's clock nothing" if facts.ledger_ahead else "Nothing"
         return f"{nothing_text} has run on a cloud{when}, so there is nothing to compare."
-    own = own_machines_sentence(facts.own_machines, amounts)
-    return f"Nothing has run on a cloud{f' {period}' if period else ''}. {own}"
+    return (
+        f"Nothing has run on a cloud{f' {period}' if period else ''}. "
+        f"{own_machines_sentence(facts.own_machines, amounts)}"
+    )
 
 
 def _period(facts: CompareFacts, before: str = "until") -> str:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DisplayOptions:
-    """How amounts are shown: the time now, a currency besides dollars, and the factor that adds fees (None: no fees)."""
+    """How amounts are shown: the time now, a currency besides dollars, and the factor that adds fees (None: none)."""
 
     now: datetime
     currency: Currency | None

@@ -264,8 +264,10 @@ def _desktop_texts(desktop: Desktop, currency: Currency | None) -> Iterator[str]
         resale = f", and sold for {amount_text(desktop.resale, currency)} at the end of it" if desktop.resale else ""
         yield f"The desktop is paid on the first day and again every {years_text(desktop.life)}{resale}."
     else:
-        first_loss, yearly_loss = percent_text(1 - USED_SHARE), percent_text(USED_LOSS)
-        used = f"{first_loss} as soon as it is used, and then {yearly_loss} of its worth a year"
+        used = (
+            f"{percent_text(1 - USED_SHARE)} as soon as it is used, and then {percent_text(USED_LOSS)} of its worth a "
+            "year"
+        )
         loss = {
             Depreciation.STRAIGHT: "the same each day",
             Depreciation.MARKET: used,

@@ -58,7 +58,7 @@ def write_csv(file: TextIO, columns: Sequence[str], rows: Iterable[Mapping[str, 
 
 
 def plain_cells(documents: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
-    """Yield documents as CSV cells: null is empty, and a text that a spreadsheet would run has an apostrophe before it."""
+    """Yield documents as CSV cells: null is empty; a text that a spreadsheet would run has an apostrophe before it."""
     for document in documents:
         yield {name: _cell(content) for name, content in document.items()}
 
