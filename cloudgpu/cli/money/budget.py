@@ -130,9 +130,9 @@ def _options(name: str | None, amount: str | None, period: str | None, **set_opt
 
 
 def _set_budget(session: Session, options: BudgetOptions, output: Format, *, overwrite: bool) -> None:
-    from cloudgpu.control.budgets.commands import set_value
+    from cloudgpu.control.budgets.commands import set_budget_document
 
-    value = set_value(session, options, overwrite=overwrite)
+    value = set_budget_document(session, options, overwrite=overwrite)
     if value["warning"]:
         tell(value["warning"])
     emit(output, value, set_text(value))

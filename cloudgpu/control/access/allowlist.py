@@ -28,7 +28,7 @@ LOCK_TIMEOUT_S = 60
 
 
 def parse_network(typed: str | None, *, any_source: bool = False) -> str | None:
-    """Return the network that `--from` names, ANYWHERE for `--from-anywhere`, None if neither option was given.
+    """Return the network that `--from` names, EVERYBODY for `--from-anywhere`, None if neither option was given.
 
     Raises InvalidRequest for both options, an invalid network, or one so wide that it admits everybody.
     """
@@ -46,7 +46,7 @@ def parse_network(typed: str | None, *, any_source: bool = False) -> str | None:
 
 @dataclass(slots=True)
 class _Outcome:
-    """The rules that were changed, the machines that were skipped, and the errors, so far."""
+    """Of one `allow`: the rules that were changed, the machines that were skipped, and the errors, so far."""
 
     rules: list[SshRule] = field(default_factory=list)
     skipped: list[SkippedMachine] = field(default_factory=list)
@@ -71,8 +71,8 @@ def allow(session: Session, name: str | None, cidr: str | None) -> tuple[AllowDo
     outcome = _Outcome()
     machines_by_id = {machine.id: machine for machine in session.ledger.machines()}
     if not name:
-        machines, others = _split_by_owner(session, machines)
-        outcome.skipped += others
+        machines, skipped = _split_by_owner(session, machines)
+        outcome.skipped += skipped
     for machine, firewall in _with_firewall(session, machines, cidr, outcome):
         try:
             with explain_terminated(session, machine), lock_rules(session, machine):
@@ -180,5 +180,5 @@ def _change_rule(
 
 def _is_of_terminated(label: str, machines_by_id: dict[str, Machine]) -> bool:
     """Return whether the label is a colleague's, for a machine of this ledger that has ended."""
-    shared = machines_by_id.get(label.partition(".")[0])
-    return shared is not None and shared.terminated_at is not None
+    machine = machines_by_id.get(label.partition(".")[0])
+    return machine is not None and machine.terminated_at is not None

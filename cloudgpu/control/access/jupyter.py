@@ -41,7 +41,7 @@ FIREWALL_CHECK_AFTER_TRIES = 2  # after so many tries to reconnect, the machine'
 
 @dataclass(frozen=True, slots=True)
 class Notebook:
-    """A Jupyter server at a local port. The token is the machine's, read over the verified connection.
+    """A machine's Jupyter server, reached at a local port. Its token was read over the verified connection.
 
     `started`: this command started the server, it did not run before.
     """
@@ -63,7 +63,7 @@ class JupyterTunnel:
     """A tunnel to a machine's JupyterLab, which is started there when it is not running.
 
     It reconnects after lost connections, also to a machine with a new address. It ends by itself when the machine has
-    ended, shows a wrong host key or refuses the login.
+    ended, shows a wrong host key or refuses the login. It takes the first free local port from `first_port` on.
     """
 
     def __init__(self, session: Session, machine: Machine, *, first_port: int = FIRST_PORT) -> None:
@@ -71,7 +71,7 @@ class JupyterTunnel:
         self._machine = machine
         self._first_port = first_port
         self._server: JupyterServer | None = None
-        self._opened = False
+        self._was_opened = False
         self._tries = 0
         self._tunnel = self._new_tunnel()
 
@@ -92,7 +92,7 @@ class JupyterTunnel:
             self._machine = refresh_address(self._session, self._machine, error)
             self._tunnel = self._new_tunnel()
             self._tunnel.open()
-        self._opened = True
+        self._was_opened = True
         return self
 
     def _new_tunnel(self) -> Tunnel:
@@ -138,7 +138,7 @@ class JupyterTunnel:
 
     @property
     def notebook(self) -> Notebook:
-        """Where the notebook is now."""
+        """The local port and the token of Jupyter. Raises Unreachable if it was never reached."""
         if self._server is None:
             raise Unreachable("Jupyter was never reached through this tunnel.", field="tunnel")
         return Notebook(self._tunnel.port, self._server.token, self._server.started)
@@ -149,7 +149,7 @@ class JupyterTunnel:
 
     def _target(self) -> Target:
         """Return where to connect. When the tunnel reconnects, the provider is asked, in a session of this thread."""
-        if not self._opened:
+        if not self._was_opened:
             return self._session.target(self._machine)
         with self._session.for_thread() as session:
             machine = session.ledger.machine(self._machine.id) or self._machine

@@ -60,11 +60,11 @@ def wait_for_on_start(session: Session, machine: Machine, template: Template) ->
         state, exit_status = _read_status(connection)
         while state is OnStart.RUNNING:
             if session.clock() >= deadline:
-                raise _still_running(machine)
+                raise _still_running_error(machine)
             session.pause(POLL_S)
             state, exit_status = _read_status(connection)
     if state is OnStart.FAILED:
-        raise _failed(machine, template, exit_status)
+        raise _failed_error(machine, template, exit_status)
     return state
 
 
@@ -80,7 +80,7 @@ def _read_status(connection: Connection) -> tuple[OnStart, str]:
     return (OnStart.DONE if int(text) == 0 else OnStart.FAILED), text
 
 
-def _failed(machine: Machine, template: Template, status: str) -> InvalidRequest:
+def _failed_error(machine: Machine, template: Template, status: str) -> InvalidRequest:
     return InvalidRequest(
         f"{machine.name} runs and is billed, but on_start of the template {template.name} failed with status {status}.",
         field="template",
@@ -90,7 +90,7 @@ def _failed(machine: Machine, template: Template, status: str) -> InvalidRequest
     )
 
 
-def _still_running(machine: Machine) -> ProviderUnavailable:
+def _still_running_error(machine: Machine) -> ProviderUnavailable:
     return ProviderUnavailable(
         f"on_start still runs on {machine.name} after {TIMEOUT // timedelta(hours=1)} hour; the machine is ready and "
         "billed.",

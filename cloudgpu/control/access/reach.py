@@ -68,8 +68,8 @@ def _wait_for_ssh(session: Session, machine: Machine, deadline: datetime) -> Non
             raise cause from error
         if not is_retryable(error):
             raise
-        until = f"tried again until {deadline:%H:%M} UTC; it is billed meanwhile"
-        session.report(f"{machine.name}: no SSH yet, {until}. {error.message}")
+        retry_text = f"tried again until {deadline:%H:%M} UTC; it is billed meanwhile"
+        session.report(f"{machine.name}: no SSH yet, {retry_text}. {error.message}")
         connect(target, timeout=10, wait=_seconds_left(session, deadline)).close()
 
 
@@ -83,7 +83,7 @@ def wait_until_running(session: Session, machine: Machine) -> Machine:
 
 
 def _wait_running(session: Session, machine: Machine, deadline: datetime, *, needs_address: bool = True) -> Machine:
-    pause = 0.05
+    pause_s = 0.05
     while True:
         machine = _sync_machine(session, machine)
         if machine.state == "running" and (machine.address or not needs_address):
@@ -103,8 +103,8 @@ def _wait_running(session: Session, machine: Machine, deadline: datetime, *, nee
                 value=machine.name,
                 next=f"Run: cloudgpu show {machine.name} --refresh, or: cloudgpu down {command_name(machine)}",
             )
-        session.pause(pause)
-        pause = min(2.0, pause * 1.25)  # so at most a quarter of the wait is lost after the machine runs
+        session.pause(pause_s)
+        pause_s = min(2.0, pause_s * 1.25)  # so at most a quarter of the wait is lost after the machine runs
 
 
 def _sync_machine(session: Session, machine: Machine) -> Machine:
@@ -122,8 +122,9 @@ def _sync_machine(session: Session, machine: Machine) -> Machine:
 def connected_to(session: Session, machine: Machine, *, timeout: float = 10) -> Iterator[Connection]:
     """Yield a verified connection; if that fails, ask the provider once for the machine's address, and retry.
 
-    Another customer's machine may have the old address by now, and shows another host key. Raises Unreachable with the
-    machine's state as the reason, InstanceNotFound for one that has ended, WrongHostKey if its address is unchanged.
+    Each attempt takes at most `timeout` seconds. Another customer's machine may have the old address by now, and shows another host
+    key. Raises Unreachable with the machine's state as the reason, InstanceNotFound for one that has ended,
+    WrongHostKey if its address is unchanged.
     """
     connection = open_connection(session, machine, timeout=timeout)
     try:

@@ -1,4 +1,4 @@
-"""Shares a running machine with a colleague, and ends that: their SSH key, their address, a line in the ledger."""
+"""Shares a running machine with a colleague, and ends that: their SSH key, their address, an event in the ledger."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _record_sharing(
     """Record whose key was let in, from where, and the host key to pin, unless the ledger says the same."""
     recorded = machine.shared.get(key.fingerprint)
     if recorded is None or (recorded.label, recorded.network, recorded.host_key) != (key.comment, network, host_key):
-        line = machine_shared(
+        event = machine_shared(
             machine.id,
             key.fingerprint,
             session.clock(),
@@ -122,7 +122,7 @@ def _record_sharing(
             host=platform.node(),
             who=requested_by(session, machine, "share"),
         )
-        session.ledger.append([line])
+        session.ledger.append([event])
 
 
 def _network_to_allow(session: Session, machine: Machine, typed: str | None, allowed: Mapping[str, str]) -> str | None:

@@ -48,14 +48,14 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.money.compare import CompareDocument
 
 
-SAMPLES_WINDOW_S = 3600.0  # of the latest samples: if the GPU is measured, they have its use
+SAMPLES_WINDOW_S = 3600.0  # the last hour of samples shows whether the GPU is measured
 NO_TIME = timedelta(0)
 CLOCK_TOLERANCE = timedelta(minutes=1)  # two clocks that differ by less agree
 
 
 @dataclass(frozen=True, slots=True)
 class PeriodCosts:
-    """The machines, their ended usages, and their hours of activity by machine id, in a period.
+    """The machines, their ended usages (`ended`), and their hours of activity by machine id, in a period.
 
     `cost` is the daily cost of all of these machines, if the caller has computed it already.
     """
@@ -68,8 +68,8 @@ class PeriodCosts:
 
 def read_period_costs(session: Session, since: datetime | None, until: datetime | None) -> PeriodCosts:
     """Return a period's machines, usages and hours, all from one read of the ledger."""
-    text = "" if since is None else iso(since)
-    machines, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.ended_usages(text))))
+    since_text = "" if since is None else iso(since)
+    machines, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.ended_usages(since_text))))
     return PeriodCosts(machines, ended, utilization_of(session, machines, ended, since, until))
 
 
@@ -94,12 +94,15 @@ def _compare_facts(session: Session, request: CompareRequest, costs: PeriodCosts
     if ledger_ahead is not None:  # entries dated later than now must not count
         past_request, costs = replace(request, until=min(now, request.until or now)), replace(costs, cost=None)
     history, unpriced = _history(session, past_request, costs, rented, now)
-    ran, ids = [machine for machine in costs.machines if machine.id in costs.hours], {machine.id for machine in rented}
+    active, rented_ids = (
+        [machine for machine in costs.machines if machine.id in costs.hours],
+        {machine.id for machine in rented},
+    )
     market_desktop = with_market_depreciation(desktop)
     cases = {} if history is None else compare_cases(history, desktop, goes_on=is_ongoing)
     desktop_count = cases[Case.EXPECTED].owned.number if cases else 1
     local_names = (
-        [] if uses_local_as_rented else [machine.name or machine.id for machine in ran if machine.provider == LOCAL]
+        [] if uses_local_as_rented else [machine.name or machine.id for machine in active if machine.provider == LOCAL]
     )
     resale_value = ZERO
     if history is not None:
@@ -121,37 +124,39 @@ def _compare_facts(session: Session, request: CompareRequest, costs: PeriodCosts
         ledger_ahead=ledger_ahead,
         uses_local_as_rented=uses_local_as_rented,
         local_names=local_names,
-        unknown_gpus=[machine.name or machine.id for machine in ran if machine.id in ids and not knows_gpus(machine)],
+        unknown_gpus=[
+            machine.name or machine.id for machine in active if machine.id in rented_ids and not knows_gpus(machine)
+        ],
     )
 
 
 def _history(
     session: Session, request: CompareRequest, costs: PeriodCosts, rented: Sequence[Machine], now: datetime
 ) -> tuple[History | None, tuple[str, ...]]:
-    """Return the rented machines' daily cost and work, and what has no price; None if nothing was billed."""
-    ids, are_all_rented = {machine.id for machine in rented}, len(rented) == len(costs.machines)
-    ended = costs.ended if are_all_rented else [usage for usage in costs.ended if usage[0] in ids]
+    """Return the rented machines' daily cost and work, and names of what has no price; None if nothing was billed."""
+    rented_ids, are_all_rented = {machine.id for machine in rented}, len(rented) == len(costs.machines)
+    ended = costs.ended if are_all_rented else [usage for usage in costs.ended if usage[0] in rented_ids]
     begins = [usage.begin for _, usage in ended] + [usage.begin for machine in rented for usage in machine.open_usage]
     cost = costs.cost if are_all_rented else None
     if cost is None:
         cost = daily(rented, ended, now, request.zone, since=request.since, until=request.until)
-    if not begins or not (cost.days or cost.without_price or ids & costs.hours.keys()):
+    if not begins or not (cost.days or cost.without_price or rented_ids & costs.hours.keys()):
         return None, ()
     begin = max(filter(None, (from_iso(min(begins)), request.since)))
     end = now if request.until is None else min(now, request.until)
-    by_days = {day: add_sums(projects.values()) for day, projects in cost.days.items()}
+    sums_by_day = {day: add_sums(projects.values()) for day, projects in cost.days.items()}
     machines = _rented_machines_with_hours(session, request, costs, rented)
-    return History(begin, max(begin, end), request.zone, by_days, machines), cost.without_price
+    return History(begin, max(begin, end), request.zone, sums_by_day, machines), cost.without_price
 
 
 def _rented_machines_with_hours(
     session: Session, request: CompareRequest, costs: PeriodCosts, rented: Sequence[Machine]
 ) -> list[RentedMachine]:
-    ran = [machine for machine in rented if machine.id in costs.hours]
-    begins = {hour.at for machine in ran for hour in costs.hours[machine.id]}
+    active = [machine for machine in rented if machine.id in costs.hours]
+    begins = {hour.at for machine in active for hour in costs.hours[machine.id]}
     days = {at: at.astimezone(request.zone).date() for at in begins}  # an hour counts on the day when it begins
     speed = speed_ratios(request.desktop, request.work or Workload.TRAINING)
-    return [_rented_machine(session, machine, costs.hours[machine.id], days, speed) for machine in ran]
+    return [_rented_machine(session, machine, costs.hours[machine.id], days, speed) for machine in active]
 
 
 def _rented_machine(
@@ -174,7 +179,10 @@ def _rented_machine(
 
 
 def _is_measured(session: Session, machine: Machine, hours: Sequence[Hour]) -> bool:
-    """Return whether the use of the machine's GPUs is measured; False if its samples were deleted already."""
+    """Return whether the use of the machine's GPUs is measured; False if its samples were deleted already.
+
+    True for a machine that was never in use: there is nothing to measure.
+    """
     if any(hour.gpu_s for hour in hours) or not any(hour.used_s for hour in hours):
         return True
     store = SampleStore(session.home.samples, machine.id)
@@ -253,13 +261,14 @@ def cheapest_substitute(spec: GpuSpec, work: Workload) -> tuple[CatalogOffer | N
     """
     offers = [offer for offer in catalog.offers(market=Market.ON_DEMAND) if offer.type.gpu.share]
     same_gpu = [(offer, Fraction(1)) for offer in offers if offer.type.gpu.name == spec.name]
-    candidates = same_gpu or [(offer, ratio) for offer in offers if (ratio := _ratio(spec, offer, work))]
+    candidates = same_gpu or [(offer, ratio) for offer in offers if (ratio := _hours_ratio(spec, offer, work))]
     if not candidates:
         return None, Fraction(1)
     return min(candidates, key=lambda one: (_nanos_per_gpu(one[0]) * one[1], one[0].type.provider, one[0].type.name))
 
 
-def _ratio(spec: GpuSpec, offer: CatalogOffer, work: Workload) -> Fraction | None:
+def _hours_ratio(spec: GpuSpec, offer: CatalogOffer, work: Workload) -> Fraction | None:
+    """Return how many hours of the offer's GPU replace one hour of this GPU; None if a speed is not known."""
     other = catalog.spec_of(offer.type.gpu.name, offer.type.gpu.memory_gib)
     ratio = None if other is None else speed_ratio(spec, other, work)
     return None if ratio is None else ratio.ratio

@@ -58,14 +58,14 @@ class CompareOptions(PeriodOptions, total=False):
     utilization: Number | Fraction | None  # "15%", 0.15, "phd-desktop"
     hours_per_day: Number | None
     years: Number | None
-    purchase: Number | None  # from here to `yearly_loss`: figures that replace those of the desktop's file
+    purchase: Number | None  # dollars; from here to `yearly_loss`: figures that replace those of the desktop's file
     watts: Number | None
     system_watts: Number | None
     idle_watts: Number | None
     tariff: Number | None  # dollars a kilowatt-hour
-    pue: Number | None
+    pue: Number | None  # power usage effectiveness: total power by that of the computer
     maintenance: Number | None  # dollars a year
-    resale: Number | None
+    resale: Number | None  # dollars that the desktop is sold for after its life
     life: Number | None  # years
     yearly_loss: Number | Fraction | None  # "20%", 0.2
     interest: Number | Fraction | None  # cost of capital a year: "5%", 0.05
@@ -77,7 +77,7 @@ class CompareOptions(PeriodOptions, total=False):
 class RentedInputs:
     """The rented machine of the calculator: `count` GPUs of a `model`, for `price` per hour. One of both may be None.
 
-    `use` is how much it is used, `horizon` for how long in all.
+    `use` is how much it is used, `horizon` for how long in all, `terms` are interest, price drift and VAT.
     """
 
     model: str | None
@@ -146,10 +146,10 @@ def _is_calculator(options: CompareOptions) -> bool:
 
 def _check_texts(options: CompareOptions) -> None:
     """Raise InvalidRequest for a value that is not text; numbers, GPUs and desktops are checked when parsed."""
-    moments = dict.fromkeys(("since", "until"), "2026-11-20")
-    for name, example in {**_TEXT_EXAMPLES, **moments}.items():
+    time_examples = dict.fromkeys(("since", "until"), "2026-11-20")
+    for name, example in {**_TEXT_EXAMPLES, **time_examples}.items():
         value = options.get(name)
-        if value is None or isinstance(value, str | date | timedelta if name in moments else str):
+        if value is None or isinstance(value, str | date | timedelta if name in time_examples else str):
             continue
         option = f"--{name}"
         raise InvalidRequest(
@@ -162,13 +162,13 @@ def _check_texts(options: CompareOptions) -> None:
 
 def _check_mode(options: CompareOptions) -> None:
     """Raise InvalidRequest for an option that the selected mode, ledger or calculator, would ignore."""
-    calculator = _is_calculator(options)
-    for name in _LEDGER_ONLY if calculator else _CALCULATOR_ONLY:
+    is_calculator = _is_calculator(options)
+    for name in _LEDGER_ONLY if is_calculator else _CALCULATOR_ONLY:
         value = options.get(name)
         if value is None or value is False:
             continue
         option = f"--{name.replace('_', '-')}"
-        if calculator:
+        if is_calculator:
             given = [f"--{one.replace('_', '-')}" for one in _CALCULATOR_MODE if options.get(one) is not None]
             message = f"{option} cannot be combined with {' or '.join(given)}."
             remedy = f"Leave it out, or {' and '.join(given)}."

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.money.rent_or_buy import DesktopsDocument
 
 DEFAULT_DESKTOP = "rtx3090"  # the default of the setting `desktop`
+# The options that replace figures of a desktop's file.
 DESKTOP_FIGURES = (
     "depreciation",
     "purchase",
@@ -89,7 +90,7 @@ def requested_desktop(
     rates = rates_for(session, currency, "compare", options)
     for name, value in typed_figures.items():
         desktop = replace(desktop, **_fields_of(name, value, rates))
-    _check(desktop, typed_figures)
+    _check_consistent(desktop, typed_figures)
     return desktop, tuple(_option(name) for name in typed_figures)
 
 
@@ -152,7 +153,7 @@ def _watts(value: object, option: str, _rates: RateLookup) -> Power:
     return Power.of(parse_number(value, option, most=MAX_WATTS, unit="watts"))
 
 
-def _check(desktop: Desktop, typed: Mapping[str, object]) -> None:
+def _check_consistent(desktop: Desktop, typed: Mapping[str, object]) -> None:
     """Raise InvalidRequest for figures that contradict each other, at the one that was typed."""
     if desktop.resale > desktop.purchase:
         name = "resale" if "resale" in typed else "purchase"
@@ -180,6 +181,7 @@ def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
+# By figure: the field of Desktop, and the parser of the typed text.
 _PARSERS: dict[str, tuple[str, Callable[[object, str, RateLookup], object]]] = {
     "watts": ("gpu_power", _watts),
     "system_watts": ("rest_power", _watts),

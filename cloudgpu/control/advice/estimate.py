@@ -160,17 +160,17 @@ def estimate(
 def _kaggle_sentence(request: EstimateQuery, estimates: Sequence[Estimate]) -> str | None:
     """Return that Kaggle's free hours are enough, if its GPU is among the estimates; None if they are not."""
     figures = shipped_rules().figures
-    hours, session = figures.kaggle_hours.value, figures.kaggle_session_hours.value
+    free_hours, session_hours = figures.kaggle_hours.value, figures.kaggle_session_hours.value
     on_t4 = [one for one in estimates if _is_kaggle_gpu(one)]
     if not on_t4 or request.machine_count > 1:
         return None
     needed = on_t4[0].work_hours.hours if on_t4[0].work_hours is not None else request.hours.a_day * request.hours.days
-    if needed > hours:
+    if needed > free_hours:
         return None
     usage = f"{float(needed):.3g} hours" + ("" if request.is_one_job else " a week")
     return (
-        f"Free: Kaggle gives about {float(hours):g} GPU hours a week on two T4, and this is {usage} (notebooks of at "
-        f"most {float(session):g} hours)."
+        f"Free: Kaggle gives about {float(free_hours):g} GPU hours a week on two T4, and this is {usage} (notebooks of "
+        f"at most {float(session_hours):g} hours)."
     )
 
 
@@ -305,7 +305,7 @@ def nodes_document(
     is about the user's own machines.
     """
     training = query.training
-    worth = [_cluster_of_offer(query, one, machines) for one in estimates]
+    clusters = [_cluster_of_offer(query, one, machines) for one in estimates]
     return {
         "nodes": query.nodes,
         "parameters": training.parameters,
@@ -314,7 +314,7 @@ def nodes_document(
         "gradient_bytes": GRADIENT_BYTES,
         "efficiency": query.used_of_peak,
         "network_used": NETWORK_EFFICIENCY,
-        "worth": worth or [*_clusters_of_own_gpus(request, query)],
+        "worth": clusters or [*_clusters_of_own_gpus(request, query)],
         "assumptions": [*_assumptions(query)],
     }
 
@@ -323,7 +323,7 @@ def _cluster_of_offer(query: NodesQuery, estimate: Estimate, machines: Sequence[
     machine_type, listed = estimate.machines.offer.type, estimate.machines.offer.listed
     place = (machine_type.provider, machine_type.name, listed.region)
     on_spot = listed.market is Market.SPOT
-    loss = gang_loss_of(query.nodes, *place, machines, query.spot_loss) if on_spot else None
+    interruption = gang_loss_of(query.nodes, *place, machines, query.spot_loss) if on_spot else None
     return {
         **_cluster_document(
             query,
@@ -335,7 +335,7 @@ def _cluster_of_offer(query: NodesQuery, estimate: Estimate, machines: Sequence[
         "provider": machine_type.provider,
         "region": listed.region,
         "instance_type": machine_type.name,
-        "spot_loss": None if loss is None else _loss_chance(loss),
+        "spot_loss": None if interruption is None else _interruption_chance(interruption),
     }
 
 
@@ -348,11 +348,11 @@ def _clusters_of_own_gpus(request: EstimateQuery, query: NodesQuery) -> Iterator
 
 
 def _cluster_document(
-    query: NodesQuery, gpu: str, peak: float | None, listed: TypeNetwork | None, type_name: str | None
+    query: NodesQuery, gpu: str, peak: float | None, type_network: TypeNetwork | None, type_name: str | None
 ) -> NodesSpeedUp:
-    network = listed if query.network_gbit is None else None
+    network = type_network if query.network_gbit is None else None
     gbit = query.network_gbit if network is None else network.gbit
-    value: NodesSpeedUp = {
+    document: NodesSpeedUp = {
         "provider": None,
         "region": None,
         "instance_type": None,
@@ -374,15 +374,15 @@ def _cluster_document(
     }
     if gbit is None:
         return {
-            **value,
+            **document,
             "says": f"Not known: the network of machines with {type_name or gpu} is in no list. "
             "Give it: --network 10 (Gbit/s).",
         }
     if peak is None:
-        return value
+        return document
     speed = speed_up(query.training, query.nodes, peak, gbit, used_of_peak=query.used_of_peak)
     return {
-        **value,
+        **document,
         "compute_s": speed.compute_s,
         "traffic_s": speed.traffic_s,
         "speed_up": speed.speed_up,
@@ -394,7 +394,7 @@ def _cluster_document(
     }
 
 
-def _loss_chance(loss: GangLoss) -> GangChance:
+def _interruption_chance(loss: GangLoss) -> GangChance:
     (one_loss_low, one_loss_high), (any_loss_low, any_loss_high) = loss.each, loss.chance
     return {
         "per": loss.per,

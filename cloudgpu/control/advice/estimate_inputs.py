@@ -169,7 +169,7 @@ def past_machine(session: Session, name: str) -> PastMachine:
     spec, accelerator = _gpu_of(machine)
     usages = [(subject, use) for subject, use in uses if subject == machine.id]
     hours = utilization_of(session, [machine], usages).get(machine.id, ())
-    sums = [
+    hours_by_kind = [
         Fraction(str(round(sum(getattr(hour, kind) for hour in hours), 6))) / 3600
         for kind in ("gpu_s", "used_s", "idle_s", "unknown_s")
     ]
@@ -179,7 +179,7 @@ def past_machine(session: Session, name: str) -> PastMachine:
         spec,
         accelerator.number * Fraction(accelerator.share).limit_denominator(8),
         accelerator.memory_gib or spec.memory_gib,
-        *sums,
+        *hours_by_kind,
     )
     if not past.work.hours:
         raise _never_used_error(past)
@@ -261,26 +261,28 @@ def with_resolved_type(request: EstimateQuery) -> EstimateQuery:
     if request.type is None:
         return request
     names = {
-        _plain_type(listed.name): (listed.provider, listed.name)
+        _normalized_type(listed.name): (listed.provider, listed.name)
         for listed in catalog.instance_types(request.filters.provider)
         if request.filters.provider in (None, listed.provider)
     }
-    if _plain_type(request.type) not in names:
+    if _normalized_type(request.type) not in names:
         raise _unknown_type(request.type, [name for _, name in names.values()])
-    provider, name = names[_plain_type(request.type)]
+    provider, name = names[_normalized_type(request.type)]
     return replace(request, type=name, filters=replace(request.filters, provider=provider, with_legacy=True))
 
 
-def _plain_type(name: str) -> str:
+def _normalized_type(name: str) -> str:
     return name.lower().removeprefix("standard_")
 
 
 def _unknown_type(name: str, types: list[str]) -> InvalidRequest:
-    with_gpu = [one for one in types if _plain_type(one).startswith(f"{_plain_type(name)}+")]
+    with_gpu = [one for one in types if _normalized_type(one).startswith(f"{_normalized_type(name)}+")]
     if name and with_gpu:
         remedy = f"Say which is attached to it: {', '.join(with_gpu)}."
         return InvalidRequest(f"{name!r} has no GPU by itself.", field="--instance-type", value=name, next=remedy)
-    owner = next((listed for listed in catalog.instance_types() if _plain_type(listed.name) == _plain_type(name)), None)
+    owner = next(
+        (listed for listed in catalog.instance_types() if _normalized_type(listed.name) == _normalized_type(name)), None
+    )
     if owner is not None:
         remedy = f"Leave out --provider, or write {owner.provider}."
         return InvalidRequest(
@@ -299,10 +301,10 @@ def _unknown_type(name: str, types: list[str]) -> InvalidRequest:
 def offers_of(request: EstimateQuery) -> list[CatalogOffer]:
     """Return every offer that meets the request, in every region."""
     filters = request.filters
-    places = (filters.provider, filters.region, filters.market, filters.gpu)
+    offer_filters = (filters.provider, filters.region, filters.market, filters.gpu)
     return [
         offer
-        for offer in catalog.offers(*places, with_legacy=filters.with_legacy, trust=filters.trust)
+        for offer in catalog.offers(*offer_filters, with_legacy=filters.with_legacy, trust=filters.trust)
         if request.type in (None, offer.type.name) and filters.gpu_count in (None, offer.type.gpu.count)
     ]
 
@@ -317,7 +319,7 @@ def discontinued_types(request: EstimateQuery, offers: list[CatalogOffer]) -> li
     return sorted(f"{provider} {name}" for provider, name in priced - shown)
 
 
-_UNSET: dict[str, Any] = {
+_UNSET_FILTERS: dict[str, Any] = {
     "gpu": None,
     "gpu_count": None,
     "provider": None,
@@ -331,12 +333,17 @@ _UNSET: dict[str, Any] = {
 def relaxations(request: EstimateQuery) -> dict[str, tuple[int, Money]]:
     """Return, for each option without which there are offers, the number of their types and the lowest price."""
     relaxed = {
-        name: replace(request, filters=replace(request.filters, **{name: unset})) for name, unset in _UNSET.items()
+        name: replace(request, filters=replace(request.filters, **{name: unset_value}))
+        for name, unset_value in _UNSET_FILTERS.items()
     }
     relaxed["type"] = replace(request, type=None)
     results = {}
-    for name, wider in relaxed.items():
-        offers = [] if wider == request or (request.type and name in ("provider", "with_legacy")) else offers_of(wider)
+    for name, relaxed_request in relaxed.items():
+        offers = (
+            []
+            if relaxed_request == request or (request.type and name in ("provider", "with_legacy"))
+            else offers_of(relaxed_request)
+        )
         if offers:
             types = len({offer.type.name for offer in offers})
             results[name] = (types, by_price(offers)[0].listed.price.per_hour)

@@ -99,7 +99,7 @@ def _disk_sentence(request: EstimateQuery, disk_types: dict[str, str], estimates
     if not request.disk_gb:
         return "No disk is counted, though no machine is without one."
     kinds: dict[str, None] = {}
-    others: dict[str, None] = {}
+    unsupported: dict[str, None] = {}
     uncounted: dict[str, None] = {}
     for estimate in estimates:
         machine_type = estimate.machines.offer.type
@@ -109,7 +109,7 @@ def _disk_sentence(request: EstimateQuery, disk_types: dict[str, str], estimates
         )
         named = disk_types.get(machine_type.provider)
         if named and named != kind:
-            others[f"{machine_type.name} takes no {named}"] = None
+            unsupported[f"{machine_type.name} takes no {named}"] = None
         if not kind:
             uncounted[machine_type.provider] = None
             continue
@@ -117,13 +117,13 @@ def _disk_sentence(request: EstimateQuery, disk_types: dict[str, str], estimates
     no_disk = f"No disk is counted at {', '.join(uncounted)}." if uncounted else ""
     if not kinds:
         return no_disk
-    long = "to the end of the work" if request.is_one_job else "all month"
-    off = "" if request.hours.share == 1 else ", also while the machine is off"
-    message = f" ({', '.join(others)})" if others else ""
+    kept_text = "to the end of the work" if request.is_one_job else "all month"
+    off_text = "" if request.hours.share == 1 else ", also while the machine is off"
+    message = f" ({', '.join(unsupported)})" if unsupported else ""
     whose = "each machine's" if request.machine_count > 1 else "its"
     return (
-        f"{request.disk_gb:,} GB is {whose} disk, kept {long}{off}: {', '.join(kinds)}{message}. Provisioned IOPS and "
-        f"throughput are not in it.{' ' * bool(no_disk)}{no_disk}"
+        f"{request.disk_gb:,} GB is {whose} disk, kept {kept_text}{off_text}: {', '.join(kinds)}{message}. Provisioned "
+        f"IOPS and throughput are not in it.{' ' * bool(no_disk)}{no_disk}"
     )
 
 
@@ -132,12 +132,12 @@ def _address_sentence(request: EstimateQuery, estimates: Sequence[Estimate]) -> 
         return "No public address is counted."
     if not any(address_kind(one.machines.offer.type.provider, one.machines.offer.listed.market) for one in estimates):
         return "Public addresses cost nothing there."
-    azure = any(one.machines.offer.type.provider == "azure" for one in estimates)
+    has_azure = any(one.machines.offer.type.provider == "azure" for one in estimates)
     if request.address is Address.STATIC:
-        google = any(one.machines.offer.type.provider == "gcp" for one in estimates)
-        idle = "; Google's costs more while no machine uses it" * google
+        has_google = any(one.machines.offer.type.provider == "gcp" for one in estimates)
+        idle = "; Google's costs more while no machine uses it" * has_google
         return f"A static public address is paid as long as the disk{idle}."
-    static = "; at Azure, where every standard address is static, as long as the disk" * azure
+    static = "; at Azure, where every standard address is static, as long as the disk" * has_azure
     return f"A public address is paid while the machine runs{static}."
 
 
@@ -145,17 +145,21 @@ def _commitment_sentence(request: EstimateQuery, estimates: Sequence[Estimate]) 
     committed = request.committed
     if committed is None:
         return ""
-    every = "A commitment is paid for every hour of its term, used or not"
+    paid_text = "A commitment is paid for every hour of its term, used or not"
     priced = [one for one in estimates if one.machines.committed]
-    off = percent_off(committed, priced[0].machines.offer) if priced else None
-    pays = "" if off is None else f"; it pays where more than {float(100 - off):g}% of all hours are used"
+    discount_percent = percent_off(committed, priced[0].machines.offer) if priced else None
+    pays = (
+        ""
+        if discount_percent is None
+        else f"; it pays where more than {float(100 - discount_percent):g}% of all hours are used"
+    )
     if committed.term is None:
-        return f"{every}: {committed.text} less than on demand, as you say{pays}."
-    what = {Term.ONE_YEAR: "one year", Term.THREE_YEARS: "three years"}[committed.term]
+        return f"{paid_text}: {committed.text} less than on demand, as you say{pays}."
+    term_text = {Term.ONE_YEAR: "one year", Term.THREE_YEARS: "three years"}[committed.term]
     if not priced:
         return (
-            f"No price for {what} is known of any of these, and none is guessed: these are the prices on demand. Query "
-            "the cloud, and say how many percent less it is: --committed 37%"
+            f"No price for {term_text} is known of any of these, and none is guessed: these are the prices on demand. "
+            "Query the cloud, and say how many percent less it is: --committed 37%"
         )
     rest = (
         ""
@@ -165,7 +169,7 @@ def _commitment_sentence(request: EstimateQuery, estimates: Sequence[Estimate]) 
             "says what you were quoted)"
         )
     )
-    return f"{every}; {what} of {priced[0].machines.offer.type.name} by {SOURCE}{pays}{rest}."
+    return f"{paid_text}; {term_text} of {priced[0].machines.offer.type.name} by {SOURCE}{pays}{rest}."
 
 
 def _not_counted_sentence(request: EstimateQuery, settings: Settings) -> str:

@@ -58,15 +58,15 @@ class EstimateOptions(CurrencyOptions, total=False):
     hours_per_day: Number | None
     days_per_week: Number | None
     hours: Number | None  # of the machines in all, the same on every GPU
-    flops: Number | None
-    precision: str | None
-    efficiency: Number | None
-    like: str | None
-    work: str | None
-    nodes: Number | None
+    flops: Number | None  # floating point operations in all
+    precision: str | None  # "fp16", "bf16"
+    efficiency: Number | None  # the part of a GPU's peak that is reached: "30%", 0.3
+    like: str | None  # the name of a past machine that did the same work
+    work: str | None  # "training", "inference"
+    nodes: Number | None  # of a cluster
     params: Number | None  # "7B", 7_000_000_000
-    trainable: Number | None
-    tokens: Number | None
+    trainable: Number | None  # how many of the parameters are trained, "40M"
+    tokens: Number | None  # per GPU and step
     network: Number | None  # Gbit/s
     spot_loss: Number | None  # "5%" an hour
     all: bool
@@ -83,7 +83,10 @@ class Flops:
 
 @dataclass(frozen=True, slots=True)
 class NodesQuery:
-    """The cluster of an estimate. `spot_loss` is the chance that a node is interrupted in an hour; None: not typed."""
+    """The cluster of an estimate. `used_of_peak` is the part of a GPU's peak that training reaches.
+
+    `spot_loss` is the chance that a node is interrupted in an hour; None: not typed.
+    """
 
     nodes: int
     training: Training
@@ -164,6 +167,7 @@ def _check_combinations(options: EstimateOptions) -> None:
 _DROP_ONE = "Leave out one of them."
 _FINITE_WORK = ("A commitment is paid for its whole term, and this work ends.", "Leave out --committed, or the work.")
 _ADD_FLOPS = "Add --flops, for example --flops 1e21."
+# Two options that exclude each other, the message, and its remedy.
 _MUTUALLY_EXCLUSIVE = (
     ("instance_type", "gpu", "A type says which GPUs it has, so --gpu says it twice.", _DROP_ONE),
     ("like", "flops", "--flops and --like both say what the work is.", _DROP_ONE),
@@ -188,6 +192,7 @@ _MUTUALLY_EXCLUSIVE = (
     ),
 )
 _ADD_NODES = "Add --nodes, for example --nodes 4 --params 7B."
+# An option, the options of which it needs one, the message, and its remedy.
 _REQUIRES = (
     ("nodes", "params", "--nodes depends on what is trained: the size of the model is missing.", "Add --params 7B."),
     ("params", "nodes", "--params needs --nodes.", _ADD_NODES),

@@ -30,7 +30,7 @@ MIN_PARAMETERS, MAX_PARAMETERS = 10**6, 10**13
 MAX_CARDS = 64
 MAX_GIB = 100_000
 WEEK = 168  # hours
-TUNING, RUNNING = "fine-tuning", "inference"
+TUNING, RUNNING = "fine-tuning", "inference"  # the kinds of work with a model, as WORK names them
 _COUNT = re.compile(r"([0-9]{1,14}(?:\.[0-9]{1,6})?)\s*([kmbt]?)", re.IGNORECASE)
 _MULTIPLIERS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 _ALIASES = {"rl": "reinforcement-learning", "finetuning": TUNING, "finetune": TUNING, "fine-tune": TUNING,
@@ -42,13 +42,13 @@ class RecommendOptions(CurrencyOptions, total=False):
     """The options of `recommend`, parsed as on the command line. None: left out."""
 
     params: str | int | None  # "7b", 7_000_000_000
-    method: str | None
-    precision: str | None
+    method: str | None  # "full", "lora", "qlora"
+    precision: str | None  # "fp16", "int4"
     memory: Number | None  # GiB
     gpus: Number | None
     hours_per_week: Number | None
-    budget: Number | None
-    max_price: str | None
+    budget: Number | None  # for a desktop, in US dollars or at a known rate
+    max_price: str | None  # US dollars per hour
     provider: str | None
     region: str | None
     spot: bool
@@ -89,7 +89,9 @@ def parse_recommend(
     check_keywords("recommend", options, RecommendOptions.__annotations__)
     kind = _parse_kind(workload_data, work, options)
     typed = options.get("memory")
-    memory_gib = None if typed is None else parse_number(_gib(typed), "--memory", least="0.1", most=MAX_GIB, unit="GiB")
+    memory_gib = (
+        None if typed is None else parse_number(_without_gib(typed), "--memory", least="0.1", most=MAX_GIB, unit="GiB")
+    )
     spot = bool(options.get("spot", False))
     filters = parse_filters(
         None,
@@ -138,7 +140,7 @@ def _parse_card_prices(typed: str | Sequence[str] | None, rates: RateLookup | No
     return prices
 
 
-def _gib(value: Number) -> Number:
+def _without_gib(value: Number) -> Number:
     return re.sub(r"(?i)\s*(g|gb|gib)$", "", value) if isinstance(value, str) else value
 
 

@@ -126,6 +126,7 @@ def _check_desktop_count(desktop: Desktop, rent: Rent, ratio: Fraction) -> None:
 
 
 def _rent(rented: RentedInputs, work: Workload, now: datetime) -> Rent:
+    """Return the rented machine with a price: the typed one, that of the cheapest offer, or of a substitute."""
     gpus = [] if rented.model is None else matching_gpus(rented.model, catalog.gpus())
     names = tuple(each.name for each in gpus)
     if rented.price is not None:
@@ -138,10 +139,10 @@ def _rent(rented: RentedInputs, work: Workload, now: datetime) -> Rent:
         return Rent(
             listed_offer.listed.price.per_hour, rented.count, rented.use, rented.horizon, spec, (), listed_offer
         )
-    substituted = None if not gpus or _is_sold(rented) else substitute(rented, gpus[0], work, now)
-    if substituted is None:
+    substitution = None if not gpus or _is_sold(rented) else substitute(rented, gpus[0], work, now)
+    if substitution is None:
         raise _no_price(rented, names)
-    offer, ratio = substituted
+    offer, ratio = substitution
     use = replace(rented.use, shares=tuple(share * ratio for share in rented.use.shares))
     spec = catalog.gpu_by_name(offer.type.gpu.name)
     return Rent(offer.listed.price.per_hour, rented.count, use, rented.horizon, spec, (), offer, gpus[0])
@@ -156,7 +157,7 @@ def _is_sold(rented: RentedInputs) -> bool:
 def substitute(
     rented: RentedInputs, wanted: GpuSpec, work: Workload, now: datetime
 ) -> tuple[CatalogOffer, Fraction] | None:
-    """Return the offer that does the work of the GPU `wanted` cheapest, and how many of its hours replace one of them.
+    """Return the cheapest offer for the work of the GPU `wanted`, and how many of its hours replace one hour of that.
 
     The offer's GPU has at least the memory and half the speed. None if no cloud has such a machine.
     """

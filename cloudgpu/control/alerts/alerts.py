@@ -106,17 +106,17 @@ def current_findings(session: Session) -> tuple[Finding, ...]:
 
 
 def _job_findings(session: Session, billable: Sequence[Machine], now: datetime) -> list[Finding]:
-    """Return the findings about jobs; reads the jobs' lines only if there are any."""
+    """Return the findings about jobs; reads the jobs' events only if there are any."""
     if session.ledger.last(JOBS) is None:
         return []
     jobs = jobs_of(session.ledger.events(JOBS))
-    shares = machine_assignments(jobs.values())
+    assignments = machine_assignments(jobs.values())
 
     def cost(job: Job) -> Money:
         machines = [machine for machine in billable if machine.id in job.machines]
         since = guest_since(job)
         ended = () if since is None else session.ledger.ended_usages(iso(since))
-        return job_cost(job.id, shares, machines, ended, now)
+        return job_cost(job.id, assignments, machines, ended, now)
 
     return list(job_findings(jobs.values(), _alert_state(session).lasting, now, cost))
 
@@ -153,8 +153,8 @@ def _with_seen_at(session: Session, machine: Machine, now: str) -> Machine:
     return machine._replace(seen_at=last_seen_at(session.ledger, machine))
 
 
-LOCK = "alerts"
-BUDGETS = ("budget",)  # the topics that most callers evaluate
+LOCK = "alerts"  # the name of the lock: one process sends at a time
+BUDGET_TOPICS = ("budget",)  # the topics that most callers evaluate
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ def deliver(
     session: Session,
     findings: Iterable[Finding],
     *,
-    clearable: Collection[str] = BUDGETS,
+    clearable: Collection[str] = BUDGET_TOPICS,
     exempt: Collection[str] = (),
 ) -> Delivery:
     """Record these findings, and those of `current_findings`, as alerts, and send them; return what was done.
@@ -315,7 +315,7 @@ def _send_undelivered(session: Session, findings: Sequence[Finding]) -> tuple[Ou
             addresses = all_receivers(session.settings.alerts, session.home)
             by_address = {one: alerts_now(state.waiting(label_of(one), audience), findings) for one in addresses}
             outcomes = _send_and_record(session, {address: alerts for address, alerts in by_address.items() if alerts})
-            return (*outcomes, *_send_and_record(session, _for_lab_instead(session, audience, findings, outcomes)))
+            return (*outcomes, *_send_and_record(session, _escalated_to_lab(session, audience, findings, outcomes)))
     except LedgerUnavailable:
         raise
     except ProviderUnavailable as busy:
@@ -323,7 +323,7 @@ def _send_undelivered(session: Session, findings: Sequence[Finding]) -> tuple[Ou
         return ()
 
 
-def _for_lab_instead(
+def _escalated_to_lab(
     session: Session, audience: Audience, findings: Sequence[Finding], outcomes: Sequence[Outcome]
 ) -> dict[str, list[RaisedAlert]]:
     """Return, by address of the lab, the urgent alerts that a person's own receivers have just not accepted."""
@@ -336,7 +336,7 @@ def _for_lab_instead(
         address: [_with_lab_text(alert) for alert, labels in alerts if label in labels]
         for address, label in lab.items()
     }
-    return {address: some for address, some in by_address.items() if some}
+    return {address: lab_alerts for address, lab_alerts in by_address.items() if lab_alerts}
 
 
 def _with_lab_text(alert: RaisedAlert) -> RaisedAlert:
@@ -361,8 +361,8 @@ def _message(session: Session, alerts: Sequence[RaisedAlert], *, strict: bool = 
     """Return the message. If the user's template is wrong, the shipped one is used; with `strict` that raises."""
     settings, now = session.settings.alerts, session.clock()
     try:
-        own = user_template(settings, session.home)
-        return alert_message(alerts, now, shipped_template() if own is None else own)
+        template = user_template(settings, session.home)
+        return alert_message(alerts, now, shipped_template() if template is None else template)
     except InvalidRequest as error:
         if strict or settings.template is None:
             raise
@@ -373,21 +373,21 @@ def _message(session: Session, alerts: Sequence[RaisedAlert], *, strict: bool = 
 def _audience(session: Session) -> Audience:
     """Return who gets which alerts. A key of [alerts.people] is any name of a person, or their database user."""
     alerts = session.settings.alerts
-    names = authorization_of(session).people if alerts.people else People()
+    person_names = authorization_of(session).people if alerts.people else People()
     people: dict[str, frozenset[str]] = {}
     for owner, addresses in alerts.people.items():
-        person = known_as(names, owner)
+        person = known_as(person_names, owner)
         people[person] = people.get(person, frozenset()) | set(map(label_of, addresses))
-    return Audience(frozenset(map(label_of, receivers(alerts, session.home))), people, names)
+    return Audience(frozenset(map(label_of, receivers(alerts, session.home))), people, person_names)
 
 
 def _alert_state(session: Session) -> AlertState:
-    """Return the alerts by the ledger's lines; computed again only if there is a new line about them."""
+    """Return the alerts by the ledger's events; computed again only if there is a new one about them."""
     last = session.ledger.last(SUBJECT)
     if last is None:
         return AlertState()
     cached = session.alert_state_cache
-    if cached is None or cached[0] != last:  # its hash covers all lines before it
+    if cached is None or cached[0] != last:  # its hash covers all events before it
         cached = session.alert_state_cache = (last, alert_state(session.ledger.events(SUBJECT)))
     return cached[1]
 
@@ -407,10 +407,10 @@ def ping(session: Session, *, ok: bool, wait_s: float = WAIT_S) -> str | None:
     if address is None:
         return None
     ok = ok and not unguarded_machines(session, session.ledger.present_machines())
-    why = within(wait_s, partial(_call, address if ok else _failure_address(address), wait_s))
-    findings = [] if why is None else [finding_of_home(session, _deadman_finding(why))]
+    failure = within(wait_s, partial(_call, address if ok else _failure_address(address), wait_s))
+    findings = [] if failure is None else [finding_of_home(session, _deadman_finding(failure))]
     record_findings(session, findings, clearable=(DEADMAN,))
-    return why
+    return failure
 
 
 def _call(address: str, wait_s: float) -> str | None:

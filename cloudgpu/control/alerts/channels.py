@@ -58,7 +58,7 @@ def label_of(address: str) -> str:
     return f"{address.partition('://')[0].lower()}-{digits}"
 
 
-def load() -> Any:
+def load_apprise() -> Any:
     """Return apprise; raise MissingExtra where it is not installed."""
     try:
         import apprise
@@ -75,13 +75,13 @@ def send(messages: Iterable[tuple[str, Message]], *, wait_s: float = WAIT_S) -> 
     `wait_s` seconds counts as failed. It is not stopped: the message may still arrive, and arrive twice if it is sent
     again later. Attached files are in a private directory meanwhile.
     """
-    apprise = load()
-    pairs = list(messages)
+    apprise = load_apprise()
+    address_messages = list(messages)
     for name in _LOGGERS:
         logging.getLogger(name).addFilter(_LOG_FILTER)  # adding it again changes nothing
-    with _files(message.attached for _, message in pairs if message.attached is not None) as paths:
-        failures = _run_parallel([partial(_attempt, apprise, *pair, paths) for pair in pairs], wait_s)
-    return tuple(Outcome(label_of(address), why) for (address, _), why in zip(pairs, failures, strict=True))
+    with _files(message.attached for _, message in address_messages if message.attached is not None) as paths:
+        failures = _run_parallel([partial(_attempt, apprise, *pair, paths) for pair in address_messages], wait_s)
+    return tuple(Outcome(label_of(address), why) for (address, _), why in zip(address_messages, failures, strict=True))
 
 
 def within(seconds: float, call: Callable[[], str | None]) -> str | None:

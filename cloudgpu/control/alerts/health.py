@@ -16,13 +16,13 @@ from cloudgpu.errors import CloudgpuError
 def alert_checks(session: Session) -> Iterator[Check]:
     """Yield the checks of alerts. Sends nothing."""
     try:
-        yield _receivers(session)
+        yield _receivers_check(session)
     except CloudgpuError as error:
         yield failed("alerts", error)
-    yield _deadman(session)
+    yield _deadman_check(session)
 
 
-def _receivers(session: Session) -> Check:
+def _receivers_check(session: Session) -> Check:
     addresses = all_receivers(session.settings.alerts, session.home)
     if not addresses:
         next_step = 'Add to config.toml: [alerts] and to = ["mailto://...", "ntfy://...", "desktop"]'
@@ -39,7 +39,7 @@ def _receivers(session: Session) -> Check:
     return Check("alerts", Verdict.OK, f"sent to {', '.join(map(label_of, addresses))}{monthly}")
 
 
-def _deadman(session: Session) -> Check:
+def _deadman_check(session: Session) -> Check:
     if session.settings.alerts.deadman is not None:
         return Check("deadman", Verdict.OK, "called at the end of each run")
     return Check(

@@ -152,11 +152,11 @@ class Advice(Namespace):
         `request` is CODE=VALUE with a code that `quota` shows, or `enough`: for `count` machines with this GPU.
         Raises InvalidRequest for a quota that is not higher, or that cannot be requested from here.
         """
-        from cloudgpu.control.catalog.quotas import QuotaOptions, plan_raise, request_quota
+        from cloudgpu.control.catalog.quotas import QuotaOptions, plan_quota_increase, request_quota
         from cloudgpu.core.model.offers import Market
 
         quota_options = QuotaOptions(request, region, gpu, count, Market.SPOT if spot else Market.ON_DEMAND)
-        return request_quota(plan_raise(self._session, quota_options, account=account, provider=provider))
+        return request_quota(plan_quota_increase(self._session, quota_options, account=account, provider=provider))
 
     def compare(self, **options: Unpack[CompareOptions]) -> CompareDocument | RentOrBuyDocument:
         """Return what an owned desktop would have cost for the same work, by the ledger, or by a price and a use.

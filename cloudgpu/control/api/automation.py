@@ -48,8 +48,8 @@ class Automation(Namespace):
 
         self._session.check_ever_used(self._client_session.environ)
         self._session.ledger.check_in_use()
-        limit = MAX_IDLE_STOPS if max_stops is None else max_stops
-        options = ReapOptions(dry_run=dry_run, policy=policy, max_stops=limit, sweep=nightly)
+        max_idle_stops = MAX_IDLE_STOPS if max_stops is None else max_stops
+        options = ReapOptions(dry_run=dry_run, policy=policy, max_stops=max_idle_stops, sweep=nightly)
         run = continue_jobs(self._session, reap(self._session, options), self._client_session.environ)
         return run_document(run, explain=explain)
 

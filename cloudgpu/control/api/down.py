@@ -72,13 +72,13 @@ def machines_to_end(session: Session, names: Sequence[str], *, all_: bool = Fals
         if all_:
             authorization, recorded = authorization_of(session), present_machines(session.ledger.machines())
         else:
-            machines = _named(session, names)
+            machines = _machines_of_names(session, names)
             authorization = authorization_of(session)
             for machine in machines:
                 check_may(session, machine, "end", authorization=authorization)
             return MachinesToEnd(machines)
     except LedgerAway as error:
-        return _by_tags(session, names, error, all_=all_)
+        return _machines_by_tags(session, names, error, all_=all_)
     try:
         synced = sync_reported(session)
         own, others = _split_by_owner(present_machines(session.ledger.machines()), authorization)
@@ -100,14 +100,14 @@ def _split_by_owner(machines: Sequence[Machine], authorization: Authorization) -
     return own, [machine for machine in machines if not authorization.owns(machine)]
 
 
-def _named(session: Session, names: Sequence[str]) -> list[Machine]:
+def _machines_of_names(session: Session, names: Sequence[str]) -> list[Machine]:
     """Return the machines with these names, all nodes of a cluster; without names the only machine there is."""
     if not names:
         return [*session.find_all_nodes(None, "down")]
     return [machine for name in names for machine in session.find_all_nodes(name, "down", ended=True)]
 
 
-def _by_tags(session: Session, names: Sequence[str], error: LedgerAway, *, all_: bool) -> MachinesToEnd:
+def _machines_by_tags(session: Session, names: Sequence[str], error: LedgerAway, *, all_: bool) -> MachinesToEnd:
     """Return the machines to end by their tags, while the ledger cannot be read.
 
     Roles cannot be read either: a named machine may be ended by anybody whom the cloud lets, and `--all` ends this
@@ -130,7 +130,7 @@ def _by_tags(session: Session, names: Sequence[str], error: LedgerAway, *, all_:
         if isinstance(error, LedgerMovedAway)
         else "Run the same again when the ledger is back.",
     )
-    silent = [gap for gap in found.unanswered if not isinstance(gap, AccountElsewhere)]
+    without_answer = [gap for gap in found.unanswered if not isinstance(gap, AccountElsewhere)]
     elsewhere = [
         ProviderUnavailable(gap.why, field="--all", value=gap.scope, next="Run it where that account is.")
         for gap in found.unanswered
@@ -138,7 +138,7 @@ def _by_tags(session: Session, names: Sequence[str], error: LedgerAway, *, all_:
     ]
     return MachinesToEnd(
         own,
-        [*_account_errors(silent), *elsewhere, not_read],
+        [*_account_errors(without_answer), *elsewhere, not_read],
         others=[machine for machine in found.machines if machine not in own],
     )
 
@@ -162,23 +162,23 @@ def _account_errors(unanswered: Sequence[Unanswered], own: Sequence[Machine] | N
 
 
 def end_machines(
-    session: Session, to_end: MachinesToEnd, running: Sequence[BusyMachine] | None = None
+    session: Session, to_end: MachinesToEnd, busy: Sequence[BusyMachine] | None = None
 ) -> tuple[DownDocument, CloudgpuError | None]:
     """End each of these machines, even if another fails; return the document of `down` and the gravest error.
 
-    `running` is what is still in progress on them (None: not asked yet).
+    `busy` is what is still in progress on them (None: not asked yet).
     """
     from cloudgpu.control.lifecycle.termination_summary import machines_with_processes
 
     machines = to_end.machines
-    running = machines_with_processes(session, machines) if running is None else running
+    busy = machines_with_processes(session, machines) if busy is None else busy
     outcomes = _end_parallel(session, _group_by_cluster(machines))
     ended = [outcome for outcome in outcomes if not isinstance(outcome, CloudgpuError)]
     errors = [*(outcome for outcome in outcomes if isinstance(outcome, CloudgpuError)), *to_end.account_errors]
     now = session.clock()
     document: DownDocument = {
         "terminated": [machine_document(one.machine, now) for one in ended],
-        "running": list(running),
+        "running": list(busy),
         "retained": _named_resources(ended),
         "kept_files": [
             {"name": one.machine.name, "where": files.directory, "files": list(files.files), "count": files.count}

@@ -43,8 +43,8 @@ class JobOutput:
 class Jobs(Namespace):
     """`connect().jobs`: run commands to their end, watch them, read their output, cancel them.
 
-    A job is named by its name, key or id: the living job of this name, else the latest. A job only proceeds while a
-    process works on it: `run` and `wait` do for theirs, `reap` and `cloudgpu watch` do for all jobs.
+    A job is named by its name, key or id: the living job of this name (not closed yet), else the latest. A job only
+    proceeds while a process works on it: `run` and `wait` do for theirs, `reap` and `cloudgpu watch` do for all jobs.
     """
 
     def plan(self, argv: Sequence[str], **options: Unpack[JobOptions]) -> PlannedJobDocument:

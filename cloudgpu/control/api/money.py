@@ -52,11 +52,13 @@ class Money(Namespace):
         `replace` replaces a budget of this name. Raises InvalidRequest for an invalid option, and for a name that is
         taken, RoleNeeded for a member of a team.
         """
-        from cloudgpu.control.budgets.commands import BudgetChoices, BudgetOptions, set_value
+        from cloudgpu.control.budgets.commands import BudgetChoices, BudgetOptions, set_budget_document
         from cloudgpu.core.values.typed import check_keywords
 
         check_keywords("set_budget", options, BudgetChoices.__annotations__)
-        return set_value(self._session, BudgetOptions(name, str(amount), period, **options), overwrite=replace)
+        return set_budget_document(
+            self._session, BudgetOptions(name, str(amount), period, **options), overwrite=replace
+        )
 
     def budgets(self) -> BudgetsDocument:
         """Return every budget, of the ledger and of files, with its status. Asks no cloud."""

@@ -60,10 +60,10 @@ def _refresh_all(session: Session, machines: Sequence[Machine]) -> tuple[Machine
 
 
 def _with_details(
-    session: Session, machine: Machine, value: MachineDocument, *, refresh: bool, history: bool, why: bool
+    session: Session, machine: Machine, machine_document: MachineDocument, *, refresh: bool, history: bool, why: bool
 ) -> ShownDocument:
     """Return the document with `why` and `history`, if requested."""
-    document: ShownDocument = {**value}  # type: ignore[typeddict-item]  # `why` and `history` may be missing
+    document: ShownDocument = {**machine_document}  # type: ignore[typeddict-item]  # `why` and `history` may be missing
     if why:
         from cloudgpu.control.reaper.explain import build_why_document
 

@@ -155,15 +155,15 @@ def evaluate_budgets(
     if not covering:
         return AdmissionRequest(subject, (), frozenset(), counted_prices(session), now)
 
-    def ended(since: datetime | None) -> BilledUsages:
+    def ended_costs(since: datetime | None) -> BilledUsages:
         return view.billed_costs("" if since is None else iso(since))
 
-    def unpriced(_since: datetime | None) -> BilledUsages:
+    def unpriced_usages(_since: datetime | None) -> BilledUsages:
         return view.ended_usages(unpriced=True)
 
     machines = [*view.exposures(), *reservations_of_jobs(session, view, subject)]
     prices = counted_prices(session)
-    return admission_request(covering, subject, machines, ended, prices, now, unpriced, others, of_cluster)
+    return admission_request(covering, subject, machines, ended_costs, prices, now, unpriced_usages, others, of_cluster)
 
 
 def read_credit(provider: Provider) -> PrepaidCredit | CloudgpuError | None:
@@ -185,8 +185,8 @@ def check_credit_fit(
     """
     ids = {machine.id for machine in machines}
     other_machines = (one for one in view.present_machines() if one.id not in ids and scope_of_machine(one) == scope)
-    others = hourly_spend(credit, other_machines)
-    return credit_fit(machines[0].account, credit, others, hourly_of(machines), lease, session.clock())
+    others_hourly = hourly_spend(credit, other_machines)
+    return credit_fit(machines[0].account, credit, others_hourly, hourly_of(machines), lease, session.clock())
 
 
 def check_credit(

@@ -167,7 +167,7 @@ def _check_scope_names(session: Session, scope: Scope) -> None:
             )
 
 
-def set_value(session: Session, options: BudgetOptions, *, overwrite: bool) -> BudgetSetDocument:
+def set_budget_document(session: Session, options: BudgetOptions, *, overwrite: bool) -> BudgetSetDocument:
     """Set a budget and return its status, and the one that it replaced."""
     require_payer_role(session, "Setting a budget")
     budget = budget_of_options(session, options)
@@ -176,7 +176,7 @@ def set_value(session: Session, options: BudgetOptions, *, overwrite: bool) -> B
     return {
         "budget": status_document(state, CHECK_INTERVAL),
         "replaced": None if replaced is None else budget_document(replaced),
-        "terminates": _terminates(session, budget),
+        "terminates": _machines_terminated(session, budget),
         "warning": _below_committed_warning(session, state),
     }
 
@@ -201,7 +201,7 @@ def _below_committed_warning(session: Session, state: BudgetState) -> str | None
     return " ".join([message, *consequences])
 
 
-def _terminates(session: Session, budget: Budget) -> list[str]:
+def _machines_terminated(session: Session, budget: Budget) -> list[str]:
     """Return the names of covered machines that this budget would terminate, because they cannot be stopped."""
     if Action.STOP not in budget.actions:
         return []

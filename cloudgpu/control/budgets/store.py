@@ -37,16 +37,16 @@ def budgets(session: Session) -> tuple[Budget, ...]:
 
     Raises InvalidRequest for an error in a file, and for a name that is both in the ledger and in a file.
     """
-    of_files, of_ledger = _file_budgets(session), budgets_of(session.ledger.events(SUBJECT), zone_of)
-    for budget in of_files:
-        if budget.name in of_ledger:
+    in_files, in_ledger = _file_budgets(session), budgets_of(session.ledger.events(SUBJECT), zone_of)
+    for budget in in_files:
+        if budget.name in in_ledger:
             raise InvalidRequest(
                 f"The budget {budget.name} is in the ledger and in {budget.file}: it is not known which one counts.",
                 field="budget",
                 value=budget.name,
                 next=f"Run: cloudgpu budget rm {budget.name} (the file then counts), or rename the file.",
             )
-    return (*of_ledger.values(), *of_files)
+    return (*in_ledger.values(), *in_files)
 
 
 def budgets_for_run(session: Session) -> tuple[tuple[Budget, ...], tuple[str, ...]]:
@@ -54,13 +54,13 @@ def budgets_for_run(session: Session) -> tuple[tuple[Budget, ...], tuple[str, ..
 
     Of those, the run counts the one of the ledger. Raises InvalidRequest for an error in a file.
     """
-    of_files, of_ledger = _file_budgets(session), budgets_of(session.ledger.events(SUBJECT), zone_of)
+    in_files, in_ledger = _file_budgets(session), budgets_of(session.ledger.events(SUBJECT), zone_of)
     duplicates = tuple(
         f"the budget {one.name} is in the ledger and in {one.file}: only the ledger's counts"
-        for one in of_files
-        if one.name in of_ledger
+        for one in in_files
+        if one.name in in_ledger
     )
-    return (*of_ledger.values(), *(one for one in of_files if one.name not in of_ledger)), duplicates
+    return (*in_ledger.values(), *(one for one in in_files if one.name not in in_ledger)), duplicates
 
 
 def ledger_budgets(session: Session) -> dict[str, Budget]:
@@ -136,10 +136,10 @@ def remove_budget(session: Session, name: str) -> Budget:
 
 def find_budgets(session: Session, name: str | None) -> tuple[Budget, ...]:
     """Return the budget of this name, or all for None. Raises InvalidRequest for an unknown name."""
-    every = budgets(session)
-    found = every if name is None else tuple(budget for budget in every if budget.name == name)
+    all_budgets = budgets(session)
+    found = all_budgets if name is None else tuple(budget for budget in all_budgets if budget.name == name)
     if name is not None and not found:
-        raise _unknown_budget(session, name, {budget.name: budget for budget in every})
+        raise _unknown_budget(session, name, {budget.name: budget for budget in all_budgets})
     return found
 
 
@@ -225,11 +225,11 @@ def reservations_of_jobs(session: Session, view: View, budgeted: BudgetedMachine
 def _may_have_reservations(view: View) -> bool:
     """Return whether a job with a deadline may not have ended. Most admissions need to read no more about jobs."""
     with_deadline, ended = set[str](), set[str]()
-    for line in view.summaries(("job_requested", "job_ended", "job_closed")):
-        if line.kind != "job_requested":
-            ended.add(line.body["job"])
-        elif line.body["spec"].get("deadline") is not None:
-            with_deadline.add(line.body["job"])
+    for event in view.summaries(("job_requested", "job_ended", "job_closed")):
+        if event.kind != "job_requested":
+            ended.add(event.body["job"])
+        elif event.body["spec"].get("deadline") is not None:
+            with_deadline.add(event.body["job"])
     return bool(with_deadline - ended)
 
 

@@ -147,8 +147,8 @@ def gpus_document(filters: Filters, order: Order, now: datetime) -> GpusDocument
 
 def matching(filters: Filters) -> list[CatalogOffer]:
     """Return the cheapest offer of every type that meets the filters."""
-    places = (filters.provider, filters.region, filters.market, filters.gpu)
-    offers = catalog.offers(*places, with_legacy=filters.with_legacy, trust=filters.trust)
+    offer_filters = (filters.provider, filters.region, filters.market, filters.gpu)
+    offers = catalog.offers(*offer_filters, with_legacy=filters.with_legacy, trust=filters.trust)
     return [offer for offer in cheapest_per_type(offers) if _meets(offer, filters)]
 
 
@@ -179,10 +179,10 @@ def speed_of(offer: CatalogOffer) -> Speed | None:
 def _obstacles(filters: Filters) -> Iterable[OfferObstacle]:
     """Yield each option without which there are offers, with the number of their types and the lowest price."""
     for name in (field.name for field in fields(Filters)):
-        left_out = getattr(_NO_FILTERS, name)
-        if getattr(filters, name) == left_out:
+        unset_value = getattr(_NO_FILTERS, name)
+        if getattr(filters, name) == unset_value:
             continue
-        offers = matching(replace(filters, **{name: left_out}))
+        offers = matching(replace(filters, **{name: unset_value}))
         if offers:
             yield {
                 "requirement": name,

@@ -23,7 +23,7 @@ def instance_types(provider: str | None = None, gpu: str | None = None) -> list[
 
 
 def region_names(provider: str | None = None) -> list[str]:
-    """Return the regions of a provider, or of all, that have a price."""
+    """Return the regions of a provider, or of all, that have a price: a row of the catalogue begins with its region."""
     by_provider = catalogue()["prices"].items()
     prices = [rows for name, by_type in by_provider if _matches(provider, name) for rows in by_type.values()]
     return sorted({row[0] for rows in prices for row in rows})

@@ -185,17 +185,17 @@ def difference(provider: str | None, factor: float, *, last: bool) -> CatalogDif
     `jumps` counts the changes by more than `factor`; withheld prices are among the changes, with `accepted` false.
     """
     providers = _listed_providers(provider)
-    moves = [(name, move) for name in providers for move in _moves(name, last=last)]
+    changes = [(name, change) for name in providers for change in _price_changes(name, last=last)]
     return {
         "against": "the refresh before" if last else "the embedded prices",
         "factor": factor,
-        "changes": [price_change_document(name, move) for name, move in moves],
-        "jumps": len(large_changes((move for _, move in moves), factor)),
+        "changes": [price_change_document(name, change) for name, change in changes],
+        "jumps": len(large_changes((change for _, change in changes), factor)),
         "new": sum(_count_new(name, last=last) for name in providers),
     }
 
 
-def _moves(provider: str, *, last: bool) -> Iterator[ListPriceChange]:
+def _price_changes(provider: str, *, last: bool) -> Iterator[ListPriceChange]:
     """Yield the accepted changes of prices, then the withheld ones."""
     earlier = _earlier_by_key(provider, last=last)
     refreshed = stored_prices(provider)

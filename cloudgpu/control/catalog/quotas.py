@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class QuotaDemand:
-    """How much `count` machines of a type count against a quota."""
+    """How much `count` machines of a type count against a quota. `needs` in the documents."""
 
     machine_type: InstanceType
     market: Market
@@ -70,15 +70,15 @@ def quotas_document(
     did not answer are named under `unanswered`. Raises InvalidRequest for a provider without quotas, an unknown region
     or GPU; the error of the first region if none answered.
     """
-    with_quota = provider_with(session, HasQuota, "limits that could be read", account=account, provider=provider)
-    needs = [] if gpu is None else demands_of(with_quota.kind, gpu)
-    codes = {need.code for need in needs}
-    quotas, gaps = _query_regions(with_quota, _regions(with_quota, region))
+    quota_provider = provider_with(session, HasQuota, "limits that could be read", account=account, provider=provider)
+    demands = [] if gpu is None else demands_of(quota_provider.kind, gpu)
+    codes = {demand.code for demand in demands}
+    quotas, gaps = _query_regions(quota_provider, _regions(quota_provider, region))
     return {
-        "provider": with_quota.kind,
-        "account": with_quota.account,
+        "provider": quota_provider.kind,
+        "account": quota_provider.account,
         "quotas": [quota_document(quota) for quota in quotas if not codes or quota.code in codes],
-        "needs": [_need_document(need) for need in needs],
+        "needs": [_demand_document(demand) for demand in demands],
         "unanswered": gaps,
     }
 
@@ -117,14 +117,14 @@ def quota_document(quota: Quota) -> QuotaLimit:
     }
 
 
-def _need_document(need: QuotaDemand) -> QuotaNeed:
+def _demand_document(demand: QuotaDemand) -> QuotaNeed:
     return {
-        "instance_type": need.machine_type.name,
-        "market": str(need.market),
-        "code": need.code,
-        "vcpus": need.machine_type.vcpus * need.count,
-        "amount": need.amount,
-        "unit": need.quota.unit,
+        "instance_type": demand.machine_type.name,
+        "market": str(demand.market),
+        "code": demand.code,
+        "vcpus": demand.machine_type.vcpus * demand.count,
+        "amount": demand.amount,
+        "unit": demand.quota.unit,
     }
 
 
@@ -176,6 +176,8 @@ class QuotaOptions:
 class QuotaIncrease:
     """A planned request for a higher limit. `quota` is the present one, None if it is not known.
 
+    `limit` is the requested one, in the quota's unit; `demand` is what it is for, None for a limit that the user typed.
+
     `others` are further limits that are too small for the same machines, and how high they would have to be.
     """
 
@@ -184,7 +186,7 @@ class QuotaIncrease:
     code: str
     limit: float
     quota: Quota | None
-    need: QuotaDemand | None = None
+    demand: QuotaDemand | None = None
     others: Mapping[str, float] = field(default_factory=dict[str, float])
 
     def value(self) -> QuotaIncreaseValue:
@@ -199,29 +201,31 @@ class QuotaIncrease:
         }
 
 
-def plan_raise(session: Session, options: QuotaOptions, *, account: str | None, provider: str | None) -> QuotaIncrease:
+def plan_quota_increase(
+    session: Session, options: QuotaOptions, *, account: str | None, provider: str | None
+) -> QuotaIncrease:
     """Return the request that would be sent. Reads the present limits and changes nothing.
 
     Raises InvalidRequest for invalid options, a limit that is not above the present one, or a provider that accepts
     such a request only on its web page.
     """
-    _check(options)
-    with_quota = provider_with(session, HasQuota, "limits that could be raised", account=account, provider=provider)
+    _check_options(options)
+    quota_provider = provider_with(session, HasQuota, "limits that could be raised", account=account, provider=provider)
     region = str(options.region)
     if options.request == ENOUGH:
-        needs = _needs(with_quota.kind, options)
-        quotas = {quota.code: quota for quota in with_quota.quotas(region)}
-        short = [need for need in needs if _falls_short(quotas.get(need.code), need)]
-        limits = {need.code: _needed_limit(quotas.get(need.code), need) for need in short or needs[:1]}
-        need = (short or needs)[0]
-        limit, quota = limits.pop(need.code), quotas.get(need.code)
-        increase = QuotaIncrease(with_quota, region, need.code, limit, quota, need, limits)
+        demands = _demands(quota_provider.kind, options)
+        quotas = {quota.code: quota for quota in quota_provider.quotas(region)}
+        insufficient = [demand for demand in demands if _falls_short(quotas.get(demand.code), demand)]
+        limits = {demand.code: _needed_limit(quotas.get(demand.code), demand) for demand in insufficient or demands[:1]}
+        demand = (insufficient or demands)[0]
+        limit, quota = limits.pop(demand.code), quotas.get(demand.code)
+        increase = QuotaIncrease(quota_provider, region, demand.code, limit, quota, demand, limits)
     else:
         code, limit = _parse_limit(options.request)
-        increase = QuotaIncrease(with_quota, region, code, limit, _present_quota(with_quota, region, code))
+        increase = QuotaIncrease(quota_provider, region, code, limit, _present_quota(quota_provider, region, code))
     _check_higher(increase)
-    if not isinstance(with_quota, RaisesQuota):
-        raise _only_on_page(with_quota, increase)
+    if not isinstance(quota_provider, RaisesQuota):
+        raise _only_on_page(quota_provider, increase)
     return increase
 
 
@@ -230,7 +234,7 @@ def request_quota(increase: QuotaIncrease) -> QuotaRequestDocument:
     return {**increase.value(), "id": increase.provider.request_quota(increase.region, increase.code, increase.limit)}
 
 
-def _check(options: QuotaOptions) -> None:
+def _check_options(options: QuotaOptions) -> None:
     if options.region is None:
         raise _invalid("--region", None, "A limit is a region's, and none is named.", "Add --region NAME.")
     if options.count is not None and not 1 <= options.count <= MAX_MACHINES:
@@ -244,7 +248,7 @@ def _check(options: QuotaOptions) -> None:
             raise _invalid(option, str(value), message, f"Leave {option} out, or write --request {ENOUGH}.")
 
 
-def _needs(provider: str, options: QuotaOptions) -> list[QuotaDemand]:
+def _demands(provider: str, options: QuotaOptions) -> list[QuotaDemand]:
     demands = [
         one for one in demands_of(provider, str(options.gpu), options.count or 1) if one.market is options.market
     ]
@@ -254,13 +258,13 @@ def _needs(provider: str, options: QuotaOptions) -> list[QuotaDemand]:
     raise _invalid("--gpu", options.gpu, message, "Name the limit: --request CODE=VALUE.")
 
 
-def _falls_short(quota: Quota | None, need: QuotaDemand) -> bool:
+def _falls_short(quota: Quota | None, demand: QuotaDemand) -> bool:
     """Return whether the quota is known to be too small for its usage and this need."""
-    return quota is not None and quota.limit is not None and _needed_limit(quota, need) > quota.limit
+    return quota is not None and quota.limit is not None and _needed_limit(quota, demand) > quota.limit
 
 
-def _needed_limit(quota: Quota | None, need: QuotaDemand) -> float:
-    return ((quota.used if quota else 0) or 0) + need.amount
+def _needed_limit(quota: Quota | None, demand: QuotaDemand) -> float:
+    return ((quota.used if quota else 0) or 0) + demand.amount
 
 
 def _parse_limit(request: str) -> tuple[str, float]:

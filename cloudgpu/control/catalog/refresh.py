@@ -55,8 +55,8 @@ def refresh(
     settings = {kind: _settings(session, kind, account) for kind in kinds}
     with Pool(len(kinds), "price lists") as pool:
         lists = dict(zip(kinds, pool.map(lambda kind: _query(kind, settings[kind]), kinds), strict=True))
-    values = [_merge_and_store(session, lists[kind], factor, accept=accept) for kind in kinds]
-    return {"refreshed_at": iso(session.clock()), "factor": factor, "accepted": accept, "providers": values}
+    documents = [_merge_and_store(session, lists[kind], factor, accept=accept) for kind in kinds]
+    return {"refreshed_at": iso(session.clock()), "factor": factor, "accepted": accept, "providers": documents}
 
 
 def _kinds(session: Session, account: str | None) -> list[str]:
@@ -103,7 +103,7 @@ def _merge_and_store(session: Session, prices: PriceList, factor: float, *, acce
         merged = merge_prices(before, prices, factor, accept=accept)
         if merged.stored.parts != before.parts or merged.stored.rejected_changes != before.rejected_changes:
             write_price_list(merged.stored)
-    return _value(merged, factor)
+    return _refreshed_document(merged, factor)
 
 
 @contextmanager
@@ -123,7 +123,7 @@ def _stored_prices(session: Session, provider: str) -> StoredPrices:
         return StoredPrices(provider)
 
 
-def _value(merged: MergedPrices, factor: float) -> RefreshedProvider:
+def _refreshed_document(merged: MergedPrices, factor: float) -> RefreshedProvider:
     return {
         "provider": merged.stored.provider,
         "prices": merged.renewed,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.market.market import Region as RegionValue, RegionsDocument, RegionsHead
 
 TRIES = 3
-WAIT_S = 3.0
+CONNECT_TIMEOUT_S = 3.0
 MAX_PARALLEL = 32
 Ping = float | str  # seconds, or why there is no answer
 
@@ -61,13 +61,13 @@ def _ping(region: Region, now: Callable[[], float]) -> Ping:
 def _round_trip(family: int, address: tuple[str, int], now: Callable[[], float]) -> float:
     """Return the seconds of the three-way handshake: one round trip."""
     with socket.socket(family, socket.SOCK_STREAM) as connection:
-        connection.settimeout(WAIT_S)
+        connection.settimeout(CONNECT_TIMEOUT_S)
         started = now()
         connection.connect(address)
         return now() - started
 
 
-PING_GAP = "round trip"
+PING_GAP = "round trip"  # begins the scope of an Unanswered: a region without a round-trip time
 
 
 class Order(StrEnum):
@@ -140,12 +140,12 @@ def regions_document(
     names = sorted({*(region.name for region in regions), *cheapest})
     times = measure_pings(regions) if query.needs_pings else {}
     gaps += [Unanswered(f"{PING_GAP} to {name}", why) for name, why in times.items() if isinstance(why, str)]
-    rows = [_row(name, cheapest.get(name), times.get(name)) for name in names]
+    rows = [_region_document(name, cheapest.get(name), times.get(name)) for name in names]
     has_one_address = len({(region.host, region.port) for region in regions}) == 1 < len(regions)
-    return {**_head(with_regions, query, rows, gaps), "live": True, "one_address": has_one_address}
+    return {**_document_without_source(with_regions, query, rows, gaps), "live": True, "one_address": has_one_address}
 
 
-def _head(
+def _document_without_source(
     provider: Provider, query: RegionsQuery, rows: Sequence[RegionValue], gaps: Sequence[Unanswered]
 ) -> RegionsHead:
     return {
@@ -172,12 +172,12 @@ def _from_catalogue(
         listed = by_price(offers(provider.kind, None, needs.market, needs.gpu, trust=Trust.COMMUNITY))
         for offer in (offer for offer in listed if offer.type.gpu.count == needs.gpu_count):
             cheapest.setdefault(offer.listed.region, offer)
-    rows = [_listed_row(name, cheapest.get(name)) for name in names]
+    rows = [_listed_region_document(name, cheapest.get(name)) for name in names]
     gap = Unanswered(provider.account, f"{error.message} {error.next or ''}".rstrip())
-    return {**_head(provider, query, rows, [gap]), "live": False, "one_address": False}
+    return {**_document_without_source(provider, query, rows, [gap]), "live": False, "one_address": False}
 
 
-def _listed_row(name: str, offer: CatalogOffer | None) -> RegionValue:
+def _listed_region_document(name: str, offer: CatalogOffer | None) -> RegionValue:
     price, type_ = (None, None) if offer is None else (price_document(offer.listed.price), offer.type.name)
     return {"region": name, "ping_ms": None, "price": price, "instance_type": type_, "zone": None}
 
@@ -193,7 +193,7 @@ def _cheapest(session: Session, provider: Provider, needs: Requirements) -> tupl
     return cheapest, list(availability.unanswered)
 
 
-def _row(name: str, offer: Offer | None, ping: Ping | None) -> RegionValue:
+def _region_document(name: str, offer: Offer | None, ping: Ping | None) -> RegionValue:
     return {
         "region": name,
         "ping_ms": round(ping * 1000, 2) if isinstance(ping, float) else None,

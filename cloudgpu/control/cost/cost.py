@@ -83,13 +83,13 @@ def _deductions_of(session: Session, view: View, query: CostQuery, now: datetime
     result: Deductions = {"sustained_use": [], "credits": None}
     machines = view.billable_machines()
 
-    def ended(since: datetime | None) -> Iterable[tuple[str, Usage]]:
+    def ended_usages(since: datetime | None) -> Iterable[tuple[str, Usage]]:
         return view.ended_usages("" if since is None else iso(since))
 
     if any(machine.provider == "gcp" for machine in machines):
         from cloudgpu.core.billing.deductions import sustained_use_discounts
 
-        discounts = sustained_use_discounts(machines, ended, now, query.since, query.until)
+        discounts = sustained_use_discounts(machines, ended_usages, now, query.since, query.until)
         result["sustained_use"] = [
             {
                 "account": discount.account,
@@ -104,7 +104,7 @@ def _deductions_of(session: Session, view: View, query: CostQuery, now: datetime
     if session.settings.credits:
         from cloudgpu.core.billing.deductions import after_credits
 
-        credited = after_credits(session.settings.credits, machines, ended, now, query.since, query.until)
+        credited = after_credits(session.settings.credits, machines, ended_usages, now, query.since, query.until)
         result["credits"] = {
             "before_usd": usd(credited.before),
             "after_usd": usd(credited.after),
@@ -123,7 +123,7 @@ def budget_forecasts(session: Session, now: datetime) -> list[BudgetForecast]:
     """
     from cloudgpu.control.budgets.store import budget_states, budgets
 
-    every = budgets(session)
+    all_budgets = budgets(session)
     return [
         {
             "name": state.budget.name,
@@ -131,7 +131,7 @@ def budget_forecasts(session: Session, now: datetime) -> list[BudgetForecast]:
             "remaining_usd": usd(state.left),
             "exhausted_at": None if state.exhausted_in is None else iso(now + state.exhausted_in),
         }
-        for state in (budget_states(session, every) if every else ())
+        for state in (budget_states(session, all_budgets) if all_budgets else ())
     ]
 
 
@@ -164,11 +164,11 @@ def costs(session: Session, request: CostRequest | None = None, *, days: bool = 
     grouped_costs = grouped(machines, ended, now, cost_request.query, machine_assignments(jobs.values()))
     names = group_names(grouped_costs.groups, machines, cost_request.query, {job.id: job.name for job in jobs.values()})
     return {
-        **_head(cost_request, now),
+        **_document_head(cost_request, now),
         "groups": groups_document(grouped_costs, names, cost_request.query.by, cost_request.currency),
         "total": total_document(grouped_costs.total, cost_request.query.by, cost_request.currency),
         "total_usd": usd(money(grouped_costs.total.amount)),
-        "days": None if last_days is None else _days(inputs, last_days, now),
+        "days": None if last_days is None else _day_costs(inputs, last_days, now),
         "this_month_usd": None if last_days is None else _this_month(inputs, last_days, now),
         "unpriced": list(grouped_costs.total.unpriced),
         "unmetered": [gap.value() for gap in gaps_within(machines, cost_request.query.since, cost_request.query.until)],
@@ -179,11 +179,11 @@ def costs(session: Session, request: CostRequest | None = None, *, days: bool = 
         "prepaid": credits_document(read_last_run(session.ledger).credits, machines, now) if all_owners else [],
         **(deductions(session, machines, cost_request.query, now) if all_owners else NO_DEDUCTIONS),
         "fees": _fees(session, grouped_costs.total),
-        "desktop": _desktop(session, machines, ended, cost_request, now),
+        "desktop": _desktop_or_none(session, machines, ended, cost_request, now),
     }
 
 
-def _desktop(
+def _desktop_or_none(
     session: Session, machines: list[Machine], ended: Sequence[Ended], request: CostRequest, now: datetime
 ) -> DesktopLine | None:
     """Return what a desktop would have cost; None, with a notice, if the desktop's file cannot be read."""
@@ -227,7 +227,7 @@ def _work_time(machines: Sequence[Machine], billed_times: Mapping[str, timedelta
 
 
 def budgets_left(session: Session, now: datetime) -> list[BudgetForecast]:
-    """Return the forecast of each budget; none, with a notice, if a budget's file cannot be read."""
+    """Return the forecast of each budget; an empty list, with a notice, if a budget's file cannot be read."""
     try:
         return budget_forecasts(session, now)
     except InvalidRequest as error:
@@ -237,7 +237,7 @@ def budgets_left(session: Session, now: datetime) -> list[BudgetForecast]:
 
 @dataclass(frozen=True, slots=True)
 class _CostInputs:
-    """The machines in the ledger, the ended usages of the period, and those of the last days."""
+    """The machines in the ledger, the ended usages of the period (`ended`), and those of the last days."""
 
     machines: list[Machine]
     ended: Sequence[Ended]
@@ -264,7 +264,7 @@ def _read_costs(session: Session, query: CostQuery, last_days: CostQuery | None)
 
 def _inputs_of_owner(inputs: _CostInputs, owner: str) -> _CostInputs:
     """Return the inputs of this owner. Raises InvalidRequest if the ledger has no machine of this owner."""
-    owned, uses = of_owner(list(inputs.machines), inputs.ended, owner)
+    owned, usages = of_owner(list(inputs.machines), inputs.ended, owner)
     if inputs.machines and not owned:
         owners = sorted({str(machine.owner) for machine in inputs.machines if machine.owner})
         raise InvalidRequest(
@@ -273,7 +273,7 @@ def _inputs_of_owner(inputs: _CostInputs, owner: str) -> _CostInputs:
             value=owner,
             next=f"Owners here: {', '.join(owners[:MAX_NAMED_OWNERS])}",
         )
-    return _CostInputs(list(owned), uses, of_owner(list(inputs.machines), inputs.recent_ended, owner)[1])
+    return _CostInputs(list(owned), usages, of_owner(list(inputs.machines), inputs.recent_ended, owner)[1])
 
 
 def _last_days(query: CostQuery, now: datetime) -> CostQuery:
@@ -285,7 +285,7 @@ def _last_days(query: CostQuery, now: datetime) -> CostQuery:
     return CostQuery(By.DAY, query.zone, min(since, end), end, query.owner)
 
 
-def _days(inputs: _CostInputs, last_days: CostQuery, now: datetime) -> list[DayCost]:
+def _day_costs(inputs: _CostInputs, last_days: CostQuery, now: datetime) -> list[DayCost]:
     """Return the cost of each of these days, also of days without cost; rounded so that they add up to the total."""
     groups = grouped(inputs.machines, inputs.recent_ended, now, last_days).groups
     begin, end = last_days.since or now, last_days.until or now
@@ -306,7 +306,7 @@ def _this_month(inputs: _CostInputs, last_days: CostQuery, now: datetime) -> str
     return usd(money(grouped(inputs.machines, inputs.recent_ended, now, of_month).total.amount))
 
 
-def _head(request: CostRequest, now: datetime) -> CostHead:
+def _document_head(request: CostRequest, now: datetime) -> CostHead:
     query = request.query
     return {
         "by": str(query.by),
@@ -322,9 +322,9 @@ def _head(request: CostRequest, now: datetime) -> CostHead:
 def cost_to_come(machines: list[Machine], total: CostTotals, query: CostQuery, now: datetime) -> CostToCome:
     """Return the burn rate and the projected totals, which are None if the period has ended."""
     usages = open_usages(machines, now)
-    rate = burn_document(burn_rate(usages, now))
+    burn = burn_document(burn_rate(usages, now))
     if query.until is not None and query.until <= now:
-        return {"burn": rate, "projected": None}
+        return {"burn": burn, "projected": None}
     ends = {Horizon.DAY: period("day", now, query.zone).end, Horizon.MONTH: period("month", now, query.zone).end}
     if query.until is not None:
         ends = {horizon: min(end, query.until) for horizon, end in ends.items()}
@@ -339,7 +339,7 @@ def cost_to_come(machines: list[Machine], total: CostTotals, query: CostQuery, n
         "leases_end": projections[Horizon.LEASES],
         "renew_until": projections[Horizon.RENEWALS],
     }
-    return {"burn": rate, "projected": projected}
+    return {"burn": burn, "projected": projected}
 
 
 def _fees(session: Session, total: CostTotals) -> Fees:
@@ -371,8 +371,8 @@ def jobs_spent(session: Session, wanted: Iterable[Job], *, jobs: Mapping[str, Jo
         return view.billable_machines(), list(view.ended_usages(iso(min(guest_starts)))) if guest_starts else ()
 
     machines, ended = session.ledger.read(read)
-    every = all_jobs(session) if jobs is None else jobs
-    assignments = machine_assignments({**every, **{job.id: job for job in requested}}.values())
+    jobs_by_id = all_jobs(session) if jobs is None else jobs
+    assignments = machine_assignments({**jobs_by_id, **{job.id: job for job in requested}}.values())
     job_machines = [machine for machine in machines if machine.id in assignments]
     job_usages = [usage for usage in ended if usage[0] in assignments]
     costs = {job.id: job_cost(job.id, assignments, job_machines, job_usages, now) for job in requested}

@@ -45,7 +45,10 @@ def parse_export_format(name: str) -> ExportFormat:
 
 @dataclass(slots=True)
 class ExportTotals:
-    """Totals of an export: its rows, the sum of their amounts, and how many have no price, or an estimated one."""
+    """Totals of an export: its rows, the sum of their amounts, and how many have no price, or an estimated one.
+
+    `low` and `high` are the sums of what each row costs at least and at most.
+    """
 
     rows: int = 0
     amount: Money = ZERO
@@ -126,12 +129,12 @@ def _write(file: TextIO, form: ExportFormat, items: Iterator[LineItem], ledger: 
         _write_json(file, (exports.charge_document(item) for item in items), period.value())
 
 
-def _write_json(file: TextIO, values: Iterable[Mapping[str, Any]], head: Mapping[str, Any]) -> None:
+def _write_json(file: TextIO, charges: Iterable[Mapping[str, Any]], head: Mapping[str, Any]) -> None:
     """Write one JSON document, a charge per line, without collecting the charges in memory."""
     file.write(json.dumps(head)[:-1] + ', "charges": [')
     separator = "\n"
-    for value in values:
-        file.write(separator + json.dumps(value, ensure_ascii=False))
+    for charge in charges:
+        file.write(separator + json.dumps(charge, ensure_ascii=False))
         separator = ",\n"
     file.write("\n]}\n")
 

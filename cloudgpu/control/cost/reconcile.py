@@ -53,7 +53,7 @@ class ParsedExport:
     end: datetime | None = None
     other_ledger: ResourceTotal = field(default_factory=ResourceTotal)  # resources of another ledger
     unmatched: ResourceTotal = field(default_factory=ResourceTotal)  # resources of no ledger
-    rates: dict[str, Currency] = field(default_factory=dict)
+    rates: dict[str, Currency] = field(default_factory=dict)  # by the currency's code
     accounts: set[tuple[str, str]] = field(default_factory=set)  # provider and account
 
     def extend_period(self, record: Record) -> None:
@@ -77,8 +77,8 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> Reco
     machines, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.ended_usages())))
     index = MachineIndex(session.ledger.id, machines, ended)
     with _open_csv(file) as lines:
-        rate = partial(exchange_rate, session.settings.currencies, field="BillingCurrency")
-        export = _read_export(records(lines, str(file)), index, provider, rate)
+        rate_of = partial(exchange_rate, session.settings.currencies, field="BillingCurrency")
+        export = _read_export(records(lines, str(file)), index, provider, rate_of)
     if provider is not None and provider not in export.providers:
         raise InvalidRequest(
             f"{file} has no rows of {provider}; it has rows of: {', '.join(sorted(export.providers)) or 'none'}.",
@@ -103,7 +103,7 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> Reco
         "since": None if export.begin is None else iso(export.begin),
         "until": None if export.end is None else iso(export.end),
         "as_of": iso(now),
-        "rates": [str(rate) for rate in export.rates.values() if rate.code != "USD"],
+        "rates": [str(rate_of) for rate_of in export.rates.values() if rate_of.code != "USD"],
     }
     return reconciled_document(
         head, index.machines, ledger, export.by_id, reasons, (export.other_ledger, export.unmatched)
@@ -111,7 +111,7 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> Reco
 
 
 def _read_export(
-    rows: Iterator[Record], index: MachineIndex, provider: str | None, rate: Callable[[str], Currency]
+    rows: Iterator[Record], index: MachineIndex, provider: str | None, rate_of: Callable[[str], Currency]
 ) -> ParsedExport:
     export = ParsedExport()
     for record in rows:
@@ -122,10 +122,10 @@ def _read_export(
         export.extend_period(record)
         export.accounts.add((record.provider, record.account))
         if record.currency not in export.rates:
-            export.rates[record.currency] = rate(record.currency)
+            export.rates[record.currency] = rate_of(record.currency)
         machine_id = index.of(record)
-        total_of_others = export.other_ledger if machine_id == "" else export.unmatched
-        total = export.by_id.setdefault(machine_id, ResourceTotal()) if machine_id else total_of_others
+        total_without_machine = export.other_ledger if machine_id == "" else export.unmatched
+        total = export.by_id.setdefault(machine_id, ResourceTotal()) if machine_id else total_without_machine
         add_export_row(total, record, export.rates[record.currency].per_usd)
     return export
 
@@ -136,13 +136,15 @@ def _other_accounts(machines: Mapping[str, Machine], export: ParsedExport) -> di
     A provider's machines are left out if the export names none of its accounts that the ledger knows: a company's bill
     may name only the account of the payer.
     """
-    identified = {id_: (machine, machine.identity) for id_, machine in machines.items() if machine.identity is not None}
-    accounts = {id_: (str(machine.provider), identity.id.lower()) for id_, (machine, identity) in identified.items()}
-    billed = {account[0] for account in accounts.values() if account in export.accounts}
+    with_identity = {
+        id_: (machine, machine.identity) for id_, machine in machines.items() if machine.identity is not None
+    }
+    accounts = {id_: (str(machine.provider), identity.id.lower()) for id_, (machine, identity) in with_identity.items()}
+    billed_providers = {account[0] for account in accounts.values() if account in export.accounts}
     return {
         id_: identity.words
-        for id_, (machine, identity) in identified.items()
-        if machine.provider in billed and accounts[id_] not in export.accounts and id_ not in export.by_id
+        for id_, (machine, identity) in with_identity.items()
+        if machine.provider in billed_providers and accounts[id_] not in export.accounts and id_ not in export.by_id
     }
 
 

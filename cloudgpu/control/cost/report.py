@@ -100,7 +100,7 @@ def _check_only_month(month: str, options: ReportOptions) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ReportInputs:
-    """What one read of the ledger has: machines, ended usages, events about stops; and hours of activity."""
+    """What one read of the ledger has: machines, ended usages, events about stops; and hours of activity by machine."""
 
     machines: list[Machine]
     ended: Sequence[Ended]
@@ -131,13 +131,13 @@ def _report_document(session: Session, request: ReportRequest, now: datetime) ->
         if request.compare.since == period.since
         else None
     )
-    spent = values.days_document(days, last_moment.astimezone(period.zone).date())
+    day_documents = values.days_document(days, last_moment.astimezone(period.zone).date())
     named_costs = [
         by_machine.groups[machine.id]
         for machine in inputs.machines
         if machine.is_named_resource and machine.id in by_machine.groups
     ]
-    machine_values = values.machines_document(machines, named_costs)
+    machine_documents = values.machines_document(machines, named_costs)
     document: ReportDocument = {
         "kind": KIND,
         "as_of": iso(now),
@@ -147,8 +147,8 @@ def _report_document(session: Session, request: ReportRequest, now: datetime) ->
         "currency": None if currency is None else currency.to_json(),
         "about": _report_basis(session, inputs, by_machine),
         "comparison": compare_with_desktop(session, request.compare, costs),
-        "step": spent.step,
-        "days": spent.days,
+        "step": day_documents.step,
+        "days": day_documents.days,
         "projects": values.projects_document(days),
         "owners": values.owners_document(with_full_names(list(inputs.machines), By.OWNER), by_machine.groups),
         "total": total_document(by_machine.total, By.PROJECT, currency),
@@ -156,10 +156,10 @@ def _report_document(session: Session, request: ReportRequest, now: datetime) ->
         "prepaid": credits_document(read_last_run(session.ledger).credits, inputs.machines, now),
         **cost_to_come(inputs.machines, by_machine.total, period, now),
         "jobs": _jobs(session, inputs, period, now),
-        "machines": machine_values.first,
-        "machines_left_out": machine_values.left_out,
-        "other_machines": machine_values.rest,
-        "named_resources": machine_values.named,
+        "machines": machine_documents.first,
+        "machines_left_out": machine_documents.left_out,
+        "other_machines": machine_documents.rest,
+        "named_resources": machine_documents.named,
         "idle": values.idle_document(machines),
         "savings": {
             "stops": values.stops_document(
@@ -192,11 +192,11 @@ def _without_garbage_collection() -> Iterator[None]:
 
 def _read_inputs(session: Session, period: CostQuery) -> ReportInputs:
     since = "" if period.since is None else iso(period.since)
-    machines, ended, lines = session.ledger.read(
+    machines, ended, events = session.ledger.read(
         lambda view: (view.billable_machines(), list(view.ended_usages(since)), view.summaries(KINDS))
     )
     hours = utilization_of(session, machines, ended, period.since, period.until)
-    return ReportInputs(with_tariffs(session, machines), ended, lines, hours)
+    return ReportInputs(with_tariffs(session, machines), ended, events, hours)
 
 
 def _report_basis(session: Session, inputs: ReportInputs, by_machine: Costs) -> ReportBasis:
@@ -219,18 +219,20 @@ def _machine_summaries(
     inputs: ReportInputs, by_machine: Costs, usages: Iterable[TimedUsage], period: CostQuery
 ) -> list[values.MachineSummary]:
     """Return a summary of each machine that cost anything or ran in the period, with its hours and its idle cost."""
-    named = with_full_names(list(inputs.machines), By.PROJECT)
-    machines = [machine for machine in named if not machine.is_named_resource and machine.id in by_machine.groups]
-    runs: dict[str, list[CostTimeline]] = {machine.id: [] for machine in machines}
+    machines_with_names = with_full_names(list(inputs.machines), By.PROJECT)
+    machines = [
+        machine for machine in machines_with_names if not machine.is_named_resource and machine.id in by_machine.groups
+    ]
+    timelines: dict[str, list[CostTimeline]] = {machine.id: [] for machine in machines}
     for usage in usages:
-        if usage.resource == Resource.INSTANCE and usage.subject in runs:
-            runs[usage.subject].append(usage.timeline)
-    since = 0 if period.since is None else to_us(period.since)
-    until = FOREVER if period.until is None else to_us(period.until)
+        if usage.resource == Resource.INSTANCE and usage.subject in timelines:
+            timelines[usage.subject].append(usage.timeline)
+    since_us = 0 if period.since is None else to_us(period.since)
+    until_us = FOREVER if period.until is None else to_us(period.until)
     summaries = []
     for machine in machines:
         hours = inputs.hours.get(machine.id, ())
-        idle = idle_cost(hours, runs[machine.id], since, until)
+        idle = idle_cost(hours, timelines[machine.id], since_us, until_us)
         summaries.append(values.MachineSummary(machine, by_machine.groups[machine.id], hours, idle))
     return summaries
 

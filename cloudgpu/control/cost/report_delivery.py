@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.values.times import Period
     from cloudgpu.views.documents.money.report import ReportDocument, SentReportDocument
 
-LOCK = "reports"
+LOCK = "reports"  # the name of the lock: one process sends at a time
 
 
 def send_report(session: Session, document: ReportDocument) -> SentReportDocument:

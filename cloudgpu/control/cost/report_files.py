@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 STDOUT = "-"
 KIND: Literal["cloudgpu report"] = "cloudgpu report"  # the value of the document's first key
-_MARKS = (f"<!-- {KIND} -->".encode(), f'"kind": "{KIND}"'.encode())  # every written report has one of them
-_HEAD_BYTES = 200  # the mark is within the first so many bytes
+_MARKERS = (f"<!-- {KIND} -->".encode(), f'"kind": "{KIND}"'.encode())  # every written report has one of them
+_HEAD_BYTES = 200  # the marker is within the first so many bytes
 _PRIVATE_MODE = 0o600  # a report has names of people and their costs
 
 
@@ -99,7 +99,7 @@ def _check_replaceable(path: Path) -> None:
         raise InvalidRequest(f"{path} is {what}.", field="--to", value=str(path), next="Name a file, or - for stdout.")
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
-    if head and not any(mark in head for mark in _MARKS):
+    if head and not any(marker in head for marker in _MARKERS):
         raise InvalidRequest(
             f"{path} exists and is not a report of cloudgpu, so it was not replaced.",
             field="--to",

@@ -26,7 +26,7 @@ from cloudgpu.core.values.times import from_iso, parse_duration
 from cloudgpu.core.values.typed import check_keywords, parse_gpu, parse_price
 from cloudgpu.errors import InvalidRequest
 
-_DEFAULT = Setup()
+_DEFAULT_SETUP = Setup()
 MAX_DURATION = timedelta(days=3660)  # also the longest that `parse_duration` accepts
 _MAX_KEY_LENGTH = 63
 MAX_GB = 65_536  # the largest disk that any cloud in the catalogue sells (64 TiB)
@@ -39,21 +39,21 @@ class UpRequest:
     """The parsed options of `up`."""
 
     requirements: Requirements
-    setup: Setup = _DEFAULT
+    setup: Setup = _DEFAULT_SETUP
     spot: bool | None = None  # None: the market of the settings
     account: str | None = None
     provider: str | None = None
     name: str | None = None
-    key: str | None = None
-    new: bool = False
+    key: str | None = None  # the launch key: a repeated request with it returns the same machine
+    new: bool = False  # a second machine of the same request
     template: str | None = None
     policy: str | None = None
-    lease: timedelta | None = None
-    renew_until: timedelta | None = None
+    lease: timedelta | None = None  # from the launch
+    renew_until: timedelta | None = None  # how long after the launch the lease may be extended to, at most
     owner: str | None = None
     project: str | None = None
     override: str | None = None  # why it may exceed a budget
-    no_guard: bool = False
+    no_guard: bool = False  # launch although only runs of the reaper would end it, and none is recorded
     cluster: ClusterRequest | None = None
     trust: Trust | None = None  # the lowest level that is accepted; None: that of the settings
     expose: bool = False  # secrets and volumes may go to a computer of an unknown owner
@@ -315,18 +315,18 @@ def duration(value: timedelta | str | None, field: str) -> timedelta | None:
 
 def moment(value: datetime | timedelta | str, field: str, now: datetime) -> datetime:
     """Return the future time of a duration from now, or of a time with its zone. Raises InvalidRequest."""
-    at = _moment(value, field, now)
-    if not now < at <= now + MAX_DURATION:
+    moment_at = _parse_moment(value, field, now)
+    if not now < moment_at <= now + MAX_DURATION:
         raise InvalidRequest(
-            f"{value} {'is in the past' if at <= now else 'is more than ten years away'}.",
+            f"{value} {'is in the past' if moment_at <= now else 'is more than ten years away'}.",
             field=field,
             value=str(value),
             next="Name a time in the near future.",
         )
-    return at
+    return moment_at
 
 
-def _moment(value: datetime | timedelta | str, field: str, now: datetime) -> datetime:
+def _parse_moment(value: datetime | timedelta | str, field: str, now: datetime) -> datetime:
     try:
         if isinstance(value, datetime):
             return from_iso(value.isoformat())
@@ -404,11 +404,13 @@ def check_cluster(cluster: ClusterRequest, name: str | None, key: str | None, se
     """Raise InvalidRequest for a name or key that is too long for the node's number, and for a volume."""
     if cluster.nodes == 1:
         return
-    last = cluster.nodes - 1
-    if name is not None and NAME.fullmatch(name) and not NAME.fullmatch(node_name(name, last)):
-        message = f"{name!r} is too long for a cluster: its last machine would be called {node_name(name, last)}."
+    last_number = cluster.nodes - 1
+    if name is not None and NAME.fullmatch(name) and not NAME.fullmatch(node_name(name, last_number)):
+        message = (
+            f"{name!r} is too long for a cluster: its last machine would be called {node_name(name, last_number)}."
+        )
         raise InvalidRequest(message, field="--name", value=name, next="Choose one of up to 37 characters.")
-    if key is not None and len(node_key(key, last)) > _MAX_KEY_LENGTH:
+    if key is not None and len(node_key(key, last_number)) > _MAX_KEY_LENGTH:
         message = f"{key!r} is too long for the key of a cluster."
         raise InvalidRequest(message, field="--key", value=key, next="Choose one of up to 59 characters.")
     if setup.volume is not None:

@@ -92,7 +92,7 @@ def parse_past_moment(value: Moment, field: str, now: datetime, zone: tzinfo) ->
     `day`, `week` and `month` mean the beginning of the present one. Raises InvalidRequest for anything else.
     """
     try:
-        return from_iso(iso(_moment(value, now, zone)))  # raises for a time before the year 1 of UTC
+        return from_iso(iso(_parse_moment(value, now, zone)))  # raises for a time before the year 1 of UTC
     except (ValueError, OverflowError):
         text = value.isoformat() if isinstance(value, date) else str(value)
         raise InvalidRequest(
@@ -100,7 +100,7 @@ def parse_past_moment(value: Moment, field: str, now: datetime, zone: tzinfo) ->
         ) from None
 
 
-def _moment(moment: Moment, now: datetime, zone: tzinfo) -> datetime:
+def _parse_moment(moment: Moment, now: datetime, zone: tzinfo) -> datetime:
     if isinstance(moment, datetime):
         return moment if moment.tzinfo else moment.replace(tzinfo=zone)
     if isinstance(moment, date):
@@ -116,7 +116,7 @@ def _parse_text(text: str, now: datetime, zone: tzinfo) -> datetime:
     with suppress(ValueError):
         return midnight(date.fromisoformat(text), zone)
     try:
-        return _moment(datetime.fromisoformat(text), now, zone)
+        return _parse_moment(datetime.fromisoformat(text), now, zone)
     except ValueError:
         return now - parse_duration(text)
 

@@ -132,12 +132,12 @@ def summary(run: ReaperRun) -> str:
 
 def check_budgets(session: Session, run_at_once: Callable[[], None]) -> str:
     """Record findings on budgets, which `send_alerts` sends; call `run_at_once` where one is to stop machines now."""
-    from cloudgpu.control.alerts.alerts import BUDGETS, budget_findings, record_findings
+    from cloudgpu.control.alerts.alerts import BUDGET_TOPICS, budget_findings, record_findings
     from cloudgpu.control.budgets.store import budget_states, budgets_for_run
     from cloudgpu.core.budgets.enforcement import BudgetAction, budget_stops
 
     states = budget_states(session, budgets_for_run(session)[0])
-    record_findings(session, list(budget_findings(session, states)), clearable=BUDGETS)
+    record_findings(session, list(budget_findings(session, states)), clearable=BUDGET_TOPICS)
     stops = [
         stop
         for stop in budget_stops(states, session.ledger.machines(), {}, session.clock())

@@ -15,7 +15,7 @@ import pytest
 
 from cloudgpu.config.alerts.alerts import DESKTOP
 from cloudgpu.control.alerts.alerts import LOCK, deliver, sample, undelivered
-from cloudgpu.control.alerts.channels import label_of, load, send, within
+from cloudgpu.control.alerts.channels import label_of, load_apprise, send, within
 from cloudgpu.control.alerts.health import alert_checks
 from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.errors import InvalidRequest, MissingExtra
@@ -220,7 +220,7 @@ def test_services_whose_host_can_be_named_get_it_in_their_own_form(lab_to, web):
 
 @pytest.mark.soak
 def test_no_secret_is_in_text_log_ledger_output_or_repr(lab_to, web, mail, logged, capfd, tmp_path):
-    load()  # it says how many plug-ins it has
+    load_apprise()  # it says how many plug-ins it has
     logged.names.clear()
     logging.getLogger("apprise").setLevel(1)
     lab = lab_to(
