@@ -122,9 +122,9 @@ def _sync_machine(session: Session, machine: Machine) -> Machine:
 def connected_to(session: Session, machine: Machine, *, timeout: float = 10) -> Iterator[Connection]:
     """Yield a verified connection; if that fails, ask the provider once for the machine's address, and retry.
 
-    Each attempt takes at most `timeout` seconds. Another customer's machine may have the old address by now, and shows another host
-    key. Raises Unreachable with the machine's state as the reason, InstanceNotFound for one that has ended,
-    WrongHostKey if its address is unchanged.
+    Each attempt takes at most `timeout` seconds. Another customer's machine may have the old address by now, and shows
+    another host key. Raises Unreachable with the machine's state as the reason, InstanceNotFound for one that has
+    ended, WrongHostKey if its address is unchanged.
     """
     connection = open_connection(session, machine, timeout=timeout)
     try:
