@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, multiple, rule
 
-from cloudgpu.control.budgets.commands import BudgetOptions, set_value
+from cloudgpu.control.budgets.commands import BudgetOptions, set_budget_document
 from cloudgpu.control.launch.restore import start_machine
 from cloudgpu.control.lifecycle.lease import extend, plan_extension, set_hold
 from cloudgpu.control.lifecycle.lifecycle import stop
@@ -121,7 +121,9 @@ class Lab(RuleBasedStateMachine):
     @rule(usd=st.sampled_from(["0.50", "3", "40"]))
     def somebody_sets_a_budget(self, usd):
         self.world.now += timedelta(seconds=1)
-        set_value(self.world.session, BudgetOptions("lab", usd, "total", action="notify,stop"), overwrite=True)
+        set_budget_document(
+            self.world.session, BudgetOptions("lab", usd, "total", action="notify,stop"), overwrite=True
+        )
         self.budget = usd
 
     @rule(box=boxes, hours=st.integers(1, 12), releases=st.booleans())

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from cloudgpu.control.budgets.commands import BudgetOptions, set_value
+from cloudgpu.control.budgets.commands import BudgetOptions, set_budget_document
 from cloudgpu.control.inputs.launch_request import UpRequest
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.launch import launch
@@ -57,8 +57,8 @@ class HalfYear:
         self.sims = {shop.kind: Sim(shop, shop.kind, self.clock, self.chance, self.strike) for shop in SHOPS}
         self.session = self.opened()
         self.refused = 0
-        set_value(self.session, BudgetOptions("lab", str(LAB), "month"), overwrite=False)
-        set_value(self.session, BudgetOptions("alpha", str(ALPHA), "week", "project=alpha"), overwrite=False)
+        set_budget_document(self.session, BudgetOptions("lab", str(LAB), "month"), overwrite=False)
+        set_budget_document(self.session, BudgetOptions("alpha", str(ALPHA), "week", "project=alpha"), overwrite=False)
 
     def clock(self):
         return self.now

@@ -9,7 +9,7 @@ import pytest
 from cloudgpu.catalog.refreshed import StoredPrices, write_price_list as write_list
 from cloudgpu.cli.money.budget_text import check_text
 from cloudgpu.control.alerts.alerts import deliver, ping, topic_of_home
-from cloudgpu.control.budgets.commands import BudgetOptions, check_budgets, set_value
+from cloudgpu.control.budgets.commands import BudgetOptions, check_budgets, set_budget_document
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.core.catalog.pricelist import PriceRow, RowKey
 from cloudgpu.core.events.log import Draft
@@ -161,7 +161,7 @@ def test_a_pass_over_the_budgets_calls_it_at_its_end(make_lab, web):
 
 def test_what_is_told_of_one_budget_is_no_pass(make_lab, web):
     lab = deadman(make_lab, f"http://{web.place}/uuid")
-    set_value(lab.session, BudgetOptions("lab", "300", "month"), overwrite=False)
+    set_budget_document(lab.session, BudgetOptions("lab", "300", "month"), overwrite=False)
     assert check_budgets(lab.session, "lab")["deadman"] is None
     assert paths(web) == []
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.control.budgets.admission import SYNC_VALID_FOR
-from cloudgpu.control.budgets.commands import BudgetOptions, set_value
+from cloudgpu.control.budgets.commands import BudgetOptions, set_budget_document
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.launch import launch
 
@@ -28,7 +28,7 @@ def up(lab, **more):
 
 
 def test_a_machine_that_was_to_be_returned_and_is_gone_is_launched_anew_after_a_look_at_all_accounts(two):
-    set_value(two.session, BudgetOptions("all", "1000", "total"), overwrite=False)
+    set_budget_document(two.session, BudgetOptions("all", "1000", "total"), overwrite=False)
     row = up(two).machine
     two.clock.advance((SYNC_VALID_FOR + timedelta(minutes=1)).total_seconds())
     sync_all(two.session)

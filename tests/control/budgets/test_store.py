@@ -21,7 +21,7 @@ from cloudgpu.control.budgets.commands import (
     has_exceeded_budget,
     list_budgets,
     remove_budget_of_name,
-    set_value,
+    set_budget_document,
 )
 from cloudgpu.control.budgets.store import budget_states, budgets, find_budgets
 from cloudgpu.control.inputs.launch_request import parse_request
@@ -49,7 +49,7 @@ def asked(name="lab", amount="300", period="month", **words):
 
 def put(lab, *args, **words):
     anew = words.pop("anew", False)
-    return set_value(lab.session, asked(*args, **words), overwrite=anew)
+    return set_budget_document(lab.session, asked(*args, **words), overwrite=anew)
 
 
 def up(lab, **words):

@@ -12,7 +12,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control.budgets.commands import BudgetOptions, set_value
+from cloudgpu.control.budgets.commands import BudgetOptions, set_budget_document
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.launch import launch
@@ -55,7 +55,7 @@ DEEDS = {
     "hold": on_it(lambda session, row: set_hold(session, row, session.clock() + timedelta(hours=2))),
     "hour": lambda session: session.pause(3_600),
     "day": lambda session: session.pause(86_400),
-    "over": lambda session: set_value(
+    "over": lambda session: set_budget_document(
         session, BudgetOptions("lab", "1", "total", action="notify,stop"), overwrite=False
     ),
     "start": on_it(lambda session, row: start(session, row, new_lease(session, row, None))),

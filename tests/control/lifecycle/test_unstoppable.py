@@ -77,13 +77,13 @@ def test_passes_end_every_machine_by_its_renew_until_and_never_fail(lacking, abl
 
 
 def test_a_budget_that_stops_terminates_where_nothing_gentler_exists(lacking):
-    from cloudgpu.control.budgets.commands import BudgetOptions, check_budgets, set_value
+    from cloudgpu.control.budgets.commands import BudgetOptions, check_budgets, set_budget_document
 
     lab = lacking("Pausable", "Imageable")
     lab.up(policy="own", name="fox")
     lab.later(minutes=30)
     asked = BudgetOptions("lab", "0.01", "month", action="stop")
-    assert set_value(lab.session, asked, overwrite=False)["terminates"] == ["fox"]
+    assert set_budget_document(lab.session, asked, overwrite=False)["terminates"] == ["fox"]
     (said,) = check_budgets(lab.session, None)["stops"]
     assert (said["do"], said["why"][-48:]) == ("terminate", "; it can be neither stopped nor kept as an image")
     assert ends(passed(lab, minutes=1)) == [("terminate", "budget")]

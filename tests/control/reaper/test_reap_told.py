@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from cloudgpu.cli.machines.listing import _text
-from cloudgpu.control.budgets.commands import BudgetOptions, set_value
+from cloudgpu.control.budgets.commands import BudgetOptions, set_budget_document
 from cloudgpu.control.inventory.listing import list_machines
 from cloudgpu.control.lifecycle.lease import set_hold
 from cloudgpu.core.policies.policy import Do, Rule
@@ -82,7 +82,7 @@ def test_a_person_at_a_terminal_of_the_machine_is_told_when_it_ends(fleet, agent
 
 
 def budget(fleet):
-    set_value(fleet.session, BudgetOptions("lab", "1", "total", "all", action="notify,stop"), overwrite=False)
+    set_budget_document(fleet.session, BudgetOptions("lab", "1", "total", "all", action="notify,stop"), overwrite=False)
 
 
 def test_a_budget_that_is_passed_stops_a_machine_in_use(fleet, agents):

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.catalog.location import use_directory
-from cloudgpu.control.budgets.commands import BudgetOptions, set_value
+from cloudgpu.control.budgets.commands import BudgetOptions, set_budget_document
 from cloudgpu.control.scheduler.jobs import RETRY_LATER, check_budgets, refresh_prices, send_alerts, watch_jobs
 from cloudgpu.core.events.log import Draft
 from tests.clouds.azure_fixtures import azure_prices
@@ -68,7 +68,7 @@ def test_a_budget_that_stops_and_is_passed_calls_a_pass_at_once(lab):
     lab.later(hours=2)
     urged = []
     assert check_budgets(lab.session, lambda: urged.append(1)) == ""
-    set_value(lab.session, BudgetOptions("tiny", "0.01", "month", action="notify,stop"), overwrite=False)
+    set_budget_document(lab.session, BudgetOptions("tiny", "0.01", "month", action="notify,stop"), overwrite=False)
     said = check_budgets(lab.session, lambda: urged.append(1))
     assert said == "the budget tiny is exceeded: the reaper runs at once"
     assert urged == [1]
@@ -78,7 +78,7 @@ def test_a_budget_that_stops_and_is_passed_calls_a_pass_at_once(lab):
 def test_a_budget_that_only_tells_calls_no_pass(lab):
     lab.up()
     lab.later(hours=2)
-    set_value(lab.session, BudgetOptions("tiny", "0.01", "month", action="notify"), overwrite=False)
+    set_budget_document(lab.session, BudgetOptions("tiny", "0.01", "month", action="notify"), overwrite=False)
     assert check_budgets(lab.session, lambda: pytest.fail("it was urged")) == ""
 
 
@@ -86,7 +86,7 @@ def test_an_alert_that_nobody_took_is_tried_again_and_said(make_lab):
     lab = make_lab('[alerts]\nto = ["json://127.0.0.1:9/"]\n')
     lab.up()
     lab.later(hours=2)
-    set_value(lab.session, BudgetOptions("tiny", "0.01", "month", action="notify"), overwrite=False)
+    set_budget_document(lab.session, BudgetOptions("tiny", "0.01", "month", action="notify"), overwrite=False)
     assert send_alerts(lab.session) == ""
     check_budgets(lab.session, lambda: None)
     for _ in range(2):

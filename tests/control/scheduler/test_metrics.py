@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from cloudgpu.control.budgets.commands import BudgetOptions, set_value
+from cloudgpu.control.budgets.commands import BudgetOptions, set_budget_document
 from cloudgpu.control.scheduler.metrics import Family, _family_text, exposition
 from cloudgpu.control.session.last_run import totals_after_run
 from cloudgpu.core.events.log import Draft
@@ -51,7 +51,7 @@ def test_idle_time_is_there_only_where_a_sign_of_life_is_known(lab):
 
 
 def test_a_budget_says_what_is_spent_and_its_limit(lab):
-    set_value(lab.session, BudgetOptions("lab", "1000", "month"), overwrite=False)
+    set_budget_document(lab.session, BudgetOptions("lab", "1000", "month"), overwrite=False)
     lab.up(name="one")
     lab.later(hours=2)
     found = read(lab)

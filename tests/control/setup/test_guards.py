@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.cli.launch.planned import plan_text
 from cloudgpu.cli.machine_text import guards
-from cloudgpu.control.budgets.commands import BudgetOptions, set_value
+from cloudgpu.control.budgets.commands import BudgetOptions, set_budget_document
 from cloudgpu.control.launch.budget_preview import admission_request
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.outage.opening import open_session
@@ -85,7 +85,7 @@ def test_show_and_doctor_say_what_there_is(make_lab, options, agent, expected):
 
 
 def month(lab, usd):
-    set_value(lab.session, BudgetOptions("lab", usd, "month"), overwrite=False)
+    set_budget_document(lab.session, BudgetOptions("lab", usd, "month"), overwrite=False)
 
 
 def test_a_budget_reserves_to_the_end_of_its_period_what_nothing_ends(make_lab):

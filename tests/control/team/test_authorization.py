@@ -14,7 +14,7 @@ from cloudgpu.control.access.allowlist import allow
 from cloudgpu.control.access.share import share, unshare
 from cloudgpu.control.api.down import end_machines, machines_to_end
 from cloudgpu.control.api.show import show_document as shown_machine
-from cloudgpu.control.budgets.commands import BudgetOptions, remove_budget_of_name, set_value
+from cloudgpu.control.budgets.commands import BudgetOptions, remove_budget_of_name, set_budget_document
 from cloudgpu.control.inventory.local_files import clean_up
 from cloudgpu.control.launch.restore import plan_restore, start_machine
 from cloudgpu.control.lifecycle.interruption import rehearse
@@ -133,13 +133,13 @@ def test_allow_without_a_name_leaves_the_machines_of_others(team):
 
 
 @pytest.mark.parametrize("ask", [
-    lambda session: set_value(session, budget(), overwrite=False),
-    lambda session: set_value(session, budget(), overwrite=True),
-    lambda session: set_value(session, BudgetOptions("lab", "no amount", "never"), overwrite=False),  # bad text
+    lambda session: set_budget_document(session, budget(), overwrite=False),
+    lambda session: set_budget_document(session, budget(), overwrite=True),
+    lambda session: set_budget_document(session, BudgetOptions("lab", "no amount", "never"), overwrite=False),  # bad
     lambda session: remove_budget_of_name(session, "lab"),
 ])  # fmt: skip
 def test_only_payers_set_and_remove_budgets(team, ask):
-    set_value(team["pia"].session, budget(), overwrite=False)
+    set_budget_document(team["pia"].session, budget(), overwrite=False)
     head = team["bo"].session.ledger.head()
     with pytest.raises(RoleNeeded) as caught:
         ask(team["bo"].session)
@@ -149,7 +149,7 @@ def test_only_payers_set_and_remove_budgets(team, ask):
 
 def test_only_payers_override_a_budget_whatever_it_says(team):
     ada, pia = team["ada"], team["pia"]
-    set_value(pia.session, BudgetOptions("small", "0.01", "month"), overwrite=False)
+    set_budget_document(pia.session, BudgetOptions("small", "0.01", "month"), overwrite=False)
     for ask in (
         lambda: ada.prepare(name="more", override="it is urgent"),
         lambda: start_machine(ada.session, ada.machine("adas"), SPAN, override="it is urgent"),
@@ -270,7 +270,7 @@ def test_what_is_in_a_members_home_judges_no_machine_of_a_colleague(team):
 
 def test_a_pass_acts_for_the_lab_whoever_runs_it(team):
     bo = team["bo"]
-    set_value(team["pia"].session, BudgetOptions("tiny", "0.01", "total", action="stop"), overwrite=False)
+    set_budget_document(team["pia"].session, BudgetOptions("tiny", "0.01", "total", action="stop"), overwrite=False)
     bo.later(hours=1)
     found = bo.pass_()
     assert {one.name for one in found.ended} == {"adas", "bos", "pias"}

@@ -11,7 +11,7 @@ from psycopg import sql
 
 from cloudgpu.config.files.user_files import zone_of
 from cloudgpu.control.api.down import end_machines, machines_to_end
-from cloudgpu.control.budgets.commands import BudgetOptions, set_value
+from cloudgpu.control.budgets.commands import BudgetOptions, set_budget_document
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.policies.resolve import limits_of
@@ -77,7 +77,7 @@ def test_members_and_a_payer_at_work_on_one_database(team, monkeypatch):
     ada, bo, pia = team.values()
     for ask in (
         lambda: stop(bo.session, bo.machine("adas"), why="asked"),
-        lambda: set_value(bo.session, BudgetOptions("lab", "100", "month"), overwrite=False),
+        lambda: set_budget_document(bo.session, BudgetOptions("lab", "100", "month"), overwrite=False),
         lambda: publish(bo.session, str(bo.write("limits", "lease: 1h\n")), ()),
         lambda: assign_owner(bo.session, "ada@lab.org", bo.user),
         lambda: bo.prepare(name="more", owner="ada@lab.org"),
@@ -87,7 +87,7 @@ def test_members_and_a_payer_at_work_on_one_database(team, monkeypatch):
         assert caught.value.exit_code == 6
         assert pia.user in caught.value.next
     (bo.home / "policies" / "limits.yaml").unlink()
-    set_value(pia.session, BudgetOptions("lab", "100", "month"), overwrite=False)
+    set_budget_document(pia.session, BudgetOptions("lab", "100", "month"), overwrite=False)
     publish(pia.session, str(pia.write("limits", "lease: 6h\nstop: members\n")), ())
     (place,) = limits_of(ada.session).places
     assert place.startswith(f"the ledger, published by {pia.user} at ")
@@ -102,7 +102,7 @@ def test_members_and_a_payer_at_work_on_one_database(team, monkeypatch):
 def test_the_database_refuses_a_member_who_goes_around_cloudgpus_rules(team):
     """A member's own program, with the ledger's own code: what only payers write is refused, and no claim is forged."""
     ada, bo, pia = team.values()
-    set_value(pia.session, BudgetOptions("lab", "100", "month"), overwrite=False)
+    set_budget_document(pia.session, BudgetOptions("lab", "100", "month"), overwrite=False)
     (line,) = [one for one in bo.session.ledger.events("budgets") if one.kind == "budget_set"]
     now, after = bo.clock(), bo.session.ledger.head()[0]
     budget = budget_from({**line.body, "nanos": 10**15}, zone_of)
