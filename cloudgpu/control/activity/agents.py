@@ -67,6 +67,7 @@ def _reports_of(provider: ReportsActivity, machines: Sequence[Machine]) -> dict[
 
 
 def _ask_provider(provider: ReportsActivity, provider_ids: Sequence[str]) -> Mapping[str, SelfReport]:
+    """Return the reports of these machines, by the provider's id; an error of the provider in place of each report."""
     try:
         return provider.activity(provider_ids)
     except CloudgpuError as error:

@@ -135,6 +135,7 @@ class _SelfReports:
         return ActivityReport((last_active_at + NEWS_OF_ACTIVITY).timestamp(), min(known_until, run[1]))
 
     def _is_in_listings(self, account: str) -> bool:
+        """Say whether the account's listings have machines' own reports, so that the ledger has them, too."""
         if account not in self.listings_report:
             try:
                 self.listings_report[account] = not isinstance(self.session.provider(account), ReportsActivity)

@@ -152,6 +152,7 @@ def _bench_document(
     measured: Bandwidth,
     nominal_gbit: float | None,
 ) -> NetworkBenchDocument:
+    """Return the measured speed, and what the machine type's network should have; `address` is the receiver's."""
     network = network_of(machine.provider, machine.instance_type or "") if nominal_gbit is None else None
     gbit = nominal_gbit if network is None else network.gbit
     expected_gbit = None if gbit is None else gbit * NETWORK_EFFICIENCY

@@ -169,15 +169,15 @@ def _connect(session: Session, machine: Machine) -> Connection:
 def _read_node_facts(session: Session, connected: _ConnectedNodes, people: Sequence[str]) -> list[NodeFacts]:
     """Return the facts of all nodes, after those whose first boot still installs Slurm have it, or the time is over."""
     deadline = session.clock() + INSTALL_TIMEOUT
-    reported = False
+    is_reported = False
     while True:
         facts = connected.each(lambda node: node.read_facts(people))
         installing = [one.name for one in facts if one.preparing and not one.has_engine]
         if not installing or session.clock() >= deadline:
             return facts
-        if not reported:
+        if not is_reported:
             session.report(f"{_node_range_text(installing)}: waiting until Slurm is installed")
-            reported = True
+            is_reported = True
         session.pause(POLL_S)
 
 
@@ -269,6 +269,7 @@ def _not_ready_error(head: str, names: Sequence[str], state: EngineState, missin
 
 
 def _node_range_text(names: Sequence[str]) -> str:
+    """Return the first and the last of these nodes, as text."""
     return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
 
 

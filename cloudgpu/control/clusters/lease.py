@@ -56,6 +56,7 @@ def plan_extension_of_all(session: Session, machines: Sequence[Machine], by: tim
 
 
 def _latest_lease(leases: Sequence[Lease]) -> Lease:
+    """Return the latest end and the latest renew-until of these leases, as one lease."""
     return Lease(max(lease.expires for lease in leases), max(lease.renew_until for lease in leases))
 
 

@@ -157,6 +157,7 @@ def start(
 def _send_and_begin(
     session: Session, job: Job, remote: RemoteJob, snapshot: Snapshot, secrets: Mapping[str, str]
 ) -> RemoteState:
+    """Send everything that an attempt needs, have its machine download the rest, and begin the command."""
     to_fetch, restored = transfers(session, job), None
     if len(job.attempts) > 1:
         restored, restored_transfers = _restore(session, job, remote)
@@ -185,6 +186,7 @@ def _restore(session: Session, job: Job, remote: RemoteJob) -> tuple[Restored | 
 
 
 def _remote_spec(session: Session, job: Job) -> RemoteSpec:
+    """Return the part of a job's specification that its machine gets."""
     spec, slurm = job.spec, job.in_slurm
     sources = [spec["results_to"], *(one["source"] for one in spec["data"])]
     return RemoteSpec(

@@ -83,6 +83,7 @@ class _Printer:
             self._session.pause(RETRY_S)
 
     def _begin(self, reconciler: JobReconciler, job: Job, attempt: Attempt) -> None:
+        """Begin to print the output of an attempt live, unless that has begun."""
         if self._live is not None and not self._live.finished.is_set():
             return
         self._finish()
@@ -173,6 +174,7 @@ class _Stream:
         self._file.flush()
 
     def _wait(self) -> None:
+        """Wait until the reader takes more; raise _StopPrinting once the thread is stopped."""
         while not self._stopped.is_set():
             if self._poll is None or self._poll.poll(STOP_S * 1000):
                 return

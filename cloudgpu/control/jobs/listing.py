@@ -92,6 +92,8 @@ def _job_documents(session: Session, jobs: Sequence[Job]) -> list[JobDocument]:
     now, documents, costs = session.clock(), [], jobs_spent(session, jobs)
     for job in jobs:
         machines_of_job = [machines[id_] for id_ in job.machines if id_ in machines]
-        unpriced = tuple(dict.fromkeys(f"{one.name} ({what})" for one in machines_of_job for what in unpriced_of(one)))
+        unpriced = tuple(
+            dict.fromkeys(f"{one.name} ({resource})" for one in machines_of_job for resource in unpriced_of(one))
+        )
         documents.append(view_of_job(job, machines, now, cost=costs[job.id], unpriced=unpriced))
     return documents

@@ -117,6 +117,7 @@ def _running_attempt(session: Session, job: Job) -> tuple[Attempt, Machine] | No
 
 @contextmanager
 def _connect(session: Session, job: Job, running_attempt: tuple[Attempt, Machine]) -> Iterator[RemoteJob]:
+    """Yield the attempt on its machine, connected."""
     from cloudgpu.access.jobs.remote import RemoteJob
 
     attempt, machine = running_attempt

@@ -91,6 +91,7 @@ class JobObserver:
         return choice if self.has_files else None
 
     def _machine(self, job: Job) -> Machine | None:
+        """Return the machine of the open attempt, else of the last one; None where there is none."""
         attempt = job.attempt or (job.attempts[-1] if job.attempts else None)
         return None if attempt is None or attempt.machine is None else self.session.ledger.machine(attempt.machine)
 

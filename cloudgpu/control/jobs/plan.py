@@ -158,8 +158,8 @@ def _traffic_prices(
         provider, region = machine.provider, machine.region
     else:
         return None, None
-    rate = None if request.results_to is not None or is_owned(provider) else egress_rate(provider, region, 0)
-    return traffic_prices, None if rate is None else rate.price
+    egress = None if request.results_to is not None or is_owned(provider) else egress_rate(provider, region, 0)
+    return traffic_prices, None if egress is None else egress.price
 
 
 def _last_results_size(session: Session, request: RunRequest) -> tuple[int, str] | None:

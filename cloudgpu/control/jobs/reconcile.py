@@ -253,6 +253,7 @@ class JobReconciler(JobObserver):
         return ReconcileResult(job_by_id(self.session, self.id), error.message, REQUEUE_LATER, None, error)
 
     def _execute_start(self, job: Job, _step: Step) -> ReconcileResult | None:
+        """Begin the command on its machine, if this environment has the job's secrets; else wait for one that has."""
         try:
             values = secret_values(job.spec, self.environ)
         except InvalidRequest as error:
@@ -289,6 +290,7 @@ class JobReconciler(JobObserver):
         return ReconcileResult(job_by_id(self.session, self.id), waiting_text(remote), REQUEUE_SOON, remote)
 
     def _execute_cancel(self, job: Job, step: Step) -> ReconcileResult:
+        """Record that the command is to end, if that is new, and have its machine end it."""
         outcome = job.cancel[0] if job.cancel else (step.outcome or State.CANCELLED).value
         if job.cancel is None:
             self._append(job_events.job_cancel_requested(job.id, outcome, step.why, hostname(), self.session.clock()))  # type: ignore[arg-type]
@@ -356,6 +358,7 @@ class JobReconciler(JobObserver):
         return None
 
     def _execute_end(self, job: Job, step: Step) -> None:
+        """Record the last state of the command, and that the job is over."""
         remote = self.remote
         if remote is not None:
             if job.attempts:
@@ -409,6 +412,7 @@ class JobReconciler(JobObserver):
         self._append(event)
 
     def _execute_stop(self, job: Job, step: Step) -> None:
+        """Stop the machine with results that could not be fetched in time, and record that."""
         machine = self._require_machine(job)
         self.close()
         ending.stop(self.session, job, machine, step.why)
@@ -434,6 +438,7 @@ class JobReconciler(JobObserver):
         show_end(self.session, job_by_id(self.session, self.id), self.environ)
 
     def _execute_observe(self, job: Job, _step: Step) -> ReconcileResult:
+        """Wait for a run of the reaper to query the machine."""
         return ReconcileResult(job, "Its machine has not been queried yet.", REQUEUE_SOON)
 
 

@@ -191,6 +191,7 @@ def results_location(job: Job) -> str:
 
 
 def _fetched_event(session: Session, job: Job, files: int, size: int, *, whole: bool, why: str = "") -> Draft:
+    """Return the event that results are in the bucket or on the volume; `whole`: they are complete."""
     now, location = session.clock(), results_location(job)
     return job_events.job_results_fetched(job.id, files, size, location, NO_HOST, now, whole=whole, why=why)
 

@@ -26,12 +26,12 @@ PRINT_CHUNK = 256 * 1024  # bytes
 
 def job_by_id(session: Session, job_id: str) -> Job:
     """Return the job with this id; raise InstanceNotFound where the ledger has none such."""
-    found = all_jobs(session).get(job_id)
-    if found is None:
+    job = all_jobs(session).get(job_id)
+    if job is None:
         raise InstanceNotFound(
             f"No job has the id {job_id}.", field="NAME", value=job_id, next="See: cloudgpu jobs --all"
         )
-    return found
+    return job
 
 
 def append(session: Session, job_id: str, drafts: Sequence[Draft]) -> None:
@@ -55,6 +55,7 @@ def restore_missing_events(session: Session, job_id: str) -> bool:
 
 
 def _journal(session: Session, job_id: str) -> Path:
+    """Return the file with the copies of a job's events."""
     return session.home.jobs / job_id / "ledger.jsonl"
 
 
@@ -121,8 +122,8 @@ def read_measured(directory: Path) -> Measured:
 
 def record_measured(directory: Path, measured: Measured) -> None:
     """Record new measurements of a job's copies; those that are None keep their earlier value."""
-    known = read_measured(directory)
-    merged = {name: value if value is not None else getattr(known, name) for name, value in asdict(measured).items()}
+    earlier = read_measured(directory)
+    merged = {name: value if value is not None else getattr(earlier, name) for name, value in asdict(measured).items()}
     with suppress(OSError):  # only plans show it
         write_atomically(directory / "measured.json", json.dumps(merged).encode())
 

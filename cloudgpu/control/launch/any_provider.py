@@ -104,6 +104,7 @@ def _with_volume(session: Session, candidates: Candidates) -> Candidates:
 
 
 def _has_volume(provider: Provider, volume: Volume) -> bool:
+    """Say whether the account has this volume, by the region to which the volume would constrain a launch."""
     return (
         isinstance(provider, Resolves)
         and provider.placement_constraint(Setup(volume=volume), Requirements()).region is not None

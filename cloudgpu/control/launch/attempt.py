@@ -119,6 +119,7 @@ def record_intents(
 
 
 def _gather_facts(session: Session, prepared: PreparedLaunch, offer: Offer, resolved: Resolved) -> _LaunchFacts:
+    """Return what an attempt at this offer needs, looked up before the ledger is locked."""
     target, available = prepared.candidates.for_offer(offer), offer.available
     return _LaunchFacts(
         target,
@@ -290,6 +291,7 @@ def _close_attempts(session: Session, attempts: Sequence[Attempt], outcome: Outc
 
 
 def _delete_unused_resources(session: Session, attempt: Attempt) -> None:
+    """Delete shared resources that were made for an attempt and that no machine uses."""
     machine = session.ledger.machine(attempt.machine)
     if machine is not None:
         delete_unused_shared(session, machine)

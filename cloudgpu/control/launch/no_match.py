@@ -70,13 +70,14 @@ def _list_prices(provider: Provider, needs: Requirements) -> list[CatalogOffer]:
     names = {one.name for one in _types(provider, needs)}
     for market in (needs.market, Market.ON_DEMAND):
         offers = catalog.offers(provider.kind, None, market, with_legacy=True)
-        found = by_price(offer for offer in offers if offer.type.name in names)
-        if found:
-            return found
+        matching = by_price(offer for offer in offers if offer.type.name in names)
+        if matching:
+            return matching
     return []
 
 
 def _nearest_remedy(provider: Provider, needs: Requirements, discontinued: Sequence[GpuSpec]) -> str:
+    """Return the remedy that names the nearest machine that is sold, with its price and command."""
     offer = _nearest_offer(provider, needs, discontinued)
     if offer is None:
         return f"See what it sells: cloudgpu gpus --provider {provider.kind}"

@@ -174,6 +174,7 @@ def open_to_client(session: Session, candidates: Candidates) -> Candidates:
 
 
 def _open_candidate(candidate: Candidate, cidr: str) -> Candidate:
+    """Return the candidate with this network in its SSH firewall rule."""
     setup = candidate.request.setup
     network = replace(setup.network, ssh_from=(cidr,))
     return replace(candidate, request=replace(candidate.request, setup=replace(setup, network=network)))
@@ -292,6 +293,7 @@ def _offer_of(machine: Machine) -> Offer:
 
 
 def _offers(session: Session, provider: Provider, needs: Requirements, untrusted: list[Offer]) -> list[Offer]:
+    """Return the offers that fit, the preferred ones first; raise the error that explains why there are none."""
     availability, needs_any_trust = provider.available(needs), replace(needs, trust=Trust.COMMUNITY)
     for gap in availability.unanswered:
         session.report(f"{gap.scope} did not answer, so nothing there is offered: {gap.why}")

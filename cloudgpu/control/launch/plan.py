@@ -118,14 +118,14 @@ def prepare(session: Session, request: UpRequest) -> PreparedLaunch:
     if existing_machine is None:
         offers, unfit_remarks = filter_runnable(template, found.offers)
         found = replace(found, offers=offers, candidates=open_to_client(session, found.candidates))
-    first = (
+    chosen = (
         ResolvedOffer(found.offers[0])
         if existing_machine
         else first_launchable(session, found.candidates, found.offers, no_guard=request.no_guard)
     )
-    found = replace(found, offers=tuple(o for o in found.offers if o.available.account not in first.unusable_accounts))
+    found = replace(found, offers=tuple(o for o in found.offers if o.available.account not in chosen.unusable_accounts))
     return PreparedLaunch(
-        plan=_plan(session, found, template, first, unfit_remarks, no_guard=request.no_guard),
+        plan=_plan(session, found, template, chosen, unfit_remarks, no_guard=request.no_guard),
         offers=found.offers,
         candidates=found.candidates,
         template=template,
@@ -135,7 +135,7 @@ def prepare(session: Session, request: UpRequest) -> PreparedLaunch:
         key=request.key,
         name=request.name,
         new=request.new,
-        resolved_offer=None if existing_machine else first,
+        resolved_offer=None if existing_machine else chosen,
         override=request.override,
         no_guard=request.no_guard,
     )
@@ -211,9 +211,9 @@ def prepare_restore(
     target = Candidate(provider, request, lifetime, policy_of(session, machine).policy)
     offers, unfit_remarks = filter_runnable(template, offers)
     found = OffersFound(tuple(offers), open_to_client(session, Candidates((target,))))
-    first = first_launchable(session, found.candidates, offers, no_guard=no_guard)
+    chosen = first_launchable(session, found.candidates, offers, no_guard=no_guard)
     return PreparedLaunch(
-        plan=_plan(session, found, template, first, unfit_remarks, no_guard=no_guard),
+        plan=_plan(session, found, template, chosen, unfit_remarks, no_guard=no_guard),
         offers=found.offers,
         candidates=found.candidates,
         template=template,
@@ -223,7 +223,7 @@ def prepare_restore(
         key=machine.key,
         name=machine.name,
         is_restore=True,
-        resolved_offer=first,
+        resolved_offer=chosen,
         override=override,
         no_guard=no_guard,
     )
@@ -233,37 +233,37 @@ def _plan(
     session: Session,
     found: OffersFound,
     template: Template,
-    first: ResolvedOffer,
+    chosen: ResolvedOffer,
     unfit_remarks: tuple[str, ...] = (),
     *,
     no_guard: bool,
 ) -> LaunchPlan:
-    """Return the plan whose first offer is `first`, followed by those after it; `unfit_remarks` name skipped GPUs."""
-    target, resolved = found.candidates.for_offer(first.offer), first.resolved
+    """Return the plan of the `chosen` offer, followed by those after it; `unfit_remarks` name skipped GPUs."""
+    target, resolved = found.candidates.for_offer(chosen.offer), chosen.resolved
     request, provider = target.request, target.provider
     if request.cluster is not None:
         check_engine_installed(provider.kind, request.cluster)
     safeguards = launch_safeguards(provider, resolved)
     # Raises for an error in the template before anything is done.
-    parts = parts_for_offer(template, request, first.offer)
-    relies_on_runs = needs_reaper_run(provider, first.offer, resolved)  # nothing but runs of the reaper would end it
-    guarding_run = guarding_run_of_launch(session, first.offer) if relies_on_runs else None
+    parts = parts_for_offer(template, request, chosen.offer)
+    relies_on_runs = needs_reaper_run(provider, chosen.offer, resolved)  # nothing but runs of the reaper would end it
+    guarding_run = guarding_run_of_launch(session, chosen.offer) if relies_on_runs else None
     unsupported_parts = {part.kind for part in parts} - provider.supported_parts
-    offers = found.offers[found.offers.index(first.offer) :]
+    offers = found.offers[found.offers.index(chosen.offer) :]
     remarks = (
         *home_writes(provider, request.name or "NAME", parts),
         *(package_remarks(request, parts) if "packages" in unsupported_parts else ()),
         *trust_remarks(offers, found.untrusted),
-        *traffic_remarks(first.offer),
+        *traffic_remarks(chosen.offer),
         *password_remarks(offers, passwords_of(template.name, template.settings, session.settings.templates)),
         *found.remarks,
         *unfit_remarks,
-        *first.passed_over,
-        *container_remarks(template, first.offer),
+        *chosen.passed_over,
+        *container_remarks(template, chosen.offer),
         *setup_remarks(request.setup),
         *resolved.remarks,
         *target.remarks,
-        *_cluster_remarks(session, request, first.offer),
+        *_cluster_remarks(session, request, chosen.offer),
         *(_scheduled_run_notes(session, guarding_run, request) if relies_on_runs else ()),
         *_other_account_remarks(found, target),
     )
@@ -276,7 +276,7 @@ def _plan(
         run=guarding_run,
         waived=no_guard and relies_on_runs,
         now=session.clock().replace(microsecond=0),
-        extras=added_costs(first.offer, resolved),
+        extras=added_costs(chosen.offer, resolved),
         remarks=remarks,
         lifetime_from=(target.lifetime.lease_from, target.lifetime.renew_from),
         licence=resolved.licence,

@@ -182,8 +182,10 @@ def plan_restore(
         )
     lease = new_lease(session, machine, lease_length, renewable_for)
     try:
-        request = _launch_request(session, machine, lease, _requirements(machine, max_price, any_type=any_type))
-        return prepare_restore(session, request, machine, _lifetime(session, lease), override, no_guard=no_guard)
+        request = _launch_request(session, machine, lease, _requirements_of(machine, max_price, any_type=any_type))
+        return prepare_restore(
+            session, request, machine, _lifetime_of_lease(session, lease), override, no_guard=no_guard
+        )
     except NoCapacity as error:
         raise _still_retained_error(machine, error, any_type=any_type) from error
 
@@ -217,7 +219,7 @@ def plan_move(session: Session, machine: Machine, max_price: Money | None = None
     if not retention_records.supports_images(session, machine) or machine.state not in PAUSED:
         raise _cannot_move_error(machine)
     check_restorable(session, machine)
-    provider, request = session.provider_of(machine), _requirements(machine, max_price, any_type=True)
+    provider, request = session.provider_of(machine), _requirements_of(machine, max_price, any_type=True)
     offers = [
         offer
         for offer in offers_unless_launched(session, provider, request, None)
@@ -300,6 +302,7 @@ def _image_id_of(machine: Machine) -> str | None:
 
 
 def _launch_request(session: Session, machine: Machine, lease: Lease, needs: Requirements) -> LaunchRequest:
+    """Return the request that launches the machine again from its image, with its own key and name."""
     now = session.clock().replace(microsecond=0)
     setup = setup_from_json(machine.setup.record()) if machine.setup else _DEFAULT_SETUP
     return LaunchRequest(
@@ -320,7 +323,7 @@ def _launch_request(session: Session, machine: Machine, lease: Lease, needs: Req
     )
 
 
-def _requirements(machine: Machine, max_price: Money | None, *, any_type: bool) -> Requirements:
+def _requirements_of(machine: Machine, max_price: Money | None, *, any_type: bool) -> Requirements:
     """Return the requirements: the same type on the same market, or with `any_type` every type with the same GPUs."""
     gpus = machine.accelerators or ()
     needs = Requirements(
@@ -334,12 +337,14 @@ def _requirements(machine: Machine, max_price: Money | None, *, any_type: bool) 
     return replace(needs, instance_type=machine.instance_type)
 
 
-def _lifetime(session: Session, lease: Lease) -> Lifetime:
+def _lifetime_of_lease(session: Session, lease: Lease) -> Lifetime:
+    """Return the lease and renew-until as durations from now."""
     now = session.clock().replace(microsecond=0)
     return Lifetime(lease.expires - now, lease.renew_until - now, Origin.POLICY, Origin.POLICY)
 
 
 def _image_price(session: Session, machine: Machine) -> AddedCost:
+    """Return what an image of the machine's disks costs."""
     resources = retention_records.resources_in_region(session, machine).items
     disks = (one for one in resources if one.kind is Kind.DISK and one.attached_to == machine.provider_id)
     return image_cost(machine.provider, machine.region, sum(disk.size_gb for disk in disks))

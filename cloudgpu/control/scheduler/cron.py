@@ -200,6 +200,7 @@ def _install_notes(change: Change, environ: Mapping[str, str]) -> list[str]:
 
 
 def _secret_remedy(name: str) -> str:
+    """Return where the secret in this environment variable can be stored, so that cron has it."""
     if name.startswith("CLOUDGPU_"):
         return "Write it into config.toml: [alerts]."
     if name == "PGPASSWORD":

@@ -89,6 +89,7 @@ def cron_test_document(session: Session, environ: Mapping[str, str]) -> CronTest
 
 
 def _installed_or_new_command(session: Session, environ: Mapping[str, str]) -> str:
+    """Return the installed job as a command that tests it; without a job, that of one that would be installed."""
     for table in find_tables(environ):
         text = table.installed(str(session.home.root))
         command = installed_command(text, INNER_ARGV) if text is not None else None
@@ -124,6 +125,7 @@ def cron_environment() -> dict[str, str]:
 
 
 def _run_as_cron(command: str, environ: Mapping[str, str]) -> tuple[int, InnerReport]:
+    """Run the command as cron would; return its exit code and what it reports."""
     try:
         finished = subprocess.run(  # noqa: S603  (the command that cron would run)
             ["/bin/sh", "-c", command], env=dict(environ), cwd=environ["HOME"], stdin=subprocess.DEVNULL,
@@ -163,6 +165,7 @@ def planned_actions(document: ReapDocument, morning: datetime) -> list[str]:
 
 
 def _planned_action(decision: MachineDecision, ends: RuleEnds, morning: datetime) -> str:
+    """Return a sentence on what runs will do with a machine until the morning; empty for nothing."""
     if decision["do"] != "keep":
         rule = "" if decision["rule"] == Rule.NONE else f" ({decision['rule']})"
         return f"{decision['name']}: {decision['do']} now{rule}: {decision['why']}"

@@ -95,6 +95,7 @@ def crontab_line(job: CronJob) -> str:
 
 
 def _crontab_schedule(job: CronJob) -> str:
+    """Return the five time fields of a crontab line."""
     minutes, offset = (timedelta(hours=1) if job.nightly else job.every) // timedelta(minutes=1), job.offset
     if minutes == 1:
         return "* * * * *"
@@ -158,6 +159,7 @@ def _split_at_block(table: bytes, home: str) -> tuple[bytes, bytes, bytes]:
 
 
 def _marker_lines(home: str) -> tuple[str, str]:
+    """Return the comments above and below the block of a home."""
     return f"# cloudgpu begin: {home} (cloudgpu cron remove takes it out)", f"# cloudgpu end: {home}"
 
 

@@ -46,6 +46,7 @@ def own_run_due_at(last: LastRun, due: datetime, home: str, every: timedelta, no
 
 
 def _due_times(machine: Machine) -> Iterable[datetime]:
+    """Yield when warnings and the last decision about a machine fall due."""
     if machine.terminated_at is None:
         times = [*(warning.due for warning in machine.warnings.values()), machine.decision and machine.decision.at]
         yield from map(from_iso, filter(None, times))

@@ -223,6 +223,7 @@ def _prices_due_at(session: Session, every: timedelta) -> datetime:
 
 
 def _oldest_query_times(providers: list[str]) -> Iterator[datetime]:
+    """Yield for each provider when the oldest part of its stored price list was queried."""
     from cloudgpu.catalog.refreshed import stored_prices
 
     never_queried = datetime.min.replace(tzinfo=zone_of("UTC"))

@@ -48,6 +48,7 @@ def serving(address: tuple[str, int], read_metrics: Callable[[], str]) -> Iterat
 
 
 def _bind_server(address: tuple[str, int], read_metrics: Callable[[], str]) -> ThreadingHTTPServer:
+    """Return a server that listens at the address; raise InvalidRequest for one that is in use."""
     import socket
 
     class Server(ThreadingHTTPServer):

@@ -55,6 +55,7 @@ def ledger_location(url: str) -> str | None:
 
 
 def _redacted_word(word: str) -> str:
+    """Return a word of a shell command with its secret as ***."""
     unquoted = "".join(shlex.split(word.replace(r"\%", "%").replace("%%", "%")))
     assignment = ASSIGNMENT.fullmatch(unquoted)
     if assignment and assignment[1] == _LEDGER_VARIABLE and not re.search(r"\s", unquoted):
@@ -70,6 +71,7 @@ def _is_secret(name: str) -> bool:
 
 
 def _secret_values(environment: Mapping[str, str]) -> Iterator[str]:
+    """Yield the values of secret variables, and the passwords in the ledger's URL."""
     for name, value in environment.items():
         if value and _is_secret(name):
             yield value

@@ -54,9 +54,9 @@ def find_stale_lines(session: Session, environ: Mapping[str, str]) -> list[Stale
     """Return each job that cannot help any more or works on another home: its line, what is wrong, the remedy."""
     stale_lines: list[StaleLine] = []
     for scheduled in find_scheduled_commands(environ):
-        fault = _find_fault(scheduled, session.clock) or _other_home_fault(scheduled, session.home.root)
-        if fault is not None:
-            why, remedy = fault
+        why_and_remedy = _find_fault(scheduled, session.clock) or _other_home_fault(scheduled, session.home.root)
+        if why_and_remedy is not None:
+            why, remedy = why_and_remedy
             stale_lines.append({"table": scheduled.table, "line": scheduled.line, "why": why, "next": remedy})
     return stale_lines
 
@@ -80,6 +80,7 @@ def find_scheduled_commands(environ: Mapping[str, str]) -> Iterator[ScheduledCom
 
 
 def _crontab_commands(text: str) -> Iterator[ScheduledCommand]:
+    """Yield the jobs of a crontab that run cloudgpu."""
     table_variables: dict[str, str] = {}
     is_ours = False
     for line in text.splitlines():
@@ -97,6 +98,7 @@ def _crontab_commands(text: str) -> Iterator[ScheduledCommand]:
 
 
 def _unit_commands(text: str) -> Iterator[ScheduledCommand]:
+    """Yield the jobs of systemd service files that run cloudgpu."""
     variables: dict[str, str] = {}
     is_ours = False
     for line in text.splitlines():
@@ -119,6 +121,7 @@ def _unit_commands(text: str) -> Iterator[ScheduledCommand]:
 def _read_command(
     table: str, line: str, command: str, outer_variables: Mapping[str, str], *, is_ours: bool
 ) -> Iterator[ScheduledCommand]:
+    """Yield the job of this shell command, if it runs cloudgpu; `outer_variables` are set before its own."""
     words = _split_words(command)
     program_index = next((index for index, word in enumerate(words) if _is_program(words, index)), None)
     if program_index is None:

@@ -137,6 +137,7 @@ class Watch:
                     self._run_soon(job.name)
 
     def _run_soon(self, name: str) -> None:
+        """Have the scheduler check at once whether this job is due."""
         self._scheduler.modify_job(name, next_run_time=datetime.now(UTC))
 
     def _run(self, job: WatchJob) -> None:
@@ -173,6 +174,7 @@ class Watch:
             self._tell(sentence)
 
     def _record_fault(self, job: WatchJob, message: str, *, for_all: bool = False) -> None:
+        """Count the error of a job, and report it if it is new; `for_all`: all jobs have it; one report is enough."""
         self.fault_counts[job.name] = self.fault_counts.get(job.name, 0) + 1
         with self._report_lock:  # a lasting error is reported once; that the ledger is away, once for all jobs
             is_known = message in (self._last_errors.values() if for_all else [self._last_errors.get(job.name)])

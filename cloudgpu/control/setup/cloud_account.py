@@ -244,6 +244,7 @@ def _preparation(setup: ExistingSetup, kind: str, name: str, table: Mapping[str,
 
 
 def _role_document(kind: str, role: str) -> str:
+    """Return the policy document of a role of machines or timers, as text."""
     return (data_dir("policies") / "permissions" / f"{kind}-{role}.json").read_text()
 
 

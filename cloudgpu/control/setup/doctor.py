@@ -90,6 +90,7 @@ def examine(
 def _checks_needing_ledger(
     session: Session, environ: Mapping[str, str], *, provider: str | None, account: str | None, region: str | None
 ) -> list[Check]:
+    """Return the checks of plug-ins, accounts, their networks and the safeguards of machines."""
     checks = [*_plugin_checks(session), *alert_checks(session)]
     accounts = _accounts_to_check(session, provider, account)
     all_accounts = provider is None and account is None
@@ -298,13 +299,13 @@ def _machines_out_of_reach(session: Session) -> Iterator[Check]:
         machines = [
             machine for machine in session.ledger.machines() if may_cost_money(machine) and is_mine(session, machine)
         ]
-        _, faults = by_account(session, machines)
+        _, errors = by_account(session, machines)
         for machine, missing in zip(
             machines, missing_settings(session, machines, known_reachability(session, machines)), strict=True
         ):
-            fault = faults.get(machine.id)
-            if isinstance(fault, NotReachableHere):
-                yield failed(f"machine {machine.name}", fault)
+            error = errors.get(machine.id)
+            if isinstance(error, NotReachableHere):
+                yield failed(f"machine {machine.name}", error)
             elif missing is not None:
                 message = f"runs on {account_text(machine)} as far as is known, and cannot be asked: {missing.why}"
                 yield Check(

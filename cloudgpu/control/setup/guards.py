@@ -52,6 +52,7 @@ def provider_with_timers(session: Session, machine: Machine) -> HasTimer | None:
 
 
 def _machine_check(session: Session, machine: Machine, reaper_clause: str, *, ran_lately: bool) -> Check:
+    """Return the check of one machine: a warning where neither a timer nor recent runs of the reaper would end it."""
     name = f"guards {machine.name}"
     try:
         timer_clause, has_timer, remedy = _timer_clause(session, machine)

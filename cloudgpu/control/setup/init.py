@@ -114,6 +114,7 @@ def parse_setup_value(name: str, text: str) -> str | Decimal:
 
 
 def _parse_figure(option: str, text: str) -> Decimal:
+    """Return a power figure: watts, or USD per kWh. Raises InvalidRequest."""
     value = parse_finite_number(text.strip().removeprefix("$"))
     if value is not None and 0 <= value <= 1_000_000:  # noqa: PLR2004  (as the local provider's own limit)
         return value
@@ -126,6 +127,7 @@ def _parse_figure(option: str, text: str) -> Decimal:
 
 
 def _check_kind(kind: str) -> None:
+    """Raise InvalidRequest for a provider that does not exist."""
     from cloudgpu.providers.registry import load
 
     if kind != ANY_PROVIDER:
@@ -178,7 +180,7 @@ def parse_login_key(text: str, hosts: Sequence[Host]) -> str:
 
 def known_host_key(setup: ExistingSetup, host: Host) -> str | None:
     """Return the public host key that the file has for this host, or None."""
-    return next((entry.get("host_key") for entry in _hosts(setup) if entry.get("name") == host.name), None)
+    return next((entry.get("host_key") for entry in _hosts_in_config(setup) if entry.get("name") == host.name), None)
 
 
 def matches_fingerprint(key: str, fingerprints: Sequence[str], host: Host) -> bool:
@@ -254,13 +256,14 @@ def account_of(settings: Settings, kind: str, remedy: str = "") -> str:
     )
 
 
-def _hosts(setup: ExistingSetup) -> list[dict[str, Any]]:
+def _hosts_in_config(setup: ExistingSetup) -> list[dict[str, Any]]:
+    """Return the on-premises hosts in config.toml, each as its TOML table."""
     table = value_at(setup.table, ("accounts", account_of(setup.settings, "ssh"), "hosts"))
     return [entry for entry in table if isinstance(entry, dict)] if isinstance(table, list) else []
 
 
 def _with_hosts(setup: ExistingSetup, text: str, hosts: Sequence[tuple[Host, str]], login_key: str | None) -> str:
-    entries = {str(existing.get("name")): existing for existing in _hosts(setup)}
+    entries = {str(existing.get("name")): existing for existing in _hosts_in_config(setup)}
     for host, key in hosts:
         new = {"name": host.name, "host": host.host, "port": host.port, "user": host.user, "host_key": key}
         entry = dict(entries.get(host.name, {}))

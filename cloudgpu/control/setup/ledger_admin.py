@@ -45,7 +45,7 @@ def back_up(session: Session, file: str) -> BackupDocument:
 
     Raises InvalidRequest for a file that exists, LedgerUnavailable for a ledger that is incomplete.
     """
-    copy = backup.write_backup(session.ledger, _path(file))
+    copy = backup.write_backup(session.ledger, _absolute_path(file))
     return {
         "file": str(copy.path),
         "bytes": copy.path.stat().st_size,
@@ -61,7 +61,7 @@ def restore_backup(session: Session, file: str, *, even_if_older: bool = False) 
     Raises InvalidRequest, with nothing changed, for a file that is no complete backup, and for a ledger that has
     entries which the backup lacks, unless `even_if_older`.
     """
-    restored = backup.restore(session.ledger, _path(file), even_if_older=even_if_older)
+    restored = backup.restore(session.ledger, _absolute_path(file), even_if_older=even_if_older)
     return {
         "file": str(restored.copy.path),
         "ledger": restored.copy.ledger,
@@ -73,7 +73,7 @@ def restore_backup(session: Session, file: str, *, even_if_older: bool = False) 
     }
 
 
-def _path(file: str) -> Path:
+def _absolute_path(file: str) -> Path:
     return Path(file).expanduser().absolute()
 
 
@@ -145,6 +145,7 @@ def settle_ledger(session: Session, problem: str) -> tuple[SyncResult, list[Unan
 
 
 def _sync_and_settle(session: Session, problem: str) -> SyncResult:
+    """Record the problem, sync all accounts, check that all answered, and settle the problem; return the sync."""
     if session.ledger.head()[0] == 0:  # the file is gone: a sync can only be written into a new one
         accounts = sorted(session.settings.accounts)
         _check_complete(session, [gap for account in accounts for gap in _unanswered_parts(session, account)])
@@ -191,6 +192,7 @@ def _unanswered_parts(session: Session, account: str) -> Sequence[Unanswered]:
 
 
 def _check_complete(session: Session, gaps: Sequence[Unanswered]) -> None:
+    """Raise LedgerUnavailable for an account, or a part of one, that did not answer."""
     if gaps:
         raise LedgerUnavailable(
             f"The ledger cannot be repaired while {gaps[0].scope} does not answer: {gaps[0].why}",
@@ -217,8 +219,8 @@ class KnownAccount:
 
 def accounts_known_here(session: Session) -> list[KnownAccount]:
     """Return the accounts that this home knows, each once. Call this before a sync, which overwrites them."""
-    found = [*_accounts_of_saved_calls(session), *_accounts_in_outbox(session), *_remembered_accounts(session)]
-    return list({(one.kind, one.id): one for one in reversed(found)}.values())[::-1]
+    accounts = [*_accounts_of_saved_calls(session), *_accounts_in_outbox(session), *_remembered_accounts(session)]
+    return list({(one.kind, one.id): one for one in reversed(accounts)}.values())[::-1]
 
 
 def accounts_not_queried(

@@ -204,6 +204,7 @@ def url_with_own_user(new_url: str, current_url: str | None) -> str:
 
 
 def _check_complete(session: Session) -> None:
+    """Raise LedgerUnavailable where the ledger may be incomplete."""
     problem = session.integrity_problem()
     if problem is not None:
         raise LedgerUnavailable(

@@ -74,12 +74,15 @@ class Trial:
         return not self.remaining and all(stage.ok for stage in self.stages)
 
 
-def run_trial(session: Session, prepared: PreparedLaunch, begin: Callable[[str], None] = report_nothing) -> Trial:
+def run_trial(
+    session: Session, prepared: PreparedLaunch, report_stage: Callable[[str], None] = report_nothing
+) -> Trial:
     """Launch, stop, start and end one machine, which is ended whatever happens; return how each stage ended.
 
-    `begin` gets a text for each stage as it begins. An interruption of the command is raised after the machine's end.
+    `report_stage` gets a text for each stage as it begins. An interruption of the command is raised after the machine's
+    end.
     """
-    trial = _TrialInProgress(session, prepared, begin)
+    trial = _TrialInProgress(session, prepared, report_stage)
     try:
         trial.run_stages()
     finally:
@@ -97,7 +100,7 @@ class _TrialInProgress:
 
     session: Session
     prepared: PreparedLaunch
-    begin: Callable[[str], None]
+    report_stage: Callable[[str], None]
     stages: list[Stage] = field(default_factory=list)
     remaining: list[str] = field(default_factory=list)
 
@@ -169,6 +172,7 @@ class _TrialInProgress:
         return f"{known} of {len(permissions)} actions could be asked, none that is needed is denied"
 
     def _has_timer(self, machine: Machine) -> bool:
+        """Say whether the provider sets timers in the cloud, and this account is set up for them."""
         provider = self.session.provider_of(machine)
         return isinstance(provider, SetsTimer) and not provider.why_no_timer()
 
@@ -211,6 +215,7 @@ class _TrialInProgress:
             pause = min(5.0, pause * 1.5)
 
     def _machine(self) -> Machine | None:
+        """Return the machine that the trial has launched, or may have launched."""
         machines = (machine for machine in self.session.ledger.machines() if machine.key == self.prepared.key)
         return next((machine for machine in machines if machine.launch_status in ("made", "open")), None)
 
@@ -220,7 +225,7 @@ class _TrialInProgress:
         `message` describes its success, unless `act` returns a text. Raises _FailedStage after an error.
         """
         began = self.session.clock()
-        self.begin(f"{self.prepared.plan.offer.available.instance_type}: {name}")
+        self.report_stage(f"{self.prepared.plan.offer.available.instance_type}: {name}")
         try:
             result = act()
         except CloudgpuError as error:
@@ -247,12 +252,12 @@ def document(trials: Sequence[Trial], max_cost: Money, *, is_complete: bool) -> 
     return {
         "at_most_usd": usd(max_cost),
         "at_most_is_whole": is_complete,
-        "machines": [_value(trial) for trial in trials],
+        "machines": [_trial_document(trial) for trial in trials],
         "ok": all(trial.ok for trial in trials),
     }
 
 
-def _value(trial: Trial) -> LiveTrial:
+def _trial_document(trial: Trial) -> LiveTrial:
     available = trial.prepared.plan.offer.available
     return {
         "name": trial.name,
@@ -305,28 +310,28 @@ def plan_trials(
         renew_until=LEASE, project="doctor",
     )  # fmt: skip
     kind = session.provider(account_of(session, account=account, provider=provider)).kind
-    small_machine = _small(session, request, SMALL_TYPES.get(kind, ()), or_any=kind in _WITH_FALLBACK)
+    small_machine = _plan_small_machine(session, request, SMALL_TYPES.get(kind, ()), or_any=kind in _WITH_FALLBACK)
     if gpu is None:
         return [small_machine]
     model, count = parse_gpu(gpu)
     with_gpu = replace(request, requirements=replace(request.requirements, gpu=model, gpu_count=count or 1))
-    return [small_machine, _prepared(session, with_gpu, "gpu")]
+    return [small_machine, _plan_machine(session, with_gpu, "gpu")]
 
 
-def _small(session: Session, request: UpRequest, types: Sequence[str], *, or_any: bool) -> PreparedLaunch:
+def _plan_small_machine(session: Session, request: UpRequest, types: Sequence[str], *, or_any: bool) -> PreparedLaunch:
     """Return the plan of the first of these types that can be had; else, or with `or_any`, of the cheapest of all."""
     for number, one in enumerate(types, 1):
         try:
-            return _prepared(
+            return _plan_machine(
                 session, replace(request, requirements=replace(request.requirements, instance_type=one)), "cpu"
             )
         except (NoCapacity, InvalidRequest):  # a region may not have the type
             if number == len(types) and not or_any:
                 raise
-    return _prepared(session, request, "cpu")
+    return _plan_machine(session, request, "cpu")
 
 
-def _prepared(session: Session, request: UpRequest, key_part: str) -> PreparedLaunch:
+def _plan_machine(session: Session, request: UpRequest, key_part: str) -> PreparedLaunch:
     """Return the plan with a new launch key: it launches one machine, once, and never finds an older one.
 
     The plan has only one instance type, the cheapest that fits: so the check costs no more than the user agreed to,

@@ -217,8 +217,10 @@ def _find_costs(session: Session, account: str, *, configured: bool) -> list[str
     )  # without colleagues' accounts
     for gap in (*own_gaps, *orphans.unanswered):
         raise _unknown_costs_error(account, f"{gap.scope}: {gap.why}", configured=configured)
-    ours = (one for one in (*synced.resources, *orphans.items) if one.tags.get(TAG_LEDGER) == session.ledger.id)
-    costs = (one for one in ours if one.stored_as or one.kind is Kind.SPOT_REQUEST)
+    own_resources = (
+        one for one in (*synced.resources, *orphans.items) if one.tags.get(TAG_LEDGER) == session.ledger.id
+    )
+    costs = (one for one in own_resources if one.stored_as or one.kind is Kind.SPOT_REQUEST)
     return [f"{one.kind.replace('_', ' ')} {one.id} is there" for one in costs]
 
 
@@ -234,6 +236,7 @@ def _unknown_costs_error(account: str, why: str, *, configured: bool) -> Provide
 
 
 def _check_costs_nothing(account: str, machines: list[Machine], other_costs: Sequence[str] = ()) -> None:
+    """Raise InvalidRequest where something of the account may still cost, StopUnproved where that is not known."""
     reasons = [*(reason for machine in machines if (reason := may_cost(machine))), *other_costs]
     if not reasons:
         return
@@ -248,6 +251,7 @@ def _check_costs_nothing(account: str, machines: list[Machine], other_costs: Seq
 
 
 def _cannot_retire(account: str, kind: str) -> InvalidRequest:
+    """Return the error of an account that exists without a table in config.toml."""
     why = (
         "this computer is always an account" if kind == "local" else f'provider = "{kind}" in config.toml stands for it'
     )

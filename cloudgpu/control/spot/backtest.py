@@ -120,11 +120,11 @@ def read_traces(paths: Sequence[str]) -> list[Trace]:
 
     Raises InvalidRequest for a path that does not exist, a directory without traces, and a file that is no trace.
     """
-    files = dict.fromkeys(file.resolve() for path in paths for file in _files(Path(path)))
-    return [_read(file, name) for file, name in zip(files, _names(list(files)), strict=True)]
+    files = dict.fromkeys(file.resolve() for path in paths for file in _trace_files(Path(path)))
+    return [_read_trace(file, name) for file, name in zip(files, _trace_names(list(files)), strict=True)]
 
 
-def _files(path: Path) -> list[Path]:
+def _trace_files(path: Path) -> list[Path]:
     if path.is_dir():
         files = sorted(file for file in path.rglob("*.json") if file.is_file())
         if not files:
@@ -135,7 +135,7 @@ def _files(path: Path) -> list[Path]:
     return [path]
 
 
-def _names(files: Sequence[Path]) -> list[str]:
+def _trace_names(files: Sequence[Path]) -> list[str]:
     """Return a short name for each file, with its folder where two files have the same name."""
     stems = [file.stem for file in files]
     return [
@@ -144,7 +144,7 @@ def _names(files: Sequence[Path]) -> list[str]:
     ]
 
 
-def _read(file: Path, name: str) -> Trace:
+def _read_trace(file: Path, name: str) -> Trace:
     try:
         text = file.read_bytes()
     except OSError as error:
@@ -163,7 +163,7 @@ def observed_traces(session: Session) -> list[Trace]:
         if sighting.kind != "ended":  # ended by its user: availability did not change
             by_location[sighting.place].append(sighting)
     now = session.clock().timestamp()
-    traces = (_trace(location, sightings, now) for location, sightings in by_location.items())
+    traces = (_trace_of_sightings(location, sightings, now) for location, sightings in by_location.items())
     return [trace for trace in traces if trace is not None and 0 < sum(trace.data) < len(trace.data)]
 
 
@@ -179,7 +179,8 @@ def _ledger_traces(session: Session) -> list[Trace]:
     return traces
 
 
-def _trace(location: SpotLocation, sightings: list[Sighting], now: float) -> Trace | None:
+def _trace_of_sightings(location: SpotLocation, sightings: list[Sighting], now: float) -> Trace | None:
+    """Return availability at a location over time: from a launch on it is available, from a loss or refusal on not."""
     name = " ".join(filter(None, (location.account, location.zone or location.region, location.instance_type)))
     return trace_of_changes(
         name, [(sighting.at.timestamp(), sighting.kind == "made") for sighting in sightings], now, SAMPLE_INTERVAL_S

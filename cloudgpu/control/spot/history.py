@@ -112,6 +112,7 @@ def offer_location(offer: Offer) -> SpotLocation:
 
 
 def _sightings(machine: Machine) -> Iterator[Sighting]:
+    """Yield what one machine showed of spot at its location: a launch or a refusal, and its end or interruption."""
     if machine.market != "spot" or machine.is_named_resource or machine.launch_status == "void":
         return
     location, price = spot_location(machine), machine.price.nanos_per_hour if machine.price else None

@@ -136,6 +136,7 @@ def _request_error(message: str, address: BucketAddress, remedy: str) -> Invalid
 
 
 def _download(bucket: Bucket, address: BucketAddress, item: BucketObject) -> Download:
+    """Return the download of one object, by a presigned URL."""
     label = f"{address.scheme}://{address.bucket}/{item.key}"
     parts = ((bucket.presigned_url(item.key, PRESIGNED_URL_TTL_S), item.size),)
     etag = item.etag if address.scheme == "s3" else None  # other clouds' etags cannot be sent in If-Match

@@ -43,19 +43,19 @@ class JobBucket:
         Raises AuthFailed, ProviderUnavailable.
         """
         text = self.client.read(self.prefix + stored.LIST)
-        found = None if text is None else stored.read_results(text)
-        if found is None or found.attempt != attempt:
+        results = None if text is None else stored.read_results(text)
+        if results is None or results.attempt != attempt:
             return None
-        missing = stored.missing_objects(found.results.files, self._sizes(stored.RESULTS))
-        return None if missing else found
+        missing = stored.missing_objects(results.results.files, self._sizes(stored.RESULTS))
+        return None if missing else results
 
     def state(self, attempts: int) -> tuple[StoredState, bytes] | None:
         """Return the newest list of what the attempts up to this number have written, parsed and as it was read."""
         for number in range(attempts, 0, -1):
             text = self.client.read(f"{self.prefix}{stored.STATE}{number}.json")
-            found = None if text is None else stored.read_state(text)
-            if found is not None and text is not None:
-                return found, text
+            state = None if text is None else stored.read_state(text)
+            if state is not None and text is not None:
+                return state, text
         return None
 
     def download(self, file: StoredFile) -> Download:
@@ -85,6 +85,7 @@ class JobBucket:
             self.client.remove([self.prefix + key for key in unneeded])
 
     def _sizes(self, key_prefix: str) -> dict[str, int]:
+        """Return the bytes of each object below this prefix, by key without the job's own prefix."""
         return {one.key.removeprefix(self.prefix): one.size for one in self.client.objects(self.prefix + key_prefix)}
 
 
@@ -109,11 +110,11 @@ def send_presigned_post(bucket: JobBucket, job: Job, remote: RemoteJob) -> None:
     Raises Unreachable, AuthFailed, ProviderUnavailable.
     """
     newest = bucket.state(remote.attempt)
-    known = {} if newest is None else json.loads(newest[1])
+    newest_list = {} if newest is None else json.loads(newest[1])
     form = bucket.client.presigned_post(bucket.prefix, PRESIGNED_POST_TTL_S, stored.PART_BYTES + 10**9)
     form_json = {"url": form.url, "fields": dict(form.fields), "prefix": form.prefix}
     every_s, until = job.spec["every_s"], form.until.timestamp()
-    remote.call("store", form=form_json, until=until, every=every_s, part=stored.PART_BYTES, known=known)
+    remote.call("store", form=form_json, until=until, every=every_s, part=stored.PART_BYTES, known=newest_list)
 
 
 def restore_plan(bucket: JobBucket, attempts: int) -> tuple[Restored, Transfers] | None:
@@ -160,6 +161,7 @@ def fetch_state(bucket: JobBucket, attempts: int, into: Path) -> None:
 
 
 def _download_file(bucket: JobBucket, file: StoredFile, path: Path) -> None:
+    """Download a file; it gets its name only when it is complete. Raises InvalidRequest if it cannot be written."""
     partial = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -107,8 +107,8 @@ def _write_record(directory: Path, record: WatchRecord) -> bool:
 
 def noticed_at(directory: Path, attempt: Attempt) -> datetime | None:
     """Return when the notice of an attempt's machine was seen on this computer; None where nobody saw one."""
-    known = read_watch_record(directory)
-    return None if known.noticed is None or known.attempt != attempt.number else _from_epoch(known.noticed)
+    record = read_watch_record(directory)
+    return None if record.noticed is None or record.attempt != attempt.number else _from_epoch(record.noticed)
 
 
 def choice_of(
@@ -187,6 +187,7 @@ def measured_margins(
 
 
 def _provider(job: Job | None, machines: dict[str, Machine]) -> str | None:
+    """Return the provider of a job's last machine; None where it has none yet."""
     machine_ids = () if job is None else job.machines
     return next((machines[one].provider for one in reversed(machine_ids) if one in machines), None)
 
@@ -348,6 +349,7 @@ def _price_histories(
 
 
 def _with_price_history(offer: Offer, prices: Sequence[Price], now: datetime) -> PricedPlace:
+    """Return the location of an offer, with its past prices and the current one."""
     past = [(one.as_of, one.per_hour.nanos) for one in prices if one.as_of < now]
     return PricedPlace(offer_location(offer), (*past, (now, offer.price.per_hour.nanos)))
 
@@ -405,6 +407,7 @@ def _last_price_move(session: Session, job: Job, location: SpotLocation) -> date
 
 
 def _move_sentence(new_offer: Offer, current_offer: Offer, nanos: float) -> str:
+    """Return the reason for a move that saves so many nano-dollars, as a clause."""
     current_price, new_price = current_offer.price.per_hour.text(2), new_offer.price.per_hour.text(2)
     zones = [offer.available.zone or offer.available.region for offer in (new_offer, current_offer)]
     saved = Money(int(nanos)).text(2)

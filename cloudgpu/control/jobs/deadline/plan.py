@@ -110,6 +110,7 @@ def plan_deadline(
 
 
 def _hourly_price(prepared: PreparedLaunch) -> Money:
+    """Return what all machines of a launch cost an hour. Raises InvalidRequest where that is not known."""
     price = prepared.plan.offer.price
     if price is not None:
         return Money(price.per_hour.nanos * prepared.plan.nodes)

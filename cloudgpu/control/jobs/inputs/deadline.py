@@ -72,10 +72,11 @@ def parse_deadline(
     deadline = _parse_time(at)
     if isinstance(deadline, timedelta) and deadline <= work_time:
         raise _deadline_too_short_error(work_time, deadline, Margins(), None)
-    return DeadlineRequest(deadline, work_time, _policy(policy, launch), policy is not None)
+    return DeadlineRequest(deadline, work_time, _parse_policy(policy, launch), policy is not None)
 
 
 def _check_unused(work: timedelta | str | None, policy: str | None) -> None:
+    """Raise InvalidRequest for options of a deadline without one."""
     for option, value in (("--work", work), ("--spot-policy", policy)):
         if value is not None:
             message = f"{option} needs --deadline."
@@ -85,6 +86,7 @@ def _check_unused(work: timedelta | str | None, policy: str | None) -> None:
 
 
 def _check_launch(launch: Mapping[str, str | bool], on: str | None) -> None:
+    """Raise InvalidRequest for launch options that do not go with a deadline."""
     if on is not None:
         message = f"--deadline chooses its machines, and --on {on} names one."
         raise InvalidRequest(message, field="--deadline", value=on, next="Leave --on or --deadline out.")
@@ -113,7 +115,8 @@ def _parse_time(at: timedelta | datetime | str) -> timedelta | datetime:
         ) from None
 
 
-def _policy(name: str | None, launch: Mapping[str, str | bool]) -> str:
+def _parse_policy(name: str | None, launch: Mapping[str, str | bool]) -> str:
+    """Return the spot policy of `--spot-policy`, or the default; raise InvalidRequest for an unknown one."""
     if name is None:
         return ON_DEMAND if launch.get("spot") is False else DEFAULT_POLICY
     if name not in POLICIES:
@@ -142,7 +145,7 @@ def _deadline_too_short_error(
     shortest = timedelta(minutes=-(-least_time_s(work.total_seconds(), margins) // 60))
     start_time = shortest - work
     spot_text = _text(shortest + timedelta(minutes=-(-(margins.changeover_s + margins.start_s) // 60)))
-    cost = "" if on_demand is None else f" (about {_cost(on_demand, shortest).text(2)})"
+    cost = "" if on_demand is None else f" (about {_cost_of_duration(on_demand, shortest).text(2)})"
     return InvalidRequest(
         f"--work {duration_text(work)} does not fit --deadline {duration_text(time_left)}: a machine takes up to "
         f"{duration_text(start_time)} to begin.",
@@ -153,7 +156,7 @@ def _deadline_too_short_error(
     )
 
 
-def _cost(per_hour: Money, duration: timedelta) -> Money:
+def _cost_of_duration(per_hour: Money, duration: timedelta) -> Money:
     return Money(per_hour.nanos * (duration // timedelta(seconds=1)) // 3600)
 
 

@@ -125,7 +125,7 @@ def parse_run(*, environ: Mapping[str, str] | None = None, **options: Unpack[Run
     nothing.
     """
     check_keywords("run", options, RunOptions.__annotations__)
-    name, workdir = _name(options.get("name")), _workdir(options.get("workdir"))
+    name, workdir = _parse_name(options.get("name")), _parse_workdir(options.get("workdir"))
     on = _check_not_empty(options.get("on"), "--on", "Name a machine of cloudgpu ls, or leave --on out.")
     data = parse_data(_check_list(options.get("data"), "--data"))
     slurm = parse_slurm(options, on)
@@ -138,33 +138,35 @@ def parse_run(*, environ: Mapping[str, str] | None = None, **options: Unpack[Run
     if volume is not None and on is None:
         launch["volume"] = volume
     check_exposure(parse_trust(options.get("trust")), host_visible_options(options), expose=bool(options.get("expose")))
-    results, checkpoint = _directories(options, workdir)
+    results, checkpoint = _parse_output_directories(options, workdir)
     setup = _check_not_empty(options.get("setup"), "--setup", "For example --setup 'pip install -r requirements.txt'")
     env_file = options.get("env_file")
     return RunRequest(
         name=name or generated_name(secrets.token_hex(8), ()),
         is_named=name is not None,
-        argv=_command(options.get("argv", ()), workdir, [results, *(one["target"] for one in data)], setup),
+        argv=_parse_command(options.get("argv", ()), workdir, [results, *(one["target"] for one in data)], setup),
         workdir=workdir,
-        key=_key(options.get("key")),
+        key=_parse_key(options.get("key")),
         launch=launch,
         on=on,
         setup=setup,
-        env=_variables(options.get("env")),
-        env_file=None if env_file is None else _env_file(Path(env_file)),
-        secrets=_secrets(_check_list(options.get("secret"), "--secret"), os.environ if environ is None else environ),
+        env=_parse_variables(options.get("env")),
+        env_file=None if env_file is None else _parse_env_file(Path(env_file)),
+        secrets=_parse_secrets(
+            _check_list(options.get("secret"), "--secret"), os.environ if environ is None else environ
+        ),
         data=data,
-        ports=_ports(options.get("port")),
+        ports=_parse_ports(options.get("port")),
         results=results,
         results_to=results_to,
         checkpoint=checkpoint,
-        include=_globs(_check_list(options.get("include"), "--include")),
+        include=_parse_globs(_check_list(options.get("include"), "--include")),
         every=duration(options.get("every"), "--every") or DEFAULT_EVERY,
         timeout=duration(options.get("timeout"), "--timeout"),
-        max_cost=_dollars(options.get("max_cost")),
+        max_cost=_parse_max_cost(options.get("max_cost")),
         stall=duration(options.get("stall"), "--stall"),
-        retries=_count(options.get("retries", 0), "--retries"),
-        restarts=_count(options.get("restarts", DEFAULT_RESTARTS), "--restarts"),
+        retries=_parse_count(options.get("retries", 0), "--retries"),
+        restarts=_parse_count(options.get("restarts", DEFAULT_RESTARTS), "--restarts"),
         keep=duration(options.get("keep"), "--keep") or timedelta(0),
         results_wait=duration(options.get("results_wait"), "--results-wait") or DEFAULT_RESULTS_WAIT,
         deadline=parse_deadline(
@@ -180,7 +182,7 @@ def host_visible_options(options: Mapping[str, object]) -> list[str]:
     return [option for option, name in _HOST_VISIBLE_OPTIONS.items() if options.get(name)]
 
 
-def _name(name: str | None) -> str | None:
+def _parse_name(name: str | None) -> str | None:
     if name is None or NAME.fullmatch(name):
         return name
     raise InvalidRequest(
@@ -191,7 +193,8 @@ def _name(name: str | None) -> str | None:
     )
 
 
-def _key(key: str | None) -> str | None:
+def _parse_key(key: str | None) -> str | None:
+    """Return the key of `--key`, by which a repeated request finds its job."""
     if key is None or (key and tag_value(key) == key and not key.startswith("auto-")):
         return key
     raise InvalidRequest(
@@ -202,7 +205,7 @@ def _key(key: str | None) -> str | None:
     )
 
 
-def _workdir(directory: Path | str | None) -> Path:
+def _parse_workdir(directory: Path | str | None) -> Path:
     path = Path.cwd() if directory is None else Path(directory).expanduser()
     if str(directory) and path.is_dir():
         return path.resolve()
@@ -229,6 +232,7 @@ def _launch_options(options: RunOptions) -> dict[str, str | bool]:
 
 
 def _as_text(value: object) -> str | bool:
+    """Return an option's value as text, or as a flag."""
     if isinstance(value, timedelta):
         return f"{value.total_seconds():.0f}s"
     return value if isinstance(value, bool) else str(value)
@@ -248,7 +252,7 @@ def _check_launch(launch: Mapping[str, str | bool], on: str | None) -> None:
         )
 
 
-def _directories(options: RunOptions, workdir: Path) -> tuple[str, str | None]:
+def _parse_output_directories(options: RunOptions, workdir: Path) -> tuple[str, str | None]:
     """Return where the command writes results and checkpoints, relative to the workdir."""
     results = options.get("results")
     results_dir = workdir_path(DEFAULT_RESULTS if results is None else results, "--results", "results")
@@ -287,7 +291,9 @@ def _check_writable(workdir: Path, results: str, option: str = "--results") -> N
         )
 
 
-def _command(argv: Sequence[str], workdir: Path, runtime_dirs: Sequence[str], setup: str | None) -> tuple[str, ...]:
+def _parse_command(
+    argv: Sequence[str], workdir: Path, runtime_dirs: Sequence[str], setup: str | None
+) -> tuple[str, ...]:
     if isinstance(argv, str):
         remedy = 'For example ["python", "train.py"], or ["sh", "-c", "..."] for a shell.'
         raise InvalidRequest("A command is a list of words.", field="CMD", value=argv, next=remedy)
@@ -305,7 +311,7 @@ def _check_not_empty(text: str | None, option: str, remedy: str) -> str | None:
     raise InvalidRequest(f"{option} is empty.", field=option, value=text, next=remedy)
 
 
-def _variables(variables: Mapping[str, str] | Sequence[str] | None) -> dict[str, str]:
+def _parse_variables(variables: Mapping[str, str] | Sequence[str] | None) -> dict[str, str]:
     if isinstance(variables, Mapping):
         pairs = [(key, "=", value) for key, value in variables.items()]
     else:
@@ -322,13 +328,14 @@ def _variables(variables: Mapping[str, str] | Sequence[str] | None) -> dict[str,
     return {key: value for key, _, value in pairs}
 
 
-def _env_file(path: Path) -> Path:
+def _parse_env_file(path: Path) -> Path:
     """Return where the file of `--env-file` is; raise InvalidRequest where it cannot be read now."""
     read_env_file(path.expanduser())
     return path.expanduser().resolve()
 
 
-def _secrets(names: Sequence[str], environ: Mapping[str, str]) -> tuple[str, ...]:
+def _parse_secrets(names: Sequence[str], environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of secrets, each once; raise InvalidRequest for one that `environ` lacks."""
     for name in names:
         if "=" in name:  # what follows may be the secret itself
             key = name.partition("=")[0]
@@ -349,12 +356,12 @@ def _secrets(names: Sequence[str], environ: Mapping[str, str]) -> tuple[str, ...
     return tuple(dict.fromkeys(names))
 
 
-def _ports(ports: Sequence[int | str] | int | str | None) -> tuple[int, ...]:
+def _parse_ports(ports: Sequence[int | str] | int | str | None) -> tuple[int, ...]:
     port_list = (ports,) if isinstance(ports, int | str) else ports or ()
-    return tuple(dict.fromkeys(_port(str(port)) for port in port_list))
+    return tuple(dict.fromkeys(_parse_port(str(port)) for port in port_list))
 
 
-def _port(text: str) -> int:
+def _parse_port(text: str) -> int:
     if _PORT.fullmatch(text) and int(text) <= MAX_PORT:
         return int(text)
     raise InvalidRequest(
@@ -365,14 +372,14 @@ def _port(text: str) -> int:
     )
 
 
-def _globs(patterns: Sequence[str]) -> tuple[str, ...]:
+def _parse_globs(patterns: Sequence[str]) -> tuple[str, ...]:
     if any(not one.strip() for one in patterns):
         remedy = "For example --include 'models/*.bin'"
         raise InvalidRequest("--include is empty.", field="--include", value="", next=remedy)
     return tuple(patterns)
 
 
-def _dollars(value: Decimal | str | float | None) -> Money | None:
+def _parse_max_cost(value: Decimal | str | float | None) -> Money | None:
     if value is None:
         return None
     amount = parse_finite_number(str(value).removeprefix("$"))
@@ -386,7 +393,7 @@ def _dollars(value: Decimal | str | float | None) -> Money | None:
     )
 
 
-def _count(value: int, option: str) -> int:
+def _parse_count(value: int, option: str) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_TRIES:
         return value
     raise InvalidRequest(

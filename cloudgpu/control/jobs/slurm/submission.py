@@ -163,6 +163,7 @@ def _check_supported(request: RunRequest) -> None:
 
 
 def _refuse_if_given(value: object, option: str, why: str, remedy: str) -> None:
+    """Raise InvalidRequest for an option that was given and does not go with Slurm."""
     if value:
         message = f"{option} does not go with a job in Slurm: {why}."
         raise InvalidRequest(message, field=option, value=None, next=remedy)
