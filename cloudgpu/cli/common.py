@@ -74,7 +74,7 @@ def _warn_overdue(session: Session) -> None:
     from cloudgpu.control.session.last_run import overdue_sentence, unguarded_sentence
 
     with suppress(LedgerUnavailable):  # a verb that needs the ledger says so itself
-        message = session.moved_away() or unguarded_sentence(session) or overdue_sentence(session)
+        message = session.moved_sentence() or unguarded_sentence(session) or overdue_sentence(session)
         if message:
             tell(message)
 

@@ -17,7 +17,7 @@ from cloudgpu.control.advice.compare_request import CompareOptions, CompareReque
 from cloudgpu.control.cost.cost import budgets_left, cost_to_come, with_tariffs
 from cloudgpu.control.cost.report_files import KIND
 from cloudgpu.control.inputs.periods import PeriodOptions, parse_month
-from cloudgpu.control.inventory.listing import age_of_view
+from cloudgpu.control.inventory.listing import oldest_synced_at
 from cloudgpu.control.session.last_run import read_last_run
 from cloudgpu.control.session.session import all_jobs
 from cloudgpu.core.billing.charges import CostTimeline
@@ -210,7 +210,7 @@ def _report_basis(session: Session, inputs: ReportInputs, by_machine: Costs) -> 
             bool(by_machine.groups[machine.id].billed_us) for machine in machines if machine.id in by_machine.groups
         ),
         "since": min(begins, default=None),
-        "view_as_of": age_of_view(session, machines),
+        "view_as_of": oldest_synced_at(session, machines),
         "integrity_problem": session.integrity_problem(),
     }
 

@@ -43,12 +43,12 @@ def adoption_events(
     `listing` has the account's disks; None: they are queried here. A spot machine gets its prices since the launch if
     the provider remembers them, else the present price.
     """
-    history = _history(session, instance)
+    history = _spot_price_history(session, instance)
     price = history[0] if history else list_price(session, item_of_instance(instance))
     on_demand = price
     if instance.market is Market.SPOT:
         on_demand = list_price(session, replace(item_of_instance(instance), market=Market.ON_DEMAND))
-    attached, unknown = _attached_costs(session, instance, listing)
+    attached, unknown_text = _attached_costs(session, instance, listing)
     if price is None:
         session.report(f"{instance.tags[TAG_ID]}: its price is not known")
     provider = session.provider(instance.account)
@@ -60,7 +60,7 @@ def adoption_events(
         costs=list(map(beside_entry, attached)),
         able=abilities_of(provider),
         identity=provider.identity(instance.region),
-        unknown=unknown,
+        unknown=unknown_text,
     )
     first_price = None if price is None else HourlyPrice.of(price_to_json(price))
     subject = PriceSubject(adopted.subject, iso(adopted.occurred_at), terminated_at=None, price=first_price)
@@ -76,7 +76,7 @@ def abilities_of(provider: Provider) -> Able:
     }
 
 
-def _history(session: Session, instance: Instance) -> Sequence[Price]:
+def _spot_price_history(session: Session, instance: Instance) -> Sequence[Price]:
     if instance.market is not Market.SPOT or instance.launched_at is None:
         return ()
     try:
@@ -89,15 +89,15 @@ def _history(session: Session, instance: Instance) -> Sequence[Price]:
 def _attached_costs(
     session: Session, instance: Instance, listing: ResourceListing | None
 ) -> tuple[list[AddedCost], str]:
-    """Return a machine's attached costs as its provider shows them, and those that cannot be known."""
-    items, unknown = _disks(session, instance, listing)
+    """Return a machine's attached costs as its provider shows them, and a text about those that cannot be known."""
+    items, unknown_text = _disks(session, instance, listing)
     host = instance.address.host if instance.address else ""
     kind = address_kind(instance.provider, instance.market)
     if kind and _is_public(host):
         items.append(AttachedResource("public IPv4 address", kind, 1, while_stopped=False))
     elif kind and not host:
-        unknown += "; whether it had a public address is not known"
-    return [added_cost(instance.provider, instance.region, item) for item in items], unknown
+        unknown_text += "; whether it had a public address is not known"
+    return [added_cost(instance.provider, instance.region, item) for item in items], unknown_text
 
 
 def _disks(session: Session, instance: Instance, listing: ResourceListing | None) -> tuple[list[AttachedResource], str]:

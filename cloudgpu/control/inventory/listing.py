@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.parts import Gap
 
 
-def age_of_view(session: Session, machines: list[Machine]) -> str | None:
+def oldest_synced_at(session: Session, machines: list[Machine]) -> str | None:
     """Return when the least recently synced of the living machines was synced; None without any.
 
     A sync without an answer from one region counts for the machines of the other regions.
@@ -50,7 +50,7 @@ def _oldest_seen_at(machines: list[Machine], synced_at: dict[str, str]) -> str |
 def last_synced_at(session: Session, machines: list[Machine]) -> dict[str, str]:
     """Return when each living machine was last synced, by id. A sync writes no event about an unchanged machine."""
     syncs: dict[str, list[Event]] = {}
-    times: dict[str, str] = {}
+    synced_at: dict[str, str] = {}
     for machine in living_machines(machines):
         scope = scope_of_machine(machine)
         if scope not in syncs:
@@ -58,8 +58,8 @@ def last_synced_at(session: Session, machines: list[Machine]) -> dict[str, str]:
             syncs[scope] = [line for line in lines if line is not None]
         seeing_syncs = [line.occurred_at for line in syncs[scope] if machine.id not in line.body["unseen"]]
         if seeing_syncs:
-            times[machine.id] = max(seeing_syncs)
-    return times
+            synced_at[machine.id] = max(seeing_syncs)
+    return synced_at
 
 
 def _with_seen_at(machine: Machine, synced_at: dict[str, str]) -> Machine:
@@ -91,7 +91,7 @@ def list_machines(
     machines = session.ledger.machines() if ended else session.ledger.present_machines()
     last_run = read_last_run(session.ledger)
     warning = (
-        session.moved_away()
+        session.moved_sentence()
         or unguarded_sentence(session, machines, last_run)
         or overdue_sentence(session, machines, last_run)
     )
@@ -107,7 +107,9 @@ def list_machines(
     documents = machine_documents(session, shown, sync.gpus_now if sync else {}, synced_at=synced_at)
     return {
         "machines": documents,
-        "clusters": _clusters(shown, documents, queues or {}) if any(machine.gang for machine in shown) else [],
+        "clusters": _cluster_documents(shown, documents, queues or {})
+        if any(machine.gang for machine in shown)
+        else [],
         "view_as_of": _oldest_seen_at(machines, synced_at),
         "last_run": None if last_run.ok_at is None else iso(last_run.ok_at),
         "credits": _credit_documents(last_run, machines, session.clock()),
@@ -135,15 +137,15 @@ def _credit_documents(last_run: LastRun, machines: Collection[Machine], now: dat
     return credits_document(last_run.credits, machines, now)
 
 
-def _clusters(
-    machines: Sequence[Machine], values: Sequence[MachineDocument], queues: Mapping[str, str]
+def _cluster_documents(
+    machines: Sequence[Machine], documents: Sequence[MachineDocument], queues: Mapping[str, str]
 ) -> list[ClusterDocument]:
     from cloudgpu.core.clusters.members import clusters
     from cloudgpu.views.clusters import cluster_document
 
-    values_by_id = {value["id"]: value for value in values}
+    documents_by_id = {value["id"]: value for value in documents}
     return [
-        cluster_document(nodes, [values_by_id[node.id] for node in nodes], queue=queues.get(nodes[0].gang.id))
+        cluster_document(nodes, [documents_by_id[node.id] for node in nodes], queue=queues.get(nodes[0].gang.id))
         for nodes in clusters(machines)
         if nodes[0].gang is not None
     ]
@@ -155,8 +157,12 @@ def build_cluster_document(
     """Return the document of a cluster with its machines, as of `stop`, `start`, `extend` and `hold`."""
     from cloudgpu.views.clusters import cluster_document
 
-    values = machine_documents(session, list(machines))
-    return {**cluster_document(machines, values), "machines": values, "failed": [error.as_dict() for error in errors]}
+    documents = machine_documents(session, list(machines))
+    return {
+        **cluster_document(machines, documents),
+        "machines": documents,
+        "failed": [error.as_dict() for error in errors],
+    }
 
 
 def machine_documents(
@@ -190,8 +196,8 @@ def machine_documents(
 
 def build_machine_document(session: Session, machine: Machine) -> MachineDocument:
     """Return the document of a machine, as of `stop`, `start`, `extend` and `hold`."""
-    (value,) = machine_documents(session, [machine])
-    return value
+    (document,) = machine_documents(session, [machine])
+    return document
 
 
 def sync_reported(session: Session) -> SyncResult:

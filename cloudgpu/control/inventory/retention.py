@@ -97,8 +97,8 @@ def record(
         return machine
     removed = {one.id for one in machine.retained} - {one.id for one in entries}
     by_others = requested_at if removed else None
-    seen = None if by_others is None else retained_last_seen_at(session.ledger, machine, by_others)
-    return session.ledger.append_to(machine, [resources_retained(machine, entries, now, seen)])
+    last_seen = None if by_others is None else retained_last_seen_at(session.ledger, machine, by_others)
+    return session.ledger.append_to(machine, [resources_retained(machine, entries, now, last_seen)])
 
 
 def execute_step(session: Session, step: RetentionStep) -> ProviderResource | None:
@@ -117,8 +117,8 @@ def finish_parking(session: Session, machine: Machine) -> Machine:
     Raises ProviderUnavailable if that takes longer than IMAGE_TIMEOUT (the next sync or start continues it),
     InstanceNotFound if there is neither a disk nor an image of the machine.
     """
-    deadline, pause, last_state = session.clock() + IMAGE_TIMEOUT, 0.5, "the image is not ready"
-    silence = UnansweredRounds(session.clock)
+    deadline, pause_s, last_state = session.clock() + IMAGE_TIMEOUT, 0.5, "the image is not ready"
+    unanswered_rounds = UnansweredRounds(session.clock)
     report, outcomes = _report_once(session, machine), None
     while True:
         previous = outcomes
@@ -133,12 +133,12 @@ def finish_parking(session: Session, machine: Machine) -> Machine:
         except LedgerUnavailable:
             raise
         except ProviderUnavailable as error:
-            last_state = silence.record(error)
-        if session.clock() >= deadline or silence.end_round():
+            last_state = unanswered_rounds.record(error)
+        if session.clock() >= deadline or unanswered_rounds.end_round():
             raise _image_not_ready_error(machine, last_state)
         if outcomes == previous:  # nothing has changed: wait for the provider
-            session.pause(pause)
-            pause = min(MAX_PAUSE_S, pause * 1.5)
+            session.pause(pause_s)
+            pause_s = min(MAX_PAUSE_S, pause_s * 1.5)
 
 
 def _report_once(session: Session, machine: Machine) -> Callable[[str], None]:
@@ -206,8 +206,8 @@ def delete_superseded_image(session: Session, machine: Machine) -> Machine:
     """
     try:
         resources = resources_of(session, machine, resources_in_region(session, machine))
-        late = session.clock() + retention_rules.DELETE_IMAGE_AFTER
-        for step in retention_rules.steps(machine, resources, late):
+        when_deletable = session.clock() + retention_rules.DELETE_IMAGE_AFTER
+        for step in retention_rules.steps(machine, resources, when_deletable):
             execute_step(session, step)
             resources.remove(step.resource)
         return record(session, machine, resources)
@@ -272,6 +272,7 @@ def _not_removed_error(machine: Machine, last_state: str) -> StopUnproved:
     )
 
 
+# A named resource is observed anew only if one of these has changed.
 _COMPARED_FIELDS = "size_gb stored_as ready attached_to nanos per why_maybe_less".split()
 
 
@@ -320,8 +321,10 @@ def resource_events(
         if is_silent(listing, machine.region, scope.account) or not_none(machine.seen_at) >= iso(now):
             unseen.append(machine.id)
         else:
-            seen = last_seen_at(ledger, machine)
-            drafts.append(resource_vanished(machine, "missing from a complete answer", now, last_seen=seen, who={}))
+            last_seen = last_seen_at(ledger, machine)
+            drafts.append(
+                resource_vanished(machine, "missing from a complete answer", now, last_seen=last_seen, who={})
+            )
     return drafts, unseen
 
 

@@ -103,11 +103,13 @@ def _adopt(
     sentences = []
     for resource in items:
         machine_id = resource.tags.get(TAG_ID)
-        is_ours = resource.tags.get(TAG_LEDGER) == session.ledger.id and not retention_rules.is_on_purpose(resource)
+        is_of_ledger = resource.tags.get(TAG_LEDGER) == session.ledger.id and not retention_rules.is_on_purpose(
+            resource
+        )
         identity = scope.identity(resource.region)
         if machine_id is None or machine_id in recorded or identity is None:
             continue
-        if not is_ours or resource.attached_to is not None:
+        if not is_of_ledger or resource.attached_to is not None:
             continue
         recorded.add(machine_id)
         vanished = instance_vanished(machine_id, "", "only its disk or image is there", requested_at)

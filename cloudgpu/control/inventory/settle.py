@@ -49,6 +49,7 @@ from cloudgpu.underway import on_abort
 CLEANUP_LOCK = "shared-things"  # held while shared resources are removed; open launches are read under it
 _CLEANUP_PAUSE_S = 0.2
 MAX_CLOCK_SKEW = timedelta(minutes=5)  # between two computers with one ledger
+# Errors of a launch that mean that it made no machine.
 NOT_LAUNCHED = (NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest)
 # A cloud may refuse so before it reads the token: as answer to a repeated call, that says nothing about the first one.
 EARLY_REFUSALS = (QuotaExceeded, AuthFailed, InvalidRequest)
@@ -76,8 +77,9 @@ def settle_abandoned_launches(session: Session) -> None:
 def settle(session: Session, machine: Machine, *, deadline: datetime, replay: bool = True) -> Machine:
     """Settle this attempt and return the updated machine. The caller holds the launch lock.
 
-    The home with the saved call sends it again, which its token makes harmless. If the token has expired, the ledger is
-    unavailable, or the call is in another home, a listing decides. Raises LaunchUncertain if neither can tell yet.
+    The home with the saved call (an `Attempt`) sends it again, which its token makes harmless. If the token has
+    expired, the ledger is unavailable, or the call is in another home, a listing decides. Raises LaunchUncertain if
+    neither can tell yet.
     """
     attempt = saved_calls.load(session.home.attempts, not_none(machine.token))
     provider = session.provider_of(machine)

@@ -65,8 +65,8 @@ def read_pauses(provider: Provider) -> tuple[float, ...]:
     A cloud's reads may be behind its writes: one 404 for a machine that was there is no proof. There are none where a
     404 counts only once listings show every launch (`not_found_proves_end_after`, `listing_proves_after`).
     """
-    rule = provider.token_rule
-    return PAUSES_S if rule.not_found_proves_end_after < rule.listing_proves_after else ()
+    token_rule = provider.token_rule
+    return PAUSES_S if token_rule.not_found_proves_end_after < token_rule.listing_proves_after else ()
 
 
 def get_or_raise(session: Session, machine: Machine) -> Instance:
@@ -106,16 +106,16 @@ def request_until_confirmed(
     (`TokenRule.gone_proves_after`). `require_repeated_404`: `send_request` sends nothing if it gets a 404, so one 404
     is no proof. Raises StopUnproved if it is not confirmed within STOP_TIMEOUT; a later sync shows whether it was done.
     """
-    deadline, pause, last_state, request_arrived = session.clock() + STOP_TIMEOUT, 0.05, "no answer", False
-    retry_at, retry_after, silence = session.clock(), FIRST_RETRY, UnansweredRounds(session.clock)
-    waiting = WaitReports(session.report_wait, session.clock, f"{machine.name}: not proved yet", deadline)
+    deadline, pause_s, last_state, request_arrived = session.clock() + STOP_TIMEOUT, 0.05, "no answer", False
+    retry_at, retry_after, unanswered_rounds = session.clock(), FIRST_RETRY, UnansweredRounds(session.clock)
+    wait_reports = WaitReports(session.report_wait, session.clock, f"{machine.name}: not proved yet", deadline)
     while True:
         try:
             if not request_arrived or (last_state == "running" and session.clock() >= retry_at):
                 try:
                     send_request()
                 except Silent as error:  # the state may show that it was done
-                    silence.record(error)
+                    unanswered_rounds.record(error)
                 retry_at, retry_after = session.clock() + retry_after, LATER_RETRY if request_arrived else FIRST_RETRY
             machine, request_arrived = _read_state(
                 session,
@@ -125,15 +125,15 @@ def request_until_confirmed(
                 require_repeated_404=require_repeated_404,
             )
             seen_running, seen_by_get, last_state = True, seen_by_get or request_arrived, machine.state
-            request_arrived = request_arrived and not silence.is_unanswered
+            request_arrived = request_arrived and not unanswered_rounds.is_unanswered
         except (LedgerUnavailable, NotReachableHere):
             raise  # repeating cannot help
         except ProviderUnavailable as error:
-            last_state = silence.record(error)
+            last_state = unanswered_rounds.record(error)
         if is_done(machine):
             return machine
-        if session.clock() >= deadline or silence.end_round():
-            first_error = silence.first_message
+        if session.clock() >= deadline or unanswered_rounds.end_round():
+            first_error = unanswered_rounds.first_message
             states = last_state if first_error in ("", last_state) else f"{last_state}; {first_error}"
             raise StopUnproved(
                 f"Could not confirm that {machine.name} has stopped (last state: {states}). It {may_run_text(machine)}."
@@ -142,9 +142,9 @@ def request_until_confirmed(
                 value=machine.name,
                 next=f"Run: cloudgpu ls --refresh, then the same again: cloudgpu down {command_name(machine)}",
             )
-        waiting.report_progress(last_state)
-        session.pause(pause)
-        pause = min(2.0, pause * 1.5)
+        wait_reports.report_progress(last_state)
+        session.pause(pause_s)
+        pause_s = min(2.0, pause_s * 1.5)
 
 
 def is_stopped(machine: Machine | Instance) -> bool:
@@ -167,9 +167,9 @@ def _read_state(
             else provider.get(not_none(machine.provider_id))
         )
     except InstanceNotFound:
-        rule = provider.token_rule
-        is_proof = seen_by_get and rule.gone_proves_after is not None
-        if not is_proof and too_fresh(machine, rule.not_found_proves_end_after, now):
+        token_rule = provider.token_rule
+        is_proof = seen_by_get and token_rule.gone_proves_after is not None
+        if not is_proof and too_fresh(machine, token_rule.not_found_proves_end_after, now):
             return machine, False
         proof = "unknown to get after the end was asked"
         last_seen = None if seen_running else last_seen_at(session.ledger, machine)
@@ -225,8 +225,8 @@ def stop_unrecorded(provider: Provider, instance_id: str, refusal: EndRefused) -
         if isinstance(provider, Pausable):
             provider.stop(instance_id)
             refusal.message += " It was asked to stop instead."
-    except CloudgpuError as second:
-        refusal.message += f" It could not be stopped either: {second.message}"
+    except CloudgpuError as stop_error:
+        refusal.message += f" It could not be stopped either: {stop_error.message}"
     return refusal
 
 
@@ -246,11 +246,11 @@ def _try_to_stop(session: Session, machine: Machine, refusal: EndRefused) -> tup
         )
     except LedgerUnavailable:
         raise
-    except EndRefused as second:
-        record_refusal(session, machine, "stop", second)
-        return f"It cannot be stopped either, so it runs on and is billed: {second.message}", second.lifts
-    except CloudgpuError as second:
-        return f"Stopping it instead failed, so it may run on and be billed: {second.message}", ""
+    except EndRefused as stop_error:
+        record_refusal(session, machine, "stop", stop_error)
+        return f"It cannot be stopped either, so it runs on and is billed: {stop_error.message}", stop_error.lifts
+    except CloudgpuError as stop_error:
+        return f"Stopping it instead failed, so it may run on and be billed: {stop_error.message}", ""
     record_spot_cost(session, machine)
     return "It was stopped instead; its disk still costs money.", ""
 
@@ -263,12 +263,12 @@ def change_events(
     `watched`: it was seen a moment ago. If the machine's type or market has changed, the event has its new price, or
     none if that is not known, and never the old one.
     """
-    priced = reported_price_events(session, machine, instance, now) if machine.state == State.PENDING else []
+    price_events = reported_price_events(session, machine, instance, now) if machine.state == State.PENDING else []
     if not is_news(machine, instance):
-        return priced
+        return price_events
     before = times_before_end(session.ledger, machine, instance, watched=watched)
     resized = _resized(session, machine, instance) if is_resized(machine, instance) else None
-    return [*priced, instance_observed(instance, now, machine=machine, before=before, resized=resized)]
+    return [*price_events, instance_observed(instance, now, machine=machine, before=before, resized=resized)]
 
 
 def _resized(session: Session, machine: Machine, instance: Instance) -> Resized:

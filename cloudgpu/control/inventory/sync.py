@@ -92,17 +92,23 @@ def sync_accounts(
     that. An account with an incomplete answer is queried once more after `retry_after_s` seconds (None: it is not).
     """
     result, asked_at = SyncResult(), session.clock()
-    shared: dict[str, SharesComputer] = {}
+    sharing_providers: dict[str, SharesComputer] = {}
     for account in accounts:
         with suppress(CloudgpuError):  # its query reports the error; made here so that threads do not make it twice
             if isinstance(provider := session.provider(account), SharesComputer):
-                shared[account] = provider
+                sharing_providers[account] = provider
     machines = session.ledger.machines()
     retained_accounts = (accounts if retained else ()) if isinstance(retained, bool) else retained
-    to_price, regions = pricing.machines_to_price(session, machines), regions_that_may_cost(machines)
+    prices_due, regions = pricing.machines_to_price(session, machines), regions_that_may_cost(machines)
     account_scopes = []
     for answer in ask_accounts(
-        session, accounts, asked_at, to_price, regions, retained_accounts=retained_accounts, retry_after_s=retry_after_s
+        session,
+        accounts,
+        asked_at,
+        prices_due,
+        regions,
+        retained_accounts=retained_accounts,
+        retry_after_s=retry_after_s,
     ):
         _, not_queried = split_gaps(session, answer.listing.unanswered)
         if not_queried:
@@ -110,12 +116,12 @@ def sync_accounts(
             continue
         account_scopes.append(answer.scope)
         _write_listing(session, answer, result)
-        if answer.account in shared:
-            record_shared_costs(session, shared[answer.account], answer.scope)
+        if answer.account in sharing_providers:
+            record_shared_costs(session, sharing_providers[answer.account], answer.scope)
         if answer.resources is not None:
             result.resources += answer.resources.items
-            named = {gap.scope for gap in result.unanswered}
-            result.unanswered += [gap for gap in answer.resources.unanswered if gap.scope not in named]
+            named_scopes = {gap.scope for gap in result.unanswered}
+            result.unanswered += [gap for gap in answer.resources.unanswered if gap.scope not in named_scopes]
             result.sentences += settle_retained(session, answer.scope, answer.resources, asked_at)
     result.unanswered += _gaps_of_other_accounts(session, accounts, account_scopes, result)
     result.queried = queried_accounts(session, accounts, result.not_queried)
@@ -130,12 +136,12 @@ def _gaps_of_other_accounts(
 
     If all accounts were queried, for all machines of accounts that this computer does not have.
     """
-    named = {gap.scope for gap in sync.unanswered}
-    machines = [one for one in session.ledger.machines() if may_cost_money(one) and one.account not in named]
+    named_scopes = {gap.scope for gap in sync.unanswered}
+    machines = [one for one in session.ledger.machines() if may_cost_money(one) and one.account not in named_scopes]
     of_queried = [machine for machine in machines if machine.account in accounts]
     if len(of_queried) < len(machines) and not set(accounts) >= set(used_accounts(session)):
         machines = of_queried
-    return [gap for gap in unqueried_accounts(session, machines, scopes) if gap.scope not in named]
+    return [gap for gap in unqueried_accounts(session, machines, scopes) if gap.scope not in named_scopes]
 
 
 def refresh(session: Session, machine: Machine, *, record_unchanged: bool = False) -> Machine:
@@ -157,11 +163,11 @@ def refresh(session: Session, machine: Machine, *, record_unchanged: bool = Fals
         close_request(session, machine, instance)
         events = change_events(session, machine, instance, now)
         if record_unchanged and not events:
-            seen = instance_observed(instance, now, machine=machine)
+            event = instance_observed(instance, now, machine=machine)
             try:
-                return session.ledger.append_to(machine, [seen])
+                return session.ledger.append_to(machine, [event])
             except CloudgpuError:  # the caller gets it all the same
-                return project_event(machine, seen)
+                return project_event(machine, event)
     return session.ledger.append_to(machine, events)
 
 
@@ -197,10 +203,10 @@ def _write_listing(session: Session, answer: Answer, sync: SyncResult) -> None:
         unseen += [machine.id] if events is None else []
         sync.answered |= {machine.id} if events is not None else set()
     if answer.resources is not None:
-        lines, silent = resource_events(session.ledger, answer.scope, answer.resources, now)
+        lines, unseen_resources = resource_events(session.ledger, answer.scope, answer.resources, now)
         drafts += lines
         unseen += [
-            *silent,
+            *unseen_resources,
             *(
                 one
                 for one, machine in machines.items()
@@ -208,9 +214,11 @@ def _write_listing(session: Session, answer: Answer, sync: SyncResult) -> None:
             ),
         ]
     drafts += _integrity_events(session, listing, now)
-    listed, pinned = answer.resources is not None, not answer.priced.gap
+    has_resources, has_prices = answer.resources is not None, not answer.priced.gap
     drafts += [
-        account_synced(scope, len(seen), listing.unanswered, now, unseen=unseen, resources=listed, pinned=pinned)
+        account_synced(
+            scope, len(seen), listing.unanswered, now, unseen=unseen, resources=has_resources, pinned=has_prices
+        )
         for scope in _sync_subjects(answer, machines.values())
     ]
     if answer.priced.gap:
@@ -221,9 +229,9 @@ def _write_listing(session: Session, answer: Answer, sync: SyncResult) -> None:
             request_end(session, line.subject)
 
 
-def _machines_of_answer(by_id: Mapping[str, Machine], answer: Answer, listed: Sequence[str]) -> dict[str, Machine]:
+def _machines_of_answer(by_id: Mapping[str, Machine], answer: Answer, listed_ids: Sequence[str]) -> dict[str, Machine]:
     """Return the machines of the account that answered, under whatever name the ledger has the account."""
-    ids = {*listed, *answer.priced.history, *answer.priced.now}
+    ids = {*listed_ids, *answer.priced.history, *answer.priced.now}
     candidates = (machine for machine in by_id.values() if machine.id in ids or may_cost_money(machine))
     return {machine.id: machine for machine in answer.scope.select(candidates)}
 

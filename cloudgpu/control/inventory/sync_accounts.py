@@ -45,7 +45,7 @@ def ask_accounts(
     session: Session,
     accounts: Sequence[str],
     requested_at: datetime,
-    to_price: pricing.PricesDue,
+    prices_due: pricing.PricesDue,
     regions: Mapping[str, Collection[str]],
     *,
     retained_accounts: Collection[str] = (),
@@ -53,36 +53,42 @@ def ask_accounts(
 ) -> list[Answer]:
     """Query the machines and prices of these accounts, and the disks and images of `retained_accounts`.
 
-    `to_price` are the machines whose prices are queried, each in its own account. `regions` are the regions in which
+    `prices_due` are the machines whose prices are queried, each in its own account. `regions` are the regions in which
     the identity is queried, by provider. An account with an incomplete answer is queried once more after
     `retry_after_s` seconds (None: it is not), if there is time for it.
     """
-    listings = [partial(list_account, session, one, retry_after_s) for one in accounts]
-    resources = [partial(list_resources, session, one) for one in accounts if one in retained_accounts]
-    scopes = {one: AccountScope(session, one) for one in accounts}
+    listings = [partial(list_account, session, account, retry_after_s) for account in accounts]
+    resources = [partial(list_resources, session, account) for account in accounts if account in retained_accounts]
+    scopes = {account: AccountScope(session, account) for account in accounts}
     prices = [
-        partial(_read_identity_and_prices, session, scopes[one], regions.get(_kind(session, one), ()), to_price)
-        for one in accounts
+        partial(
+            _read_identity_and_prices, session, scopes[account], regions.get(_kind(session, account), ()), prices_due
+        )
+        for account in accounts
     ]
     calls: list[Callable[[], Any]] = [*listings, *resources, *prices]
     answers = iter(gather(calls, lambda call: call(), len(calls), grace=ACCOUNTS_GRACE_S, what="answers"))
-    listings_by_account: dict[str, Listing | Silent] = {one: next(answers) for one in accounts}
-    resources_by_account = {one: _to_resources(one, next(answers)) for one in accounts if one in retained_accounts}
-    prices_by_account = {one: _read_prices(session, scopes[one], next(answers), to_price) for one in accounts}
-    for one, listing in listings_by_account.items():
-        scopes[one].record({} if isinstance(listing, Silent) else listing.identities)
+    listings_by_account: dict[str, Listing | Silent] = {account: next(answers) for account in accounts}
+    resources_by_account = {
+        account: _to_resources(account, next(answers)) for account in accounts if account in retained_accounts
+    }
+    prices_by_account = {
+        account: _read_prices(session, scopes[account], next(answers), prices_due) for account in accounts
+    }
+    for account, listing in listings_by_account.items():
+        scopes[account].record({} if isinstance(listing, Silent) else listing.identities)
     return [
         Answer(
-            account=one,
-            kind=_kind(session, one),
-            listing=_to_listing(one, listings_by_account[one]),
-            scope=scopes[one],
+            account=account,
+            kind=_kind(session, account),
+            listing=_to_listing(account, listings_by_account[account]),
+            scope=scopes[account],
             asked_at=requested_at,
-            resources=resources_by_account.get(one),
-            priced=prices_by_account[one],
-            silent=isinstance(listings_by_account[one], Silent),
+            resources=resources_by_account.get(account),
+            priced=prices_by_account[account],
+            silent=isinstance(listings_by_account[account], Silent),
         )
-        for one in accounts
+        for account in accounts
     ]
 
 
@@ -140,17 +146,19 @@ def _to_resources(account: str, answer: ResourceListing | Silent) -> ResourceLis
 
 
 def _read_identity_and_prices(
-    session: Session, scope: AccountScope, regions: Collection[str], to_price: pricing.PricesDue
+    session: Session, scope: AccountScope, regions: Collection[str], prices_due: pricing.PricesDue
 ) -> Priced:
     """Query an account's identity, and then the prices of its own machines."""
-    return pricing.query_prices(session, scope.account, *to_price.due_in(scope.query(regions)))
+    return pricing.query_prices(session, scope.account, *prices_due.due_in(scope.query(regions)))
 
 
-def _read_prices(session: Session, scope: AccountScope, prices: Priced | Silent, to_price: pricing.PricesDue) -> Priced:
+def _read_prices(
+    session: Session, scope: AccountScope, prices: Priced | Silent, prices_due: pricing.PricesDue
+) -> Priced:
     """Return the prices read. Without an answer the account's identity is unknown, too."""
     if not isinstance(prices, Silent):
         return prices
     if not scope.is_queried:
         scope.mark_silent(prices)
-    may_cost = to_price.may_concern(_kind(session, scope.account))
+    may_cost = prices_due.may_concern(_kind(session, scope.account))
     return Priced(gap=prices.message) if may_cost else pricing.NO_PRICES

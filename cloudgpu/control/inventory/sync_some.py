@@ -80,17 +80,17 @@ def _query_repeatedly(session: Session, machines: Sequence[Machine]) -> list[tup
     """Query the machines, and again those that were not found if one 404 is no proof; the last answer counts."""
     answers = list(_query(session, machines))
     for pause in PAUSES_S:
-        unproved = [
+        to_repeat = [
             machine
             for machine, answer in answers
             if isinstance(answer, InstanceNotFound)
             and not machine.terminated_at
             and read_pauses(session.provider_of(machine))
         ]
-        if not unproved:
+        if not to_repeat:
             break
         session.pause(pause)
-        repeated = {machine.id: answer for machine, answer in _query(session, unproved)}
+        repeated = {machine.id: answer for machine, answer in _query(session, to_repeat)}
         answers = [(machine, repeated.get(machine.id, answer)) for machine, answer in answers]
     return answers
 

@@ -69,17 +69,17 @@ def hold_caveat(session: Session, machine: Machine, until: datetime) -> str | No
 
 
 def _time_caveats(session: Session, machine: Machine, policy: Policy | None, until: datetime) -> Iterator[str]:
-    end = from_iso(machine.renew_until) if machine.renew_until else None
+    ends_at = from_iso(machine.renew_until) if machine.renew_until else None
     next_off_at = None
     if policy is not None and not only_warned(machine, policy):
         next_off_at = next_scheduled_end(policy.schedules, session.clock())
-    if next_off_at is not None and next_off_at < until and (end is None or next_off_at < end):
-        erased = automatic_ending(machine, policy) is Do.TERMINATE
-        consequence = "its disk is deleted" if erased else "start brings it back until the next off"
+    if next_off_at is not None and next_off_at < until and (ends_at is None or next_off_at < ends_at):
+        is_erased = automatic_ending(machine, policy) is Do.TERMINATE
+        consequence = "its disk is deleted" if is_erased else "start brings it back until the next off"
         yield f"its schedule ends it at {next_off_at:%Y-%m-%d %H:%M} UTC all the same; {consequence}"
-    if end is not None and end < until:
+    if ends_at is not None and ends_at < until:
         loss = " and deletes its disk" if ending_at_renew_until(machine, policy) is Do.TERMINATE else ""
-        yield f"renew-until ends it at {end:%Y-%m-%d %H:%M} UTC all the same{loss}{_move_clause(session, machine)}"
+        yield f"renew-until ends it at {ends_at:%Y-%m-%d %H:%M} UTC all the same{loss}{_move_clause(session, machine)}"
 
 
 def _agent_caveats(session: Session, machine: Machine, policy: Policy | None) -> Iterator[str]:
@@ -100,10 +100,10 @@ def _move_clause(session: Session, machine: Machine) -> str:
     """Return whether a machine's renew-until can be moved, as the end of a sentence."""
     try:
         provider = session.provider_of(machine)
-        fixed = isinstance(provider, SetsTimer) and provider.timer_limit(not_none(machine.provider_id)) is not None
+        is_fixed = isinstance(provider, SetsTimer) and provider.timer_limit(not_none(machine.provider_id)) is not None
     except CloudgpuError:
         return ""  # extend raises it
-    return f": {machine.provider} has fixed that until it is stopped" if fixed else "; extend moves that"
+    return f": {machine.provider} has fixed that until it is stopped" if is_fixed else "; extend moves that"
 
 
 def _budget_caveats(session: Session, machine: Machine, policy: Policy | None) -> Iterator[str]:
@@ -193,7 +193,7 @@ def set_lease(
 ) -> Machine:
     """Give a machine another lease and return the updated machine: recorded if the budgets admit it, then set on it.
 
-    The caller holds the machine's lock, so that the tags and the last line agree, and `machine` is what `refresh_lease`
+    The caller holds the machine's lock, so that tags and the last event agree, and `machine` is what `refresh_lease`
     returned under it: one that has ended gets no lease. It is recorded first, since budgets count only what the ledger
     has. Where the machine refused it, the ledger records the old lease again; where that is not known, the next sync
     records what the machine has.
@@ -216,7 +216,7 @@ def admit_lease(
     override: str | None = None,
     credit: PrepaidCredit | None = None,
 ) -> None:
-    """Record a new lease of these machines, one line each, if the budgets admit it for all of them.
+    """Record a new lease of these machines, one event each, if the budgets admit it for all of them.
 
     `credit` is what is left in their prepaid account, where it has to last as well. Nothing is set on the machines yet:
     `apply_lease` does that. The caller holds their locks, as for `set_lease`.
@@ -230,7 +230,7 @@ def admit_lease(
     def build_events(view: View) -> Sequence[Draft]:
         latest = [view.machine(machine.id) or machine for machine in machines]
         check_credit_until(session, view, credit, latest, lease.expires, "new lease", "extend it by less")
-        with_later_end = [running_until(row, lease.renew_until) for row in latest if _moves_renew_until(row, lease)]
+        with_later_end = [running_until(one, lease.renew_until) for one in latest if _moves_renew_until(one, lease)]
         return [*drafts, *(admit_all(session, view, with_later_end, override) if with_later_end else [])]
 
     append_if_admitted(session, build_events, _shorter_extension(machines[0], session.clock()))
@@ -259,10 +259,10 @@ def _shorter_extension(machine: Machine, now: datetime) -> Remedy:
     """Return the remedy of a refusal: the command with the longest extension that would be admitted."""
     start = now if machine.expires is None else max(now, from_iso(machine.expires))
 
-    def shorter(until: datetime) -> str:
+    def shorter_command(until: datetime) -> str:
         return f"cloudgpu extend {command_name(machine)} {span_text(until - start)}"
 
-    return Remedy(shorter, None if machine.renew_until is None else max(start, from_iso(machine.renew_until)))
+    return Remedy(shorter_command, None if machine.renew_until is None else max(start, from_iso(machine.renew_until)))
 
 
 def set_hold(session: Session, machine: Machine, until: datetime | None, *, is_by_user: bool = True) -> Machine:
@@ -299,19 +299,19 @@ def set_hold_locked(session: Session, machine: Machine, until: datetime | None) 
     with on_abort(f"The hold of {machine.name} may be set or not. Run the same command again."):
         _set_tags(session, machine, hold_tags(until))
         now, who = _time_after_last_lease(session, machine), requested_by(session, machine, "hold")
-        line = hold_set(machine.id, until, "asked", now, host=platform.node(), who=who)
-        return session.ledger.append_to(machine, [line])
+        event = hold_set(machine.id, until, "asked", now, host=platform.node(), who=who)
+        return session.ledger.append_to(machine, [event])
 
 
 def _time_after_last_lease(session: Session, machine: Machine) -> datetime:
     """Return now, or just after the latest hold or lease of a machine where this clock is behind that.
 
-    Lines take effect in the order of their times. A release with an earlier time than its hold would keep the machine,
+    Events take effect in the order of their times. A release with an earlier time than its hold would keep the machine,
     and its bill, until that hold ends. A lease with an earlier time than the previous one would not count, and the
-    previous one would end the machine; two with the same time and the same renew-until are one line.
+    previous one would end the machine; two with the same time and the same renew-until are one event.
     """
-    lines = session.ledger.events(machine.id)
-    times = (from_iso(line.occurred_at) for line in lines if line.kind in ("hold_set", "lease_set"))
+    events = session.ledger.events(machine.id)
+    times = (from_iso(event.occurred_at) for event in events if event.kind in ("hold_set", "lease_set"))
     now, latest = not_before(machine, session.clock()), max(times, default=None)
     return now if latest is None or now > latest else latest + timedelta(microseconds=1)
 

@@ -64,7 +64,7 @@ from cloudgpu.providers.base import Provider
 from cloudgpu.underway import on_abort, postponed_end, unfinished_end, unproved
 from cloudgpu.views.ended import ended_error
 
-_Check = Callable[[Machine], None] | None
+_Check = Callable[[Machine], None] | None  # raises if the machine is not to be stopped or ended any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ def _stop(
 
 
 def start_refused_event(session: Session, machine: Machine) -> Draft:
-    """Return the line that a requested start has surely not begun, so that budgets do not count it."""
+    """Return the event that a requested start has surely not begun, so that budgets do not count it."""
     return start_refused(machine.id, "the provider did not take it", session.clock())
 
 
@@ -264,7 +264,7 @@ def _request_event(
     launch_failed: bool = False,
     is_by_reaper: bool = False,
 ) -> Draft:
-    """Return the line that is written before the stop or the end of a machine is sent."""
+    """Return the event that is written before the stop or the end of a machine is sent."""
     who = requested_by(session, machine, "stop" if action == "stop" else "end")
     now = not_before(machine, session.clock())
     return requested(
@@ -388,13 +388,13 @@ def _refresh_before_end(session: Session, provider: Provider, machine: Machine) 
 
 
 def admit_all(session: Session, view: View, machines: Sequence[Machine], override: str | None) -> list[Draft]:
-    """Return the lines of the admission of all of these machines, or raise for all, as `admit` does for one."""
+    """Return the events of the admission of all of these machines, or raise for all, as `admit` does for one."""
     name = machines[0].gang.name if machines[0].gang else ""
     return admit(session, view, machines[0], override, others=machines[1:], of_cluster=name)
 
 
 def lease_event(machine: Machine, lease: Lease, why: str, now: datetime, *, who: RequestedBy) -> Draft:
-    """Return the line that records a lease that was set; `who` is from `authorization.requested_by`."""
+    """Return the event that records a lease that was set; `who` is from `authorization.requested_by`."""
     return lease_set(machine.id, lease.expires, lease.renew_until, why, now, host=platform.node(), who=who)
 
 

@@ -34,12 +34,12 @@ def record_as_lost(session: Session, machine: Machine, why: str) -> Machine:
             raise ended_error(machine, session.clock())
         _check_out_of_reach(session, machine)
         now, proof = not_before(machine, session.clock()), f"{session.settings.owner} says so: {why.strip()}"
-        lines = [
+        events = [
             instance_vanished(machine.id, machine.provider_id or "", proof, now, last_seen_at(session.ledger, machine))
         ]
         if machine.launch_status == "open":
-            lines = [launch_settled(machine.id, not_none(machine.token), "void", proof, now)]
-        lost = session.ledger.append_to(machine, lines)
+            events = [launch_settled(machine.id, not_none(machine.token), "void", proof, now)]
+        lost = session.ledger.append_to(machine, events)
         if is_on_computer(machine):  # a cloud may still create the machine: settling the launch needs its saved call
             saved.delete(session.home.attempts, machine.token or "none")
     return lost

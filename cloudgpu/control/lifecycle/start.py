@@ -55,8 +55,8 @@ def new_lease(
     more, for a `renewable_for` shorter than `length`, and for one of them beyond the lab's limits.
     """
     now = session.clock().replace(microsecond=0)
-    wanted = _requested_lease(session, machine, length, renewable_for, now)
-    return start_within(wanted, now, limits_of(session), typed=(length is not None, renewable_for is not None))
+    requested = _requested_lease(session, machine, length, renewable_for, now)
+    return start_within(requested, now, limits_of(session), typed=(length is not None, renewable_for is not None))
 
 
 def _requested_lease(
@@ -66,11 +66,11 @@ def _requested_lease(
         lease = length or min(lifetime_of_start(session, machine, None).lease, renewable_for)
         check_renewable(lease, renewable_for)
         return Lease(now + lease, now + renewable_for)
-    at_launch = timedelta(seconds=machine.renew_s) if machine.renew_s else None
-    if length is not None and at_launch is not None:
-        return Lease(now + length, now + max(length, at_launch))
+    renewable_at_launch = timedelta(seconds=machine.renew_s) if machine.renew_s else None
+    if length is not None and renewable_at_launch is not None:
+        return Lease(now + length, now + max(length, renewable_at_launch))
     policy_lifetime = lifetime_of_start(session, machine, length)
-    renewable = at_launch or policy_lifetime.renew_until
+    renewable = renewable_at_launch or policy_lifetime.renew_until
     return Lease(now + min(policy_lifetime.lease, renewable), now + renewable)
 
 
@@ -159,12 +159,12 @@ def admit_start(
         check_credit(session, view, credit, to_start, scope, lease_length)
         return [*events, *admit_all(session, view, to_start, override)]
 
-    shorter = shorter_launch(now, lease.expires - now, f"cloudgpu start {command_name(machines[0])}")
-    append_if_admitted(session, build_events, Remedy(shorter))
+    shorter_command = shorter_launch(now, lease.expires - now, f"cloudgpu start {command_name(machines[0])}")
+    append_if_admitted(session, build_events, Remedy(shorter_command))
 
 
 def withdrawal_events(session: Session, running_nodes: Sequence[Machine]) -> list[Draft]:
-    """Return the lines that withdraw a requested stop or end of those of these running machines that have one."""
+    """Return the events that withdraw a requested stop or end of those of these running machines that have one."""
     return [
         _start_event(session, machine, _time_after_request(session, machine), running=True)
         for machine in running_nodes
@@ -202,7 +202,7 @@ def _start_event(
 def _time_after_request(session: Session, machine: Machine) -> datetime:
     """Return now, or the time of the requested stop or end where another computer's clock is ahead."""
     kinds = ("stop_requested", "terminate_requested")
-    times = [line.occurred_at for line in session.ledger.events(machine.id) if line.kind in kinds]
+    times = [event.occurred_at for event in session.ledger.events(machine.id) if event.kind in kinds]
     return max([not_before(machine, session.clock()), *map(from_iso, times)])
 
 
@@ -252,7 +252,7 @@ def _refresh_after_silence(session: Session, machine: Machine, error: ProviderUn
 
 
 def _price_events(session: Session, machine: Machine, provider: Provider) -> list[Draft]:
-    """Return the line of the current price, where it differs from the price in force."""
+    """Return the event of the current price, where it differs from the price in force."""
     from cloudgpu.providers.attached_costs import discounted_prices
 
     now = session.clock()

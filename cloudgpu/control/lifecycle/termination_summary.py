@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 def termination_sentences(session: Session, machines: Sequence[Machine]) -> str:
     """Return, as sentences, what ending these machines deletes and what it leaves. Asks no provider."""
-    by_sentence: dict[str, list[Machine]] = {}
+    machines_by_sentence: dict[str, list[Machine]] = {}
     for machine in machines:
-        by_sentence.setdefault(_remaining_text(session, machine), []).append(machine)
-    if len(by_sentence) == 1:
-        (remaining,) = by_sentence
+        machines_by_sentence.setdefault(_remaining_text(session, machine), []).append(machine)
+    if len(machines_by_sentence) == 1:
+        (remaining,) = machines_by_sentence
         return " ".join(
             (remaining or _deleted_text(["it" if len(machines) == 1 else "them"]), *_volume_sentences(machines))
         )
@@ -35,7 +35,7 @@ def termination_sentences(session: Session, machines: Sequence[Machine]) -> str:
         f"{', '.join(machine.name for machine in group)}: {remaining}"
         if remaining
         else _deleted_text([machine.name for machine in group])
-        for remaining, group in by_sentence.items()
+        for remaining, group in machines_by_sentence.items()
     )
     return " ".join((*parts, *_volume_sentences(machines)))
 

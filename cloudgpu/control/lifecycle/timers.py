@@ -39,7 +39,7 @@ class RepairResult:
     set: list[str] = field(default_factory=list)
     moved: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
-    faults: list[CloudgpuError] = field(default_factory=list)
+    errors: list[CloudgpuError] = field(default_factory=list)
 
 
 def ensure_timer(session: Session, machine: Machine, why: str) -> Machine:
@@ -54,9 +54,11 @@ def ensure_timer(session: Session, machine: Machine, why: str) -> Machine:
         return _set_and_record(session, provider, machine, why)
     except CloudgpuError as error:
         ends_early = _may_fire(machine, session.clock()) and not_none(machine.timer) < not_none(machine.renew_until)
-        until = f" Until then it ends the machine at {_minute_text(not_none(machine.timer))}." if ends_early else ""
+        until_text = (
+            f" Until then it ends the machine at {_minute_text(not_none(machine.timer))}." if ends_early else ""
+        )
         session.report(
-            f"{machine.name}: its timer in the cloud is not set ({error.message}) cloudgpu reap sets it.{until}"
+            f"{machine.name}: its timer in the cloud is not set ({error.message}) cloudgpu reap sets it.{until_text}"
         )
         return machine
 
@@ -94,10 +96,10 @@ def check_timer_reaches(session: Session, machine: Machine, until: datetime) -> 
     provider = _timer_provider(session, machine)
     if provider is None and iso(until) != machine.renew_until:
         _check_unmovable_timer(session, machine, until)
-    limit = None if provider is None else provider.timer_limit(not_none(machine.provider_id))
-    if limit is not None and until > limit + TOLERANCE:
+    fixed_end = None if provider is None else provider.timer_limit(not_none(machine.provider_id))
+    if fixed_end is not None and until > fixed_end + TOLERANCE:
         raise InvalidRequest(
-            f"{machine.name} ends at {limit:%Y-%m-%d %H:%M} UTC: {machine.provider} fixed that at its launch, and "
+            f"{machine.name} ends at {fixed_end:%Y-%m-%d %H:%M} UTC: {machine.provider} fixed that at its launch, and "
             "cannot move it.",
             field="renew_until",
             value=iso(until),
@@ -108,11 +110,11 @@ def check_timer_reaches(session: Session, machine: Machine, until: datetime) -> 
 def check_host_stays(session: Session, machine: Machine, until: datetime) -> None:
     """Raise InvalidRequest where the machine's computer is taken away by its owner before `until`."""
     provider = session.provider_of(machine)
-    end = provider.leaves_at(not_none(machine.provider_id)) if isinstance(provider, HostLeaves) else None
-    if end is not None and until > end:
+    gone_at = provider.leaves_at(not_none(machine.provider_id)) if isinstance(provider, HostLeaves) else None
+    if gone_at is not None and until > gone_at:
         raise InvalidRequest(
-            f"The host of {machine.name} leaves {machine.provider} at {end:%Y-%m-%d %H:%M} UTC, before that lease ends "
-            f"({until:%Y-%m-%d %H:%M} UTC).",
+            f"The host of {machine.name} leaves {machine.provider} at {gone_at:%Y-%m-%d %H:%M} UTC, before that lease "
+            f"ends ({until:%Y-%m-%d %H:%M} UTC).",
             field="lease",
             value=iso(until),
             next="Ask for less, and copy what is on it before the host leaves: its disk may be deleted after that.",
@@ -125,10 +127,10 @@ def limit_to_timer(session: Session, machine: Machine, lease: Lease) -> Lease:
     Reports what it has shortened.
     """
     provider = _timer_provider(session, machine)
-    limit = None if provider is None else provider.timer_limit(not_none(machine.provider_id))
-    if limit is None or machine.renew_until is None or lease.renew_until <= limit + TOLERANCE:
+    fixed_end = None if provider is None else provider.timer_limit(not_none(machine.provider_id))
+    if fixed_end is None or machine.renew_until is None or lease.renew_until <= fixed_end + TOLERANCE:
         return lease
-    latest_end = min(limit.replace(microsecond=0), from_iso(machine.renew_until))
+    latest_end = min(fixed_end.replace(microsecond=0), from_iso(machine.renew_until))
     session.report(
         f"{machine.name}: its timer was fixed at its launch: it ends at {_minute_text(iso(latest_end))} at the latest"
     )
@@ -176,9 +178,9 @@ def repair_timers(session: Session, machines: Iterable[Machine], *, sweep: bool 
     """
     result, machines, now = RepairResult(), list(machines), session.clock()
     due = [machine for machine in machines if timer_is_due(machine, now)]
-    outlived = [machine for machine in machines if machine.terminated_at is not None and _may_fire(machine, now)]
+    of_ended = [machine for machine in machines if machine.terminated_at is not None and _may_fire(machine, now)]
     _set_due(session, due, result)
-    _for_each_machine(session, outlived, _drop_timer, result)
+    _for_each_machine(session, of_ended, _drop_timer, result)
     if sweep:
         latest = {machine.id: machine for machine in session.ledger.machines()}
         _repair_by_listing(session, [latest.get(machine.id, machine) for machine in machines], result)
@@ -190,7 +192,7 @@ def _set_due(session: Session, due: list[Machine], result: RepairResult) -> None
 
     They are listed once for all machines of an account. Where that fails, each is set.
     """
-    for provider, machines in _by_account(session, due, result):
+    for provider, machines in _machines_by_provider(session, due, result):
         timers: Mapping[str, datetime] | None = None
         with suppress(CloudgpuError):
             timers = provider.timers(ids=[one for machine in machines if (one := machine.provider_id)])
@@ -204,9 +206,9 @@ def _set_due(session: Session, due: list[Machine], result: RepairResult) -> None
         _for_each_machine(session, [one for one in machines if one not in correct], _set_timer, result, timers)
 
 
-def _is_timer_right(machine: Machine, at: datetime | None, now: datetime) -> bool:
-    """Say whether a timer that fires at `at` is right for the machine."""
-    return at is not None and abs(at - max(from_iso(not_none(machine.renew_until)), now)) <= TOLERANCE
+def _is_timer_right(machine: Machine, fires_at: datetime | None, now: datetime) -> bool:
+    """Say whether a timer that fires at `fires_at` is right for the machine."""
+    return fires_at is not None and abs(fires_at - max(from_iso(not_none(machine.renew_until)), now)) <= TOLERANCE
 
 
 def _for_each_machine(
@@ -220,7 +222,9 @@ def _for_each_machine(
 
     `timers` are those that were listed before; None where they were not.
     """
-    targets = [(provider, machine) for provider, group in _by_account(session, machines, result) for machine in group]
+    targets = [
+        (provider, machine) for provider, group in _machines_by_provider(session, machines, result) for machine in group
+    ]
     silent: dict[tuple[str, str], Silent] = {}
     with Pool(MAX_PARALLEL) as pool:
         outcomes = list(pool.map(lambda target: _try_call(change, *target, silent), targets))
@@ -229,15 +233,15 @@ def _for_each_machine(
         if isinstance(outcome, InstanceNotFound):
             continue  # the next sync records that it is gone
         if isinstance(outcome, CloudgpuError):
-            silence = (machine.account, machine.region, outcome.kind)
-            result.faults += [outcome] * (silence not in reported)
-            reported.add(silence)
+            silent_region = (machine.account, machine.region, outcome.kind)
+            result.errors += [outcome] * (silent_region not in reported)
+            reported.add(silent_region)
             continue
-        at, changed = outcome
-        _record_timer(session, machine, at, "repaired" if at else "the machine has ended")
-        missing = timers is not None and machine.provider_id not in timers
-        names = result.dropped if at is None else result.set if missing else result.moved
-        names += [machine.name] * changed
+        fires_at, was_changed = outcome
+        _record_timer(session, machine, fires_at, "repaired" if fires_at else "the machine has ended")
+        was_missing = timers is not None and machine.provider_id not in timers
+        names = result.dropped if fires_at is None else result.set if was_missing else result.moved
+        names += [machine.name] * was_changed
 
 
 def _try_call(
@@ -257,8 +261,8 @@ def _try_call(
 
 
 def _set_timer(provider: SetsTimer, machine: Machine) -> _TimerChange:
-    at = from_iso(not_none(machine.renew_until))
-    return at, provider.set_timer(not_none(machine.provider_id), at, action=timer_action(machine))
+    fires_at = from_iso(not_none(machine.renew_until))
+    return fires_at, provider.set_timer(not_none(machine.provider_id), fires_at, action=timer_action(machine))
 
 
 def _drop_timer(provider: SetsTimer, machine: Machine) -> _TimerChange:
@@ -267,12 +271,12 @@ def _drop_timer(provider: SetsTimer, machine: Machine) -> _TimerChange:
 
 
 def _repair_by_listing(session: Session, machines: list[Machine], result: RepairResult) -> None:
-    for provider, group in _by_account(session, [machine for machine in machines if machine.region], result):
+    for provider, group in _machines_by_provider(session, [machine for machine in machines if machine.region], result):
         for region in sorted({machine.region for machine in group}):
             try:
                 timers = provider.timers(region)
             except CloudgpuError as error:
-                result.faults.append(error)
+                result.errors.append(error)
                 continue
             _repair_all(session, [machine for machine in group if machine.region == region], timers, result)
 
@@ -281,29 +285,31 @@ def _repair_all(
     session: Session, machines: list[Machine], timers: Mapping[str, datetime], result: RepairResult
 ) -> None:
     """Correct each timer that does not fire when the ledger says."""
-    now, wrong, outlived = session.clock(), list[Machine](), list[Machine]()
+    now, wrong, of_ended = session.clock(), list[Machine](), list[Machine]()
     for machine in machines:
         is_due, fires_at = timer_is_due(machine._replace(timer=None), now), timers.get(machine.provider_id or "")
         if is_due and not _is_timer_right(machine, fires_at, now):
             wrong.append(machine)
         elif not is_due and fires_at is not None and machine.terminated_at is not None:
-            outlived.append(machine)
+            of_ended.append(machine)
     _for_each_machine(session, wrong, _set_timer, result, timers)
-    _for_each_machine(session, outlived, _drop_timer, result)
+    _for_each_machine(session, of_ended, _drop_timer, result)
 
 
 def _may_fire(machine: Machine, now: datetime) -> bool:
     """Say whether the last timer that was set might still fire."""
-    at = machine.timer
-    return at is not None and (from_iso(at) + TOLERANCE > now or timer_action(machine) is TimerAction.STOP_AGAIN)
+    fires_at = machine.timer
+    return fires_at is not None and (
+        from_iso(fires_at) + TOLERANCE > now or timer_action(machine) is TimerAction.STOP_AGAIN
+    )
 
 
 def _set_and_record(session: Session, provider: SetsTimer, machine: Machine, why: str) -> Machine:
     return _record_timer(session, machine, _set_timer(provider, machine)[0], why)
 
 
-def _record_timer(session: Session, machine: Machine, at: datetime | None, why: str) -> Machine:
-    return session.ledger.append_to(machine, [timer_set(machine.id, at, why, session.clock())])
+def _record_timer(session: Session, machine: Machine, fires_at: datetime | None, why: str) -> Machine:
+    return session.ledger.append_to(machine, [timer_set(machine.id, fires_at, why, session.clock())])
 
 
 def _timer_provider(session: Session, machine: Machine) -> SetsTimer | None:
@@ -314,7 +320,7 @@ def _timer_provider(session: Session, machine: Machine) -> SetsTimer | None:
     return provider if isinstance(provider, SetsTimer) and not provider.why_no_timer() else None
 
 
-def _by_account(
+def _machines_by_provider(
     session: Session, machines: Sequence[Machine], result: RepairResult
 ) -> list[tuple[SetsTimer, list[Machine]]]:
     """Return these machines by the provider of their account here, where timers can be set there.
@@ -322,16 +328,16 @@ def _by_account(
     Without machines of accounts elsewhere: the sync has reported them.
     """
     kinds = {kind for kind in {machine.provider for machine in machines} if _has_timers(session, kind)}
-    groups, faults = by_account(
+    groups, errors = by_account(
         session, [machine for machine in machines if machine.provider_id and machine.provider in kinds]
     )
     living = {machine.id for machine in machines if machine.terminated_at is None}
     by_message = {
         error.message: error
-        for id_, error in faults.items()
+        for id_, error in errors.items()
         if id_ in living and not isinstance(error, NotReachableHere)
     }
-    result.faults += by_message.values()
+    result.errors += by_message.values()
     providers = ((account, session.provider(account)) for account in sorted(groups))
     return [
         (provider, groups[account])

@@ -1,7 +1,7 @@
 """A machine that was launched from another home: whether this home's key may log in there, and what to do if not.
 
 `share` writes into the ledger whose key may log in, and the machine's host key, which is pinned here before the first
-connection. In a team only the lines of those who may share the machine count, by the name that the database signs them
+connection. In a team only the events of those who may share the machine count, by the name that the database signs them
 with. A host key that this home pinned at its own launch is never replaced by a shared one; a later share replaces the
 key of an earlier share.
 """
@@ -67,7 +67,7 @@ def _shared_host_keys(session: Session, machine: Machine) -> list[str]:
     """Return the host keys that were shared together with access for this home's key, the latest last.
 
     In a team only the shares of the machine's owner, of whoever launched it, and of payers count. The machine's first
-    line in the ledger says who owns it: a later one may be forged.
+    event in the ledger says who owns it: a later one may be forged.
     """
     events, fingerprint = list(session.ledger.events(machine.id)), own_key(session).fingerprint
     shares = [
@@ -77,11 +77,11 @@ def _shared_host_keys(session: Session, machine: Machine) -> list[str]:
     ]
     authorization = authorization_of(session)
     if authorization.role is not Role.ALONE:
-        origin = next((event for event in events if event.kind in ("launch_intended", "machine_adopted")), None)
+        first_event = next((event for event in events if event.kind in ("launch_intended", "machine_adopted")), None)
         sharers = {*session.ledger.payers()}
-        if origin is not None and origin.kind == "launch_intended":
-            sharers.add(origin.actor)
-        owner = origin.body["owner"] if origin is not None else None
+        if first_event is not None and first_event.kind == "launch_intended":
+            sharers.add(first_event.actor)
+        owner = first_event.body["owner"] if first_event is not None else None
         shares = [event for event in shares if event.actor in sharers or authorization.people.owns(event.actor, owner)]
     return [event.body["host_key"] for event in shares]
 
@@ -106,8 +106,8 @@ def explain_other_home(session: Session, machine: Machine, error: Unreachable) -
 
 def not_shared_error(session: Session, machine: Machine) -> LoginRefused:
     """Return the error for a machine that was launched from another home and not shared with this one."""
-    mine = machine.owner in ("", None, session.settings.owner)
-    whose = "was launched from another home" if mine else f"is {machine.owner}'s"
+    is_own = machine.owner in ("", None, session.settings.owner)
+    whose = "was launched from another home" if is_own else f"is {machine.owner}'s"
     return LoginRefused(
         f"{machine.name} {whose}, and the key of this home was not let in there.",
         field="name",

@@ -116,14 +116,14 @@ def wait_for_key(session: Session, machine: Machine, deadline: datetime) -> None
     if has_key_or_no_reader(session, machine):
         return
     session.report(f"{machine.name}: reading its host key through the provider's API")
-    pause: float = 1.0
+    pause_s: float = 1.0
     previous: Sequence[str] = ()
     while not _pin_best(session, machine, reported := _reported_keys(session, machine), previous):
         if session.clock() >= deadline:
             raise _no_host_key_yet(machine)
         previous = reported
-        session.pause(pause)
-        pause = min(5.0, pause * 1.5)
+        session.pause(pause_s)
+        pause_s = min(5.0, pause_s * 1.5)
 
 
 def has_key_or_no_reader(session: Session, machine: Machine) -> bool:

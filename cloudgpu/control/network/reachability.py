@@ -96,19 +96,19 @@ def access_blocked_error(session: Session, machine: Machine) -> AccessBlocked | 
         return None
     try:
         firewall = firewall_of(session, machine)
-        open_to = firewall.allowed(not_none(machine.provider_id)) if firewall else {}
-        return _blocked_error(machine, open_to, client_cidr(session)) if open_to else None
+        allowed = firewall.allowed(not_none(machine.provider_id)) if firewall else {}
+        return _blocked_error(machine, allowed, client_cidr(session)) if allowed else None
     except CloudgpuError:
         return None  # the failed connection is the error to be reported
 
 
-def _blocked_error(machine: Machine, open_to: Mapping[str, str], own_cidr: str) -> AccessBlocked | None:
+def _blocked_error(machine: Machine, allowed: Mapping[str, str], own_cidr: str) -> AccessBlocked | None:
     from cloudgpu.access.ssh.target import AccessBlocked
 
-    if any(covers(network, own_cidr) for network in open_to.values()):
+    if any(covers(network, own_cidr) for network in allowed.values()):
         return None
     name, address = machine.name, network_text(own_cidr)
-    networks = ", ".join(sorted(set(map(network_text, open_to.values())))) or "nobody"
+    networks = ", ".join(sorted(set(map(network_text, allowed.values())))) or "nobody"
     return AccessBlocked(
         f"Your address is {address} now, and SSH on {name} is open to {networks}.",
         field="name",
@@ -124,10 +124,10 @@ def checks(session: Session, accounts: Collection[str]) -> Iterator[Check]:
         name = f"ssh to {machine.name}"
         try:
             firewall = firewall_of(session, machine)
-            open_to = firewall.allowed(not_none(machine.provider_id)) if firewall else {}
-            if open_to:
+            allowed = firewall.allowed(not_none(machine.provider_id)) if firewall else {}
+            if allowed:
                 own_cidr = own_cidr or client_cidr(session)
-                yield _check(name, own_cidr, _blocked_error(machine, open_to, own_cidr))
+                yield _reachability_check(name, own_cidr, _blocked_error(machine, allowed, own_cidr))
         except CloudgpuError as error:
             yield Check(name, Verdict.WARN, f"it is not known whether it is open to you: {error.message}", error.next)
 
@@ -148,7 +148,7 @@ def _running_machines(session: Session, accounts: Collection[str]) -> list[Machi
     )
 
 
-def _check(name: str, own_cidr: str, error: AccessBlocked | None) -> Check:
+def _reachability_check(name: str, own_cidr: str, error: AccessBlocked | None) -> Check:
     if error is None:
         return Check(name, Verdict.OK, f"open to your address, {network_text(own_cidr)}")
     return Check(name, Verdict.FAIL, error.message, error.next, error.exit_code)

@@ -86,9 +86,9 @@ def read_without_ledger(session: Session) -> Iterator[None]:
 
 
 def without_ledger(session: Session, machine: Machine, act: Callable[[Machine], T], describe: Callable[[T], str]) -> T:
-    """Return `act(machine)`; where the ledger is away, do it without the ledger.
+    """Return `act(machine)`; where the ledger is away, act without it.
 
-    Raises Unrecorded where the ledger still takes no line then. `describe` turns the result into a sentence about what
+    Raises Unrecorded where the ledger still takes no event then. `describe` turns the result into a sentence about what
     was done, without its full stop.
     """
     try:
@@ -139,7 +139,7 @@ def outage_remedy(error: CloudgpuError) -> str:
 
 
 def replay(session: Session) -> None:
-    """Write what waits in the outbox into the ledger, in its order; a line that is there is not written a second time.
+    """Write the events that wait in the outbox into the ledger, in order; one that is there is not written again.
 
     Reports nothing while the ledger is away: the command that needs it does. Where it has moved, `ledger move --follow`
     takes along what waits. What the ledger refuses is set aside, and reported once.
@@ -162,7 +162,7 @@ def replay(session: Session) -> None:
 
 
 def report_refused(session: Session, offered: OfferResult) -> None:
-    """Report which lines the ledger refuses, why, and where they are kept."""
+    """Report which events the ledger refuses, why, and where they are kept."""
     if offered.refused:
         session.report(
             f"{refused_sentence(session, offered.refused)} "
@@ -171,7 +171,7 @@ def report_refused(session: Session, offered: OfferResult) -> None:
 
 
 def refused_sentence(session: Session, refused: Sequence[tuple[Draft, str]]) -> str:
-    """Return how many lines the ledger refuses, about what, and why, as a sentence."""
+    """Return how many events the ledger refuses, about what, and why, as a sentence."""
     machines = {machine.id: machine.name for machine in session.ledger.machines()}
     about = ", ".join(dict.fromkeys(machines.get(draft.subject, draft.subject) for draft, _ in refused))
     lines = "1 line" if len(refused) == 1 else f"{len(refused)} lines"
@@ -179,7 +179,7 @@ def refused_sentence(session: Session, refused: Sequence[tuple[Draft, str]]) -> 
 
 
 def _outboxes_of_other_names(ledger: Ledger) -> Iterator[Outbox]:
-    """Yield the outboxes in which lines wait for this ledger under another name of its place."""
+    """Yield the outboxes in which events wait for this ledger under another name of its place."""
     if isinstance(ledger, Book):
         ledger_id = ledger.id
         yield from (outbox for outbox in ledger.outbox.others() if outbox.waiting(ledger_id) and ledger.is_of(outbox))
@@ -331,11 +331,11 @@ def _machine_of(session: Session, instance: Instance, call: Attempt | None) -> M
     if call is None:
         provider = session.provider(instance.account)
         able, identity = abilities_of(provider), provider.identity(instance.region)
-        origin = [machine_adopted(instance, None, now, able=able, identity=identity)]
+        launch_events = [machine_adopted(instance, None, now, able=able, identity=identity)]
     else:
         settled = launch_settled(call.machine, call.token, "made", "found by its tags", call.made_at)
-        origin = [_launch_intended(session, call), settled]
-    machine = _machine_from([*origin, instance_observed(instance, now)])
+        launch_events = [_launch_intended(session, call), settled]
+    machine = _machine_from([*launch_events, instance_observed(instance, now)])
     return machine._replace(state=State.UNKNOWN, billed=True, since=None, seen_at=machine.intended_at)
 
 
@@ -350,18 +350,18 @@ def _unresolved_machine(session: Session, call: Attempt) -> Machine | None:
 
 
 def _launch_intended(session: Session, call: Attempt) -> Draft:
-    item = call.offer.available
-    identity = call.identity or session.provider(item.account).identity(item.region)
+    machine_offer = call.offer.available
+    identity = call.identity or session.provider(machine_offer.account).identity(machine_offer.region)
     return launch_intended(
         call, call.request.key, stop_effect(call.request, call.offer), call.made_at, identity=identity
     )
 
 
 def _machine_from(drafts: Sequence[Draft]) -> Machine:
-    lines = [
+    events = [
         EventSummary(number, iso(draft.occurred_at), draft.kind, draft.subject, draft.dedupe, draft.body)
         for number, draft in enumerate(drafts, 1)
     ]
-    machine = machine_of(lines)
+    machine = machine_of(events)
     assert machine is not None  # noqa: S101  (for the type checker: each of these begins a machine)
     return machine

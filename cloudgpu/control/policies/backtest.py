@@ -1,4 +1,4 @@
-"""Replays a policy on the past as this home knows it: by the ledger's lines and the samples that are kept here."""
+"""Replays a policy on the past as this home knows it: by the ledger's events and the samples that are kept here."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _histories(session: Session, name: str | None, begin: datetime, now: datetim
     machines, usages = session.ledger.read(lambda view: (view.machines(), list(view.ended_usages(iso(begin)))))
     machines = [machine for machine in machines if not machine.is_named_resource]
     if name is not None:
-        machines = _named(machines, name, now)
+        machines = _machines_of_name(machines, name, now)
     ended: dict[str, list[Usage]] = {machine.id: [] for machine in machines}
     for subject, usage in usages:
         if subject in ended:
@@ -119,7 +119,7 @@ def _histories(session: Session, name: str | None, begin: datetime, now: datetim
     return [_joined_history(nodes) for nodes in by_unit.values()]
 
 
-def _named(machines: list[Machine], name: str, now: datetime) -> list[Machine]:
+def _machines_of_name(machines: list[Machine], name: str, now: datetime) -> list[Machine]:
     """Return the machine, or all nodes of the cluster, that this name means; a node stands for its cluster."""
     nodes = [machine for machine in machines if machine.gang is not None and machine.gang.name == name]
     latest = max(nodes, key=lambda machine: machine.intended_at, default=None)

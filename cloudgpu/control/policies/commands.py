@@ -102,7 +102,7 @@ def _summary(session: Session, name: str, limits: Limits) -> PolicySummary:
 
 
 def _chosen_by(session: Session, name: str) -> list[str]:
-    """Return which lines of config.toml choose a policy."""
+    """Return which keys of config.toml choose a policy."""
     return [key for key, chosen in _policy_settings(session) if chosen == name]
 
 

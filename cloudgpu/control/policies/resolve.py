@@ -50,8 +50,8 @@ _NOT_GIVEN = PolicyText()
 class ResolvedPolicy:
     """The policy of a launch inside the limits, how long it lets the machine live, and who chose the policy.
 
-    `remarks` are sentences for the plan: what the limits took away. `terms` are the texts behind it
-    (`config.policies.find`).
+    `remarks` are sentences for the plan: what the limits took away. `terms` are the texts of the policy and limits,
+    which the ledger records with the launch.
     """
 
     policy: Policy
@@ -201,14 +201,17 @@ def check_renewable(lease: timedelta, renew_until: timedelta) -> None:
 
 
 def _contradiction(policy: Policy, lifetime: Lifetime) -> InvalidRequest:
-    """Return the error for a `renew_until` before the end of the lease; it names the nearer of the two."""
-    is_renew_nearer = lifetime.renew_from is Origin.TYPED or lifetime.lease_from is Origin.POLICY
-    origin = lifetime.renew_from if is_renew_nearer else lifetime.lease_from
-    name = "renew_until" if is_renew_nearer else "lease"
+    """Return the error for a `renew_until` before the end of the lease.
+
+    It names the one of more specific origin: typed, then config.toml, then the policy.
+    """
+    is_renew_named = lifetime.renew_from is Origin.TYPED or lifetime.lease_from is Origin.POLICY
+    origin = lifetime.renew_from if is_renew_named else lifetime.lease_from
+    name = "renew_until" if is_renew_named else "lease"
     field = "--renew-until" if origin is Origin.TYPED else f"config.toml: {name}"
     lease, renew_until = duration_text(lifetime.lease), duration_text(lifetime.renew_until)
     by_policy = f" of the policy {policy.name}"
-    if is_renew_nearer:
+    if is_renew_named:
         problem = (
             f"is {renew_until}, shorter than the lease{by_policy * (lifetime.lease_from is Origin.POLICY)}, {lease}"
         )
@@ -217,7 +220,7 @@ def _contradiction(policy: Policy, lifetime: Lifetime) -> InvalidRequest:
     return InvalidRequest(
         f"{field} {problem}: a machine could not live to the end of its lease.",
         field=field,
-        value=renew_until if is_renew_nearer else lease,
+        value=renew_until if is_renew_named else lease,
         next="Make --renew-until at least as long as --lease."
         if origin is Origin.TYPED
         else "Make renew_until at least as long as lease, in config.toml or in the policy.",

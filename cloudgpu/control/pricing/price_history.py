@@ -38,14 +38,14 @@ _BY_SETTINGS = (Basis.SETTING, Basis.ASSUMED)
 
 
 def item_of_machine(machine: Machine, market: Market | None = None) -> Available:
-    """Return the item that a machine was launched from, to query its price; on `market` where that is given."""
+    """Return a launched machine as an offer without its price, to query that; on `market` where that is given."""
     gpus = tuple(Accelerator(*gpu) for gpu in machine.accelerators or ())
     location = (machine.provider, machine.account, machine.region, machine.zone or "", machine.instance_type or "")
     return Available(*location, market or Market(machine.market), gpus, machine=machine.provider_id)
 
 
 def item_of_instance(instance: Instance) -> Available:
-    """Return the item that a machine, as its provider lists it, was launched from."""
+    """Return a machine, as its provider lists it, as an offer without its price, to query that."""
     location = (instance.provider, instance.account, instance.region, instance.zone, instance.instance_type)
     return Available(*location, instance.market, instance.accelerators, machine=instance.id)
 
@@ -71,7 +71,7 @@ def on_demand_of(session: Session, offer: Offer, others: Sequence[Offer] = ()) -
 
 
 def list_price(session: Session, item: Available) -> Price | None:
-    """Return an item's price from its provider, else from the dated list; None where neither has one."""
+    """Return the price of an offer (`item`) from its provider, else from the dated list; None where neither has one."""
     now = session.clock()
     price = None
     with suppress(CloudgpuError):
@@ -80,7 +80,7 @@ def list_price(session: Session, item: Available) -> Price | None:
 
 
 def _listed_price(item: Available) -> Price | None:
-    """Return what an item costs by the dated list; None where that does not have it."""
+    """Return what an offer costs by the dated list; None where that does not have it."""
     from cloudgpu.catalog import listed_price
 
     with suppress(CloudgpuError):
@@ -186,7 +186,7 @@ def spot_price_history(
 
 
 def _item_in_account(machine: Machine, account: str) -> Available:
-    """Return what a machine was launched from, under the name that its account has here."""
+    """Return a machine as an offer without its price, under the name that its account has here."""
     return replace(item_of_machine(machine), account=account)
 
 
@@ -195,25 +195,29 @@ def _current_prices(session: Session, account: str, machines: Sequence[Machine])
     from cloudgpu.catalog.rules import PROVIDERS
 
     listed = [machine for machine in machines if machine.provider in PROVIDERS and machine.market == Market.ON_DEMAND]
-    found = _list_prices(session, account, listed)
-    to_query = [machine for machine in machines if machine.id not in found]
+    prices_by_machine = _list_prices(session, account, listed)
+    to_query = [machine for machine in machines if machine.id not in prices_by_machine]
     if to_query:
         items = [_item_in_account(machine, account) for machine in to_query]
         prices = discounted_prices(session.provider(account), items, session.settings.discounts, session.clock())
-        found |= zip([machine.id for machine in to_query], prices, strict=True)
-    return {machine: price for machine, price in found.items() if price is not None}
+        prices_by_machine |= zip([machine.id for machine in to_query], prices, strict=True)
+    return {machine: price for machine, price in prices_by_machine.items() if price is not None}
 
 
 def _list_prices(session: Session, account: str, machines: Sequence[Machine]) -> dict[str, Price | None]:
     """Return what machines cost on demand by the dated list, which is read once for all of the same type and region."""
-    now, prices, found = session.clock(), dict[tuple[str | None, ...], Price | None](), dict[str, Price | None]()
+    now, prices_by_type, prices_by_machine = (
+        session.clock(),
+        dict[tuple[str | None, ...], Price | None](),
+        dict[str, Price | None](),
+    )
     for machine in machines:
         price_key = machine.provider, machine.region, machine.instance_type
-        if price_key not in prices:
+        if price_key not in prices_by_type:
             item = _item_in_account(machine, account)
-            prices[price_key] = _discounted(session, item, _listed_price(item), now)
-        found[machine.id] = prices[price_key]
-    return found
+            prices_by_type[price_key] = _discounted(session, item, _listed_price(item), now)
+        prices_by_machine[machine.id] = prices_by_type[price_key]
+    return prices_by_machine
 
 
 def prices_in_effect(session: Session, machines: Sequence[Machine], prices: Mapping[str, Price]) -> dict[str, Price]:
@@ -257,7 +261,7 @@ def _metered_prices(
 
 
 def start_price_events(session: Session, machine: Machine, price: Price, now: datetime) -> list[Draft]:
-    """Return the line of the price at a start, where it differs from the price in force."""
+    """Return the event of the price at a start, where it differs from the price in force."""
     if machine.price and price.per_hour.nanos == machine.price.nanos_per_hour:
         return []
     on_demand = (
@@ -267,7 +271,7 @@ def start_price_events(session: Session, machine: Machine, price: Price, now: da
 
 
 def reported_price_events(session: Session, machine: Machine | None, instance: Instance, now: datetime) -> list[Draft]:
-    """Return the line of the price that the provider reports for a new machine, where the plan had another one.
+    """Return the event of the price that the provider reports for a new machine, where the plan had another one.
 
     It holds from the launch on: the plan's price never did. None once a later price was recorded.
     """
@@ -287,8 +291,8 @@ def record_spot_cost(session: Session, machine: Machine) -> None:
     if machine.market != Market.SPOT or not machine.provider_id or not machine.instance_type:
         return
     with suppress(CloudgpuError):
-        found = query_prices(session, session.account_here(machine), None, [machine])
-        session.ledger.append(spot_price_events(machine, found.history.get(machine.id, ())))
+        priced = query_prices(session, session.account_here(machine), None, [machine])
+        session.ledger.append(spot_price_events(machine, priced.history.get(machine.id, ())))
 
 
 MIN_MEASURED_TIME = timedelta(hours=1)  # measured in this run, and between two metered prices of one machine
@@ -311,10 +315,12 @@ def metered_price(
         return settings_price if was_metered and settings_price.basis is Basis.SETTING else None
     if was_metered and now - from_iso(price_in_force.as_of) < MIN_MEASURED_TIME:
         return None
-    draw = _mean_draw(session, machine, now)
-    price = draw and agreed_price(session.settings.discounts, item, provider.metered_price(item, *draw), now)
-    before = price_in_force.nanos_per_hour
-    return price if price and abs(price.per_hour.nanos - before) > before * MIN_CHANGE else None
+    watts_and_time = _mean_draw(session, machine, now)
+    price = watts_and_time and agreed_price(
+        session.settings.discounts, item, provider.metered_price(item, *watts_and_time), now
+    )
+    nanos_before = price_in_force.nanos_per_hour
+    return price if price and abs(price.per_hour.nanos - nanos_before) > nanos_before * MIN_CHANGE else None
 
 
 def _mean_draw(session: Session, machine: Machine, now: datetime) -> tuple[Decimal, timedelta] | None:

@@ -31,7 +31,7 @@ from cloudgpu.providers.abilities import SharesComputer
 from cloudgpu.providers.attached_costs import discounted_prices
 
 MIN_INTERVAL = timedelta(minutes=5)  # of a run, before its first cost; each interval is as long as all before it
-MAX_INTERVAL = timedelta(hours=1)  # at most two lines an hour
+MAX_INTERVAL = timedelta(hours=1)  # at most two events an hour
 WAIT_FOR_SAMPLES = timedelta(days=1)  # for samples: an agent keeps a day of them
 RECENT = timedelta(days=7)  # what ended before is left as it is
 MIN_CHANGE = Fraction(1, 10)  # of the price in force: a smaller change of a running machine is not recorded
@@ -112,23 +112,27 @@ def _cost_events(
     items = [replace(item_of_machine(machine), account=account) for machine in unrecorded]
     priced_until = {machine.id: (machine.price and machine.price.as_of) or "" for machine in unrecorded}
     runs = _runs(session, machines, min(priced_until.values()))
-    until = _samples_complete_until(session, machines, now)
-    by_machine = [_cost_intervals(machine, runs[machine.id], until, now) for machine in unrecorded]
-    if not any(by_machine):
+    complete_until = _samples_complete_until(session, machines, now)
+    intervals_by_machine = [_cost_intervals(machine, runs[machine.id], complete_until, now) for machine in unrecorded]
+    if not any(intervals_by_machine):
         return []
     presences = _presences(
-        session, machines, runs, min(interval.begin for intervals in by_machine for interval in intervals), now
+        session,
+        machines,
+        runs,
+        min(interval.begin for intervals in intervals_by_machine for interval in intervals),
+        now,
     )
     max_prices = discounted_prices(session.provider(account), items, session.settings.discounts, now)
     drafts: list[Draft] = []
-    for item, max_price, intervals in zip(items, max_prices, by_machine, strict=True):
+    for item, max_price, intervals in zip(items, max_prices, intervals_by_machine, strict=True):
         for interval in intervals:
             share = share_of(interval.machine.id, presences, interval.begin.timestamp(), interval.end.timestamp())
             cost = agreed_price(session.settings.discounts, item, provider.shared_price(item, share), now)
             if (
                 cost is not None
                 and max_price is not None
-                and _is_to_record(interval, cost, max_price, alone=share.machines == 1)
+                and _is_to_record(interval, cost, max_price, is_alone=share.machines == 1)
             ):
                 drafts += _interval_events(interval, cost, max_price)
     return drafts
@@ -157,14 +161,14 @@ def _samples_complete_until(session: Session, machines: Sequence[Machine], now: 
 
 
 def _cost_intervals(
-    machine: Machine, runs: Sequence[tuple[str, str | None]], until: datetime, now: datetime
+    machine: Machine, runs: Sequence[tuple[str, str | None]], complete_until: datetime, now: datetime
 ) -> list[_CostInterval]:
     """Return the intervals of a machine's runs whose cost is due to be recorded."""
     intervals = []
     for began, ended in runs:
         begin = from_iso(max(began, machine.price.as_of if machine.price else began))
-        is_last = ended is not None and from_iso(ended) <= until
-        end = from_iso(ended) if ended is not None and is_last else min(until, now)
+        is_last = ended is not None and from_iso(ended) <= complete_until
+        end = from_iso(ended) if ended is not None and is_last else min(complete_until, now)
         min_length = min(MAX_INTERVAL, max(MIN_INTERVAL, (end - from_iso(began)) / 2))
         if begin < end and (is_last or end - begin >= min_length):
             intervals.append(_CostInterval(machine, begin, end, is_last))
@@ -194,18 +198,18 @@ def _presences(
     return presences
 
 
-def _is_to_record(interval: _CostInterval, cost: Price, max_price: Price, *, alone: bool) -> bool:
+def _is_to_record(interval: _CostInterval, cost: Price, max_price: Price, *, is_alone: bool) -> bool:
     """Say whether to record a cost: that of a run's last interval, of a long one, else what differs by a tenth."""
     nanos = interval.machine.price.nanos_per_hour if interval.machine.price else 0
     if interval.is_last:
-        return bool(interval.machine.accelerators) or not alone or cost.per_hour.nanos != nanos
+        return bool(interval.machine.accelerators) or not is_alone or cost.per_hour.nanos != nanos
     if interval.machine.accelerators and interval.end - interval.begin >= WAIT_FOR_SAMPLES:
         return True  # else every sync would sum up a longer interval again
     return abs(cost.per_hour.nanos - nanos) > nanos * MIN_CHANGE or max_price.per_hour.nanos != nanos
 
 
 def _interval_events(interval: _CostInterval, cost: Price, max_price: Price) -> list[Draft]:
-    """Return the price line of an interval, and the line by which what comes after it costs the maximum again."""
+    """Return the price event of an interval, and the one by which what comes after it costs the maximum again."""
     prices = [(cost, interval.begin)] if interval.is_last else [(cost, interval.begin), (max_price, interval.end)]
     return [
         price_observed(interval.machine.id, replace(price, as_of=interval.end), since, clock=OWN_CLOCK)

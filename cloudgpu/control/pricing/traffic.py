@@ -46,7 +46,7 @@ def record_traffic(session: Session, machine: Machine, status: Mapping[str, Any]
 
 
 def traffic_event(machine: Machine, status: Mapping[str, Any], now: datetime) -> Draft | None:
-    """Return the line of what the agent has counted since the last count; None for nothing new.
+    """Return the event of what the agent has counted since the last count; None for nothing new.
 
     A counter that is lower than before was reset: all of it is new. Raises ValueError, KeyError or TypeError for an
     invalid status: anybody on the machine could have written it.
@@ -60,7 +60,7 @@ def traffic_event(machine: Machine, status: Mapping[str, Any], now: datetime) ->
     counting_since = iso(datetime.fromtimestamp(_checked_number(counter["since"], now_s), UTC))
     since = (last.until if last else None) or max(counting_since, machine.intended_at)
     until = max(iso(datetime.fromtimestamp(min(float(status["heartbeat"]), now_s), UTC)), since)
-    rate = _rate_out(machine, new_bytes)
+    rate = _rate_of_sent(machine, new_bytes)
     if (new_bytes <= 0 and received is None) or rate is None:
         return None
     return traffic_observed(
@@ -82,7 +82,7 @@ def _counted_bytes(counter: Mapping[str, object], previous: int | None) -> tuple
     return total, total - before if total >= before else total
 
 
-def _rate_out(machine: Machine, sent_bytes: int) -> Rate | None:
+def _rate_of_sent(machine: Machine, sent_bytes: int) -> Rate | None:
     from cloudgpu.providers.attached_costs import egress_rate
 
     own_prices = machine.traffic_prices

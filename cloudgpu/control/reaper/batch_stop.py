@@ -100,12 +100,18 @@ def _stop_and_wait(session: Session, machines: Mapping[str, Machine]) -> dict[st
     the machine is synced once: somebody else may have ended it. If the provider answers for none of the remaining
     machines, all are left to the next run.
     """
-    deadline, pause, silence = session.clock() + STOP_TIMEOUT, FIRST_PAUSE_S, UnansweredRounds(session.clock)
+    deadline, pause_s, unanswered_rounds = (
+        session.clock() + STOP_TIMEOUT,
+        FIRST_PAUSE_S,
+        UnansweredRounds(session.clock),
+    )
     waiting, to_request, failed = dict(machines), dict(machines), dict[str, str]()
-    wait = WaitReports(session.report_wait, session.clock, f"{len(machines)} stops: not all proved yet", deadline)
+    wait_reports = WaitReports(
+        session.report_wait, session.clock, f"{len(machines)} stops: not all proved yet", deadline
+    )
     while True:
         refused = _request_stops(session, to_request.values())
-        silent = sync_some(session, list(waiting.values()), watched=True)
+        sync_errors = sync_some(session, list(waiting.values()), watched=True)
         waiting = {id_: machine for id_, machine in waiting.items() if not _is_stopped(session, machine)}
         to_request = {
             id_: machine for id_, machine in waiting.items() if id_ in refused and not _is_final(refused[id_])
@@ -118,18 +124,23 @@ def _stop_and_wait(session: Session, machines: Mapping[str, Machine]) -> dict[st
                     take_back_stop(session, machines[id_])
                 failed[id_] = with_remedy(error)
         waiting = {id_: machine for id_, machine in waiting.items() if id_ not in failed}
-        last = {id_: silent.get(id_) or refused.get(id_) for id_ in waiting}
-        for fault in last.values() if all(isinstance(one, Silent) for one in last.values()) else ():
-            silence.record(cast("Silent", fault))
+        last_errors = {id_: sync_errors.get(id_) or refused.get(id_) for id_ in waiting}
+        for silent_error in (
+            last_errors.values() if all(isinstance(one, Silent) for one in last_errors.values()) else ()
+        ):
+            unanswered_rounds.record(cast("Silent", silent_error))
         if not waiting or session.clock() >= deadline:
-            return failed | {id_: _unconfirmed_reason(session, machine, last[id_]) for id_, machine in waiting.items()}
-        if silence.end_round():
             return failed | {
-                id_: f"its stop was asked and is not proved: {cast('Silent', last[id_]).message}" for id_ in waiting
+                id_: _unconfirmed_reason(session, machine, last_errors[id_]) for id_, machine in waiting.items()
             }
-        wait.report_progress(f"{len(waiting)} are left")
-        session.pause(pause)
-        pause = min(MAX_PAUSE_S, pause * 1.5)
+        if unanswered_rounds.end_round():
+            return failed | {
+                id_: f"its stop was asked and is not proved: {cast('Silent', last_errors[id_]).message}"
+                for id_ in waiting
+            }
+        wait_reports.report_progress(f"{len(waiting)} are left")
+        session.pause(pause_s)
+        pause_s = min(MAX_PAUSE_S, pause_s * 1.5)
 
 
 def _is_final(error: CloudgpuError) -> bool:
@@ -139,19 +150,22 @@ def _is_final(error: CloudgpuError) -> bool:
 
 def _request_stops(session: Session, machines: Iterable[Machine]) -> dict[str, CloudgpuError]:
     """Request the stops, all accounts in parallel; return the errors by machine id."""
-    groups, faults = by_account(session, list(machines))
+    groups, errors = by_account(session, list(machines))
     if not groups:
-        return faults
+        return errors
     ids_by_account = {
-        account: {not_none(machine.provider_id): machine.id for machine in some} for account, some in groups.items()
+        account: {not_none(machine.provider_id): machine.id for machine in account_machines}
+        for account, account_machines in groups.items()
     }
     providers = {account: cast("BulkStop", session.provider(account)) for account in ids_by_account}
     with Pool(len(ids_by_account)) as pool:
         answers = pool.map(
             lambda account: _request_account(providers[account], list(ids_by_account[account])), ids_by_account
         )
-        pairs = list(zip(ids_by_account, answers, strict=True))
-    return faults | {ids_by_account[account][one]: fault for account, answer in pairs for one, fault in answer.items()}
+        account_answers = list(zip(ids_by_account, answers, strict=True))
+    return errors | {
+        ids_by_account[account][one]: error for account, answer in account_answers for one, error in answer.items()
+    }
 
 
 def _request_account(provider: BulkStop, ids: Sequence[str]) -> Mapping[str, CloudgpuError]:

@@ -34,7 +34,7 @@ from cloudgpu.core.reaper.result import EndItem, Outcome, busy, lock_of
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, Silent
 from cloudgpu.parallel import Pool
 
-LockCheck = Callable[[], None]
+LockCheck = Callable[[], None]  # raises if this run has lost the reaper's lock
 _ACTIVITY_RULES = (Rule.LEASE, Rule.IDLE, Rule.UNLABELLED)  # these do not end a machine that is in use again
 
 
@@ -97,25 +97,25 @@ def _execute_group(session: Session, *, items: Sequence[EndItem], decide: Decide
     ends, outcome = recheck(session, items, decide)
     stale = [one for one in ends if one.decision.rule in _ACTIVITY_RULES and one.is_stale(session.clock())]
     if stale:  # ending the others may have taken minutes
-        fresh, more = recheck(session, stale, decide)
-        outcome.add(more)
+        still_due, stale_outcome = recheck(session, stale, decide)
+        outcome.add(stale_outcome)
         stale_ids = {one.id for one in stale}
-        ends = [one for one in ends if one.id not in stale_ids] + fresh
+        ends = [one for one in ends if one.id not in stale_ids] + still_due
     outcome.add(_end_items(session, ends, decide, check))
     return outcome
 
 
 def _end_items(session: Session, items: Sequence[EndItem], decide: Decide, check: LockCheck) -> Outcome:
-    batch, single, clusters = list[EndItem](), list[EndItem](), dict[str, list[EndItem]]()
+    batch, one_by_one, clusters = list[EndItem](), list[EndItem](), dict[str, list[EndItem]]()
     for one in items:
         if one.machine.cluster is not None:
             clusters.setdefault(one.machine.cluster.id, []).append(one)
             continue
-        batched = one.decision.do is Do.STOP and supports_batch_stop(session, one.machine)
-        (batch if batched else single).append(one)
+        in_batch = one.decision.do is Do.STOP and supports_batch_stop(session, one.machine)
+        (batch if in_batch else one_by_one).append(one)
     calls = [partial(stop_batch, items=batch, decide=decide, check=check)] if batch else []
     calls += [partial(end_cluster, items=group, decide=decide, check=check) for group in clusters.values()]
-    calls += [partial(end_each, items=group, decide=decide, check=check) for group in _by_region(single).values()]
+    calls += [partial(end_each, items=group, decide=decide, check=check) for group in _by_region(one_by_one).values()]
     outcome = _run_parallel(session, calls)
     if outcome.ended:
         clean_up_local_files(session)
@@ -162,16 +162,16 @@ def _single_call_nodes(session: Session, items: Sequence[EndItem]) -> list[EndIt
 
 
 def _end_nodes(session: Session, items: Sequence[EndItem], requested: frozenset[str]) -> Outcome:
-    single = _single_call_nodes(session, items)
-    batch = [one for one in items if one not in single]
+    one_by_one = _single_call_nodes(session, items)
+    batch = [one for one in items if one not in one_by_one]
     outcome = stop_locked_batch(session, batch) if batch else Outcome()
-    by_id = {one.id: one for one in single}
+    by_id = {one.id: one for one in one_by_one}
     results = run_on_machines(
         session,
-        [one.machine for one in single],
+        [one.machine for one in one_by_one],
         lambda own, machine: _end_node_with_retry(own, by_id[machine.id], is_requested=machine.id in requested),
     )
-    for item, result in zip(single, results, strict=True):
+    for item, result in zip(one_by_one, results, strict=True):
         if isinstance(result, LedgerUnavailable):
             raise result
         if isinstance(result, CloudgpuError):
@@ -207,7 +207,7 @@ def _end_node(session: Session, item: EndItem, *, is_requested: bool) -> Machine
             return end_locked(session, machine, why=why, is_requested=is_requested).machine
 
 
-MachineCheck = Callable[[Machine], None]
+MachineCheck = Callable[[Machine], None]  # raises if the machine is not to be ended any more
 MAX_PARALLEL = 4  # machines ended in parallel: each waits for its own proof
 
 

@@ -32,14 +32,18 @@ if TYPE_CHECKING:
     from cloudgpu.core.budgets.enforcement import Stop
     from cloudgpu.views.documents.automation.activity import WhyDocument
 
-RUN_INTERVAL = timedelta(minutes=10)  # the default
+RUN_INTERVAL = timedelta(minutes=10)  # between two scheduled runs, by default
 ENGINE_NOT_QUERIED = "its engine is not asked here; to ask it, add --refresh"
 STALE = 2 * RUN_INTERVAL  # older samples say nothing about now
 
 
 @dataclass(frozen=True, slots=True)
 class ActivitySource:
-    """What is known of a machine's activity: `judged` as of `at` (None: nothing), and `how`: live, samples or none."""
+    """What is known of a machine's activity: `judged` as of `at` (None: nothing), and `how`: live, samples or none.
+
+    `fault` is why nothing is known. Only a live answer has `scratch`, (path, bytes used) of disks that a stop erases,
+    and `engine`, the state of the cluster's job queue.
+    """
 
     judged: Judged | None
     at: datetime | None
@@ -68,11 +72,13 @@ def build_why_document(session: Session, machine: Machine, *, is_live: bool) -> 
     policy, now = policy_of(session, machine), session.clock()
     if policy.read_error is not None:
         raise policy.read_error
-    limits = Thresholds() if policy.policy is None else thresholds(policy.policy)
+    activity_thresholds = Thresholds() if policy.policy is None else thresholds(policy.policy)
     is_live = is_live and may_be_running(machine)
     nodes = [machine] if machine.cluster is None else _nodes(session, machine, machine.cluster.id)
     sources = (
-        _query(session, nodes, limits) if is_live else {one.id: stored_samples(session, one, limits) for one in nodes}
+        _query(session, nodes, activity_thresholds)
+        if is_live
+        else {one.id: stored_samples(session, one, activity_thresholds) for one in nodes}
     )
     answers = ask_activity(session, nodes, store=False) if is_live else {}
     views = with_cluster_activity([_view(one, policy, sources[one.id], answers.get(one.id), now) for one in nodes], now)
@@ -81,7 +87,9 @@ def build_why_document(session: Session, machine: Machine, *, is_live: bool) -> 
     view, decision = next(pair for pair in zip(views, decisions, strict=True) if pair[0].machine.id == machine.id)
     source = sources[machine.id]
     signals_source = (
-        stored_samples(session, machine, limits) if source.judged is None and source.how == "live" else source
+        stored_samples(session, machine, activity_thresholds)
+        if source.judged is None and source.how == "live"
+        else source
     )
     stop_reason = None if may_be_running(machine) else _stop_reason(session, machine)
     document = why_document(
@@ -107,8 +115,8 @@ def _view(
 def _stop_reason(session: Session, machine: Machine) -> str | None:
     """Return why a machine was asked to stop; None where nobody asked since it was last started."""
     kinds = ("stop_requested", "park_requested", "start_requested")
-    lines = [line for line in session.ledger.events(machine.id) if line.kind in kinds]
-    return str(lines[-1].body["why"]) if lines and lines[-1].kind != "start_requested" else None
+    events = [event for event in session.ledger.events(machine.id) if event.kind in kinds]
+    return str(events[-1].body["why"]) if events and events[-1].kind != "start_requested" else None
 
 
 def with_source(view: MachineView, source: ActivitySource, now: datetime) -> MachineView:
@@ -143,15 +151,15 @@ def stored_samples(session: Session, machine: Machine, limits: Thresholds) -> Ac
     """
     if not may_be_running(machine):
         return ActivitySource(None, None, "none", f"it is {machine.state}")
-    store, began = SampleStore(session.home.samples, machine.id), up_since(machine).timestamp()
-    last_at = store.last()
-    if last_at <= began:
+    store, began_s = SampleStore(session.home.samples, machine.id), up_since(machine).timestamp()
+    last_s = store.last()
+    if last_s <= began_s:
         return ActivitySource(None, None, "none", "this computer has no samples of it since its latest start")
-    age_s = max(0.0, session.clock().timestamp() - last_at)
-    fresh_s = age_s if age_s < FRESH_S else 0.0
-    judged = judge(store.read(last_at - DAY, last_at), limits, last_at + fresh_s, began)
+    age_s = max(0.0, session.clock().timestamp() - last_s)
+    fresh_s = age_s if age_s < FRESH_S else 0.0  # fresh samples count as of now
+    judged = judge(store.read(last_s - DAY, last_s), limits, last_s + fresh_s, began_s)
     return ActivitySource(
-        _age_judgement(judged, age_s - fresh_s, limits.after), datetime.fromtimestamp(last_at, UTC), "samples"
+        _age_judgement(judged, age_s - fresh_s, limits.after), datetime.fromtimestamp(last_s, UTC), "samples"
     )
 
 

@@ -108,8 +108,8 @@ def _request_stop(provider: Provider, id: str, market: Market) -> None:  # noqa:
 
 def _wait_until_stopped(session: Session, provider: Provider, id: str, market: Market) -> str:  # noqa: A002
     """Request the stop, again where it may not have arrived, until the machine is not billed; return its state."""
-    deadline, pause, is_sent = session.clock() + STOP_TIMEOUT, 0.05, False
-    silence = UnansweredRounds(session.clock)
+    deadline, pause_s, is_sent = session.clock() + STOP_TIMEOUT, 0.05, False
+    unanswered_rounds = UnansweredRounds(session.clock)
     while True:
         try:
             if not is_sent:
@@ -120,15 +120,15 @@ def _wait_until_stopped(session: Session, provider: Provider, id: str, market: M
         except InstanceNotFound:
             return "terminated"
         except ProviderUnavailable as error:
-            last_seen = silence.record(error)
+            last_seen = unanswered_rounds.record(error)
         else:
             last_seen = f"it was last seen {instance.state}"
             if is_stopped(instance):
                 return str(instance.state)
-        if session.clock() >= deadline or silence.end_round():
+        if session.clock() >= deadline or unanswered_rounds.end_round():
             raise ProviderUnavailable(f"Its stop was asked and is not proved: {last_seen}", field="machine", value=id)
-        session.pause(pause)
-        pause = min(MAX_PAUSE_S, pause * 1.5)
+        session.pause(pause_s)
+        pause_s = min(MAX_PAUSE_S, pause_s * 1.5)
 
 
 def _is_overdue(instance: Instance, now: datetime) -> bool:

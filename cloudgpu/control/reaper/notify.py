@@ -95,18 +95,22 @@ def send_warnings(
     """
     warnings = [(one, warned) for one in decisions for warned in one.warnings]
     terminal_counts = _terminal_counts(session, warnings, reachable)
-    alerted = bool(session.settings.alerts.to or session.settings.alerts.people)
+    has_receivers = bool(session.settings.alerts.to or session.settings.alerts.people)
     sent = [
-        _stored_warning(one, warned, alerted=alerted, terminals=count)
+        _stored_warning(one, warned, alerted=has_receivers, terminals=count)
         for (one, warned), count in zip(warnings, terminal_counts, strict=True)
     ]
-    lifted = [
-        warning_cleared(one.machine, str(what.rule), what.why, _event_time(session, one.machine), host=platform.node())
+    cleared_events = [
+        warning_cleared(
+            one.machine, str(lifted.rule), lifted.why, _event_time(session, one.machine), host=platform.node()
+        )
         for one in decisions
-        for what in one.lifted
+        for lifted in one.lifted
     ]
-    if sent or lifted:
-        session.ledger.append([*(_warning_event(one, _event_time(session, one.machine)) for one in sent), *lifted])
+    if sent or cleared_events:
+        session.ledger.append(
+            [*(_warning_event(one, _event_time(session, one.machine)) for one in sent), *cleared_events]
+        )
     return sent
 
 
@@ -231,14 +235,14 @@ def deliver_all(
     the next run.
     """
     findings = [
-        *(one for known in run.credits if (one := credit_finding(known, session.clock())) is not None),
+        *(one for credit in run.credits if (one := credit_finding(credit, session.clock())) is not None),
         *budget_findings(session, budget_states),
         *warning_findings(machines),
         *_decision_findings(session, run, machines),
     ]
     decided = {one.machine for one in run.decisions}
     exempt = [f"{TOPIC}:{machine.id}:" for machine in present_machines(list(machines)) if machine.id not in decided]
-    current_keys = {f"{CREDIT}:{known.scope}" for known in run.credits}
+    current_keys = {f"{CREDIT}:{credit.scope}" for credit in run.credits}
     exempt += [key for key in active_keys(session, CREDIT) if key not in current_keys]  # its credit was not read here
     try:
         delivery = deliver(session, findings, clearable=("budget", WARNING, TOPIC, CREDIT), exempt=exempt)
@@ -247,8 +251,8 @@ def deliver_all(
         raise
     except CloudgpuError as error:
         undelivered = [error.message]
-    why = ping(session, ok=run.exit_code == 0 and not undelivered)
-    return (*undelivered, f"the dead-man's address {why}") if why else tuple(undelivered)
+    ping_failure = ping(session, ok=run.exit_code == 0 and not undelivered)
+    return (*undelivered, f"the dead-man's address {ping_failure}") if ping_failure else tuple(undelivered)
 
 
 @contextmanager
@@ -303,13 +307,13 @@ def _outage_marker(session: Session) -> Path:
 
 def _outage_finding(error: CloudgpuError) -> Finding:
     is_away = isinstance(error, LedgerAway) and not error.lasts
-    until = "it is back" if is_away else "that is fixed"
-    advice = "; cloudgpu stop and cloudgpu down work without it." if is_away else f". {error.next or ''}".rstrip()
+    until_text = "it is back" if is_away else "that is fixed"
+    advice_text = "; cloudgpu stop and cloudgpu down work without it." if is_away else f". {error.next or ''}".rstrip()
     return Finding(
         key="ledger",
         kind="ledger",
         title=f"The reaper cannot run: the ledger {'is away' if is_away else 'cannot be used'}",
-        text=f"{error.message} No machine is looked at from here until {until}. Timers in the clouds and the agents "
-        f"on the machines go on{advice}",
+        text=f"{error.message} No machine is looked at from here until {until_text}. Timers in the clouds and the "
+        f"agents on the machines go on{advice_text}",
         urgent=True,
     )

@@ -100,41 +100,44 @@ def _query_unlisted(session: Session, unlisted: Collection[str]) -> set[str]:
     A listing may fail where this works, for example because it has to list the regions first.
     """
     machines = [machine for machine in living_machines(session.ledger.machines()) if machine.account in unlisted]
-    queried = [machine for machine in machines if machine.launch_status == "made" and machine.provider_id]
-    return {machine.id for machine in queried} - sync_some(session, queried).keys()
+    to_query = [machine for machine in machines if machine.launch_status == "made" and machine.provider_id]
+    return {machine.id for machine in to_query} - sync_some(session, to_query).keys()
 
 
-def rehearse(session: Session) -> Snapshot:
+def observe_dry_run(session: Session) -> Snapshot:
     """List the machines of every account for a dry run, and return the snapshot as if that were recorded.
 
     A machine that is not listed counts as not answered. Disks and images are not listed.
     """
-    known, now = session.ledger.machines(), session.clock()
+    machines, now = session.ledger.machines(), session.clock()
     accounts = used_accounts(session)
-    with session.use_remembered_regions(regions_that_may_cost(known)):
+    with session.use_remembered_regions(regions_that_may_cost(machines)):
         listings = list_accounts(session, accounts)
-    living = living_machines(known)
+    living = living_machines(machines)
     scopes = [_account_scope(session, one, listing, living) for one, listing in zip(accounts, listings, strict=True)]
     instances = [instance for listing in listings for instance in listing.instances]
     ledger = session.ledger.id
-    ours = _by_machine([instance for instance in instances if instance.tags.get(TAG_LEDGER) == ledger])
+    ours_by_id = _by_machine([instance for instance in instances if instance.tags.get(TAG_LEDGER) == ledger])
     covered = covered_ids(living, scopes)
     observed = [
-        _with_observation(machine, ours.get(machine.id) if machine.id in covered else None, now) for machine in living
+        _with_observation(machine, ours_by_id.get(machine.id) if machine.id in covered else None, now)
+        for machine in living
     ]
     unanswered, refused_accounts = split_gaps(session, (gap for listing in listings for gap in listing.unanswered))
-    silent = {gap.scope for gap in (*unanswered, *refused_accounts)}
-    unqueried = unqueried_accounts(session, [machine for machine in living if machine.account not in silent], scopes)
-    unanswered += [gap for gap in unqueried if gap.scope not in silent]
-    recorded = {machine.id for machine in known}
+    silent_scopes = {gap.scope for gap in (*unanswered, *refused_accounts)}
+    unqueried = unqueried_accounts(
+        session, [machine for machine in living if machine.account not in silent_scopes], scopes
+    )
+    unanswered += [gap for gap in unqueried if gap.scope not in silent_scopes]
+    recorded = {machine.id for machine in machines}
     return Snapshot(
         machines=tuple(machine for machine in observed if machine.terminated_at is None),
-        answered=covered & ours.keys(),
+        answered=covered & ours_by_id.keys(),
         foreign=tuple(instance for instance in instances if instance.tags.get(TAG_LEDGER) != ledger),
         unanswered=tuple(unanswered),
         sentences=tuple(
             f"{id_} is in no record here; the next run of reap records it"
-            for id_, instance in ours.items()
+            for id_, instance in ours_by_id.items()
             if id_ not in recorded and instance.state is not State.TERMINATED
         ),
         queried=queried_accounts(session, accounts, refused_accounts),
@@ -224,14 +227,16 @@ def probe_twice(session: Session, machines: Sequence[Machine], *, store: bool = 
     Other machines without an answer are queried by the next run, since each try takes its time. Both tries together
     have the timeout of one.
     """
-    started = time.monotonic()
+    started_s = time.monotonic()
     reports = probe(session, machines, timeout_s=SSH_TIMEOUT_S, store=store)
-    remaining = SSH_TIMEOUT_S - (time.monotonic() - started)
+    remaining_s = SSH_TIMEOUT_S - (time.monotonic() - started_s)
     warned = {command_name(machine) for machine in machines if Rule.IDLE in machine.warnings}
     waiting = [
         machine for machine in machines if reports[machine.id].machine_now is None and command_name(machine) in warned
     ]
-    return reports | (probe(session, waiting, timeout_s=remaining, store=store) if waiting and remaining >= 1 else {})
+    return reports | (
+        probe(session, waiting, timeout_s=remaining_s, store=store) if waiting and remaining_s >= 1 else {}
+    )
 
 
 def view_without_report(machine: Machine, chosen: ChosenPolicy, *, answered: bool = True) -> MachineView:
@@ -330,14 +335,18 @@ def recheck(session: Session, items: Sequence[EndItem], decide: Decide) -> tuple
 def _recheck_views(session: Session, items: Sequence[EndItem], outcome: Outcome) -> list[MachineView]:
     """Return the current views of the machines that answered again; the others go into `outcome`."""
     living = [one for one in items if one.machine.terminated_at is None and not one.machine.is_named_resource]
-    silent = sync_some(session, [one.machine for one in living])
-    retried = [one.machine for one in living if one.id in silent and not isinstance(silent[one.id], Silent)]
+    sync_errors = sync_some(session, [one.machine for one in living])
+    retried = [one.machine for one in living if one.id in sync_errors and not isinstance(sync_errors[one.id], Silent)]
     if retried:
         session.pause(RETRY_AFTER_S)
-        asked = {machine.id for machine in retried}
-        silent = {one: fault for one, fault in silent.items() if one not in asked} | sync_some(session, retried)
-    outcome.unanswered += [Unanswered(one.machine.name, silent[one.id].message) for one in living if one.id in silent]
-    remaining = [one for one in items if one.id not in silent]
+        retried_ids = {machine.id for machine in retried}
+        sync_errors = {one: error for one, error in sync_errors.items() if one not in retried_ids} | sync_some(
+            session, retried
+        )
+    outcome.unanswered += [
+        Unanswered(one.machine.name, sync_errors[one.id].message) for one in living if one.id in sync_errors
+    ]
+    remaining = [one for one in items if one.id not in sync_errors]
     machines = {one.id: session.ledger.machine(one.id) or one.machine for one in remaining}
     running = [
         machine for machine in machines.values() if machine.state == State.RUNNING and machine.terminated_at is None

@@ -36,8 +36,8 @@ from cloudgpu.control.reaper.observe import (
     Snapshot,
     cluster_nodes,
     machine_views,
+    observe_dry_run,
     observe_machines,
-    rehearse,
     store_new_samples,
 )
 from cloudgpu.control.session.guarding import completed_run, home_id
@@ -83,7 +83,7 @@ def rare_garbage_collection() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-RUN_INTERVAL = timedelta(minutes=10)  # the default
+RUN_INTERVAL = timedelta(minutes=10)  # between two scheduled runs, by default
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +127,14 @@ def reap(session: Session, request: ReapOptions) -> ReaperRun:
 
 def _reap_without_ledger(session: Session, request: ReapOptions, started_at: datetime, fault: LedgerAway) -> ReaperRun:
     """Make the run with a ledger that can be read but not written: a full disk must not keep machines running."""
-    with continue_without_ledger(session, fault) as outage:
-        if not (fault.full and outage.is_readable):  # a standby, for example, may have outdated holds and budgets
+    with continue_without_ledger(session, fault) as stand_in:
+        if not (fault.full and stand_in.is_readable):  # a standby, for example, may have outdated holds and budgets
             return _report_no_ledger(session, request, fault)
         run = _reap(session, request, started_at)
-        if outage.offer():
+        if stand_in.offer():
             clear_outage_marker(session)
             return run
-    message = f"{fault.message.removesuffix('.')}; what this run did is not in it yet. {ledger_remedy(outage)}"
+    message = f"{fault.message.removesuffix('.')}; what this run did is not in it yet. {ledger_remedy(stand_in)}"
     return replace(run, faults=(*run.faults, message))
 
 
@@ -153,8 +153,8 @@ def _reap(session: Session, request: ReapOptions, started_at: datetime) -> Reape
             stack.enter_context(session.lock(REAPER_LOCK, wait=False))
         except LedgerUnavailable:
             raise
-        except ProviderUnavailable as other:
-            return ReaperRun(started_at, busy=other.message)
+        except ProviderUnavailable as busy_error:
+            return ReaperRun(started_at, busy=busy_error.message)
         try:
             return _decide_and_execute(session, request, started_at)
         except LedgerAway:
@@ -196,7 +196,7 @@ class _Evaluation:
 
 def _decide_only(session: Session, request: ReapOptions, started_at: datetime) -> ReaperRun:
     _check_readable(session, request)
-    evaluation = _decide(session, request, rehearse(session))
+    evaluation = _decide(session, request, observe_dry_run(session))
     run, now = evaluation.initial_run(started_at), session.clock()
     overdue = find_overdue(session, evaluation.snapshot.foreign)
     would_stop = [f"{name_of(one)} would be stopped: {overdue_sentence(one, now)}" for one in overdue]
@@ -216,7 +216,7 @@ def _decide_and_execute(session: Session, request: ReapOptions, started_at: date
     repaired = repair_timers(session, launched, sweep=request.sweep)
     run = replace(
         run,
-        faults=(*run.faults, *(f"a timer in the cloud could not be set: {one.message}" for one in repaired.faults)),
+        faults=(*run.faults, *(f"a timer in the cloud could not be set: {one.message}" for one in repaired.errors)),
         sentences=(*run.sentences, *_repair_sentences(repaired), *(orphans_sentence(session) if request.sweep else ())),
     )
     run = replace(run, credits=tuple(read_credits(session, run.queried)))
@@ -275,9 +275,11 @@ def _renew_and_end(session: Session, evaluation: _Evaluation) -> tuple[tuple[lis
 
 
 def _repair_sentences(result: RepairResult) -> list[str]:
-    lines = [f"{name}: it had no timer in the cloud; now it has one" for name in result.set]
-    lines += [f"{name}: its timer in the cloud is set to its renew-until" for name in result.moved]
-    return lines + [f"{name}: its timer in the cloud, which had outlived it, is taken away" for name in result.dropped]
+    sentences = [f"{name}: it had no timer in the cloud; now it has one" for name in result.set]
+    sentences += [f"{name}: its timer in the cloud is set to its renew-until" for name in result.moved]
+    return sentences + [
+        f"{name}: its timer in the cloud, which had outlived it, is taken away" for name in result.dropped
+    ]
 
 
 def _check_readable(session: Session, request: ReapOptions) -> None:
@@ -300,14 +302,16 @@ def _decide(session: Session, request: ReapOptions, snapshot: Snapshot) -> _Eval
     policies = policies_of(session, snapshot.machines, request.policy)
     check_readable(policies)  # now including machines that were just found
     views, reports = machine_views(session, snapshot.machines, policies, snapshot.answered, store=not request.dry_run)
-    counted, duplicates = budgets_for_run(session)
-    statuses = budget_states(session, counted)
+    budgets, duplicates = budgets_for_run(session)
+    statuses = budget_states(session, budgets)
     warned = warned_by_budget(snapshot.machines)
     stops = allowed_stops(authorization_of(session), statuses, snapshot.machines, warned, session.clock())
 
-    def decide_again(some: Sequence[MachineView], machines: Sequence[Machine]) -> list[Decision]:
+    def decide_again(views_to_decide: Sequence[MachineView], machines: Sequence[Machine]) -> list[Decision]:
         now, max_stops = session.clock(), request.max_stops
-        return decide(some, stops, now, interval=request.interval, max_idle_stops=max_stops, machines=machines)
+        return decide(
+            views_to_decide, stops, now, interval=request.interval, max_idle_stops=max_stops, machines=machines
+        )
 
     decisions = decide_again(views, cluster_nodes(session, views, include_locked=False))
     return _Evaluation(snapshot, policies, views, reports, statuses, decide_again, decisions, duplicates)

@@ -54,17 +54,17 @@ def save_disk_image(session: Session, orphan: Orphan) -> ProviderResource:
     } | ({TAG_ID: orphan.origin.id} if orphan.origin.id else {})
     session.report(f"making the image {name} of {orphan.id} ({orphan.size_gb} GB)")
 
-    def ready() -> ProviderResource | None:
+    def image_if_ready() -> ProviderResource | None:
         image = provider.save_image(orphan.id, f"cloudgpu-{session.ledger.id}-{name}", tags, restart=False)
         return record_image(session, image) if image.ready and image.kind is Kind.IMAGE else None
 
-    return wait_until_saved(session, ready, partial(_not_ready_error, name))
+    return wait_until_saved(session, image_if_ready, partial(_not_ready_error, name))
 
 
-def _not_ready_error(name: str, last: str) -> ProviderUnavailable:
+def _not_ready_error(name: str, last_state: str) -> ProviderUnavailable:
     minutes = SAVE_TIMEOUT // timedelta(minutes=1)
     return ProviderUnavailable(
-        f"The image {name} is not ready after {minutes} minutes ({last}); its disk stays.",
+        f"The image {name} is not ready after {minutes} minutes ({last_state}); its disk stays.",
         field="--snapshot",
         value=name,
         next="Run the same again: it continues with that image.",
@@ -79,12 +79,12 @@ _REMOVAL_ORDER = (Kind.SPOT_REQUEST, Kind.TIMER, Kind.DISK, Kind.IMAGE, Kind.SNA
 
 @dataclass(frozen=True, slots=True)
 class CleanupResult:
-    """What became of an orphan: removed (with the `image` saved of it before), kept, or unknown because of `fault`."""
+    """What became of an orphan: removed (with the `image` saved of it before), kept, or unknown because of `error`."""
 
     orphan: Orphan
     gone: bool
     image: ProviderResource | None = None
-    fault: CloudgpuError | None = None
+    error: CloudgpuError | None = None
 
 
 def clean(session: Session, orphans: Iterable[Orphan], *, snapshot: bool = False) -> list[CleanupResult]:
@@ -118,7 +118,7 @@ def clean_document(survey: Survey, outcomes: Sequence[CleanupResult]) -> tuple[O
         remaining, survey.unanswered, {}, queried_accounts_document(survey.queried, survey.not_queried)
     )
     document["removed"] = [_removed_document(one) for one in gone.values()]
-    errors = [one.fault for one in outcomes if one.fault is not None]
+    errors = [one.error for one in outcomes if one.error is not None]
     document["failed"] = [error.as_dict() for error in errors]
     return document, worst_of(errors)
 
@@ -146,15 +146,15 @@ def _removal_order(orphan: Orphan) -> int:
     return kinds.index(orphan.what) if orphan.what in kinds else len(kinds)
 
 
-def _result_of(orphan: Orphan, do: partial[CleanupResult]) -> CleanupResult:
+def _result_of(orphan: Orphan, action: partial[CleanupResult]) -> CleanupResult:
     try:
-        return do()
+        return action()
     except LedgerUnavailable:
         raise
     except InvalidRequest as error:  # in use, held, or started again
         return CleanupResult(replace(orphan, do=Cleanup.STAY, stays=error.message), gone=False)
     except CloudgpuError as error:
-        return CleanupResult(orphan, gone=False, fault=error)
+        return CleanupResult(orphan, gone=False, error=error)
 
 
 def _end_machine(session: Session, orphan: Orphan, machine: Machine) -> CleanupResult:
@@ -230,14 +230,14 @@ def _wait_until_removed(session: Session, orphan: Orphan) -> list[ProviderResour
     Raises StopUnproved for what costs money, ProviderUnavailable for what does not.
     """
 
-    def gone() -> list[ProviderResource] | None:
+    def others_if_gone() -> list[ProviderResource] | None:
         listed = resources_of_kind(session, orphan)
         remainder = [resource for resource in listed if _is_remainder(orphan, resource)]
         for resource in remainder:
             _remove_with_retries(session, orphan, resource)
         return None if remainder else listed
 
-    return wait_until_gone(session, gone, partial(_unproved_error, orphan))
+    return wait_until_gone(session, others_if_gone, partial(_unproved_error, orphan))
 
 
 def _is_remainder(orphan: Orphan, resource: ProviderResource) -> bool:
@@ -250,10 +250,12 @@ def _is_remainder(orphan: Orphan, resource: ProviderResource) -> bool:
     )
 
 
-def _unproved_error(orphan: Orphan, last: str) -> CloudgpuError:
-    kind = ProviderUnavailable if orphan.cost.per_month is not None and not orphan.cost.per_month else StopUnproved
-    return kind(
-        f"That the {orphan.what.replace('_', ' ')} {orphan.id} is gone could not be proved ({last}).",
+def _unproved_error(orphan: Orphan, last_state: str) -> CloudgpuError:
+    error_class = (
+        ProviderUnavailable if orphan.cost.per_month is not None and not orphan.cost.per_month else StopUnproved
+    )
+    return error_class(
+        f"That the {orphan.what.replace('_', ' ')} {orphan.id} is gone could not be proved ({last_state}).",
         field="id",
         value=orphan.id,
         next="Run the same again: cloudgpu orphans --clean",

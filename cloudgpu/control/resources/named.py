@@ -143,32 +143,34 @@ def _remove(session: Session, resource: ProviderResource) -> None:
     if not isinstance(provider, HasResources):
         return
 
-    def gone() -> bool | None:
+    def true_if_gone() -> bool | None:
         provider.remove(resource)
         remainder = _remainder(provider.resources(resource.region), resource)
-        for part in remainder:
-            provider.remove(part)
+        for one in remainder:
+            provider.remove(one)
         if remainder:
             return None
         record_removed(session, resource)
         return True
 
-    wait_until_gone(session, gone, partial(_unproved_error, resource))
+    wait_until_gone(session, true_if_gone, partial(_unproved_error, resource))
 
 
-def _unproved_error(resource: ProviderResource, last: str) -> StopUnproved:
+def _unproved_error(resource: ProviderResource, last_state: str) -> StopUnproved:
     return StopUnproved(
-        f"That the {resource.kind} {resource.name} is gone could not be proved ({last}).",
+        f"That the {resource.kind} {resource.name} is gone could not be proved ({last_state}).",
         field="name",
         value=resource.name,
         next=f"Run the same again: cloudgpu {resource.kind} rm {resource.name}",
     )
 
 
-def wait_until_gone(session: Session, gone: Callable[[], T | None], timeout_error: Callable[[str], CloudgpuError]) -> T:
-    """Return what `gone` returns once it is not None; raise `timeout_error` of the last message."""
+def wait_until_gone(
+    session: Session, result_if_gone: Callable[[], T | None], timeout_error: Callable[[str], CloudgpuError]
+) -> T:
+    """Return what `result_if_gone` returns once it is not None; raise `timeout_error` of the last message."""
     return poll_until(
-        gone,
+        result_if_gone,
         timeout_error,
         REMOVAL_TIMEOUT,
         clock=session.clock,
@@ -178,11 +180,13 @@ def wait_until_gone(session: Session, gone: Callable[[], T | None], timeout_erro
 
 
 def wait_until_saved(
-    session: Session, ready: Callable[[], ProviderResource | None], timeout_error: Callable[[str], CloudgpuError]
+    session: Session,
+    image_if_ready: Callable[[], ProviderResource | None],
+    timeout_error: Callable[[str], CloudgpuError],
 ) -> ProviderResource:
-    """Return what `ready` returns once it is not None; raise `timeout_error` of the last message."""
+    """Return what `image_if_ready` returns once it is not None; raise `timeout_error` of the last message."""
     return poll_until(
-        ready,
+        image_if_ready,
         timeout_error,
         SAVE_TIMEOUT,
         clock=session.clock,
@@ -230,8 +234,8 @@ def save_image(session: Session, machine: Machine, name: str | None, *, restart:
             value=machine.name,
             next=f"Run: cloudgpu start {command_name(machine)}",
         )
-    runs_on = not restart or getattr(provider, "saves_running", False)
-    if machine.gang and machine.state == State.RUNNING and not runs_on:
+    keeps_running = not restart or getattr(provider, "saves_running", False)
+    if machine.gang and machine.state == State.RUNNING and not keeps_running:
         raise InvalidRequest(
             f"To save an image restarts {machine.name}, and what its cluster does would end.",
             field="name",
@@ -264,17 +268,17 @@ def _save_and_wait(
     full_name = f"cloudgpu-{session.ledger.id}-{name}"
     session.report(f"{machine.name}: making the image {name}")
 
-    def ready() -> ProviderResource | None:
+    def image_if_ready() -> ProviderResource | None:
         with explain_terminated(session, machine):
             made = provider.save_image(not_none(machine.provider_id), full_name, tags, restart=restart)
         return record_image(session, made) if made.ready else None
 
-    return wait_until_saved(session, ready, partial(_not_ready_error, name))
+    return wait_until_saved(session, image_if_ready, partial(_not_ready_error, name))
 
 
-def _not_ready_error(name: str, last: str) -> ProviderUnavailable:
+def _not_ready_error(name: str, last_state: str) -> ProviderUnavailable:
     return ProviderUnavailable(
-        f"The image {name} is not ready after {int(SAVE_TIMEOUT.total_seconds() // 60)} minutes ({last}).",
+        f"The image {name} is not ready after {int(SAVE_TIMEOUT.total_seconds() // 60)} minutes ({last_state}).",
         field="--name",
         value=name,
         next="It is still being created: cloudgpu image ls shows when it is ready.",

@@ -237,8 +237,8 @@ def cleanup_options(
                 next="Add --clean: it shows what would be removed, and asks.",
             )
     minimum_age = duration(older_than, "--older-than")
-    spare = minimum_age is None and not snapshot  # without either option, what `start` can restore stays
-    return CleanupOptions(minimum_age, duration(stopped_older_than, "--stopped-older-than"), spare=spare)
+    spares_restorable = minimum_age is None and not snapshot  # without either option, what `start` can restore stays
+    return CleanupOptions(minimum_age, duration(stopped_older_than, "--stopped-older-than"), spare=spares_restorable)
 
 
 def build_orphans_document(survey: Survey, *, snapshot: bool = False) -> OrphansDocument:

@@ -32,15 +32,17 @@ def used_accounts(session: Session) -> list[str]:
     --forget`) counts again once config.toml has it, or a machine there exists or has ended since. An account that has
     another name in this config.toml is listed under that name alone.
     """
-    names, used, unknown = session.names(), set[str](), dict[tuple[str, ...], Machine]()
+    names, used, not_found_here = session.names(), set[str](), dict[tuple[str, ...], Machine]()
     for machine in recent_machines(session):
         name = names.account(machine.account)
         if name in used or session.account(name) is not None:
             used.add(name)
         elif machine.owner == session.settings.owner:  # not a colleague's
-            unknown[_account_and_region(machine)] = machine
-    if unknown:
-        used |= {names.account(machine.account) for machine in _without_account_here(session, list(unknown.values()))}
+            not_found_here[_account_and_region(machine)] = machine
+    if not_found_here:
+        used |= {
+            names.account(machine.account) for machine in _without_account_here(session, list(not_found_here.values()))
+        }
     return sorted(used.union(accounts_here(session)))
 
 
@@ -53,8 +55,8 @@ def _without_account_here(session: Session, machines: list[Machine]) -> list[Mac
     """Return those of these machines that belong to no account here, as far as is known."""
     from cloudgpu.control.session.identity import by_account
 
-    _, faults = by_account(session, machines)
-    return [machine for machine in machines if machine.id in faults]
+    _, errors = by_account(session, machines)
+    return [machine for machine in machines if machine.id in errors]
 
 
 def recent_machines(session: Session) -> list[Machine]:

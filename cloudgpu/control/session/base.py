@@ -67,7 +67,9 @@ class SessionBase:
     ledger_away: bool = False  # entries go into the outbox until it is back
     alert_state_cache: tuple[Event, AlertState] | None = None  # the state after this last event
     current_run: ScheduledRun | None = None  # the run of the reaper that is under way here, not recorded yet
-    identified: dict[tuple[str, str], AccountIdentity] = field(default_factory=dict)  # what this process has remembered
+    identified: dict[tuple[str, str], AccountIdentity] = field(
+        default_factory=dict
+    )  # stored by this process, by account and region
     regions_in_use: Mapping[str, Collection[str]] | None = None  # by kind of provider, in `use_remembered_regions`
     _names: tuple[datetime, CurrentNames] | None = None  # when that was read, and what was renamed
 
@@ -107,8 +109,8 @@ class SessionBase:
         from cloudgpu.config.policies.find import HomeTerms, policy_paths
 
         id_, settings = f"{computer_id()}{os.path.realpath(self.home.root)}", self.settings
-        jump = str(settings.alerts.price_jump)
-        return HomeTerms(id_, policy_paths(self.home), settings.tz, jump, settings.policy, settings.policies)
+        price_jump = str(settings.alerts.price_jump)
+        return HomeTerms(id_, policy_paths(self.home), settings.tz, price_jump, settings.policy, settings.policies)
 
     @contextmanager
     def for_the_lab(self) -> Iterator[None]:
@@ -375,7 +377,7 @@ def missing_settings(
     None also where an account here is known to be the machine's, whatever its name: `known` is what
     `known_reachability` returns for them.
     """
-    return [None if here else missing_setting(session, row) for row, here in zip(machines, known, strict=True)]
+    return [None if here else missing_setting(session, machine) for machine, here in zip(machines, known, strict=True)]
 
 
 def missing_setting(session: SessionBase, machine: Machine) -> NotConfigured | None:

@@ -113,12 +113,12 @@ def scheduled_runs(session: SessionBase) -> tuple[ScheduledRun, ...]:
 
 def guarding_run_of_launch(session: SessionBase, offer: Offer) -> ScheduledRun | None:
     """Return the scheduled run that guards the account of a launch; None where there is none."""
-    return guarding_run(scheduled_runs(session), _scope(session, offer), session.clock())
+    return guarding_run(scheduled_runs(session), _scope_of_offer(session, offer), session.clock())
 
 
 def check_launch_guarded(session: SessionBase, offer: Offer) -> None:
     """Raise InvalidRequest where no scheduled run guards the account of a launch."""
-    _check_guarded(session, _scope(session, offer), offer.available.account)
+    _check_guarded(session, _scope_of_offer(session, offer), offer.available.account)
 
 
 def check_start_guarded(session: SessionBase, machines: Sequence[Machine]) -> None:
@@ -152,6 +152,6 @@ def _check_guarded(session: SessionBase, scope: str, account: str) -> None:
         )
 
 
-def _scope(session: SessionBase, offer: Offer) -> str:
-    item = offer.available
-    return account_scope(item.provider, identity_of(session, item.account, item.region).id)
+def _scope_of_offer(session: SessionBase, offer: Offer) -> str:
+    configuration = offer.available
+    return account_scope(configuration.provider, identity_of(session, configuration.account, configuration.region).id)

@@ -162,25 +162,29 @@ def account_here(session: SessionBase, machine: Machine, identities: RegionIdent
     no account here is that one, and the provider's error where one that may be it cannot report its identity.
     """
     found_here: AccountIdentity | None = None
-    absent: NotReachableHere | None = None
-    unknown: CloudgpuError | None = None
+    absent_error: NotReachableHere | None = None
+    unknown_error: CloudgpuError | None = None
     current_name, candidates = _names_and_candidates(session, machine)
     for account in candidates:
         found = (identities and identities.get(recorded_identity_region(account, machine))) or _identity_or_error(
             session, account, machine.region
         )
         if isinstance(found, CloudgpuError):
-            if unknown is None and _may_be(session, account, machine, found):
-                unknown = found
+            if unknown_error is None and _may_be(session, account, machine, found):
+                unknown_error = found
             if account == current_name and isinstance(found, NotReachableHere):  # config.toml lists no such host
-                absent = found
+                absent_error = found
             continue
         if found.is_of(machine.identity):
             return account
         found_here = found if account == current_name else found_here
-    if unknown is not None:
-        raise unknown
-    raise _not_reachable(session, machine, found_here) if absent is None else _not_configured(session, machine, absent)
+    if unknown_error is not None:
+        raise unknown_error
+    raise (
+        _not_reachable(session, machine, found_here)
+        if absent_error is None
+        else _not_configured(session, machine, absent_error)
+    )
 
 
 def by_account(
@@ -191,7 +195,7 @@ def by_account(
     This also opens the providers, so that threads open none. Hosts are queried in parallel.
     """
     by_name: dict[str, list[Machine]] = {}
-    faults: dict[str, CloudgpuError] = {}
+    errors: dict[str, CloudgpuError] = {}
     identities, account_names = _identities_of(session, machines), dict[_RecordedAccount, str]()
     for machine in machines:
         recorded = _recorded_account(machine)
@@ -200,8 +204,8 @@ def by_account(
                 account_names[recorded] = account_here(session, machine, identities)
             by_name.setdefault(account_names[recorded], []).append(machine)
         except CloudgpuError as error:
-            faults[machine.id] = error
-    return by_name, faults
+            errors[machine.id] = error
+    return by_name, errors
 
 
 def _recorded_account(machine: Machine) -> _RecordedAccount:
@@ -211,10 +215,10 @@ def _recorded_account(machine: Machine) -> _RecordedAccount:
 
 def _identities_of(session: SessionBase, machines: Sequence[Machine]) -> RegionIdentities:
     """Query in parallel the identities of the accounts that are most likely these machines'."""
-    one_each = {_recorded_account(machine): machine for machine in machines}.values()
+    one_per_account = {_recorded_account(machine): machine for machine in machines}.values()
     wanted = {
         recorded_identity_region(account, machine): machine.region
-        for machine in one_each
+        for machine in one_per_account
         for account in _likely_accounts(session, machine)
     }
     for account in {one for one, _ in wanted}:
@@ -240,8 +244,8 @@ def _likely_accounts(session: SessionBase, machine: Machine) -> list[str]:
 
 def reachable_machines(session: SessionBase, machines: Sequence[Machine]) -> list[Machine]:
     """Return these machines without those that are known to belong to no account here."""
-    _, faults = by_account(session, machines)
-    return [machine for machine in machines if not isinstance(faults.get(machine.id), NotReachableHere)]
+    _, errors = by_account(session, machines)
+    return [machine for machine in machines if not isinstance(errors.get(machine.id), NotReachableHere)]
 
 
 def machines_to_evaluate(session: SessionBase, machines: Sequence[Machine]) -> list[Machine]:
@@ -250,11 +254,11 @@ def machines_to_evaluate(session: SessionBase, machines: Sequence[Machine]) -> l
     Nor a colleague's, where no account here can report its identity now and all last reported other ones. A machine
     whose account is otherwise unknown now is evaluated as one that did not answer.
     """
-    _, faults = by_account(session, machines)
+    _, errors = by_account(session, machines)
     return [
         machine
         for machine in machines
-        if machine.id not in faults or _may_be_here(session, machine, faults[machine.id])
+        if machine.id not in errors or _may_be_here(session, machine, errors[machine.id])
     ]
 
 
@@ -271,15 +275,15 @@ def _not_reachable(session: SessionBase, machine: Machine, identity_here: Accoun
     account_words, account = account_text(machine), machine.account
     missing = missing_setting(session, machine)
     if missing is not None:
-        belongs = "runs on" if is_on_computer(machine) else "belongs to"
-        message = f"{machine.name} {belongs} {account_words}. {missing.why}"
+        belongs_text = "runs on" if is_on_computer(machine) else "belongs to"
+        message = f"{machine.name} {belongs_text} {account_words}. {missing.why}"
         return NotReachableHere(message, field="name", value=machine.name, next=missing.remedy)
     mismatch = (
         f"no account here is that one (there it is called `{account}`)"
         if identity_here is None
         else _mismatch_text(account, identity_here)
     )
-    belongs, elsewhere = (
+    belongs_text, elsewhere = (
         ("runs on", f"on {account_words}")
         if is_on_computer(machine)
         else ("belongs to", f"where an account is {account_words}")
@@ -287,7 +291,7 @@ def _not_reachable(session: SessionBase, machine: Machine, identity_here: Accoun
     ask = f"Ask {machine.owner}" if machine.owner else "Ask its owner"
     remedy = _owner_remedy(machine, elsewhere) if is_mine(session, machine) else f"{ask}, or run this {elsewhere}."
     return NotReachableHere(
-        f"{machine.name} {belongs} {account_words}; {mismatch}.", field="name", value=machine.name, next=remedy
+        f"{machine.name} {belongs_text} {account_words}; {mismatch}.", field="name", value=machine.name, next=remedy
     )
 
 

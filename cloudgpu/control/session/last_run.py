@@ -67,7 +67,7 @@ def read_last_run(ledger: Ledger) -> LastRun:
         return LastRun()
     if event.kind == KIND and {"ok_at", "sweep_at"} <= event.body.keys():
         return LastRun(event, _time(event.body["ok_at"]), _time(event.body["sweep_at"]))
-    return _fold_runs(ledger.events(SUBJECT))
+    return _last_run_of(ledger.events(SUBJECT))
 
 
 def are_runs_current(ledger: Ledger, now: datetime) -> bool:
@@ -80,7 +80,7 @@ def _time(text: str | None) -> datetime | None:
     return None if text is None else from_iso(text)
 
 
-def _fold_runs(events: Iterable[Event]) -> LastRun:
+def _last_run_of(events: Iterable[Event]) -> LastRun:
     last = LastRun()
     for event in events:
         if event.kind == KIND:
@@ -129,10 +129,10 @@ def overdue_sentence(
     if last.ok_at is not None and abs(now - last.ok_at) < OVERDUE_AFTER:  # a time in the future is from a wrong clock
         return None
     machines = session.ledger.machines() if machines is None else machines
-    billable = sum(map(may_be_billed, machines))
-    if not billable or now - from_iso(min(machine.intended_at for machine in machines)) < OVERDUE_AFTER:
+    billable_count = sum(map(may_be_billed, machines))
+    if not billable_count or now - from_iso(min(machine.intended_at for machine in machines)) < OVERDUE_AFTER:
         return None
-    return _sentence(last, now, billable)
+    return _overdue_text(last, now, billable_count)
 
 
 def may_be_billed(machine: Machine) -> bool:
@@ -175,16 +175,16 @@ def unguarded_sentence(
     return f"Only scheduled runs of the reaper can end {names}, and {unguarded[0][1]}. {remedy}"
 
 
-def _sentence(last: LastRun, now: datetime, billable: int) -> str:
-    machines = "a machine runs" if billable == 1 else f"{billable} machines run"
+def _overdue_text(last: LastRun, now: datetime, billable_count: int) -> str:
+    machines = "a machine runs" if billable_count == 1 else f"{billable_count} machines run"
     if last.ok_at is None:
-        since = "No run of the reaper has succeeded yet"
+        since_text = "No run of the reaper has succeeded yet"
     elif last.ok_at > now:
-        since = "No run of the reaper has succeeded since the clock was set back"
+        since_text = "No run of the reaper has succeeded since the clock was set back"
     else:
         hours = (now - last.ok_at) // timedelta(hours=1)
-        since = f"No run of the reaper has succeeded for {duration_text(timedelta(hours=hours))}"
+        since_text = f"No run of the reaper has succeeded for {duration_text(timedelta(hours=hours))}"
     if last.at is not None and now - last.at < OVERDUE_AFTER:
-        ago = duration_text(max(now - last.at, timedelta()))
-        return f"{since}, and {machines}; the last one failed {ago} ago. To see why: cloudgpu reap --dry-run"
-    return f"{since}, and {machines}: nothing here looks for idle ones. Run: cloudgpu cron install"
+        ago_text = duration_text(max(now - last.at, timedelta()))
+        return f"{since_text}, and {machines}; the last one failed {ago_text} ago. To see why: cloudgpu reap --dry-run"
+    return f"{since_text}, and {machines}: nothing here looks for idle ones. Run: cloudgpu cron install"

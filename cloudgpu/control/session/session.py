@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.jobs.job import Job
     from cloudgpu.providers.base import Provider
 
-_SYNC_KINDS = ("ledger_opened", "account_synced")  # the lines that a sync alone writes
+_SYNC_KINDS = ("ledger_opened", "account_synced")  # the events that a sync alone writes
 
 
 @dataclass
@@ -160,7 +160,7 @@ class Session(SessionBase):
             self.ledger.last("ledger")
             self.ledger.check_in_use()
 
-    def moved_away(self) -> str | None:
+    def moved_sentence(self) -> str | None:
         """Return the sentence that the ledger has moved, and how to follow it; None for one that is in use."""
         try:
             self.ledger.check_in_use()
@@ -190,7 +190,7 @@ class Session(SessionBase):
         if environ.get("CLOUDGPU_LEDGER") or self.home.config_file.exists():
             return
         try:  # a sync creates a ledger, too
-            is_used = any(line.kind not in _SYNC_KINDS for line in self.ledger.events())
+            is_used = any(event.kind not in _SYNC_KINDS for event in self.ledger.events())
         except LedgerUnavailable:  # the verb reports that, or works without it
             return
         if not is_used:
@@ -328,7 +328,7 @@ def _unknown_error(name: str, machines: list[Machine], now: datetime) -> Instanc
 def all_jobs(session: Session) -> dict[str, Job]:
     """Return every job of the ledger by its id, oldest first.
 
-    Not in the same read as the machines: a job line more or less moves costs between machines, and changes no sum.
+    Not in the same read as the machines: a job event more or less moves costs between machines, and changes no sum.
     """
     from cloudgpu.core.events.job_lines import SUBJECT
     from cloudgpu.core.jobs.job import jobs_of  # `ls` does without

@@ -106,9 +106,9 @@ def others_note(session: Session, machine: OwnedSubject, verb: str) -> str:
 def requested_by(
     session: Session, machine: OwnedSubject, verb: str, *, authorization: Authorization | None = None
 ) -> RequestedBy:
-    """Return what the line of a request records: the owner and the right of the user; empty outside a team.
+    """Return what the event of a request records: the owner and the right of the user; empty outside a team.
 
-    Every line has its user anyway: the database of a team signs them.
+    Every event has its user anyway: the database of a team signs them.
     """
     authorization = authorization or authorization_of(session)
     if authorization.role is Role.ALONE:
@@ -119,10 +119,10 @@ def requested_by(
 
 
 def _right_for(session: Session, authorization: Authorization, machine: OwnedSubject, verb: str) -> Right | None:
-    is_owner, stops = authorization.owns(machine), verb == STOP
-    depends_on_limits = authorization.is_member and stops and not is_owner and not authorization.for_lab
+    is_owner, is_stop = authorization.owns(machine), verb == STOP
+    depends_on_limits = authorization.is_member and is_stop and not is_owner and not authorization.for_lab
     stoppers = _stoppers(session) if depends_on_limits else Stoppers.OWNER
-    return right_to(authorization.role, mine=is_owner, stops=stops, stoppers=stoppers, for_lab=authorization.for_lab)
+    return right_to(authorization.role, mine=is_owner, stops=is_stop, stoppers=stoppers, for_lab=authorization.for_lab)
 
 
 def ownership_of_named(resource: ProviderResource) -> Ownership:
@@ -214,8 +214,8 @@ def _not_their_name_error(session: Session, authorization: Authorization, owner:
         if holder
         else f"{owner} is not the name of {authorization.person}"
     )
-    default = authorization.own_owner
-    own_name = names[0] if names else default if authorization.may_claim(default) else authorization.person
+    default_name = authorization.own_owner
+    own_name = names[0] if names else default_name if authorization.may_claim(default_name) else authorization.person
     return RoleNeeded(
         f"{reason}: launching for somebody else needs the payer's role, and {authorization.person} is a member.",
         field="--owner",

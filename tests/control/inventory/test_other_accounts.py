@@ -11,7 +11,7 @@ import pytest
 from cloudgpu.control.budgets.commands import BudgetOptions, budget_of_options
 from cloudgpu.control.budgets.store import set_budget
 from cloudgpu.control.inputs.launch_request import UpRequest
-from cloudgpu.control.inventory.listing import age_of_view, list_machines
+from cloudgpu.control.inventory.listing import list_machines, oldest_synced_at
 from cloudgpu.control.inventory.settle import settle, settle_abandoned_launches
 from cloudgpu.control.inventory.sync import refresh, sync_all
 from cloudgpu.control.launch.launch import launch
@@ -189,7 +189,7 @@ def test_one_account_under_two_names_is_one(two):
     look = sync_all(two.bob)
     assert (look.unanswered, look.sentences) == ([], [])
     assert [row.name for row in two.bob.ledger.machines()] == ["fox"]
-    assert age_of_view(two.bob, two.bob.ledger.machines()) is not None
+    assert oldest_synced_at(two.bob, two.bob.ledger.machines()) is not None
     assert terminate_with_resources(two.bob, two.machine(), why="typed").machine.terminated_at is not None
     assert two.running(two.ada) == []
 
@@ -333,10 +333,10 @@ def test_a_parking_that_was_left_half_done_goes_on_whatever_the_account_is_calle
 def test_looks_of_two_accounts_do_not_make_each_others_view_fresh(two):
     two.up(two.ada)
     sync_all(two.ada)
-    seen = age_of_view(two.ada, two.ada.ledger.machines())
+    seen = oldest_synced_at(two.ada, two.ada.ledger.machines())
     two.later()
     sync_all(two.bob)
-    assert age_of_view(two.bob, two.bob.ledger.machines()) == seen
+    assert oldest_synced_at(two.bob, two.bob.ledger.machines()) == seen
     assert list_machines(two.bob)["unanswered"] == [], "without --refresh nobody was to be judged"
 
 

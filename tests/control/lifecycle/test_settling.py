@@ -11,7 +11,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control.inventory.listing import age_of_view
+from cloudgpu.control.inventory.listing import oldest_synced_at
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
@@ -347,11 +347,11 @@ def test_a_price_that_cannot_be_had_hides_no_machine(lab):
 def test_a_look_that_nobody_answered_makes_no_view_fresh(lab):
     lab.up()
     sync_all(lab.session)
-    before = age_of_view(lab.session, lab.session.ledger.machines())
+    before = oldest_synced_at(lab.session, lab.session.ledger.machines())
     lab.later(hours=5)
     lab.cloud.hide("lab")
     sync_all(lab.session)
-    assert age_of_view(lab.session, lab.session.ledger.machines()) == before
+    assert oldest_synced_at(lab.session, lab.session.ledger.machines()) == before
 
 
 def test_a_broken_file_of_ours_does_not_hide_that_a_machine_has_ended(lab):

@@ -257,7 +257,7 @@ def test_a_sweep_sets_what_somebody_took_away_and_moves_what_is_elsewhere(moves)
     assert (done.set, done.moved) == ([missing.name], [moved.name])
     assert {moves.cloud.timer(row.provider_id) for row in rows} == {from_iso(row.renew_until) for row in rows}
     again = repair_timers(moves.session, moves.session.ledger.machines(), sweep=True)
-    assert (again.set + again.moved, again.dropped, again.faults) == ([], [], [])
+    assert (again.set + again.moved, again.dropped, again.errors) == ([], [], [])
 
 
 def test_a_timer_that_is_there_already_is_written_down_and_nothing_is_done_or_said(moves):
@@ -276,7 +276,7 @@ def test_a_region_that_does_not_say_which_timers_it_has_is_a_fault_and_changes_n
     row = up(moves)
     moves.cloud.hide(row.region)
     done = repair_timers(moves.session, moves.session.ledger.machines(), sweep=True)
-    assert [row.region in fault.message for fault in done.faults] == [True]
+    assert [row.region in fault.message for fault in done.errors] == [True]
     assert (done.set, done.dropped) == ([], [])
 
 
@@ -299,11 +299,11 @@ def test_of_a_silence_one_fault_is_said_and_a_machine_that_is_gone_is_none(moves
     moves.cloud.fail_next("set_timer", ProviderUnavailable("no answer"), times=3)
     rows = [up(moves, new=number > 0) for number in range(3)]
     moves.cloud.fail_next("set_timer", ProviderUnavailable("no answer"), times=3)
-    assert [fault.message for fault in repair_timers(moves.session, moves.rows()).faults] == ["no answer"]
+    assert [fault.message for fault in repair_timers(moves.session, moves.rows()).errors] == ["no answer"]
     moves.cloud.terminate(rows[0].provider_id)
     done = repair_timers(moves.session, moves.rows())
     assert sorted(done.set) == sorted(row.name for row in rows[1:])
-    assert done.faults == []
+    assert done.errors == []
 
 
 def guards(lab):

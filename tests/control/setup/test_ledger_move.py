@@ -67,7 +67,7 @@ def test_whoever_follows_without_the_old_place_and_is_killed_at_any_step_loses_a
     with closing(plan(session, new)) as wanted:
         execute(session, wanted, ada)
     if has_heard:
-        assert open_session(bob).moved_away() is not None
+        assert open_session(bob).moved_sentence() is not None
     session.ledger.close()
     for path in tmp_path.glob("old.db*"):
         path.unlink()
