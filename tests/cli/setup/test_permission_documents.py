@@ -122,7 +122,7 @@ class Watched:
         session = sessions.open_session(os.environ)
         for there in (False, True):
             done = repair_timers(session, session.ledger.machines(), sweep=True)
-            assert (done.set == [], done.faults) == (there, [])
+            assert (done.set == [], done.errors) == (there, [])
 
     def chooses_a_zone(self):
         """Choose the zone of a spot machine as a job with a deadline does."""

@@ -311,7 +311,7 @@ def test_a_sweep_sets_and_drops_no_timer_of_another_account(two):
     two.later()
     before = two.machine().timer
     done = repair_timers(two.bob, two.bob.ledger.machines(), sweep=True)
-    assert (done.set, done.moved, done.dropped, done.faults) == ([], [], [], [])
+    assert (done.set, done.moved, done.dropped, done.errors) == ([], [], [], [])
     assert two.machine().timer == before
 
 

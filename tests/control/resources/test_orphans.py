@@ -367,7 +367,7 @@ def test_what_is_in_use_again_stays_and_says_so(lab):
     assert kinds(there.orphans, Cleanup.REMOVE) == ["address"]
     attach(lab, free, row.provider_id)
     (outcome,) = clean(lab.session, there.orphans)
-    assert (outcome.gone, outcome.orphan.stays, outcome.fault) == (False, "it is in use again", None)
+    assert (outcome.gone, outcome.orphan.stays, outcome.error) == (False, "it is in use again", None)
 
 
 def attach(lab, thing, machine):
