@@ -1,7 +1,7 @@
 """Talks to Google Cloud: one client per service, calls named as in Google's discovery documents, plain JSON values.
 
-Every call goes out once per send: the SDK's own retries, which would sleep by the wall clock and hide a second send,
-are switched off. Changes are made by the `*_unary` methods, which return the operation; `operations` waits for it
+Every call is sent by cloudgpu's own loop: the SDK's retries, which would sleep by the wall clock and hide a second
+send, are switched off. Changes are made by the `*_unary` methods, which return the operation; `operations` waits for it
 (the `.result()` of the others polls Google's own host, whatever the endpoint: tried with google-cloud-compute 1.56).
 """
 
@@ -20,14 +20,14 @@ from cloudgpu.parallel import beat
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.gcp import credentials
 from cloudgpu.providers.gcp.errors import CallContext, translated
-from cloudgpu.providers.gcp.options import ENDPOINT, PROJECT_VARIABLE, GcpOptions, gcp_options, project_of
+from cloudgpu.providers.gcp.options import ENDPOINT_VARIABLE, PROJECT_VARIABLE, GcpOptions, gcp_options, project_of
 from cloudgpu.providers.shared.account import CloudAccount, translated_errors
 from cloudgpu.providers.shared.calls import FIRST_REPORT_AFTER_S, count_request
 
 KIND = "gcp"
-SENDS = 5  # of a read, or of a change that Google knows again by its request id
+MAX_SENDS = 5  # of a read, or of a change that Google knows again by its request id
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 20.0
-PAGE = 500  # things in an answer: the most that Google gives
+PAGE_SIZE = 500  # entries of one page: Google's maximum
 MAX_PAGES = 500
 NOT_IMPLEMENTED = 501
 CONNECTIONS = 10  # that Google's client keeps for later calls; it warns of, and throws away, every further one
@@ -36,14 +36,14 @@ _READ_VERBS = ("get", "list", "aggregatedList", "listUsable", "test")
 
 
 class Gcp(CloudAccount):
-    """One account: its project, its clients, its clock. Makes no network call until it is asked."""
+    """One account: its project, its clients, its clock. Making one sends no request."""
 
     def __init__(self, settings: ProviderSettings) -> None:
         super().__init__(settings)
         self.options: GcpOptions = gcp_options(settings.account, settings.options)
-        self.launched_in = self.pins("project")
+        self.project_pins = self.pins("project")
         self._lock = threading.Lock()
-        self._lanes = threading.BoundedSemaphore(CONNECTIONS)
+        self._connection_slots = threading.BoundedSemaphore(CONNECTIONS)
         self._clients: dict[str, Any] = {}
         self._credentials: tuple[Any, str | None] | None = None  # credentials, and the project that they name
 
@@ -53,87 +53,90 @@ class Gcp(CloudAccount):
 
         Raises InvalidRequest for what is no address.
         """
-        named = (os.environ.get(ENDPOINT) or "").rstrip("/")
-        if not named or _ADDRESS.fullmatch(named):
-            return named or None
-        message = f"{ENDPOINT} is {named!r}, which is not an address."
-        raise InvalidRequest(message, field=ENDPOINT, value=named, next="Write it like http://127.0.0.1:8080.")
+        address = (os.environ.get(ENDPOINT_VARIABLE) or "").rstrip("/")
+        if not address or _ADDRESS.fullmatch(address):
+            return address or None
+        message = f"{ENDPOINT_VARIABLE} is {address!r}, which is not an address."
+        raise InvalidRequest(
+            message, field=ENDPOINT_VARIABLE, value=address, next="Write it like http://127.0.0.1:8080."
+        )
 
     @property
     def who(self) -> str:
-        """Whose credentials are used, in words: never the credential itself."""
-        return credentials.who(self.endpoint)
+        """Whose credentials are used, as text for messages: never the credential itself."""
+        return credentials.describe(self.endpoint)
 
     @property
     def project(self) -> str:
-        """The project in which all of this account lies; raises InvalidRequest where nobody names one."""
-        found = project_of(self.options) or self.credentials()[1]
-        if found:
-            return found
+        """The id of the account's project; raises InvalidRequest where neither settings nor credentials name one."""
+        project_id = project_of(self.options) or self.credentials()[1]
+        if project_id:
+            return project_id
         name = f"accounts.{self.account}.project"
         message = f"No Google Cloud project is named for account {self.account}, and its credentials name none."
         remedy = f"Set {name} in config.toml, or {PROJECT_VARIABLE}: gcloud projects list shows yours."
         raise InvalidRequest(message, field=name, next=remedy)
 
     def credentials(self) -> tuple[Any, str | None]:
-        """Return Google's credentials and the project that they name, if any. Looked for once; AuthFailed for none."""
+        """Return Google's credentials and the project that they name, if any; cached. Raises AuthFailed for none."""
         with self._lock:
             if self._credentials is None:
-                with self.calling("credentials"):
+                with self.translating_errors("credentials"):
                     _check_installed()
                     self._credentials = credentials.find_credentials(self.endpoint, self.options.quota_project)
             return self._credentials
 
-    def signing(self) -> Any:
-        """Return what signs calls. Raises AuthFailed for no credentials."""
-        return credentials.signing(self.credentials()[0], self.endpoint)
+    def signing_credentials(self) -> Any:
+        """Return the credentials that sign calls. Raises AuthFailed for none."""
+        return credentials.signing_credentials(self.credentials()[0], self.endpoint)
 
     def service(self, name: str) -> Any:
         """Return the client of a service of Compute Engine (`instances`), made once.
 
         Raises MissingExtra, AuthFailed, and InvalidRequest for an endpoint that is none.
         """
-        signing = self.signing()
+        signing_credentials = self.signing_credentials()
         with self._lock:
             if name not in self._clients:
-                self._clients[name] = self._make_client(name, signing)
+                self._clients[name] = self._make_client(name, signing_credentials)
             return self._clients[name]
 
-    def _make_client(self, name: str, signing: Any) -> Any:
+    def _make_client(self, name: str, signing_credentials: Any) -> Any:
         from google.cloud import compute_v1
 
         client_class = getattr(compute_v1, f"{_capital(name)}Client")
         return client_class(
-            credentials=signing, client_options={"api_endpoint": self.endpoint} if self.endpoint else {}
+            credentials=signing_credentials, client_options={"api_endpoint": self.endpoint} if self.endpoint else {}
         )
 
     def call(
-        self, action: str, where: str = "", *, value: str | None = None, sends: int = SENDS, **fields: Any
+        self, action: str, where: str = "", *, value: str | None = None, sends: int = MAX_SENDS, **fields: Any
     ) -> dict[str, Any]:
         """Make a call and return its answer as Google's JSON: of a list one page, of a change the operation.
 
         `action` is as in the discovery document (`compute.instances.get`); `fields` are the call's parameters in
-        Google's spelling, its body among them (`instance_resource` is `instanceResource`). The project is ours unless
-        named. A change gets a request id of its own, so that it may be sent again. Raises what the answer means, and
-        Silent where it was not answered in the time that a call has over all its sends.
+        Google's spelling, its body among them (`instance_resource` is `instanceResource`). The project is the account's
+        unless given. `where` is the zone or region, `value` what the call is about, for messages. A change gets a
+        request id of its own, so that it may be sent again. Raises the error that the answer means, and Silent without
+        an answer in the time that a call has over all its sends.
         """
-        begun, read = self.patience.now(), _is_read(action)
+        started_s, is_read = self.patience.now(), _is_read(action)
         request = {"project": self.project, **fields}
-        if not read:
+        if not is_read:
             request.setdefault("requestId", str(uuid.uuid4()))
-        # an answer may leave out where it is about
+        # an answer may leave out its zone or region
         location: dict[str, Any] = {name: fields[name] for name in ("zone", "region") if name in fields}
         for send in range(1, sends + 1):
             try:
                 return {**location, **self._send_once(action, where, value, request)}
             except Silent:
-                if read or send == sends or self.patience.is_spent(begun, read=read):
+                if is_read or send == sends or self.patience.is_spent(started_s, read=is_read):
                     raise
             except CloudgpuError as error:
                 beat()
                 if not isinstance(error, RateLimited | ProviderUnavailable):
                     raise
-                if send == sends or _is_final(error) or self.patience.is_spent(begun, read=read):
+                if send == sends or _is_final(error) or self.patience.is_spent(started_s, read=is_read):
                     raise
                 seconds = _pause_s(error, send)
                 if seconds >= FIRST_REPORT_AFTER_S:
@@ -148,23 +151,27 @@ class Gcp(CloudAccount):
         from google.cloud import compute_v1
         from google.protobuf import json_format  # type: ignore[import-untyped]
 
-        kind = getattr(compute_v1, request_name(service, verb))
-        if "request_id" not in kind.meta.fields:
+        request_class = getattr(compute_v1, request_name(service, verb))
+        if "request_id" not in request_class.meta.fields:
             request = {name: field for name, field in request.items() if name != "requestId"}
-        message = kind.wrap(json_format.ParseDict(request, kind.pb()()))
+        message = request_class.wrap(json_format.ParseDict(request, request_class.pb()()))
         method = getattr(client, f"{_snake(verb)}_unary", None) or getattr(client, _snake(verb))
         timeout_s = self.patience.read_s if _is_read(action) else self.patience.change_s
-        with self._lanes, self._noting_silence(action, where), self.calling(action, where, value=value):
+        with (
+            self._connection_slots,
+            self._remembering_silence(action, where),
+            self.translating_errors(action, where, value=value),
+        ):
             count_request(KIND, action)
             answer = method(request=message, retry=None, timeout=timeout_s)
             page = next(iter(answer.pages)) if hasattr(answer, "pages") else answer
             beat()
-            found: dict[str, Any] = json_format.MessageToDict(type(page).pb(page))
-        return found
+            answer_json: dict[str, Any] = json_format.MessageToDict(type(page).pb(page))
+        return answer_json
 
     @contextmanager
-    def _noting_silence(self, action: str, where: str) -> Iterator[None]:
-        """Remember which reads are silent, and raise Silent for one that was so a moment ago."""
+    def _remembering_silence(self, action: str, where: str) -> Iterator[None]:
+        """Remember a read that is not answered; raise Silent at once for one that was not a moment ago."""
         if not _is_read(action):
             yield
             return
@@ -180,7 +187,7 @@ class Gcp(CloudAccount):
         """Yield the pages of a list, a call for each; raises ProviderUnavailable for a list without an end."""
         token, seen = "", set[str]()
         for _ in range(MAX_PAGES):
-            request: dict[str, Any] = {**fields, "maxResults": PAGE} | ({"pageToken": token} if token else {})
+            request: dict[str, Any] = {**fields, "maxResults": PAGE_SIZE} | ({"pageToken": token} if token else {})
             page = self.call(action, where, **request)
             yield page
             token = page.get("nextPageToken", "")
@@ -192,15 +199,17 @@ class Gcp(CloudAccount):
         raise ProviderUnavailable(f"Google Cloud gives the same page of {action} again and again.", field="provider")
 
     def items(self, action: str, where: str = "", **fields: Any) -> Iterator[dict[str, Any]]:
-        """Yield what is on the pages of a list, a call for each."""
+        """Yield the entries of all pages of a list, a call for each page."""
         return (one for page in self.pages(action, where, **fields) for one in page.get("items", ()))
 
-    def calling(self, action: str, where: str = "", *, value: str | None = None) -> AbstractContextManager[None]:
+    def translating_errors(
+        self, action: str, where: str = "", *, value: str | None = None
+    ) -> AbstractContextManager[None]:
         """Turn what Google's client raises inside into our own errors; `action` and `where` are named in them."""
-        return translated_errors(lambda error: translated(error, self.context(action, where, value)))
+        return translated_errors(lambda error: translated(error, self.call_context(action, where, value)))
 
-    def context(self, action: str, where: str = "", value: str | None = None) -> CallContext:
-        """Return what is asked as errors speak of it."""
+    def call_context(self, action: str, where: str = "", value: str | None = None) -> CallContext:
+        """Return what errors say of a call."""
         return CallContext(action, where, self.account, self._named_project(), self.who, self.own_time(), value)
 
     def _named_project(self) -> str:
@@ -208,10 +217,10 @@ class Gcp(CloudAccount):
 
 
 def request_name(service: str, verb: str) -> str:
-    """Return how the SDK calls the request of a call: `instances`, `insert` is InsertInstanceRequest."""
-    several = verb.startswith(("list", "aggregatedList"))
-    ends = "es" if service.endswith("sses") else "s"
-    return f"{_capital(verb)}{_capital(service if several else service.removesuffix(ends))}Request"
+    """Return the SDK's class name for the request of a call: `instances`, `insert` gives InsertInstanceRequest."""
+    is_list = verb.startswith(("list", "aggregatedList"))
+    plural_suffix = "es" if service.endswith("sses") else "s"
+    return f"{_capital(verb)}{_capital(service if is_list else service.removesuffix(plural_suffix))}Request"
 
 
 def _capital(word: str) -> str:
@@ -219,7 +228,7 @@ def _capital(word: str) -> str:
 
 
 def _snake(word: str) -> str:
-    return "".join(f"_{one.lower()}" if one.isupper() else one for one in word)
+    return "".join(f"_{char.lower()}" if char.isupper() else char for char in word)
 
 
 def _is_final(error: CloudgpuError) -> bool:
@@ -232,7 +241,7 @@ def _is_read(action: str) -> bool:
 
 
 def _pause_s(error: CloudgpuError, send: int) -> float:
-    """Return how long to wait after a send that was refused, seconds: as long as Google says, at most 20."""
+    """Return how many seconds to wait after a refused send: as long as Google says, at most 20."""
     requested_s = error.retry_after if isinstance(error, RateLimited) else None
     return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (send - 1) if requested_s is None else requested_s)
 

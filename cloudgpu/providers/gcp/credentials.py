@@ -1,4 +1,4 @@
-"""Google's credentials: which are used, and that a server of somebody else's gets none that was not named for it."""
+"""Google's credentials: which are used. Another endpoint than Google's gets only those of KEY_FILE."""
 
 from __future__ import annotations
 
@@ -10,55 +10,54 @@ KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
 SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 
 
-def who(endpoint: str | None) -> str:
-    """Return whose credentials are used, in words: never the credential itself."""
-    named = os.environ.get(KEY_FILE)
-    if named:
-        return f"{KEY_FILE}={named}"
+def describe(endpoint: str | None) -> str:
+    """Return whose credentials are used, as text for messages: never the credential itself."""
+    key_file = os.environ.get(KEY_FILE)
+    if key_file:
+        return f"{KEY_FILE}={key_file}"
     return "nobody's" if endpoint else "the default credentials of this machine"
 
 
 def find_credentials(endpoint: str | None, quota_project: str | None) -> tuple[Any, str | None]:
     """Return Google's credentials, and the project that they name, if any.
 
-    At somebody else's endpoint only the file is used that GOOGLE_APPLICATION_CREDENTIALS names: nothing that lies about
-    on this machine is sent there, and the metadata server of a machine at Google is not asked. Raises what google.auth
-    raises.
+    With another `endpoint` than Google's, only the file that GOOGLE_APPLICATION_CREDENTIALS names is used: no other
+    credential of this machine is sent there, and no metadata server is queried. Raises what google.auth raises.
     """
     import google.auth
     from google.auth.credentials import AnonymousCredentials
 
     if endpoint and not os.environ.get(KEY_FILE):
         return AnonymousCredentials(), None  # type: ignore[no-untyped-call]
-    # It is warned of on everybody's stderr. The filter stays: putting back the old ones would drop what other threads,
-    # or libraries that are imported meanwhile, have added.
+    # google.auth warns on stderr. The filter stays: restoring the old ones would drop those that other threads, or
+    # libraries that are imported meanwhile, have added.
     warnings.filterwarnings("ignore", ".*without a quota project", UserWarning)
     found, project = google.auth.default(scopes=SCOPES, quota_project_id=quota_project)
     return found, project
 
 
-def signing(found: Any, endpoint: str | None) -> Any:
-    """Return what signs calls: Google's credentials, at somebody else's endpoint so that they ask Google nothing.
+def signing_credentials(credentials: Any, endpoint: str | None) -> Any:
+    """Return the credentials that sign calls; with another `endpoint` than Google's, they send Google no lookups.
 
     google.auth looks up at iamcredentials.googleapis.com in which regions a service account may act, beside the calls,
     wherever those go (2.62: its "regional access boundary"). Here the account's key signs a token of its own, or the
     token's own address of the file gives one, and no more.
     """
-    if not endpoint or not hasattr(found, "refresh") or type(found).__name__ == "AnonymousCredentials":
-        return found
-    by_itself = getattr(found, "with_always_use_jwt_access", None)
-    return _quiet(by_itself(True) if by_itself else found)  # noqa: FBT003  (Google's own signature)
+    if not endpoint or not hasattr(credentials, "refresh") or type(credentials).__name__ == "AnonymousCredentials":
+        return credentials
+    self_signing = getattr(credentials, "with_always_use_jwt_access", None)
+    return _without_lookups(self_signing(True) if self_signing else credentials)  # noqa: FBT003  (Google's own signature)
 
 
-def _quiet(inner: Any) -> Any:
-    """Return credentials that renew themselves as `inner` does, and do nothing else."""
+def _without_lookups(credentials: Any) -> Any:
+    """Return credentials that renew themselves as `credentials` do, and look nothing else up."""
     from google.auth.credentials import Credentials
 
     class Quiet(Credentials):
-        """Its token and when that ends are those of `inner`."""
+        """The token and its expiry are those of `credentials`."""
 
         def refresh(self, request: Any) -> None:
-            inner.refresh(request)
-            self.token, self.expiry = inner.token, inner.expiry
+            credentials.refresh(request)
+            self.token, self.expiry = credentials.token, credentials.expiry
 
     return Quiet()  # type: ignore[no-untyped-call]

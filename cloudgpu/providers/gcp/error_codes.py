@@ -1,4 +1,4 @@
-"""What each reason of Google's means for whoever asked: the class of our error, the field it is about, the way out.
+"""What each error code of Google's means: the class of our error, its field, and its remedy.
 
 Google says why in three places: `error.errors[].reason` of an answer (`quotaExceeded`), the ErrorInfo among
 `error.details` (`SERVICE_DISABLED`), and `error.errors[].code` inside an operation that has ended (`QUOTA_EXCEEDED`).
@@ -13,7 +13,8 @@ from __future__ import annotations
 from cloudgpu.errors import AuthFailed, InstanceNotFound, InvalidRequest, QuotaExceeded
 from cloudgpu.providers.shared.errors import Meaning, meanings
 
-# A credential that Google does not take, and a request that it takes from nobody who may not do it.
+# Codes of AuthFailed: credentials that Google does not accept, a missing permission (DENIED), an API that is not
+# enabled (DISABLED), a project without billing.
 CREDENTIAL = frozenset(
     "authError expired UNAUTHENTICATED ACCESS_TOKEN_EXPIRED ACCESS_TOKEN_SCOPE_INSUFFICIENT "
     "ACCESS_TOKEN_TYPE_UNSUPPORTED ACCOUNT_STATE_INVALID ACCOUNT_TYPE_UNSUPPORTED API_KEY_INVALID CREDENTIALS_MISSING "
@@ -62,12 +63,12 @@ _REQUESTS = {  # by the field that the request got wrong
         INVALID_ARGUMENT INVALID_FIELD_VALUE INVALID_USAGE MISSING_REQUIRED_FIELD OUT_OF_RANGE
         SYSTEM_PARAMETER_UNSUPPORTED UNIMPLEMENTED UNSUPPORTED_OPERATION""",
 }
-_WAYS = {
+_REMEDIES = {
     "--image": "See what there is: cloudgpu image ls, or gcloud compute images list",
     "--subnet": "See what there is: gcloud compute networks list; name one with --subnet, or `network` in config.toml.",
 }
 _POLICY = "Ask whoever keeps the project's organisation policies and service perimeters."
-STALE = "conditionNotMet"  # with the status 412: somebody changed labels or metadata since they were read
+STALE = "conditionNotMet"  # with status 412: labels or metadata were changed since they were read
 ALREADY_EXISTS = frozenset("alreadyExists ALREADY_EXISTS RESOURCE_ALREADY_EXISTS conflict duplicate".split())
 NOT_READY = frozenset("resourceNotReady RESOURCE_NOT_READY operationInProgress".split())
 
@@ -81,14 +82,14 @@ MEANINGS = meanings(
     throttled=_THROTTLED,
     down=_DOWN,
     requests=_REQUESTS,
-    remedies=_WAYS,
+    remedies=_REMEDIES,
 )
-"""Every code that has a meaning for us."""
+"""The meaning of each known code."""
 
 NO_MACHINE = Meaning(InstanceNotFound, "instance")
 NOT_FOUND = frozenset(_NOT_FOUND.split())
 
-# The code that stands for an answer whose own says nothing to us, by its HTTP status; any other is ProviderUnavailable.
+# For an answer without a known code: the code to use, by its HTTP status; any other status is ProviderUnavailable.
 BY_STATUS = {
     400: "invalid",
     401: "authError",

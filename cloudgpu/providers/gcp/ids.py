@@ -1,4 +1,4 @@
-"""Ids of ours on Google Cloud: zone and machine name, `us-central1-a/cg-3f9a...`, so that reads need no search.
+"""cloudgpu's ids of machines on Google Cloud: zone and name, `us-central1-a/cg-3f9a...`, so that reads need no search.
 
 A machine's name follows from its attempt's token: in its zone there can be one machine of that name, so the name is a
 second proof that a launch made none twice.
@@ -13,27 +13,27 @@ from cloudgpu.errors import InvalidRequest
 REGION = re.compile(r"[a-z]+-[a-z]+\d+")
 ZONE = re.compile(r"([a-z]+-[a-z]+\d+)-(?:[a-z]|ai\d+[a-z])")  # us-central1-a; us-central1-ai1a: "AI zones"
 _ID = re.compile(r"([a-z]+-[a-z]+\d+-(?:[a-z]|ai\d+[a-z]))/([a-z](?:[-a-z0-9]{0,61}[a-z0-9])?)")
-PREFIX = "cg-"
-DIGITS = 20  # of the token's 48: with the prefix, and what rules add, a name has at most 63 characters
+NAME_PREFIX = "cg-"
+TOKEN_DIGITS = 20  # of the token's 48: with the prefix, and what names of firewall rules add, at most 63 characters
 
 
-def joined(zone: str, name: str) -> str:
-    """Return our id of what Google calls `name` in a zone."""
+def machine_id(zone: str, name: str) -> str:
+    """Return cloudgpu's id of the machine that Google calls `name` in a zone."""
     return f"{zone}/{name}"
 
 
-def split(id: str) -> tuple[str, str] | None:  # noqa: A002
-    """Return the zone and Google's name of one of our ids; None for any other text."""
+def parse(id: str) -> tuple[str, str] | None:  # noqa: A002
+    """Return the zone and Google's name of the machine with this id; None for any other text."""
     found = _ID.fullmatch(id)
     return (found[1], found[2]) if found else None
 
 
-def machine(id: str) -> tuple[str, str]:  # noqa: A002
+def zone_and_name(id: str) -> tuple[str, str]:  # noqa: A002
     """Return the zone and Google's name of a machine.
 
     Raises InvalidRequest for what is no such id: Google was not asked, so the machine is not proved to be gone.
     """
-    found = split(id)
+    found = parse(id)
     if found is None:
         message = f"{id!r} is not an id of a machine on Google Cloud."
         remedy = "It looks like us-central1-a/cg-0123456789abcdef0123."
@@ -43,7 +43,7 @@ def machine(id: str) -> tuple[str, str]:  # noqa: A002
 
 def machine_name(token: str) -> str:
     """Return the name of the machine that a token makes: 23 characters as Google takes them."""
-    return f"{PREFIX}{token[:DIGITS].lower()}"
+    return f"{NAME_PREFIX}{token[:TOKEN_DIGITS].lower()}"
 
 
 def region_of(zone: str) -> str | None:
@@ -52,6 +52,6 @@ def region_of(zone: str) -> str | None:
     return found[1] if found else None
 
 
-def last(url: str) -> str:
-    """Return the last part of a resource's URL: its name."""
+def last_part(url: str) -> str:
+    """Return the last part of a resource's URL, which is its name."""
     return url.rpartition("/")[2]

@@ -1,4 +1,4 @@
-"""Waits for what Google does after it has said yes: an operation is asked again until it is done, or time is up.
+"""Waits for operations, which Google performs after it has accepted a call: polls them until done, or a deadline.
 
 Google says "no capacity" and "no quota" inside the operation, not in the answer to the call.
 """
@@ -17,22 +17,22 @@ from cloudgpu.providers.shared.calls import WaitReports
 
 DONE = "DONE"
 DEFAULT_WAIT = timedelta(minutes=5)  # how long to wait where the caller has no deadline
-_PLACE = re.compile(r"/(zone|region)s/([a-z0-9-]+)/")
+_SCOPE = re.compile(r"/(zone|region)s/([a-z0-9-]+)/")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 5.0
 
 
 def wait_for(
     gcp: Gcp, operation: Mapping[str, Any], *, action: str, value: str | None = None, project: str | None = None
 ) -> Mapping[str, Any]:
-    """Return an operation once it is done, a call for each look, for five minutes.
+    """Return an operation once it is done; polls for five minutes at most.
 
-    Raises what it failed with, in the words of `action`, and what `waited` raises.
+    Raises the error that it ended with, as one of `action`, and as `wait_until_done`.
     """
-    done = wait_until_done(gcp, operation, action=action, value=value, project=project)
-    fault = errors.operation_error(done, gcp.context(action, _scope(done)[1], value))
-    if fault is not None:
-        raise fault
-    return done
+    operation_done = wait_until_done(gcp, operation, action=action, value=value, project=project)
+    error = errors.operation_error(operation_done, gcp.call_context(action, _scope(operation_done)[1], value))
+    if error is not None:
+        raise error
+    return operation_done
 
 
 def wait_until_done(
@@ -44,20 +44,20 @@ def wait_until_done(
     deadline: datetime | None = None,
     project: str | None = None,
 ) -> Mapping[str, Any]:
-    """Return an operation once it is done, whether it failed or not; `project` is its, where that is not ours.
+    """Return an operation once it is done, whether it failed or not; `project` is its project, where not the account's.
 
-    Raises ProviderUnavailable where it is not done at the deadline (aware UTC; None is five minutes from now), or what
-    was said in place of an answer: nothing is known of its end then.
+    Raises ProviderUnavailable where it is not done at the deadline (aware UTC; None is five minutes from now), and the
+    errors of the polls: then its outcome is not known.
     """
     where = _scope(operation)[1]
     until = deadline or gcp.clock() + DEFAULT_WAIT
-    waiting = WaitReports(
+    reports = WaitReports(
         gcp.notify, gcp.clock, f"Google Cloud {where} has not finished {action}".replace("  ", " "), until
     )
     for pause in _pauses(gcp, until):
         if operation.get("status") == DONE:
             break
-        waiting.report_progress(str(operation.get("status", "no status")))
+        reports.report_progress(str(operation.get("status", "no status")))
         gcp.pause(pause)
         operation = _read_again(gcp, operation, project)
     if operation.get("status") != DONE:
@@ -67,28 +67,28 @@ def wait_until_done(
 
 
 def _pauses(gcp: Gcp, deadline: datetime | None) -> Iterator[float]:
-    """Yield how long to wait before each look, seconds, until all of them and the clock have come to the deadline."""
-    left = (deadline - gcp.clock()).total_seconds() if deadline else DEFAULT_WAIT.total_seconds()
-    until, pause = gcp.clock() + timedelta(seconds=left), FIRST_PAUSE_S
-    while left > 0 and gcp.clock() < until:
+    """Yield the seconds to wait before each poll, until their sum or the clock has reached the deadline."""
+    seconds_left = (deadline - gcp.clock()).total_seconds() if deadline else DEFAULT_WAIT.total_seconds()
+    until, pause = gcp.clock() + timedelta(seconds=seconds_left), FIRST_PAUSE_S
+    while seconds_left > 0 and gcp.clock() < until:
         yield pause
-        left -= pause
+        seconds_left -= pause
         pause = min(2 * pause, LONGEST_PAUSE_S)
 
 
 def _read_again(gcp: Gcp, operation: Mapping[str, Any], project: str | None) -> Mapping[str, Any]:
-    kind, where = _scope(operation)
-    fields: dict[str, Any] = {kind: where} if where else {}
+    scope_kind, where = _scope(operation)
+    fields: dict[str, Any] = {scope_kind: where} if where else {}
     if project:
         fields["project"] = project
-    service = f"{kind}Operations" if where else "globalOperations"
+    service = f"{scope_kind}Operations" if where else "globalOperations"
     return gcp.call(f"compute.{service}.get", where, operation=operation["name"], **fields)
 
 
 def _scope(operation: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the sort and the name of the place to which an operation belongs; two empty texts for all places."""
-    for kind in ("zone", "region"):
-        if operation.get(kind):
-            return kind, ids.last(operation[kind])
-    found = _PLACE.search(f"{operation.get('selfLink')} {operation.get('targetLink')}")
-    return (found[1], found[2]) if found else ("", "")
+    """Return the scope of an operation: `zone` or `region`, and its name; two empty texts for a global one."""
+    for scope_kind in ("zone", "region"):
+        if operation.get(scope_kind):
+            return scope_kind, ids.last_part(operation[scope_kind])
+    match = _SCOPE.search(f"{operation.get('selfLink')} {operation.get('targetLink')}")
+    return (match[1], match[2]) if match else ("", "")

@@ -13,11 +13,11 @@ from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.shared.options import matching, port, read_table, several
 
 SSH_PORT = 22
-NETWORK = "default"
-ENDPOINT = "CLOUDGPU_GCP_ENDPOINT"
+DEFAULT_NETWORK = "default"
+ENDPOINT_VARIABLE = "CLOUDGPU_GCP_ENDPOINT"
 PROJECT_VARIABLE = "GOOGLE_CLOUD_PROJECT"
 # As Google's discovery document spells a project: with a domain before a colon for an old one.
-PROJECT = re.compile(r"(?:[a-z0-9.-]{1,100}:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
+PROJECT_ID = re.compile(r"(?:[a-z0-9.-]{1,100}:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
 _NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _EMAIL = re.compile(r"[a-z0-9.-]+@[a-z0-9.-]+\.[a-z]+")
 
@@ -27,22 +27,22 @@ class GcpOptions:
     """What an account's table says. `regions` and `zones` empty: all.
 
     `project` None: GOOGLE_CLOUD_PROJECT, else that of the credentials. `service_account` is an e-mail address; None:
-    machines have none. `quota_project` is whom Google bills the calls to, where that is not the project.
+    machines have none. `quota_project` is the project to which Google counts the calls, where not the same.
     """
 
     project: str | None = None
     regions: tuple[str, ...] = ()
     exclude_regions: tuple[str, ...] = ()
     zones: tuple[str, ...] = ()
-    network: str = NETWORK
+    network: str = DEFAULT_NETWORK
     ssh_port: int = SSH_PORT
     service_account: str | None = None
     quota_project: str | None = None
 
     def uses(self, region: str) -> bool:
         """Say whether the account uses a region, by its settings alone."""
-        named = self.regions or tuple(filter(None, map(ids.region_of, self.zones)))
-        return region not in self.exclude_regions and (not named or region in named)
+        used = self.regions or tuple(filter(None, map(ids.region_of, self.zones)))
+        return region not in self.exclude_regions and (not used or region in used)
 
     def uses_zone(self, zone: str) -> bool:
         """Say whether the account uses a zone, by its settings alone."""
@@ -51,7 +51,7 @@ class GcpOptions:
 
 
 def gcp_options(account: str, table: Mapping[str, Any]) -> GcpOptions:
-    """Return the options of an account's table; raise InvalidRequest for the first that is none or cannot be."""
+    """Return the options of an account's table; raise InvalidRequest for the first unknown or wrong one."""
     return GcpOptions(**read_table("gcp", account, table, _READERS))
 
 
@@ -60,23 +60,23 @@ def project_of(options: GcpOptions) -> str | None:
 
     Raises InvalidRequest for a variable that holds no project.
     """
-    named = os.environ.get(PROJECT_VARIABLE) or None
-    if options.project is not None or named is None:
+    project_id = os.environ.get(PROJECT_VARIABLE) or None
+    if options.project is not None or project_id is None:
         return options.project
-    if PROJECT.fullmatch(named):
-        return named
-    message = f"{PROJECT_VARIABLE} is {named!r}, which is not a project's id."
-    raise InvalidRequest(message, field=PROJECT_VARIABLE, value=named, next="Write it like my-project-123.")
+    if PROJECT_ID.fullmatch(project_id):
+        return project_id
+    message = f"{PROJECT_VARIABLE} is {project_id!r}, which is not a project's id."
+    raise InvalidRequest(message, field=PROJECT_VARIABLE, value=project_id, next="Write it like my-project-123.")
 
 
 _region = matching(ids.REGION, "a region", "us-central1")
-_project = matching(PROJECT, "a project's id (its number and its title are others)", "my-lab-1")
+_project = matching(PROJECT_ID, "a project's id (its number and its title are others)", "my-lab-1")
 _READERS = {
     "project": _project,
     "regions": several(_region, "regions", "us-central1"),
     "exclude_regions": several(_region, "regions", "us-central1"),
     "zones": several(matching(ids.ZONE, "a zone", "us-central1-a"), "zones", "us-central1-a"),
-    "network": matching(_NAME, "a network's name", NETWORK),
+    "network": matching(_NAME, "a network's name", DEFAULT_NETWORK),
     "ssh_port": port,
     "service_account": matching(_EMAIL, "a service account's address", "me@my-lab-1.iam.gserviceaccount.com"),
     "quota_project": _project,

@@ -45,9 +45,9 @@ def make(settings: ProviderSettings) -> GcpProvider:
 class GcpProvider:
     """Implements Provider, and the abilities of providers/abilities.py that fit Google Cloud.
 
-    Not HasPriceHistory (Google tells no history of what spot machines cost), HasPlacementScores (nothing of the kind is
-    asked for), RaisesQuota (a person asks at a page), HasMachineRole and HasTimerRole (machines need none for what they
-    say, nor does Google's timer), nor HasBudgetAlert.
+    Not HasPriceHistory (Google tells no history of what spot machines cost), HasPlacementScores (Google's are not
+    read), RaisesQuota (a person requests more on a page), HasMachineRole and HasTimerRole (machines need no role to
+    report, nor does Google's timer), nor HasBudgetAlert.
     """
 
     kind = KIND
@@ -86,7 +86,7 @@ class GcpProvider:
         return pricelist.prices(offers)
 
     def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:
-        """Return where a volume or a subnet ties a launch to; an image of Google's ties to no region."""
+        """Return the region or zone of the launch's volume or subnet; images are usable in every region."""
         return resolve.constraint(self._gcp, setup, requirements)
 
     def resolve(self, request: LaunchRequest, item: Available) -> Resolved:
@@ -162,8 +162,8 @@ class GcpProvider:
         return schedules.set_timer(self._gcp, id, at)
 
     def drop_timer(self, id: str) -> None:  # noqa: A002
-        """Leave it: the timer is a part of the machine, and goes with it."""
-        ids.machine(id)
+        """Do nothing: the timer is a part of the machine, and is deleted with it."""
+        ids.zone_and_name(id)
 
     def timers(self, region: str | None = None, *, ids: Collection[str] | None = None) -> Mapping[str, datetime]:  # noqa: ARG002
         """Return when the timer of each running machine of this ledger fires, from one listing."""
@@ -175,7 +175,7 @@ class GcpProvider:
 
     def quota_page(self, region: str, code: str) -> str:
         """Return the address of the console's page where a person asks for more."""
-        return quotas.page(self._gcp, region, code)
+        return quotas.quota_page(self._gcp, region, code)
 
     def regions(self) -> Sequence[Region]:
         """Return the regions that this account uses, each with a host of Google's that answers there."""
@@ -186,7 +186,7 @@ class GcpProvider:
         return guest_attributes.activity(self._gcp, ids)
 
     def host_keys(self, id: str) -> Sequence[str]:  # noqa: A002
-        """Return the host keys that the machine has said by its guest attributes; none yet while it boots."""
+        """Return the host keys that the machine has published in its guest attributes; none yet while it boots."""
         return guest_attributes.host_keys(self._gcp, id)
 
     def login(self) -> Login:
@@ -198,7 +198,7 @@ class GcpProvider:
         return permissions.permissions(self._gcp, region)
 
     def findings(self, region: str | None = None) -> Sequence[Finding]:
-        """Return what was looked at in the project: OS Login, the GPU quota, the network and who may connect."""
+        """Return the findings about the project: OS Login, the GPU quota, the network and who may connect."""
         return findings.findings(self._gcp, region)
 
     def resources(self, region: str | None = None) -> ResourceListing:

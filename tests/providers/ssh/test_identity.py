@@ -22,7 +22,7 @@ ID, OTHER_ID = "1" * 32, "2" * 32
 def own_ids(monkeypatch):
     """Let each host of a test have its machine id in its home: they are all on this computer."""
     text = client.program().replace('"/etc/machine-id", "/var/lib/dbus/machine-id"', 'str(HOME / "machine-id"),')
-    text = text.replace("if found and in_container() else found", "if (HOME / 'container').exists() else found")
+    text = text.replace("if id_text and in_container() else id_text", "if (HOME / 'container').exists() else id_text")
     monkeypatch.setattr(client, "program", lambda: text)
 
 

@@ -1,4 +1,4 @@
-"""What in a Google project stands in the way of cloudgpu, or makes its machines less safe: looked at by three calls."""
+"""doctor's findings about a Google project: what keeps cloudgpu from working, or is not safe. Three calls."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from cloudgpu.providers.account_abilities import Finding
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.gcp.errors import is_gone
-from cloudgpu.providers.gcp.market.quotas import ALL_REGIONS, page, quota_metrics
+from cloudgpu.providers.gcp.market.quotas import ALL_REGIONS, quota_metrics, quota_page
 from cloudgpu.providers.gcp.network.firewall_rules import openings
 from cloudgpu.providers.shared.calls import result_or_error
 from cloudgpu.providers.shared.rules import open_rules_finding
 
 Raw = Mapping[str, Any]
 Answers = Mapping[str, Any]  # by the name of the call: its answer, or the error in its place
-PROJECT, LOGIN, QUOTA, NETWORK, OPEN = "project", "OS Login", "GPU quota", "network", "SSH from anywhere"
+PROJECT, LOGIN, QUOTA, NETWORK, OPEN_SSH = "project", "OS Login", "GPU quota", "network", "SSH from anywhere"
 _ON = "true"
 _TCP = ("tcp", "6", "all")
 
 
 def findings(gcp: Gcp, region: str | None = None) -> Sequence[Finding]:
-    """Return what was looked at, good or not; reads only. Everything here is the project's, whatever the region.
+    """Return the findings, good or not; reads only. All are about the project, whatever the region.
 
     Raises AuthFailed for credentials that do not work at all.
     """
@@ -34,17 +34,17 @@ def findings(gcp: Gcp, region: str | None = None) -> Sequence[Finding]:
     except InvalidRequest as error:
         return [Finding(PROJECT, good=False, says=error.message, next=error.next or "", needed=True)]
     answers = _ask_all(gcp)
-    denied = next((one for one in answers.values() if isinstance(one, AuthFailed)), None)
-    if denied is not None and denied.field == "credentials":
-        raise denied
-    if denied is not None and denied.field == "project":
-        return [Finding(PROJECT, good=False, says=denied.message, next=denied.next or "", needed=True)]
+    auth_error = next((one for one in answers.values() if isinstance(one, AuthFailed)), None)
+    if auth_error is not None and auth_error.field == "credentials":
+        raise auth_error
+    if auth_error is not None and auth_error.field == "project":
+        return [Finding(PROJECT, good=False, says=auth_error.message, next=auth_error.next or "", needed=True)]
     if isinstance(answers[PROJECT], CloudgpuError) and is_gone(answers[PROJECT]):
         says = f"Google Cloud has no project {project!r}, or this login may not see it"
         return [Finding(PROJECT, good=False, says=says, next="See yours: gcloud projects list", needed=True)]
-    answering = Finding(PROJECT, good=True, says=f"{project}: Compute Engine answers")
+    project_finding = Finding(PROJECT, good=True, says=f"{project}: Compute Engine answers")
     quota = _quota(gcp, answers, region or "us-central1")
-    return [answering, _os_login(gcp, answers), quota, *_network(gcp, answers)]
+    return [project_finding, _os_login(gcp, answers), quota, *_network(gcp, answers)]
 
 
 def _ask_all(gcp: Gcp) -> Answers:
@@ -52,18 +52,18 @@ def _ask_all(gcp: Gcp) -> Answers:
     calls = {
         PROJECT: lambda: gcp.call("compute.projects.get"),
         NETWORK: lambda: gcp.call("compute.networks.get", value=network, network=network),
-        OPEN: lambda: list(gcp.items("compute.firewalls.list")),
+        OPEN_SSH: lambda: list(gcp.items("compute.firewalls.list")),
     }
     with Pool(len(calls)) as pool:
         return dict(zip(calls, pool.map(result_or_error, calls.values()), strict=True))
 
 
-def _unknown(what: str, error: CloudgpuError) -> Finding:
-    return Finding(what, good=None, says=error.message, next=error.next or "Run it again.")
+def _unknown(title: str, error: CloudgpuError) -> Finding:
+    return Finding(title, good=None, says=error.message, next=error.next or "Run it again.")
 
 
 def _os_login(gcp: Gcp, answers: Answers) -> Finding:
-    """Tell whether the project's metadata switch OS Login on, which reads keys from accounts of Google's."""
+    """Return the finding about OS Login in the project's metadata, with which SSH keys come from Google accounts."""
     project = answers[PROJECT]
     if isinstance(project, CloudgpuError):
         return _unknown(LOGIN, project)
@@ -84,68 +84,74 @@ def _quota(gcp: Gcp, answers: Answers, region: str) -> Finding:
     if isinstance(project, CloudgpuError):
         return _unknown(QUOTA, project)
     limit = dict(quota_metrics(project)).get(ALL_REGIONS)
-    remedy = f"Request more: {page(gcp, region, ALL_REGIONS)}"
+    remedy = f"Request more: {quota_page(gcp, region, ALL_REGIONS)}"
     if limit is None:
         return Finding(QUOTA, good=None, says=f"the project does not tell its quota {ALL_REGIONS}", next=remedy)
-    says = f"{ALL_REGIONS} is {limit[0]:g}, of which {limit[1]:g} are used"
+    usage_text = f"{ALL_REGIONS} is {limit[0]:g}, of which {limit[1]:g} are used"
     if limit[0] > 0:
-        return Finding(QUOTA, good=True, says=says)
-    return Finding(QUOTA, good=False, says=f"{says}: no machine with a GPU can be launched", next=remedy, needed=True)
+        return Finding(QUOTA, good=True, says=usage_text)
+    return Finding(
+        QUOTA, good=False, says=f"{usage_text}: no machine with a GPU can be launched", next=remedy, needed=True
+    )
 
 
 def _network(gcp: Gcp, answers: Answers) -> Iterator[Finding]:
-    named, network, rules = gcp.options.network, answers[NETWORK], answers[OPEN]
+    network_name, network, rules = gcp.options.network, answers[NETWORK], answers[OPEN_SSH]
     if isinstance(network, CloudgpuError) and not is_gone(network):
         yield _unknown(NETWORK, network)
     elif isinstance(network, CloudgpuError):
-        remedy = f"gcloud compute networks create {named} --project {gcp.project}"
-        says = f"the project has no network {named!r}, and no --subnet is always named"
+        remedy = f"gcloud compute networks create {network_name} --project {gcp.project}"
+        says = f"the project has no network {network_name!r}, and no --subnet is always named"
         setting = f"or name another: accounts.{gcp.account}.network in config.toml"
         yield Finding(NETWORK, good=False, says=says, next=f"Make it: {remedy}, {setting}", needed=True)
     else:
-        yield Finding(NETWORK, good=True, says=f"{named} is there")
+        yield Finding(NETWORK, good=True, says=f"{network_name} is there")
     if isinstance(rules, CloudgpuError):
-        yield _unknown(OPEN, rules)
+        yield _unknown(OPEN_SSH, rules)
         return
     yield _open_to_all(gcp, rules)
-    ahead = openings(rules, named, gcp.project, gcp.options.service_account)
-    yield open_rules_finding(ahead, f"no rule of {named} is ahead of the one by which cloudgpu shuts its machines")
+    open_rules = openings(rules, network_name, gcp.project, gcp.options.service_account)
+    yield open_rules_finding(
+        open_rules, f"no rule of {network_name} is ahead of the one by which cloudgpu shuts its machines"
+    )
 
 
 def _open_to_all(gcp: Gcp, rules: Sequence[Raw]) -> Finding:
-    """Tell of the rules that let everybody connect by SSH, as Google's own network comes with."""
+    """Return the finding about rules that let everybody connect by SSH; Google's default network has one."""
     network, port = gcp.options.network, gcp.options.ssh_port
-    names = sorted(one["name"] for one in rules if ids.last(one.get("network", "")) == network and _is_open(one, port))
+    names = sorted(
+        one["name"] for one in rules if ids.last_part(one.get("network", "")) == network and _is_open(one, port)
+    )
     if not names:
-        return Finding(OPEN, good=True, says=f"no rule of {network} lets everybody in")
+        return Finding(OPEN_SSH, good=True, says=f"no rule of {network} lets everybody in")
     says = (
         f"{' and '.join(names)} of {network} lets everybody reach port {port}; machines of cloudgpu are shut to it by "
         "a rule of a higher priority, others are not"
     )
     remedy = f"gcloud compute firewall-rules delete {' '.join(names)} --project {gcp.project}"
-    return Finding(OPEN, good=False, says=says, next=f"If nobody needs it: {remedy}")
+    return Finding(OPEN_SSH, good=False, says=says, next=f"If nobody needs it: {remedy}")
 
 
 def _is_open(rule: Raw, port: int) -> bool:
     """Say whether a rule lets every address reach a TCP port of every machine in its network."""
     if rule.get("direction", "INGRESS") != "INGRESS" or rule.get("disabled") or rule.get("targetTags"):
         return False
-    anyone = any(_is_everybody(source) for source in rule.get("sourceRanges", ()))
-    return anyone and any(_reaches(one, port) for one in rule.get("allowed", ()))
+    from_anywhere = any(_is_any_address(source) for source in rule.get("sourceRanges", ()))
+    return from_anywhere and any(_allows_port(one, port) for one in rule.get("allowed", ()))
 
 
-def _is_everybody(source: str) -> bool:
+def _is_any_address(source: str) -> bool:
     try:
         return ipaddress.ip_network(source).prefixlen == 0
     except ValueError:
         return False
 
 
-def _reaches(allowed: Raw, port: int) -> bool:
+def _allows_port(allowed: Raw, port: int) -> bool:
     ports = allowed.get("ports", ())
-    return allowed.get("IPProtocol") in _TCP and (not ports or any(_covers(one, port) for one in ports))
+    return allowed.get("IPProtocol") in _TCP and (not ports or any(_includes_port(one, port) for one in ports))
 
 
-def _covers(ports: str, port: int) -> bool:
+def _includes_port(ports: str, port: int) -> bool:
     first, _, last = ports.partition("-")
     return first.isdigit() and int(first) <= port <= int(last if last.isdigit() else first)

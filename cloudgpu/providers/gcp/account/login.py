@@ -30,40 +30,44 @@ def _login_of(credentials: Any) -> Login:
 
 
 def _key_file(credentials: Any) -> Login:
-    return Login(f"a key file of {credentials.service_account_email} ({_source()})", None, lasts=True)
+    return Login(f"a key file of {credentials.service_account_email} ({_source_text()})", None, lasts=True)
 
 
 def _user(credentials: Any) -> Login:
-    who = f" of {credentials.account}" if getattr(credentials, "account", "") else ""
+    account_text = f" of {credentials.account}" if getattr(credentials, "account", "") else ""
     if not credentials.refresh_token:
-        return Login(f"a token{who} that nobody renews", None, lasts=False)
+        return Login(f"a token{account_text} that nobody renews", None, lasts=False)
     says = "it is renewed by itself until it is revoked, or until the organisation asks for it again"
-    return Login(f"a login{who} by gcloud ({_source()}): {says}", None, lasts=None)
+    return Login(f"a login{account_text} by gcloud ({_source_text()}): {says}", None, lasts=None)
 
 
 def _impersonated(credentials: Any) -> Login:
     source = getattr(credentials, "_source_credentials", None)  # it has no public name in google-auth
-    below = _login_of(source) if source is not None else Login("another credential", None, lasts=None)
-    return Login(f"{credentials.service_account_email}, taken on with {below.what}", below.until, lasts=below.lasts)
+    source_login = _login_of(source) if source is not None else Login("another credential", None, lasts=None)
+    return Login(
+        f"{credentials.service_account_email}, taken on with {source_login.what}",
+        source_login.until,
+        lasts=source_login.lasts,
+    )
 
 
 def _machine(credentials: Any) -> Login:
-    named = credentials.service_account_email
-    who = "the service account" if named in ("default", None) else named
-    return Login(f"{who} of this machine, renewed by itself", None, lasts=True)
+    service_account = credentials.service_account_email
+    account_text = "the service account" if service_account in ("default", None) else service_account
+    return Login(f"{account_text} of this machine, renewed by itself", None, lasts=True)
 
 
 def _federated(_credentials: Any) -> Login:
     return Login(
-        f"an identity of another provider ({_source()}), renewed as long as that one vouches", None, lasts=None
+        f"an identity of another provider ({_source_text()}), renewed as long as that one vouches", None, lasts=None
     )
 
 
 def _workforce(_credentials: Any) -> Login:
-    return Login(f"a login of a workforce pool ({_source()}), which ends with its session", None, lasts=False)
+    return Login(f"a login of a workforce pool ({_source_text()}), which ends with its session", None, lasts=False)
 
 
-def _source() -> str:
+def _source_text() -> str:
     return KEY_FILE if os.environ.get(KEY_FILE) else "application default credentials"
 
 

@@ -1,4 +1,4 @@
-"""Lists every permission that cloudgpu uses at Google Cloud, and asks what a credential may do, without doing it.
+"""Lists every permission that cloudgpu uses at Google Cloud, and reads which of them a credential has.
 
 The documents in policies/permissions grant these and no others: a test compares them both ways. Which permissions a
 call needs: the section "IAM Permissions" of each method in the reference of the Compute Engine API.
@@ -24,14 +24,14 @@ from cloudgpu.providers.shared.calls import count_request
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A permission; `used_for` goes on after "needed to". `needed`: nothing can be launched or ended without it."""
+    """A permission; `used_for` completes "needed to ...". `needed`: nothing can be launched or ended without it."""
 
     name: str
     used_for: str
     needed: bool = True
 
 
-def _extra(name: str, used_for: str) -> Action:
+def _optional_action(name: str, used_for: str) -> Action:
     return Action(name, used_for, needed=False)
 
 
@@ -46,17 +46,17 @@ ACTIONS = (
     Action("compute.instances.start", "start machines"),
     Action("compute.instances.stop", "stop machines"),
     Action("compute.instances.setScheduling", "set the timer of a stopped machine again"),
-    _extra("compute.instances.simulateMaintenanceEvent", "rehearse an interruption"),
-    _extra("compute.instances.getGuestAttributes", "read when a machine was last in use, and its host keys"),
-    _extra("compute.instances.attachDisk", "attach data volumes"),
-    _extra("compute.instances.setServiceAccount", "give machines the service account of config.toml"),
-    _extra("iam.serviceAccounts.actAs", "give machines the service account of config.toml"),
+    _optional_action("compute.instances.simulateMaintenanceEvent", "rehearse an interruption"),
+    _optional_action("compute.instances.getGuestAttributes", "read when a machine was last in use, and its host keys"),
+    _optional_action("compute.instances.attachDisk", "attach data volumes"),
+    _optional_action("compute.instances.setServiceAccount", "give machines the service account of config.toml"),
+    _optional_action("iam.serviceAccounts.actAs", "give machines the service account of config.toml"),
     Action("compute.disks.create", "launch machines with a disk"),
     Action("compute.disks.delete", "remove disks that are left"),
     Action("compute.disks.get", "see a disk"),
     Action("compute.disks.list", "see disks that are left"),
     Action("compute.disks.setLabels", "tag disks"),
-    _extra("compute.disks.use", "attach data volumes"),
+    _optional_action("compute.disks.use", "attach data volumes"),
     Action("compute.disks.useReadOnly", "save images of disks"),
     Action("compute.images.create", "save images"),
     Action("compute.images.delete", "remove images"),
@@ -66,9 +66,9 @@ ACTIONS = (
     Action("compute.images.setLabels", "tag images"),
     Action("compute.images.useReadOnly", "launch from your own image"),
     Action("compute.snapshots.list", "see snapshots that are left"),
-    _extra("compute.snapshots.delete", "remove snapshots that are left"),
-    _extra("compute.machineImages.list", "see machine images that are left"),
-    _extra("compute.machineImages.delete", "remove machine images that are left"),
+    _optional_action("compute.snapshots.delete", "remove snapshots that are left"),
+    _optional_action("compute.machineImages.list", "see machine images that are left"),
+    _optional_action("compute.machineImages.delete", "remove machine images that are left"),
     Action("compute.firewalls.create", "let SSH in from the caller alone"),
     Action("compute.firewalls.delete", "end machines with their firewall rules"),
     Action("compute.firewalls.get", "see a firewall rule"),
@@ -77,22 +77,22 @@ ACTIONS = (
     Action("compute.networks.get", "find the network"),
     Action("compute.networks.updatePolicy", "let SSH in from the caller alone"),
     Action("compute.subnetworks.get", "find the subnet"),
-    _extra("compute.subnetworks.list", "find the region of --subnet"),
+    _optional_action("compute.subnetworks.list", "find the region of --subnet"),
     Action("compute.subnetworks.use", "launch machines in a network"),
     Action("compute.subnetworks.useExternalIp", "launch machines with a public address"),
-    _extra("compute.addresses.list", "see addresses that are left"),
-    _extra("compute.addresses.delete", "remove addresses that are left"),
+    _optional_action("compute.addresses.list", "see addresses that are left"),
+    _optional_action("compute.addresses.delete", "remove addresses that are left"),
     Action("compute.acceleratorTypes.list", "find where a GPU is offered"),
     Action("compute.machineTypes.get", "check that a type is offered"),
     Action("compute.projects.get", "read the project's quota and metadata"),
     Action("compute.regions.get", "read a region's quota"),
     Action("compute.regions.list", "find the regions"),
-    _extra("compute.zones.list", "name the zones that there are"),
+    _optional_action("compute.zones.list", "name the zones that there are"),
     Action("compute.zoneOperations.get", "wait for what was asked of a zone"),
     Action("compute.globalOperations.get", "wait for what was asked of the project"),
-    _extra("compute.regionOperations.get", "remove addresses that are left"),
-    _extra("compute.globalOperations.list", "tell why a machine has ended"),
-    _extra("compute.zoneOperations.list", "tell why a machine has ended, where a zone is silent"),
+    _optional_action("compute.regionOperations.get", "remove addresses that are left"),
+    _optional_action("compute.globalOperations.list", "tell why a machine has ended"),
+    _optional_action("compute.zoneOperations.list", "tell why a machine has ended, where a zone is silent"),
 )
 
 
@@ -100,7 +100,7 @@ MANAGER = "https://cloudresourcemanager.googleapis.com"
 CALL = "cloudresourcemanager.projects.testIamPermissions"
 MAX_PER_CALL = 100
 _FIRST_ERROR_STATUS = 400
-Verdicts = Mapping[str, bool | None]
+Verdicts = Mapping[str, bool | None]  # by permission: whether it is granted; None: Google does not know it
 
 
 def permissions(gcp: Gcp, region: str | None = None) -> Sequence[Permission]:
@@ -125,8 +125,8 @@ def _permission(action: Action, allowed: bool | None, why: str) -> Permission:  
 
 
 def _verdicts(gcp: Gcp, names: Sequence[str]) -> Verdicts:
-    parts = [names[start : start + MAX_PER_CALL] for start in range(0, len(names), MAX_PER_CALL)]
-    return dict(pair for part in parts for pair in _query(gcp, part))
+    chunks = [names[start : start + MAX_PER_CALL] for start in range(0, len(names), MAX_PER_CALL)]
+    return dict(pair for chunk in chunks for pair in _query(gcp, chunk))
 
 
 def _query(gcp: Gcp, names: Sequence[str]) -> Iterator[tuple[str, bool | None]]:
@@ -139,8 +139,8 @@ def _query(gcp: Gcp, names: Sequence[str]) -> Iterator[tuple[str, bool | None]]:
             yield names[0], None
             return
         middle = len(names) // 2
-        for part in (names[:middle], names[middle:]):
-            yield from _query(gcp, part)
+        for half in (names[:middle], names[middle:]):
+            yield from _query(gcp, half)
         return
     yield from ((name, name in granted) for name in names)
 
@@ -148,8 +148,8 @@ def _query(gcp: Gcp, names: Sequence[str]) -> Iterator[tuple[str, bool | None]]:
 def _granted(gcp: Gcp, names: Sequence[str]) -> frozenset[str]:
     """Return which of these permissions the credential has. One call, sent once."""
     url = f"{gcp.endpoint or MANAGER}/v3/projects/{gcp.project}:testIamPermissions"
-    credentials = gcp.signing()
-    with gcp.calling(CALL, value=gcp.project):
+    credentials = gcp.signing_credentials()
+    with gcp.translating_errors(CALL, value=gcp.project):
         from google.api_core.exceptions import from_http_response
         from google.auth.transport.requests import AuthorizedSession
 

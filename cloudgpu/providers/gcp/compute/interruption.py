@@ -16,7 +16,7 @@ from cloudgpu.errors import AuthFailed, CloudgpuError
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.gcp.compute.translate import id_of
-from cloudgpu.providers.gcp.storage.resources import aggregated, parse_time
+from cloudgpu.providers.gcp.storage.resources import list_all_scopes, parse_time
 from cloudgpu.providers.shared.calls import ask_each
 
 Raw = Mapping[str, Any]
@@ -28,9 +28,12 @@ REASONS = {
     "compute.instances.terminateOnHostMaintenance": "stopped by Google for maintenance",
 }
 TIMER = "stopped by its timer at Google"
-EVENTS_KEPT = timedelta(days=14)
+EVENT_RETENTION = timedelta(days=14)
 MAX_EVENT_LAG = timedelta(minutes=10)  # between an event and the end that it brings; a preemption gives 30 seconds
-SOON, LATE = timedelta(minutes=1), timedelta(minutes=2)  # around the end of a run: Google stops up to 30 s after it
+EARLY_TOLERANCE, LATE_TOLERANCE = (
+    timedelta(minutes=1),
+    timedelta(minutes=2),
+)  # around the time when `maxRunDuration` is over: Google stops up to 30 s after it
 # The filter of Google's own sample; and one with a regular expression, as the reference of every list has it.
 PREEMPTION_FILTER = f'operationType="{PREEMPTED}"'
 OTHER_ENDS_FILTER = 'operationType eq "compute.instances.(guestTerminate|hostError|terminateOnHostMaintenance)"'
@@ -39,19 +42,23 @@ OTHER_ENDS_FILTER = 'operationType eq "compute.instances.(guestTerminate|hostErr
 def causes(gcp: Gcp, machines: Iterable[Raw]) -> Mapping[str, str]:
     """Return why each of these machines has ended, by our id; those of which nothing is known are missing.
 
-    Machines that run are passed over: without one that has ended lately nothing is asked. One call for spot machines,
-    one for those that ended otherwise; where the list of all zones does not answer, one for each zone of theirs. What
-    cannot be read is not known: a look at machines does not fail for it.
+    Running machines are skipped: without one that has ended lately no call is made. One call for spot machines, one for
+    other ends; where the list of all zones does not answer, one for each of their zones. Operations that cannot be read
+    raise nothing: then the reason is not known.
     """
     ended = [one for one in machines if one.get("status") == "TERMINATED"]
-    found = {id_of(one): TIMER for one in ended if _is_stopped_by_timer(one)}
+    reasons = {id_of(one): TIMER for one in ended if _is_stopped_by_timer(one)}
     recent = [one for one in ended if _is_recent(one, gcp.clock())]
     spot = [one for one in recent if is_spot(one)]
     for event_filter, candidates in ((PREEMPTION_FILTER, spot), (OTHER_ENDS_FILTER, recent)):
-        rest = [one for one in candidates if id_of(one) not in found]
-        events = _events(gcp, event_filter, sorted({ids.last(one["zone"]) for one in rest})) if rest else ()
-        found |= {id_of(one): why for one in rest if (why := reason(one, events)) is not None}
-    return found
+        unexplained = [one for one in candidates if id_of(one) not in reasons]
+        events = (
+            _events(gcp, event_filter, sorted({ids.last_part(one["zone"]) for one in unexplained}))
+            if unexplained
+            else ()
+        )
+        reasons |= {id_of(one): why for one in unexplained if (why := reason(one, events)) is not None}
+    return reasons
 
 
 def is_spot(machine: Raw) -> bool:
@@ -61,35 +68,39 @@ def is_spot(machine: Raw) -> bool:
 
 
 def reason(machine: Raw, events: Sequence[Raw]) -> str | None:
-    """Return what the event of this run says that lies nearest to its end, or is the last; None where there is none."""
-    began, end = parse_time(machine.get("lastStartTimestamp")), parse_time(machine.get("lastStopTimestamp"))
-    moments = [(_moment(event), event) for event in events if _is_about(event, machine)]
-    of_run = [(moment, event) for moment, event in moments if moment and (began is None or moment >= began)]
-    if end is None:
-        last = max(of_run, key=lambda one: one[0], default=None)
+    """Return the reason of the event nearest to the end of the machine's last run (without an end, the last event)."""
+    started_at, stopped_at = parse_time(machine.get("lastStartTimestamp")), parse_time(machine.get("lastStopTimestamp"))
+    timed_events = [(_event_time(event), event) for event in events if _is_about(event, machine)]
+    timed_of_run = [
+        (event_at, event)
+        for event_at, event in timed_events
+        if event_at and (started_at is None or event_at >= started_at)
+    ]
+    if stopped_at is None:
+        nearest = max(timed_of_run, key=lambda one: one[0], default=None)
     else:
-        near = [one for one in of_run if abs(one[0] - end) <= MAX_EVENT_LAG]
-        last = min(near, key=lambda one: abs(one[0] - end), default=None)
-    return None if last is None else REASONS[last[1]["operationType"]]
+        close = [one for one in timed_of_run if abs(one[0] - stopped_at) <= MAX_EVENT_LAG]
+        nearest = min(close, key=lambda one: abs(one[0] - stopped_at), default=None)
+    return None if nearest is None else REASONS[nearest[1]["operationType"]]
 
 
-def _moment(event: Raw) -> datetime | None:
+def _event_time(event: Raw) -> datetime | None:
     return parse_time(event.get("endTime")) or parse_time(event.get("startTime")) or parse_time(event.get("insertTime"))
 
 
 def _is_recent(machine: Raw, now: datetime) -> bool:
-    end = parse_time(machine.get("lastStopTimestamp"))
-    return end is None or now - end < EVENTS_KEPT
+    stopped_at = parse_time(machine.get("lastStopTimestamp"))
+    return stopped_at is None or now - stopped_at < EVENT_RETENTION
 
 
 def _is_stopped_by_timer(machine: Raw) -> bool:
     """Say whether a machine ended when its run had lasted as long as it may."""
     max_run_s = int(machine.get("scheduling", {}).get("maxRunDuration", {}).get("seconds") or 0)
-    began = parse_time(machine.get("lastStartTimestamp") or machine.get("creationTimestamp"))
-    end = parse_time(machine.get("lastStopTimestamp"))
-    if not max_run_s or began is None or end is None:
+    started_at = parse_time(machine.get("lastStartTimestamp") or machine.get("creationTimestamp"))
+    stopped_at = parse_time(machine.get("lastStopTimestamp"))
+    if not max_run_s or started_at is None or stopped_at is None:
         return False
-    return -SOON <= end - (began + timedelta(seconds=max_run_s)) <= LATE
+    return -EARLY_TOLERANCE <= stopped_at - (started_at + timedelta(seconds=max_run_s)) <= LATE_TOLERANCE
 
 
 def _is_about(event: Raw, machine: Raw) -> bool:
@@ -97,14 +108,14 @@ def _is_about(event: Raw, machine: Raw) -> bool:
         return False
     if event.get("targetId") and machine.get("id"):  # a name may be used again, an id is not
         return bool(event["targetId"] == machine["id"])
-    zone, name = ids.last(machine["zone"]), machine["name"]
+    zone, name = ids.last_part(machine["zone"]), machine["name"]
     return str(event.get("targetLink")).endswith(f"/zones/{zone}/instances/{name}")
 
 
 def _events(gcp: Gcp, event_filter: str, zones: Sequence[str]) -> Sequence[Raw]:
-    """Return the events that a filter means, each list asked once; none where they cannot be read."""
+    """Return the events that match a filter, each list sent once; none where they cannot be read."""
     try:
-        return aggregated(gcp, "globalOperations", key="operations", filter=event_filter, sends=1)[0]
+        return list_all_scopes(gcp, "globalOperations", key="operations", filter=event_filter, sends=1)[0]
     except AuthFailed:
         return ()
     except CloudgpuError:  # as a whole it fails for one zone that cannot be reached ("aggregatedList", the reference)

@@ -1,6 +1,6 @@
-"""Launches: the network is shut to all but the callers, then instances.insert, sent again until it is answered.
+"""Launches: closes the network to all but the callers, then sends instances.insert until it is answered.
 
-Google takes the call, and says inside the operation whether it had the machine. The request id makes a second send of
+Google accepts the call, and the operation says whether the machine was made. The request id makes a second send of
 the same call the same operation for 60 minutes; the machine's name, which follows from the token too, is unique in its
 zone for as long as the machine exists.
 """
@@ -19,7 +19,7 @@ from cloudgpu.errors import CloudgpuError, InstanceNotFound, LaunchUncertain, No
 from cloudgpu.providers.gcp import errors, ids, operations
 from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.gcp.compute import listing
-from cloudgpu.providers.gcp.compute.request import Call, body, request_id
+from cloudgpu.providers.gcp.compute.request import Call, instance_resource, request_id
 from cloudgpu.providers.gcp.error_codes import ALREADY_EXISTS
 from cloudgpu.providers.gcp.errors import code_of
 from cloudgpu.providers.gcp.network import firewall, firewall_rules
@@ -27,7 +27,9 @@ from cloudgpu.providers.gcp.network.shared import make_shared
 from cloudgpu.providers.shared.calls import LaunchSends
 
 ACTION = "compute.instances.insert"
-PREEMPTED_MEANWHILE = "UNSUPPORTED_OPERATION"  # what public programs saw of a spot machine that was taken at its start
+PREEMPTED_AT_START = (
+    "UNSUPPORTED_OPERATION"  # the code, by public programs, where a spot machine is preempted at its start
+)
 
 
 def launch(gcp: Gcp, attempt: Attempt, *, deadline: datetime) -> Instance:
@@ -37,12 +39,12 @@ def launch(gcp: Gcp, attempt: Attempt, *, deadline: datetime) -> Instance:
     another ProviderUnavailable when that is not known.
     """
     call = Call(**attempt.call)
-    wanted = body(attempt)  # a fault in it is said before anything is made
-    machine = ids.joined(call.zone, wanted["name"])
+    resource = instance_resource(attempt)  # raises for an invalid attempt before anything is made
+    machine = ids.machine_id(call.zone, resource["name"])
     listing.record_project(gcp, call.project)
     try:
         _admit_callers(gcp, attempt, call, machine)
-        found = _Sender(gcp, attempt, call, deadline).send(wanted)
+        made = _Sender(gcp, attempt, call, deadline).send(resource)
     except ProviderUnavailable:
         raise
     except CloudgpuError as error:
@@ -50,23 +52,23 @@ def launch(gcp: Gcp, attempt: Attempt, *, deadline: datetime) -> Instance:
             if isinstance(error, NoCapacity) or not _exists(gcp, call, machine):
                 _remove_rules(gcp, call, machine)
         raise
-    return listing.instances(gcp, [found])[0]
+    return listing.instances(gcp, [made])[0]
 
 
 def _admit_callers(gcp: Gcp, attempt: Attempt, call: Call, machine: str) -> None:
-    """Let the callers in, its cluster and nobody else, before there is a machine: it is never open to all."""
+    """Let in the callers and the cluster's machines alone, before the machine exists: it is never open to all."""
     if call.tag is None:
-        firewall.shut(gcp, call.network)
+        firewall.ensure_deny_rule(gcp, call.network)
         firewall.admit(gcp, call.network, machine, call.callers, attempt.tags)
         make_shared(gcp, attempt, call)
 
 
 def _exists(gcp: Gcp, call: Call, machine: str) -> bool:
-    """Say whether there is a machine all the same: what refuses a second send says nothing of the first.
+    """Say whether the machine exists: an earlier send may have made it, although this one was refused.
 
-    Without its rules nobody could reach it. Raises what is said in place of an answer.
+    Without its firewall rules nobody could reach it. Raises the error of the read.
     """
-    zone, name = ids.machine(machine)
+    zone, name = ids.zone_and_name(machine)
     try:
         gcp.call("compute.instances.get", zone, value=machine, project=call.project, zone=zone, instance=name)
     except InstanceNotFound:
@@ -91,11 +93,11 @@ class _Sender:
             gcp, f"Google Cloud has not accepted {ACTION} in {call.zone}", deadline, self._uncertain
         )
 
-    def send(self, wanted: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the machine as Google tells of it, once the operation has ended."""
+    def send(self, resource: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the machine as Google describes it, once the operation has ended. Raises as `launch`."""
         while True:
             try:
-                operation = self._send_once(wanted)
+                operation = self._send_once(resource)
             except ProviderUnavailable as error:
                 self._sends.record_unanswered(error)
             except CloudgpuError as error:
@@ -105,7 +107,7 @@ class _Sender:
             else:
                 return self._wait_until_made(operation)
 
-    def _send_once(self, wanted: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _send_once(self, resource: Mapping[str, Any]) -> Mapping[str, Any]:
         return self._gcp.call(
             ACTION,
             self._call.zone,
@@ -114,33 +116,33 @@ class _Sender:
             project=self._call.project,
             zone=self._call.zone,
             requestId=request_id(self._attempt),
-            instanceResource=dict(wanted),
+            instanceResource=dict(resource),
         )
 
     def _wait_until_made(self, operation: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the machine once its operation has ended; raise what that has failed with."""
         with suppress(OSError):  # a full disk, say: the machine is there all the same
-            self._gcp.launched_in.remember(self._name, self._call.project)
-        listing.record_project(self._gcp, self._call.project)  # again: a look in between has seen nothing of it
+            self._gcp.project_pins.remember(self._name, self._call.project)
+        listing.record_project(self._gcp, self._call.project)  # again: a listing meanwhile may have forgotten it
         zone, project = self._call.zone, self._call.project
         try:
             done = operations.wait_until_done(
                 self._gcp, operation, action=ACTION, value=zone, deadline=self._deadline, project=project
             )
-        except CloudgpuError as error:  # nobody told how it ended: is there a machine?
+        except CloudgpuError as error:  # the outcome is not known: is there a machine?
             return self._find_made(error)
-        refused = errors.operation_error(done, self._gcp.context(ACTION, zone, zone))
-        if refused is not None:
-            return self._resolve_failure(refused)
+        error_of_operation = errors.operation_error(done, self._gcp.call_context(ACTION, zone, zone))
+        if error_of_operation is not None:
+            return self._resolve_failure(error_of_operation)
         try:
             return self._read_machine()
         except InstanceNotFound as error:  # made, and gone or not yet shown
             raise self._uncertain(error) from error
 
     def _resolve_failure(self, refused: CloudgpuError) -> Mapping[str, Any]:
-        """Raise what an operation has failed with, in the words of a launch.
+        """Raise the error of a launch for the error of its operation.
 
-        Where Google itself failed, it is asked whether there is a machine all the same: it would be billed.
+        Where Google itself failed, return the machine if there is one all the same: it would be billed.
         """
         if not isinstance(refused, ProviderUnavailable):
             raise self._launch_error(refused)
@@ -156,13 +158,16 @@ class _Sender:
 
     def _read_machine(self) -> Mapping[str, Any]:
         zone = self._call.zone
-        machine = ids.joined(zone, self._name)
+        machine = ids.machine_id(zone, self._name)
         where: dict[str, Any] = {"project": self._call.project, "zone": zone, "instance": self._name}
         answer = self._gcp.call("compute.instances.get", zone, value=machine, **where)
         return {"zone": zone, "name": self._name, **answer}
 
     def _find_made(self, error: CloudgpuError) -> Mapping[str, Any]:
-        """Return the machine of this name, where it is this attempt's; else it is not known whether it comes to be."""
+        """Return the machine of this name if it is this attempt's, else raise `error`.
+
+        Raises LaunchUncertain where it may still be made.
+        """
         try:
             found = self._read_machine()
         except CloudgpuError:
@@ -174,13 +179,13 @@ class _Sender:
         return found
 
     def _launch_error(self, error: CloudgpuError) -> CloudgpuError:
-        """Return a refusal inside the operation, in the words of a launch.
+        """Return the error of a launch for an error of its operation.
 
         An operation that has ended with an error has made no machine; to send the call again under the same request id
         would bring the same operation.
         """
-        spot = self._attempt.offer.available.market is Market.SPOT
-        if isinstance(error, ProviderUnavailable) or (spot and code_of(error) == PREEMPTED_MEANWHILE):
+        is_spot = self._attempt.offer.available.market is Market.SPOT
+        if isinstance(error, ProviderUnavailable) or (is_spot and code_of(error) == PREEMPTED_AT_START):
             return NoCapacity(error.message, field="offer", value=error.value)
         return error
 

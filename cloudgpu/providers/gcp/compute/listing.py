@@ -1,4 +1,4 @@
-"""Looks at machines: one by its id, or all of ours in the project."""
+"""Reads machines: one by its id, or all of cloudgpu's in the project."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from cloudgpu.core.model.instances import TAG_ID, Instance, Listing
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.gcp.compute import interruption, translate
-from cloudgpu.providers.gcp.storage.resources import aggregated
+from cloudgpu.providers.gcp.storage.resources import list_all_scopes
 
-OURS = f"labels.{TAG_ID}:*"
+OUR_MACHINES = f"labels.{TAG_ID}:*"
 
 
 def get(gcp: Gcp, id: str) -> Instance:  # noqa: A002
@@ -22,42 +22,42 @@ def get(gcp: Gcp, id: str) -> Instance:  # noqa: A002
 
     One call; a second one for a machine that has ended lately, where nothing else tells why.
     """
-    return instances(gcp, [raw(gcp, id)])[0]
+    return instances(gcp, [read_machine(gcp, id)])[0]
 
 
-def raw(gcp: Gcp, id: str) -> dict[str, Any]:  # noqa: A002
-    """Return what Google says of a machine; raise InstanceNotFound when it has none.
+def read_machine(gcp: Gcp, id: str) -> dict[str, Any]:  # noqa: A002
+    """Return a machine in Google's format; raise InstanceNotFound when Google has none.
 
-    Raises AuthFailed where the account's project is another one now than the machine's: that one was not asked.
+    Raises AuthFailed where the account's project is not the one that the machine was launched in.
     """
-    zone, name = ids.machine(id)
-    gcp.launched_in.check(name, lambda: gcp.project)
+    zone, name = ids.zone_and_name(id)
+    gcp.project_pins.check(name, lambda: gcp.project)
     return {"zone": zone, "name": name, **gcp.call("compute.instances.get", zone, value=id, zone=zone, instance=name)}
 
 
 def listed(gcp: Gcp) -> Listing:
-    """Return every machine with a cloudgpu-id label, and who was silent: a call per 500 machines.
+    """Return every machine with a cloudgpu-id label, and the zones without an answer: a call per 500 machines.
 
-    One more where machines have ended lately, which asks why.
+    One more call for why machines have ended lately.
     """
-    found, silent = list_ours(gcp)
-    return Listing(tuple(instances(gcp, found)), (*silent, *other_projects(gcp)))
+    machines, unanswered = list_ours(gcp)
+    return Listing(tuple(instances(gcp, machines)), (*unanswered, *other_projects(gcp)))
 
 
 def list_ours(gcp: Gcp) -> tuple[list[Mapping[str, Any]], tuple[Unanswered, ...]]:
-    """Return what Google says of every machine with a cloudgpu-id label, also where the settings launch none any more.
+    """Return every machine with a cloudgpu-id label in Google's format, and the zones without an answer.
 
-    Of the zones that were silent, those that the settings leave out are not told.
+    Machines in zones that the settings leave out are included; these zones are not among the unanswered.
     """
-    found, silent = aggregated(gcp, "instances", filter=OURS)
+    machines, unanswered = list_all_scopes(gcp, "instances", filter=OUR_MACHINES)
     uses = gcp.options.uses_zone
-    ours = [one for one in found if TAG_ID in one.get("labels", {})]
-    return ours, tuple(one for one in silent if ids.region_of(one.scope) is None or uses(one.scope))
+    ours = [one for one in machines if TAG_ID in one.get("labels", {})]
+    return ours, tuple(one for one in unanswered if ids.region_of(one.scope) is None or uses(one.scope))
 
 
-def instances(gcp: Gcp, found: Iterable[Mapping[str, Any]]) -> list[Instance]:
-    """Return machines as Google describes them as ours, with why they ended."""
-    machines, account, port = list(found), gcp.account, gcp.options.ssh_port
+def instances(gcp: Gcp, raws: Iterable[Mapping[str, Any]]) -> list[Instance]:
+    """Return machines in Google's format (`raws`) as `Instance`, with the reason why they ended."""
+    machines, account, port = list(raws), gcp.account, gcp.options.ssh_port
     why = interruption.causes(gcp, machines)
     return [
         translate.instance(one, account=account, ssh_port=port, reason=why.get(translate.id_of(one)))
@@ -65,8 +65,8 @@ def instances(gcp: Gcp, found: Iterable[Mapping[str, Any]]) -> list[Instance]:
     ]
 
 
-# A project in which this account launched is named in every look from another one, until a look into it has found
-# nothing of this ledger any more.
+# A project in which this account launched is reported as unanswered by every listing of another project, until a
+# listing of it has found nothing of this ledger any more.
 
 
 def record_project(gcp: Gcp, project: str) -> None:
@@ -77,18 +77,18 @@ def record_project(gcp: Gcp, project: str) -> None:
 
 
 def forget_project(gcp: Gcp) -> None:
-    """Forget that there may be resources in the account's project: a whole look has found none."""
+    """Forget that there may be resources in the account's project: a complete listing has found none."""
     with suppress(OSError):
         (_projects_dir(gcp) / gcp.project).unlink(missing_ok=True)
 
 
 def other_projects(gcp: Gcp) -> tuple[Unanswered, ...]:
-    """Return the account as silent where there may be resources of it in another project than is asked. No call."""
+    """Return the account as unanswered for each other project that may have resources of it. No call."""
     if not _projects_dir(gcp).is_dir():
         return ()
-    others = sorted(file.name for file in _projects_dir(gcp).iterdir() if file.name != gcp.project)
+    projects = sorted(file.name for file in _projects_dir(gcp).iterdir() if file.name != gcp.project)
     why = "it launched in the project {0}, and is of {1} now, where nothing is known of that; use {0} again to look"
-    return tuple(Unanswered(gcp.account, why.format(one, gcp.project)) for one in others)
+    return tuple(Unanswered(gcp.account, why.format(one, gcp.project)) for one in projects)
 
 
 def _projects_dir(gcp: Gcp) -> Path:

@@ -22,11 +22,11 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import Gcp
-from cloudgpu.providers.gcp.compute.translate import OLD_GPU
-from cloudgpu.providers.gcp.storage.resources import aggregated
+from cloudgpu.providers.gcp.compute.translate import OLD_GPU_PREFIX
+from cloudgpu.providers.gcp.storage.resources import list_all_scopes
 
-NAME = re.compile(r"[a-z][-a-z0-9]{0,62}")
-_ACCELERATORS = {  # by the longest beginning of a machine type's name
+NAME_PATTERN = re.compile(r"[a-z][-a-z0-9]{0,62}")
+_ACCELERATORS = {  # by the prefix of a machine type's name
     "a2-highgpu-": "nvidia-tesla-a100",
     "a2-megagpu-": "nvidia-tesla-a100",
     "a2-ultragpu-": "nvidia-a100-80gb",
@@ -45,10 +45,10 @@ _WITH_LOCAL_SSD = ("a2-ultragpu-", "a3-", "a4-", "a4x-")
 
 @dataclass(frozen=True, slots=True)
 class MachineSpec:
-    """A type of the catalogue in Google's words. `accelerator` is empty where none is known.
+    """A type of the catalogue as Google's API names it. `accelerator` is empty where none is known.
 
-    `attached`: it has to be named beside the machine type. `scratch`: a stop loses what is on its local SSD;
-    `scratch_gb` None: how much that is, is not known.
+    `attached`: the accelerator is a parameter beside the machine type (N1). `scratch`: it has local SSD, whose data a
+    stop loses; `scratch_gb` None: its size is not known.
     """
 
     name: str
@@ -61,54 +61,57 @@ class MachineSpec:
 
 
 def spec_of_name(name: str) -> MachineSpec:
-    """Return a type in Google's words by its name; one that the catalogue lacks has no GPU.
+    """Return the spec of a type by its name; one that the catalogue lacks has no GPU.
 
-    Raises InvalidRequest for what cannot be the name of one.
+    Raises InvalidRequest for what cannot be the name of a type.
     """
     try:
         return spec_of(instance_type("gcp", name))
     except InvalidRequest:
-        if not NAME.fullmatch(name):
+        if not NAME_PATTERN.fullmatch(name):
             raise
         return MachineSpec(name, name, "", 0, attached=False, scratch=False, scratch_gb=None)
 
 
-def spec_of(one: InstanceType) -> MachineSpec:
-    """Return a type of the catalogue in Google's words."""
-    machine_type, _, attached = one.name.partition("+")
+def spec_of(catalogue_type: InstanceType) -> MachineSpec:
+    """Return the spec of a type of the catalogue."""
+    machine_type, _, attached = catalogue_type.name.partition("+")
     if attached:
-        accelerator = f"{OLD_GPU}{attached.partition(':')[0]}"
+        accelerator = f"{OLD_GPU_PREFIX}{attached.partition(':')[0]}"
     else:
-        accelerator = next((gpu for begin, gpu in _ACCELERATORS.items() if machine_type.startswith(begin)), "")
-    scratch = machine_type.startswith(_WITH_LOCAL_SSD) and not machine_type.endswith("-nolssd")
+        accelerator = next(
+            (accelerator_name for prefix, accelerator_name in _ACCELERATORS.items() if machine_type.startswith(prefix)),
+            "",
+        )
+    has_local_ssd = machine_type.startswith(_WITH_LOCAL_SSD) and not machine_type.endswith("-nolssd")
     return MachineSpec(
-        name=one.name,
+        name=catalogue_type.name,
         machine_type=machine_type,
         accelerator=accelerator,
-        count=one.gpu.count,
+        count=catalogue_type.gpu.count,
         attached=bool(attached),
-        scratch=scratch or bool(one.local_ssd_gb),
-        scratch_gb=one.local_ssd_gb,
+        scratch=has_local_ssd or bool(catalogue_type.local_ssd_gb),
+        scratch_gb=catalogue_type.local_ssd_gb,
     )
 
 
-_ARM = ("a4x-", "c4a-", "n4a-", "t2a-")  # "Arm-based machine types"
-# What the smallest machines cost on demand, for a check of an account: from memory, and marked so where it is shown.
+_ARM_PREFIXES = ("a4x-", "c4a-", "n4a-", "t2a-")  # "Arm-based machine types"
+# Prices of the smallest machines on demand, for a check of an account: from memory, and marked so where they are shown.
 _UNVERIFIED_REGIONS = ("us-central1", "us-east1", "us-west1")
-_UNVERIFIED = {"e2-micro": "0.008376", "e2-small": "0.016751", "e2-medium": "0.033503"}
+_UNVERIFIED_USD_PER_HOUR = {"e2-micro": "0.008376", "e2-small": "0.016751", "e2-medium": "0.033503"}
 _AS_OF = datetime(2025, 1, 1, tzinfo=UTC)
 
 
 def zones_with(gcp: Gcp, name: str) -> tuple[list[Mapping[str, Any]], tuple[Unanswered, ...]]:
-    """Return what Google says of a machine type in each zone that has it, and who did not answer. A call per page.
+    """Return a machine type in Google's format for each zone that has it, and the zones without an answer.
 
-    One that has GPUs is left out: what they are called is the catalogue's to say.
+    Types with GPUs are left out: only the catalogue names those GPUs.
     """
-    found, silent = aggregated(gcp, "machineTypes", filter=f"name={name}")
-    return [one for one in found if one["name"] == name and not one.get("accelerators")], silent
+    types, unanswered = list_all_scopes(gcp, "machineTypes", filter=f"name={name}")
+    return [one for one in types if one["name"] == name and not one.get("accelerators")], unanswered
 
 
-def items(
+def offers(
     account: str, found: Sequence[Mapping[str, Any]], markets: Sequence[Market], stop_effect: str
 ) -> tuple[Available, ...]:
     """Return these as offers, one for each zone and market."""
@@ -125,19 +128,19 @@ def items(
             stop_effect=stop_effect,
         )
         for one in found
-        for zone in [ids.last(one["zone"])]
+        for zone in [ids.last_part(one["zone"])]
         for market in markets
     )
 
 
 def architecture(name: str) -> str:
-    """Return the processor of a machine type that the catalogue lacks, by its series."""
-    return "arm64" if name.startswith(_ARM) else "x86_64"
+    """Return the processor architecture of a machine type that the catalogue lacks, by its series."""
+    return "arm64" if name.startswith(_ARM_PREFIXES) else "x86_64"
 
 
-def unverified_price(item: Available) -> Price | None:
+def unverified_price(offer: Available) -> Price | None:
     """Return what a small machine costs on demand, unverified; None for any other."""
-    amount = _UNVERIFIED.get(item.instance_type) if item.market is Market.ON_DEMAND else None
-    if amount is None or item.region not in _UNVERIFIED_REGIONS:
+    amount = _UNVERIFIED_USD_PER_HOUR.get(offer.instance_type) if offer.market is Market.ON_DEMAND else None
+    if amount is None or offer.region not in _UNVERIFIED_REGIONS:
         return None
     return Price(Money.usd(Decimal(amount)), "Compute Engine pricing, from memory", _AS_OF, Basis.UNVERIFIED)

@@ -1,8 +1,7 @@
-"""Ends, stops and starts machines, and sets their labels and what they read of them in their metadata.
+"""Ends, stops and starts machines, and sets their labels and metadata.
 
-Nothing of a machine that is ended or stopped is billed but what is retained on purpose. A machine cannot read its own
-labels from inside. Labels and metadata are replaced whole, under a fingerprint of what was read: who comes second has
-to read again.
+A machine cannot read its own labels from inside, so the lease is also in its metadata. Labels and metadata are replaced
+as a whole, with a fingerprint of what was read: whoever comes second has to read again.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from cloudgpu.providers.gcp import errors, ids
 from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.gcp.compute import schedules
 from cloudgpu.providers.gcp.compute.interruption import is_spot
-from cloudgpu.providers.gcp.compute.listing import instances, list_ours, raw
+from cloudgpu.providers.gcp.compute.listing import instances, list_ours, read_machine
 from cloudgpu.providers.gcp.compute.translate import boot_disk, has_scratch, id_of, labels_of, metadata_of
 from cloudgpu.providers.gcp.error_codes import STALE
 from cloudgpu.providers.gcp.errors import code_of
@@ -36,36 +35,36 @@ POLL_PAUSE_S, MAX_POLLS = 3.0, 40  # a machine that is just starting is stopped 
 def terminate(gcp: Gcp, id: str) -> None:  # noqa: A002
     """Ask to end the machine, its system disk and our firewall rules for it; an unknown id is no error.
 
-    The disk is set to go with the machine before that is asked to end: what dies in between is found by its labels.
-    The rules come last: they cost nothing, and what is left of them is found by its description.
+    First the disk is set to be deleted with the machine: after a crash in between it is found by its labels. The rules
+    come last: they cost nothing, and leftover ones are found by their description.
     """
-    _end(gcp, id, keep_disk=False)
+    _terminate(gcp, id, keep_disk=False)
 
 
 def terminate_keeping_disk(gcp: Gcp, id: str) -> None:  # noqa: A002
     """Ask to end the machine while its system disk stays; one that is gone is no error.
 
-    First the disk is told to stay, and only then the machine to go: a fault between the two leaves both. No verb asks
-    for it: every machine of Google's can be stopped, so none is parked, and the documents do not grant it.
+    First the disk is set to stay, then the machine is deleted: a failure in between leaves both. No verb uses it: every
+    machine of Google's can be stopped, so none is parked, and the role documents do not grant it.
     """
-    _end(gcp, id, keep_disk=True)
+    _terminate(gcp, id, keep_disk=True)
 
 
-def _end(gcp: Gcp, id: str, *, keep_disk: bool) -> None:  # noqa: A002
+def _terminate(gcp: Gcp, id: str, *, keep_disk: bool) -> None:  # noqa: A002
     """Ask to end the machine and our rules for it, its system disk with it or not; an unknown id is no error.
 
-    A read that does not find the machine is no proof: the end is asked all the same, and only what Google answers to
-    that counts. A disk that is to stay is the exception: it has to be seen before.
+    A read that does not find the machine is no proof: the deletion is requested all the same, and only its answer
+    counts. With `keep_disk` nothing is requested: the disk has to be set first.
     """
     found = _read_or_none(gcp, id)
     if found is None and keep_disk:
         return
     if found is not None and found.get("deletionProtection"):  # neither its disk nor its rules are touched
-        raise errors.protected_from_deletion(gcp.context(errors.DELETE, ids.machine(id)[0], id))
+        raise errors.protected_from_deletion(gcp.call_context(errors.DELETE, ids.zone_and_name(id)[0], id))
     with suppress(InstanceNotFound):  # somebody else was faster
         if found is not None:
             _set_disk_deletion(gcp, id, found, keep=keep_disk)
-        _ask(gcp, "delete", id)
+        _send(gcp, "delete", id)
     if found is None or firewall.is_ours(found):
         with suppress(AuthFailed):
             firewall.remove_all(gcp, id, firewall.network_of(found or {}))
@@ -73,12 +72,12 @@ def _end(gcp: Gcp, id: str, *, keep_disk: bool) -> None:  # noqa: A002
 
 def _read_or_none(gcp: Gcp, id: str) -> Mapping[str, Any] | None:  # noqa: A002
     with suppress(InstanceNotFound):
-        return raw(gcp, id)
+        return read_machine(gcp, id)
     return None
 
 
 def _set_disk_deletion(gcp: Gcp, id: str, raw: Mapping[str, Any], *, keep: bool) -> None:  # noqa: A002
-    """Let the system disk go with its machine or stay; no call where it is so already."""
+    """Set whether the system disk is deleted with its machine; no call where it is set so already."""
     disk = boot_disk(raw)
     if disk is not None and bool(disk.get("autoDelete")) is keep:
         _change(gcp, id, "setDiskAutoDelete", deviceName=disk["deviceName"], autoDelete=not keep)
@@ -90,7 +89,7 @@ def stop(gcp: Gcp, id: str) -> None:  # noqa: A002
     Raises InstanceNotFound.
     """
     for _ in range(MAX_POLLS):
-        found = raw(gcp, id)
+        found = read_machine(gcp, id)
         status = found.get("status")
         if status not in (*STARTING, *STOPPING, STOPPED):
             ask_to_stop(gcp, id, found)
@@ -104,26 +103,26 @@ def stop(gcp: Gcp, id: str) -> None:  # noqa: A002
 def ask_to_stop(gcp: Gcp, id: str, raw: Mapping[str, Any]) -> None:  # noqa: A002
     """Ask to stop a machine that runs.
 
-    One with local SSD stops only where it is said what becomes of that: it goes on being billed otherwise, and the data
-    are lost either way ("Local SSD data persistence").
+    For local SSD the call has to say that its data is discarded: else it goes on being billed, and the data is lost
+    either way ("Local SSD data persistence").
     """
-    _ask(gcp, "stop", id, **({"discardLocalSsd": True} if has_scratch(raw) else {}))
+    _send(gcp, "stop", id, **({"discardLocalSsd": True} if has_scratch(raw) else {}))
 
 
 def start(gcp: Gcp, id: str) -> None:  # noqa: A002
     """Ask to start a stopped machine and wait until Google has said whether it has one; one that runs is left alone.
 
-    Google's timer counts from the start, so it is set before to what is left until the machine's renew-until. Raises
+    Google's timer counts from the start, so before it is set to the time left until the machine's renew-until. Raises
     InstanceNotFound, NoCapacity, and InvalidRequest while it is just stopping.
     """
-    found = raw(gcp, id)
+    found = read_machine(gcp, id)
     status = found.get("status")
     if status in STOPPING or status == "SUSPENDED":
-        says = "just stopping" if status in STOPPING else "suspended, which cloudgpu never does"
+        state_text = "just stopping" if status in STOPPING else "suspended, which cloudgpu never does"
         remedy = (
             "Try again when it has stopped." if status in STOPPING else "Resume it: gcloud compute instances resume"
         )
-        message = f"{id} is {says}, and Google Cloud starts only what has stopped."
+        message = f"{id} is {state_text}, and Google Cloud starts only what has stopped."
         raise InvalidRequest(message, field="instance", value=id, next=remedy)
     if status == STOPPED:
         schedules.renew(gcp, id, found)
@@ -140,70 +139,70 @@ def interrupt(gcp: Gcp, id: str) -> datetime:  # noqa: A002
     live machine gets its half minute of notice then is unverified. Raises InstanceNotFound, and InvalidRequest for a
     machine on demand: that would be moved, or restarted.
     """
-    if not is_spot(raw(gcp, id)):
+    if not is_spot(read_machine(gcp, id)):
         message = f"{id} cannot be interrupted: it is not a spot machine."
         raise InvalidRequest(message, field="instance", value=id, next="Launch one with --spot.")
-    _ask(gcp, "simulateMaintenanceEvent", id)
+    _send(gcp, "simulateMaintenanceEvent", id)
     return gcp.clock() + NOTICE
 
 
-def _ask(gcp: Gcp, verb: str, id: str, **fields: Any) -> Mapping[str, Any]:  # noqa: A002
-    zone, name = ids.machine(id)
+def _send(gcp: Gcp, verb: str, id: str, **fields: Any) -> Mapping[str, Any]:  # noqa: A002
+    zone, name = ids.zone_and_name(id)
     return gcp.call(f"compute.instances.{verb}", zone, value=id, zone=zone, instance=name, **fields)
 
 
-READ_INSIDE = (TAG_EXPIRES, TAG_RENEW_UNTIL, TAG_HOLD_UNTIL)
+METADATA_TAGS = (TAG_EXPIRES, TAG_RENEW_UNTIL, TAG_HOLD_UNTIL)
 TRIES, PAUSE_S = 6, 0.5
 
 
 def tag(gcp: Gcp, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
-    """Set these labels, and what the machine reads of them, and leave every other alone. Raises InstanceNotFound.
+    """Set these labels, and METADATA_TAGS of them in the metadata; leave all others. Raises InstanceNotFound.
 
-    The metadata first: a machine that hears of a longer lease late could end itself, a label that is late is only old.
+    The metadata first: a machine that learns of a longer lease too late could end itself.
     """
     if not tags:
-        ids.machine(id)
+        ids.zone_and_name(id)
         return
     retry(
-        lambda: _set(gcp, id, raw(gcp, id), tags),
+        lambda: _set_tags(gcp, id, read_machine(gcp, id), tags),
         TRIES,
         after=lambda error: code_of(error) == STALE,
         pause=lambda tries: gcp.pause(PAUSE_S * tries),
     )
 
 
-def _set(gcp: Gcp, id: str, raw: Mapping[str, Any], tags: Mapping[str, str]) -> None:  # noqa: A002
-    inside = {key: value for key, value in tags.items() if key in READ_INSIDE}
-    held, labels = metadata_of(raw), labels_of(raw)
-    if inside.items() - held.items():
-        items = [{"key": key, "value": value} for key, value in {**held, **inside}.items()]
+def _set_tags(gcp: Gcp, id: str, raw: Mapping[str, Any], tags: Mapping[str, str]) -> None:  # noqa: A002
+    metadata_tags = {key: value for key, value in tags.items() if key in METADATA_TAGS}
+    metadata, labels = metadata_of(raw), labels_of(raw)
+    if metadata_tags.items() - metadata.items():
+        items = [{"key": key, "value": value} for key, value in {**metadata, **metadata_tags}.items()]
         fingerprint = raw.get("metadata", {}).get("fingerprint", "")
         _change(gcp, id, "setMetadata", metadataResource={"items": items, "fingerprint": fingerprint})
     if tags.items() - labels.items():
-        wanted = {"labels": {**labels, **tags}, "labelFingerprint": raw.get("labelFingerprint", "")}
-        _change(gcp, id, "setLabels", instancesSetLabelsRequestResource=wanted)
+        request = {"labels": {**labels, **tags}, "labelFingerprint": raw.get("labelFingerprint", "")}
+        _change(gcp, id, "setLabels", instancesSetLabelsRequestResource=request)
 
 
 def _change(gcp: Gcp, id: str, verb: str, **fields: Any) -> None:  # noqa: A002
     """Make a change of a machine, and wait until it is done."""
-    zone, name = ids.machine(id)
+    zone, name = ids.zone_and_name(id)
     change_and_wait(gcp, f"compute.instances.{verb}", zone, value=id, zone=zone, instance=name, **fields)
 
 
-AT_ONCE = 16
+MAX_PARALLEL = 16
 Raw = Mapping[str, Any]
 
 
 def stop_many(gcp: Gcp, machine_ids: Sequence[str]) -> dict[str, CloudgpuError]:
-    """Ask to stop these machines; return why not, by id, for those that were not asked.
+    """Ask to stop these machines; return the errors of the others, by id.
 
-    A look at all of them (a machine with local SSD is stopped by other words), and a call for each that runs.
+    Reads all of them first (local SSD changes the call), then one call for each that runs.
     """
     answers = _read_machines(gcp, machine_ids)
     refused = {id_: found for id_, found in answers.items() if isinstance(found, CloudgpuError)}
-    there = {id_: found for id_, found in answers.items() if not isinstance(found, CloudgpuError)}
-    outcomes = by_item(there, lambda id_: result_or_error(_stop_running, gcp, id_, there[id_]), AT_ONCE)
-    return refused | {id_: fault for id_, fault in outcomes.items() if fault is not None}
+    readable = {id_: found for id_, found in answers.items() if not isinstance(found, CloudgpuError)}
+    outcomes = by_item(readable, lambda id_: result_or_error(_stop_running, gcp, id_, readable[id_]), MAX_PARALLEL)
+    return refused | {id_: error for id_, error in outcomes.items() if error is not None}
 
 
 def _stop_running(gcp: Gcp, id: str, raw: Raw) -> None:  # noqa: A002
@@ -218,24 +217,24 @@ def _stop_running(gcp: Gcp, id: str, raw: Raw) -> None:  # noqa: A002
 def get_many(gcp: Gcp, machine_ids: Sequence[str]) -> dict[str, Instance | CloudgpuError]:
     """Return each machine now, or why not, by id: from one listing, and a call for each that it does not show."""
     answers = _read_machines(gcp, machine_ids)
-    found = [one for one in answers.values() if not isinstance(one, CloudgpuError)]
-    by_id = {one.id: one for one in instances(gcp, found)}
+    machines = [one for one in answers.values() if not isinstance(one, CloudgpuError)]
+    by_id = {one.id: one for one in instances(gcp, machines)}
     return {id_: one if isinstance(one, CloudgpuError) else by_id[id_] for id_, one in answers.items()}
 
 
 def _read_machines(gcp: Gcp, machine_ids: Sequence[str]) -> dict[str, Raw | CloudgpuError]:
-    """Return what Google says of each, or why not. One alone is asked for itself."""
-    wanted = list(dict.fromkeys(machine_ids))
-    listed = _listed(gcp) if len(wanted) > 1 else {}
-    found: dict[str, Raw | CloudgpuError] = {id_: listed[id_] for id_ in wanted if id_ in listed}
-    missing = [id_ for id_ in wanted if id_ not in listed]
-    return found | by_item(missing, partial(result_or_error, raw, gcp), AT_ONCE)
+    """Return each machine in Google's format, or its error, by id. A single one is read by its id."""
+    distinct = list(dict.fromkeys(machine_ids))
+    listed_machines = _list_by_id(gcp) if len(distinct) > 1 else {}
+    found: dict[str, Raw | CloudgpuError] = {id_: listed_machines[id_] for id_ in distinct if id_ in listed_machines}
+    missing = [id_ for id_ in distinct if id_ not in listed_machines]
+    return found | by_item(missing, partial(result_or_error, read_machine, gcp), MAX_PARALLEL)
 
 
-def _listed(gcp: Gcp) -> dict[str, Raw]:
-    """Return what the listing shows, by our id; none where it is not to be had: then each is asked for itself."""
+def _list_by_id(gcp: Gcp) -> dict[str, Raw]:
+    """Return the listed machines in Google's format, by our id; none where the listing fails: then each is read."""
     try:
-        found, _ = list_ours(gcp)
+        machines, _ = list_ours(gcp)
     except CloudgpuError:
         return {}
-    return {id_of(one): one for one in found}
+    return {id_of(one): one for one in machines}

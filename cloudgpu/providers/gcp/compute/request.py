@@ -1,4 +1,4 @@
-"""From an attempt to the body of instances.insert: pure, so that a replay in another process sends the same call."""
+"""Makes the body of instances.insert from an attempt: pure, so that a replay in another process sends the same call."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ from cloudgpu.core.values.naming import digest
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.machine.user_data import BootOptions, startup_script, too_large_error, user_data
 
-NETWORK_TAG = "cloudgpu"  # the firewall rule that lets nobody in is for machines that bear it
+NETWORK_TAG = "cloudgpu"  # of our machines: the firewall rule that lets nobody in is for this tag
 MIN_RUN, MAX_RUN = timedelta(seconds=30), timedelta(days=120)  # of maxRunDuration ("Limit the run time of a VM")
 MAX_METADATA_VALUE = 262_144  # bytes of a value of the metadata ("About VM metadata")
-ALL_SCOPES = "https://www.googleapis.com/auth/cloud-platform"  # what an account may do, its roles say
+ALL_SCOPES = "https://www.googleapis.com/auth/cloud-platform"  # its roles limit what a service account may do
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What was looked up for one launch, as it is saved with the attempt.
+    """The exact launch call, saved with the attempt as JSON.
 
     `image` is its whole name (`projects/P/global/images/N`), `network` too; `subnet` is empty where Google chooses it.
-    `accelerator` is Google's word for what is attached to an N1 machine, empty for none. `tag` is somebody else's
-    network tag; None: the rules of ours let `callers` (CIDR per label) in. `cloud_init`: the image runs it, else the
-    boot data are a startup script. `installs_driver`: the image installs NVIDIA's driver when its metadata say so.
-    `volume` is the device name of a data disk, empty for none. `host_key`: `reads` for an image that takes no host key,
-    and tells the one that it makes. `scratch`: the machine type comes with local SSD.
+    `accelerator` is Google's name of the GPU that is attached to an N1 machine, empty for none; `accelerators` how
+    many. `tag` is a network tag of the user's own firewall rules (`--security-group`); None: our rules let `callers`
+    (CIDR by label) in. `cloud_init`: the image runs it, else the boot data are a startup script. `installs_driver`: the
+    image installs NVIDIA's driver when its metadata say so. `volume` is the device name of a data disk, empty for none.
+    `host_key`: `reads` for an image that makes its own host key, which is read from its guest attributes. `scratch`:
+    the machine type comes with local SSD.
     """
 
     project: str
@@ -59,18 +60,18 @@ class Call:
 
 
 def request_id(attempt: Attempt) -> str:
-    """Return the id by which Google knows a second send of the same launch: it follows from the token."""
+    """Return the request id, by which Google recognises a second send of the same launch: it follows from the token."""
     return str(uuid.uuid5(uuid.NAMESPACE_OID, f"cloudgpu {attempt.token}"))
 
 
-def body(attempt: Attempt) -> dict[str, Any]:
-    """Return the machine to be made, the same for the same attempt, whenever that is asked.
+def instance_resource(attempt: Attempt) -> dict[str, Any]:
+    """Return the body of the call (Google's `instanceResource`); deterministic.
 
     No service account unless the settings name one: what runs there can do nothing in the project. Source: the
     Compute Engine API, instances.insert.
     """
     call, name = Call(**attempt.call), ids.machine_name(attempt.token)
-    made: dict[str, Any] = {
+    resource: dict[str, Any] = {
         "name": name,
         "description": f"cloudgpu: {attempt.request.name}",
         "machineType": f"zones/{call.zone}/machineTypes/{call.machine_type}",
@@ -82,23 +83,23 @@ def body(attempt: Attempt) -> dict[str, Any]:
         "metadata": {"items": [{"key": key, "value": value} for key, value in _metadata(attempt, call).items()]},
     }
     if call.accelerator:
-        kind = f"zones/{call.zone}/acceleratorTypes/{call.accelerator}"
-        made["guestAccelerators"] = [{"acceleratorType": kind, "acceleratorCount": call.accelerators}]
+        accelerator_type = f"zones/{call.zone}/acceleratorTypes/{call.accelerator}"
+        resource["guestAccelerators"] = [{"acceleratorType": accelerator_type, "acceleratorCount": call.accelerators}]
     if call.shielded:
-        made["shieldedInstanceConfig"] = {
+        resource["shieldedInstanceConfig"] = {
             "enableSecureBoot": call.secure_boot,
             "enableVtpm": True,
             "enableIntegrityMonitoring": True,
         }
     if call.service_account:
-        made["serviceAccounts"] = [{"email": call.service_account, "scopes": [ALL_SCOPES]}]
-    return made
+        resource["serviceAccounts"] = [{"email": call.service_account, "scopes": [ALL_SCOPES]}]
+    return resource
 
 
 def cluster_tag(attempt: Attempt, call: Call) -> str | None:
-    """Return the network tag that the machines of an attempt's cluster have; None for a machine of its own.
+    """Return the network tag of the machines of an attempt's cluster; None for a single machine.
 
-    Each attempt has one of its own, which a replay has, too. Nobody has one where somebody else's rules decide.
+    Each attempt has its own, the same in a replay. None, too, where the user's own firewall rules decide.
     """
     node = node_of_tags(attempt.tags)
     if node is None or node.nodes == 1 or call.tag is not None:
@@ -114,21 +115,21 @@ def scheduling(attempt: Attempt) -> dict[str, Any]:
     be told what becomes of that when the time is over, and only for one of those: kept, it would be billed on (gcloud's
     `--discard-local-ssds-at-termination-timestamp`: "required and only allowed for VMs that have local SSDs").
     """
-    spot = attempt.offer.available.market is Market.SPOT
-    discards = {"onInstanceStopAction": {"discardLocalSsd": True}} if Call(**attempt.call).scratch else {}
+    is_spot = attempt.offer.available.market is Market.SPOT
+    discard_action = {"onInstanceStopAction": {"discardLocalSsd": True}} if Call(**attempt.call).scratch else {}
     return {
-        "provisioningModel": "SPOT" if spot else "STANDARD",
+        "provisioningModel": "SPOT" if is_spot else "STANDARD",
         "onHostMaintenance": "TERMINATE",
         "automaticRestart": False,
         "instanceTerminationAction": "STOP",
         "maxRunDuration": {"seconds": str(run_seconds(attempt.renew_until - attempt.made_at))},
-        **discards,
+        **discard_action,
     }
 
 
-def run_seconds(wanted: timedelta) -> int:
-    """Return for how many seconds a machine may run that is to run so long: Google takes 30 seconds to 120 days."""
-    return int(min(max(wanted, MIN_RUN), MAX_RUN).total_seconds())
+def run_seconds(duration: timedelta) -> int:
+    """Return a duration in seconds within what Google accepts for maxRunDuration: 30 seconds to 120 days."""
+    return int(min(max(duration, MIN_RUN), MAX_RUN).total_seconds())
 
 
 def _system_disk(attempt: Attempt, call: Call) -> dict[str, Any]:
@@ -154,7 +155,7 @@ def _interface(attempt: Attempt, call: Call) -> dict[str, Any]:
 
 
 def _metadata(attempt: Attempt, call: Call) -> dict[str, str]:
-    """Return what the machine reads of itself: boot data, its lease, and that nobody else's keys open it."""
+    """Return the machine's metadata: boot data, its lease, and that no SSH keys of the project are let in."""
     key, text = boot_data(attempt, call)
     tags = Lease(attempt.expires, attempt.renew_until).tags()
     return {
@@ -169,7 +170,7 @@ def _metadata(attempt: Attempt, call: Call) -> dict[str, str]:
 
 
 def boot_data(attempt: Attempt, call: Call) -> tuple[str, str]:
-    """Return the key of the metadata that the image reads, and what it is given; InvalidRequest for too much of it."""
+    """Return the key and the value of the metadata with the boot data; raise InvalidRequest where it is too large."""
     options = BootOptions(cloud="gcp", ssh_port=call.ssh_port, reports=True, volume=call.volume)
     key, write = ("user-data", user_data) if call.cloud_init else ("startup-script", startup_script)
     text = write(attempt, options)

@@ -1,4 +1,4 @@
-"""The timer in the cloud: `maxRunDuration` of a machine, after which Google stops it when all of ours is dead.
+"""The timer in the cloud: `maxRunDuration` of a machine, after which Google stops it, whatever else has failed.
 
 It counts from the machine's last start, from 30 seconds to 120 days, and fires up to 30 seconds late; it can be changed
 only while the machine is stopped ("Limit the run time of a VM", Compute Engine's guide). So it is fixed from a start
@@ -16,42 +16,42 @@ from cloudgpu.core.values.times import from_epoch
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import Gcp
-from cloudgpu.providers.gcp.compute.listing import list_ours, raw
+from cloudgpu.providers.gcp.compute.listing import list_ours, read_machine
 from cloudgpu.providers.gcp.compute.request import MAX_RUN, run_seconds
 from cloudgpu.providers.gcp.compute.translate import has_scratch, id_of, labels_of
 from cloudgpu.providers.gcp.storage.resources import change_and_wait, parse_time
 
-TOLERANCE = timedelta(minutes=3)  # a start takes its time, and a timer that is so near is the one that was meant
+TOLERANCE = timedelta(minutes=3)  # a start takes its time: a timer that differs by less counts as the requested one
 STOPPED = "TERMINATED"
 
 
 def timer(gcp: Gcp, id: str) -> datetime | None:  # noqa: A002
     """Return when Google stops the machine, aware UTC; None where it has no timer. Raises InstanceNotFound.
 
-    Of a stopped machine: the time to which the next start sets it.
+    Of a stopped machine: its renew-until, to which the next start sets the timer.
     """
-    return fires_at(raw(gcp, id))
+    return fires_at(read_machine(gcp, id))
 
 
 def timer_limit(gcp: Gcp, id: str) -> datetime | None:  # noqa: A002
     """Return when the timer of a machine that runs fires; None for one that is stopped, whose timer can be set."""
-    found = raw(gcp, id)
+    found = read_machine(gcp, id)
     return None if found.get("status") == STOPPED else fires_at(found)
 
 
 def set_timer(gcp: Gcp, id: str, at: datetime) -> bool:  # noqa: A002
     """Set the timer of a stopped machine for a start now; that of one that runs stays. Return whether it was set.
 
-    Raises InstanceNotFound, and InvalidRequest for a time after the one that was fixed when it was started; not where
-    that is as late as any that Google takes.
+    Raises InstanceNotFound, and InvalidRequest for a later time than the timer of a running machine, unless that is
+    already the maximum that Google accepts.
     """
-    found = raw(gcp, id)
+    found = read_machine(gcp, id)
     if found.get("status") == STOPPED:
         _reschedule(gcp, id, found, run_seconds(at - gcp.clock()))
         return True
     limit = fires_at(found)
-    is_last = _max_run_s(found) >= MAX_RUN.total_seconds()
-    if limit is None or (at > limit + TOLERANCE and not is_last):
+    is_at_maximum = _max_run_s(found) >= MAX_RUN.total_seconds()
+    if limit is None or (at > limit + TOLERANCE and not is_at_maximum):
         says = f"fires at {limit:%Y-%m-%d %H:%M} UTC" if limit else "was never set"
         raise InvalidRequest(
             f"The timer of {id} {says}: Google Cloud fixed that when the machine was started.",
@@ -67,13 +67,15 @@ def timers(gcp: Gcp, region: str | None = None) -> dict[str, datetime]:
 
     Raises ProviderUnavailable naming a zone that did not answer.
     """
-    found, silent = list_ours(gcp)
-    silent = tuple(gap for gap in silent if region is None or gap.scope.startswith(region))
-    if silent:
-        message = f"{silent[0].scope} did not say which timers it has: {silent[0].why}"
-        raise ProviderUnavailable(message, field="provider", value=silent[0].scope)
-    firing = {id_of(one): fires_at(one) for one in found if _is_of_ledger(gcp, one)}
-    return {id_: at for id_, at in firing.items() if at and region in (None, ids.region_of(ids.machine(id_)[0]))}
+    machines, unanswered = list_ours(gcp)
+    unanswered = tuple(gap for gap in unanswered if region is None or gap.scope.startswith(region))
+    if unanswered:
+        message = f"{unanswered[0].scope} did not say which timers it has: {unanswered[0].why}"
+        raise ProviderUnavailable(message, field="provider", value=unanswered[0].scope)
+    fire_times = {id_of(one): fires_at(one) for one in machines if _is_of_ledger(gcp, one)}
+    return {
+        id_: at for id_, at in fire_times.items() if at and region in (None, ids.region_of(ids.zone_and_name(id_)[0]))
+    }
 
 
 def _is_of_ledger(gcp: Gcp, raw: Mapping[str, Any]) -> bool:
@@ -81,28 +83,27 @@ def _is_of_ledger(gcp: Gcp, raw: Mapping[str, Any]) -> bool:
 
 
 def renew(gcp: Gcp, id: str, raw: Mapping[str, Any]) -> None:  # noqa: A002
-    """Before a start, set how long a stopped machine may run to what is left until its renew-until.
+    """Before a start, set how long a stopped machine may run: until its renew-until.
 
-    No call where it is that already; nothing for a machine without a renew-until, or one that is over: who starts that
-    has to set it.
+    No call where it is set so already, nor without a renew-until in the future: whoever starts it sets that first.
     """
-    until = _renew_until(raw)
-    left = until - gcp.clock() if until else timedelta(0)
-    if left > timedelta(0) and abs(_max_run_s(raw) - run_seconds(left)) > TOLERANCE.total_seconds():
-        _reschedule(gcp, id, raw, run_seconds(left))
+    renew_until_at = _renew_until(raw)
+    remaining = renew_until_at - gcp.clock() if renew_until_at else timedelta(0)
+    if remaining > timedelta(0) and abs(_max_run_s(raw) - run_seconds(remaining)) > TOLERANCE.total_seconds():
+        _reschedule(gcp, id, raw, run_seconds(remaining))
 
 
 def fires_at(raw: Mapping[str, Any]) -> datetime | None:
-    """Return when the timer of a machine (as Google tells of it) fires; None for none."""
+    """Return when the timer of a machine (in Google's format) fires, aware UTC; None for none."""
     scheduling = raw.get("scheduling", {})
     if raw.get("status") == STOPPED:
         return _renew_until(raw) if _max_run_s(raw) else None
-    reported = raw.get("resourceStatus", {}).get("scheduling", {}).get("terminationTimestamp")
-    fixed = parse_time(reported) or parse_time(scheduling.get("terminationTime"))
-    began = parse_time(raw.get("lastStartTimestamp")) or parse_time(raw.get("creationTimestamp"))
-    if fixed or not began or not _max_run_s(raw):
-        return fixed
-    return began + timedelta(seconds=_max_run_s(raw))
+    reported_text = raw.get("resourceStatus", {}).get("scheduling", {}).get("terminationTimestamp")
+    reported_at = parse_time(reported_text) or parse_time(scheduling.get("terminationTime"))
+    started_at = parse_time(raw.get("lastStartTimestamp")) or parse_time(raw.get("creationTimestamp"))
+    if reported_at or not started_at or not _max_run_s(raw):
+        return reported_at
+    return started_at + timedelta(seconds=_max_run_s(raw))
 
 
 def _max_run_s(raw: Mapping[str, Any]) -> int:
@@ -115,11 +116,11 @@ def _renew_until(raw: Mapping[str, Any]) -> datetime | None:
 
 
 def _reschedule(gcp: Gcp, id: str, raw: Mapping[str, Any], seconds: int) -> None:  # noqa: A002
-    """Set how long a stopped machine may run; all else of its scheduling is said again as it is."""
-    zone, name = ids.machine(id)
-    wanted = {key: value for key, value in raw.get("scheduling", {}).items() if key != "terminationTime"}
-    wanted |= {"maxRunDuration": {"seconds": str(seconds)}, "instanceTerminationAction": "STOP"}
+    """Set how long a stopped machine may run; the rest of its scheduling is sent as it was."""
+    zone, name = ids.zone_and_name(id)
+    scheduling = {key: value for key, value in raw.get("scheduling", {}).items() if key != "terminationTime"}
+    scheduling |= {"maxRunDuration": {"seconds": str(seconds)}, "instanceTerminationAction": "STOP"}
     if has_scratch(raw):
-        wanted |= {"onInstanceStopAction": {"discardLocalSsd": True}}
+        scheduling |= {"onInstanceStopAction": {"discardLocalSsd": True}}
     action = "compute.instances.setScheduling"
-    change_and_wait(gcp, action, zone, value=id, zone=zone, instance=name, schedulingResource=wanted)
+    change_and_wait(gcp, action, zone, value=id, zone=zone, instance=name, schedulingResource=scheduling)

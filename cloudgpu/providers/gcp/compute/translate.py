@@ -1,4 +1,4 @@
-"""From what Google says of a machine (its JSON) to `Instance`: pure, no call, no clock."""
+"""Translates a machine in Google's format (its JSON, `raw`) to `Instance`: pure, no call, no clock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cloudgpu.providers.shared.rules import gpus_of
 
 Raw = Mapping[str, Any]
 TAG_PREFIX = "cloudgpu-"
-OLD_GPU = "nvidia-tesla-"  # what the GPUs that are attached to N1 machines begin with
+OLD_GPU_PREFIX = "nvidia-tesla-"  # of Google's names of GPUs that are attached to N1 machines
 _STATES = {  # Compute Engine's guide, "VM instance lifecycle"
     "PENDING": State.PENDING,
     "PROVISIONING": State.PENDING,
@@ -39,7 +39,7 @@ def instance(raw: Raw, *, account: str, ssh_port: int, reason: str | None = None
     """Return a machine as Google reports it, with our labels alone; `reason` is why it ended, where that is known."""
     status = str(raw.get("status", ""))
     state = _STATES.get(status, State.UNKNOWN)
-    zone = ids.last(raw["zone"])
+    zone = ids.last_part(raw["zone"])
     name = type_name(raw)
     return Instance(
         provider="gcp",
@@ -62,29 +62,29 @@ def instance(raw: Raw, *, account: str, ssh_port: int, reason: str | None = None
 
 
 def id_of(raw: Raw) -> str:
-    """Return our id of a machine that Google tells of."""
-    return ids.joined(ids.last(raw["zone"]), raw["name"])
+    """Return cloudgpu's id of a machine."""
+    return ids.machine_id(ids.last_part(raw["zone"]), raw["name"])
 
 
 def labels_of(raw: Raw) -> dict[str, str]:
-    """Return all labels of anything on Google Cloud."""
+    """Return all labels of a resource."""
     return dict(raw.get("labels", {}))
 
 
 def type_name(raw: Raw) -> str:
     """Return a machine's type as the catalogue calls it: an N1 machine with what is attached to it."""
-    name = ids.last(str(raw.get("machineType", "")))
+    name = ids.last_part(str(raw.get("machineType", "")))
     attached = raw.get("guestAccelerators", ())
     if not name.startswith("n1-") or not attached:
         return name
-    kind = ids.last(attached[0]["acceleratorType"]).removeprefix(OLD_GPU)
+    kind = ids.last_part(attached[0]["acceleratorType"]).removeprefix(OLD_GPU_PREFIX)
     return f"{name}+{kind}:{attached[0].get('acceleratorCount', 1)}"
 
 
 def accelerators(raw: Raw, name: str) -> tuple[Accelerator, ...]:
     """Return the GPUs of a machine: by the catalogue, else as Google calls them."""
     return gpus_of("gcp", name) or tuple(
-        Accelerator(ids.last(one["acceleratorType"]), int(one.get("acceleratorCount", 1)))
+        Accelerator(ids.last_part(one["acceleratorType"]), int(one.get("acceleratorCount", 1)))
         for one in raw.get("guestAccelerators", ())
     )
 
@@ -106,8 +106,8 @@ def metadata_of(raw: Raw) -> dict[str, str]:
 
 def _market(raw: Raw) -> Market:
     scheduling = raw.get("scheduling", {})
-    spot = scheduling.get("provisioningModel") == "SPOT" or scheduling.get("preemptible")
-    return Market.SPOT if spot else Market.ON_DEMAND
+    is_spot = scheduling.get("provisioningModel") == "SPOT" or scheduling.get("preemptible")
+    return Market.SPOT if is_spot else Market.ON_DEMAND
 
 
 def _since(raw: Raw, state: State) -> datetime | None:

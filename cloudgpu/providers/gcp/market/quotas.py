@@ -1,8 +1,8 @@
 """The project's limits on GPUs: in a region by kind and market, and in all regions together. Read, never raised here.
 
-Google tells them with the region and with the project ("Allocation quotas", Compute Engine's guide). The limits on
-newer GPUs (H100 and after) are told by the Cloud Quotas API alone, which is not asked: they are named, without a value.
-No description of an API that raises limits is published with Google's discovery documents: a person asks at the page.
+Google returns them with the region and with the project ("Allocation quotas", Compute Engine's guide). The limits on
+newer GPUs (H100 and after) are only in the Cloud Quotas API, which is not used: they are listed without a value.
+Google's discovery documents have no API that raises limits: a person requests more on a page.
 """
 
 from __future__ import annotations
@@ -24,41 +24,45 @@ from cloudgpu.providers.gcp.client import KIND, Gcp
 from cloudgpu.providers.gcp.market.availability import check_region
 
 ALL_REGIONS = "GPUS_ALL_REGIONS"
-PAGE = "https://console.cloud.google.com/iam-admin/quotas"
-_SPOT = "PREEMPTIBLE_"
-_OF_GPUS = re.compile(rf"(?:{_SPOT})?NVIDIA_[A-Z0-9_]+_GPUS")
-_WORKSTATIONS = "_VWS_GPUS"  # GPUs with a licence for displays, which are not launched here
+QUOTA_PAGE = "https://console.cloud.google.com/iam-admin/quotas"
+_SPOT_PREFIX = "PREEMPTIBLE_"
+_GPU_METRIC = re.compile(rf"(?:{_SPOT_PREFIX})?NVIDIA_[A-Z0-9_]+_GPUS")
+_WORKSTATION_SUFFIX = "_VWS_GPUS"  # GPUs with a licence for displays, which are not launched here
 _CODE = re.compile(r"[A-Za-z0-9_-]+(?::[A-Z0-9_]+)?")
 Limits = Mapping[str, tuple[float, float]]  # the limit and the usage of each metric
 
 
 def check(gcp: Gcp, region: str, name: str, market: Market, machines: int = 1) -> list[str]:
-    """Return what could not be checked, as remarks for the plan. Two calls: the region's limits, and the project's.
+    """Check the quotas for so many machines of a type; return what could not be checked, as remarks for the plan.
 
-    Raises QuotaExceeded, with the page where more is asked for, where a limit is below the GPUs of so many machines.
-    What runs already is not counted: that Google does at the launch.
+    Two calls: the region's limits, and the project's. Raises QuotaExceeded, with the page to request more, where a
+    limit is too low. Running machines are not counted: Google does that at the launch.
     """
-    listed = quotas_of(KIND, name, market)
-    if not listed:
+    catalogue_quotas = quotas_of(KIND, name, market)
+    if not catalogue_quotas:
         return [f"it is not known which quota of Google's counts {name}, so none was checked"]
     try:
         limits = _limits_of(gcp, region)
     except CloudgpuError as error:  # Google checks them itself when it launches
         return [f"the quotas of GPUs in {region} could not be read: {error.message}"]
-    return [problem for one in listed if (problem := _checked(gcp, one, region, name, limits, machines)) is not None]
+    return [
+        problem
+        for one in catalogue_quotas
+        if (problem := _check_quota(gcp, one, region, name, limits, machines)) is not None
+    ]
 
 
-def _checked(gcp: Gcp, quota: ListedQuota, region: str, name: str, limits: Limits, machines: int) -> str | None:
+def _check_quota(gcp: Gcp, quota: ListedQuota, region: str, name: str, limits: Limits, machines: int) -> str | None:
     """Return what could not be checked of one limit; raise QuotaExceeded where it is too small."""
     limit = _limit(quota, limits)
     if limit is None:
-        where = "in all regions together" if quota.is_overall else f"in {region}"
-        return f"Google does not tell here how many {quota.name} may run {where} ({quota.code}): not checked"
-    other = quota.code.removeprefix(_SPOT)
-    if limit[0] == 0 and other != quota.code and limits.get(other, (0.0, 0.0))[0]:
+        scope_text = "in all regions together" if quota.is_overall else f"in {region}"
+        return f"Google does not tell here how many {quota.name} may run {scope_text} ({quota.code}): not checked"
+    on_demand_code = quota.code.removeprefix(_SPOT_PREFIX)
+    if limit[0] == 0 and on_demand_code != quota.code and limits.get(on_demand_code, (0.0, 0.0))[0]:
         # Without a limit of its own a spot machine counts as any other ("Preemptible quotas", Compute Engine's guide).
-        problem = _checked(gcp, replace(quota, code=other), region, name, limits, machines)
-        return problem or f"{quota.code} in {region} is 0: Google counts spot machines by {other} then"
+        problem = _check_quota(gcp, replace(quota, code=on_demand_code), region, name, limits, machines)
+        return problem or f"{quota.code} in {region} is 0: Google counts spot machines by {on_demand_code} then"
     if limit[0] < machines * quota.amount_of(instance_type(KIND, name)):
         raise _too_small_error(gcp, quota, region, name, limit[0], machines)
     return None
@@ -67,22 +71,22 @@ def _checked(gcp: Gcp, quota: ListedQuota, region: str, name: str, limits: Limit
 def _too_small_error(
     gcp: Gcp, quota: ListedQuota, region: str, name: str, limit: float, machines: int
 ) -> QuotaExceeded:
-    where = "in all regions together" if quota.is_overall else f"in {region}"
-    needs = machines * quota.amount_of(instance_type(KIND, name))
-    what = f"{name} has" if machines == 1 else f"{machines} x {name} have"
+    scope_text = "in all regions together" if quota.is_overall else f"in {region}"
+    needed = machines * quota.amount_of(instance_type(KIND, name))
+    machines_text = f"{name} has" if machines == 1 else f"{machines} x {name} have"
     return QuotaExceeded(
-        f"The quota {quota.name!r} ({quota.code}) allows {limit:g} {where}, and {what} {needs}.",
+        f"The quota {quota.name!r} ({quota.code}) allows {limit:g} {scope_text}, and {machines_text} {needed}.",
         field="quota",
         value=quota.code,
-        next=f"Request more: {page(gcp, region, quota.code)}",
+        next=f"Request more: {quota_page(gcp, region, quota.code)}",
     )
 
 
 def _limit(quota: ListedQuota, limits: Limits) -> tuple[float, float] | None:
-    """Return limit and usage of a quota; of one that Cloud Quotas alone has a name for, under the old kind of name."""
+    """Return limit and usage of a quota; one with a code of Cloud Quotas is looked up by its old metric name."""
     family = quota.code.partition(":")[2]
-    old = f"{_SPOT if quota.market is Market.SPOT else ''}{family}_GPUS" if family else quota.code
-    return limits.get(old)
+    metric = f"{_SPOT_PREFIX if quota.market is Market.SPOT else ''}{family}_GPUS" if family else quota.code
+    return limits.get(metric)
 
 
 def quotas(gcp: Gcp, region: str) -> list[Quota]:
@@ -92,35 +96,37 @@ def quotas(gcp: Gcp, region: str) -> list[Quota]:
     """
     check_region(gcp, region)
     limits = _limits_of(gcp, region)
-    known = {one.code: one for one in reversed(listed_quotas(KIND))}  # one of both markets once, as on demand
-    listed = [_quota(gcp, region, one, _limit(one, limits)) for one in reversed(known.values())]
-    others = (code for code in limits if code not in known and _is_gpu_metric(code))
-    return [*listed, *(_quota(gcp, region, _unlisted(code), limits[code]) for code in others)]
+    catalogue_quotas = {
+        one.code: one for one in reversed(listed_quotas(KIND))
+    }  # one of both markets once, as on demand
+    from_catalogue = [_quota(gcp, region, one, _limit(one, limits)) for one in reversed(catalogue_quotas.values())]
+    others = (code for code in limits if code not in catalogue_quotas and _is_gpu_metric(code))
+    return [*from_catalogue, *(_quota(gcp, region, _quota_of_metric(code), limits[code]) for code in others)]
 
 
 def _is_gpu_metric(code: str) -> bool:
-    return bool(_OF_GPUS.fullmatch(code)) and not code.endswith(_WORKSTATIONS)
+    return bool(_GPU_METRIC.fullmatch(code)) and not code.endswith(_WORKSTATION_SUFFIX)
 
 
-def _unlisted(code: str) -> ListedQuota:
-    """Return a quota that Google tells and the catalogue does not have."""
-    market = Market.SPOT if code.startswith(_SPOT) else Market.ON_DEMAND
-    kind = code.removeprefix(_SPOT).removeprefix("NVIDIA_").removesuffix("_GPUS")
+def _quota_of_metric(code: str) -> ListedQuota:
+    """Return a quota for a metric of Google's that the catalogue does not have."""
+    market = Market.SPOT if code.startswith(_SPOT_PREFIX) else Market.ON_DEMAND
+    kind = code.removeprefix(_SPOT_PREFIX).removeprefix("NVIDIA_").removesuffix("_GPUS")
     name = f"{'Spot' if market is Market.SPOT else 'Running'} {kind} GPUs"
     return ListedQuota(KIND, code, name, market, "GPU", (), "the region", "")
 
 
 def _quota(gcp: Gcp, region: str, quota: ListedQuota, limits: tuple[float, float] | None) -> Quota:
-    limit, used = limits or (None, None)
-    return Quota(KIND, gcp.account, region, quota.code, quota.name, quota.market, quota.unit, limit, used)
+    limit, usage = limits or (None, None)
+    return Quota(KIND, gcp.account, region, quota.code, quota.name, quota.market, quota.unit, limit, usage)
 
 
 def _limits_of(gcp: Gcp, region: str) -> Limits:
-    """Return what the region and the project say of their limits, side by side."""
+    """Return the limits of the region and of the project, read in parallel."""
     with Pool(2) as pool:
-        here = pool.submit(gcp.call, "compute.regions.get", region, value=region, region=region)
-        everywhere = pool.submit(gcp.call, "compute.projects.get")
-        return dict([*quota_metrics(here.result()), *quota_metrics(everywhere.result())])
+        region_answer = pool.submit(gcp.call, "compute.regions.get", region, value=region, region=region)
+        project_answer = pool.submit(gcp.call, "compute.projects.get")
+        return dict([*quota_metrics(region_answer.result()), *quota_metrics(project_answer.result())])
 
 
 def quota_metrics(answer: Mapping[str, Any]) -> Iterator[tuple[str, tuple[float, float]]]:
@@ -131,8 +137,8 @@ def quota_metrics(answer: Mapping[str, Any]) -> Iterator[tuple[str, tuple[float,
     )
 
 
-def page(gcp: Gcp, region: str, code: str) -> str:
-    """Return the address of the console's page of quotas, for the project and this metric. Asks nothing.
+def quota_page(gcp: Gcp, region: str, code: str) -> str:
+    """Return the URL of the console's page of quotas, for the project and this metric. Sends no request.
 
     That the page takes the metric from its address is unverified: else it shows all of them. Raises InvalidRequest for
     a region or a code that cannot be one.
@@ -140,6 +146,6 @@ def page(gcp: Gcp, region: str, code: str) -> str:
     if not ids.REGION.fullmatch(region) or not _CODE.fullmatch(code):
         remedy = "For example NVIDIA_T4_GPUS in us-central1."
         raise InvalidRequest(f"{code!r} is not a quota of {region!r}.", field="--request", value=code, next=remedy)
-    where = {} if code == ALL_REGIONS else {"region": region}
-    parameters = {"project": gcp.project, "service": "compute.googleapis.com", "metric": code, **where}
-    return f"{PAGE}?{urlencode(parameters, safe=':')}"
+    region_parameter = {} if code == ALL_REGIONS else {"region": region}
+    parameters = {"project": gcp.project, "service": "compute.googleapis.com", "metric": code, **region_parameter}
+    return f"{QUOTA_PAGE}?{urlencode(parameters, safe=':')}"

@@ -1,4 +1,4 @@
-"""Lets addresses in to machines, and out: makes, moves and takes away our own firewall rules."""
+"""Makes, changes and deletes cloudgpu's firewall rules, which let addresses reach machines by SSH."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cloudgpu.providers.gcp.storage.resources import if_found
 from cloudgpu.providers.shared.calls import retry
 from cloudgpu.providers.shared.rules import OpenRule
 
-MAX_PARALLEL = 8  # rules that are changed side by side
+MAX_PARALLEL = 8  # rules that are changed at once
 TRIES, RETRY_PAUSE_S = 10, 2.0  # while a rule is being made or removed it takes no change
 
 
@@ -30,19 +30,19 @@ def allowed(gcp: Gcp, id: str) -> Mapping[str, str]:  # noqa: A002
 
     Raises InstanceNotFound.
     """
-    machine = listing.raw(gcp, id)
+    machine = listing.read_machine(gcp, id)
     if not is_ours(machine):
         return {}
     port = str(gcp.options.ssh_port)
-    return {one.label: one.cidr for one in of_machine(gcp, id, network_of(machine)) if port in one.ports}
+    return {one.label: one.cidr for one in machine_rules(gcp, id, network_of(machine)) if port in one.ports}
 
 
 def allow(gcp: Gcp, id: str, label: str, cidr: str | None) -> None:  # noqa: A002
-    """Let this CIDR in under this label in place of the one before; None takes it out.
+    """Let this CIDR in under this label in place of the one before; None removes that rule.
 
     Raises InstanceNotFound, InvalidRequest where somebody else's firewall rules decide.
     """
-    machine = listing.raw(gcp, id)
+    machine = listing.read_machine(gcp, id)
     if not is_ours(machine):
         raise InvalidRequest(
             f"Somebody else's firewall rules decide who may connect to {id}: cloudgpu does not change them.",
@@ -58,39 +58,39 @@ def allow(gcp: Gcp, id: str, label: str, cidr: str | None) -> None:  # noqa: A00
 
 
 def is_ours(machine: Mapping[str, Any]) -> bool:
-    """Say whether our own rules decide who may connect to a machine (as Google tells of it)."""
+    """Say whether our own rules decide who may connect to a machine (in Google's format): it has our network tag."""
     return NETWORK_TAG in machine.get("tags", {}).get("items", ())
 
 
-def shut(gcp: Gcp, network: str) -> None:
-    """Make sure that nobody gets in to machines of ours in this network but by a rule of their own.
+def ensure_deny_rule(gcp: Gcp, network: str) -> None:
+    """Make sure that the network has the rule that lets nobody in to our machines; each machine has rules of its own.
 
-    One call where it is so already. Raises what Google says where it cannot be made.
+    One call where it is there already. Raises the error of the call that fails.
     """
-    wanted = firewall_rules.shut(network)
-    existing = find_rule(gcp, project_of(network), wanted["name"])
+    body = firewall_rules.deny_rule(network)
+    existing = find_rule(gcp, project_of(network), body["name"])
     if existing is None:
-        write_rule(gcp, project_of(network), wanted)
-    elif not firewall_rules.is_shut(existing):
-        _patch(gcp, project_of(network), wanted)
+        write_rule(gcp, project_of(network), body)
+    elif not firewall_rules.is_deny_rule(existing):
+        _patch(gcp, project_of(network), body)
 
 
 def admit(gcp: Gcp, network: str, machine: str, callers: Mapping[str, str], tags: Mapping[str, str]) -> None:
-    """Let each of these in (CIDR per label); a rule that is there already is moved to its new CIDR."""
+    """Let each of these in (CIDR by label); a rule that exists gets its new CIDR."""
     port = gcp.options.ssh_port
-    wanted = [firewall_rules.allow(network, machine, label, cidr, port, tags) for label, cidr in callers.items()]
+    bodies = [firewall_rules.allow_rule(network, machine, label, cidr, port, tags) for label, cidr in callers.items()]
     with Pool(MAX_PARALLEL) as pool:
-        list(pool.map(lambda one: write_rule(gcp, project_of(network), one), wanted))
+        list(pool.map(lambda body: write_rule(gcp, project_of(network), body), bodies))
 
 
-def of_machine(gcp: Gcp, machine: str, network: str = "") -> Sequence[Rule]:
-    """Return our rules that let in to a machine (our id), of the network's project: a call per 500 rules there are."""
-    ours = filter(None, map(firewall_rules.rule, listed(gcp, project_of(network))))
+def machine_rules(gcp: Gcp, machine: str, network: str = "") -> Sequence[Rule]:
+    """Return our rules for a machine (our id), in the network's project: a call per 500 rules of the project."""
+    ours = filter(None, map(firewall_rules.parse_rule, listed(gcp, project_of(network))))
     return [one for one in ours if one.machine == machine]
 
 
 def listed(gcp: Gcp, project: str = "") -> Iterator[Mapping[str, Any]]:
-    """Yield the rules of a project, ours for none, as Google tells of them: a call per 500."""
+    """Yield the rules of a project (empty: the account's) in Google's format: a call per 500."""
     return gcp.items("compute.firewalls.list", **_project_field(project))
 
 
@@ -103,22 +103,22 @@ def openings(gcp: Gcp, network: str) -> Sequence[OpenRule]:
 
 
 def remove_all(gcp: Gcp, machine: str, network: str = "") -> None:
-    """Ask to take away all rules that let in to a machine. Does not wait; none is no error."""
-    found = of_machine(gcp, machine, network)
-    if found:
+    """Ask to delete all our rules for a machine. Does not wait; none is no error."""
+    rules = machine_rules(gcp, machine, network)
+    if rules:
         with Pool(MAX_PARALLEL) as pool:
-            list(pool.map(lambda one: start_removal(gcp, project_of(network), one.name), found))
+            list(pool.map(lambda one: start_removal(gcp, project_of(network), one.name), rules))
 
 
 def remove(gcp: Gcp, project: str, name: str) -> None:
-    """Take a rule away and wait until it is gone; one that is not there is no error."""
+    """Delete a rule and wait until it is gone; one that does not exist is no error."""
     operation = start_removal(gcp, project, name)
     if operation is not None:
         operations.wait_for(gcp, operation, action="compute.firewalls.delete", value=name, project=project or None)
 
 
 def start_removal(gcp: Gcp, project: str, name: str) -> Mapping[str, Any] | None:
-    """Ask to take a rule away; return the operation, None where there is none or it is going already. Does not wait."""
+    """Ask to delete a rule; return the operation, None where it does not exist or is being deleted. Does not wait."""
     try:
         return gcp.call("compute.firewalls.delete", value=name, firewall=name, **_project_field(project))
     except InvalidRequest as error:
@@ -128,48 +128,48 @@ def start_removal(gcp: Gcp, project: str, name: str) -> Mapping[str, Any] | None
 
 
 def project_of(network: str) -> str:
-    """Return the project in which a network lies, where its rules are; empty for ours."""
+    """Return the project of a network, where its rules are; empty for the account's."""
     return network.split("/")[1] if network.startswith("projects/") else ""
 
 
 def network_of(machine: Mapping[str, Any]) -> str:
-    """Return the whole name of the network that a machine is in; empty where Google does not say."""
+    """Return the full name of a machine's network (`projects/P/global/networks/N`); empty where Google does not say."""
     return next(
         (relative_name(one["network"]) for one in machine.get("networkInterfaces", ()) if one.get("network")), ""
     )
 
 
 def find_rule(gcp: Gcp, project: str, name: str) -> Mapping[str, Any] | None:
-    """Return a rule as Google tells of it; None where there is none of this name. One call."""
+    """Return a rule in Google's format; None where there is none of this name. One call."""
     return if_found(lambda: gcp.call("compute.firewalls.get", value=name, firewall=name, **_project_field(project)))
 
 
-def write_rule(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:
-    """Make a rule; one that is there already is made so. One that somebody makes or removes just now is waited for."""
+def write_rule(gcp: Gcp, project: str, body: Mapping[str, Any]) -> None:
+    """Make a rule, or change the one of that name; while that is being made or deleted, wait and try again."""
     retry(
-        lambda: _insert_or_patch(gcp, project, wanted),
+        lambda: _insert_or_patch(gcp, project, body),
         TRIES,
         after=lambda error: code_of(error) in NOT_READY or (is_gone(error) and "/firewalls/" in error.message),
         pause=lambda _tries: gcp.pause(RETRY_PAUSE_S),
     )
 
 
-def _insert_or_patch(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:
-    name = wanted["name"]
+def _insert_or_patch(gcp: Gcp, project: str, body: Mapping[str, Any]) -> None:
+    name = body["name"]
     try:
         operation = gcp.call(
-            "compute.firewalls.insert", value=name, firewallResource=dict(wanted), **_project_field(project)
+            "compute.firewalls.insert", value=name, firewallResource=dict(body), **_project_field(project)
         )
         operations.wait_for(gcp, operation, action="compute.firewalls.insert", value=name, project=project or None)
     except InvalidRequest as error:
         if code_of(error) not in ALREADY_EXISTS:
             raise
-        _patch(gcp, project, wanted)
+        _patch(gcp, project, body)
 
 
-def _patch(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:
-    name, action = wanted["name"], "compute.firewalls.patch"
-    operation = gcp.call(action, value=name, firewall=name, firewallResource=dict(wanted), **_project_field(project))
+def _patch(gcp: Gcp, project: str, body: Mapping[str, Any]) -> None:
+    name, action = body["name"], "compute.firewalls.patch"
+    operation = gcp.call(action, value=name, firewall=name, firewallResource=dict(body), **_project_field(project))
     operations.wait_for(gcp, operation, action=action, value=name, project=project or None)
 
 

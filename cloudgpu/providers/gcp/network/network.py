@@ -23,16 +23,16 @@ TAG = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class NetworkPlacement:
-    """A network by its whole name (`projects/P/global/networks/N`), and the subnet; empty where Google chooses it."""
+    """A network by its full name (`projects/P/global/networks/N`), and the subnet's; empty where Google chooses it."""
 
     network: str
     subnet: str = ""
 
 
 def placement(gcp: Gcp, region: str, network: Network) -> NetworkPlacement:
-    """Return where in the network a machine of a region is put: `--subnet`, else the account's network. One call.
+    """Return the network and subnet of a machine in a region: by `--subnet`, else the account's network. One call.
 
-    Raises InvalidRequest for a network or a subnet that is not there, and where it is not clear which subnet is meant.
+    Raises InvalidRequest for a network or a subnet that does not exist, and where several subnets are possible.
     """
     if network.security_group is not None and not TAG.fullmatch(network.security_group):
         message = f"{network.security_group!r} is not a network tag of Google Cloud's."
@@ -42,33 +42,33 @@ def placement(gcp: Gcp, region: str, network: Network) -> NetworkPlacement:
 
 
 def ssh_sources(gcp: Gcp, region: str, placed: NetworkPlacement, network: Network) -> Mapping[str, str]:
-    """Return who may open SSH, by label; where nobody is named it is the subnet itself, whose range is looked up."""
+    """Return the CIDRs that may open SSH, by label; without `--ssh-from` the subnet's own range, which is looked up."""
     if network.security_group is not None:
         return {}
     if network.ssh_from:
         return callers_of(network, "")
     if not placed.subnet:
-        message = f"{ids.last(placed.network)} has no subnet in {region} whose machines could reach this one."
+        message = f"{ids.last_part(placed.network)} has no subnet in {region} whose machines could reach this one."
         raise InvalidRequest(message, field="--subnet", value=None, next="Name a subnet: --subnet NAME")
     return callers_of(network, _subnet(gcp, region, placed.subnet)["ipCidrRange"])
 
 
-def _named_placement(gcp: Gcp, region: str, typed: str) -> NetworkPlacement:
-    found = _SUBNET.fullmatch(typed)
-    if found is None:
-        message = f"{typed!r} is not a subnet of Google Cloud's."
+def _named_placement(gcp: Gcp, region: str, subnet: str) -> NetworkPlacement:
+    match = _SUBNET.fullmatch(subnet)
+    if match is None:
+        message = f"{subnet!r} is not a subnet of Google Cloud's."
         remedy = "Write its name, or projects/HOST/regions/REGION/subnetworks/NAME for a shared network."
-        raise InvalidRequest(message, field="--subnet", value=typed, next=remedy)
-    if found["region"] not in (None, region):
-        message = f"The subnet {typed} is in {found['region']}, not in {region}."
-        remedy = f"Launch there (--region {found['region']}), or name a subnet of {region}."
-        raise InvalidRequest(message, field="--subnet", value=typed, next=remedy)
-    whole = f"projects/{found['project'] or gcp.project}/regions/{region}/subnetworks/{found['name']}"
-    return NetworkPlacement(relative_name(_subnet(gcp, region, whole)["network"]), whole)
+        raise InvalidRequest(message, field="--subnet", value=subnet, next=remedy)
+    if match["region"] not in (None, region):
+        message = f"The subnet {subnet} is in {match['region']}, not in {region}."
+        remedy = f"Launch there (--region {match['region']}), or name a subnet of {region}."
+        raise InvalidRequest(message, field="--subnet", value=subnet, next=remedy)
+    full_name = f"projects/{match['project'] or gcp.project}/regions/{region}/subnetworks/{match['name']}"
+    return NetworkPlacement(relative_name(_subnet(gcp, region, full_name)["network"]), full_name)
 
 
-def _subnet(gcp: Gcp, region: str, whole: str) -> dict[str, Any]:
-    name, project = ids.last(whole), whole.split("/")[1]
+def _subnet(gcp: Gcp, region: str, full_name: str) -> dict[str, Any]:
+    name, project = ids.last_part(full_name), full_name.split("/")[1]
     try:
         return gcp.call("compute.subnetworks.get", region, value=name, project=project, region=region, subnetwork=name)
     except InvalidRequest as error:
@@ -80,19 +80,21 @@ def _subnet(gcp: Gcp, region: str, whole: str) -> dict[str, Any]:
 
 
 def _default_placement(gcp: Gcp, region: str) -> NetworkPlacement:
-    """Return the place in the account's network: its only subnet in the region, or that which Google chooses."""
+    """Return the placement in the account's network: its only subnet in the region, or the one that Google chooses."""
     name = gcp.options.network
-    found = _network(gcp, name)
-    whole = relative_name(found.get("selfLink") or f"projects/{gcp.project}/global/networks/{name}")
-    here = [relative_name(one) for one in found.get("subnetworks", ()) if f"/regions/{region}/" in one]
-    if len(here) == 1:
-        return NetworkPlacement(whole, here[0])
-    if not here and (found.get("autoCreateSubnetworks") or "IPv4Range" in found or not found.get("subnetworks")):
-        return NetworkPlacement(whole)
-    names = ", ".join(sorted(map(ids.last, here)))
-    says = f"has several subnets in {region} ({names})" if here else f"has no subnet in {region}"
-    remedy = "Name one: --subnet NAME" if here else "Name another network's: --subnet NAME, or another --region."
-    raise InvalidRequest(f"The network {name} {says}.", field="--subnet", value=None, next=remedy)
+    network = _network(gcp, name)
+    network_name = relative_name(network.get("selfLink") or f"projects/{gcp.project}/global/networks/{name}")
+    subnets = [relative_name(one) for one in network.get("subnetworks", ()) if f"/regions/{region}/" in one]
+    if len(subnets) == 1:
+        return NetworkPlacement(network_name, subnets[0])
+    if not subnets and (
+        network.get("autoCreateSubnetworks") or "IPv4Range" in network or not network.get("subnetworks")
+    ):
+        return NetworkPlacement(network_name)
+    names = ", ".join(sorted(map(ids.last_part, subnets)))
+    problem = f"has several subnets in {region} ({names})" if subnets else f"has no subnet in {region}"
+    remedy = "Name one: --subnet NAME" if subnets else "Name another network's: --subnet NAME, or another --region."
+    raise InvalidRequest(f"The network {name} {problem}.", field="--subnet", value=None, next=remedy)
 
 
 def _network(gcp: Gcp, name: str) -> dict[str, Any]:
@@ -111,5 +113,5 @@ def _network(gcp: Gcp, name: str) -> dict[str, Any]:
 
 
 def relative_name(url: str) -> str:
-    """Return an address of Google's from its project on (`projects/P/...`), as calls take it too."""
+    """Return a resource's URL from `projects/` on (`projects/P/...`), which calls accept, too."""
     return url[url.index("projects/") :] if "projects/" in url else url

@@ -1,9 +1,9 @@
 """What the machines of one cluster share on Google Cloud: a firewall rule by which they reach each other.
 
 It lets in whatever comes from a machine with the cluster's network tag, on every port, and comes before the rule that
-shuts our machines. A tag stands for the addresses inside the network alone, and only who may change machines can give
-it ("VPC firewall rules", source tags). A rule costs nothing, but Google takes it away from machines that run, too: so
-whoever does has to look first who uses it.
+lets nobody in. A tag stands for addresses inside the network alone, and only who may change machines can set it ("VPC
+firewall rules", source tags). A rule costs nothing, but Google deletes one that machines use, too: so its users are
+looked up before each deletion.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cloudgpu.providers.gcp.compute import listing
 from cloudgpu.providers.gcp.compute.request import Call, cluster_tag
 from cloudgpu.providers.gcp.compute.translate import id_of
 from cloudgpu.providers.gcp.network import firewall
-from cloudgpu.providers.gcp.network.firewall_rules import ALLOW_PRIORITY, PREFIX, stored_in
+from cloudgpu.providers.gcp.network.firewall_rules import ALLOW_PRIORITY, PREFIX, description_json
 from cloudgpu.providers.gcp.storage.resources import parse_time
 
 Raw = Mapping[str, Any]
@@ -45,40 +45,40 @@ class ClusterRule:
 
 
 def make_shared(gcp: Gcp, attempt: Attempt, call: Call) -> None:
-    """Make sure that the machines of this attempt's cluster reach each other; nothing for a machine of its own.
+    """Make sure that the machines of this attempt's cluster reach each other; nothing for a single machine.
 
-    One call where they do already. Nothing where somebody else's firewall rules decide. Raises InvalidRequest where a
-    rule of that name is another one, which could let others in.
+    One call where they do already. Nothing where the user's own firewall rules decide. Raises InvalidRequest where a
+    rule of that name was changed, so that it could let others in.
     """
-    wanted = rule(attempt, call)
-    if wanted is None:
+    body = cluster_rule_body(attempt, call)
+    if body is None:
         return
     project = firewall.project_of(call.network)
-    found = firewall.find_rule(gcp, project, wanted["name"])
-    if found is None:
+    existing = firewall.find_rule(gcp, project, body["name"])
+    if existing is None:
         _record_host_project(gcp, project)
-        firewall.write_rule(gcp, project, wanted)
-    elif not _is_as_wanted(found, wanted):
+        firewall.write_rule(gcp, project, body)
+    elif not _is_as_made(existing, body):
         raise InvalidRequest(
-            f"The firewall rule {wanted['name']} is not as cloudgpu makes it: somebody has changed it.",
+            f"The firewall rule {body['name']} is not as cloudgpu makes it: somebody has changed it.",
             field="--nodes",
-            value=wanted["name"],
-            next=f"Delete it, and run the same up again: gcloud compute firewall-rules delete {wanted['name']} "
+            value=body["name"],
+            next=f"Delete it, and run the same up again: gcloud compute firewall-rules delete {body['name']} "
             f"--project {project or gcp.project}",
         )
 
 
-def rule(attempt: Attempt, call: Call) -> dict[str, Any] | None:
+def cluster_rule_body(attempt: Attempt, call: Call) -> dict[str, Any] | None:
     """Return the body of the rule of an attempt's cluster; None where there is none to make. Pure."""
     tag, node = cluster_tag(attempt, call), node_of_tags(attempt.tags)
     if tag is None or node is None:
         return None
-    kept = {TAG_ID: node_name(node.id, 0)} | {
+    owner_tags = {TAG_ID: node_name(node.id, 0)} | {
         key: attempt.tags[key] for key in (TAG_LEDGER, TAG_OWNER, TAG_CLUSTER) if key in attempt.tags
     }
     return {
         "name": tag,
-        "description": json.dumps({_CLUSTER: node.id, _REGION: ids.region_of(call.zone), **kept}),
+        "description": json.dumps({_CLUSTER: node.id, _REGION: ids.region_of(call.zone), **owner_tags}),
         "network": call.network,
         "direction": "INGRESS",
         "disabled": False,
@@ -89,16 +89,16 @@ def rule(attempt: Attempt, call: Call) -> dict[str, Any] | None:
     }
 
 
-def _is_as_wanted(raw: Raw, wanted: Raw) -> bool:
-    """Say whether a rule of that name lets the members in, and nobody else."""
-    same = all(raw.get(key) == wanted[key] for key in ("direction", "priority", "sourceTags", "targetTags"))
-    opens = any(one.get("IPProtocol") == "all" for one in raw.get("allowed", ()))
-    return same and opens and not raw.get("disabled") and not raw.get("sourceRanges")
+def _is_as_made(raw: Raw, body: Raw) -> bool:
+    """Say whether an existing rule lets the cluster's machines in, and nobody else, as `body` does."""
+    is_same = all(raw.get(key) == body[key] for key in ("direction", "priority", "sourceTags", "targetTags"))
+    opens_all_ports = any(one.get("IPProtocol") == "all" for one in raw.get("allowed", ()))
+    return is_same and opens_all_ports and not raw.get("disabled") and not raw.get("sourceRanges")
 
 
-def read(raw: Raw) -> ClusterRule | None:
-    """Return the rule of a cluster of ours that Google tells of; None for any other rule."""
-    stored = stored_in(raw)
+def parse_cluster_rule(raw: Raw) -> ClusterRule | None:
+    """Return a rule in Google's format as that of a cluster; None for any other rule."""
+    stored = description_json(raw)
     if _CLUSTER not in stored or TAG_ID not in stored:
         return None
     tags = {key: str(value) for key, value in stored.items() if key.startswith(PREFIX)}
@@ -107,39 +107,39 @@ def read(raw: Raw) -> ClusterRule | None:
     )
 
 
-def all_shared(gcp: Gcp, project: str = "") -> list[ClusterRule]:
-    """Return all rules of clusters in a project, ours for none: a call per 500 rules that it has."""
-    return [one for one in map(read, firewall.listed(gcp, project)) if one is not None]
+def cluster_rules(gcp: Gcp, project: str = "") -> list[ClusterRule]:
+    """Return all rules of clusters in a project (empty: the account's): a call per 500 rules of the project."""
+    return [one for one in map(parse_cluster_rule, firewall.listed(gcp, project)) if one is not None]
 
 
-def user_of(one: ClusterRule, machines: Iterable[Raw], silent: Sequence[Unanswered]) -> str | None:
-    """Return our id of a machine that a rule lets others in to; where part of Google was silent, what that was."""
+def machine_using(rule: ClusterRule, machines: Iterable[Raw], unanswered: Sequence[Unanswered]) -> str | None:
+    """Return our id of a machine that uses a rule; else a zone or region that did not answer and may have one."""
     for machine in machines:
-        if one.name in machine.get("tags", {}).get("items", ()):
+        if rule.name in machine.get("tags", {}).get("items", ()):
             return id_of(machine)
-    return next((gap.scope for gap in silent if ids.region_of(gap.scope) in (None, one.region)), None)
+    return next((gap.scope for gap in unanswered if ids.region_of(gap.scope) in (None, rule.region)), None)
 
 
 def clear_shared(gcp: Gcp, cluster: str, region: str) -> bool:
-    """Ask to take a cluster's rules away; return whether a look found none. What a machine uses stays, and is no error.
+    """Ask to delete a cluster's rules; return whether there were none. A rule that a machine uses stays, without error.
 
     A call for the rules; where there are some, one per 500 machines, and one for each rule that nobody uses.
     """
-    found = [
-        (project, one)
+    rules = [
+        (project, rule)
         for project in ("", *_host_projects(gcp))
-        for one in all_shared(gcp, project)
-        if (one.cluster, one.region) == (cluster, region)
+        for rule in cluster_rules(gcp, project)
+        if (rule.cluster, rule.region) == (cluster, region)
     ]
-    if found:
-        machines, silent = listing.list_ours(gcp)
-        for project, one in found:
-            if user_of(one, machines, silent) is None:
-                firewall.start_removal(gcp, project, one.name)
-    return not found
+    if rules:
+        machines, unanswered = listing.list_ours(gcp)
+        for project, rule in rules:
+            if machine_using(rule, machines, unanswered) is None:
+                firewall.start_removal(gcp, project, rule.name)
+    return not rules
 
 
-# The rules of a shared network lie in another project, which is asked for them, too, once one was made there.
+# The rules of a shared VPC are in its host project, which is listed, too, once a rule was made there.
 
 
 def _record_host_project(gcp: Gcp, project: str) -> None:

@@ -1,4 +1,4 @@
-"""Makes an image of a machine's system disk, or of a disk that was left, at Google: never two of one name.
+"""Makes an image of a machine's system disk, or of an unattached disk, at Google: never two of one name.
 
 An image (`images.insert`), not a machine image: that one holds every disk, the data volumes too, and the metadata with
 the old boot data; and not a snapshot: a launch names its image. The image of a disk that is being written is made by
@@ -25,7 +25,7 @@ from cloudgpu.providers.gcp.storage.disks import DISKS, image, remove
 from cloudgpu.providers.gcp.storage.resources import if_found, our_tags, parse_id
 
 Raw = Mapping[str, Any]
-LONGEST = 63  # characters of a name at Google
+MAX_NAME_LENGTH = 63  # characters of a name at Google
 _NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _GET, _MAKE = "compute.images.get", "compute.images.insert"
 
@@ -37,22 +37,22 @@ def save_image(gcp: Gcp, source: str, name: str, tags: Mapping[str, str]) -> Pro
     a source that is not there, InvalidRequest for a name that something else bears, or an image that failed.
     """
     image_name = google_name(name)
-    found = _get_image(gcp, image_name)
-    if found is None:
+    existing = _get_image(gcp, image_name)
+    if existing is None:
         _start_image(gcp, source, image_name, tags)
-        found = _get_image(gcp, image_name)
-    if found is None:  # somebody else has deleted it meanwhile
+        existing = _get_image(gcp, image_name)
+    if existing is None:  # somebody else has deleted it meanwhile
         message = f"The image {name} is being made and cannot be seen yet."
         raise ProviderUnavailable(message, field="image", value=name, next="Run: cloudgpu ls --refresh")
-    return _image_resource(gcp, found, name, tags)
+    return _image_resource(gcp, existing, name, tags)
 
 
 def google_name(name: str) -> str:
-    """Return the name that an image bears at Google: its own, or, where Google takes none such, one that follows."""
+    """Return the image's name at Google: `name` itself, or where Google does not accept it, one derived from it."""
     if _NAME.fullmatch(name):
         return name
-    plain = re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-")[: LONGEST - 21]
-    return f"{plain}-{digest('image', name)[:20]}"
+    prefix = re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-")[: MAX_NAME_LENGTH - 21]
+    return f"{prefix}-{digest('image', name)[:20]}"
 
 
 def _get_image(gcp: Gcp, image_name: str) -> Raw | None:
@@ -63,16 +63,16 @@ def _image_resource(gcp: Gcp, raw: Raw, name: str, tags: Mapping[str, str]) -> P
     if our_tags(raw).get(TAG_LEDGER) != tags.get(TAG_LEDGER):
         message = f"The project has an image called {name} already, and it is not of this ledger."
         raise InvalidRequest(message, field="--name", value=name, next="Choose another --name.")
-    made = image(gcp, raw)
+    resource = image(gcp, raw)
     if raw.get("status") != "FAILED":
-        return made
-    remove(gcp, made)
+        return resource
+    remove(gcp, resource)
     message = f"The image {name} failed at Google and was removed."
     raise InvalidRequest(message, field="image", value=name, next="Run it again.")
 
 
 def _start_image(gcp: Gcp, source: str, image_name: str, tags: Mapping[str, str]) -> None:
-    """Begin the image. Google makes one of a name once: what a lost call has begun is there already."""
+    """Start making the image. A name is unique at Google: an earlier call without an answer may have made it."""
     disk, zone = _source_disk(gcp, source)
     request = {
         "name": image_name,
@@ -91,19 +91,19 @@ def _start_image(gcp: Gcp, source: str, image_name: str, tags: Mapping[str, str]
 
 
 def _source_disk(gcp: Gcp, source: str) -> tuple[str, str]:
-    """Return Google's name and the zone of the disk that is meant: a machine's system disk, or one that was left."""
-    parts = parse_id(source, DISKS)
-    if parts is not None:
-        return _free_disk(gcp, source, parts[0], parts[2]), parts[0]
-    machine = ids.split(source)
+    """Return Google's name and the zone of the source disk: a machine's system disk, or an unattached disk."""
+    disk_id = parse_id(source, DISKS)
+    if disk_id is not None:
+        return _free_disk(gcp, source, disk_id[0], disk_id[2]), disk_id[0]
+    machine = ids.parse(source)
     if machine is None:
         raise _not_found_error(source)
     zone, name = machine
-    found = gcp.call("compute.instances.get", zone, value=source, zone=zone, instance=name)
-    disk = boot_disk(found)
+    machine_json = gcp.call("compute.instances.get", zone, value=source, zone=zone, instance=name)
+    disk = boot_disk(machine_json)
     if disk is None:
         raise _not_found_error(source)
-    return ids.last(disk["source"]), zone
+    return ids.last_part(disk["source"]), zone
 
 
 def _free_disk(gcp: Gcp, source: str, zone: str, name: str) -> str:

@@ -1,4 +1,4 @@
-"""Disks, snapshots and images at Google that go on costing money: all of ours, how they are removed, and volumes."""
+"""Disks, snapshots and images at Google, which cost without a machine: listing, removal, and data volumes."""
 
 from __future__ import annotations
 
@@ -20,26 +20,27 @@ from cloudgpu.providers.gcp.error_codes import ALREADY_EXISTS
 from cloudgpu.providers.gcp.errors import code_of
 from cloudgpu.providers.gcp.storage.resources import (
     GLOBAL,
-    aggregated,
     change_and_wait,
     if_found,
-    joined,
+    list_all_scopes,
     machine_of,
     missing_parts,
     our_tags,
     parse_resource_id,
     parse_time,
+    relevant_gaps,
+    resource_id,
     scope_parameter,
-    silent_scopes,
 )
 from cloudgpu.providers.shared.calls import result_or_error
 from cloudgpu.providers.shared.errors import Tolerating
 from cloudgpu.providers.shared.named_volumes import check_volume_size, pick_in_zone, size_to_make, volume_in_use_error
 
 Raw = Mapping[str, Any]
-Part = tuple[list[ProviderResource], tuple[Unanswered, ...]]
+# The resources of one list, and the scopes that did not answer.
+PartialListing = tuple[list[ProviderResource], tuple[Unanswered, ...]]
 DISKS, IMAGES, SNAPSHOTS, MACHINE_IMAGES = "disks", "images", "snapshots", "machineImages"
-OURS = f"labels.{TAG_LEDGER}:*"
+OUR_RESOURCES = f"labels.{TAG_LEDGER}:*"
 STORED_AS_IMAGE, STORED_AS_SNAPSHOT = "custom_image", "snapshot(standard)"  # the catalogue's names
 _COLLECTIONS = {
     Kind.DISK: (DISKS,),
@@ -52,44 +53,44 @@ _GIB = 1024**3
 
 
 def resources(gcp: Gcp, region: str | None) -> ResourceListing:
-    """Return the disks, snapshots and images with our labels, by four lists side by side, and who did not answer.
+    """Return the disks, snapshots and images with our labels, by four lists in parallel, and what did not answer.
 
-    Raises the error of disks and images where neither answered. Snapshots and images of whole machines are none of
-    cloudgpu's own: those that somebody gave its labels are told where Google tells them.
+    Raises an error where neither disks nor images answered. cloudgpu makes no snapshots or machine images: those that
+    somebody gave its labels are listed where Google answers.
     """
-    parts: list[Callable[[], Part]] = [
+    parts: list[Callable[[], PartialListing]] = [
         lambda: _disks(gcp),
-        lambda: _everywhere(gcp, IMAGES, image),
-        lambda: _everywhere(gcp, SNAPSHOTS, snapshot),
-        lambda: _everywhere(gcp, MACHINE_IMAGES, machine_image),
+        lambda: _list_global(gcp, IMAGES, image),
+        lambda: _list_global(gcp, SNAPSHOTS, snapshot),
+        lambda: _list_global(gcp, MACHINE_IMAGES, machine_image),
     ]
     with Pool(len(parts)) as pool:
         disks, images, *others = pool.map(result_or_error, parts)
-    faults = [one for one in (disks, images) if isinstance(one, CloudgpuError)]
-    if len(faults) > 1:
-        raise faults[0]
-    silent = [Unanswered(region or gcp.account, fault.message) for fault in faults]
+    errors = [one for one in (disks, images) if isinstance(one, CloudgpuError)]
+    if len(errors) > 1:
+        raise errors[0]
+    unanswered = [Unanswered(region or gcp.account, error.message) for error in errors]
     answered = [one for one in (disks, images, *others) if not isinstance(one, CloudgpuError)]
-    silent += [gap for _, gaps in answered for gap in silent_scopes(gcp, gaps, region)]
+    unanswered += [gap for _, gaps in answered for gap in relevant_gaps(gcp, gaps, region)]
     items = tuple(
-        resource for found_there, _ in answered for resource in found_there if region in (None, resource.region)
+        resource for part_resources, _ in answered for resource in part_resources if region in (None, resource.region)
     )
-    if region is None and not silent and not any(gcp.ledger in ("", one.tags.get(TAG_LEDGER)) for one in items):
+    if region is None and not unanswered and not any(gcp.ledger in ("", one.tags.get(TAG_LEDGER)) for one in items):
         listing.forget_project(gcp)  # no machine either: each has a disk
-    silent += listing.other_projects(gcp) if region is None else ()
-    return ResourceListing(items, tuple(silent), None if region is None else frozenset((region,)))
+    unanswered += listing.other_projects(gcp) if region is None else ()
+    return ResourceListing(items, tuple(unanswered), None if region is None else frozenset((region,)))
 
 
-def _disks(gcp: Gcp) -> Part:
-    found, silent = aggregated(gcp, DISKS, filter=OURS)
-    return [disk(gcp, one) for one in found if _exists(one)], silent
+def _disks(gcp: Gcp) -> PartialListing:
+    disks, unanswered = list_all_scopes(gcp, DISKS, filter=OUR_RESOURCES)
+    return [disk(gcp, one) for one in disks if _exists(one)], unanswered
 
 
-def _everywhere(gcp: Gcp, collection: str, shown: Callable[[Gcp, Raw], ProviderResource]) -> Part:
-    pages = list(gcp.pages(f"compute.{collection}.list", filter=OURS))
-    silent = {scope: why for page in pages for scope, why in missing_parts(gcp.account, page).items()}
-    found = [shown(gcp, one) for page in pages for one in page.get("items", ()) if _exists(one)]
-    return found, tuple(Unanswered(scope, why) for scope, why in silent.items())
+def _list_global(gcp: Gcp, collection: str, to_resource: Callable[[Gcp, Raw], ProviderResource]) -> PartialListing:
+    pages = list(gcp.pages(f"compute.{collection}.list", filter=OUR_RESOURCES))
+    unanswered = {scope: why for page in pages for scope, why in missing_parts(gcp.account, page).items()}
+    resources = [to_resource(gcp, one) for page in pages for one in page.get("items", ()) if _exists(one)]
+    return resources, tuple(Unanswered(scope, why) for scope, why in unanswered.items())
 
 
 def _exists(raw: Raw) -> bool:
@@ -97,18 +98,18 @@ def _exists(raw: Raw) -> bool:
 
 
 def disk(gcp: Gcp, raw: Raw) -> ProviderResource:
-    """Return a disk: a data disk where it bears a name of the user's, else a machine's system disk."""
-    tags, zone = our_tags(raw), ids.last(raw.get("zone", ""))
+    """Return a disk: a data volume where it has the user's name for it as a label, else a machine's system disk."""
+    tags, zone = our_tags(raw), ids.last_part(raw.get("zone", ""))
     return _resource(
         gcp,
         raw,
-        id=joined(zone, DISKS, raw["name"]),
+        id=resource_id(zone, DISKS, raw["name"]),
         kind=Kind.VOLUME if TAG_VOLUME in tags else Kind.DISK,
         region=ids.region_of(zone) or "",
         zone=zone,
         name=tags.get(TAG_VOLUME, ""),
         size_gb=int(raw.get("sizeGb", 0)),
-        stored_as=ids.last(raw.get("type", "")) or "pd-standard",
+        stored_as=ids.last_part(raw.get("type", "")) or "pd-standard",
         ready=raw.get("status", "READY") == "READY",
         attached_to=machine_of(raw.get("users", ())),
     )
@@ -138,9 +139,9 @@ def _gib(size_bytes: str | int) -> int:
 
 
 def region_of(raw: Raw) -> str:
-    """Return the region in which an image or a snapshot counts as lying: where it is stored, else where its disk lay.
+    """Return the region of an image or a snapshot: where it is stored, else that of its source disk.
 
-    It can be used everywhere. One that is stored in several regions (`us`) lies where its disk lay.
+    It can be used everywhere. One that is stored in a multi-region (`us`) counts as in its source disk's.
     """
     stored = [region for region in raw.get("storageLocations", ()) if ids.REGION.fullmatch(region)]
     source = raw.get("sourceDisk") or raw.get("sourceInstance") or ""
@@ -148,71 +149,75 @@ def region_of(raw: Raw) -> str:
     return next(iter(stored), None) or ids.region_of(zone) or next(iter(raw.get("storageLocations", ())), GLOBAL)
 
 
-def _image_or_snapshot(gcp: Gcp, raw: Raw, collection: str, kind: Kind, **facts: Any) -> ProviderResource:
-    known = {"id": joined(GLOBAL, collection, raw["name"]), "kind": kind, "name": our_tags(raw).get(TAG_IMAGE, "")}
-    return _resource(gcp, raw, **known, region=region_of(raw), ready=raw.get("status", "READY") == "READY", **facts)
+def _image_or_snapshot(gcp: Gcp, raw: Raw, collection: str, kind: Kind, **fields: Any) -> ProviderResource:
+    identity = {
+        "id": resource_id(GLOBAL, collection, raw["name"]),
+        "kind": kind,
+        "name": our_tags(raw).get(TAG_IMAGE, ""),
+    }
+    return _resource(gcp, raw, **identity, region=region_of(raw), ready=raw.get("status", "READY") == "READY", **fields)
 
 
-def _resource(gcp: Gcp, raw: Raw, **facts: Any) -> ProviderResource:
-    known = {"zone": "", "made_at": parse_time(raw.get("creationTimestamp")), "tags": our_tags(raw), **facts}
-    return ProviderResource(provider=KIND, account=gcp.account, **known)
+def _resource(gcp: Gcp, raw: Raw, **fields: Any) -> ProviderResource:
+    all_fields = {"zone": "", "made_at": parse_time(raw.get("creationTimestamp")), "tags": our_tags(raw), **fields}
+    return ProviderResource(provider=KIND, account=gcp.account, **all_fields)
 
 
 def remove(gcp: Gcp, resource: ProviderResource) -> None:
     """Delete it; what is gone already is no error. Raises InvalidRequest while a machine uses it."""
     scope, collection, name = parse_resource_id(resource, _COLLECTIONS, "cloudgpu ls --refresh")
-    where = {**scope_parameter(scope), _PARAMETERS[collection]: name}
-    if_found(lambda: change_and_wait(gcp, f"compute.{collection}.delete", scope, value=resource.id, **where))
+    parameters = {**scope_parameter(scope), _PARAMETERS[collection]: name}
+    if_found(lambda: change_and_wait(gcp, f"compute.{collection}.delete", scope, value=resource.id, **parameters))
 
 
-DEVICE = "cloudgpu-data"  # on the machine: /dev/disk/by-id/google-cloudgpu-data
-SMALLEST_GB, LARGEST_GB = 10, 65_536  # of a balanced persistent disk (Compute Engine's guide, "Persistent Disk")
+DEVICE_NAME = "cloudgpu-data"  # on the machine: /dev/disk/by-id/google-cloudgpu-data
+MIN_VOLUME_GB, MAX_DISK_GB = 10, 65_536  # of a balanced persistent disk (Compute Engine's guide, "Persistent Disk")
 
 
 def attach(gcp: Gcp, id: str, volume: Volume, tags: Mapping[str, str]) -> ProviderResource:  # noqa: A002
     """Find or make the volume in the machine's zone, and attach it; return it as it is then.
 
-    Raises InstanceNotFound, and InvalidRequest where another machine uses it, it lies in another zone, or its size has
-    to be said.
+    Raises InstanceNotFound, and InvalidRequest where another machine uses it, it is in another zone, or it has to be
+    made and no size was given.
     """
-    zone, name = ids.machine(id)
+    zone, name = ids.zone_and_name(id)
     machine = gcp.call("compute.instances.get", zone, value=id, zone=zone, instance=name)
     tags = {**tags, TAG_VOLUME: volume.name}
-    found = _find_volume(gcp, zone, volume, tags) or _create_volume(
-        gcp, zone, volume, tags, disk_type(ids.last(machine["machineType"]))
+    volume_disk = _find_volume(gcp, zone, volume, tags) or _create_volume(
+        gcp, zone, volume, tags, disk_type(ids.last_part(machine["machineType"]))
     )
-    user = machine_of(found.get("users", ()))
-    if user not in (None, id):
-        raise volume_in_use_error(volume, str(user))
-    if user is None:
-        _attach(gcp, id, found, volume)
-        found = _read_disk(gcp, zone, found["name"])
-    return disk(gcp, found)
+    used_by = machine_of(volume_disk.get("users", ()))
+    if used_by not in (None, id):
+        raise volume_in_use_error(volume, str(used_by))
+    if used_by is None:
+        _attach(gcp, id, volume_disk, volume)
+        volume_disk = _read_disk(gcp, zone, volume_disk["name"])
+    return disk(gcp, volume_disk)
 
 
-def listed(gcp: Gcp, ledger: str) -> list[Raw]:
-    """Return the data disks of a ledger in all zones; of anybody for no ledger.
+def data_disks(gcp: Gcp, ledger: str) -> list[Raw]:
+    """Return the data disks of a ledger (empty: of all) in all zones, in Google's format.
 
     Raises ProviderUnavailable for a zone that did not answer: nobody would find a second volume of the same name.
     """
-    found, gaps = aggregated(gcp, DISKS, filter=OURS)
-    silent = silent_scopes(gcp, gaps)
-    if silent:
-        message = f"{silent[0].scope} did not say which volumes it has: {silent[0].why}"
-        raise ProviderUnavailable(message, field="--volume", value=silent[0].scope, next="Run it again.")
-    volumes = (one for one in found if TAG_VOLUME in our_tags(one) and one.get("status") not in ("DELETING", "FAILED"))
+    disks, unanswered = list_all_scopes(gcp, DISKS, filter=OUR_RESOURCES)
+    gaps = relevant_gaps(gcp, unanswered)
+    if gaps:
+        message = f"{gaps[0].scope} did not say which volumes it has: {gaps[0].why}"
+        raise ProviderUnavailable(message, field="--volume", value=gaps[0].scope, next="Run it again.")
+    volumes = (one for one in disks if TAG_VOLUME in our_tags(one) and one.get("status") not in ("DELETING", "FAILED"))
     return [one for one in volumes if ledger in ("", our_tags(one).get(TAG_LEDGER))]
 
 
 def _find_volume(gcp: Gcp, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw | None:
     """Return the ledger's volume of this name; one that lies in another zone alone is refused."""
-    volumes = [one for one in listed(gcp, tags.get(TAG_LEDGER, "")) if our_tags(one)[TAG_VOLUME] == volume.name]
-    return pick_in_zone(zone, volumes, lambda one: ids.last(one["zone"]), "name", volume)
+    volumes = [one for one in data_disks(gcp, tags.get(TAG_LEDGER, "")) if our_tags(one)[TAG_VOLUME] == volume.name]
+    return pick_in_zone(zone, volumes, lambda one: ids.last_part(one["zone"]), "name", volume)
 
 
 def _create_volume(gcp: Gcp, zone: str, volume: Volume, tags: Mapping[str, str], kind: str) -> Raw:
-    """Make the volume under a name that follows from its own: a zone has one disk of a name."""
-    name = own_name(tags.get(TAG_LEDGER, ""), volume.name)
+    """Make the disk of a volume; its name at Google follows from the volume's: a zone has one disk of a name."""
+    name = disk_name(tags.get(TAG_LEDGER, ""), volume.name)
     request = {
         "name": name,
         "sizeGb": str(size_to_make(volume, zone)),
@@ -224,8 +229,8 @@ def _create_volume(gcp: Gcp, zone: str, volume: Volume, tags: Mapping[str, str],
     return _read_disk(gcp, zone, name)
 
 
-def own_name(ledger: str, volume: str) -> str:
-    """Return how the disk of a volume is called at Google: its name, and what tells ledgers apart."""
+def disk_name(ledger: str, volume: str) -> str:
+    """Return the name of a volume's disk at Google: the volume's name, and a digest of it and the ledger."""
     return f"cg-{volume}-{digest('volume', ledger, volume)[:12]}"
 
 
@@ -234,20 +239,20 @@ def _read_disk(gcp: Gcp, zone: str, name: str) -> Raw:
 
 
 def _attach(gcp: Gcp, id: str, raw: Raw, volume: Volume) -> None:  # noqa: A002
-    """Attach it under the name by which the machine looks for it; it stays when the machine goes."""
-    zone, name = ids.machine(id)
+    """Attach a disk with the device name that the machine looks for; it stays when the machine is deleted."""
+    zone, name = ids.zone_and_name(id)
     source = f"projects/{gcp.project}/zones/{zone}/disks/{raw['name']}"
     parameters = {
         "source": source,
-        "deviceName": DEVICE,
+        "deviceName": DEVICE_NAME,
         "mode": "READ_WRITE",
         "type": "PERSISTENT",
         "autoDelete": False,
     }
-    where = {"zone": zone, "instance": name, "attachedDiskResource": parameters}
-    change_and_wait(gcp, "compute.instances.attachDisk", zone, value=volume.name, **where)
+    fields = {"zone": zone, "instance": name, "attachedDiskResource": parameters}
+    change_and_wait(gcp, "compute.instances.attachDisk", zone, value=volume.name, **fields)
 
 
 def check_size(volume: Volume) -> None:
     """Raise InvalidRequest for a size that Google would refuse only when the machine runs already."""
-    check_volume_size(volume, SMALLEST_GB, LARGEST_GB, f"Google has {SMALLEST_GB} to {LARGEST_GB:,} GB")
+    check_volume_size(volume, MIN_VOLUME_GB, MAX_DISK_GB, f"Google has {MIN_VOLUME_GB} to {MAX_DISK_GB:,} GB")

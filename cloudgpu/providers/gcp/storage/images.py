@@ -20,12 +20,12 @@ from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import KIND, Gcp
 from cloudgpu.providers.gcp.compute.machine_types import architecture
 from cloudgpu.providers.gcp.storage.create_image import google_name
-from cloudgpu.providers.gcp.storage.disks import OURS
+from cloudgpu.providers.gcp.storage.disks import OUR_RESOURCES
 from cloudgpu.providers.gcp.storage.resources import if_found, our_tags
 from cloudgpu.providers.shared.rules import driver_install, wanted_images, wants_driver_image
 
 DEEP_LEARNING = "deeplearning-platform-release"
-_WHOLE = re.compile(
+_IMAGE_PATH = re.compile(
     r"(?:projects/(?P<project>[a-z0-9.:-]+)/)?(?:global/)?images/(?P<family>family/)?(?P<name>[a-z](?:[-a-z0-9]*[a-z0-9])?)"
 )
 _ARCHITECTURES = {"X86_64": "x86_64", "ARM64": "arm64"}
@@ -35,96 +35,98 @@ _LICENCES = {"sles": "suse", "suse": "suse", "rhel": "rhel"}
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image. `id` is its whole name (`projects/P/global/images/N`); `size_gb` the least that a disk of it can have.
+    """An image. `id` is its full name (`projects/P/global/images/N`), `size_gb` the minimum size of its disk.
 
-    `words` is what its name, family and licences say, for what Google does not tell otherwise. `cloud_init` None: not
-    known. `shielded`: it boots by UEFI, as a shielded VM has to.
+    `processor` is its architecture, empty where Google does not say. `name_text` joins its name, family and licences,
+    from which properties are guessed. `shielded`: it boots by UEFI, as a shielded VM has to.
     """
 
     id: str
     name: str
-    machine: str
+    processor: str
     size_gb: int
     status: str
-    words: str
+    name_text: str
     shielded: bool
     tags: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def project(self) -> str:
-        """Whose image it is."""
+        """The project that has the image."""
         return self.id.split("/")[1]
 
     @property
     def cloud_init(self) -> bool | None:
         """Whether it runs cloud-init: Ubuntu does, Google's Debian does not, of any other nobody knows."""
-        if "ubuntu" in self.words:
+        if "ubuntu" in self.name_text:
             return True
-        return False if "debian" in self.words else None
+        return False if "debian" in self.name_text else None
 
     @property
     def installs_driver(self) -> bool:
         """Whether it is a Deep Learning image that installs NVIDIA's driver at its first boot, when it is told to."""
-        return self.project == DEEP_LEARNING and not _HAS_DRIVER.search(self.words)
+        return self.project == DEEP_LEARNING and not _HAS_DRIVER.search(self.name_text)
 
     @property
     def licence(self) -> str:
-        """The system's, where that is paid for by the hour; else empty. Own licences (`-byos`) are one's own."""
-        if "byos" in self.words or "ubuntu" in self.words:
+        """The operating system's licence where Google bills it by the hour, else empty; `-byos` is bring your own."""
+        if "byos" in self.name_text or "ubuntu" in self.name_text:
             return ""
-        return next((licence for word, licence in _LICENCES.items() if word in self.words), "")
+        return next((licence for word, licence in _LICENCES.items() if word in self.name_text), "")
 
 
 @dataclass(frozen=True, slots=True)
 class ImageChoice:
-    """An image and what follows from it: settings of the template that installs a driver (None: none is needed)."""
+    """An image and what follows from it: `driver` are settings of the template that installs a driver (None: none)."""
 
     image: Image
     driver: Mapping[str, str] | None = None
     remarks: tuple[str, ...] = ()
 
 
-def choose_image(gcp: Gcp, item: Available, named: str | None, template: str) -> ImageChoice:
-    """Return the image for an offer. Reads only: a call, one more for each family that is gone.
+def choose_image(gcp: Gcp, offer: Available, requested: str | None, template: str) -> ImageChoice:
+    """Return the image for an offer. Reads only: a call, one more for each missing family.
 
     Raises InvalidRequest for a named image that is not there, not ready, or for another processor; and where no public
     image can be found.
     """
-    machine = instance_type(KIND, item.instance_type).arch if item.accelerators else architecture(item.instance_type)
-    if named is not None:
-        return _requested_image(gcp, item, named, machine)
-    wanted = wanted_images(KIND, item, machine, template)
-    found = _newest(gcp, wanted)
-    if wants_driver_image(item, template):
-        return ImageChoice(found) if found else _driver_by_cloud_init(gcp, item, machine, wanted)
-    if found is None:
-        raise _no_image_error(wanted)
-    return ImageChoice(found, *driver_install(item, found.name, template))
+    processor = (
+        instance_type(KIND, offer.instance_type).arch if offer.accelerators else architecture(offer.instance_type)
+    )
+    if requested is not None:
+        return _requested_image(gcp, offer, requested, processor)
+    families = wanted_images(KIND, offer, processor, template)
+    newest = _newest(gcp, families)
+    if wants_driver_image(offer, template):
+        return ImageChoice(newest) if newest else _driver_by_cloud_init(gcp, offer, processor, families)
+    if newest is None:
+        raise _no_image_error(families)
+    return ImageChoice(newest, *driver_install(offer, newest.name, template))
 
 
-def _driver_by_cloud_init(gcp: Gcp, item: Available, machine: str, images: Sequence[PublicImage]) -> ImageChoice:
-    """Return a plain image where Google has none of those with a driver any more: then cloud-init installs it."""
-    plain = public_images(KIND, "plain", machine)
-    found = _newest(gcp, plain)
-    if found is None:
+def _driver_by_cloud_init(gcp: Gcp, offer: Available, processor: str, images: Sequence[PublicImage]) -> ImageChoice:
+    """Return a plain image where Google has none of `images`, those with a driver: then cloud-init installs it."""
+    plain = public_images(KIND, "plain", processor)
+    newest = _newest(gcp, plain)
+    if newest is None:
         raise _no_image_error([*images, *plain])
-    families = ", ".join(ids.last(one.parameter) for one in images)
+    families = ", ".join(ids.last_part(one.parameter) for one in images)
     message = (
-        f"Google has none of the images with a driver that are known here ({families}): {found.name} is used, and "
+        f"Google has none of the images with a driver that are known here ({families}): {newest.name} is used, and "
         "cloud-init installs the driver and CUDA in the machine's first minutes"
     )
-    return ImageChoice(found, {} if item.accelerators else None, (message,))
+    return ImageChoice(newest, {} if offer.accelerators else None, (message,))
 
 
 def _newest(gcp: Gcp, images: Sequence[PublicImage]) -> Image | None:
-    """Return the newest image of the first of these families that there is."""
-    found = (_of_family(gcp, one.owner, ids.last(one.parameter)) for one in images)
+    """Return the newest image of the first of these families that exists; None where none does."""
+    found = (_of_family(gcp, one.owner, ids.last_part(one.parameter)) for one in images)
     return next((one for one in found if one is not None), None)
 
 
 def _no_image_error(images: Sequence[PublicImage]) -> InvalidRequest:
-    looked = " or ".join(one.parameter for one in images) or "any"
-    message = f"No public image was found (looked for {looked})."
+    families = " or ".join(one.parameter for one in images) or "any"
+    message = f"No public image was found (looked for {families})."
     remedy = "Name one: --image projects/PROJECT/global/images/family/FAMILY"
     return InvalidRequest(message, field="--image", value=None, next=remedy)
 
@@ -143,81 +145,87 @@ def _by_name(gcp: Gcp, project: str, name: str) -> Image | None:
 def _to_image(raw: Mapping[str, Any] | None, project: str) -> Image | None:
     if raw is None:
         return None
-    words = [raw["name"], raw.get("family", ""), *map(ids.last, raw.get("licenses", ()))]
+    name_text = [raw["name"], raw.get("family", ""), *map(ids.last_part, raw.get("licenses", ()))]
     return Image(
         id=f"projects/{project}/global/images/{raw['name']}",
         name=raw["name"],
-        machine=_ARCHITECTURES.get(raw.get("architecture", ""), ""),
+        processor=_ARCHITECTURES.get(raw.get("architecture", ""), ""),
         size_gb=int(raw.get("diskSizeGb") or 10),
         status=raw.get("status", "READY"),
-        words=" ".join(words).lower(),
+        name_text=" ".join(name_text).lower(),
         shielded=any(one.get("type") == "UEFI_COMPATIBLE" for one in raw.get("guestOsFeatures", ())),
         tags=our_tags(raw),
     )
 
 
-def _requested_image(gcp: Gcp, item: Available, named: str, machine: str) -> ImageChoice:
+def _requested_image(gcp: Gcp, offer: Available, requested: str, processor: str) -> ImageChoice:
     """Return the image that was named."""
-    found = find_image(gcp, named)
-    if found.status != "READY":
+    image = find_image(gcp, requested)
+    if image.status != "READY":
         raise InvalidRequest(
-            f"The image {named} is {found.status}, so nothing can be launched from it yet.",
+            f"The image {requested} is {image.status}, so nothing can be launched from it yet.",
             field="--image",
-            value=named,
+            value=requested,
             next="Wait until it is ready: cloudgpu image ls",
         )
-    if found.machine not in ("", machine):
+    if image.processor not in ("", processor):
         raise InvalidRequest(
-            f"The image {named} is for {found.machine}, and {item.instance_type} has {machine}.",
+            f"The image {requested} is for {image.processor}, and {offer.instance_type} has {processor}.",
             field="--image",
-            value=named,
-            next=f"Name an image for {machine}, or leave --image out.",
+            value=requested,
+            next=f"Name an image for {processor}, or leave --image out.",
         )
-    return ImageChoice(found, None, (*_about_driver(item, found), *_about_boot(found), *_about_licence(found)))
+    return ImageChoice(image, None, (*_driver_remarks(offer, image), *_boot_remarks(image), *_licence_remarks(image)))
 
 
-def find_image(gcp: Gcp, named: str) -> Image:
-    """Return the image that a word means: an own one by any of its names or its family, any by its whole name.
+def find_image(gcp: Gcp, requested: str) -> Image:
+    """Return the image of a name: one of the project by a name of it or its family, any by its full name.
 
     Raises InvalidRequest where there is none.
     """
-    found = _find_or_none(gcp, named)
-    if found is not None:
-        return found
+    image = _find_or_none(gcp, requested)
+    if image is not None:
+        return image
     raise InvalidRequest(
-        f"There is no image and no family {named!r}.",
+        f"There is no image and no family {requested!r}.",
         field="--image",
-        value=named,
+        value=requested,
         next="See your own: cloudgpu image ls; write another's as projects/PROJECT/global/images/NAME.",
     )
 
 
-def _find_or_none(gcp: Gcp, named: str) -> Image | None:
-    whole = _WHOLE.fullmatch(named)
-    if whole is None:
-        return _by_name(gcp, gcp.project, google_name(named)) or _find_saved(gcp, named) or _own_family(gcp, named)
-    project = whole["project"] or gcp.project
-    return _of_family(gcp, project, whole["name"]) if whole["family"] else _by_name(gcp, project, whole["name"])
+def _find_or_none(gcp: Gcp, requested: str) -> Image | None:
+    match = _IMAGE_PATH.fullmatch(requested)
+    if match is None:
+        return (
+            _by_name(gcp, gcp.project, google_name(requested))
+            or _find_saved(gcp, requested)
+            or _own_family(gcp, requested)
+        )
+    project = match["project"] or gcp.project
+    return _of_family(gcp, project, match["name"]) if match["family"] else _by_name(gcp, project, match["name"])
 
 
-def _find_saved(gcp: Gcp, named: str) -> Image | None:
-    """Return the newest image that was saved under this name: its label has it, for Google it is longer."""
-    saved = [one for one in gcp.items("compute.images.list", filter=OURS) if our_tags(one).get(TAG_IMAGE) == named]
+def _find_saved(gcp: Gcp, name: str) -> Image | None:
+    """Return the newest image that was saved under this name: its label has the name, which at Google is longer."""
+    saved = [
+        one for one in gcp.items("compute.images.list", filter=OUR_RESOURCES) if our_tags(one).get(TAG_IMAGE) == name
+    ]
     ours = [one for one in saved if gcp.ledger in ("", our_tags(one).get(TAG_LEDGER))]
     return _to_image(max(ours, key=lambda one: str(one.get("creationTimestamp")), default=None), gcp.project)
 
 
-def _own_family(gcp: Gcp, named: str) -> Image | None:
-    return _of_family(gcp, gcp.project, named) if google_name(named) == named else None
+def _own_family(gcp: Gcp, family: str) -> Image | None:
+    return _of_family(gcp, gcp.project, family) if google_name(family) == family else None
 
 
-def _about_driver(item: Available, image: Image) -> tuple[str, ...]:
-    if not item.accelerators or TAG_ID in image.tags or TAG_IMAGE in image.tags or _HAS_DRIVER.search(image.words):
+def _driver_remarks(offer: Available, image: Image) -> tuple[str, ...]:
+    if not offer.accelerators or TAG_ID in image.tags or TAG_IMAGE in image.tags or _HAS_DRIVER.search(image.name_text):
         return ()  # ours has what its machine had
-    return (f"whether the image {image.name} has a driver for {item.accelerators[0].name} is not known",)
+    return (f"whether the image {image.name} has a driver for {offer.accelerators[0].name} is not known",)
 
 
-def _about_boot(image: Image) -> tuple[str, ...]:
+def _boot_remarks(image: Image) -> tuple[str, ...]:
     if image.cloud_init is False:
         message = (
             f"the image {image.name} has no cloud-init: it is set up by a startup script, and its host key is read "
@@ -229,8 +237,8 @@ def _about_boot(image: Image) -> tuple[str, ...]:
     return ()
 
 
-def _about_licence(image: Image) -> tuple[str, ...]:
+def _licence_remarks(image: Image) -> tuple[str, ...]:
     if not image.licence:
         return ()
-    above = "what that costs above a free system is not known here, and in no amount"
-    return (f"Google bills the licence of the system of {image.name}: {above}",)
+    unknown_cost = "what that costs above a free system is not known here, and in no amount"
+    return (f"Google bills the licence of the system of {image.name}: {unknown_cost}",)

@@ -1,7 +1,7 @@
-"""What launches leave at Google beside machines, disks and images: firewall rules, addresses kept by label.
+"""What launches leave at Google besides machines, disks and images: firewall rules, and addresses with our labels.
 
-Google's rules bear no labels: the description of ours says whose they are. The one rule of a network that lets nobody
-in to machines of cloudgpu is told nowhere: it is of no ledger, costs nothing, and guards whatever is launched next.
+Rules have no labels: the description of ours says whose they are. The rule of a network that lets nobody in is never
+listed: it is of no ledger, costs nothing, and protects later launches.
 """
 
 from __future__ import annotations
@@ -21,70 +21,78 @@ from cloudgpu.providers.gcp.compute.translate import id_of
 from cloudgpu.providers.gcp.network import firewall, firewall_rules, shared
 from cloudgpu.providers.gcp.network.firewall_rules import Rule
 from cloudgpu.providers.gcp.network.shared import ClusterRule
-from cloudgpu.providers.gcp.storage.disks import OURS
+from cloudgpu.providers.gcp.storage.disks import OUR_RESOURCES
 from cloudgpu.providers.gcp.storage.resources import (
     GLOBAL,
-    aggregated,
     change_and_wait,
     if_found,
-    joined,
+    list_all_scopes,
     machine_of,
     our_tags,
     parse_resource_id,
     parse_time,
+    relevant_gaps,
+    resource_id,
     scope_parameter,
-    silent_scopes,
 )
 from cloudgpu.providers.shared.calls import result_or_error
 
 Raw = Mapping[str, Any]
-Part = tuple[list[ProviderResource], tuple[Unanswered, ...]]
+PartialListing = tuple[list[ProviderResource], tuple[Unanswered, ...]]
 FIREWALLS, ADDRESSES = "firewalls", "addresses"
 STORED_AS = "static_ip_unused"  # the catalogue's name
 _COLLECTIONS = {Kind.SECURITY_GROUP: (FIREWALLS,), Kind.ADDRESS: (ADDRESSES,)}
 
 
 def orphans(gcp: Gcp, region: str | None) -> ResourceListing:
-    """Return these things of ours, in use or not, by three lists side by side, and who did not answer.
+    """Return these resources of ours, in use or not, by lists in parallel, and what did not answer.
 
-    A rule counts as used while its machine is there. Raises the first error where nothing answered.
+    A rule counts as used while its machine exists. Raises the first error where nothing answered.
     """
-    parts: list[Callable[[], Part]] = [lambda: _rules(gcp), lambda: _addresses(gcp)]
+    parts: list[Callable[[], PartialListing]] = [lambda: _rules(gcp), lambda: _addresses(gcp)]
     with Pool(len(parts)) as pool:
         answers = list(pool.map(result_or_error, parts))
-    faults = [one for one in answers if isinstance(one, CloudgpuError)]
-    if len(faults) == len(answers):
-        raise faults[0]
+    errors = [one for one in answers if isinstance(one, CloudgpuError)]
+    if len(errors) == len(answers):
+        raise errors[0]
     answered = [one for one in answers if not isinstance(one, CloudgpuError)]
-    silent = [Unanswered(region or gcp.account, fault.message) for fault in faults]
-    silent += [gap for _, gaps in answered for gap in silent_scopes(gcp, gaps, region)]
-    items = tuple(orphan for found_there, _ in answered for orphan in found_there if region in (None, orphan.region))
-    return ResourceListing(items, tuple(silent), None if region is None else frozenset((region,)))
+    unanswered = [Unanswered(region or gcp.account, error.message) for error in errors]
+    unanswered += [gap for _, gaps in answered for gap in relevant_gaps(gcp, gaps, region)]
+    items = tuple(orphan for part_orphans, _ in answered for orphan in part_orphans if region in (None, orphan.region))
+    return ResourceListing(items, tuple(unanswered), None if region is None else frozenset((region,)))
 
 
-def _rules(gcp: Gcp) -> Part:
-    """Return the rules that let in to machines of ours; the machines are asked for only where there are rules."""
-    raw = list(firewall.listed(gcp))
-    found = [one for one in map(firewall_rules.rule, raw) if one and gcp.options.uses_zone(ids.machine(one.machine)[0])]
-    cluster_rules = [one for one in map(shared.read, raw) if one is not None and gcp.options.uses(one.region)]
-    if not found and not cluster_rules:
+def _rules(gcp: Gcp) -> PartialListing:
+    """Return our rules for machines and clusters; the machines are listed only where there are rules."""
+    raw_rules = list(firewall.listed(gcp))
+    rules = [
+        one
+        for one in map(firewall_rules.parse_rule, raw_rules)
+        if one and gcp.options.uses_zone(ids.zone_and_name(one.machine)[0])
+    ]
+    cluster_rules = [
+        one for one in map(shared.parse_cluster_rule, raw_rules) if one is not None and gcp.options.uses(one.region)
+    ]
+    if not rules and not cluster_rules:
         return [], ()
-    machines, silent = listing.list_ours(gcp)
+    machines, unanswered = listing.list_ours(gcp)
     machine_ids = {id_of(one) for one in machines}
-    silent_zones = {gap.scope for gap in silent}
-    of_clusters = [_cluster_rule(gcp, one, shared.user_of(one, machines, silent)) for one in cluster_rules]
-    return [*(_rule(gcp, one, machine_ids, silent_zones) for one in found), *of_clusters], silent
+    silent_zones = {gap.scope for gap in unanswered}
+    cluster_resources = [
+        _cluster_rule(gcp, one, shared.machine_using(one, machines, unanswered)) for one in cluster_rules
+    ]
+    return [*(_rule(gcp, one, machine_ids, silent_zones) for one in rules), *cluster_resources], unanswered
 
 
 def _rule(gcp: Gcp, rule: Rule, machine_ids: set[str], silent_zones: set[str]) -> ProviderResource:
-    zone, _ = ids.machine(rule.machine)
+    zone, _ = ids.zone_and_name(rule.machine)
     in_use = rule.machine in machine_ids or zone in silent_zones
     return ProviderResource(
         provider=KIND,
         account=gcp.account,
         region=ids.region_of(zone) or "",
         zone="",
-        id=joined(GLOBAL, FIREWALLS, rule.name),
+        id=resource_id(GLOBAL, FIREWALLS, rule.name),
         kind=Kind.SECURITY_GROUP,
         name=rule.label,
         size_gb=0,
@@ -95,37 +103,37 @@ def _rule(gcp: Gcp, rule: Rule, machine_ids: set[str], silent_zones: set[str]) -
     )
 
 
-def _cluster_rule(gcp: Gcp, found: ClusterRule, user: str | None) -> ProviderResource:
-    """Return the rule of a cluster; it is used as long as one of its machines is there."""
+def _cluster_rule(gcp: Gcp, rule: ClusterRule, used_by: str | None) -> ProviderResource:
+    """Return the rule of a cluster; it is used as long as one of its machines exists."""
     return ProviderResource(
         provider=KIND,
         account=gcp.account,
-        region=found.region,
+        region=rule.region,
         zone="",
-        id=joined(GLOBAL, FIREWALLS, found.name),
+        id=resource_id(GLOBAL, FIREWALLS, rule.name),
         kind=Kind.SECURITY_GROUP,
-        name=found.name,
+        name=rule.name,
         size_gb=0,
         stored_as="",
-        tags=found.tags,
-        made_at=found.made_at,
-        attached_to=user,
+        tags=rule.tags,
+        made_at=rule.made_at,
+        attached_to=used_by,
     )
 
 
-def _addresses(gcp: Gcp) -> Part:
-    found, silent = aggregated(gcp, ADDRESSES, filter=OURS)
-    return [_address(gcp, one) for one in found if TAG_LEDGER in our_tags(one)], silent
+def _addresses(gcp: Gcp) -> PartialListing:
+    addresses, unanswered = list_all_scopes(gcp, ADDRESSES, filter=OUR_RESOURCES)
+    return [_address(gcp, one) for one in addresses if TAG_LEDGER in our_tags(one)], unanswered
 
 
 def _address(gcp: Gcp, raw: Raw) -> ProviderResource:
-    region = ids.last(raw.get("region", "")) or GLOBAL
+    region = ids.last_part(raw.get("region", "")) or GLOBAL
     return ProviderResource(
         provider=KIND,
         account=gcp.account,
         region=region,
         zone="",
-        id=joined(region, ADDRESSES, raw["name"]),
+        id=resource_id(region, ADDRESSES, raw["name"]),
         kind=Kind.ADDRESS,
         name=raw.get("address", ""),
         size_gb=1,
@@ -138,7 +146,7 @@ def _address(gcp: Gcp, raw: Raw) -> ProviderResource:
 
 def _user(users: Sequence[str]) -> str | None:
     """Return our id of the machine that uses an address, else the name of what does; None for none."""
-    return machine_of(users) or next((ids.last(one) for one in users), None)
+    return machine_of(users) or next((ids.last_part(one) for one in users), None)
 
 
 def remove(gcp: Gcp, orphan: ProviderResource) -> None:
@@ -153,9 +161,9 @@ def remove(gcp: Gcp, orphan: ProviderResource) -> None:
 
 
 def _remove_rule(gcp: Gcp, orphan: ProviderResource, name: str) -> None:
-    """Take a rule away whose machine is gone: Google would take it from a machine that runs, too."""
-    used = next((one for one in orphans(gcp, None).items if one.id == orphan.id and one.attached_to), None)
-    if used is not None:
-        message = f"The firewall rule {name} is of the machine {used.attached_to}, which is there."
+    """Delete a rule whose machine is gone: Google would delete that of a running machine, too."""
+    used_rule = next((one for one in orphans(gcp, None).items if one.id == orphan.id and one.attached_to), None)
+    if used_rule is not None:
+        message = f"The firewall rule {name} is of the machine {used_rule.attached_to}, which is there."
         raise InvalidRequest(message, field="id", value=orphan.id, next="End that machine first: cloudgpu down")
     firewall.remove(gcp, "", name)

@@ -291,10 +291,10 @@ def test_a_usual_project_is_open_to_everybodys_ssh_and_says_so(gcp, cloud):
     with calls(gcp) as made:
         found = told(cloud)
     assert sorted(made) == ["compute.firewalls.list", "compute.networks.get", "compute.projects.get"]
-    assert {what for what, one in found.items() if not one.good} == {findings.OPEN}
-    assert "default-allow-ssh" in found[findings.OPEN].says
-    assert "gcloud compute firewall-rules delete default-allow-ssh" in found[findings.OPEN].next
-    assert not found[findings.OPEN].needed
+    assert {what for what, one in found.items() if not one.good} == {findings.OPEN_SSH}
+    assert "default-allow-ssh" in found[findings.OPEN_SSH].says
+    assert "gcloud compute firewall-rules delete default-allow-ssh" in found[findings.OPEN_SSH].next
+    assert not found[findings.OPEN_SSH].needed
 
 
 def test_a_project_that_is_not_there_is_said_so_and_nothing_is_said_of_what_is_in_it(gcp, cloud):
@@ -348,7 +348,7 @@ def test_what_may_not_be_read_is_not_known_and_hides_nothing_else(gcp, cloud):
         findings.LOGIN: True,
         findings.QUOTA: True,
         findings.NETWORK: None,
-        findings.OPEN: None,
+        findings.OPEN_SSH: None,
     }
 
 
@@ -376,4 +376,4 @@ def test_a_rule_counts_as_open_where_it_lets_everybody_reach_ssh_of_every_machin
     plain = Plain(gcp)
     plain("Firewalls", "delete_unary", at="", firewall="default-allow-ssh")
     plain("Firewalls", "insert_unary", at="", firewall_resource=rule(**more))
-    assert (told(cloud)[findings.OPEN].good is False) == is_open
+    assert (told(cloud)[findings.OPEN_SSH].good is False) == is_open

@@ -22,7 +22,7 @@ from cloudgpu.errors import (
     RateLimited,
 )
 from cloudgpu.providers.gcp import ids
-from cloudgpu.providers.gcp.compute.request import body
+from cloudgpu.providers.gcp.compute.request import instance_resource
 from tests.clouds.gcp.fixtures import gcp, gcp_process
 from tests.providers.gcp.accounts import account, calls
 from tests.providers.gcp.attempts import CALLER, USUAL, ZONE, attempt_at, launched, offered, saved, soon
@@ -104,7 +104,9 @@ def test_nobody_gets_in_but_the_caller_though_the_network_lets_everybody(gcp, cl
 def test_gpus_are_attached_to_n1_and_come_with_all_others(gcp, cloud, name, market, attached):
     made = launched(cloud, offered(cloud, name, market=market))
     asked, _ = sent(gcp)
-    said = [(ids.last(one["acceleratorType"]), one["acceleratorCount"]) for one in asked.get("guestAccelerators", ())]
+    said = [
+        (ids.last_part(one["acceleratorType"]), one["acceleratorCount"]) for one in asked.get("guestAccelerators", ())
+    ]
     assert said == attached
     assert (made.instance_type, made.market) == (name, market)
     assert asked["scheduling"]["provisioningModel"] == ("SPOT" if market is Market.SPOT else "STANDARD")
@@ -114,7 +116,7 @@ def test_gpus_are_attached_to_n1_and_come_with_all_others(gcp, cloud, name, mark
 @pytest.mark.parametrize(("renew", "seconds"), [(timedelta(seconds=5), 30), (timedelta(days=300), 120 * 86_400)])
 def test_googles_timer_is_held_to_what_it_can_be(cloud, renew, seconds):
     attempt = attempt_at(cloud, lease=timedelta(seconds=4), renew=renew)
-    assert body(attempt)["scheduling"]["maxRunDuration"] == {"seconds": str(seconds)}
+    assert instance_resource(attempt)["scheduling"]["maxRunDuration"] == {"seconds": str(seconds)}
 
 
 def test_without_a_public_address_the_network_itself_may_come_in(gcp, cloud):

@@ -98,12 +98,12 @@ def test_a_zone_is_one_of_googles(zone, region):
 @pytest.mark.parametrize("text", ["", "us-central1-a", "us-central1/cg-1", "us-central1-a/CG-1", "us-central1-a/cg-1 "])
 def test_what_is_no_id_is_refused(text):
     with pytest.raises(InvalidRequest):
-        ids.machine(text)
+        ids.zone_and_name(text)
 
 
 def test_a_rule_of_somebody_elses_is_none_of_ours():
-    made = rules.allow("projects/p/global/networks/n", "us-central1-a/cg-1", "caller", "203.0.113.7/32", 22, {})
-    assert rules.rule(made).machine == "us-central1-a/cg-1"
+    made = rules.allow_rule("projects/p/global/networks/n", "us-central1-a/cg-1", "caller", "203.0.113.7/32", 22, {})
+    assert rules.parse_rule(made).machine == "us-central1-a/cg-1"
     for description in (
         "",
         "not JSON",
@@ -111,6 +111,6 @@ def test_a_rule_of_somebody_elses_is_none_of_ours():
         '{"machine": "i-1", "label": "caller"}',
         '{"machine": "us-central1-a/x"}',
     ):
-        assert rules.rule({**made, "description": description}) is None
-    assert rules.rule({"name": "default-allow-ssh"}) is None
+        assert rules.parse_rule({**made, "description": description}) is None
+    assert rules.parse_rule({"name": "default-allow-ssh"}) is None
     assert len(rules.allow_name("us-central1-a/" + "a" * 63, "x" * 100)) <= 63

@@ -141,7 +141,7 @@ def test_a_rule_in_use_stays_also_where_a_zone_is_silent(gcp, cloud):
     assert not cloud.clear_shared(id_of(attempts), REGION)
     cloud.terminate(machines[1].id)
     gcp.advance(120)
-    silence = gcp.faults.offline(zone=ids.machine(machines[0].id)[0])
+    silence = gcp.faults.offline(zone=ids.zone_and_name(machines[0].id)[0])
     assert not cloud.clear_shared(id_of(attempts), REGION)
     gcp.faults.remove(silence)
     assert len(rules(cloud)) == 1

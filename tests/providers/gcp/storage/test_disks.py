@@ -13,7 +13,7 @@ from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.gcp.network import firewall as access
 from cloudgpu.providers.gcp.storage import create_image as imaging, disks
-from cloudgpu.providers.gcp.storage.resources import joined
+from cloudgpu.providers.gcp.storage.resources import resource_id
 from tests.clouds.gcp.fixtures import gcp, gcp_process
 from tests.clouds.gcp.model import Key
 from tests.clouds.gcp.plain import PROJECT, ZONE, Plain
@@ -36,7 +36,7 @@ def left_disk(gcp, cloud, name="cg-1"):
     id_ = machine(gcp, name)
     cloud.terminate_keeping_disk(id_)
     gcp.advance(60)
-    return next(one for one in cloud.resources().items if one.id == joined(ZONE, "disks", name))
+    return next(one for one in cloud.resources().items if one.id == resource_id(ZONE, "disks", name))
 
 
 # What there is
@@ -201,7 +201,7 @@ def test_a_data_volume_is_no_system_to_start_from(gcp, cloud):
 def test_a_name_that_google_does_not_take_is_followed_by_one_that_it_does():
     long = "cloudgpu-" + "led-0123456789abcdef" + "-" + "a" * 40
     found = imaging.google_name(long)
-    assert len(found) <= imaging.LONGEST
+    assert len(found) <= imaging.MAX_NAME_LENGTH
     assert found == imaging.google_name(long) != imaging.google_name(long + "b")
     assert imaging.google_name(NAME) == NAME
 
@@ -228,7 +228,7 @@ def test_a_volume_is_made_attached_under_its_own_device_name_and_stays(gcp, clou
     assert (made.kind, made.name, made.size_gb, made.attached_to) == (Kind.VOLUME, "data", 12, id_)
     assert made.tags == {**DATA, TAG_VOLUME: "data"}
     attached = gcp.instance(id_)["disks"][-1]
-    assert (attached["deviceName"], attached["autoDelete"]) == (disks.DEVICE, False)
+    assert (attached["deviceName"], attached["autoDelete"]) == (disks.DEVICE_NAME, False)
     with calls(gcp) as again:
         assert cloud.attach(id_, Volume("data", 12), DATA) == made
     assert not [one for one in again if one.endswith(("insert", "attachDisk"))]
@@ -358,7 +358,7 @@ def test_a_rule_whose_machine_may_be_in_a_silent_zone_counts_as_used(gcp, cloud)
 
 
 def test_the_rule_that_lets_nobody_in_and_rules_of_others_are_told_nowhere(gcp, cloud):
-    access.shut(cloud._gcp, f"projects/{PROJECT}/global/networks/default")
+    access.ensure_deny_rule(cloud._gcp, f"projects/{PROJECT}/global/networks/default")
     assert cloud.orphans().items == ()
 
 
