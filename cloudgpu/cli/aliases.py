@@ -185,7 +185,7 @@ def _nearest(word: str, known: list[str]) -> tuple[float, str]:
 
 
 def _has_one_letter_more(longer: str, shorter: str) -> bool:
-    return any(longer[:place] + longer[place + 1 :] == shorter for place in range(len(longer)))
+    return any(longer[:index] + longer[index + 1 :] == shorter for index in range(len(longer)))
 
 
 def _config_file() -> str:

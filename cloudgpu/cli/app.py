@@ -60,7 +60,7 @@ def run(args: list[str]) -> int:
 
 def _run_or_show_error(args: list[str]) -> int:
     try:
-        if not args and not _completing():
+        if not args and not _is_completing():
             from cloudgpu.cli.help import front_page
 
             sys.stdout.write(front_page())
@@ -68,8 +68,8 @@ def _run_or_show_error(args: list[str]) -> int:
         code = _run_verb(args)
     except CloudgpuError as error:
         return _show_error(error, args)
-    except interrupt.Interrupted as told:
-        raise KeyboardInterrupt from told
+    except interrupt.Interrupted as interrupted:
+        raise KeyboardInterrupt from interrupted
     except BrokenPipeError:
         _drop_stdout()
         return 141
@@ -88,7 +88,7 @@ def _drop_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _completing() -> bool:
+def _is_completing() -> bool:
     return "_CLOUDGPU_COMPLETE" in os.environ
 
 
@@ -96,13 +96,13 @@ def _run_verb(args: list[str]) -> Any:
     """Let the parser run a verb; on a terminal, show progress."""
 
     def call_parser() -> Any:
-        if args[:1] == ["ls"] and not _completing() and _ls(args[1:]):
+        if args[:1] == ["ls"] and not _is_completing() and _ls(args[1:]):
             return 0
         from cloudgpu.cli.parser import app
 
         return app(args=args, prog_name="cloudgpu", standalone_mode=False, color=is_coloured(sys.stdout))
 
-    if _completing() or not is_terminal(sys.stderr):  # zsh and fish leave stderr the line that is being typed
+    if _is_completing() or not is_terminal(sys.stderr):  # zsh and fish leave stderr the line that is being typed
         return call_parser()
     from cloudgpu.cli import progress
 

@@ -25,6 +25,7 @@ BY_COLOUR = {
     ),
 }
 STATES = {state: colour for colour, states in BY_COLOUR.items() for state in states}
+# Words that begin a line: what a check found, and errors.
 MARKS = {
     "ok": "green",
     "note": "magenta",

@@ -145,20 +145,20 @@ def read_answer(question: str) -> str:
 
 def complete_kind(incomplete: str) -> list[str]:
     """Return the installed providers that begin so."""
-    return [kind for kind in _installed() if kind.startswith(incomplete)]
+    return [kind for kind in _installed_kinds() if kind.startswith(incomplete)]
 
 
 def insert_provider_names(params: Sequence[Any]) -> None:
     """Put the names of the installed providers into the help of these options."""
     for param in params:
         if PROVIDERS_PLACEHOLDER in (getattr(param, "help", None) or ""):
-            installed = _installed() or ("none is installed",)  # a copy of the source that nobody has installed
+            installed = _installed_kinds() or ("none is installed",)  # a copy of the source that nobody has installed
             param.help = param.help.replace(
                 PROVIDERS_PLACEHOLDER, " or ".join(filter(None, (", ".join(installed[:-1]), installed[-1])))
             )
 
 
-def _installed() -> tuple[str, ...]:
+def _installed_kinds() -> tuple[str, ...]:
     from cloudgpu.control.session.accounts import provider_kinds
 
     return provider_kinds()

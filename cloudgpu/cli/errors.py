@@ -14,7 +14,7 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 _VALUE = re.compile(r"'([^']*)' is |arguments?(?:\(s\))? \((.*)\)")  # how the parser's messages quote what was typed
 # Flags of cp and scp for what `cloudgpu cp` always does.
-_UNNEEDED = {"-r", "-R", "-a", "-p", "-f", "--recursive", "--archive", "--preserve", "--force"}
+_UNNEEDED_CP_FLAGS = {"-r", "-R", "-a", "-p", "-f", "--recursive", "--archive", "--preserve", "--force"}
 
 
 def as_cloudgpu_error(error: Exception, args: Sequence[str]) -> CloudgpuError:
@@ -78,7 +78,7 @@ def _choices_text(param: Any, verb: str) -> str:
 
 def _unneeded_option(args: Sequence[str], option: str) -> InvalidRequest | None:
     """Return the error for a flag of cp or scp that asks for what is always done here; None for another option."""
-    if option not in _UNNEEDED:
+    if option not in _UNNEEDED_CP_FLAGS:
         return None
     paths = [word for before, word in pairwise(args) if not (word.startswith("-") or before in ("-o", "--output"))]
     pasted = " ".join(shlex.quote(word) if word.isprintable() else printable(word) for word in paths)

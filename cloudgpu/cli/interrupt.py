@@ -14,7 +14,7 @@ from typing import Any
 
 EXIT_CODE = 130
 GRACE_S = 1.4  # from the first KeyboardInterrupt to its repetition, if the command still runs
-REPEAT_S = 0.2
+REPEAT_S = 0.2  # from one repetition to the next
 THREADS_GRACE_S = 0.3  # for all remaining threads together
 WAKE_PAUSES_S = 0.05, 0.2, 1.0  # pauses after a signal, after each the main thread is woken once more
 

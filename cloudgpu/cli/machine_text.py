@@ -195,18 +195,18 @@ def lease_lines(value: MachineDocument, now: datetime) -> Iterator[tuple[str, st
 
 def _warnings(value: MachineDocument, now: datetime) -> Iterator[tuple[str, str | None]]:
     """Yield warnings: what else is billed, missing safeguards, shared keys, and what cannot be reached."""
-    gone = value["terminated_at"] is not None
+    has_ended = value["terminated_at"] is not None
     yield "why", value["reason"]
-    yield "also billed", None if gone else _attached_costs(value)
+    yield "also billed", None if has_ended else _attached_costs(value)
     yield "kept", _retained_text(value)
     yield "interrupted", _interruption_text(value, now)
-    yield "shared with", None if gone else _shared(value)
-    if not gone and value["identity"] is not None and (value["absent"] or value["reachable"] is False):
+    yield "shared with", None if has_ended else _shared(value)
+    if not has_ended and value["identity"] is not None and (value["absent"] or value["reachable"] is False):
         yield "whose", _owner_text(value)
-    if not gone and value["billed"]:
-        found = value["guards"]
-        if found["agent_is"] in _NO_AGENT and found["timer_is"] == "none":
-            yield "note", ONLY_REAPER + (WAIVED if found["waived"] else "")
+    if not has_ended and value["billed"]:
+        safeguards = value["guards"]
+        if safeguards["agent_is"] in _NO_AGENT and safeguards["timer_is"] == "none":
+            yield "note", ONLY_REAPER + (WAIVED if safeguards["waived"] else "")
 
 
 def machine(value: MachineDocument, now: datetime) -> str:

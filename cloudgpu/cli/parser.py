@@ -106,8 +106,8 @@ class VerbGroup(TyperGroup):
         """Run the verb; Ctrl-C is passed through the parser, which would hide it."""
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt as told:
-            raise interrupt.Interrupted from told
+        except KeyboardInterrupt as error:
+            raise interrupt.Interrupted from error
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the typed verb by its name or a synonym; raise InvalidRequest for another word."""

@@ -110,9 +110,9 @@ class Spinner:
         self._begun = self._wrote = self._now()
         self._at_start = True
 
-    def reach(self, part: str) -> None:
-        """Show how far the step is, from now on and until the next one begins."""
-        self._detail = f": {part}"
+    def reach(self, detail: str) -> None:
+        """Show how far the step is (`3 of 8 runs`), from now on and until the next one begins."""
+        self._detail = f": {detail}"
 
     def write(self, stream: Any, text: str) -> int:
         """Write what the program says, on a line that is clear."""
@@ -190,10 +190,10 @@ def begin(step: str) -> None:
         spinner.begin(step)
 
 
-def reach(part: str) -> None:
-    """Show in the spinner how far the step is; nothing in a pipe."""
+def reach(detail: str) -> None:
+    """Show in the spinner how far the step is (`3 of 8 runs`); nothing in a pipe."""
     for spinner in _running:
-        spinner.reach(part)
+        spinner.reach(detail)
 
 
 class Transfer:

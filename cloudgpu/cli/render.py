@@ -84,16 +84,16 @@ def clipped(text: str, width: int, mark: str = "…") -> str:
     return text if len(text) <= width else f"{text[: width - len(mark)]}{mark}"
 
 
-def cut(text: str, room: int) -> str:
-    """Return a text of at most `room` characters; a longer one keeps its last two, by which regions differ."""
-    return text if len(text) <= room else f"{text[: room - 4]}..{text[-2:]}"
+def cut(text: str, width: int) -> str:
+    """Return a text of at most `width` characters; a longer one keeps its last two, by which regions differ."""
+    return text if len(text) <= width else f"{text[: width - 4]}..{text[-2:]}"
 
 
-def fitted(rows: list[list[str]], headings: Sequence[str], where: int) -> list[list[str]]:
-    """Return the rows with the texts of the column `where` cut, so that the table is at most 80 columns wide."""
+def fitted(rows: list[list[str]], headings: Sequence[str], cut_column: int) -> list[list[str]]:
+    """Return the rows with the texts of the column `cut_column` cut, so that the table is at most 80 columns wide."""
     widths = [max(len(line[column]) for line in [headings, *rows]) for column in range(len(headings))]
-    room = max(MIN_CUT_WIDTH, MAX_TABLE_WIDTH - sum(widths) - 2 * (len(widths) - 1) + widths[where])
-    return [[*row[:where], cut(row[where], room), *row[where + 1 :]] for row in rows]
+    room = max(MIN_CUT_WIDTH, MAX_TABLE_WIDTH - sum(widths) - 2 * (len(widths) - 1) + widths[cut_column])
+    return [[*row[:cut_column], cut(row[cut_column], room), *row[cut_column + 1 :]] for row in rows]
 
 
 def facts(pairs: Iterable[tuple[str, str | None]]) -> str:

@@ -26,7 +26,7 @@ def command(
         bool, typer.Option("--background", "-b", help="Keep the tunnel open without this terminal.")
     ] = False,
     stop: Annotated[bool, typer.Option("--stop", help="End the background tunnel.")] = False,
-    serve: Annotated[bool, typer.Option("--serve", hidden=True)] = False,
+    serve: Annotated[bool, typer.Option("--serve", hidden=True)] = False,  # the process that --background starts
     output: Output = Format.TEXT,
 ) -> None:
     """Open Jupyter: starts it on the machine if needed, and forwards a local port to it through verified SSH.

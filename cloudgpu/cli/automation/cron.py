@@ -35,7 +35,7 @@ def command(
     crontab: Annotated[bool, typer.Option("--crontab", help="Use the crontab, even if there is systemd.")] = False,
     systemd: Annotated[bool, typer.Option("--systemd", help="Use a systemd timer of this user.")] = False,
     yes: Yes = False,
-    in_cron: Annotated[bool, typer.Option("--inside", hidden=True)] = False,
+    in_cron: Annotated[bool, typer.Option("--inside", hidden=True)] = False,  # the process that `test` starts
     output: Output = Format.TEXT,
 ) -> None:
     """Have this computer reap every ten minutes, with a full run and a summary each night.

@@ -105,7 +105,7 @@ def orphans_text(document: OrphansDocument, now: datetime, *, cleaned: bool) -> 
     if not orphans:
         where = " were found in the regions that answered" if document["unanswered"] else ""
         return "\n".join([f"No orphaned resources{where}.", *account_lines(document)])
-    removable, stays = ([orphan for orphan in orphans if (orphan["do"] == "stay") is kept] for kept in (False, True))
+    removable, stays = ([orphan for orphan in orphans if (orphan["do"] == "stay") is stay] for stay in (False, True))
     parts = [_table("Orphaned:", removable, now), _staying_text(stays, now), paragraph(_total(document))]
     if removable and document["removable_usd_per_month"] == "0":
         parts.append("To remove orphaned resources: cloudgpu orphans --clean")

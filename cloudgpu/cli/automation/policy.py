@@ -256,7 +256,7 @@ def _idle(summary: PolicySummary) -> str:
 
 
 def _off_times(summary: PolicySummary) -> str:
-    return ", ".join(f"{off['off']} {off['tz']}" for off in summary["schedules"] or ()) or "-"
+    return ", ".join(f"{schedule['off']} {schedule['tz']}" for schedule in summary["schedules"] or ()) or "-"
 
 
 def _limits(limits: PolicyLimits | None) -> Iterable[str]:

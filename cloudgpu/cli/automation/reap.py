@@ -72,20 +72,24 @@ def command(
     session.check_ever_used(os.environ)
     with notify_where_away(session) if cron else nullcontext():
         session.ledger.check_in_use()
-        sweep = _is_full_run(session, nightly=nightly, cron=cron)
-    if cron and nightly and not sweep:
+        full_run = _is_full_run(session, nightly=nightly, cron=cron)
+    if cron and nightly and not full_run:
         return
     if not verbose:
         session.report, session.report_waits = report_nothing, session.report
     max_idle_stops = MAX_IDLE_STOPS if max_stops is None else max_stops
-    interval = _interval(every)
     request = ReapOptions(
-        dry_run=dry_run, policy=policy, max_stops=max_idle_stops, sweep=sweep, cron=cron, interval=interval
+        dry_run=dry_run,
+        policy=policy,
+        max_stops=max_idle_stops,
+        sweep=full_run,
+        cron=cron,
+        interval=_interval(every),
     )
     run = continue_jobs(session, reap(session, request), os.environ)
     if cron:
         run = run.without_remote_accounts()
-    _show(run, output, explain=explain, verbose=verbose or sweep or dry_run)
+    _show(run, output, explain=explain, verbose=verbose or full_run or dry_run)
     if run.exit_code:
         raise typer.Exit(run.exit_code)
 
@@ -208,7 +212,7 @@ def _done_lines(run: ReaperRun) -> Iterator[str]:
 
 
 def _warning_text(warning: GivenWarning) -> str:
-    how = " and ".join(way for way in warning.how if way != "ledger")
+    how = " and ".join(channel for channel in warning.how if channel != "ledger")
     return f"{warning.name}: warned{_rule_text(warning.rule)}: {warning.why}" + (f" (by {how})" if how else "")
 
 

@@ -128,19 +128,19 @@ def start(session: Session, machines: Sequence[Machine], options: StartOptions, 
     from cloudgpu.core.values.money import ZERO, Money, usd
 
     check_nodes_exist(machines, "started")
-    until = new_lease(session, machines[0], options.lease, options.renew_until)
+    lease = new_lease(session, machines[0], options.lease, options.renew_until)
     if any(machine.state not in UP_STATES for machine in machines):
-        lease_length, prices = until.expires - session.clock(), [machine.price for machine in machines if machine.price]
+        lease_length, prices = lease.expires - session.clock(), [machine.price for machine in machines if machine.price]
         cost = sum((run_cost(Money(one.nanos_per_hour), lease_length) for one in prices), ZERO)
         cost_text = dollars(usd(cost) if len(prices) == len(machines) else None)
-        to_the_end = (
+        lease_cost_text = (
             f"{cost_text} for all nodes to the end of their new lease in {rounded(lease_length.total_seconds())}"
         )
         value = build_cluster_document(session, machines)
         hourly = price(value["price"]) if options.verbose else price_briefly(value["price"])
-        about = start_question(cluster_as_machine(value), hourly, to_the_end, iso(until.expires), session.clock())
+        about = start_question(cluster_as_machine(value), hourly, lease_cost_text, iso(lease.expires), session.clock())
         confirm(f"Start {value['name']}, all {len(machines)} nodes?", yes=options.yes, about=about)
-    done = start_all(session, machines, until, override=options.override, no_guard=options.no_guard, wait=wait)
+    done = start_all(session, machines, lease, override=options.override, no_guard=options.no_guard, wait=wait)
     emit_all(session, done, output, _started_text)
 
 
@@ -149,8 +149,11 @@ def _started_text(value: ClusterMachinesDocument) -> str:
     text = f"{name} is {value['state']}, all {len(value['machines'])} nodes."
     if value["state"] != "running":
         return f"{text} See: cloudgpu show {name} --refresh"
-    ways = [(f"exec {name} --all-nodes -- CMD", "run a command on each"), (f"ssh {name}", "a shell on its first node")]
-    return f"{text}\n{steps([*ways, (f'down {name}', 'end it')])}"
+    commands = [
+        (f"exec {name} --all-nodes -- CMD", "run a command on each"),
+        (f"ssh {name}", "a shell on its first node"),
+    ]
+    return f"{text}\n{steps([*commands, (f'down {name}', 'end it')])}"
 
 
 def extend(

@@ -27,22 +27,22 @@ class NodeOutput:
     def __init__(self, stream: IO[bytes], node_name: str, write_lock: Lock) -> None:
         self._stream, self._write_lock = stream, write_lock
         self._prefix = f"{node_name}: ".encode()
-        self._rest = b""
+        self._incomplete_line = b""
 
     def write(self, data: bytes | memoryview) -> int:
         """Write the lines that are complete by now, and buffer the rest."""
-        taken = bytes(data)
-        *lines, self._rest = (self._rest + taken).split(b"\n")
+        written = bytes(data)
+        *lines, self._incomplete_line = (self._incomplete_line + written).split(b"\n")
         self._write_lines(lines)
-        return len(taken)
+        return len(written)
 
     def flush(self) -> None:
         """Do nothing: each line is written out at once."""
 
     def close(self) -> None:
         """Write the last line, which has no line end."""
-        self._write_lines([self._rest] if self._rest else [])
-        self._rest = b""
+        self._write_lines([self._incomplete_line] if self._incomplete_line else [])
+        self._incomplete_line = b""
 
     def _write_lines(self, lines: Sequence[bytes]) -> None:
         if lines:

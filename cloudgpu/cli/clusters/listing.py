@@ -36,22 +36,18 @@ if TYPE_CHECKING:
 
 def table(document: LsDocument, now: datetime, *, me: str | None) -> str:
     """Return the table of `ls` with a row for each cluster in place of its nodes, and a line for each queue."""
-    by_id = {shown_value["id"]: shown_value for shown_value in document["clusters"]}
+    clusters = {cluster["id"]: cluster for cluster in document["clusters"]}
     nodes = {value["id"]: value for value in document["machines"]}
     shown: dict[str, MachineDocument] = {}
     for value in document["machines"]:
         cluster = value["cluster"]
-        shown_value = value if cluster is None else by_id.get(cluster["id"], value)
-        shown.setdefault(shown_value["id"], shown_value)
+        machine_or_cluster = value if cluster is None else clusters.get(cluster["id"], value)
+        shown.setdefault(machine_or_cluster["id"], machine_or_cluster)
 
     def row(value: MachineDocument, now: datetime) -> list[str]:
-        return cluster_row(by_id[value["id"]], nodes, now) if value["id"] in by_id else machine_row(value, now)
+        return cluster_row(clusters[value["id"]], nodes, now) if value["id"] in clusters else machine_row(value, now)
 
-    queues = [
-        paragraph(f"{shown_value['name']}: {shown_value['queue']}.")
-        for shown_value in by_id.values()
-        if shown_value["queue"]
-    ]
+    queues = [paragraph(f"{cluster['name']}: {cluster['queue']}.") for cluster in clusters.values() if cluster["queue"]]
     return "\n".join([machines(list(shown.values()), now, me=me, row=row), *queues])
 
 
@@ -86,10 +82,10 @@ def node_counts_text(value: ClusterDocument, nodes: Sequence[MachineDocument]) -
 
 def shown_text(value: ShownClusterDocument, now: datetime, node_text: Callable[[ShownDocument], str] | None) -> str:
     """Return a cluster in few lines, then a table of its nodes, or the text of each by `node_text`."""
-    gone = value["terminated_at"]
+    has_ended = value["terminated_at"] is not None
     first = value["machines"][0]["cluster"]
     engine = first["engine"] if first else "none"
-    lost = first["on_node_loss"] if first else "wait"
+    on_node_loss = first["on_node_loss"] if first else "wait"
     billed = [machine["price"] for machine in value["machines"] if machine["billed"]]
     hourly = sum((Decimal(one["usd_per_hour"]) for one in billed if one), Decimal())
     hourly_text = "" if not billed else f", {dollars(None if None in billed else f'{hourly}', 4)} an hour"
@@ -99,11 +95,11 @@ def shown_text(value: ShownClusterDocument, now: datetime, node_text: Callable[[
         [
             ("what", f"{nodes_text(value)}, each with {gpus(value)}"),
             ("where", place(value)),
-            ("price", None if gone else f"all nodes: {price_briefly(value['price'])}"),
+            ("price", None if has_ended else f"all nodes: {price_briefly(value['price'])}"),
             ("engine", None if engine == "none" else engine),
             ("queue", value["queue"]),
-            ("lost node", {"wait": "the others run on", "stop": "the others are stopped"}[lost]),
-            ("lease", None if gone else next(text for _, text in lease_lines(value, now))),
+            ("lost node", {"wait": "the others run on", "stop": "the others are stopped"}[on_node_loss]),
+            ("lease", None if has_ended else next(text for _, text in lease_lines(value, now))),
             ("held", when(value["held_until"], now) if value["held_until"] else None),
             ("owner", f"{value['owner']}, project {value['project']}"),
         ]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 HEADINGS = ("NAME", "STATE", "DONE", "ON", "SPENT", "END", "COMMAND")
 MAX_COMMAND_WIDTH, MIN_COMMAND_WIDTH = 40, 12
-SEEN = "As run, watch or cron last saw it; cloudgpu reap looks now."
+LAST_SEEN_NOTE = "As run, watch or cron last saw it; cloudgpu reap looks now."
 
 
 def command(
@@ -53,29 +53,29 @@ def table_text(value: JobsDocument, now: datetime, *, ended: bool) -> str:
     if all(job["progress"] is None for job in value["jobs"]):
         done = headings.index("DONE")
         headings, *rows = ([*cells[:done], *cells[done + 1 :]] for cells in (headings, *rows))
-    room = _room_for_command(rows, headings)
-    rows = [[*row[:-1], clipped(row[-1], room, "..")] for row in rows]
+    width = _command_width(rows, headings)
+    rows = [[*row[:-1], clipped(row[-1], width, "..")] for row in rows]
     waiting = [f"{job['name']} waits {waits_text(job, now)}" for job in value["jobs"] if job["waits"] is not None]
     waiting += [f"{job['name']} {job['why']}" for job in value["jobs"] if job["state"] == "queued"]
-    waiting += [f"{job['name']} {why}" for job in value["jobs"] if (why := _unfetched(job))]
+    waiting += [f"{job['name']} {why}" for job in value["jobs"] if (why := _missing_results_text(job))]
     listed = table(rows, headings, [headings.index(name) for name in ("DONE", "SPENT") if name in headings])
-    living = [SEEN] if any(job["ended_at"] is None for job in value["jobs"]) else []
-    return "\n".join([listed, *map(wrapped, (*waiting, *living))])
+    last_seen_notes = [LAST_SEEN_NOTE] if any(job["ended_at"] is None for job in value["jobs"]) else []
+    return "\n".join([listed, *map(wrapped, (*waiting, *last_seen_notes))])
 
 
-def _unfetched(job: JobDocument) -> str:
+def _missing_results_text(job: JobDocument) -> str:
     """Return why the results of a job that is over are not here yet; empty where nothing is left to do for it."""
     results = job["results"]
     is_open = job["living"] and results is not None and not results["whole"] and results["why"]
     return f"is not closed, as its results are not all here: {results['why']}" if results and is_open else ""
 
 
-def _room_for_command(rows: list[list[str]], headings: list[str]) -> int:
+def _command_width(rows: list[list[str]], headings: list[str]) -> int:
     """Return how much of a command fits into its row, if that says enough of it; else all that is ever shown."""
     columns = table_columns()
     others = [max(map(len, cells)) for cells in zip(headings[:-1], *(row[:-1] for row in rows), strict=True)]
-    room = MAX_COMMAND_WIDTH if columns is None else columns - sum(others) - 2 * len(others)
-    return min(room, MAX_COMMAND_WIDTH) if room >= MIN_COMMAND_WIDTH else MAX_COMMAND_WIDTH
+    width = MAX_COMMAND_WIDTH if columns is None else columns - sum(others) - 2 * len(others)
+    return min(width, MAX_COMMAND_WIDTH) if width >= MIN_COMMAND_WIDTH else MAX_COMMAND_WIDTH
 
 
 def _row(job: JobDocument, now: datetime) -> list[str]:
@@ -97,5 +97,5 @@ def _end(job: JobDocument, now: datetime) -> str:
         return ago(job["ended_at"], now)
     if job["expected_end"] is None:
         return "?"
-    left = max(0.0, (from_iso(job["expected_end"]) - now).total_seconds())
-    return f"in {rounded(left)}" if job["expected_by"] == "progress" else f"by {rounded(left)}"
+    remaining_s = max(0.0, (from_iso(job["expected_end"]) - now).total_seconds())
+    return f"in {rounded(remaining_s)}" if job["expected_by"] == "progress" else f"by {rounded(remaining_s)}"

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.jobs.snapshot import Snapshot
     from cloudgpu.views.documents.machines.plans import Plan
 
+# What happens to a job while this computer is asleep or off.
 ASLEEP = "it keeps running; cloudgpu watch or reap here fetches its results, else its machine stops by its policy"
 ASLEEP_ON_EXISTING = "it keeps running; cloudgpu watch or reap here fetches its results"
 ASLEEP_DEADLINE = (
@@ -142,8 +143,8 @@ def deadline_facts(planned: PlannedRun, now: datetime) -> Iterator[tuple[str, st
     deadline = planned.deadline
     if deadline is None:
         return
-    left = duration_text(timedelta(minutes=(deadline.at - now) // timedelta(minutes=1)))
-    yield "deadline", f"{minute(iso(deadline.at))} (in {left}), for {duration_text(deadline.work)} of work"
+    time_left = duration_text(timedelta(minutes=(deadline.at - now) // timedelta(minutes=1)))
+    yield "deadline", f"{minute(iso(deadline.at))} (in {time_left}), for {duration_text(deadline.work)} of work"
     prices = f"spot {deadline.spot.text(2)} an hour, on demand {deadline.on_demand.text(2)}; policy {deadline.policy}"
     yield "prices", prices
     if deadline.quote is not None:
@@ -240,7 +241,7 @@ def _restart(planned: PlannedRun, launch: Plan | None) -> str | None:
     return f"up to {counted(times, 'time')} when its machine is taken, and waits at most {wait} for another"
 
 
-def notice_text(fit: SpotNoticeFit | None, every: timedelta) -> str | None:
+def notice_text(fit: SpotNoticeFit | None, copy_interval: timedelta) -> str | None:
     """Return how much fits into the notice of a spot interruption, and if the last checkpoint does; None: unknown."""
     if fit is None:
         return None
@@ -252,7 +253,9 @@ def notice_text(fit: SpotNoticeFit | None, every: timedelta) -> str | None:
     if fit.previous_bytes is None:
         return text
     last = f"the last one of {fit.previous_job} had {size(fit.previous_bytes)}"
-    fits_text = "it fits" if fit.previous_fits else f"it does not fit: the copy of every {duration_text(every)} counts"
+    fits_text = (
+        "it fits" if fit.previous_fits else f"it does not fit: the copy of every {duration_text(copy_interval)} counts"
+    )
     return f"{text}; {last}: {fits_text}"
 
 

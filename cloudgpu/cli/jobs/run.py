@@ -133,8 +133,8 @@ def _planned(session: Session, request: RunRequest, *, dry_run: bool, verbose: b
     if dry_run:
         _show(session, planned, sys.stdout, verbose=verbose, brief=False)
         return planned
-    again = partial(plan_run, session, request, os.environ)
-    return ask_for_agreement(session, planned, again, ask, launch_of=lambda run: run.prepared)
+    plan_again = partial(plan_run, session, request, os.environ)
+    return ask_for_agreement(session, planned, plan_again, ask, launch_of=lambda run: run.prepared)
 
 
 def _show(session: Session, planned: PlannedRun, stream: TextIO, *, verbose: bool, brief: bool) -> None:
@@ -279,7 +279,8 @@ class WriteOnce:
 
     def __init__(self, number: int) -> None:
         self._number = number
-        self._written = self._skip = 0
+        self._written = 0  # bytes so far
+        self._skip = 0  # bytes that are still to come again, and were written before
         self._poll = select.poll()
         self._poll.register(number, select.POLLOUT)
 

@@ -168,7 +168,7 @@ def ended_text(job: JobDocument, now: datetime) -> str:
         took = f" after {rounded((from_iso(job['ended_at']) - from_iso(job['began_at'])).total_seconds())}"
     why = f" ({job['why']})" if job["why"] else ""
     results = _results_text(job)
-    text = f"{job['name']} {_ENDED.get(job['state'], job['state'])}{took}{why}."
+    text = f"{job['name']} {_ENDED_TEXTS.get(job['state'], job['state'])}{took}{why}."
     text += f" Results: {results}." if results and job["results"] and job["results"]["files"] else " No results."
     kept = f" Its machine is kept until {when(job['kept_until'], now)}." if job["kept_until"] else ""
     return f"{text} It cost {_cost_text(job)}.{kept}{_how_to_get(job)}"
@@ -185,7 +185,7 @@ def _how_to_get(job: JobDocument) -> str:
     return f" To get them: aws s3 cp --recursive {results['directory']} results"
 
 
-_ENDED = {
+_ENDED_TEXTS = {
     "succeeded": "has succeeded",
     "failed": "has failed",
     "setup_failed": "has not begun, since its setup failed",

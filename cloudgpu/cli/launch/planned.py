@@ -70,7 +70,7 @@ def _warnings(value: Plan) -> Iterator[tuple[str, str]]:
         yield ("stop erases", stop_text.removeprefix(ERASES)) if does_erase else ("stop", stop_text)
     yield from (("budget", _budget(budget)) for budget in value["budgets"] if _is_doubtful(budget))
     if any(_is_doubtful(budget) for budget in value["budgets"]) and value["market"] == "spot":
-        yield "", _SPOT_COUNTS
+        yield "", _SPOT_NOTE
     if _is_open(value["setup"]["network"]):
         yield LABELS["access"], "SSH is open to EVERY address; a login still needs the key"
     if value["unpriced"]:
@@ -89,7 +89,7 @@ def _notes(value: Plan) -> Iterator[tuple[str, str]]:
 
 LABELS = {"note": "note", "money": "money", "erasure": "erases", "access": "open", "guard": "guard"}
 ERASES = "erases "
-OWN_PROVIDERS = (
+BUILT_IN_PROVIDERS = (
     "aws",
     "azure",
     "gcp",
@@ -216,7 +216,7 @@ def _is_doubtful(fit: BudgetFit) -> bool:
 
 def _may_erase(value: Plan) -> bool:
     """Return whether the end of this machine may delete data on its disks: for a plug-in's machine it is not known."""
-    is_known = value["provider"] in OWN_PROVIDERS and "erases its " not in value["stop_effect"]
+    is_known = value["provider"] in BUILT_IN_PROVIDERS and "erases its " not in value["stop_effect"]
     return "terminate" in value["ends"].values() or not is_known
 
 
@@ -244,7 +244,7 @@ def plan_text(value: Plan, now: datetime) -> str:
             *(("attached", _extra(extra)) for extra in value["attached_costs"] if extra["while_running"]),
             ("stop", _stop(value)),
             *(("budget", _budget(budget)) for budget in value["budgets"]),
-            *([("", _SPOT_COUNTS)] if value["budgets"] and value["market"] == "spot" else []),
+            *([("", _SPOT_NOTE)] if value["budgets"] and value["market"] == "spot" else []),
             ("guards", "; ".join(value["guards"])),
             ("ssh", _ssh(value["setup"]["network"])),
             ("engine", _engine(value)),
@@ -346,7 +346,7 @@ def _extra(extra: Extra) -> str:
     return f"{extra['what']}: {a_month(extra['usd_per_month'], at_most=extra['at_most'])}{basis_text}"
 
 
-_SPOT_COUNTS = "a spot machine counts at --max-price, without one at the on-demand price"
+_SPOT_NOTE = "a spot machine counts at --max-price, without one at the on-demand price"
 
 
 def _budget(fit: BudgetFit) -> str:

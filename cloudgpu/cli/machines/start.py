@@ -104,23 +104,23 @@ def _start(
     from cloudgpu.core.values.times import iso
     from cloudgpu.views.machines import machine_document
 
-    until = new_lease(session, machine, start_options.lease, start_options.renew_until)
+    lease = new_lease(session, machine, start_options.lease, start_options.renew_until)
     if machine.state in RUNNING_STATES:
         machine = refresh(session, machine)
     if machine.state not in RUNNING_STATES:  # otherwise nothing is spent
         value = machine_document(machine, session.clock())
-        lease_length = until.expires - session.clock()
+        lease_length = lease.expires - session.clock()
         cost = usd(run_cost(Money(machine.price.nanos_per_hour), lease_length)) if machine.price else None
         if start_options.yes and output is Format.TEXT:
-            tell(line({**value, "expires": iso(until.expires)}))
-        to_the_end = (
+            tell(line({**value, "expires": iso(lease.expires)}))
+        lease_cost_text = (
             f"{dollars(cost)} for the machine to the end of its new lease in {rounded(lease_length.total_seconds())}"
         )
         hourly = price(value["price"]) if start_options.verbose else price_briefly(value["price"])
-        about = start_question(value, hourly, to_the_end, iso(until.expires), session.clock())
+        about = start_question(value, hourly, lease_cost_text, iso(lease.expires), session.clock())
         confirm(f"Start {machine.name}?", yes=start_options.yes, about=about)
     return start_stopped(
-        session, machine, until, wait=wait, override=start_options.override, no_guard=start_options.no_guard
+        session, machine, lease, wait=wait, override=start_options.override, no_guard=start_options.no_guard
     )
 
 

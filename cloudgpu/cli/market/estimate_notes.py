@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from cloudgpu.cli.market.market import DERIVED_RULE, PARTS_RULE, SPOT_RULE, has_ec2_spot
 from cloudgpu.cli.market.offer_text import (
     AZURE_SPOT,
-    NO_SINGLE,
-    Rounded,
+    NO_SINGLE_OBSTACLE,
+    RoundedAmounts,
     has_total,
     legacy_notes,
-    marks,
-    nothing_fits,
-    short,
+    no_match_lines,
+    offer_marks,
+    short_type,
     speed_mark,
 )
 from cloudgpu.cli.render import paragraph, rate_text, wrapped
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.market.estimate import Estimate, EstimateDocument
 
 
-def notes(document: EstimateDocument, shown: Rounded) -> Iterator[str]:
+def notes(document: EstimateDocument, amounts: RoundedAmounts) -> Iterator[str]:
     """Yield the notes below the tables, block by block."""
     estimates = document["estimates"]
     assumptions = (_dates(document), *document["marketplaces"], *document["assumptions"])
-    paragraphs = (*assumptions, *_sustained(estimates, shown), *_range(estimates[0], shown))
+    paragraphs = (*assumptions, *_sustained(estimates, amounts), *_range(estimates[0], amounts))
     yield "\n".join(paragraph(one) for one in paragraphs)
     yield paragraph(document["free_hours"]) if document["free_hours"] else ""
     lines = (*_mark_notes(document), *_derived(estimates), *(f"* {one}" for one in legacy_notes(estimates)))
     yield "\n".join(paragraph(one) for one in (*lines, *_left_out(document)))
-    yield "\n".join(paragraph(one) for one in (rate_text(document["currency"]), _fees(document, shown)) if one)
+    yield "\n".join(paragraph(one) for one in (rate_text(document["currency"]), _fees(document, amounts)) if one)
 
 
-def short_table_notes(document: EstimateDocument, shown: Rounded, estimates: Sequence[Estimate]) -> str:
+def short_table_notes(document: EstimateDocument, amounts: RoundedAmounts, estimates: Sequence[Estimate]) -> str:
     """Return the notes to the short table: doubts, marks, what the name means, free hours, and fees."""
     lines = [
         *_doubtful_spot(estimates),
@@ -48,7 +48,7 @@ def short_table_notes(document: EstimateDocument, shown: Rounded, estimates: Seq
         *_fixed_hours(document),
         *([document["free_hours"]] if document["free_hours"] else []),
     ]
-    lines += [one for one in (rate_text(document["currency"]), _fees(document, shown)) if one]
+    lines += [one for one in (rate_text(document["currency"]), _fees(document, amounts)) if one]
     return "\n".join(paragraph(one) for one in lines if one)
 
 
@@ -66,7 +66,7 @@ def _doubtful_spot(estimates: Sequence[Estimate]) -> Iterator[str]:
 
 
 def _short_marks(estimates: Sequence[Estimate]) -> str:
-    all_marks = "".join(map(marks, estimates))
+    all_marks = "".join(map(offer_marks, estimates))
     parts = [f"{mark} {what}" for mark, what in _MARK_MEANINGS.items() if mark in all_marks]
     parts += ["* hardly launched any more"] if any(one["legacy"] for one in estimates) else []
     return f"Marks: {', '.join(parts)}." if parts else ""
@@ -87,7 +87,7 @@ def price_sources(estimates: Sequence[Estimate]) -> str:
     lines = []
     for one in estimates:
         price = one["price"]
-        lines.append(f"{short(one)} ({one['provider']}): {_from(price['source'], price['as_of'], price['basis'])}")
+        lines.append(f"{short_type(one)} ({one['provider']}): {_from(price['source'], price['as_of'], price['basis'])}")
         lines += [
             f"  {attached['kind']}: {_from(attached['source'], attached['as_of'], attached['basis'])}"
             for attached in one["attached_costs"]
@@ -100,11 +100,11 @@ def _from(source: str, as_of: str | None, basis: str | None) -> str:
     return f"{source}; {as_of[:10] if as_of else 'undated'}, {basis}"
 
 
-def _range(first: Estimate, shown: Rounded) -> Iterator[str]:
+def _range(first: Estimate, amounts: RoundedAmounts) -> Iterator[str]:
     """Yield the range of the first estimate, which the table leaves out if amounts are long."""
     low, high = first["low"], first["high"]
     if low is not None and high is not None and low != high:
-        ends = " and ".join(shown.with_code(end["usd"]) for end in (low, high))
+        ends = " and ".join(amounts.with_code(end["usd"]) for end in (low, high))
         yield f"The first is between {ends}."
 
 
@@ -131,7 +131,7 @@ def _attached_dates(estimates: Sequence[Estimate]) -> str:
 
 def _mark_notes(document: EstimateDocument) -> Iterator[str]:
     estimates = document["estimates"]
-    all_marks = "".join(marks(one) for one in estimates)
+    all_marks = "".join(offer_marks(one) for one in estimates)
     if "+" in all_marks:
         yield f"+ {_unpriced(estimates)}"
     if "<" in all_marks:
@@ -142,11 +142,11 @@ def _mark_notes(document: EstimateDocument) -> Iterator[str]:
         yield "? unverified: from memory, in no source; after a GPU: its share, number, market or peak."
     if "!" in all_marks:
         yield f"! old: the machine's price is from more than {document['old_after_days']} days ago."
-    stand_ins = {
+    basis_marks = {
         speed_mark(one): one["times_as_fast"]["basis"] for one in estimates if one["times_as_fast"] and speed_mark(one)
     }
-    if stand_ins:
-        message = ", ".join(f"{mark} {speed_mark}" for mark, speed_mark in sorted(stand_ins.items()))
+    if basis_marks:
+        message = ", ".join(f"{mark} {speed_mark}" for mark, speed_mark in sorted(basis_marks.items()))
         yield f"{message}: how fast it is at this work was not measured, and this replaces it."
     past = document["past_run"]
     if past is not None and any(not one["fits"] for one in estimates):
@@ -205,30 +205,30 @@ def _matching_gpus(document: EstimateDocument) -> Iterator[str]:
         yield f"{document['request']['gpu']} means {', '.join(matching[:-1])} or {matching[-1]}; each row says which."
 
 
-def _sustained(estimates: Sequence[Estimate], shown: Rounded) -> Iterator[str]:
+def _sustained(estimates: Sequence[Estimate], amounts: RoundedAmounts) -> Iterator[str]:
     discounted = [one for one in estimates if one["sustained_use_usd"] is not None]
     if discounted:
         first = discounted[0]
         yield (
             f"Google takes something off N1 machines that run long in a month (sustained use; an estimate, in no sum): "
-            f"off {short(first)} {shown.with_code(first['sustained_use_usd'])} a month."
+            f"off {short_type(first)} {amounts.with_code(first['sustained_use_usd'])} a month."
         )
 
 
-def _fees(document: EstimateDocument, shown: Rounded) -> str:
+def _fees(document: EstimateDocument, amounts: RoundedAmounts) -> str:
     first, sentence = document["estimates"][0], document["fees"]
     if first["with_fees_usd"] is None:
         return str(sentence)
     what = "in all" if has_total(document) else "a month"
-    return f"The first: {shown.with_code(first['with_fees_usd'])} {what} {sentence[0].lower()}{sentence[1:]}"
+    return f"The first: {amounts.with_code(first['with_fees_usd'])} {what} {sentence[0].lower()}{sentence[1:]}"
 
 
 def no_match_text(document: EstimateDocument) -> str:
     """Return why nothing fits, and what would."""
-    lines = nothing_fits((one["requirement"], one["types"], one["usd_per_hour"]) for one in document["without"])
+    lines = no_match_lines((one["requirement"], one["types"], one["usd_per_hour"]) for one in document["without"])
     lines += _left_out(document)
     if document["precisions"]:
         lines.append(f"Known of these GPUs: --precision {' or '.join(document['precisions'])}.")
     if not document["without"] and not document["left_out"]:
-        lines.append(NO_SINGLE)
+        lines.append(NO_SINGLE_OBSTACLE)
     return "\n".join(paragraph(line) for line in lines)

@@ -7,7 +7,17 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.cli.market.estimate_notes import no_match_text, notes, price_sources, short_table_notes
-from cloudgpu.cli.market.offer_text import Rounded, count, has_total, is_doubtful, mark, marks, short, speed_mark, trust
+from cloudgpu.cli.market.offer_text import (
+    RoundedAmounts,
+    attached_cost_mark,
+    basis_mark,
+    gpu_count_text,
+    has_total,
+    is_doubtful,
+    offer_marks,
+    short_type,
+    speed_mark,
+)
 from cloudgpu.cli.money.calculated_text import more_text
 from cloudgpu.cli.render import MAX_TABLE_WIDTH, cut, paragraph, table, wrapped
 from cloudgpu.core.clusters.scaling import GangLoss, figure, gang_sentence
@@ -46,20 +56,20 @@ def estimate_text(
             if document["nodes"] is None
             else own_nodes_text(document["nodes"], no_match_text(document))
         )
-    shown = Rounded(currency)
+    amounts = RoundedAmounts(currency)
     estimates = document["estimates"] if verbose or all_rows else document["estimates"][:SHORT_ROWS]
     detail_blocks = (
-        [_parts(document, shown), *notes(document, shown)]
+        [_parts(document, amounts), *notes(document, amounts)]
         if verbose
-        else [short_table_notes(document, shown, estimates)]
+        else [short_table_notes(document, amounts, estimates)]
     )
     nodes_document = document["nodes"]
     blocks = [
         ""
         if nodes_document is None
         else paragraph(nodes_answer(nodes_document, spot=document["request"]["market"] == "spot")),
-        paragraph(_answer(document, shown)),
-        _costs(document, estimates, shown),
+        paragraph(_answer(document, amounts)),
+        _costs(document, estimates, amounts),
         *(
             []
             if nodes_document is None
@@ -71,53 +81,53 @@ def estimate_text(
     return "\n\n".join(block for block in blocks if block) + more_text(verbose=verbose, sources=sources)
 
 
-def _answer(document: EstimateDocument, shown: Rounded) -> str:
+def _answer(document: EstimateDocument, amounts: RoundedAmounts) -> str:
     """Return what is cheapest, where, and what it costs."""
     one, request = document["estimates"][0], document["request"]
     count_text = f"{request['number']:,} machines with " if request["number"] > 1 else ""
-    what = f"{count_text}{count(one)} {one['gpu']} ({short(one)}, {one['provider']} {one['region']})"
+    what = f"{count_text}{gpu_count_text(one)} {one['gpu']} ({short_type(one)}, {one['provider']} {one['region']})"
     lead = "Cheapest" if len(document["estimates"]) > 1 else "Cost"
     spot = " spot" if request["market"] == "spot" else ""
     doubt_text = f", if that price still holds: {one['uncertain']}" if one["uncertain"] else ""
     if one["expected"] is not None:
         hours = _hours(one["expected"]["hours"])
-        return f"{lead}{spot}: {what}, {_amount(one, 'expected', shown)} in all for {hours} hours{doubt_text}."
-    year, day = _amount(one, "year", shown), _amount(one, "day", shown)
-    return f"{lead}{spot}: {what}, {_amount(one, 'month', shown)} a month, {day} a day, {year} a year{doubt_text}."
+        return f"{lead}{spot}: {what}, {_amount(one, 'expected', amounts)} in all for {hours} hours{doubt_text}."
+    year, day = _amount(one, "year", amounts), _amount(one, "day", amounts)
+    return f"{lead}{spot}: {what}, {_amount(one, 'month', amounts)} a month, {day} a day, {year} a year{doubt_text}."
 
 
-def _amount(estimate: Estimate, name: PeriodName, shown: Rounded) -> str:
+def _amount(estimate: Estimate, name: PeriodName, amounts: RoundedAmounts) -> str:
     at_least = "at least " if estimate["unpriced"] else ""
-    return f"{at_least}{shown.with_code(not_none(estimate[name])['usd'])}"
+    return f"{at_least}{amounts.with_code(not_none(estimate[name])['usd'])}"
 
 
-def _costs(document: EstimateDocument, estimates: Sequence[Estimate], shown: Rounded) -> str:
+def _costs(document: EstimateDocument, estimates: Sequence[Estimate], amounts: RoundedAmounts) -> str:
     machines = document["request"]["number"]
-    numbers = _work_columns(estimates, shown) if has_total(document) else _time_columns(estimates, shown)
+    numbers = _work_columns(estimates, amounts) if has_total(document) else _time_columns(estimates, amounts)
     hidden = len(document["estimates"]) - len(estimates)
     text = _fitted_table(["GPU", "TYPE", "WHERE"], [_offer(one) for one in estimates], numbers, _CUTS)
     text += f"\n... and {hidden} more with -v." if hidden else ""
     return f"{machines:,} machines, together:\n{text}" if machines > 1 else text
 
 
-def _time_columns(estimates: Sequence[Estimate], shown: Rounded) -> Columns:
+def _time_columns(estimates: Sequence[Estimate], amounts: RoundedAmounts) -> Columns:
     return [
-        ("DAY", _amounts(estimates, "day", shown)),
-        (f"MONTH{shown.code}", _marked(_amounts(estimates, "month", shown), map(marks, estimates))),
-        ("YEAR", _amounts(estimates, "year", shown)),
+        ("DAY", _amounts(estimates, "day", amounts)),
+        (f"MONTH{amounts.code}", _marked(_amounts(estimates, "month", amounts), map(offer_marks, estimates))),
+        ("YEAR", _amounts(estimates, "year", amounts)),
     ]
 
 
-def _work_columns(estimates: Sequence[Estimate], shown: Rounded) -> Columns:
+def _work_columns(estimates: Sequence[Estimate], amounts: RoundedAmounts) -> Columns:
     columns = [
         (
             "HOURS",
             _marked([_hours(not_none(one["expected"])["hours"]) for one in estimates], map(speed_mark, estimates)),
         ),
-        (f"COST{shown.code}", _marked(_amounts(estimates, "expected", shown), map(marks, estimates))),
+        (f"COST{amounts.code}", _marked(_amounts(estimates, "expected", amounts), map(offer_marks, estimates))),
     ]
     if any(one["low"] != one["high"] for one in estimates):
-        ends = zip(_amounts(estimates, "low", shown), _amounts(estimates, "high", shown), strict=True)
+        ends = zip(_amounts(estimates, "low", amounts), _amounts(estimates, "high", amounts), strict=True)
         columns.append(("BETWEEN", [f"{low}-{high}" for low, high in ends]))
     return columns
 
@@ -130,14 +140,14 @@ def _hours(text: str) -> str:
 def _offer(estimate: Estimate) -> list[str]:
     gpu = estimate["gpu"] + ("?" if estimate["unverified"] or estimate["peak_unverified"] else "")
     return [
-        f"{count(estimate)} {gpu}",
-        f"{short(estimate)}{'*' * is_doubtful(estimate)}",
+        f"{gpu_count_text(estimate)} {gpu}",
+        f"{short_type(estimate)}{'*' * is_doubtful(estimate)}",
         f"{estimate['provider']} {estimate['region']}",
     ]
 
 
-def _amounts(estimates: Sequence[Estimate], name: PeriodName, shown: Rounded) -> list[str]:
-    return [shown(not_none(one[name])["usd"]) for one in estimates]
+def _amounts(estimates: Sequence[Estimate], name: PeriodName, amounts: RoundedAmounts) -> list[str]:
+    return [amounts(not_none(one[name])["usd"]) for one in estimates]
 
 
 def _marked(amounts: Sequence[str], suffixes: Iterable[str]) -> list[str]:
@@ -147,43 +157,43 @@ def _marked(amounts: Sequence[str], suffixes: Iterable[str]) -> list[str]:
     return [f"{amount}{mark.ljust(width)}" for amount, mark in zip(amounts, marks_list, strict=True)]
 
 
-def _parts(document: EstimateDocument, shown: Rounded) -> str:
+def _parts(document: EstimateDocument, amounts: RoundedAmounts) -> str:
     """Return of what the first rows are made up, with the marks of each price: the parts add up to the sum."""
     estimates = document["estimates"][:PARTS_ROWS]
     name: PeriodName = "expected" if has_total(document) else "month"
     numbers = [
         (
-            f"{shown.code.strip() or '$'}/H",
+            f"{amounts.code.strip() or '$'}/H",
             _marked(
-                [_hourly(one, shown) for one in estimates],
-                [("c" if one["committed"] else "") + trust(one) for one in estimates],
+                [_hourly(one, amounts) for one in estimates],
+                [("c" if one["committed"] else "") + basis_mark(one) for one in estimates],
             ),
         ),
-        ("MACHINE", [shown(not_none(one[name])["machine_usd"]) for one in estimates]),
-        *((part.upper(), _part(estimates, name, part, shown)) for part in ("disk", "address")),
-        ("IN ALL" if has_total(document) else "A MONTH", _amounts(estimates, name, shown)),
+        ("MACHINE", [amounts(not_none(one[name])["machine_usd"]) for one in estimates]),
+        *((part.upper(), _part(estimates, name, part, amounts)) for part in ("disk", "address")),
+        ("IN ALL" if has_total(document) else "A MONTH", _amounts(estimates, name, amounts)),
     ]
     more = len(document["estimates"]) - len(estimates)
     text = _fitted_table(
-        ["OF WHICH", "AT"], [[short(one), one["provider"]] for one in estimates], numbers, {0: _CUTS[1]}
+        ["OF WHICH", "AT"], [[short_type(one), one["provider"]] for one in estimates], numbers, {0: _CUTS[1]}
     )
     return text + (f"\n... and {more} more: -o json has the parts of all." if more else "")
 
 
-def _hourly(estimate: Estimate, shown: Rounded) -> str:
+def _hourly(estimate: Estimate, amounts: RoundedAmounts) -> str:
     amount = Money.usd(Decimal(estimate["paid_usd_per_hour"]))
-    return amount.text(4)[1:] if shown.currency is None else shown.currency.text(amount, 2)
+    return amount.text(4)[1:] if amounts.currency is None else amounts.currency.text(amount, 2)
 
 
-def _part(estimates: Sequence[Estimate], name: PeriodName, part: str, shown: Rounded) -> list[str]:
+def _part(estimates: Sequence[Estimate], name: PeriodName, part: str, amounts: RoundedAmounts) -> list[str]:
     splits = [not_none(one[name]) for one in estimates]
     texts = [one["disk_usd"] if part == "disk" else one["address_usd"] for one in splits]
     marks_list = [
-        "".join(dict.fromkeys("".join(mark(it) for it in one["attached_costs"] if it["part"] == part)))
+        "".join(dict.fromkeys("".join(attached_cost_mark(it) for it in one["attached_costs"] if it["part"] == part)))
         for one in estimates
     ]
     return _marked(
-        ["-" if text == "0" else shown(text) for text in texts], (one.replace("+", "") for one in marks_list)
+        ["-" if text == "0" else amounts(text) for text in texts], (one.replace("+", "") for one in marks_list)
     )
 
 

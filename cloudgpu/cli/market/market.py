@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.cli.market.offer_text import (
     AZURE_SPOT,
-    NO_SINGLE,
-    STAND_INS,
-    count,
-    figure,
+    NO_SINGLE_OBSTACLE,
+    SPEED_BASIS_MARKS,
+    amount_text,
+    basis_mark,
+    gpu_count_text,
     is_doubtful,
     legacy_notes,
-    nothing_fits,
-    short,
-    trust,
-    work,
+    no_match_lines,
+    short_type,
+    work_per_dollar_text,
 )
 from cloudgpu.cli.render import fitted, paragraph, price_briefly, table, wrapped
 from cloudgpu.core.values.naming import first_few
@@ -43,7 +43,7 @@ def offers_text(
     offers = value["offers"]
     if not offers:
         obstacles = [(one["requirement"], one["types"], one["from"]["usd_per_hour"]) for one in value["without"]]
-        return "\n".join([*nothing_fits(obstacles), *([] if obstacles else [NO_SINGLE])])
+        return "\n".join([*no_match_lines(obstacles), *([] if obstacles else [NO_SINGLE_OBSTACLE])])
     headings = ["GPU", "GIB", "TYPE", "WHERE", "$/H", "WORK/$"]
     rows = fitted([_row(offer) for offer in offers], headings, LOCATION_COLUMN)
     marks = [*_price_marks(offers, value), *_speed_marks(offers)] if verbose else [_marks_briefly(offers, value)]
@@ -65,23 +65,23 @@ def _answer(value: GpusDocument, region: str | None, *, by_speed: bool) -> str:
     is_best = by_speed and first["h100_hours_per_dollar"] is not None
     lead = "Most work for a dollar" if is_best else "Cheapest"
     where = f"{first['provider']} {first['instance_type']} in {first['region']}"
-    message = paragraph(f"{lead}: {count(first)} {first['gpu']}, {where}, {price_briefly(first['price'])}.")
+    message = paragraph(f"{lead}: {gpu_count_text(first)} {first['gpu']}, {where}, {price_briefly(first['price'])}.")
     of_all = f"One of {number} machine types" if number > 1 else "The only machine type that fits"
     return f"{message}\n{paragraph(f'{of_all}, {_dates(value, region)}.')}"
 
 
 def _marks_briefly(offers: Sequence[GpuOffer], value: GpusDocument) -> str:
     """Return what the marks mean in a few words each; the error of derived spot prices is always included."""
-    marks = {trust(offer) for offer in offers}
+    marks = {basis_mark(offer) for offer in offers}
     unverified = "?" in marks or any(offer["unverified"] or offer["speed"] is None for offer in offers)
     speeds = {offer["speed"]["basis"] for offer in offers if offer["speed"]}
-    stand_ins = ", ".join(mark for basis, mark in STAND_INS.items() if basis in speeds)
+    basis_marks = ", ".join(mark for basis, mark in SPEED_BASIS_MARKS.items() if basis in speeds)
     texts = [
         f"~ derived{f' (EC2 spot was {EC2_SPOT_ERROR} where observed)' * has_ec2_spot(offers)}" if "~" in marks else "",
         "? unverified, or not known" if unverified else "",
         f"! older than {value['old_after_days']} days" if "!" in marks else "",
         "some of Google's prices are sums of machine and GPUs" if _has_parts(offers) else "",
-        f"{stand_ins}: its speed was not measured" if stand_ins else "",
+        f"{basis_marks}: its speed was not measured" if basis_marks else "",
     ]
     message = "; ".join([*filter(None, texts), "WORK/$: hours of an H100's training for a dollar"])
     return paragraph(f"{message}. -v says more.")
@@ -99,12 +99,12 @@ def _has_parts(offers: Sequence[GpuOffer]) -> bool:
 
 def _row(offer: GpuOffer) -> list[str]:
     return [
-        f"{count(offer)} {offer['gpu']}" + ("?" if offer["unverified"] else ""),
+        f"{gpu_count_text(offer)} {offer['gpu']}" + ("?" if offer["unverified"] else ""),
         f"{offer['gpu_memory_gib']:g}",
-        short(offer) + ("*" if is_doubtful(offer) else ""),
+        short_type(offer) + ("*" if is_doubtful(offer) else ""),
         f"{offer['provider']} {offer['region']}",
-        figure(offer["price"]["usd_per_hour"]) + (trust(offer) or " "),
-        work(offer),
+        amount_text(offer["price"]["usd_per_hour"]) + (basis_mark(offer) or " "),
+        work_per_dollar_text(offer),
     ]
 
 
@@ -124,7 +124,7 @@ def _dates(value: GpusDocument, region: str | None) -> str:
 
 
 def _price_marks(offers: list[GpuOffer], value: GpusDocument) -> Iterator[str]:
-    marks = {trust(offer) for offer in offers}
+    marks = {basis_mark(offer) for offer in offers}
     if "~" in marks:
         yield _note("~", f"derived: {SPOT_RULE if has_ec2_spot(offers) else DERIVED_RULE}.")
     if "?" in marks or any(offer["unverified"] for offer in offers):
@@ -143,7 +143,7 @@ def _azure_spot(offers: Sequence[GpuOffer]) -> Iterator[str]:
 def _speed_marks(offers: list[GpuOffer]) -> Iterator[str]:
     yield _note("WORK/$", "hours of one H100 SXM's training that a dollar buys; GPUs added up.")
     bases = {offer["speed"]["basis"] for offer in offers if offer["speed"]}
-    for basis, mark in STAND_INS.items():
+    for basis, mark in SPEED_BASIS_MARKS.items():
         if basis in bases:
             yield _note(mark, f"training speed not measured: {basis} against an H100's replaces it.")
     if any(offer["speed"] is None for offer in offers):

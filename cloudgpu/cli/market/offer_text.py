@@ -19,7 +19,7 @@ NO_CENTS_FROM = Decimal(1000)  # dollars
 CENTS_ONLY_FROM = 10  # dollars an hour; smaller prices have four digits
 _MARKS = "+<?~!"  # the first of these that applies is shown
 # What replaces a speed that was not measured, with its mark.
-STAND_INS = {"memory bandwidth": "bw", "tensor TFLOPs": "tf", "dense tensor TFLOPs": "tf", "FP32 TFLOPs": "fp"}
+SPEED_BASIS_MARKS = {"memory bandwidth": "bw", "tensor TFLOPs": "tf", "dense tensor TFLOPs": "tf", "FP32 TFLOPs": "fp"}
 _REQUIREMENTS = {
     "gpu": "--gpu",
     "gpu_count": "the number of GPUs",
@@ -31,11 +31,11 @@ _REQUIREMENTS = {
     "type": "--instance-type",
 }
 _RELAXED = {"with_legacy": "With --all", "trust": "With --trust community"}
-NO_SINGLE = "No single option is the reason: leave out two. To see everything: cloudgpu gpus --all"
+NO_SINGLE_OBSTACLE = "No single option is the reason: leave out two. To see everything: cloudgpu gpus --all"
 AZURE_SPOT = "Azure's spot prices have moved since: many later ones equal the list price."
 
 
-class Rounded(Amounts):
+class RoundedAmounts(Amounts):
     """Shows amounts of a thousand dollars or more without cents, and no sign of the dollar in a table."""
 
     def __call__(self, text: str | None, more: int | None = None) -> str:
@@ -55,26 +55,26 @@ def has_total(document: EstimateDocument) -> bool:
 
 def speed_mark(estimate: Estimate) -> str:
     """Return the mark of hours whose speed was not measured, as in `gpus`."""
-    return "" if estimate["times_as_fast"] is None else STAND_INS.get(estimate["times_as_fast"]["basis"], "")
+    return "" if estimate["times_as_fast"] is None else SPEED_BASIS_MARKS.get(estimate["times_as_fast"]["basis"], "")
 
 
-def count(estimate: Estimate | GpuOffer | RentableMachine) -> str:
+def gpu_count_text(estimate: Estimate | GpuOffer | RentableMachine) -> str:
     """Return how many GPUs there are, `2x`, or which part of one, `1/2`."""
     return str(Fraction(estimate["share"]).limit_denominator(8)) if estimate["share"] < 1 else f"{estimate['count']}x"
 
 
-def short(estimate: Estimate | GpuOffer | RentableMachine) -> str:
+def short_type(estimate: Estimate | GpuOffer | RentableMachine) -> str:
     """Return the instance type without Azure's prefix."""
     return str(estimate["instance_type"]).removeprefix("Standard_")
 
 
-def marks(estimate: Estimate) -> str:
+def offer_marks(estimate: Estimate) -> str:
     """Return `m` for too little memory, and the first mark that applies to the prices of an offer."""
-    every = trust(estimate) + "".join(mark(resource) for resource in estimate["attached_costs"])
+    every = basis_mark(estimate) + "".join(attached_cost_mark(resource) for resource in estimate["attached_costs"])
     return ("" if estimate["fits"] else "m") + next((mark for mark in _MARKS if mark in every), "")
 
 
-def mark(resource: AttachedPrice) -> str:
+def attached_cost_mark(resource: AttachedPrice) -> str:
     """Return the mark of an attached cost.
 
     There is no mark for a derived or an old price: a note below the table has both.
@@ -86,20 +86,20 @@ def mark(resource: AttachedPrice) -> str:
     return "?" if resource["basis"] == "unverified" else ""
 
 
-def trust(estimate: Estimate | GpuOffer | RentableMachine) -> str:
+def basis_mark(estimate: Estimate | GpuOffer | RentableMachine) -> str:
     """Return the mark of the machine's price."""
     return confidence_mark(estimate["provider"], estimate["price"]["basis"], old=estimate["old"])
 
 
-def figure(usd: str) -> str:
+def amount_text(usd: str) -> str:
     """Return an amount of a table, as long as it needs to be, without the sign of the dollar."""
     return dollars(usd, 2 if float(usd) >= CENTS_ONLY_FROM else 4).replace("$", "")
 
 
-def work(offer: GpuOffer | RentableMachine) -> str:
+def work_per_dollar_text(offer: GpuOffer | RentableMachine) -> str:
     """Return the work that a dollar buys, with the mark of a speed that was not measured."""
     hours, speed = offer["h100_hours_per_dollar"], offer["speed"]
-    return "?" if hours is None or speed is None else f"{hours:.3f}{STAND_INS.get(speed['basis'], '').ljust(2)}"
+    return "?" if hours is None or speed is None else f"{hours:.3f}{SPEED_BASIS_MARKS.get(speed['basis'], '').ljust(2)}"
 
 
 def is_doubtful(estimate: Estimate | GpuOffer) -> bool:
@@ -111,11 +111,11 @@ def legacy_notes(estimates: Iterable[Estimate] | Iterable[GpuOffer]) -> Iterator
     """Yield each reason why types can probably not be launched, with these types."""
     reasons: dict[str, list[str]] = {}
     for one in filter(is_doubtful, estimates):
-        reasons.setdefault(one["legacy"] or "not sold on demand, only as spot (unverified)", []).append(short(one))
+        reasons.setdefault(one["legacy"] or "not sold on demand, only as spot (unverified)", []).append(short_type(one))
     yield from (f"legacy: {reason}: {first_few(names)}." for reason, names in reasons.items())
 
 
-def nothing_fits(without: Iterable[tuple[str, int, str]]) -> list[str]:
+def no_match_lines(without: Iterable[tuple[str, int, str]]) -> list[str]:
     """Return that nothing fits, and what fits without one requirement each: how many types, and from which price on."""
     lines = ["Nothing in the catalogue fits."]
     for requirement, types, usd in without:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.market.offer_text import figure
+from cloudgpu.cli.market.offer_text import amount_text
 from cloudgpu.cli.render import cut, fitted, paragraph, table, wrapped
 from cloudgpu.core.values.naming import counted
 
@@ -82,7 +82,9 @@ def _price_row(price: CatalogPrice, sources: list[str]) -> list[str]:
     return [
         price["region"],
         (price["market"] or "-").replace("_", "-"),
-        f"{figure(price['low_usd'])} to {figure(price['usd'])}" if price["low_usd"] else figure(price["usd"]),
+        f"{amount_text(price['low_usd'])} to {amount_text(price['usd'])}"
+        if price["low_usd"]
+        else amount_text(price["usd"]),
         _date(price) + ("!" if price["old"] else ""),
         price["basis"],
         "" if price["state"] == "current" else price["state"],
@@ -121,9 +123,9 @@ def _changes_table(changes: Iterable[PriceChange]) -> str:
             cut(change["item"].removeprefix("Standard_"), MAX_NAME_WIDTH),
             change["region"],
             {"on_demand": "od", "spot": "spot"}.get(change["market"] or "", "-"),
-            figure(change["was"]["usd"]),
+            amount_text(change["was"]["usd"]),
             change["was"]["as_of"][:10],
-            figure(change["now"]["usd"]),
+            amount_text(change["now"]["usd"]),
             f"x{change['factor']:.3g}" + ("" if change["accepted"] else "!"),
         ]
         for change in changes

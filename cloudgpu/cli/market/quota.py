@@ -81,11 +81,11 @@ def command(
 
 
 def _request(
-    session: Any, asking: Any, account: str | None, provider: str | None, *, yes: bool, output: Format
+    session: Any, quota_options: Any, account: str | None, provider: str | None, *, yes: bool, output: Format
 ) -> None:
     from cloudgpu.control.catalog.quotas import plan_quota_increase, request_quota
 
-    increase = plan_quota_increase(session, asking, account=account, provider=provider)
+    increase = plan_quota_increase(session, quota_options, account=account, provider=provider)
     if output is Format.TEXT:
         tell(_request_text(increase.value()))
     confirm("Ask for it?", yes=yes, why="This asks the provider for something in your name")

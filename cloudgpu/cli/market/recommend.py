@@ -9,7 +9,14 @@ import typer
 
 from cloudgpu.cli.common import Format, Output, Verbose, emit, open_session
 from cloudgpu.cli.launch import options
-from cloudgpu.cli.market.offer_text import STAND_INS, count, figure, short, trust, work
+from cloudgpu.cli.market.offer_text import (
+    SPEED_BASIS_MARKS,
+    amount_text,
+    basis_mark,
+    gpu_count_text,
+    short_type,
+    work_per_dollar_text,
+)
 from cloudgpu.cli.money.calculated_text import more_text
 from cloudgpu.cli.money.options import Currency, Rate, RateDate, Sources
 from cloudgpu.cli.render import cut, dollars, paragraph, table, wrapped
@@ -138,19 +145,19 @@ def _machines(value: RecommendDocument) -> str:
 
 def _machine(machine: RentableMachine) -> list[str]:
     return [
-        f"{count(machine)} {machine['gpu']}",
+        f"{gpu_count_text(machine)} {machine['gpu']}",
         f"{machine['gpu_memory_gib']:g}",
-        short(machine),
+        short_type(machine),
         cut(f"{machine['provider']} {machine['region']}", LOCATION_WIDTH),
-        figure(machine["price"]["usd_per_hour"]) + (trust(machine) or " "),
-        work(machine),
+        amount_text(machine["price"]["usd_per_hour"]) + (basis_mark(machine) or " "),
+        work_per_dollar_text(machine),
     ]
 
 
 def _marks(machines: list[RentableMachine]) -> str:
     lines = ["WORK/$: hours of an H100's work that a dollar buys"]
     bases = {machine["speed"]["basis"] for machine in machines if machine["speed"]}
-    lines += [f"{mark}: by {basis}, not measured" for basis, mark in STAND_INS.items() if basis in bases]
+    lines += [f"{mark}: by {basis}, not measured" for basis, mark in SPEED_BASIS_MARKS.items() if basis in bases]
     if any(machine["speed"] is None for machine in machines):
         lines.append("? in its place: not known")
     prices = _price_marks(machines)
@@ -158,9 +165,9 @@ def _marks(machines: list[RentableMachine]) -> str:
 
 
 def _price_marks(machines: list[RentableMachine]) -> str:
-    marks = {trust(machine) for machine in machines}
-    words = {"~": "a derived price", "?": "an unverified price", "!": "an old price"}
-    return "; ".join(f"{mark}: {what}" for mark, what in words.items() if mark in marks)
+    marks = {basis_mark(machine) for machine in machines}
+    meanings = {"~": "a derived price", "?": "an unverified price", "!": "an old price"}
+    return "; ".join(f"{mark}: {what}" for mark, what in meanings.items() if mark in marks)
 
 
 def _desktops(value: RecommendDocument, *, verbose: bool = True) -> str:

@@ -91,7 +91,7 @@ def command(
     elif action == "ls":
         _list(session, output)
     elif action == "rm":
-        _remove(session, _name_text(name), output, yes=yes)
+        _remove(session, _required_name(name), output, yes=yes)
     elif action == "check":
         _check_budgets(session, name, every, output)
     else:
@@ -113,7 +113,7 @@ def _check(action: Action, name: str | None, set_options: dict[str, Any]) -> Non
         raise InvalidRequest(f"budget {action} takes no name.", field="NAME", value=name, next=example)
 
 
-def _name_text(name: str | None) -> str:
+def _required_name(name: str | None) -> str:
     if name is None:
         raise InvalidRequest("Which budget?", field="NAME", value=None, next="Run: cloudgpu budget ls")
     return name

@@ -156,9 +156,9 @@ def _evidence(document: RentOrBuyDocument, amounts: _Amounts) -> Iterator[str]:
     yield facts(list(_head(document, amounts)))
     sentence = document["break_even_sentence"]
     yield paragraph(f"Counted as it is paid: {sentence[:1].lower()}{sentence[1:]}")
-    names_use, life = len(document["answers"]) > 1, document["desktop"]["life_years"]
+    shows_use, life_years = len(document["answers"]) > 1, document["desktop"]["life_years"]
     for answer in document["answers"]:
-        yield facts(list(_answer(answer, life, amounts, names_use=names_use)))
+        yield facts(list(_answer(answer, life_years, amounts, shows_use=shows_use)))
         yield _curve(answer["expected"]["curve"], amounts)
     yield from (paragraph(text) for text in (_why_other_break_even(document), _speed_text(document)) if text)
     yield "\n".join(wrapped(text, "- ", "  ") for text in document["assumptions"])
@@ -242,9 +242,11 @@ def _quoted_text(quoted: QuotedPrice) -> str:
     return f"{Decimal(quoted['amount']):,f} {quoted['code']}"
 
 
-def _answer(answer: Outcomes, life: float, amounts: _Amounts, *, names_use: bool) -> Iterator[tuple[str, str | None]]:
+def _answer(
+    answer: Outcomes, life_years: float, amounts: _Amounts, *, shows_use: bool
+) -> Iterator[tuple[str, str | None]]:
     one, hours = answer["expected"], answer["hours_per_day"]
-    if names_use:
+    if shows_use:
         yield "used", f"{answer['utilization_percent']:g}% of the time, {hours:.1f} hours a day"
     number = one["desktops"]
     work = f"{number:,}: it is {one['desktop_hours_per_day']:,.1f} desktop hours of work a day"
@@ -254,31 +256,31 @@ def _answer(answer: Outcomes, life: float, amounts: _Amounts, *, names_use: bool
         f"{one['kwh_per_year']:,.0f} kWh and {amounts.for_facts(one['electricity_usd_per_year'])} a year",
     )
     yield "break-even", _break_even(answer)
-    yield "by use", _cheaper_by_use(one, life)
-    yield "by price", _by_price(one["break_even_usd_per_hour"], life, amounts)
+    yield "by use", _cheaper_by_use(one, life_years)
+    yield "by price", _by_price(one["break_even_usd_per_hour"], life_years, amounts)
 
 
-def _cheaper_by_use(outcome: Outcome, life: float) -> str:
+def _cheaper_by_use(outcome: Outcome, life_years: float) -> str:
     percent, several = outcome["break_even_utilization_percent"], outcome["desktops"] > 1
     subject, limit_text = ("one desktop", ", up to what it can do") if several else ("the desktop", "")
     if percent is None:
         return "a desktop that works all the time is still more expensive"
     if not percent:
-        return f"over {_years(life)} {subject} is cheaper at any use"
+        return f"over {_years(life_years)} {subject} is cheaper at any use"
     percent_text = f"{percent:.1f}".removesuffix(".0") if percent >= 0.05 else "<0.1"  # noqa: PLR2004  (what is shown)
     use_text = f"a use of more than {percent_text}% of the time"
     if percent > 100:  # noqa: PLR2004  (per cent)
         use_text = f"more than {percent / 100:.1f} machines at any time"
-    return f"over {_years(life)} {subject} is cheaper with {use_text} at this price{limit_text}"
+    return f"over {_years(life_years)} {subject} is cheaper with {use_text} at this price{limit_text}"
 
 
-def _by_price(price: str | None, life: float, amounts: _Amounts) -> str | None:
+def _by_price(price: str | None, life_years: float, amounts: _Amounts) -> str | None:
     if price is None or Decimal(price) > MAX_PRICE:
         return None
     above = (
         f"if an hour costs more than {amounts.with_code(price, 2)} at this use" if Decimal(price) else "at any price"
     )
-    return f"over {_years(life)} the desktop is cheaper {above}"
+    return f"over {_years(life_years)} the desktop is cheaper {above}"
 
 
 def _break_even(answer: Outcomes) -> str:

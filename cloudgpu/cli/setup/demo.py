@@ -47,7 +47,7 @@ def command(*, output: Output = Format.TEXT) -> None:
     root = Path(tempfile.mkdtemp(prefix="cloudgpu-demo-"))
     environ = {**os.environ, "CLOUDGPU_HOME": str(root)}
     environ.pop("CLOUDGPU_LEDGER", None)
-    narrator, is_evidence = _Narrator(output), False
+    narrator, keeps_files = _Narrator(output), False
     try:
         session = open_session(environ, tell=narrator.detail)
     except BaseException:
@@ -58,10 +58,10 @@ def command(*, output: Output = Format.TEXT) -> None:
     try:
         result = _run_demo(session, narrator)
     except StopUnproved as error:
-        is_evidence, error.next = True, f"Please report this, with what is in {root}."
+        keeps_files, error.next = True, f"Please report this, with what is in {root}."
         raise
     finally:
-        _clean_up(session, root, keep_files=is_evidence)
+        _clean_up(session, root, keep_files=keeps_files)
     narrator.say(_AWS_COMMANDS)
     emit(output, result, "")
 

@@ -75,7 +75,7 @@ def prepare(
         what = "your cloud account and config.toml" if changes else "config.toml"
         confirm("Do it?", yes=yes, why=f"This changes {what}")
         (cloud_init.apply_removal if remove else cloud_init.apply_preparation)(preparation)
-    value = _value(preparation, changes, removed=remove)
+    value = _init_cloud_document(preparation, changes, removed=remove)
     emit(output, value, _text(value))
 
 
@@ -216,7 +216,7 @@ def _names_with_verb(role: str | None, timer: str | None) -> str:
     return f"{role} is" if timer is None else f"{role} and {timer} are"
 
 
-def _value(preparation: Preparation, changes: Sequence[str], *, removed: bool) -> InitCloudDocument:
+def _init_cloud_document(preparation: Preparation, changes: Sequence[str], *, removed: bool) -> InitCloudDocument:
     return {
         "cloud": preparation.kind,
         "account": preparation.account,

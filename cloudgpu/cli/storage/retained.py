@@ -1,4 +1,4 @@
-"""What `image` and `volume` share: the list of named resources, and the remove_named_resource of one."""
+"""What `image` and `volume` share: the list of named resources, and the removal of one."""
 
 from __future__ import annotations
 

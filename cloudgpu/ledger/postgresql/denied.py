@@ -25,8 +25,9 @@ WHERE relkind = 'r' AND relnamespace = (SELECT oid FROM pg_namespace WHERE nspna
     AND NOT rolcanlogin
 GROUP BY rolname ORDER BY count(*) DESC, 1"""
 _MAY_USE_SCHEMA = "SELECT has_schema_privilege(session_user, ?, 'USAGE')"
-_HAS_RIGHT = "SELECT has_table_privilege(session_user, pg_class.oid, ?) FROM pg_class WHERE relname = ? AND "
-_HAS_RIGHT += "relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = ?)"
+_HAS_RIGHT = """
+SELECT has_table_privilege(session_user, pg_class.oid, ?) FROM pg_class WHERE relname = ?
+AND relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = ?)"""
 _SEARCH_PATH = re.compile(r"search_path=([^\s,]+)")  # its first schema; the last such option counts
 _UNQUOTED = re.compile(r"[a-z_][a-z0-9_]*")
 Explanation = tuple[str, str]  # a sentence, and what to do

@@ -116,10 +116,9 @@ def missing_sharing(connection: Connection, location: str) -> Sharing:
         if others
         else ""
     )
-    remarks = (message,) if message else ()
     return Sharing(
-        location, person, "", Role.ALONE, None, stands=False, members=(), payers=(), missing=(), remarks=remarks,
-        is_whole=False,
+        location, person, "", Role.ALONE, None, stands=False, members=(), payers=(), missing=(),
+        remarks=(message,) if message else (), is_whole=False,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from io import BytesIO
 
 import pytest
 
-from cloudgpu.cli.jobs.jobs import SEEN, table_text
+from cloudgpu.cli.jobs.jobs import LAST_SEEN_NOTE, table_text
 from cloudgpu.control.jobs.cancel import cancel
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.listing import find, find_same_living_job, is_known, job_document, job_names, list_jobs
@@ -280,4 +280,4 @@ def test_a_list_with_a_job_that_lives_says_that_it_may_be_over_by_now(lab):
     over = table_text(list_jobs(lab.session, ended=True), lab.clock(), ended=True)
     lab.asked("job-2", "owl")
     living = table_text(list_jobs(lab.session, ended=True), lab.clock(), ended=True)
-    assert (living.endswith(f"\n{SEEN}"), SEEN in over) == (True, False)
+    assert (living.endswith(f"\n{LAST_SEEN_NOTE}"), LAST_SEEN_NOTE in over) == (True, False)
