@@ -10,24 +10,23 @@ from cloudgpu.cli.render import (
     ago,
     attached_costs_text,
     dollars,
-    facts,
-    gpus,
+    gpus_text,
     has_retained,
     is_stopped_unbilled,
-    minute,
+    labelled_lines,
     paragraph,
-    place,
-    price,
+    place_text,
     price_briefly,
-    rounded,
-    spent,
+    price_text,
+    short_duration,
+    spent_text,
     state_text,
     stopped_costs_text,
     when,
     without_price,
 )
 from cloudgpu.core.model.machine import is_owned
-from cloudgpu.core.values.times import from_iso
+from cloudgpu.core.values.times import from_iso, minute_text
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.ended import DownDocument
@@ -75,7 +74,7 @@ def _guard_text(name: str, at: str | None, absent: str, now: datetime) -> str:
     if at is None:
         return f"{name}: {absent}"
     left = (from_iso(at) - now).total_seconds()
-    return f"{name} {'in ' + rounded(left) if left > 0 else 'now'}"
+    return f"{name} {'in ' + short_duration(left) if left > 0 else 'now'}"
 
 
 def guard_lines(values: Sequence[MachineDocument], last_run: str | None, now: datetime) -> list[str]:
@@ -86,7 +85,7 @@ def guard_lines(values: Sequence[MachineDocument], last_run: str | None, now: da
         if last_run
         else "No run of the reaper has succeeded yet."
     )
-    return ["\nEnded by", facts(texts), last_run_text] if texts else []
+    return ["\nEnded by", labelled_lines(texts), last_run_text] if texts else []
 
 
 def line(value: MachineDocument) -> str:
@@ -98,15 +97,15 @@ def line(value: MachineDocument) -> str:
     lease = (
         f", {value['state']}" if is_off else f", {_end_in_line(value, value['expires'])}" if value["expires"] else ""
     )
-    return f"{value['name']}: {gpus(value, briefly=True)}{spot}, {place_text}, {dollars(usd, 4)}/h{lease}"
+    return f"{value['name']}: {gpus_text(value, briefly=True)}{spot}, {place_text}, {dollars(usd, 4)}/h{lease}"
 
 
 def _end_in_line(value: MachineDocument, expires: str) -> str:
     """Return until when a machine has its lease, or until when it runs where its lease only warns."""
     last = value.get("renew_until")
     if value["lease_ends"] or last is None:
-        return f"lease until {minute(expires)}"
-    return f"until {minute(last)}: its lease only warns, at {minute(expires)}"
+        return f"lease until {minute_text(expires)}"
+    return f"until {minute_text(last)}: its lease only warns, at {minute_text(expires)}"
 
 
 def machine_summary(value: MachineDocument, now: datetime) -> str:
@@ -117,12 +116,14 @@ def machine_summary(value: MachineDocument, now: datetime) -> str:
     active_text = (
         [f"last active {ago(value['last_active_at'], now)}"] if value["last_active_at"] and not has_ended else []
     )
-    lines = facts(
+    lines = labelled_lines(
         [
-            ("what", f"{value['instance_type']}, {gpus(value)}{_market(value)}"),
+            ("what", f"{value['instance_type']}, {gpus_text(value)}{_market(value)}"),
             (
                 "where",
-                ", ".join(filter(None, [place(value), None if owned else value["cloud_id"], *seen_text, *active_text])),
+                ", ".join(
+                    filter(None, [place_text(value), None if owned else value["cloud_id"], *seen_text, *active_text])
+                ),
             ),
             ("price", None if has_ended else price_briefly(value["price"])),
             ("lease", None if has_ended else _lease_briefly(value)),
@@ -136,10 +137,12 @@ def machine_summary(value: MachineDocument, now: datetime) -> str:
 
 def state_sentence(value: MachineDocument, now: datetime) -> str:
     """Return the state of a machine, what an hour costs, what it has cost, when it ends and by what."""
-    spent_so_far = f"{spent(value, 4)} so far{without_price(value)}"
+    spent_so_far = f"{spent_text(value, 4)} so far{without_price(value)}"
     name, state = value["name"], state_text(value)
     if value["terminated_at"] and not has_retained(value):
-        return f"{name} ended {when(value['terminated_at'], now)}; it cost {spent(value, 4)}{without_price(value)}."
+        return (
+            f"{name} ended {when(value['terminated_at'], now)}; it cost {spent_text(value, 4)}{without_price(value)}."
+        )
     if value["launch_uncertain"] or has_retained(value):
         return f"{name} is {state}; {spent_so_far}."
     if not value["billed"]:
@@ -169,18 +172,18 @@ def _ends(value: MachineDocument, now: datetime) -> str:
         return "nothing is set to end it"
     at, who = min(ends)
     seconds = (from_iso(at) - now).total_seconds()
-    return f"{names[who].partition(',')[0]} ends it {f'in {rounded(seconds)}' if seconds > 0 else 'now'}"
+    return f"{names[who].partition(',')[0]} ends it {f'in {short_duration(seconds)}' if seconds > 0 else 'now'}"
 
 
 def _lease_briefly(value: MachineDocument) -> str:
-    held = f", held until {minute(value['held_until'])}" if value["held_until"] else ""
+    held = f", held until {minute_text(value['held_until'])}" if value["held_until"] else ""
     if value["expires"] is None:
         return f"none{held}"
     renewable = value.get("renew_until")
     if not value["lease_ends"] and renewable is not None:
-        return f"only warns, at {minute(value['expires'])}; renew-until ends it at {minute(renewable)}{held}"
-    renewed = f", renewable until {minute(renewable)}" if renewable and renewable != value["expires"] else ""
-    return f"until {minute(value['expires'])}{renewed}{held}"
+        return f"only warns, at {minute_text(value['expires'])}; renew-until ends it at {minute_text(renewable)}{held}"
+    renewed = f", renewable until {minute_text(renewable)}" if renewable and renewable != value["expires"] else ""
+    return f"until {minute_text(value['expires'])}{renewed}{held}"
 
 
 def lease_lines(value: MachineDocument, now: datetime) -> Iterator[tuple[str, str]]:
@@ -219,18 +222,18 @@ def machine(value: MachineDocument, now: datetime) -> str:
     reason = f": {value['reason']}" if value["reason"] else ""
     state = f"{state_text(value) if has_retained(value) else value['state']}{billed}{reason}"
     state = "launch interrupted, outcome unknown" if value["launch_uncertain"] else state
-    return facts(
+    return labelled_lines(
         [
             ("name", f"{value['name']}  ({value['id']})"),
             ("state", state),
             ("seen", ago(value["seen_at"], now)),
-            ("what", f"{value['instance_type']}, {gpus(value)}{_market(value)}"),
-            ("where", place(value)),
+            ("what", f"{value['instance_type']}, {gpus_text(value)}{_market(value)}"),
+            ("where", place_text(value)),
             ("whose", _owner_text(value)),
             ("cloud id", None if owned else value["cloud_id"]),
-            ("price", price(value["price"])),
+            ("price", price_text(value["price"])),
             ("also billed", None if value["terminated_at"] else _attached_costs(value)),
-            ("spent", f"{spent(value, 4)} so far{without_price(value)}"),
+            ("spent", f"{spent_text(value, 4)} so far{without_price(value)}"),
             *lease_lines(value, now),
             ("held", when(value["held_until"], now) if value["held_until"] else None),
             ("ended by", guards(value, now)),

@@ -22,7 +22,8 @@ from cloudgpu.cli.verbs import ACTIONS, SLOGAN, VERBS
 class VerbCommand(TyperCommand):
     """A verb; the installed providers are put into its help only when that is printed, as finding them takes time.
 
-    A verb's module may have GROUPS, the options under titles, and `order_arguments`, which reorders arguments first.
+    A verb's module may have GROUPS (its options under titles), CONTEXT (settings of the parser), and `order_arguments`,
+    which reorders arguments first.
     """
 
     groups: Mapping[str, Sequence[str]] = MappingProxyType({})

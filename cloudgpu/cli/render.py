@@ -96,7 +96,7 @@ def fitted(rows: list[list[str]], headings: Sequence[str], cut_column: int) -> l
     return [[*row[:cut_column], cut(row[cut_column], room), *row[cut_column + 1 :]] for row in rows]
 
 
-def facts(pairs: Iterable[tuple[str, str | None]]) -> str:
+def labelled_lines(pairs: Iterable[tuple[str, str | None]]) -> str:
     """Return `label  text` lines, wrapped under the text; pairs without a text are left out."""
     shown_pairs = [(label, text) for label, text in pairs if text]
     width = max((len(label) for label, _ in shown_pairs), default=0) + 4
@@ -130,7 +130,7 @@ def next_steps(name: str, *, jupyter: bool) -> str:
     return steps([first, (f"ssh {name}", "a shell"), (f"down {name}", "end it")])
 
 
-def place(value: MachineDocument | Plan) -> str:
+def place_text(value: MachineDocument | Plan) -> str:
     """Return where a machine or plan is: provider, account, region and zone, and whose computer it is."""
     location = value["region"] if value["region"] == value["zone"] else f"{value['region']}/{value['zone']}"
     account = "" if value["account"] == value["provider"] else f" (account {value['account']})"
@@ -188,16 +188,11 @@ def when(text: str | None, now: datetime) -> str:
         return "never"
     at = from_iso(text)
     distance = (at - now).total_seconds()
-    about = f"in {rounded(distance)}" if distance >= 0 else f"{rounded(-distance)} ago"
+    about = f"in {short_duration(distance)}" if distance >= 0 else f"{short_duration(-distance)} ago"
     return f"{at:%Y-%m-%d %H:%M} UTC ({about})"
 
 
-def minute(text: str) -> str:
-    """Return a ledger time for people, to the minute: `2026-11-20 19:00 UTC`."""
-    return f"{from_iso(text):%Y-%m-%d %H:%M} UTC"
-
-
-def rounded(seconds: float) -> str:
+def short_duration(seconds: float) -> str:
     """Return a distance in time for people: to the minute from ten minutes on, to the second below."""
     return duration_text(round(seconds / 60) * 60 if seconds >= TEN_MINUTES else round(seconds))
 
@@ -207,7 +202,7 @@ def ago(text: str | None, now: datetime) -> str:
     if text is None:
         return "never"
     seconds = (now - from_iso(text)).total_seconds()
-    return "just now" if seconds < 1 else f"{rounded(seconds)} ago"
+    return "just now" if seconds < 1 else f"{short_duration(seconds)} ago"
 
 
 def credit_text(credit: CreditDocument, now: datetime) -> str:
@@ -219,7 +214,7 @@ def credit_text(credit: CreditDocument, now: datetime) -> str:
     return f"{balance}; at {rate}/h it ends {end}, and its data is deleted then."
 
 
-def gpus(value: MachineOrPlan, *, briefly: bool = False) -> str:
+def gpus_text(value: MachineOrPlan, *, briefly: bool = False) -> str:
     """Return the GPUs of a machine or plan: `2x V100 (16 GiB each)`, or `no GPU`; `briefly` without their memory."""
     shown = []
     for gpu in value["gpus"]:
@@ -231,7 +226,7 @@ def gpus(value: MachineOrPlan, *, briefly: bool = False) -> str:
     return ", ".join(shown) or "no GPU"
 
 
-def price(value: Price | None) -> str:
+def price_text(value: Price | None) -> str:
     """Return a price with its source, date and basis; a missing one says so."""
     if value is None:
         return "not known"
@@ -254,7 +249,7 @@ def price_briefly(value: Price | None) -> str:
     return f"{dollars(value['usd_per_hour'], 4)} an hour ({basis_text})"
 
 
-def machines(
+def machine_table(
     values: Sequence[MachineDocument],
     now: datetime,
     *,
@@ -285,12 +280,12 @@ def machine_row(value: MachineDocument, now: datetime) -> list[str]:
         _hardware(value),
         "spot" if value["market"] == "spot" else "",
         _price_of(value),
-        spent(value, 2),
+        spent_text(value, 2),
         _lease(value, now),
     ]
 
 
-def spent(value: MachineDocument, places: int) -> str:
+def spent_text(value: MachineDocument, places: int) -> str:
     """Return what a machine has cost, with a `+` where a part of it has no price."""
     return f"{dollars(value['spent_usd'], places)}{'+' if value['unpriced'] and value['spent_usd'] else ''}"
 
@@ -366,16 +361,16 @@ def _lease(value: MachineDocument, now: datetime) -> str:
     if value["terminated_at"]:
         return f"ended {ago(value['terminated_at'], now)}"
     if value["held_until"] and from_iso(value["held_until"]) > now:
-        return f"held {rounded((from_iso(value['held_until']) - now).total_seconds())}"
+        return f"held {short_duration((from_iso(value['held_until']) - now).total_seconds())}"
     if value["expires"] is None:
         return "none"
     seconds = (from_iso(value["expires"]) - now).total_seconds()
     last = value.get("renew_until")
     if not value["lease_ends"] and last is not None:
         ends = (from_iso(last) - now).total_seconds()
-        warns = f"warns in {rounded(seconds)}" if seconds > 0 else "warned"
-        return f"{warns}, ends in {rounded(ends)}" if ends > 0 else f"over {rounded(-ends)}"
-    return f"{rounded(seconds)} left" if seconds > 0 else f"over {rounded(-seconds)}"
+        warns = f"warns in {short_duration(seconds)}" if seconds > 0 else "warned"
+        return f"{warns}, ends in {short_duration(ends)}" if ends > 0 else f"over {short_duration(-ends)}"
+    return f"{short_duration(seconds)} left" if seconds > 0 else f"over {short_duration(-seconds)}"
 
 
 def console_text(value: MachineDocument) -> str | None:
@@ -386,7 +381,7 @@ def console_text(value: MachineDocument) -> str | None:
     return f"{value['cloud_id']} in {place} ({value['provider']}, account {value['account']})"
 
 
-def size(value: float) -> str:
+def size_text(value: float) -> str:
     """Return a number of bytes for people: `999 B`, `1.2 kB`, `3.4 GB`."""
     kilo = 1000.0
     for unit in ("B", "kB", "MB", "GB"):

@@ -116,4 +116,5 @@ def _proves(line: Event, machine: Machine, *, resources: bool, before: str | Non
 
 def prices_queried_at(ledger: Ledger, machine: Machine) -> str | None:
     """Return when all prices of a machine's account were last queried with an answer."""
+    # `pinned`: that sync has queried all prices, and got them.
     return _latest_sync(ledger, machine, lambda line: bool(line.body.get("pinned")))

@@ -19,7 +19,11 @@ SAID = f"Compare it with {KEY} on that machine, look at {LONG} there, then run: 
 @pytest.mark.parametrize("columns", [40, 60, 80, 200])
 def test_no_word_is_broken_however_narrow_the_terminal_is(monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
-    for shown in (render.facts([("next", SAID), ("a label", "x")]), render.paragraph(SAID), render.wrapped(SAID, "- ")):
+    for shown in (
+        render.labelled_lines([("next", SAID), ("a label", "x")]),
+        render.paragraph(SAID),
+        render.wrapped(SAID, "- "),
+    ):
         assert set(SAID.split()) <= set(shown.split())
         wide = [line for line in shown.splitlines() if len(line) > min(columns, 100)]
         assert all(len(line.split()) <= 2 for line in wide), "only what is longer than a line stands in a longer one"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cloudgpu.cli.common import Format, Output, emit, open_session
-from cloudgpu.cli.render import clipped, dollars, facts, paragraph, rounded, table
+from cloudgpu.cli.render import clipped, dollars, labelled_lines, paragraph, short_duration, table
 from cloudgpu.core.values.naming import counted
 from cloudgpu.core.values.times import minute_text
 
@@ -56,13 +56,15 @@ def text(value: BacktestDocument) -> str:
 
 def _head(value: BacktestDocument) -> str:
     period = f"{minute_text(value['since'])} to {minute_text(value['until'])}"
-    return f"The policy {value['policy']} ({value['file']}) from {period}, a run every {rounded(value['every_s'])}."
+    return (
+        f"The policy {value['policy']} ({value['file']}) from {period}, a run every {short_duration(value['every_s'])}."
+    )
 
 
 def _coverage_text(value: BacktestDocument) -> str:
     if not value["hours"]:
         return "No machine ran in that time, so there is nothing to replay."
-    ran = f"{rounded(value['hours'] * 3600)} that {counted(len(value['machines']), 'machine')} ran"
+    ran = f"{short_duration(value['hours'] * 3600)} that {counted(len(value['machines']), 'machine')} ran"
     share = value["unsampled_share"]
     if share is not None and share >= 1:
         return f"Of the {ran} no samples are kept here: nobody knows how they were used, and nothing is ended for that."
@@ -77,12 +79,14 @@ def _coverage_text(value: BacktestDocument) -> str:
 def _sums(value: BacktestDocument) -> str:
     saved, cost = value["savings"], value["cost"]
     actual_ends = sum(len(machine["actual_ends"]) for machine in value["machines"])
-    return facts(
+    return labelled_lines(
         [
             ("recorded", _money(cost)),
             (
                 "saved",
-                _money(saved) + _share(saved["usd"], cost["usd"]) + f", {rounded(value['off_hours'] * 3600)} off",
+                _money(saved)
+                + _share(saved["usd"], cost["usd"])
+                + f", {short_duration(value['off_hours'] * 3600)} off",
             ),
             ("would cost", _money(value["would_have_cost"])),
             ("ends", f"{value['ends']} that it would have made; {counted(actual_ends, 'run')} really ended"),
@@ -105,7 +109,7 @@ def _starts(value: BacktestDocument) -> str | None:
 def _killed(value: BacktestDocument) -> str:
     if not value["killed"]:
         return "no work that was under way, as far as samples tell"
-    return f"work under way {counted(value['killed'], 'time')}, {rounded(value['killed_hours'] * 3600)} of it"
+    return f"work under way {counted(value['killed'], 'time')}, {short_duration(value['killed_hours'] * 3600)} of it"
 
 
 def _stops(value: BacktestDocument) -> str:
@@ -114,7 +118,7 @@ def _stops(value: BacktestDocument) -> str:
             clipped(stop["name"], MAX_NAME_WIDTH),
             f"{stop['at'][:16].replace('T', ' ')}",
             f"{stop['do']} ({stop['rule']})",
-            rounded(stop["off_s"]),
+            short_duration(stop["off_s"]),
             dollars(stop["savings"]["usd"]),
             _work_text(stop),
         ]
@@ -135,7 +139,7 @@ def _work_text(stop: ReplayedStop) -> str:
 def _killed_work_text(stop: ReplayedStop, work: ReplayedWork) -> str:
     return (
         f"{stop['name']}: {', '.join(work['what'])} was running at {minute_text(stop['at'])} and kept running for "
-        f"{rounded(work['seconds'])} until {minute_text(work['until'])}; it would have been ended then ("
+        f"{short_duration(work['seconds'])} until {minute_text(work['until'])}; it would have been ended then ("
         f"{stop['rule']}: {stop['why']})."
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.render import ago, facts, when
+from cloudgpu.cli.render import ago, labelled_lines, when
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.automation.cron import CredentialStatus, CronDocument, CronTestDocument, LastRun
@@ -49,7 +49,7 @@ def cron_test_text(value: CronTestDocument, now: datetime) -> str:
     if value["planned_actions"]:
         lines += ["", *value["planned_actions"]]
     if value["credentials"]:
-        lines += ["", facts((one["account"], _lifetime_text(one, now)) for one in value["credentials"])]
+        lines += ["", labelled_lines((one["account"], _lifetime_text(one, now)) for one in value["credentials"])]
     return "\n".join(lines)
 
 

@@ -11,7 +11,7 @@ import typer
 
 from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_session, tell
 from cloudgpu.cli.machine_text import account_lines
-from cloudgpu.cli.render import dollars, facts, paragraph, rounded, table
+from cloudgpu.cli.render import dollars, labelled_lines, paragraph, short_duration, table
 from cloudgpu.core.model.identity import unanswered_text
 from cloudgpu.core.values.times import from_iso
 
@@ -149,7 +149,7 @@ def _reason_lines(orphans: Sequence[Orphan]) -> str:
         return f"{orphan['why']}{_next_text(orphan)}"
 
     grouped = groupby(sorted(orphans, key=why), key=why)
-    return facts((", ".join(sorted({_kind_text(one) for one in ones})), text) for text, ones in grouped)
+    return labelled_lines((", ".join(sorted({_kind_text(one) for one in ones})), text) for text, ones in grouped)
 
 
 def _staying_text(orphans: Sequence[Orphan], now: datetime) -> str:
@@ -159,7 +159,7 @@ def _staying_text(orphans: Sequence[Orphan], now: datetime) -> str:
         [_kind_text(one), one["name"] or one["id"], _monthly(one), _launch(one), _since(one, now)] for one in orphans
     ]
     shown = table(rows, ["WHAT", "NAME", "$/MONTH", "FROM", "SINCE"], right=(2,))
-    return f"Stays:\n{shown}\n{facts(_reasons(orphans))}"
+    return f"Stays:\n{shown}\n{labelled_lines(_reasons(orphans))}"
 
 
 def _reasons(orphans: Sequence[Orphan]) -> Iterator[tuple[str, str]]:
@@ -213,5 +213,7 @@ def _launch(orphan: Orphan) -> str:
 
 def _since(orphan: Orphan, now: datetime) -> str:
     return (
-        "not known" if orphan["since"] is None else f"{rounded((now - from_iso(orphan['since'])).total_seconds())} ago"
+        "not known"
+        if orphan["since"] is None
+        else f"{short_duration((now - from_iso(orphan['since'])).total_seconds())} ago"
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from cloudgpu.cli.common import Format, Output, emit, open_session
-from cloudgpu.cli.render import facts, paragraph, table_rows, when, wrapped
+from cloudgpu.cli.render import labelled_lines, paragraph, table_rows, when, wrapped
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import InvalidRequest
 
@@ -205,7 +205,7 @@ def show_text(value: PolicyDocument, now: datetime) -> str:
     head = [("policy", value["name"]), ("for", value["description"]), ("from", value["source"]), ("", chosen)]
     refused = None if value["allowed"] else "the limits allow no launch under it"
     notes = [("note", refused), ("note", _unused_file_text(value)), *(("note", one) for one in value["limited_by"])]
-    return facts([*head, *notes, *_rules(value, now)])
+    return labelled_lines([*head, *notes, *_rules(value, now)])
 
 
 def explain_text(value: PolicyOfMachineDocument, now: datetime) -> str:
@@ -215,7 +215,7 @@ def explain_text(value: PolicyOfMachineDocument, now: datetime) -> str:
     source = [("from", value["source"])]
     limits = value["limits"] and f"of {' and '.join(value['limits']['sources'])}"
     notes = [("limits", limits), *(("note", one) for one in value["limited_by"])]
-    return facts([*head, *source, *notes, *_rules(value, now)])
+    return labelled_lines([*head, *source, *notes, *_rules(value, now)])
 
 
 def _rules(value: PolicyDocument | PolicyOfMachineDocument, now: datetime) -> list[tuple[str, str | None]]:

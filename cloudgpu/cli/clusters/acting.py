@@ -11,7 +11,7 @@ import typer
 from cloudgpu.cli.clusters.listing import node_counts_text, nodes_text
 from cloudgpu.cli.common import Format, confirm, emit, tell
 from cloudgpu.cli.launch.running_text import extend_question, running_lines, start_question, stop_question
-from cloudgpu.cli.render import dollars, price, price_briefly, rounded, steps, stopped_costs_text, when
+from cloudgpu.cli.render import dollars, price_briefly, price_text, short_duration, steps, stopped_costs_text, when
 from cloudgpu.control.clusters.lease import extend_all, hold_all, plan_extension_of_all
 from cloudgpu.control.clusters.together import worst_of
 from cloudgpu.control.inventory.listing import build_cluster_document
@@ -134,10 +134,10 @@ def start(session: Session, machines: Sequence[Machine], options: StartOptions, 
         cost = sum((run_cost(Money(one.nanos_per_hour), lease_length) for one in prices), ZERO)
         cost_text = dollars(usd(cost) if len(prices) == len(machines) else None)
         lease_cost_text = (
-            f"{cost_text} for all nodes to the end of their new lease in {rounded(lease_length.total_seconds())}"
+            f"{cost_text} for all nodes to the end of their new lease in {short_duration(lease_length.total_seconds())}"
         )
         value = build_cluster_document(session, machines)
-        hourly = price(value["price"]) if options.verbose else price_briefly(value["price"])
+        hourly = price_text(value["price"]) if options.verbose else price_briefly(value["price"])
         about = start_question(cluster_as_machine(value), hourly, lease_cost_text, iso(lease.expires), session.clock())
         confirm(f"Start {value['name']}, all {len(machines)} nodes?", yes=options.yes, about=about)
     done = start_all(session, machines, lease, override=options.override, no_guard=options.no_guard, wait=wait)

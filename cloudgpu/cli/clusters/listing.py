@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from cloudgpu.cli.machine_text import lease_lines
 from cloudgpu.cli.render import (
     dollars,
-    facts,
-    gpus,
+    gpus_text,
+    labelled_lines,
     machine_row,
-    machines,
+    machine_table,
     paragraph,
-    place,
+    place_text,
     price_briefly,
-    spent,
+    spent_text,
     state_text,
     when,
     without_price,
@@ -48,7 +48,7 @@ def table(document: LsDocument, now: datetime, *, me: str | None) -> str:
         return cluster_row(clusters[value["id"]], nodes, now) if value["id"] in clusters else machine_row(value, now)
 
     queues = [paragraph(f"{cluster['name']}: {cluster['queue']}.") for cluster in clusters.values() if cluster["queue"]]
-    return "\n".join([machines(list(shown.values()), now, me=me, row=row), *queues])
+    return "\n".join([machine_table(list(shown.values()), now, me=me, row=row), *queues])
 
 
 def cluster_row(value: ClusterDocument, nodes: Mapping[str, MachineDocument], now: datetime) -> list[str]:
@@ -89,12 +89,12 @@ def shown_text(value: ShownClusterDocument, now: datetime, node_text: Callable[[
     billed = [machine["price"] for machine in value["machines"] if machine["billed"]]
     hourly = sum((Decimal(one["usd_per_hour"]) for one in billed if one), Decimal())
     hourly_text = "" if not billed else f", {dollars(None if None in billed else f'{hourly}', 4)} an hour"
-    cost = f"{spent(value, 4)} so far{without_price(value)}"
+    cost = f"{spent_text(value, 4)} so far{without_price(value)}"
     head = f"{value['name']}: {node_counts_text(value, value['machines'])}{hourly_text}, {cost}."
-    lines = facts(
+    lines = labelled_lines(
         [
-            ("what", f"{nodes_text(value)}, each with {gpus(value)}"),
-            ("where", place(value)),
+            ("what", f"{nodes_text(value)}, each with {gpus_text(value)}"),
+            ("where", place_text(value)),
             ("price", None if has_ended else f"all nodes: {price_briefly(value['price'])}"),
             ("engine", None if engine == "none" else engine),
             ("queue", value["queue"]),
@@ -105,5 +105,7 @@ def shown_text(value: ShownClusterDocument, now: datetime, node_text: Callable[[
         ]
     )
     parts = [f"{paragraph(head)}\n{lines}"]
-    parts += [node_text(machine) for machine in value["machines"]] if node_text else [machines(value["machines"], now)]
+    parts += (
+        [node_text(machine) for machine in value["machines"]] if node_text else [machine_table(value["machines"], now)]
+    )
     return "\n\n".join(parts)

@@ -9,7 +9,7 @@ import typer
 
 from cloudgpu.cli.common import Format, Output, emit, open_session
 from cloudgpu.cli.jobs.text import on_text, spent_text, state_text, waits_text
-from cloudgpu.cli.render import ago, clipped, rounded, table, wrapped
+from cloudgpu.cli.render import ago, clipped, short_duration, table, wrapped
 from cloudgpu.cli.terminal import table_columns
 
 if TYPE_CHECKING:
@@ -98,4 +98,6 @@ def _end(job: JobDocument, now: datetime) -> str:
     if job["expected_end"] is None:
         return "?"
     remaining_s = max(0.0, (from_iso(job["expected_end"]) - now).total_seconds())
-    return f"in {rounded(remaining_s)}" if job["expected_by"] == "progress" else f"by {rounded(remaining_s)}"
+    return (
+        f"in {short_duration(remaining_s)}" if job["expected_by"] == "progress" else f"by {short_duration(remaining_s)}"
+    )

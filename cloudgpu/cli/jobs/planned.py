@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.cli.jobs.text import files_text
 from cloudgpu.cli.launch.planned import job_machine_facts, plan_line, plan_text as launch_text
-from cloudgpu.cli.render import facts, minute, size, wrapped
+from cloudgpu.cli.render import labelled_lines, size_text, wrapped
 from cloudgpu.control.jobs.buckets.results import PRESIGNED_POST_TTL_S
 from cloudgpu.core.jobs.stored import bucket_of, volume_of
 from cloudgpu.core.jobs.waiting import CAPACITY_WAIT
 from cloudgpu.core.launch.traffic import sentences
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import counted
-from cloudgpu.core.values.times import duration_text, iso
+from cloudgpu.core.values.times import duration_text, iso, minute_text
 
 if TYPE_CHECKING:
     from cloudgpu.control.jobs.plan import PlannedRun
@@ -43,7 +43,7 @@ def plan_text(planned: PlannedRun, launch: Plan | None, now: datetime, *, verbos
     `launch` is the plan of its machine, None for an existing one.
     """
     request = planned.request
-    text = facts(
+    text = labelled_lines(
         [
             ("job", f"{request.name}: {shlex.join(request.argv)}"),
             *_machine(planned, launch),
@@ -72,7 +72,7 @@ def brief_text(planned: PlannedRun, launch: Plan | None) -> str:
     on = "" if machine is None else f" on {machine.name}"
     costs = "" if planned.planned_max is None else f", costs at most {planned.planned_max.text(2)}"
     text = f"{request.name}{on}: {shlex.join(request.argv)}; sends {_upload(planned.snapshot)}{costs}"
-    notes = facts(
+    notes = labelled_lines(
         [
             *_data(planned),
             ("traffic", _traffic(planned, briefly=True)),
@@ -132,7 +132,7 @@ def _costs(planned: PlannedRun, launch: Plan | None) -> str | None:
         return f"at most {limit.text(2)} (--max-cost){'' if slurm is None else _time_limit_text(slurm)}"
     if launch is None:
         return "what the machine costs anyway" if slurm is None or slurm["cluster"] else _tariff(slurm)
-    until = minute(launch.get("renew_until"))
+    until = minute_text(launch.get("renew_until"))
     if planned.planned_max is None:
         return f"no limit is known: its price has none, and --max-cost is not set; its machine ends {until}"
     return f"at most {planned.planned_max.text(2)}, if it runs until {until}"
@@ -144,7 +144,7 @@ def deadline_facts(planned: PlannedRun, now: datetime) -> Iterator[tuple[str, st
     if deadline is None:
         return
     time_left = duration_text(timedelta(minutes=(deadline.at - now) // timedelta(minutes=1)))
-    yield "deadline", f"{minute(iso(deadline.at))} (in {time_left}), for {duration_text(deadline.work)} of work"
+    yield "deadline", f"{minute_text(iso(deadline.at))} (in {time_left}), for {duration_text(deadline.work)} of work"
     prices = f"spot {deadline.spot.text(2)} an hour, on demand {deadline.on_demand.text(2)}; policy {deadline.policy}"
     yield "prices", prices
     if deadline.quote is not None:
@@ -157,7 +157,10 @@ def deadline_facts(planned: PlannedRun, now: datetime) -> Iterator[tuple[str, st
     )
     yield (
         "latest",
-        f"on demand begins {minute(iso(deadline.on_demand_from))} at the latest; {start} are kept for a start ({how})",
+        (
+            f"on demand begins {minute_text(iso(deadline.on_demand_from))} at the latest; "
+            f"{start} are kept for a start ({how})"
+        ),
     )
     yield "watch", "the deadline holds while somebody watches, on demand can be had, and --work is right"
 
@@ -168,7 +171,7 @@ def _timeout(planned: PlannedRun) -> str | None:
 
 
 def _upload(snapshot: Snapshot) -> str:
-    return f"{files_text(len(snapshot.files))}, {size(snapshot.total_bytes)}"
+    return f"{files_text(len(snapshot.files))}, {size_text(snapshot.total_bytes)}"
 
 
 def _left_out(snapshot: Snapshot) -> str | None:
@@ -177,7 +180,7 @@ def _left_out(snapshot: Snapshot) -> str | None:
         return None
     others = snapshot.left_out_count - len(files) - len(snapshot.secrets)
     more = f", and {others:,} other{'s' * (others > 1)}" if others > 0 else ""
-    listed = ", ".join(f"{file.path} ({'at least ' if file.at_least else ''}{size(file.size)})" for file in files)
+    listed = ", ".join(f"{file.path} ({'at least ' if file.at_least else ''}{size_text(file.size)})" for file in files)
     return f"{listed}{more}"
 
 
@@ -199,7 +202,7 @@ def _data(planned: PlannedRun) -> Iterator[tuple[str, str]]:
         where = f" from {data.region}" if data.region else ""
         costs = f"; {data.traffic}" if data.traffic else ""
         objects = f"{data.objects:,} object{'s' * (data.objects != 1)}"
-        yield "data", f"{data.source}: {objects}, {size(data.bytes)}{where}, to {data.target}{costs}"
+        yield "data", f"{data.source}: {objects}, {size_text(data.bytes)}{where}, to {data.target}{costs}"
 
 
 def _asleep_text(planned: PlannedRun, launch: Plan | None) -> str:
@@ -248,11 +251,12 @@ def notice_text(fit: SpotNoticeFit | None, copy_interval: timedelta) -> str | No
     how = f"measured on {fit.measured_on}" if fit.measured_on else "assumed: nothing was measured yet"
     text = (
         f"{fit.notice.seconds} s before the end; a last copy begins within {fit.notice.begins_s} s while run is in "
-        f"front, and a checkpoint of up to about {size(fit.fits_bytes)} fits at {size(int(fit.bytes_per_s))}/s ({how})"
+        f"front, and a checkpoint of up to about {size_text(fit.fits_bytes)} fits "
+        f"at {size_text(int(fit.bytes_per_s))}/s ({how})"
     )
     if fit.previous_bytes is None:
         return text
-    last = f"the last one of {fit.previous_job} had {size(fit.previous_bytes)}"
+    last = f"the last one of {fit.previous_job} had {size_text(fit.previous_bytes)}"
     fits_text = (
         "it fits" if fit.previous_fits else f"it does not fit: the copy of every {duration_text(copy_interval)} counts"
     )

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from cloudgpu.access.computer import hostname
-from cloudgpu.cli.render import ago, dollars, facts, rounded, size, when
+from cloudgpu.cli.render import ago, dollars, labelled_lines, short_duration, size_text, when
 from cloudgpu.core.values.naming import counted
 from cloudgpu.core.values.times import from_iso
 
@@ -38,7 +38,7 @@ def spent_text(job: JobDocument) -> str:
 
 def job_text(job: JobDocument, now: datetime) -> str:
     """Return one job: state, progress, cost, results, and each attempt."""
-    return facts(
+    return labelled_lines(
         [
             ("job", f"{job['name']}: {shlex.join(job['command'])}"),
             ("state", _state(job)),
@@ -120,7 +120,7 @@ def _deadline(job: JobDocument, now: datetime) -> str | None:
     if deadline is None:
         return None
     on = {"spot": "on spot", "on_demand": "on demand", None: "it waits"}[deadline["market"]]
-    saved = f"{rounded(deadline['saved_s'])} of {rounded(deadline['work_s'])} are saved"
+    saved = f"{short_duration(deadline['saved_s'])} of {short_duration(deadline['work_s'])} are saved"
     return f"{when(deadline['at'], now)}; {on if job['living'] else 'over'}, {saved} (policy {deadline['policy']})"
 
 
@@ -147,7 +147,7 @@ def _results_text(job: JobDocument) -> str | None:
     here = results["host"] in ("", hostname())  # a bucket is on no host
     where = results["directory"] if here else f"{results['directory']} on {results['host']}"
     incomplete_text = "" if results["whole"] else f", not whole{': ' if results['why'] else ''}{results['why']}"
-    return f"{files_text(results['files'])}, {size(results['bytes'])}, in {where}{incomplete_text}"
+    return f"{files_text(results['files'])}, {size_text(results['bytes'])}, in {where}{incomplete_text}"
 
 
 def _attempt(job: JobDocument, index: int, now: datetime) -> str:
@@ -155,7 +155,7 @@ def _attempt(job: JobDocument, index: int, now: datetime) -> str:
     on = f" on {attempt['machine']}" if attempt["machine"] else ""
     if attempt["began_at"] is None:
         return f"{attempt['number']}{on}: not begun"
-    setup = "" if attempt["setup_s"] is None else f" after a setup of {rounded(attempt['setup_s'])}"
+    setup = "" if attempt["setup_s"] is None else f" after a setup of {short_duration(attempt['setup_s'])}"
     end = "" if attempt["ended_at"] is None else f", ended {ago(attempt['ended_at'], now)}"
     why = f": {attempt['why']}" if attempt["why"] else ""
     return f"{attempt['number']}{on}: began {ago(attempt['began_at'], now)}{setup}{end}{why}"
@@ -165,7 +165,7 @@ def ended_text(job: JobDocument, now: datetime) -> str:
     """Return what `run` says at the end: how it ended, how long it took, its results and what it has cost."""
     took = ""
     if job["began_at"] is not None and job["ended_at"] is not None:
-        took = f" after {rounded((from_iso(job['ended_at']) - from_iso(job['began_at'])).total_seconds())}"
+        took = f" after {short_duration((from_iso(job['ended_at']) - from_iso(job['began_at'])).total_seconds())}"
     why = f" ({job['why']})" if job["why"] else ""
     results = _results_text(job)
     text = f"{job['name']} {_ENDED_TEXTS.get(job['state'], job['state'])}{took}{why}."

@@ -7,11 +7,21 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.render import a_month, dollars, facts, gpus, minute, place, price, price_briefly, rounded, when
+from cloudgpu.cli.render import (
+    a_month,
+    dollars,
+    gpus_text,
+    labelled_lines,
+    place_text,
+    price_briefly,
+    price_text,
+    short_duration,
+    when,
+)
 from cloudgpu.core.model.machine import is_owned
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import counted
-from cloudgpu.core.values.times import duration_text
+from cloudgpu.core.values.times import duration_text, minute_text
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.plans import AccountOffers, BudgetFit, Extra, Network, Plan, PlannedGuards
@@ -20,7 +30,7 @@ if TYPE_CHECKING:
 
 def brief_plan_text(value: Plan, now: datetime) -> str:
     """Return the plan in few lines: what, where, price, end, cost, what ends it; then all warnings in full."""
-    return facts(
+    return labelled_lines(
         [
             ("what", _machine_text(value)),
             ("where", _where_briefly(value)),
@@ -57,8 +67,11 @@ def plan_line(value: Plan, *, for_job: bool = False) -> str:
     latest = " at the latest" if for_job else ""
     usd = f"{dollars(value['price']['usd_per_hour'], 4)}/h{_per_node_text(value)}{_others_text(value)}"
     name = f"{value['name']}: " if value["name"] else ""
-    message = f"{name}{_count_prefix(value)}{gpus(value, briefly=True)}{spot}, {at}, {usd}, ends {minute(end)}{latest}"
-    return "\n".join(filter(None, [message, facts(_warnings(value))]))
+    message = (
+        f"{name}{_count_prefix(value)}{gpus_text(value, briefly=True)}{spot}, {at}, {usd}, "
+        f"ends {minute_text(end)}{latest}"
+    )
+    return "\n".join(filter(None, [message, labelled_lines(_warnings(value))]))
 
 
 def _warnings(value: Plan) -> Iterator[tuple[str, str]]:
@@ -121,7 +134,7 @@ def _where_briefly(value: Plan) -> str:
         if account_count == 1
         else f"; the first of {account_count} accounts"
     )
-    return place(value) + account_text
+    return place_text(value) + account_text
 
 
 def _price_briefly(value: Plan) -> str:
@@ -154,12 +167,12 @@ def _ends(value: Plan, now: datetime) -> str:
         return f"{when(value.get('renew_until'), now)}; its lease only warns"
     if value["expires"] == value.get("renew_until"):
         return when(value["expires"], now)
-    return f"{when(value['expires'], now)}; if in use, by {minute(value.get('renew_until'))}"
+    return f"{when(value['expires'], now)}; if in use, by {minute_text(value.get('renew_until'))}"
 
 
 def _cost_briefly(value: Plan) -> str:
     """Return what it costs at most, and what up to the end of its lease."""
-    lease, longest = rounded(value["lease_s"]), rounded(value["renew_until_s"])
+    lease, longest = short_duration(value["lease_s"]), short_duration(value["renew_until_s"])
     lease_cost = (
         f", {dollars(value['cost_to_lease_end_usd'])} in {lease}" if value["lease_ends"] and lease != longest else ""
     )
@@ -178,7 +191,7 @@ def _idle(value: Plan) -> str:
             if has_no_agent
             else "it keeps running: its policy does not end idle machines"
         )
-    after, grace = rounded(idle["after_s"]), rounded(idle["grace_s"])
+    after, grace = short_duration(idle["after_s"]), short_duration(idle["grace_s"])
     if idle["do"] is None:
         return f"only a warning after {after}"
     has_scratch = idle["spares_scratch"] and value["stop_effect"].startswith(ERASES)
@@ -228,7 +241,7 @@ def _is_open(network: Network) -> bool:
 
 def plan_text(value: Plan, now: datetime) -> str:
     """Return the whole plan: lines with a label and a text."""
-    return facts(
+    return labelled_lines(
         [
             ("name", value["name"] or "two random words"),
             ("what", _hardware(value)),
@@ -236,7 +249,7 @@ def plan_text(value: Plan, now: datetime) -> str:
             ("where", _where(value)),
             *([("chosen", _chosen_text(value["by_account"]))] if value["by_account"] else []),
             ("market", None if is_owned(value["provider"]) and value["market"] == "on_demand" else _market(value)),
-            ("price", price(value["price"]) + _per_node_text(value)),
+            ("price", price_text(value["price"]) + _per_node_text(value)),
             ("lease", _lease(value, now)),
             ("policy", _policy(value)),
             *((rule["rule"], _rule(rule, now)) for rule in value["rules"]),
@@ -267,11 +280,11 @@ def _hardware(value: Plan) -> str:
         f"{value['vcpus']} CPUs" if value["vcpus"] else "",
         f"{value['memory_gib']:g} GiB" if value["memory_gib"] else "",
     ]
-    return _count_prefix(value) + ", ".join(text for text in (value["instance_type"], gpus(value), *size) if text)
+    return _count_prefix(value) + ", ".join(text for text in (value["instance_type"], gpus_text(value), *size) if text)
 
 
 def _where(value: Plan) -> str:
-    first = place(value)
+    first = place_text(value)
     if not value["further_offers"]:
         return first
     further, costliest = value["further_offers"], dollars(value["highest_usd_per_hour"], 4)

@@ -1,4 +1,7 @@
-"""What `stop`, `down`, `extend` and `start` show before they ask: what ends, what is still billed, what is erased."""
+"""What `stop`, `down`, `extend` and `start` show before they ask: what ends, what is still billed, what is erased.
+
+`others_text` says whose the machines are, where they are not the user's own; it is empty otherwise.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,11 @@ from typing import TYPE_CHECKING
 from cloudgpu.cli.render import (
     attached_costs_text,
     dollars,
-    facts,
-    gpus,
-    place,
-    rounded,
-    spent,
+    gpus_text,
+    labelled_lines,
+    place_text,
+    short_duration,
+    spent_text,
     stopped_costs_text,
     when,
 )
@@ -38,7 +41,9 @@ def running_lines(machines: Sequence[BusyMachine]) -> list[str]:
 def _process_lines(machine: BusyMachine) -> list[str]:
     if machine["processes"] is None:
         return [f"{machine['name']}: it is not known what still runs there: {machine['error']}"]
-    rows = [(str(each["pid"]), rounded(each["seconds"]), printable(each["command"])) for each in machine["processes"]]
+    rows = [
+        (str(each["pid"]), short_duration(each["seconds"]), printable(each["command"])) for each in machine["processes"]
+    ]
     shown, more = rows[:MAX_PROCESSES], len(rows) - MAX_PROCESSES
     widths = [max(len(row[column]) for row in shown) for column in (0, 1)]
     lines = [f"    {pid:>{widths[0]}}  {age:>{widths[1]}}  {command}"[:MAX_WIDTH] for pid, age, command in shown]
@@ -115,12 +120,12 @@ def _while_running(value: MachineDocument) -> list[AttachedCost]:
 
 
 def _question(title: str, rows: Sequence[tuple[str, str]]) -> str:
-    return f"{title}\n{facts(rows)}"
+    return f"{title}\n{labelled_lines(rows)}"
 
 
 def _machine_text(value: MachineDocument) -> str:
     spot = ", spot" if value["market"] == "spot" else ""
-    return f"{value['name']}: {value['instance_type']}, {gpus(value, briefly=True)}{spot}; {place(value)}"
+    return f"{value['name']}: {value['instance_type']}, {gpus_text(value, briefly=True)}{spot}; {place_text(value)}"
 
 
 def _cost_text(values: Sequence[MachineDocument]) -> str:
@@ -132,5 +137,5 @@ def _cost_text(values: Sequence[MachineDocument]) -> str:
     ends = f"{hourly} an hour{unknown}" if billed else "no hourly cost: nothing of it runs"
     cost = sum((Decimal(machine["spent_usd"] or 0) for machine in values), Decimal())
     more = "+" if any(machine["unpriced"] for machine in values) else ""
-    so_far = spent(values[0], 4) if len(values) == 1 else f"{dollars(f'{cost}')}{more}"
+    so_far = spent_text(values[0], 4) if len(values) == 1 else f"{dollars(f'{cost}')}{more}"
     return f"{ends}; {so_far} so far"

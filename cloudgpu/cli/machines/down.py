@@ -10,7 +10,7 @@ import typer
 
 from cloudgpu.cli.common import Format, Output, Yes, _complete_name, confirm, emit, open_session, tell
 from cloudgpu.cli.launch.running_text import down_question, running_lines
-from cloudgpu.cli.render import spent, when, without_price
+from cloudgpu.cli.render import spent_text, when, without_price
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
@@ -94,7 +94,7 @@ def _cost(session: Session, value: MachineDocument) -> str:
     """Return what a machine or a cluster cost; `at most` that if its power on this computer is recorded later."""
     from cloudgpu.control.pricing.shared_computer import may_cost_less
 
-    machine, cost = session.ledger.machine(value["id"]), spent(value, 4)
+    machine, cost = session.ledger.machine(value["id"]), spent_text(value, 4)
     at_most = not value["unpriced"] and machine is not None and may_cost_less(session, machine)
     return f"at most {cost.removeprefix('<')}" if at_most else cost
 
@@ -114,7 +114,7 @@ def _record_as_gone(session: Session, names: list[str], why: str, *, all_: bool,
     row = session.find_one(names[0], "--lost")
     confirm(f"Record {row.name} as gone? Nothing is sent to it: if it runs, it keeps running.", yes=yes)
     value = build_machine_document(session, record_as_lost(session, row, why))
-    words = f"{value['name']} is recorded as gone. It cost at least {spent(value, 4)}{without_price(value)}."
+    words = f"{value['name']} is recorded as gone. It cost at least {spent_text(value, 4)}{without_price(value)}."
     emit(
         output,
         {"terminated": [value], "running": [], "retained": [], "kept_files": []}

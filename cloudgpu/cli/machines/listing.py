@@ -11,8 +11,8 @@ from cloudgpu.cli.render import (
     ago,
     console_text,
     credit_text,
-    facts,
-    machines,
+    labelled_lines,
+    machine_table,
     paragraph,
     price_mark,
     when,
@@ -77,7 +77,7 @@ def _text(
 
             lines.append(table(document, now, me=me))
         else:
-            lines.append(machines(document["machines"], now, me=me))
+            lines.append(machine_table(document["machines"], now, me=me))
         if document["view_as_of"]:
             older = "" if queried else "; cloudgpu ls --refresh asks now"
             lines.append("\n" + paragraph(f"As last seen {ago(document['view_as_of'], now)}{older}."))
@@ -94,7 +94,7 @@ def _text(
             from cloudgpu.cli.machine_text import guard_lines
             from cloudgpu.core.model.machine import is_owned
 
-            rented = facts(
+            rented = labelled_lines(
                 (one["name"], console_text(one)) for one in document["machines"] if not is_owned(one["provider"])
             )
             lines += ["\nAt the cloud", rented] if rented else []

@@ -8,7 +8,7 @@ import typer
 
 from cloudgpu.cli.common import Format, MaybeName, Output, Verbose, Yes, confirm, emit, open_session, tell
 from cloudgpu.cli.launch import options
-from cloudgpu.cli.render import dollars, next_steps, price, price_briefly, rounded
+from cloudgpu.cli.render import dollars, next_steps, price_briefly, price_text, short_duration
 from cloudgpu.core.model.machine import Machine, can_be_restored
 
 if TYPE_CHECKING:
@@ -113,10 +113,9 @@ def _start(
         cost = usd(run_cost(Money(machine.price.nanos_per_hour), lease_length)) if machine.price else None
         if start_options.yes and output is Format.TEXT:
             tell(line({**value, "expires": iso(lease.expires)}))
-        lease_cost_text = (
-            f"{dollars(cost)} for the machine to the end of its new lease in {rounded(lease_length.total_seconds())}"
-        )
-        hourly = price(value["price"]) if start_options.verbose else price_briefly(value["price"])
+        lease_text = short_duration(lease_length.total_seconds())
+        lease_cost_text = f"{dollars(cost)} for the machine to the end of its new lease in {lease_text}"
+        hourly = price_text(value["price"]) if start_options.verbose else price_briefly(value["price"])
         about = start_question(value, hourly, lease_cost_text, iso(lease.expires), session.clock())
         confirm(f"Start {machine.name}?", yes=start_options.yes, about=about)
     return start_stopped(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.cli.render import ago, facts, rounded, size, table, when, wrapped
+from cloudgpu.cli.render import ago, labelled_lines, short_duration, size_text, table, when, wrapped
 from cloudgpu.core.values.times import from_iso, iso
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _signals(value: WhyDocument) -> str:
             one["what"],
             _names_text(one["names"]) if one["unit"] in ("kernels", "jobs") else _reading(one["value"], one["unit"]),
             limits[one["what"]],
-            "never" if one["ago_s"] is None else f"{rounded(one['ago_s'])} ago",
+            "never" if one["ago_s"] is None else f"{short_duration(one['ago_s'])} ago",
             "yes" if one["active"] else "",
         ]
         for one in value["signals"]
@@ -89,8 +89,8 @@ def _names_text(names: Sequence[str]) -> str:
 _UNITS: dict[str, Callable[[Any], str]] = {
     "percent": lambda value: f"{value:g} %",
     "cores": lambda value: f"{value:.2f} cores",
-    "bytes_per_s": lambda value: f"{size(value)}/s",
-    "seconds": rounded,
+    "bytes_per_s": lambda value: f"{size_text(value)}/s",
+    "seconds": short_duration,
 }
 
 
@@ -99,7 +99,7 @@ def _facts(value: WhyDocument, now: datetime) -> str:
     idle = policy["idle"]
     rule = "" if decision["rule"] == "none" else f" ({decision['rule']})"
     condition = "it stays in use" if value["activity"] == "ACTIVE" else "nothing changes"
-    return facts(
+    return labelled_lines(
         [
             ("known", _known_lines(value, now)),
             ("policy", f"{policy['name'] or 'none'}: {policy['why']}"),
@@ -109,7 +109,7 @@ def _facts(value: WhyDocument, now: datetime) -> str:
             ("lease", ends["lease"] and f"until {when(ends['lease'], now)}"),
             ("renewable", (last := ends.get("renew_until")) and f"until {when(last, now)}"),
             ("warned", "; ".join(_warning(warning, now) for warning in value["warnings"])),
-            ("scratch", ", ".join(f"{one['path']} ({size(one['bytes'])})" for one in value["scratch"])),
+            ("scratch", ", ".join(f"{one['path']} ({size_text(one['bytes'])})" for one in value["scratch"])),
             ("decision", f"{decision['do']}{rule}: {decision['why']}"),
             (
                 "ends",
@@ -138,7 +138,8 @@ def _known_lines(value: WhyDocument, now: datetime) -> str:
 def _idle(idle: ActivityIdle, ends: RuleEnds, now: datetime) -> str:
     if idle["do"] == "off":
         return "does not end it"
-    rule = f"{rounded(idle['after_s'])} without a sign of life, then a warning and {rounded(idle['grace_s'])}"
+    after, grace = short_duration(idle["after_s"]), short_duration(idle["grace_s"])
+    rule = f"{after} without a sign of life, then a warning and {grace}"
     if idle["do"] == "warn":
         return f"{rule}; it is only warned"
     end, held = ends["idle"], ends["held_until"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.render import Amounts, facts, paragraph, rate_text, table, wrapped
+from cloudgpu.cli.render import Amounts, labelled_lines, paragraph, rate_text, table, wrapped
 from cloudgpu.cli.terminal import columns
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import counted
@@ -153,12 +153,12 @@ def _usage_table(document: RentOrBuyDocument, amounts: _Amounts) -> str:
 
 
 def _evidence(document: RentOrBuyDocument, amounts: _Amounts) -> Iterator[str]:
-    yield facts(list(_head(document, amounts)))
+    yield labelled_lines(list(_head(document, amounts)))
     sentence = document["break_even_sentence"]
     yield paragraph(f"Counted as it is paid: {sentence[:1].lower()}{sentence[1:]}")
     shows_use, life_years = len(document["answers"]) > 1, document["desktop"]["life_years"]
     for answer in document["answers"]:
-        yield facts(list(_answer(answer, life_years, amounts, shows_use=shows_use)))
+        yield labelled_lines(list(_answer(answer, life_years, amounts, shows_use=shows_use)))
         yield _curve(answer["expected"]["curve"], amounts)
     yield from (paragraph(text) for text in (_why_other_break_even(document), _speed_text(document)) if text)
     yield "\n".join(wrapped(text, "- ", "  ") for text in document["assumptions"])

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
 
-from cloudgpu.cli.render import Amounts, clipped, credit_text, paragraph, rate_text, rounded, table
+from cloudgpu.cli.render import Amounts, clipped, credit_text, paragraph, rate_text, short_duration, table
 from cloudgpu.core.values.naming import counted, first_few
 from cloudgpu.core.values.times import from_iso
 
@@ -356,7 +356,9 @@ def _budgets(document: CostDocument, amounts: Amounts) -> Iterator[str]:
         end = budget["exhausted_at"]
         seconds = None if end is None else (from_iso(end) - from_iso(document["as_of"])).total_seconds()
         lasts_text = (
-            "lasts to the end of its period" if seconds is None else f"is empty in {rounded(seconds)} at this rate"
+            "lasts to the end of its period"
+            if seconds is None
+            else f"is empty in {short_duration(seconds)} at this rate"
         )
         left_text = f"{amounts.with_code(budget['remaining_usd'])} of {amounts.with_code(budget['limit_usd'], 0)} left"
         is_used_up = Decimal(budget["remaining_usd"]) <= 0

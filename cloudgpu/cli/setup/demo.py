@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.cli import interrupt
 from cloudgpu.cli.common import Format, Output, emit
-from cloudgpu.cli.render import dollars, price, wrapped
+from cloudgpu.cli.render import dollars, price_text, wrapped
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.errors import CloudgpuError, StopUnproved
 
@@ -201,7 +201,7 @@ def _cost(session: Session, narrator: _Narrator) -> tuple[str, DesktopLine | Non
 
     cost_document = costs(session)
     machine = machine_document(session.ledger.machines()[0], session.clock())
-    narrator.detail(f"{machine['name']}: {dollars(machine['spent_usd'], 6)} so far, at {price(machine['price'])}")
+    narrator.detail(f"{machine['name']}: {dollars(machine['spent_usd'], 6)} so far, at {price_text(machine['price'])}")
     if cost_document["desktop"] is not None:
         narrator.detail(cost_document["desktop"]["sentence"])
     return cost_document["total_usd"], cost_document["desktop"]

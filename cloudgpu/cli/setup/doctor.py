@@ -22,7 +22,7 @@ from cloudgpu.cli.common import (
     open_session,
     tell,
 )
-from cloudgpu.cli.render import dollars, facts, paragraph
+from cloudgpu.cli.render import dollars, labelled_lines, paragraph
 from cloudgpu.core.model.checks import Verdict, exit_code_of_checks
 from cloudgpu.core.model.machine import is_owned
 from cloudgpu.errors import InvalidRequest
@@ -132,7 +132,7 @@ def _checks_text(checks: Sequence[Check], *, verbose: bool, next_command: str) -
         rows = [(f"{VERDICT_MARKS[check.verdict]} {check.name:{width}}", check.message)]
         if check.next and (with_next or len(check.next) <= MAX_NEXT_STEP):
             rows.append((" " * (width + 5), f"-> {check.next}"))
-        return facts(rows)
+        return labelled_lines(rows)
 
     lines = [
         paragraph(_summary_sentence(by_verdict, next_command)),
@@ -176,7 +176,7 @@ def _live_text(document: LiveCheck) -> str:
         for stage in machine["stages"]:
             message = stage["message"] + (f" -> {stage['next']}" if stage["next"] else "")
             mark = VERDICT_MARKS["ok" if stage["ok"] else "fail"]
-            lines.append(facts([(f"{mark} {stage['name']:10}{stage['seconds']:7.1f} s", message)]))
+            lines.append(labelled_lines([(f"{mark} {stage['name']:10}{stage['seconds']:7.1f} s", message)]))
         no_cost_text = "nothing was launched" if machine["name"] is None else "its price is not known"
         lines.append(f"  cost: {no_cost_text if machine['cost_usd'] is None else dollars(machine['cost_usd'], 6)}")
         lines += [f"  left: {left}" for left in machine["remaining"]]

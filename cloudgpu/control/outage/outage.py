@@ -107,25 +107,25 @@ def without_ledger(session: Session, machine: Machine, act: Callable[[Machine], 
 def unrecorded_error(done: str, stand_in: StandInLedger) -> Unrecorded:
     """Return the error that says what was done, that the ledger does not know it yet, and what writes it there."""
     return Unrecorded(
-        f"{done}, but the ledger does not know it yet: {stand_in.fault.message}",
-        field=stand_in.fault.field,
-        value=stand_in.fault.value,
+        f"{done}, but the ledger does not know it yet: {stand_in.error.message}",
+        field=stand_in.error.field,
+        value=stand_in.error.value,
         next=ledger_remedy(stand_in),
     )
 
 
 def ledger_remedy(stand_in: StandInLedger) -> str:
     """Return what the user has to do so that the ledger records what was done without it."""
-    if isinstance(stand_in.fault, LedgerMovedAway):
+    if isinstance(stand_in.error, LedgerMovedAway):
         if stand_in.unwritten is not None:
             return f"Run: {FOLLOW}, then run: cloudgpu ls --refresh"
         return f"Run: {FOLLOW} (it takes along what waits in {stand_in.outbox.path})"
     if stand_in.refused:
         return f"The ledger refuses a part of it ({stand_in.refused[0].rstrip('.')}). Run: cloudgpu ls --refresh"
-    remedy = outage_remedy(stand_in.fault)
+    remedy = outage_remedy(stand_in.error)
     if stand_in.unwritten is not None:
         return f"{remedy}, then run: cloudgpu ls --refresh"
-    if isinstance(stand_in.fault, LedgerAway) and stand_in.fault.lasts:
+    if isinstance(stand_in.error, LedgerAway) and stand_in.error.lasts:
         return f"{remedy}. The next cloudgpu command after that writes what waits in {stand_in.outbox.path}"
     return f"{remedy}: the next cloudgpu command writes it (until then it is in {stand_in.outbox.path})"
 

@@ -62,7 +62,7 @@ class Outbox:
         The file has another suffix than an outbox, so its lines are not offered again.
         """
         refused_file = Outbox(self.path.with_suffix(_REFUSED))
-        with refused_file._held() as handle:
+        with refused_file._locked() as handle:
             known = {draft.dedupe for _, draft in _lines(refused_file.path.read_bytes())}
             fresh = (_line_text(ledger, draft, why) for draft, why in refused if draft.dedupe not in known)
             refused_file._write(handle, "".join(fresh).encode())
@@ -71,7 +71,7 @@ class Outbox:
     def add(self, ledger: str, drafts: Sequence[Draft]) -> None:
         """Write and sync these lines, all or none. If that fails, raise OSError and remember them in this process."""
         try:
-            with self._held() as handle:
+            with self._locked() as handle:
                 self._write(handle, "".join(_line_text(ledger, draft) for draft in drafts).encode())
         except OSError:
             self.remember(ledger, drafts)
@@ -100,23 +100,23 @@ class Outbox:
         wrong clock are put right. Lines of another ledger stay. With `wait`, another process is waited for. Raises
         OSError.
         """
-        taken = list(_unwritten.get(self.path, ()))
+        in_memory = list(_unwritten.get(self.path, ()))
         if not self.path.exists():
             yield self.waiting(ledger, now)
-            self._forget(ledger, taken)
+            self._forget(ledger, in_memory)
             return
-        with self._held(wait=wait) as handle:
+        with self._locked(wait=wait) as handle:
             if handle is None:
                 yield None
                 return
-            taken = list(_unwritten.get(self.path, ()))
+            in_memory = list(_unwritten.get(self.path, ()))
             yield self.waiting(ledger, now)
-            self._forget(ledger, taken)
+            self._forget(ledger, in_memory)
             self._remove_written(ledger)
 
-    def _forget(self, ledger: str, taken: Lines) -> None:
+    def _forget(self, ledger: str, in_memory: Lines) -> None:
         """Forget these lines, which were in no file, except those of another ledger; newer ones stay."""
-        gone = {id(one) for one in taken if one[0] == ledger}
+        gone = {id(one) for one in in_memory if one[0] == ledger}
         lines = _unwritten.get(self.path, [])
         lines[:] = [one for one in lines if id(one) not in gone]
         if not lines:
@@ -156,7 +156,7 @@ class Outbox:
             sync(self.path.parent)
 
     @contextmanager
-    def _held(self, *, wait: bool = True) -> Iterator[int | None]:
+    def _locked(self, *, wait: bool = True) -> Iterator[int | None]:
         """Lock the file and yield its descriptor; None if another process has it and `wait` is false.
 
         Raises OSError if that takes too long.

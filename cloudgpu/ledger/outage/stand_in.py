@@ -43,7 +43,7 @@ class StandInLedger:
     """
 
     def __init__(self, real: Ledger, ledger: str, error: LedgerUnavailable, machines: Iterable[Machine] = ()) -> None:
-        self.fault = error
+        self.error = error
         self.unwritten: OSError | None = None
         self._real, self.outbox, self._ledger_id = real, real.outbox, ledger
         self._machines = {machine.id: machine for machine in machines}
@@ -271,23 +271,23 @@ class StandInLedger:
 
     def verify(self) -> Verification:
         """Raise the error that makes the ledger unavailable."""
-        raise self.fault
+        raise self.error
 
     def settle(self, why: str) -> Event:  # noqa: ARG002
         """Raise the error that makes the ledger unavailable."""
-        raise self.fault
+        raise self.error
 
     def rebuild(self) -> None:
         """Raise the error that makes the ledger unavailable."""
-        raise self.fault
+        raise self.error
 
     def copy_to(self, path: Path) -> None:  # noqa: ARG002
         """Raise the error that makes the ledger unavailable."""
-        raise self.fault
+        raise self.error
 
     def replace(self, source: sqlite3.Connection, check: Callable[[Connection | None], None], copy: Copy) -> str | None:  # noqa: ARG002
         """Raise the error that makes the ledger unavailable."""
-        raise self.fault
+        raise self.error
 
     def role(self) -> Role:
         """Return what this client's user may do; ALONE if that cannot be read: then only the cloud decides."""
@@ -311,7 +311,7 @@ class StandInLedger:
 
     def share(self, request: TeamRequest) -> Sharing:  # noqa: ARG002
         """Raise the error that makes the ledger unavailable."""
-        raise self.fault
+        raise self.error
 
     def close(self) -> None:
         """Do nothing: the real ledger is closed by whoever opened it."""

@@ -189,8 +189,8 @@ def delete_move_mark(connection: Connection) -> None:
 
 def missing_guards(connection: Connection) -> list[str]:
     """Return the names of guards that were dropped, disabled or changed, and of rules that were added."""
-    found = {name: (body, kind) for name, body, kind in connection.execute(_PRESENT_GUARDS)}
-    missing = [name for name, (_, body, kind) in _GUARDS.items() if found.get(name) != (body, kind)]
+    found = {name: (body, trigger_type) for name, body, trigger_type in connection.execute(_PRESENT_GUARDS)}
+    missing = [name for name, (_, *expected) in _GUARDS.items() if found.get(name) != tuple(expected)]
     return sorted(missing) + [f"{_RULE}{name}" for (name,) in connection.execute(_RULES)]
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from cloudgpu.core.activity.utilization import usage_intervals
-from cloudgpu.ledger.samples.packing import pack
+from cloudgpu.ledger.samples.packing import Sample, pack
 
-Sample = dict[str, Any]
 DAY = 86400.0  # seconds
 MAX_TIME = 1e11  # epoch seconds; a later timestamp is invalid
 

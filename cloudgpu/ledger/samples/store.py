@@ -17,7 +17,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from cloudgpu.core.activity.utilization import UsageSpan, join_days, usage_intervals
 from cloudgpu.ledger.log.files import (
@@ -27,10 +26,9 @@ from cloudgpu.ledger.log.files import (
     read_our_file,
     write_durably,
 )
-from cloudgpu.ledger.samples.packing import Workdays, unpack
+from cloudgpu.ledger.samples.packing import Sample, Workdays, unpack
 from cloudgpu.ledger.samples.readings import can_be_read, has_length, packed_all, parsed
 
-Sample = dict[str, Any]
 RETENTION = timedelta(days=90)
 MAX_DAY_BYTES = 2_000_000  # bytes of a machine's day before it is packed: a line a minute is a tenth of it
 MAX_CLOCK_ERROR = 300.0  # seconds; with a larger error of a machine's clock, its timestamps are corrected
@@ -179,9 +177,9 @@ class SampleStore:
 
     def _pack(self, day: str) -> None:
         found = {one["t"]: one for one in self._read(day)}
-        fresh = self._path(day, ".fresh")
-        write_durably(fresh, packed_all([found[at] for at in sorted(found)]))
-        fresh.replace(self._path(day, _PACKED))
+        new_file = self._path(day, ".fresh")
+        write_durably(new_file, packed_all([found[at] for at in sorted(found)]))
+        new_file.replace(self._path(day, _PACKED))
         self._write_summaries([day])
         self._path(day).unlink()
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.cli.render import machines
+from cloudgpu.cli.render import machine_table
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.restore import (
     move,
@@ -535,6 +535,6 @@ def test_a_machine_that_a_pass_has_just_parked_is_shown_with_what_its_disk_costs
     disk = AttachedCost("disk of 100 GB", 8 * 10**9, at_most=False, running=True, kept=True, named=False)
     value = machine_document(row._replace(attached_costs=(disk,)), lab.clock())
     assert value["retained_usd_per_month"] == "8"
-    assert "$8.00/mo" in machines([value], lab.clock())
+    assert "$8.00/mo" in machine_table([value], lab.clock())
     unknown = machine_document(row, lab.clock())
     assert unknown["retained_usd_per_month"] is None, "this cloud's launch told no disk: missing is never zero"

@@ -16,6 +16,7 @@ class Publication(TypedDict):
     """The file of this home, or of the directory, that does not count for it."""
 
 
+# A key that is a keyword of Python, which no class can declare.
 _ScheduleKeywords = TypedDict(
     "_ScheduleKeywords",
     {

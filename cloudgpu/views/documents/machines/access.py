@@ -66,6 +66,7 @@ class SkippedMachine(TypedDict):
     """Why it has no rule that could be changed."""
 
 
+# A key that is a keyword of Python, which no class can declare.
 _AllowDocumentKeywords = TypedDict(
     "_AllowDocumentKeywords",
     {
@@ -85,6 +86,7 @@ class AllowDocument(_AllowDocumentKeywords):
     """Why the others failed."""
 
 
+# A key that is a keyword of Python, which no class can declare.
 _ShareDocumentKeywords = TypedDict(
     "_ShareDocumentKeywords",
     {

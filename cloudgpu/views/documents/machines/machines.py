@@ -62,6 +62,7 @@ class RetainedPart(TypedDict):
     """What it costs a month, at most for snapshots and images."""
 
 
+# A key that is a keyword of Python, which no class can declare.
 _SharedKeyKeywords = TypedDict(
     "_SharedKeyKeywords",
     {"from": Annotated[str | None, "The network that it was let in from; null where a key is enough."]},

@@ -53,6 +53,7 @@ class GpuOffer(ListedOffer):
     """Work per dollar."""
 
 
+# A key that is a keyword of Python, which no class can declare.
 _OfferObstacleKeywords = TypedDict(
     "_OfferObstacleKeywords", {"from": Annotated[Price, "The cheapest of their prices."]}
 )

@@ -81,6 +81,7 @@ class TimeCases(TypedDict):
     """The case that favours the desktop."""
 
 
+# A key that is a keyword of Python, which no class can declare.
 _CostlierPeriodKeywords = TypedDict("_CostlierPeriodKeywords", {"from": Annotated[Time, "Since when."]})
 
 

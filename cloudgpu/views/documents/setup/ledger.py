@@ -93,6 +93,7 @@ class RestoreDocument(LedgerCopy):
     """Why nothing is launched until `cost --verify --yes`; null when nothing is missing."""
 
 
+# A key that is a keyword of Python, which no class can declare.
 _LedgerMoveDocumentKeywords = TypedDict(
     "_LedgerMoveDocumentKeywords",
     {
