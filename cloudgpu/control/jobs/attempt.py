@@ -114,7 +114,7 @@ def settle_launch(session: Session, job: Job, machine: Machine) -> Machine:
         return machine
     with session.lock(lock_name(machine.key), wait=5):
         latest = session.ledger.machine(machine.id) or machine
-        if latest.launch_status != "open":  # whoever had the lock has settled it
+        if latest.launch_status != "open":  # another process, which held the lock, has settled it
             return latest
         resolve = settle if job.cancel is None else resolve_before_end
         return resolve(session, latest, deadline=session.clock() + STOP_TIMEOUT)

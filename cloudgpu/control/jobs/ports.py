@@ -51,7 +51,7 @@ class ForwardedPorts:
                     machine = _machine_id_of(session, self._id)
                     if machine is not None:
                         self._forward(session, machine)
-                except CloudgpuError:  # whoever reconciles the job reports what is wrong with its machine
+                except CloudgpuError:  # what is wrong with its machine is reported where the job is reconciled
                     self._stopped.wait(RETRY_S)
                 self._stopped.wait(POLL_S)
 

@@ -198,7 +198,7 @@ class JobReconciler(JobObserver):
         """Launch the machine of the open attempt, and record it."""
         attempt = job.attempts[-1]
         try:
-            check_files(self.session, job, attempt)  # whoever placed it has died, and may have been another computer
+            check_files(self.session, job, attempt)  # the attempt may have been scheduled on another computer
         except InvalidRequest as error:
             return ReconcileResult(job, error.message, REQUEUE_LATER, None, error)
         machine = launch_attempt(self.session, job, attempt)
@@ -295,7 +295,7 @@ class JobReconciler(JobObserver):
         if job.cancel is None:
             self._append(job_events.job_cancel_requested(job.id, outcome, step.why, hostname(), self.session.clock()))  # type: ignore[arg-type]
         machine = self._require_machine(job)
-        grace = SLURM_GRACE_S if job.in_slurm else GRACE_S  # else nobody would be left to tell Slurm
+        grace = SLURM_GRACE_S if job.in_slurm else GRACE_S  # a killed command could not cancel its job in Slurm
         self.remote_job(job, machine).cancel(outcome, grace_s=grace)
         return ReconcileResult(job, "its command is being ended", timedelta(seconds=1), self.remote)
 

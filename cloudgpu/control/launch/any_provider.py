@@ -30,29 +30,29 @@ def offers_of_any_provider(session: Session, candidates: Candidates, existing: M
     Raises the most important error where none has an offer.
     """
     constrained = constrain_candidates(session, candidates) if existing is None else candidates
-    needs = {target.account: target.request.want for target in candidates.items}
+    needs = {candidate.account: candidate.request.want for candidate in candidates.items}
     existing_account = None if existing is None else session.account_here(existing)
     offers_by_account: dict[str, Sequence[Offer]] = {}
     untrusted_offers: list[Offer] = []
 
     def find_offers(account: str) -> None:
-        target = constrained.for_account(account)
+        candidate = constrained.for_account(account)
         machine = existing if account == existing_account else None
         untrusted: list[Offer] = []  # one list for each thread
         try:
             offers_by_account[account] = offers_in(
-                session, target.provider, target.request, needs[account], machine, untrusted
+                session, candidate.provider, candidate.request, needs[account], machine, untrusted
             )
         finally:
             untrusted_offers.extend(untrusted)
 
-    names = [target.account for target in constrained.items]
+    names = [candidate.account for candidate in constrained.items]
     with Pool(len(names), "accounts") as pool:
         failed = list(pool.map(lambda name: skip_failing_accounts([name], find_offers), names))
     skipped = (*constrained.skipped, *chain.from_iterable(failed))
     if not offers_by_account:
         raise _no_offers_error(skipped)
-    with_offers = tuple(target for target in constrained.items if target.account in offers_by_account)
+    with_offers = tuple(candidate for candidate in constrained.items if candidate.account in offers_by_account)
     offers = by_preference(chain.from_iterable(offers_by_account.values()), with_offers[0].request.want.market)
     return OffersFound(tuple(offers), replace(constrained, items=with_offers, skipped=skipped), tuple(untrusted_offers))
 
@@ -66,10 +66,10 @@ def constrain_candidates(session: Session, candidates: Candidates) -> Candidates
     constrained: dict[str, Candidate] = {}
 
     def constrain(account: str) -> None:
-        target = candidates.for_account(account)
-        constrained[account] = replace(target, request=with_constraint(target.provider, target.request))
+        candidate = candidates.for_account(account)
+        constrained[account] = replace(candidate, request=with_constraint(candidate.provider, candidate.request))
 
-    skipped = skip_failing_accounts([target.account for target in candidates.items], constrain)
+    skipped = skip_failing_accounts([candidate.account for candidate in candidates.items], constrain)
     if not constrained:
         raise _no_offers_error((*candidates.skipped, *skipped))
     all_constrained = replace(candidates, items=tuple(constrained.values()), skipped=(*candidates.skipped, *skipped))

@@ -59,7 +59,11 @@ Errors = tuple[type[CloudgpuError], ...]
 
 @dataclass(frozen=True, slots=True)
 class _LaunchFacts:
-    """What is gathered for an attempt at an offer before the ledger is locked."""
+    """What is gathered for an attempt at an offer before the ledger is locked.
+
+    `resolved` is what the provider looked up for the call; `identity` is that of the account; `boot` is what the
+    machine gets at its first boot; `on_demand` is the price of the same machine on demand.
+    """
 
     candidate: Candidate
     offer: Offer
@@ -120,16 +124,16 @@ def record_intents(
 
 def _gather_facts(session: Session, prepared: PreparedLaunch, offer: Offer, resolved: Resolved) -> _LaunchFacts:
     """Return what an attempt at this offer needs, looked up before the ledger is locked."""
-    target, available = prepared.candidates.for_offer(offer), offer.available
+    candidate, available = prepared.candidates.for_offer(offer), offer.available
     return _LaunchFacts(
-        target,
+        candidate,
         offer,
         resolved,
         registered_identity(session, available.account, available.region),
-        _boot(session, prepared.template, target, offer, resolved),
+        _boot(session, prepared.template, candidate, offer, resolved),
         list(map(beside_entry, added_costs(offer, resolved))),
         on_demand_of(session, offer, prepared.offers),
-        guards_record(target.provider, offer, resolved, waived=prepared.no_guard),
+        guards_record(candidate.provider, offer, resolved, waived=prepared.no_guard),
     )
 
 
@@ -145,12 +149,12 @@ def _attempts(session: Session, prepared: PreparedLaunch, facts: Sequence[_Launc
     return attempts
 
 
-def _boot(session: Session, template: Template, target: Candidate, offer: Offer, resolved: Resolved) -> Boot:
+def _boot(session: Session, template: Template, candidate: Candidate, offer: Offer, resolved: Resolved) -> Boot:
     """Return what a machine gets at its first boot: packages and scripts, the agent with its policy, and keys."""
     from cloudgpu.agent.program import own_source, source
 
     host_key, user_key = _host_key(session, offer, resolved), client_key(session.home.keys)
-    now, policy, request = session.clock(), target.policy, target.request
+    now, policy, request = session.clock(), candidate.policy, candidate.request
     renew_until, available = now + timedelta(seconds=request.renew_s), offer.available
     is_exempt = only_warns_to_keep_disk(of_offer(available, request.setup), policy)
     is_node = request.cluster is not None

@@ -182,7 +182,7 @@ def _find_or_resolve(
         machine = settle(
             session, machine, deadline=session.clock() + SEND_TIMEOUT, replay=_is_in_plan(session, prepared, machine)
         )
-    except NoCapacity as error:  # surely not launched: the next offer is tried
+    except NoCapacity as error:  # that proves that nothing was launched: the next offer is tried
         session.report(f"{machine.zone}: {error.message}")
         return _find_or_resolve(session, prepared, confirm)
     if machine.terminated_at is not None:
@@ -194,9 +194,9 @@ def _find_cluster(
     session: Session, prepared: PreparedLaunch, confirm: Callable[[], None]
 ) -> tuple[Machine | None, bool]:
     """Return a node of this request's cluster as `_find_or_resolve` returns the machine of a request."""
-    until = session.clock() + SEND_TIMEOUT
+    deadline = session.clock() + SEND_TIMEOUT
     machine, already_existed = find_or_settle_node(
-        session, prepared, confirm, until, is_in_plan=lambda one: _is_in_plan(session, prepared, one)
+        session, prepared, confirm, deadline, is_in_plan=lambda one: _is_in_plan(session, prepared, one)
     )
     if machine is not None and not already_existed:
         for one in living_nodes(session, machine):
@@ -265,9 +265,8 @@ def _wait_until_ready(session: Session, machine: Machine, *, already_existed: bo
 def _launch_new(session: Session, prepared: PreparedLaunch) -> Machine:
     """Try the offers in order; each attempt is recorded before it is sent and settled before the next."""
     refusals = Refusals(prepared.candidates.any_account)
-    if (
-        prepared.resolved_offer is None
-    ):  # the plan expected an existing machine, which has ended: constrain location and firewall now
+    # The plan expected an existing machine, which has ended: constrain location and firewall now.
+    if prepared.resolved_offer is None:
         prepared = _with_constraints(session, prepared)
     synced_accounts = {prepared.plan.offer.available.account}
     for offer in _remaining_offers(prepared):
@@ -298,7 +297,7 @@ def _launch_new(session: Session, prepared: PreparedLaunch) -> Machine:
         if machine is None:
             raise ProviderUnavailable("The ledger lost the machine that was just launched.", field="ledger")
         return machine
-    raise _all_refused_error(prepared, refusals.first)
+    raise _all_refused_error(prepared, refusals.first_error)
 
 
 def _with_constraints(session: Session, prepared: PreparedLaunch) -> PreparedLaunch:
@@ -334,5 +333,5 @@ def _resolve_offer(session: Session, prepared: PreparedLaunch, offer: Offer) -> 
     """Return what the call of this offer needs, as resolved with the plan, or resolve it now."""
     if prepared.resolved_offer is not None and prepared.resolved_offer.offer == offer:
         return prepared.resolved_offer.resolved
-    target = prepared.candidates.for_offer(offer)
-    return resolve(session.provider(target.account), target.request, offer)
+    candidate = prepared.candidates.for_offer(offer)
+    return resolve(session.provider(candidate.account), candidate.request, offer)

@@ -97,7 +97,7 @@ class Refusals:
         return {offer.available.account for offer, error in self.items if isinstance(error, _ACCOUNT_ERRORS)}
 
     @property
-    def first(self) -> CloudgpuError | None:
+    def first_error(self) -> CloudgpuError | None:
         """The first error for want of quota or capacity, which a user can wait out or raise, else the first of all."""
         errors = [error for _, error in self.items]
         return next((error for error in errors if isinstance(error, _OFFER_ERRORS)), next(iter(errors), None))
@@ -202,10 +202,10 @@ def first_launchable(
     for offer in offers:
         if refusals.rules_out(offer):
             continue
-        target = candidates.for_offer(offer)
+        candidate = candidates.for_offer(offer)
         try:
-            resolved = resolve(target.provider, target.request, offer)
-            if not no_guard and needs_reaper_run(target.provider, offer, resolved):
+            resolved = resolve(candidate.provider, candidate.request, offer)
+            if not no_guard and needs_reaper_run(candidate.provider, offer, resolved):
                 check_launch_guarded(session, offer)
         except refusals.errors_before_sending as error:
             session.report(refusals.add(offer, error))
@@ -215,7 +215,7 @@ def first_launchable(
         )
         return ResolvedOffer(offer, resolved, tuple(notes), frozenset(refusals.unusable_accounts))
     errors = [error for _, error in refusals.items]
-    raise next((error for error in errors if isinstance(error, QuotaExceeded)), refusals.first or errors[0])
+    raise next((error for error in errors if isinstance(error, QuotaExceeded)), refusals.first_error or errors[0])
 
 
 def _account_prefix(offer: Offer, refusals: Refusals) -> str:

@@ -30,7 +30,10 @@ SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What `install` or `remove` would do: the table, and our text in it `before` and `after`. None: no text."""
+    """What `install` or `remove` would do to a table (the crontab, or systemd's timers).
+
+    `before` and `after` are our text in it; None: no text.
+    """
 
     table: Table
     job: CronJob
@@ -85,7 +88,7 @@ def plan_remove(session: Session, environ: Mapping[str, str], *, kind: str | Non
 
 def apply_change(session: Session, change: Change, environ: Mapping[str, str]) -> CronChangeDocument:
     """Make the change, and return the answer of `cron install` and `cron remove`."""
-    # The lock is in the home, since the table is of this computer. A home that is gone is not created again for it.
+    # The lock is a file in the home: a table belongs to one computer. A home that is gone is not created again for it.
     needs_lock = session.home.root.is_dir() or change.after is not None
     with files.lock(session.home.locks, "cron", wait=10) if needs_lock else nullcontext():
         if change.after is None:

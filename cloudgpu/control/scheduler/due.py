@@ -38,11 +38,16 @@ def own_run_due_at(last: LastRun, due: datetime, home: str, every: timedelta, no
     if last.at is None or last.latest is None or last.latest.body.get("home") == home:
         return due
     runs_by_home = {run.home: run for run in last.scheduled}
-    own, other = runs_by_home.get(home), runs_by_home.get(str(last.latest.body.get("home")))
-    covers_own = own is not None and other is not None and other.at > own.at and other.accounts >= own.accounts
-    if covers_own and other is not None and other.battery is False:
+    own_run, latest_run = runs_by_home.get(home), runs_by_home.get(str(last.latest.body.get("home")))
+    is_covered = (
+        own_run is not None
+        and latest_run is not None
+        and latest_run.at > own_run.at
+        and latest_run.accounts >= own_run.accounts
+    )
+    if is_covered and latest_run is not None and latest_run.battery is False:
         return due
-    return min(due, max(now if own is None else own.at + every, last.at + min(every, SHORTEST_INTERVAL)))
+    return min(due, max(now if own_run is None else own_run.at + every, last.at + min(every, SHORTEST_INTERVAL)))
 
 
 def _due_times(machine: Machine) -> Iterable[datetime]:

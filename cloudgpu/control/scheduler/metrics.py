@@ -22,7 +22,7 @@ from cloudgpu.providers.shared.calls import request_counts
 from cloudgpu.views.machines import machine_document
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-Sample = tuple[dict[str, str], float | Decimal]
+Sample = tuple[dict[str, str], float | Decimal]  # the labels, and the value
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,8 @@ def exposition(session: Session, run_counts: Mapping[str, int], fault_counts: Ma
 
 
 def _machine_metrics(machines: list[Machine], now: datetime) -> Iterator[Family]:
-    values = [machine_document(machine, now) for machine in machines if machine.terminated_at is None]
-    states = Counter((value["provider"], value["account"], value["state"]) for value in values)
+    documents = [machine_document(machine, now) for machine in machines if machine.terminated_at is None]
+    states = Counter((document["provider"], document["account"], document["state"]) for document in documents)
     label_names = ("provider", "account", "state")
     yield _gauge(
         "machines",
@@ -72,14 +72,14 @@ def _machine_metrics(machines: list[Machine], now: datetime) -> Iterator[Family]
         ((dict(zip(label_names, key, strict=True)), count) for key, count in states.items()),
     )
     usd_per_hour: dict[tuple[str, str], Decimal] = defaultdict(Decimal)
-    for value in values:
-        if value["billed"] and value["price"] is not None:
-            usd_per_hour[value["provider"], value["account"]] += Decimal(value["price"]["usd_per_hour"])
+    for document in documents:
+        if document["billed"] and document["price"] is not None:
+            usd_per_hour[document["provider"], document["account"]] += Decimal(document["price"]["usd_per_hour"])
     burn_samples = ((dict(zip(label_names, key, strict=False)), usd) for key, usd in usd_per_hour.items())
     yield _gauge(
         "burn_usd_per_hour", "What billed machines cost an hour, without those of unknown price.", burn_samples
     )
-    unpriced = sum(1 for value in values if value["billed"] and value["price"] is None)
+    unpriced = sum(1 for document in documents if document["billed"] and document["price"] is None)
     yield _gauge("unpriced_machines", "Billed machines of which no price is known.", [({}, unpriced)])
     idle_samples = (
         (

@@ -91,9 +91,9 @@ def _crontab_commands(text: str) -> Iterator[ScheduledCommand]:
         if assignment and line.lstrip()[0] not in "*@0123456789":
             table_variables[assignment[1]] = assignment[2].strip("\"'")
             continue
-        text_of_job = line.strip().split(maxsplit=1 if line.lstrip().startswith("@") else 5)[-1]
+        command_text = line.strip().split(maxsplit=1 if line.lstrip().startswith("@") else 5)[-1]
         # A `%` ends what the shell is given, unless a backslash stands before it (crontab(5)).
-        command = re.split(r"(?<!\\)%", text_of_job)[0].replace(r"\%", "%")
+        command = re.split(r"(?<!\\)%", command_text)[0].replace(r"\%", "%")
         yield from _read_command("crontab", line, command, table_variables, is_ours=is_ours)
 
 
@@ -139,7 +139,7 @@ def _split_words(command: str) -> list[str]:
 
 
 def _is_program(words: list[str], index: int) -> bool:
-    """Say whether this word is cloudgpu itself, or the Python that runs it. A name alone may be any program's word."""
+    """Say whether this word is cloudgpu itself, or the Python that runs it; not an argument of another program."""
     # A variable's value may end in /cloudgpu, as the default home does. What follows `sh -c` is a command.
     if ASSIGNMENT.fullmatch(words[index]) and not re.fullmatch("-[a-z]*c", "".join(words[:index][-1:])):
         return False
@@ -169,7 +169,7 @@ def _has_program(scheduled: ScheduledCommand) -> bool:
 
 
 def _ledger_fault(scheduled: ScheduledCommand, home: Path, clock: Any) -> str | None:
-    """Return that the job's ledger is gone or has moved; None where it is in use, or cannot be read from here."""
+    """Return a clause that the job's ledger is gone or has moved; None where it is in use, or cannot be read."""
     try:
         variable = scheduled.environment.get("CLOUDGPU_LEDGER")
         url = variable or load_settings(Home(home), {}).ledger_url
@@ -187,7 +187,7 @@ def _ledger_fault(scheduled: ScheduledCommand, home: Path, clock: Any) -> str | 
 
 
 def _other_home_fault(scheduled: ScheduledCommand, home: Path) -> tuple[str, str] | None:
-    """Return that a job is for another home: it works, but does nothing for this one."""
+    """Return a clause that a job is for another home, and the remedy; None where it is for this one."""
     other = scheduled.home
     if other is None or other == home:
         return None

@@ -42,7 +42,7 @@ from cloudgpu.core.model.machine import OWNED_PROVIDERS
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, NotReachableHere, ProviderUnavailable
 
 if TYPE_CHECKING:
-    from cloudgpu.views.documents.setup.doctor import Check as CheckValue, DoctorDocument
+    from cloudgpu.views.documents.setup.doctor import Check as CheckDocument, DoctorDocument
 
 MIN_FREE_BYTES = 500_000_000
 SDKS = {  # by extra, which is named like its provider: the modules that it installs
@@ -105,7 +105,7 @@ def _checks_needing_ledger(
 
 def _python_check() -> Check:
     version = platform.python_version()
-    if sys.version_info < (3, 11):  # noqa: UP036  (said, where pip was forced)
+    if sys.version_info < (3, 11):  # noqa: UP036  (it can be installed there by force)
         return Check("python", Verdict.FAIL, f"Python {version} is too old.", "Install Python 3.11 or newer.", 2)
     return Check("python", Verdict.OK, f"Python {version}, cloudgpu from {Path(__file__).parents[2]}")
 
@@ -186,10 +186,10 @@ def _unwritten_events_check(session: Session) -> Check | None:
         return Check(
             "ledger", Verdict.WARN, message, "Run any command again, with the newest cloudgpu of this computer."
         )
-    for path, lines in outbox.refused():
+    for path, events in outbox.refused():
         remedy = f"{SYNC_LATER}. Then remove that file, or keep it for whoever looks into it."
         return Check(
-            "ledger", Verdict.WARN, f"{refused_sentence(session, lines)} What was refused is kept in {path}.", remedy
+            "ledger", Verdict.WARN, f"{refused_sentence(session, events)} What was refused is kept in {path}.", remedy
         )
     return None
 
@@ -338,7 +338,7 @@ def _account_checks(session: Session, names: list[str], region: str | None, *, a
 
 def doctor_document(checks: Sequence[Check]) -> DoctorDocument:
     """Return the answer of `doctor`."""
-    values: list[CheckValue] = [
+    values: list[CheckDocument] = [
         {
             "name": check.name,
             "verdict": str(check.verdict),

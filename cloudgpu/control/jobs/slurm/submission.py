@@ -41,7 +41,7 @@ def slurm_record(session: Session, machine: Machine, request: RunRequest) -> Slu
     where there is none, for more nodes than it has, and for a job without a time limit; Unreachable.
     """
     options = request.slurm
-    has_our_engine = engine_of_machine(machine) == "slurm"
+    has_our_engine = engine_of_machine(machine) == "slurm"  # cloudgpu has set up its Slurm
     if not has_our_engine and not (
         machine.provider == "ssh" and machine.cluster is None and _has_slurm(session, machine)
     ):
@@ -111,9 +111,9 @@ def _gpu_hour_nanos(session: Session, machine: Machine) -> int | None:
 
 def machines_of_cluster(session: Session, machine: Machine) -> tuple[Machine, ...]:
     """Return the machines of the cluster that a machine is a node of, node 0 first."""
-    wanted = cluster_id(machine)
+    wanted_id = cluster_id(machine)
     living = living_machines(session.ledger.machines())
-    return in_order(one for one in living if cluster_id(one) == wanted) or (machine,)
+    return in_order(one for one in living if cluster_id(one) == wanted_id) or (machine,)
 
 
 def _has_slurm(session: Session, machine: Machine) -> bool:
