@@ -125,7 +125,10 @@ def probe(
 
 
 class _ProbeOptions(NamedTuple):
-    """How a machine is asked. `cluster` is the id of the cluster whose queue its head node is asked for, else None."""
+    """How a machine is asked: with which timeout, for how many seconds of samples, and whether these are stored.
+
+    `cluster` is the id of the cluster whose queue is asked for, where the machine is its head node; else None.
+    """
 
     timeout_s: float
     window_s: float

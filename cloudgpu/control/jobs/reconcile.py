@@ -67,7 +67,7 @@ MAX_STEPS = 50  # in one `reconcile`: more would be an endless loop
 
 @dataclass
 class JobReconciler(JobObserver):
-    """The controller of one job."""
+    """Reconciles one job, like a controller of Kubernetes."""
 
     def reconcile(self) -> ReconcileResult:
         """Do what can be done now, and return what the job waits for.
@@ -108,7 +108,7 @@ class JobReconciler(JobObserver):
         if machine is not None and machine.state == "running" and self.remote is None and is_open:
             try:
                 self.remote = self.remote_job(job, machine).state()
-            except CloudgpuError as error:  # whatever it is, of what runs there nothing is known
+            except CloudgpuError as error:  # after any error, nothing is known of what runs there
                 self.close()
                 machine, silence_reason = self._refresh_machine(job, machine), error.message
         if machine is not None and machine.state in ("pending", "unknown"):
@@ -158,7 +158,7 @@ class JobReconciler(JobObserver):
         """Hold the machine of a failed job (`--keep`), so that no policy ends it before somebody has looked at it."""
         machine = self._require_machine(job)
         if machine.hold_until is None or from_iso(machine.hold_until) < until.replace(microsecond=0):
-            set_hold(self.session, machine, until, is_by_user=False)  # it asks for no more than the job had agreed to
+            set_hold(self.session, machine, until, is_by_user=False)  # agreed to with the job's --keep
         return ReconcileResult(job, step.why, REQUEUE_LATER, self.remote, kept_until=until)
 
     def _execute_schedule(self, job: Job, step: Step) -> None:
@@ -177,7 +177,7 @@ class JobReconciler(JobObserver):
         self._append(
             job_events.job_placed(job.id, number, self.session.clock(), key=key, machine=machine, market=market)
         )
-        self.remote = None  # what was seen was another attempt
+        self.remote = None  # it was the state of the last attempt
 
     def _terminate_interrupted(self, job: Job, machine: Machine) -> None:
         """End an interrupted machine and its resources; what cannot be deleted yet is deleted at the job's end."""
@@ -255,14 +255,14 @@ class JobReconciler(JobObserver):
     def _execute_start(self, job: Job, _step: Step) -> ReconcileResult | None:
         """Begin the command on its machine, if this environment has the job's secrets; else wait for one that has."""
         try:
-            values = secret_values(job.spec, self.environ)
+            secrets = secret_values(job.spec, self.environ)
         except InvalidRequest as error:
             missing = [name for name in job.spec["secrets"] if name not in self.environ]
             update_secret_alert(self.session, job, missing)
             return ReconcileResult(job, error.message, REQUEUE_LATER, self.remote, error)
         if job.spec["secrets"]:
             update_secret_alert(self.session, job, ())
-        self.remote = start(self.session, job, self.remote_job(job, self._require_machine(job)), values, self._append)
+        self.remote = start(self.session, job, self.remote_job(job, self._require_machine(job)), secrets, self._append)
         return None
 
     def _execute_watch(self, job: Job, _step: Step) -> ReconcileResult | None:

@@ -62,8 +62,8 @@ def fetch_output(remote: RemoteJob, directory: Path) -> None:
 def results_directory(session: Session, job: Job) -> Path:
     """Return where the job's results go on this computer: `RESULTS/NAME` in its workdir. The choice is remembered.
 
-    On another computer than the one that requested the job, they stay in the job's own directory. Where that directory
-    has files already, the job's id is added to its name.
+    On another computer than the one that requested the job, they stay in the job's own directory. Where `RESULTS/NAME`
+    has files already, the job's id is added to NAME.
     """
     job_directory = directory_of(session, job)
     interrupted_target = _interrupted_target(job_directory)

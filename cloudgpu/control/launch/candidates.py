@@ -35,8 +35,9 @@ from cloudgpu.errors import (
 from cloudgpu.providers.abilities import HasVolumes, Pausable, Reachable, Resolves
 from cloudgpu.providers.base import Provider
 
+# An InvalidRequest about one of these options means that an account does not sell what was requested.
 _OFFER_OPTIONS = ("--gpu", "--instance-type", "--region", "--zone", "--spot", "--on-demand")
-_ACCOUNT_ERRORS = (AuthFailed, InvalidRequest, NoCapacity, ProviderUnavailable, QuotaExceeded)  # another may answer
+_ACCOUNT_ERRORS = (AuthFailed, InvalidRequest, NoCapacity, ProviderUnavailable, QuotaExceeded)  # then others are tried
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ class PreparedLaunch:
     offers: tuple[Offer, ...]  # all that fit, in the order of trying
     candidates: Candidates  # the accounts of the offers, each with its own request
     template: Template
-    fingerprint: str
+    fingerprint: str  # a hash of the request: the same request has the same one, and finds its machine by it
     lock: str  # the name of the lock that a launch of this request holds
     existing: Machine | None  # the machine of this request that exists already
     key: str | None = None
@@ -104,30 +104,33 @@ def prepare(session: Session, request: UpRequest) -> PreparedLaunch:
     machines = session.ledger.machines()
     existing = None if request.new else living_of(machines, request.key, fingerprint)
     lock = lock_name(request.key or derived_key(fingerprint, 1))
-    existing_machine = existing or unsettled_of(machines, lock)
+    existing_or_unsettled = existing or unsettled_of(machines, lock)  # else the machine of an interrupted launch
     if existing and candidates.any_account:
         target = candidate(session, request, template, session.account_here(existing))
         candidates = replace(candidates, items=(target,), skipped=())
     volume = request.setup.volume
-    if existing_machine is None and volume is not None and not candidates.any_account:
+    if existing_or_unsettled is None and volume is not None and not candidates.any_account:
         check_volume(session, candidates, volume.name)
-    found = _find_offers(session, candidates, existing_machine)
-    if existing_machine is None and volume is not None:
-        check_volume(session, found.candidates, volume.name)  # the zone is known only now
+    offers_found = _find_offers(session, candidates, existing_or_unsettled)
+    if existing_or_unsettled is None and volume is not None:
+        check_volume(session, offers_found.candidates, volume.name)  # the zone is known only now
     unfit_remarks: tuple[str, ...] = ()
-    if existing_machine is None:
-        offers, unfit_remarks = filter_runnable(template, found.offers)
-        found = replace(found, offers=offers, candidates=open_to_client(session, found.candidates))
+    if existing_or_unsettled is None:
+        offers, unfit_remarks = filter_runnable(template, offers_found.offers)
+        offers_found = replace(offers_found, offers=offers, candidates=open_to_client(session, offers_found.candidates))
     chosen = (
-        ResolvedOffer(found.offers[0])
-        if existing_machine
-        else first_launchable(session, found.candidates, found.offers, no_guard=request.no_guard)
+        ResolvedOffer(offers_found.offers[0])
+        if existing_or_unsettled
+        else first_launchable(session, offers_found.candidates, offers_found.offers, no_guard=request.no_guard)
     )
-    found = replace(found, offers=tuple(o for o in found.offers if o.available.account not in chosen.unusable_accounts))
+    offers_found = replace(
+        offers_found,
+        offers=tuple(o for o in offers_found.offers if o.available.account not in chosen.unusable_accounts),
+    )
     return PreparedLaunch(
-        plan=_plan(session, found, template, chosen, unfit_remarks, no_guard=request.no_guard),
-        offers=found.offers,
-        candidates=found.candidates,
+        plan=_plan(session, offers_found, template, chosen, unfit_remarks, no_guard=request.no_guard),
+        offers=offers_found.offers,
+        candidates=offers_found.candidates,
         template=template,
         fingerprint=fingerprint,
         lock=lock,
@@ -135,7 +138,7 @@ def prepare(session: Session, request: UpRequest) -> PreparedLaunch:
         key=request.key,
         name=request.name,
         new=request.new,
-        resolved_offer=None if existing_machine else chosen,
+        resolved_offer=None if existing_or_unsettled else chosen,
         override=request.override,
         no_guard=request.no_guard,
     )
@@ -210,12 +213,12 @@ def prepare_restore(
     request = replace(request, setup=replace(request.setup, network=relaunch_network(session, request.setup.network)))
     target = Candidate(provider, request, lifetime, policy_of(session, machine).policy)
     offers, unfit_remarks = filter_runnable(template, offers)
-    found = OffersFound(tuple(offers), open_to_client(session, Candidates((target,))))
-    chosen = first_launchable(session, found.candidates, offers, no_guard=no_guard)
+    offers_found = OffersFound(tuple(offers), open_to_client(session, Candidates((target,))))
+    chosen = first_launchable(session, offers_found.candidates, offers, no_guard=no_guard)
     return PreparedLaunch(
-        plan=_plan(session, found, template, chosen, unfit_remarks, no_guard=no_guard),
-        offers=found.offers,
-        candidates=found.candidates,
+        plan=_plan(session, offers_found, template, chosen, unfit_remarks, no_guard=no_guard),
+        offers=offers_found.offers,
+        candidates=offers_found.candidates,
         template=template,
         fingerprint=machine.request,
         lock=lock_name(machine.key or derived_key(machine.request, 1)),
@@ -231,7 +234,7 @@ def prepare_restore(
 
 def _plan(
     session: Session,
-    found: OffersFound,
+    offers_found: OffersFound,
     template: Template,
     chosen: ResolvedOffer,
     unfit_remarks: tuple[str, ...] = (),
@@ -239,7 +242,7 @@ def _plan(
     no_guard: bool,
 ) -> LaunchPlan:
     """Return the plan of the `chosen` offer, followed by those after it; `unfit_remarks` name skipped GPUs."""
-    target, resolved = found.candidates.for_offer(chosen.offer), chosen.resolved
+    target, resolved = offers_found.candidates.for_offer(chosen.offer), chosen.resolved
     request, provider = target.request, target.provider
     if request.cluster is not None:
         check_engine_installed(provider.kind, request.cluster)
@@ -249,14 +252,14 @@ def _plan(
     relies_on_runs = needs_reaper_run(provider, chosen.offer, resolved)  # nothing but runs of the reaper would end it
     guarding_run = guarding_run_of_launch(session, chosen.offer) if relies_on_runs else None
     unsupported_parts = {part.kind for part in parts} - provider.supported_parts
-    offers = found.offers[found.offers.index(chosen.offer) :]
+    offers = offers_found.offers[offers_found.offers.index(chosen.offer) :]
     remarks = (
         *home_writes(provider, request.name or "NAME", parts),
         *(package_remarks(request, parts) if "packages" in unsupported_parts else ()),
-        *trust_remarks(offers, found.untrusted),
+        *trust_remarks(offers, offers_found.untrusted),
         *traffic_remarks(chosen.offer),
         *password_remarks(offers, passwords_of(template.name, template.settings, session.settings.templates)),
-        *found.remarks,
+        *offers_found.remarks,
         *unfit_remarks,
         *chosen.passed_over,
         *container_remarks(template, chosen.offer),
@@ -265,7 +268,7 @@ def _plan(
         *target.remarks,
         *_cluster_remarks(session, request, chosen.offer),
         *(_scheduled_run_notes(session, guarding_run, request) if relies_on_runs else ()),
-        *_other_account_remarks(found, target),
+        *_other_account_remarks(offers_found, target),
     )
     return launch_plan(
         request,
@@ -281,7 +284,7 @@ def _plan(
         lifetime_from=(target.lifetime.lease_from, target.lifetime.renew_from),
         licence=resolved.licence,
         volume_there=_is_billed_already(session, request),
-        any_provider=found.candidates.any_account,
+        any_provider=offers_found.candidates.any_account,
         policy=target.policy,
     )
 

@@ -39,7 +39,7 @@ from cloudgpu.providers.account_abilities import ChecksPermissions
 if TYPE_CHECKING:
     from cloudgpu.views.documents.setup.doctor import LiveCheck, LiveTrial
 
-LEASE = timedelta(minutes=30)
+LEASE = timedelta(minutes=30)  # of the machine, at its launch and again at its start
 LISTING_DELAY = timedelta(minutes=2)  # how long a cloud may take until a listing shows what has just changed
 
 

@@ -146,11 +146,11 @@ def record_interruptions(session: Session) -> int:
 def _interruption_event(machine: Machine, noticed_at: datetime | None, now: datetime) -> Draft:
     at = from_iso(ended_at(machine))
     ran_s = max(0.0, (at - from_iso(machine.launched_at or machine.intended_at)).total_seconds())
-    how: How = "provider" if machine.state_reason == "interrupted" else "vanished"
+    noticed_by: How = "provider" if machine.state_reason == "interrupted" else "vanished"
     return spot_interrupted(
         machine.id,
         at,
-        "notice" if noticed_at is not None else how,
+        "notice" if noticed_at is not None else noticed_by,
         noticed=noticed_at,
         ran_s=ran_s,
         nanos=spent_until_now(machine, now).nanos,

@@ -53,7 +53,7 @@ from cloudgpu.providers.attached_costs import egress_rate
 
 MAX_GAPS = 100  # of the latest times between two observations, that are kept
 SAME_LAUNCH_GAP = timedelta(seconds=30)  # refusals closer together are of one launch, which tried several zones
-PRICES_EVERY = timedelta(minutes=15)  # how often a running spot machine is compared with other places
+PRICES_EVERY = timedelta(minutes=15)  # how often a running spot machine is compared with other locations
 _RUNNING_PHASES = (Phase.RUNNING, Phase.ORPHANED)
 
 
@@ -156,7 +156,7 @@ def current_position(
     if progress is None and job.progress is not None:
         progress = job.progress[:2]
     running_at = None if record.alive is None else _from_epoch(record.alive)
-    if attempt is None and progress is not None:  # what it says now is of work that may be lost
+    if attempt is None and progress is not None:  # it may include work that was lost with the machine
         is_saved = job.saved is not None and job.progress is not None and job.progress[2] <= job.saved.at
         progress = progress if is_saved else None
     return position_of(job, now, attempt=attempt, running_at=running_at, margins=margins, progress=progress)

@@ -34,7 +34,7 @@ DEFAULT_RESULTS = "results"
 # Options of `up` that go with an existing machine (--on), too.
 _OPTIONS_WITH_ON = frozenset({"owner", "project", "expose"})
 
-# Options whose values the owner of a shared host could read; --volume, one too, is checked with the launch.
+# Options whose values the owner of a community host could read. (--volume is checked with the launch.)
 _HOST_VISIBLE_OPTIONS = {"--secret": "secret", "--env-file": "env_file"}
 
 _NON_LAUNCH_OPTIONS = {"name", "key", "new", *SlurmOptions.__annotations__}
