@@ -168,7 +168,7 @@ def _change_rule(
     allowed: Mapping[str, str],
     machines_by_id: dict[str, Machine],
 ) -> SshRule:
-    """Allow `cidr` under this label, and remove the rules of machines that have ended."""
+    """Allow `cidr` under this label in place of `allowed`, the networks by label; remove rules of ended machines."""
     provider_id = not_none(machine.provider_id)
     firewall.allow(provider_id, label, cidr)  # even if it is allowed: a crash may have left the old rule in addition
     for other_label in allowed:

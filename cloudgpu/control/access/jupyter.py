@@ -162,6 +162,7 @@ class JupyterTunnel:
             return session.target(machine)
 
     def _ensure_jupyter(self, connection: Connection) -> int:
+        """Start Jupyter if it is not running; return its port on the machine."""
         self._server = jupyter.ensure(connection, retry=retry_during_setup(self._session, self._machine))
         return self._server.port
 

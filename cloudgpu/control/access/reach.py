@@ -59,6 +59,7 @@ def wait_until_ready(session: Session, machine: Machine) -> Machine:
 
 
 def _wait_for_ssh(session: Session, machine: Machine, deadline: datetime) -> None:
+    """Wait until the machine's SSH server answers; after FIREWALL_CHECK_AFTER_S, look for a cause."""
     target = session.target(machine)
     try:
         connect(target, timeout=10, wait=min(FIREWALL_CHECK_AFTER_S, _seconds_left(session, deadline))).close()
@@ -83,6 +84,7 @@ def wait_until_running(session: Session, machine: Machine) -> Machine:
 
 
 def _wait_running(session: Session, machine: Machine, deadline: datetime, *, needs_address: bool = True) -> Machine:
+    """Wait until the provider shows the machine running, and an address if needed; return it. Raises Unreachable."""
     pause_s = 0.05
     while True:
         machine = _sync_machine(session, machine)

@@ -126,7 +126,7 @@ def _record_sharing(
 
 
 def _network_to_allow(session: Session, machine: Machine, typed: str | None, allowed: Mapping[str, str]) -> str | None:
-    """Return the network to allow in addition to those of `allowed`; None if none was typed and none is restricted."""
+    """Return the network to allow besides `allowed` (by label); None if none was typed and none is restricted."""
     if typed is not None:
         return client_cidr(session, option="--from") if typed == SAME else parse_cidr(typed, "--from")
     if not allowed:  # the machine is in a security group that is not cloudgpu's

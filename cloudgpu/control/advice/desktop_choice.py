@@ -77,6 +77,7 @@ def desktops_document(session: Session) -> DesktopsDocument:
 
 
 def _board_power(name: str) -> Power | None:
+    """Return the power of a GPU's board by the catalogue; None if it has none."""
     spec = find_gpu(name)
     return None if spec is None or spec.watts is None else Power.of(str(spec.watts))
 

@@ -180,6 +180,7 @@ def _is_kaggle_gpu(estimate: Estimate) -> bool:
 
 
 def _fees_factor(settings: Settings) -> Fraction | None:
+    """Return by what taxes and support multiply a price; None if config.toml names neither."""
     fees = settings.fees
     return None if fees.tax_percent is None and fees.support_percent is None else fees.factor
 
@@ -248,6 +249,7 @@ def _work_hours(
 
 
 def _hours_of_flops(flops: Flops, spec: GpuSpec, gpus: Fraction, speeds: GpuSpeeds) -> WorkHours | None:
+    """Return the hours for so many operations, and record the GPU's peak in `speeds`; None if that is not known."""
     peak = peak_tflops(spec, flops.precision)
     if peak is None:
         lacks_bf16 = flops.precision is Precision.BF16 and not has_bf16(spec)
@@ -262,6 +264,7 @@ def _hours_of_flops(flops: Flops, spec: GpuSpec, gpus: Fraction, speeds: GpuSpee
 def _hours_like_past(
     request: EstimateQuery, past: PastMachine | None, spec: GpuSpec, gpus: Fraction, speeds: GpuSpeeds
 ) -> WorkHours | None:
+    """Return the hours for a past machine's work, and record the speed ratio in `speeds`; None if it is not known."""
     if past is None:
         return None
     ratio = speed_ratio(spec, past.gpu, request.work)
@@ -350,6 +353,7 @@ def _clusters_of_own_gpus(request: EstimateQuery, query: NodesQuery) -> Iterator
 def _cluster_document(
     query: NodesQuery, gpu: str, peak: float | None, type_network: TypeNetwork | None, type_name: str | None
 ) -> NodesSpeedUp:
+    """Return the speed-up of a cluster with this GPU, of `peak` teraflops; `says` has why it is not known."""
     network = type_network if query.network_gbit is None else None
     gbit = query.network_gbit if network is None else network.gbit
     document: NodesSpeedUp = {

@@ -321,6 +321,7 @@ _EXAMPLES = {"--disk": f"{DEFAULT_GB} (GB); its kind is --disk-type gp3", "--nod
 
 
 def _parse_whole_number(value: Number, field: str, least: int, most: int) -> Decimal:
+    """Return a whole number from `least` to `most`. Raises InvalidRequest."""
     number = _parse_decimal(value)
     if number is not None and number == number.to_integral_value() and least <= number <= most:
         return number
@@ -333,6 +334,7 @@ def _parse_whole_number(value: Number, field: str, least: int, most: int) -> Dec
 
 
 def _parse_number(value: Number, field: str, least: str, most: str, example: str, *, is_share: bool = False) -> Decimal:
+    """Return a number from `least` to `most`; with `is_share`, `30%` is 0.3. Raises InvalidRequest."""
     number = _parse_share(value) if is_share else _parse_decimal(value)
     if number is not None and Decimal(least) <= number <= Decimal(most):
         return number

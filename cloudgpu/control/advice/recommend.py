@@ -113,6 +113,7 @@ def spec_of(offer: CatalogOffer) -> GpuSpec | None:
 
 
 def _need(workload_data: WorkloadData, request: RecommendRequest) -> WorkNeeds:
+    """Return what the work needs: memory, kind of speed, and number of GPUs."""
     model, figures = request.model, workload_data.figures
     if request.memory_gib is not None:
         memory = memory_given(request.memory_gib, figures)

@@ -141,6 +141,7 @@ def _parse_card_prices(typed: str | Sequence[str] | None, rates: RateLookup | No
 
 
 def _without_gib(value: Number) -> Number:
+    """Return a typed memory without its unit."""
     return re.sub(r"(?i)\s*(g|gb|gib)$", "", value) if isinstance(value, str) else value
 
 
@@ -189,6 +190,7 @@ def _parse_kind(workload_data: WorkloadData, work: str | None, options: Mapping[
 
 
 def _parse_model(kind: Kind, options: Mapping[str, object]) -> Model | None:
+    """Return the model of fine-tuning or inference; None for other work, or if the memory was typed instead."""
     parameters = options.get("params")
     if kind.name not in (TUNING, RUNNING):
         _check_unused(kind, options)

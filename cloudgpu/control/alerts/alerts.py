@@ -433,6 +433,7 @@ def _call(address: str, wait_s: float) -> str | None:
 
 
 def _failure_address(address: str) -> str:  # https://healthchecks.io/docs/signaling_failures/
+    """Return the address that tells the service of a failed run."""
     parts = urlsplit(address)
     return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/fail"))
 

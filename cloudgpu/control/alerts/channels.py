@@ -141,6 +141,7 @@ def _attempt(apprise: Any, address: str, message: Message, paths: dict[AttachedF
 
 
 def _receiver(apprise: Any, address: str) -> Any:
+    """Return apprise's object for an address; None if apprise does not know it."""
     asset = apprise.AppriseAsset(
         app_id="cloudgpu",
         app_desc="cloudgpu alerts",

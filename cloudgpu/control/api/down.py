@@ -224,6 +224,7 @@ def _end_parallel(session: Session, groups: Sequence[Sequence[Machine]]) -> list
 
 
 def _end_group(session: Session, machines: Sequence[Machine]) -> list[Termination | CloudgpuError]:
+    """End a machine, or the nodes of one cluster; return what became of each, errors instead of raising them."""
     machine = machines[0]
     if engine_of_machine(machine) == "slurm":
         record_external_jobs(session, machines)

@@ -45,12 +45,12 @@ from cloudgpu.providers.account_abilities import ReadsCredit
 from cloudgpu.providers.base import Provider
 from cloudgpu.providers.shared.calls import result_or_error
 
-BuildEvents = Callable[[View], Sequence[Draft]]
-SYNC_VALID_FOR = timedelta(minutes=15)
+BuildEvents = Callable[[View], Sequence[Draft]]  # makes the events of a transaction from what the ledger has then
+SYNC_VALID_FOR = timedelta(minutes=15)  # an older sync of an account is repeated before an admission
 
 
 class NotAdmitted(Exception):
-    """A budget does not admit the request; the transaction writes nothing."""
+    """A budget does not admit the request; the transaction writes nothing. Becomes BudgetRefused for the user."""
 
     def __init__(self, request: AdmissionRequest) -> None:
         super().__init__("a budget does not allow it")
@@ -75,6 +75,7 @@ def sync_before_admission(session: Session, accounts: Mapping[str, str], covers:
 
 
 def _accounts_covered(session: Session, covering: Sequence[Budget]) -> Iterable[str]:
+    """Yield the accounts of the settings and the ledger that one of these budgets may cover."""
     providers = {name: account.provider for name, account in session.settings.accounts.items()}
     providers |= {
         machine.account: machine.provider for machine in session.ledger.machines() if machine.terminated_at is None
@@ -85,6 +86,7 @@ def _accounts_covered(session: Session, covering: Sequence[Budget]) -> Iterable[
 
 
 def _is_out_of_date(session: Session, account: str, region: str | None) -> bool:
+    """Return whether the account's last sync is older than SYNC_VALID_FOR."""
     last = session.ledger.last(scope) if (scope := _sync_scope(session, account, region)) else None
     return last is None or session.clock() - from_iso(last.occurred_at) >= SYNC_VALID_FOR
 

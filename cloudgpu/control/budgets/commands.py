@@ -242,6 +242,7 @@ def check_budgets(session: Session, name: str | None, *, every: timedelta = CHEC
 
 
 def _evaluate(session: Session, name: str | None, every: timedelta) -> BudgetEvaluation:
+    """Return the status of the budgets (or of one), and send alerts only for all of them."""
     from cloudgpu.control.alerts.alerts import budget_findings, deliver, record_findings
 
     budgets = find_budgets(session, name)

@@ -211,14 +211,14 @@ def reservations_of_jobs(session: Session, view: View, budgeted: BudgetedMachine
     if not _may_have_reservations(view):
         return []
     key = budgeted.key if isinstance(budgeted, Machine) else ""
-    waiting = (
+    waiting_jobs = (
         job
         for job in jobs_of(session.ledger.events(job_lines.SUBJECT)).values()
         if may_reserve(job)
         and not key.startswith(f"{job.id}-")
         and not has_running_machine(_attempt_machines(view, job))
     )
-    reservations = (reservation_of(job, session.clock()) for job in waiting)
+    reservations = (reservation_of(job, session.clock()) for job in waiting_jobs)
     return [reservation for reservation in reservations if reservation is not None]
 
 

@@ -146,6 +146,7 @@ def _normalized(name: str) -> str:
 
 
 def _names(provider: str) -> Iterator[tuple[str, ItemKind]]:
+    """Yield the name and kind of each item that the catalogue has of a provider."""
     components = (*catalog.component_prices(provider), *catalog.past_prices(provider))
     yield from ((price.item, "part") for price in components)
     yield from ((kind, "storage") for kind in catalog.storage_kinds(provider))
@@ -199,18 +200,20 @@ def _price_changes(provider: str, *, last: bool) -> Iterator[ListPriceChange]:
     """Yield the accepted changes of prices, then the withheld ones."""
     earlier = _earlier_by_key(provider, last=last)
     refreshed = stored_prices(provider)
-    for is_accepted, rows in ((True, list(refreshed.rows())), (False, list(refreshed.rejected_changes))):
-        for row in sorted(rows, key=lambda row: (row.key.item, row.key.region, row.key.market or "")):
+    for is_accepted, price_rows in ((True, list(refreshed.rows())), (False, list(refreshed.rejected_changes))):
+        for row in sorted(price_rows, key=lambda row: (row.key.item, row.key.region, row.key.market or "")):
             old = earlier.get(row.key)
             if old is not None and (old.price, old.unit) != (row.price, row.unit):
                 yield ListPriceChange(row.key, row.unit, old, row, is_accepted)
 
 
 def _count_new(provider: str, *, last: bool) -> int:
+    """Return how many refreshed prices have no earlier one."""
     earlier = _earlier_by_key(provider, last=last)
     return sum(row.key not in earlier for row in stored_prices(provider).rows())
 
 
 def _earlier_by_key(provider: str, *, last: bool) -> dict[RowKey, PriceRow]:
-    rows = stored_prices(provider, before=True).rows() if last else embedded_rows(provider)
-    return {row.key: row for row in rows}
+    """Return the embedded prices by their keys, or with `last` those of the refresh before the last one."""
+    price_rows = stored_prices(provider, before=True).rows() if last else embedded_rows(provider)
+    return {row.key: row for row in price_rows}

@@ -249,6 +249,7 @@ def _check_options(options: QuotaOptions) -> None:
 
 
 def _demands(provider: str, options: QuotaOptions) -> list[QuotaDemand]:
+    """Return how much the machines count against each quota of their market. Raises InvalidRequest if not known."""
     demands = [
         one for one in demands_of(provider, str(options.gpu), options.count or 1) if one.market is options.market
     ]
@@ -264,6 +265,7 @@ def _falls_short(quota: Quota | None, demand: QuotaDemand) -> bool:
 
 
 def _needed_limit(quota: Quota | None, demand: QuotaDemand) -> float:
+    """Return the limit under which the present usage and the demand fit together."""
     return ((quota.used if quota else 0) or 0) + demand.amount
 
 

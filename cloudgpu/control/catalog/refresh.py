@@ -75,6 +75,7 @@ def is_complete(document: CatalogRefreshDocument) -> bool:
 
 
 def _settings(session: Session, kind: str, account: str | None) -> ProviderSettings:
+    """Return the settings with which a provider's price list is queried."""
     load_price_list(kind)
     name = account_of(session, account=_any_account(session, kind, account), provider=kind)
     options, home = dict(session.settings.accounts[name].options), session.home.provider(kind, name)

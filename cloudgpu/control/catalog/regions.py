@@ -51,6 +51,7 @@ def measure_pings(regions: Sequence[Region], *, now: Callable[[], float] = time.
 
 
 def _ping(region: Region, now: Callable[[], float]) -> Ping:
+    """Return the median round-trip time to a region in seconds, or why there is no answer."""
     try:
         family, _, _, _, address = socket.getaddrinfo(region.host, region.port, type=socket.SOCK_STREAM)[0]
         return median(_round_trip(family, (str(address[0]), region.port), now) for _ in range(TRIES))
@@ -131,35 +132,39 @@ def regions_document(
     model, count = parse_gpu(query.gpu)
     if model is not None:
         matching_gpus(model, gpus())  # raises for an unknown GPU
-    needs = Requirements(gpu=model, gpu_count=count or 1, market=query.market, trust=query.trust)
+    requirements = Requirements(gpu=model, gpu_count=count or 1, market=query.market, trust=query.trust)
     try:
         regions: list[Region] = list(with_regions.regions())
-        cheapest, gaps = _cheapest(session, with_regions, needs) if model else ({}, [])
+        cheapest, gaps = _cheapest(session, with_regions, requirements) if model else ({}, [])
     except (AuthFailed, ProviderUnavailable) as error:
-        return _from_catalogue(with_regions, query, needs, error)
+        return _from_catalogue(with_regions, query, requirements, error)
     names = sorted({*(region.name for region in regions), *cheapest})
     times = measure_pings(regions) if query.needs_pings else {}
     gaps += [Unanswered(f"{PING_GAP} to {name}", why) for name, why in times.items() if isinstance(why, str)]
-    rows = [_region_document(name, cheapest.get(name), times.get(name)) for name in names]
+    region_documents = [_region_document(name, cheapest.get(name), times.get(name)) for name in names]
     has_one_address = len({(region.host, region.port) for region in regions}) == 1 < len(regions)
-    return {**_document_without_source(with_regions, query, rows, gaps), "live": True, "one_address": has_one_address}
+    return {
+        **_document_without_source(with_regions, query, region_documents, gaps),
+        "live": True,
+        "one_address": has_one_address,
+    }
 
 
 def _document_without_source(
-    provider: Provider, query: RegionsQuery, rows: Sequence[RegionValue], gaps: Sequence[Unanswered]
+    provider: Provider, query: RegionsQuery, regions: Sequence[RegionValue], gaps: Sequence[Unanswered]
 ) -> RegionsHead:
     return {
         "provider": provider.kind,
         "account": provider.account,
         "gpu": query.gpu,
         "market": str(query.market),
-        "regions": sorted(rows, key=lambda row: _sort_key(row, query.sort_order)),
+        "regions": sorted(regions, key=lambda row: _sort_key(row, query.sort_order)),
         "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in gaps],
     }
 
 
 def _from_catalogue(
-    provider: Provider, query: RegionsQuery, needs: Requirements, error: CloudgpuError
+    provider: Provider, query: RegionsQuery, requirements: Requirements, error: CloudgpuError
 ) -> RegionsDocument:
     """Return the regions and prices of the dated catalogue, for a provider that did not answer.
 
@@ -168,13 +173,13 @@ def _from_catalogue(
     if provider.kind not in LISTED_PROVIDERS or provider.kind in PROVIDERS_LISTED_BY_REGION:
         raise error
     names, cheapest = sorted(regions(provider.kind)), dict[str, CatalogOffer]()
-    if needs.gpu is not None:
-        listed = by_price(offers(provider.kind, None, needs.market, needs.gpu, trust=Trust.COMMUNITY))
-        for offer in (offer for offer in listed if offer.type.gpu.count == needs.gpu_count):
+    if requirements.gpu is not None:
+        listed = by_price(offers(provider.kind, None, requirements.market, requirements.gpu, trust=Trust.COMMUNITY))
+        for offer in (offer for offer in listed if offer.type.gpu.count == requirements.gpu_count):
             cheapest.setdefault(offer.listed.region, offer)
-    rows = [_listed_region_document(name, cheapest.get(name)) for name in names]
+    region_documents = [_listed_region_document(name, cheapest.get(name)) for name in names]
     gap = Unanswered(provider.account, f"{error.message} {error.next or ''}".rstrip())
-    return {**_document_without_source(provider, query, rows, [gap]), "live": False, "one_address": False}
+    return {**_document_without_source(provider, query, region_documents, [gap]), "live": False, "one_address": False}
 
 
 def _listed_region_document(name: str, offer: CatalogOffer | None) -> RegionValue:
@@ -182,13 +187,15 @@ def _listed_region_document(name: str, offer: CatalogOffer | None) -> RegionValu
     return {"region": name, "ping_ms": None, "price": price, "instance_type": type_, "zone": None}
 
 
-def _cheapest(session: Session, provider: Provider, needs: Requirements) -> tuple[dict[str, Offer], list[Unanswered]]:
+def _cheapest(
+    session: Session, provider: Provider, requirements: Requirements
+) -> tuple[dict[str, Offer], list[Unanswered]]:
     """Return the cheapest offer of each region, and the regions that did not answer."""
-    availability = provider.available(needs)
-    items = [item for item in availability.items if fits(item, needs)]
-    prices = discounted_prices(provider, items, session.settings.discounts, session.clock())
+    availability = provider.available(requirements)
+    machine_offers = [item for item in availability.items if fits(item, requirements)]
+    prices = discounted_prices(provider, machine_offers, session.settings.discounts, session.clock())
     cheapest: dict[str, Offer] = {}
-    for offer in matching_offers(price_offers(items, prices)[0], needs):
+    for offer in matching_offers(price_offers(machine_offers, prices)[0], requirements):
         cheapest.setdefault(offer.available.region, offer)
     return cheapest, list(availability.unanswered)
 
@@ -211,13 +218,13 @@ def _sort_key(row: RegionValue, order: Order) -> tuple[float, float, str]:
     return (*keys[order], row["region"])
 
 
-def sources(rows: Iterable[RegionValue]) -> list[str]:
+def sources(regions: Iterable[RegionValue]) -> list[str]:
     """Return the sources of the prices, each once with its oldest date, and whether they are derived or unverified.
 
     A derived price is computed from others, an unverified one is from memory.
     """
     oldest: dict[tuple[str, str], str] = {}
-    for price in (row["price"] for row in rows if row["price"]):
+    for price in (row["price"] for row in regions if row["price"]):
         day, source_and_basis = price["as_of"][:10], (price["source"], price["basis"])
         oldest[source_and_basis] = min(day, oldest.get(source_and_basis, day))
     basis_notes = {"derived": ", derived", "unverified": ", unverified"}

@@ -217,6 +217,7 @@ def desktop_line(
 
 
 def _work_time(machines: Sequence[Machine], billed_times: Mapping[str, timedelta], desktop: Desktop) -> timedelta:
+    """Return the time that the desktop's GPUs would have taken for the machines' billed GPU time."""
     speed, seconds = speed_ratios(desktop, Workload.TRAINING), 0.0
     for machine in machines:
         gpu = gpu_of(machine) if billed_times[machine.id] else None

@@ -112,6 +112,7 @@ def export(
 
 
 def _items(session: Session, period: ExportPeriod) -> Iterator[LineItem]:
+    """Yield the line items of all charges in the period."""
     since = iso(period.since) if period.since else ""
     machines, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.ended_usages(since))))
     charges = period_charges(with_tariffs(session, machines), ended, period.now, since=period.since, until=period.until)
@@ -120,6 +121,7 @@ def _items(session: Session, period: ExportPeriod) -> Iterator[LineItem]:
 
 
 def _write(file: TextIO, form: ExportFormat, items: Iterator[LineItem], ledger: str, period: ExportPeriod) -> None:
+    """Write the line items to an open file in this format; `ledger` is the ledger's id."""
     if form is ExportFormat.FOCUS:
         columns = (*focus.COLUMNS, *focus.OWN_COLUMNS)
         exports.write_csv(file, columns, (focus.focus_row(item, ledger) for item in items))
@@ -129,9 +131,9 @@ def _write(file: TextIO, form: ExportFormat, items: Iterator[LineItem], ledger: 
         _write_json(file, (exports.charge_document(item) for item in items), period.value())
 
 
-def _write_json(file: TextIO, charges: Iterable[Mapping[str, Any]], head: Mapping[str, Any]) -> None:
+def _write_json(file: TextIO, charges: Iterable[Mapping[str, Any]], period_document: Mapping[str, Any]) -> None:
     """Write one JSON document, a charge per line, without collecting the charges in memory."""
-    file.write(json.dumps(head)[:-1] + ', "charges": [')
+    file.write(json.dumps(period_document)[:-1] + ', "charges": [')
     separator = "\n"
     for charge in charges:
         file.write(separator + json.dumps(charge, ensure_ascii=False))

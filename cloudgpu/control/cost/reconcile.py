@@ -76,9 +76,9 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> Reco
     # Read together: a usage that ends between two reads would count twice, or not at all.
     machines, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.ended_usages())))
     index = MachineIndex(session.ledger.id, machines, ended)
-    with _open_csv(file) as lines:
+    with _open_csv(file) as numbered_rows:
         rate_of = partial(exchange_rate, session.settings.currencies, field="BillingCurrency")
-        export = _read_export(records(lines, str(file)), index, provider, rate_of)
+        export = _read_export(records(numbered_rows, str(file)), index, provider, rate_of)
     if provider is not None and provider not in export.providers:
         raise InvalidRequest(
             f"{file} has no rows of {provider}; it has rows of: {', '.join(sorted(export.providers)) or 'none'}.",
@@ -111,10 +111,10 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> Reco
 
 
 def _read_export(
-    rows: Iterator[Record], index: MachineIndex, provider: str | None, rate_of: Callable[[str], Currency]
+    export_records: Iterator[Record], index: MachineIndex, provider: str | None, rate_of: Callable[[str], Currency]
 ) -> ParsedExport:
     export = ParsedExport()
-    for record in rows:
+    for record in export_records:
         export.providers[record.provider] = export.providers.get(record.provider, 0) + 1
         if provider is not None and record.provider != provider:
             continue
@@ -123,7 +123,7 @@ def _read_export(
         export.accounts.add((record.provider, record.account))
         if record.currency not in export.rates:
             export.rates[record.currency] = rate_of(record.currency)
-        machine_id = index.of(record)
+        machine_id = index.of(record)  # empty: of another ledger; None: of no ledger
         total_without_machine = export.other_ledger if machine_id == "" else export.unmatched
         total = export.by_id.setdefault(machine_id, ResourceTotal()) if machine_id else total_without_machine
         add_export_row(total, record, export.rates[record.currency].per_usd)

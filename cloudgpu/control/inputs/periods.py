@@ -109,6 +109,7 @@ def _parse_moment(moment: Moment, now: datetime, zone: tzinfo) -> datetime:
 
 
 def _parse_text(text: str, now: datetime, zone: tzinfo) -> datetime:
+    """Return the time of a text: a period's name, a month, a day, a time, or a duration that counts back from now."""
     if text in PERIOD_KINDS:
         return period(text, now, zone).begin
     if _MONTH.fullmatch(text):

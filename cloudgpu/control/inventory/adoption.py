@@ -77,6 +77,7 @@ def abilities_of(provider: Provider) -> Able:
 
 
 def _spot_price_history(session: Session, instance: Instance) -> Sequence[Price]:
+    """Return a spot machine's prices since its launch, oldest first; empty if they are not known."""
     if instance.market is not Market.SPOT or instance.launched_at is None:
         return ()
     try:
@@ -101,6 +102,7 @@ def _attached_costs(
 
 
 def _disks(session: Session, instance: Instance, listing: ResourceListing | None) -> tuple[list[AttachedResource], str]:
+    """Return the system disks that are attached to the machine, and a text if they are not known."""
     provider = session.provider(instance.account)
     if not isinstance(provider, HasResources):
         return [], ""

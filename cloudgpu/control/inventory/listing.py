@@ -54,9 +54,9 @@ def last_synced_at(session: Session, machines: list[Machine]) -> dict[str, str]:
     for machine in living_machines(machines):
         scope = scope_of_machine(machine)
         if scope not in syncs:
-            lines = (session.ledger.last(scope), session.ledger.last(f"gap:{scope}"))
-            syncs[scope] = [line for line in lines if line is not None]
-        seeing_syncs = [line.occurred_at for line in syncs[scope] if machine.id not in line.body["unseen"]]
+            sync_events = (session.ledger.last(scope), session.ledger.last(f"gap:{scope}"))
+            syncs[scope] = [event for event in sync_events if event is not None]
+        seeing_syncs = [event.occurred_at for event in syncs[scope] if machine.id not in event.body["unseen"]]
         if seeing_syncs:
             synced_at[machine.id] = max(seeing_syncs)
     return synced_at
@@ -122,6 +122,7 @@ def list_machines(
 
 
 def _is_of_other_computer(gap: Unanswered) -> bool:
+    """Return whether it is about local machines of another computer, which nothing here could query."""
     return isinstance(gap, AccountElsewhere) and gap.only_there
 
 

@@ -290,10 +290,10 @@ def _resized(session: Session, machine: Machine, instance: Instance) -> Resized:
 
 def _prices(session: Session, instance: Instance, last_seen: str | None) -> Sequence[Price]:
     """Return the machine's prices, oldest first; for spot also those since it has run as it is now."""
-    since = instance.since or (from_iso(last_seen) if last_seen else None)
-    if instance.market is Market.SPOT and since is not None:
+    as_it_is_since = instance.since or (from_iso(last_seen) if last_seen else None)
+    if instance.market is Market.SPOT and as_it_is_since is not None:
         with suppress(CloudgpuError):
-            history = spot_price_history(session, instance.account, [item_of_instance(instance)], since)[0]
+            history = spot_price_history(session, instance.account, [item_of_instance(instance)], as_it_is_since)[0]
             if history:
                 return history
     price = list_price(session, item_of_instance(instance))

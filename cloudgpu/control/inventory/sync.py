@@ -172,6 +172,7 @@ def refresh(session: Session, machine: Machine, *, record_unchanged: bool = Fals
 
 
 def _write_listing(session: Session, answer: Answer, sync: SyncResult) -> None:
+    """Record what a listing has changed: machines seen, missing, adopted and priced; add what it found to `sync`."""
     account, listing, now = answer.account, answer.listing, answer.asked_at
     sync.unanswered += listing.unanswered
     sync.unlisted |= {account} if answer.silent else set()
@@ -203,8 +204,8 @@ def _write_listing(session: Session, answer: Answer, sync: SyncResult) -> None:
         unseen += [machine.id] if events is None else []
         sync.answered |= {machine.id} if events is not None else set()
     if answer.resources is not None:
-        lines, unseen_resources = resource_events(session.ledger, answer.scope, answer.resources, now)
-        drafts += lines
+        resource_drafts, unseen_resources = resource_events(session.ledger, answer.scope, answer.resources, now)
+        drafts += resource_drafts
         unseen += [
             *unseen_resources,
             *(
@@ -224,9 +225,9 @@ def _write_listing(session: Session, answer: Answer, sync: SyncResult) -> None:
     if answer.priced.gap:
         sync.sentences.append(f"{account}: what prices were since the last look is not known ({answer.priced.gap})")
     session.ledger.append(drafts)
-    for line in drafts:
-        if line.kind == "terminate_requested":  # of what a refused launch left
-            request_end(session, line.subject)
+    for draft in drafts:
+        if draft.kind == "terminate_requested":  # of what a refused launch left
+            request_end(session, draft.subject)
 
 
 def _machines_of_answer(by_id: Mapping[str, Machine], answer: Answer, listed_ids: Sequence[str]) -> dict[str, Machine]:
@@ -290,13 +291,14 @@ def _integrity_events(session: Session, listing: Listing, now: datetime) -> list
 
 def _last_doubted_seq(session: Session) -> int:
     """Return the highest length at a launch that was reported already; 0 if none was."""
-    doubts = (line for line in session.ledger.events("ledger") if line.kind == "ledger_doubted")
-    return max((int(line.body["seq"]) for line in doubts), default=0)
+    doubts = (event for event in session.ledger.events("ledger") if event.kind == "ledger_doubted")
+    return max((int(event.body["seq"]) for event in doubts), default=0)
 
 
 def _observed_events(
     session: Session, machine: Machine | None, instance: Instance, sync: SyncResult, answer: Answer
 ) -> list[Draft]:
+    """Return the events of a listed machine, and add to `sync` what was corrected."""
     drafts, now = list[Draft](), answer.asked_at
     if machine is None:
         sync.sentences.append(
@@ -413,8 +415,10 @@ def abandoned_start_event(session: Session, machine: Machine, instance: Instance
     """
     if instance.billed or instance.state not in STOPPED_STATES:
         return []
-    start_times = [line.occurred_at for line in session.ledger.events(machine.id) if line.kind == "start_requested"]
-    since = now - from_iso(max(start_times)) if start_times else START_VISIBLE_WITHIN
-    if since < START_VISIBLE_WITHIN or session.is_locked(lock_name(machine.key or machine.id)):
+    start_times = [event.occurred_at for event in session.ledger.events(machine.id) if event.kind == "start_requested"]
+    since_request = now - from_iso(max(start_times)) if start_times else START_VISIBLE_WITHIN
+    if since_request < START_VISIBLE_WITHIN or session.is_locked(lock_name(machine.key or machine.id)):
         return []
-    return [start_refused(machine.id, f"the provider shows it {instance.state} {duration_text(since)} later", now)]
+    return [
+        start_refused(machine.id, f"the provider shows it {instance.state} {duration_text(since_request)} later", now)
+    ]

@@ -114,6 +114,7 @@ def list_account(session: Session, account: str, retry_after_s: float | None = N
 
 
 def _gap_count(listing: Listing | Silent) -> int:
+    """Return how many scopes of a listing did not answer."""
     return 1 if isinstance(listing, Silent) else len(listing.unanswered)
 
 
@@ -130,6 +131,7 @@ def _list_once(session: Session, account: str) -> Listing | Silent:
 
 
 def _kind(session: Session, account: str) -> str:
+    """Return the provider of an account, without asking it; `?` if no account is called so."""
     try:
         return session.provider(account).kind
     except CloudgpuError:
@@ -138,6 +140,7 @@ def _kind(session: Session, account: str) -> str:
 
 
 def _to_listing(account: str, answer: Listing | Silent) -> Listing:
+    """Return the listing; for an account that timed out, an empty one with that as the gap."""
     return Listing((), (Unanswered(account, answer.message),)) if isinstance(answer, Silent) else answer
 
 

@@ -96,6 +96,7 @@ def _query_repeatedly(session: Session, machines: Sequence[Machine]) -> list[tup
 
 
 def _query(session: Session, machines: Sequence[Machine]) -> Iterable[tuple[Machine, Instance | CloudgpuError]]:
+    """Query each of these machines once, all accounts in parallel; return the answers in the same order."""
     groups, errors = by_account(session, machines)
     ids = {one: [not_none(machine.provider_id) for machine in of_account] for one, of_account in groups.items()}
     results = (
@@ -127,6 +128,7 @@ def _query_account(session: Session, account: str, ids: Sequence[str]) -> Answer
 
 
 def _new_events(session: Session, machine: Machine, answer: Instance | CloudgpuError, *, watched: bool) -> list[Draft]:
+    """Return the events by which a machine's record follows the provider's answer."""
     machine = session.ledger.machine(machine.id) or machine
     now = not_before(machine, session.clock())
     if not isinstance(answer, Instance):

@@ -103,6 +103,7 @@ def _provider_ids(session: Session, provider: Provider, machine: Machine, error:
 
 
 def _wait_until(session: Session, machine: Machine, is_done: Callable[[], bool]) -> None:
+    """Poll until `is_done`. Raises StopUnproved after STOP_TIMEOUT."""
     deadline = session.clock() + STOP_TIMEOUT
     while not is_done():
         if session.clock() >= deadline:

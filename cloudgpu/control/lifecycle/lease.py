@@ -69,6 +69,7 @@ def hold_caveat(session: Session, machine: Machine, until: datetime) -> str | No
 
 
 def _time_caveats(session: Session, machine: Machine, policy: Policy | None, until: datetime) -> Iterator[str]:
+    """Yield the warnings that the machine's schedule, or its renew-until, ends it before the hold does."""
     ends_at = from_iso(machine.renew_until) if machine.renew_until else None
     next_off_at = None
     if policy is not None and not only_warned(machine, policy):
@@ -107,6 +108,7 @@ def _move_clause(session: Session, machine: Machine) -> str:
 
 
 def _budget_caveats(session: Session, machine: Machine, policy: Policy | None) -> Iterator[str]:
+    """Yield the warnings that a budget, or the budget of the machine's policy, may end it while it is held."""
     names = [
         budget.name for budget in budgets(session) if Action.STOP in budget.actions and budget.scope.covers(machine)
     ]

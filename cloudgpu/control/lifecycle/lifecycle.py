@@ -281,6 +281,7 @@ def _end_with_resources(
     is_requested: bool = False,
     is_by_reaper: bool = False,
 ) -> tuple[Machine, Sequence[ProviderResource]]:
+    """End the machine and delete its resources, without the ledger if that fails; return it and its named resources."""
     request = partial(
         _request_event, session, "terminate", why=why, launch_failed=launch_failed, is_by_reaper=is_by_reaper
     )
@@ -320,6 +321,7 @@ def _remaining_files(session: Session, machine: Machine) -> RemainingFiles | Non
 def _resolve_and_end(
     session: Session, machine: Machine, why: str, request: Callable[[Machine], Draft] | None
 ) -> Machine:
+    """Find out what became of an open launch, then end the machine; for one that has ended, only what it left."""
     if machine.launch_status == "open":
         machine = resolve_before_end(session, machine, deadline=session.clock() + stop_proof.STOP_TIMEOUT)
     if machine.terminated_at is None:
@@ -331,6 +333,7 @@ def _resolve_and_end(
 
 
 def _send_terminate(session: Session, machine: Machine, request: Callable[[Machine], Draft] | None) -> Machine:
+    """Record and send the request to terminate, and wait until it is confirmed; if refused, stop the machine."""
     try:
         provider = session.provider_of(machine)
     except (ProviderUnavailable, AuthFailed) as error:
@@ -362,13 +365,13 @@ def _keep_request(
     session: Session,
     machine: Machine,
     request: Callable[[Machine], Draft] | None,
-    what: Literal["stop", "end"],
+    action: Literal["stop", "end"],
     error: CloudgpuError,
 ) -> None:
     """Record the request to a provider that cannot be asked now (`error`): the next run of the reaper finishes it."""
     if request is not None and not isinstance(error, NotReachableHere | LedgerUnavailable):
         session.ledger.append([request(machine)])
-        error.next = " ".join(filter(None, (error.next, postponed_end(command_name(machine), what))))
+        error.next = " ".join(filter(None, (error.next, postponed_end(command_name(machine), action))))
 
 
 def _refresh_before_end(session: Session, provider: Provider, machine: Machine) -> tuple[Machine, bool]:

@@ -69,6 +69,7 @@ def _check_owner(session: Session, machine: Machine) -> None:
 
 
 def _check_out_of_reach(session: Session, machine: Machine) -> None:
+    """Raise InvalidRequest for a machine that can be asked from here, ProviderUnavailable for a silent cloud."""
     try:
         session.provider_of(machine)
     except AuthFailed:

@@ -63,6 +63,7 @@ def _end_keeping_disk(session: Session, machine: Machine) -> Machine:
 def _wait_until_gone(
     session: Session, machine: Machine, request: Callable[[], None], *, keeping_disk: bool = False
 ) -> Machine:
+    """Send the request until the machine is confirmed to be gone; if its end is refused, stop it and raise that."""
     try:
         return request_until_confirmed(
             session,

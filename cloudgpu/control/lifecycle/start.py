@@ -62,6 +62,7 @@ def new_lease(
 def _requested_lease(
     session: Session, machine: Machine, length: timedelta | None, renewable_for: timedelta | None, now: datetime
 ) -> Lease:
+    """Return the lease that is asked for, before the lab's limits shorten it."""
     if renewable_for is not None:
         lease = length or min(lifetime_of_start(session, machine, None).lease, renewable_for)
         check_renewable(lease, renewable_for)
@@ -150,6 +151,7 @@ def admit_start(
         events += [
             lease_event(machine, lease, "start", now, who=who),
             *price_events,
+            # Waived only where it matters: nothing but a scheduled run of the reaper could end this machine.
             _start_event(session, machine, now, waived=no_guard and needs_runs(without_waiver(machine))),
         ]
     provider = session.provider_of(machines[0])
@@ -187,8 +189,8 @@ def withdraw_requests(session: Session, running: Sequence[Machine]) -> None:
     """Withdraw the requested stop or end of a running machine, or of all running nodes of a cluster; report that."""
     events = withdrawal_events(session, running)
     if events:
-        what = "end" if any(machine.discard for machine in running) else "stop"
-        session.report(f"{command_name(running[0])}: its requested {what} is taken back")
+        requested_action = "end" if any(machine.discard for machine in running) else "stop"
+        session.report(f"{command_name(running[0])}: its requested {requested_action} is taken back")
         session.ledger.append(events)
 
 
@@ -207,6 +209,7 @@ def _time_after_request(session: Session, machine: Machine) -> datetime:
 
 
 def _with_price(machine: Machine, price_events: Sequence[Draft]) -> Machine:
+    """Return the machine with the prices of these events, as budgets have to count it."""
     for event in price_events:
         price, on_demand = event.body.get("price"), event.body.get("on_demand")
         machine = machine._replace(

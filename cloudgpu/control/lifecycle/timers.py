@@ -271,6 +271,7 @@ def _drop_timer(provider: SetsTimer, machine: Machine) -> _TimerChange:
 
 
 def _repair_by_listing(session: Session, machines: list[Machine], result: RepairResult) -> None:
+    """List the timers of each region at the providers, and correct those that differ from the ledger."""
     for provider, group in _machines_by_provider(session, [machine for machine in machines if machine.region], result):
         for region in sorted({machine.region for machine in group}):
             try:

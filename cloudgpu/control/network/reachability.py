@@ -103,6 +103,7 @@ def access_blocked_error(session: Session, machine: Machine) -> AccessBlocked | 
 
 
 def _blocked_error(machine: Machine, allowed: Mapping[str, str], own_cidr: str) -> AccessBlocked | None:
+    """Return the error if none of the networks in `allowed` has this client's address; None if one has."""
     from cloudgpu.access.ssh.target import AccessBlocked
 
     if any(covers(network, own_cidr) for network in allowed.values()):

@@ -199,7 +199,10 @@ def _ledger_id_of(session: Session, fault: LedgerAway) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FoundMachines:
-    """The machines of this ledger that were found without it, what did not answer, and which ids this home launched."""
+    """The machines of this ledger that were found without it, and what did not answer.
+
+    `fault` is why the ledger cannot be used; `launched` are the ids of machines that this home launched.
+    """
 
     machines: list[Machine]
     unanswered: Sequence[Unanswered]
@@ -291,9 +294,9 @@ def select_by_name(session: Session, found: FoundMachines, name: str | None, ver
         return find_all_nodes(machines, name, verb, session.clock())
     except InstanceNotFound as unknown:
         gap_sentences = "".join(f" {unanswered_sentence(gap)}" for gap in found.unanswered)
-        wanted = f"machine called {name!r}" if name is not None else "machine of yours"
+        missing = f"machine called {name!r}" if name is not None else "machine of yours"
         raise LedgerUnavailable(
-            f"No {wanted} was found by its tags, and the ledger cannot be read.{gap_sentences} {found.fault.message}",
+            f"No {missing} was found by its tags, and the ledger cannot be read.{gap_sentences} {found.fault.message}",
             field="name",
             value=name,
             next=found.fault.next,
@@ -358,6 +361,7 @@ def _launch_intended(session: Session, call: Attempt) -> Draft:
 
 
 def _machine_from(drafts: Sequence[Draft]) -> Machine:
+    """Return the machine that these events, not recorded yet, describe."""
     events = [
         EventSummary(number, iso(draft.occurred_at), draft.kind, draft.subject, draft.dedupe, draft.body)
         for number, draft in enumerate(drafts, 1)

@@ -63,6 +63,7 @@ def build_backtest_document(
     limited = limit_policy(found.policy, limits_of(session))
     histories = _histories(session, machine, begin, now)
     tested = [backtest(history, limited.policy, begin, now, interval=interval) for history in histories]
+    # Sentences about what the limits took from the policy, and about missing samples.
     cuts = (*limited.cuts, *_missing_samples(begin, now))
     return backtest_document(
         BacktestedPolicy(found.policy.name, found.origin or str(found.path), cuts, begin, now, interval), tested
@@ -103,6 +104,7 @@ def _missing_samples(begin: datetime, now: datetime) -> tuple[str, ...]:
 
 
 def _histories(session: Session, name: str | None, begin: datetime, now: datetime) -> list[MachineHistory]:
+    """Return the history of each machine, or of the named one; the nodes of a cluster as one."""
     machines, usages = session.ledger.read(lambda view: (view.machines(), list(view.ended_usages(iso(begin)))))
     machines = [machine for machine in machines if not machine.is_named_resource]
     if name is not None:
@@ -133,21 +135,24 @@ def _machines_of_name(machines: list[Machine], name: str, now: datetime) -> list
 def _joined_history(nodes: Sequence[MachineHistory]) -> MachineHistory:
     """Return the histories of a cluster's nodes as one; that of a machine outside a cluster as it is."""
     nodes = sorted(nodes, key=lambda node: node_of(node.machine) if node.machine.gang else 0)
-    first, *others = nodes
-    if first.machine.gang is None:
-        return first
+    first_node, *others = nodes
+    if first_node.machine.gang is None:
+        return first_node
     recorded = replace(
-        first.recorded,
+        first_node.recorded,
         runs=joined_runs(run for node in nodes for run in node.recorded.runs),
         others=tuple(node.recorded for node in others),
     )
     usages = tuple(usage for node in nodes for usage in node.uses)
-    return MachineHistory(first.machine._replace(name=first.machine.gang.name), recorded, usages, first.ends)
+    return MachineHistory(
+        first_node.machine._replace(name=first_node.machine.gang.name), recorded, usages, first_node.ends
+    )
 
 
 def _history(
     session: Session, machine: Machine, ended: Sequence[Usage], begin: datetime, now: datetime
 ) -> MachineHistory:
+    """Return a machine's runs, events and samples since `begin`, and its actual ends."""
     usages = tuple(usage for usage in (*ended, *machine.open_usage) if only_while_it_runs(machine, usage))
     runs = runs_of(usages, begin, now)
     if not runs:

@@ -125,6 +125,7 @@ def _published(session: Session, name: str) -> Publication | None:
 
 
 def _source(path: Path, origin: str = "") -> str:
+    """Return where a policy is from: the ledger (`origin`), the package, or a file's path."""
     return origin or (SHIPPED if path.parent == data_dir("policies") else str(path))
 
 

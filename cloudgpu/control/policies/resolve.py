@@ -182,6 +182,7 @@ def lifetime_of_start(session: Session, machine: Machine, lease: timedelta | Non
 
 
 def _policy_for_start(session: Session, machine: Machine, name: str) -> Policy:
+    """Return the policy by the texts of the machine's launch; without those, the one of this name here."""
     if not (machine.policy and machine.terms):
         return find_policy(session, name)
     home = session.home_terms

@@ -163,6 +163,7 @@ def query_prices(session: Session, account: str, since: str | None, machines: Se
 
 
 def _spot_histories(session: Session, account: str, machines: Sequence[Machine]) -> dict[str, Sequence[Price]]:
+    """Return the price history of each spot machine, by id, since its last recorded price."""
     if not machines:
         return {}
     items = [_item_in_account(machine, account) for machine in machines]

@@ -109,6 +109,7 @@ def _cost_events(
     unrecorded: Sequence[Machine],
     now: datetime,
 ) -> list[Draft]:
+    """Return the price events of all intervals of these machines' runs whose samples are complete."""
     items = [replace(item_of_machine(machine), account=account) for machine in unrecorded]
     priced_until = {machine.id: (machine.price and machine.price.as_of) or "" for machine in unrecorded}
     runs = _runs(session, machines, min(priced_until.values()))

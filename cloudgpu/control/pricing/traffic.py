@@ -83,6 +83,7 @@ def _counted_bytes(counter: Mapping[str, object], previous: int | None) -> tuple
 
 
 def _rate_of_sent(machine: Machine, sent_bytes: int) -> Rate | None:
+    """Return the rate for sent bytes, by the machine's own prices or the catalogue; None if it is not charged."""
     from cloudgpu.providers.attached_costs import egress_rate
 
     own_prices = machine.traffic_prices

@@ -66,6 +66,7 @@ def execute_decisions(
 
 
 def _by_region(items: Sequence[EndItem]) -> dict[str, list[EndItem]]:
+    """Return the machines to end by account and region."""
     groups: dict[str, list[EndItem]] = {}
     for one in items:
         groups.setdefault(f"{one.machine.account}/{one.machine.region}", []).append(one)
@@ -93,6 +94,7 @@ def _run_parallel(
 
 
 def _execute_group(session: Session, *, items: Sequence[EndItem], decide: Decide, check: LockCheck) -> Outcome:
+    """Wait for warnings that are due, check these machines again, and end those that are still to be ended."""
     _wait_for_due_warnings(session, items)
     ends, outcome = recheck(session, items, decide)
     stale = [one for one in ends if one.decision.rule in _ACTIVITY_RULES and one.is_stale(session.clock())]
@@ -106,6 +108,7 @@ def _execute_group(session: Session, *, items: Sequence[EndItem], decide: Decide
 
 
 def _end_items(session: Session, items: Sequence[EndItem], decide: Decide, check: LockCheck) -> Outcome:
+    """End the machines in parallel: in batches where the provider can, clusters as a whole, others one by one."""
     batch, one_by_one, clusters = list[EndItem](), list[EndItem](), dict[str, list[EndItem]]()
     for one in items:
         if one.machine.cluster is not None:
@@ -141,8 +144,8 @@ def end_cluster(session: Session, items: Sequence[EndItem], decide: Decide, chec
         if ends:
             check()
             requested = _request_nodes(session, ends)
-            *others, last = sorted(ends, key=lambda one: -node_of(one.machine))
-            for group in (others, [last]):
+            *others, last_to_end = sorted(ends, key=lambda one: -node_of(one.machine))
+            for group in (others, [last_to_end]):
                 outcome.add(_end_nodes(session, group, requested))
     return outcome
 
@@ -162,6 +165,7 @@ def _single_call_nodes(session: Session, items: Sequence[EndItem]) -> list[EndIt
 
 
 def _end_nodes(session: Session, items: Sequence[EndItem], requested: frozenset[str]) -> Outcome:
+    """End some nodes of a cluster, whose locks the caller holds; `requested` are ids whose request is recorded."""
     one_by_one = _single_call_nodes(session, items)
     batch = [one for one in items if one not in one_by_one]
     outcome = stop_locked_batch(session, batch) if batch else Outcome()
@@ -195,6 +199,7 @@ def _end_node_with_retry(session: Session, item: EndItem, *, is_requested: bool)
 
 
 def _end_node(session: Session, item: EndItem, *, is_requested: bool) -> Machine:
+    """End one node as decided, under the lock that the caller holds; return the machine."""
     machine, why = session.ledger.machine(item.id) or item.machine, item.decision.why
     match item.decision.do:
         case Do.STOP:
@@ -222,6 +227,7 @@ def end_each(session: Session, items: Sequence[EndItem], decide: Decide, check: 
 
 
 def _end_one(session: Session, item: EndItem, decide: Decide, check: LockCheck) -> Outcome:
+    """End one machine as decided, unless it is locked, or the decision has changed meanwhile."""
     if session.is_locked(lock_of(item.machine)):
         return Outcome(skipped=[busy(item)])
     ends, outcome = recheck(session, [item], decide) if item.is_stale(session.clock()) else ([item], Outcome())
@@ -289,6 +295,7 @@ def _check_under_lock(session: Session, item: EndItem, decide: Decide, check: Lo
 
 
 def _end(session: Session, machine: Machine, decision: Decision, check: MachineCheck) -> Machine:
+    """Stop, park, remove or terminate the machine as decided; `check` is called under its lock."""
     why = decision.why
     match decision.do:
         case Do.STOP:

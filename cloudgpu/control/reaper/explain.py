@@ -108,6 +108,7 @@ def _nodes(session: Session, machine: Machine, cluster_id: str) -> list[Machine]
 def _view(
     machine: Machine, chosen: ChosenPolicy, source: ActivitySource, answer: SelfReport, now: datetime
 ) -> MachineView:
+    """Return the machine as the reaper would evaluate it, by what is known of its activity."""
     view = with_self_report(view_without_report(machine, chosen), answer)
     return with_silence(with_source(view, source, now), answer)
 
@@ -138,6 +139,7 @@ def _query(session: Session, machines: Sequence[Machine], limits: Thresholds) ->
 
 
 def _agent_source(report: Report, limits: Thresholds) -> ActivitySource:
+    """Return what an agent has just reported, or why it did not."""
     engine = read_engine(report.engine) if report.engine else None
     if report.machine_now is None:
         return ActivitySource(None, None, "live", report.fault, engine=engine or EngineStatus(None, report.fault))
@@ -178,6 +180,7 @@ def _age_judgement(judged: Judged, age_s: float, window_s: float) -> Judged:
 
 
 def _age_signal(signal: Signal, age_s: float, window_s: float) -> Signal:
+    """Return a signal `age_s` seconds later: its age has grown, and it counts only within the window."""
     ago = signal.ago + age_s if signal.ago >= 0 else signal.ago
     is_age = signal.value is not None and signal.what in ("terminal input", "terminal output", "kernel", "start")
     value = signal.value + age_s if is_age else signal.value

@@ -90,6 +90,7 @@ def _stop(session: Session, instance: Instance, why: str) -> str:
 
 
 def _request_stop(provider: Provider, id: str, market: Market) -> None:  # noqa: A002
+    """Request a stop; of a machine that cannot be stopped, the end that keeps its disk, else its end."""
     if isinstance(provider, Pausable):
         try:
             provider.stop(id)

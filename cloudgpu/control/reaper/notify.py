@@ -64,6 +64,7 @@ def renew_leases(
 
 
 def _renew(session: Session, item: EndItem) -> Machine:
+    """Set the decided lease; return the machine. Nothing is set if its agent has renewed it as far already."""
     machine = refresh_lease(session, session.ledger.machine(item.id) or item.machine)
     lease_end = item.decision.at
     if lease_end is None or (machine.expires and from_iso(machine.expires) >= lease_end):  # its agent has renewed it
@@ -164,6 +165,7 @@ def _stored_warning(decision: Decision, warned: Warned, *, alerted: bool, termin
 
 
 def _event_time(session: Session, machine: str) -> datetime:
+    """Return now, but not before the machine's last event."""
     return not_before_last(session.ledger.machine(machine), session.clock())
 
 

@@ -184,6 +184,7 @@ def _by_machine(instances: Sequence[Instance]) -> dict[str, Instance]:
 
 
 def _with_observation(machine: Machine, instance: Instance | None, now: datetime) -> Machine:
+    """Return the machine as its record would be once the listed state is recorded."""
     if instance is None or machine.launch_status == "open" or not is_news(machine, instance):
         return machine
     return project_event(machine, instance_observed(instance, now, machine=machine))
@@ -270,11 +271,13 @@ def cluster_nodes(session: Session, views: Sequence[MachineView], *, include_loc
 
     Without `include_locked`, not of a cluster that a command has locked: it may still be launching.
     """
-    wanted = {one.machine.cluster.id for one in views if one.machine.cluster is not None}
-    if not wanted:
+    cluster_ids = {one.machine.cluster.id for one in views if one.machine.cluster is not None}
+    if not cluster_ids:
         return []
     machines = [
-        machine for machine in session.ledger.machines() if machine.cluster is not None and machine.cluster.id in wanted
+        machine
+        for machine in session.ledger.machines()
+        if machine.cluster is not None and machine.cluster.id in cluster_ids
     ]
     if include_locked:
         return machines

@@ -147,6 +147,7 @@ def _report_no_ledger(session: Session, request: ReapOptions, error: LedgerUnava
 
 
 def _reap(session: Session, request: ReapOptions, started_at: datetime) -> ReaperRun:
+    """Make the run under the reaper's lock; an error in it is recorded as a failed run, and raised."""
     with ExitStack() as stack:
         stack.enter_context(session.for_the_lab())
         try:
@@ -195,6 +196,7 @@ class _Evaluation:
 
 
 def _decide_only(session: Session, request: ReapOptions, started_at: datetime) -> ReaperRun:
+    """Return the run that would be made: what is decided, and nothing of it done."""
     _check_readable(session, request)
     evaluation = _decide(session, request, observe_dry_run(session))
     run, now = evaluation.initial_run(started_at), session.clock()
@@ -204,6 +206,7 @@ def _decide_only(session: Session, request: ReapOptions, started_at: datetime) -
 
 
 def _decide_and_execute(session: Session, request: ReapOptions, started_at: datetime) -> ReaperRun:
+    """Observe, decide and execute; repair timers, read credits, send alerts, and record the run."""
     _check_readable(session, request)
     evaluation = _decide(session, request, observe_machines(session, sweep=request.sweep))
     run = _execute_decisions(
@@ -298,6 +301,7 @@ def _check_readable(session: Session, request: ReapOptions) -> None:
 
 
 def _decide(session: Session, request: ReapOptions, snapshot: Snapshot) -> _Evaluation:
+    """Return the decisions about these machines, with all that they are based on."""
     snapshot = replace(snapshot, machines=tuple(machines_to_evaluate(session, snapshot.machines)))
     policies = policies_of(session, snapshot.machines, request.policy)
     check_readable(policies)  # now including machines that were just found
@@ -362,6 +366,7 @@ def record_decisions(session: Session, decisions: Iterable[Decision], machines: 
 
 
 def _is_changed(machine: Machine, decision: Decision) -> bool:
+    """Return whether a decision differs from the last one that is recorded of its machine."""
     last = machine.decision
     if last is None or (last.do, last.rule, last.activity) != (decision.do, decision.rule, decision.activity):
         return True

@@ -147,6 +147,7 @@ def _removal_order(orphan: Orphan) -> int:
 
 
 def _result_of(orphan: Orphan, action: partial[CleanupResult]) -> CleanupResult:
+    """Return what became of an orphan by this action: an error is in the result, except of the ledger."""
     try:
         return action()
     except LedgerUnavailable:

@@ -197,6 +197,7 @@ def _ledger_knowledge(
 
 
 def _cost(resource: ProviderResource) -> Cost:
+    """Return what a resource costs a month."""
     if not resource.stored_as:
         return Cost(ZERO, source="it costs nothing by itself")
     rate = resource_rate(resource)
@@ -209,6 +210,7 @@ def _is_shown(orphan: Orphan, ledger: str) -> bool:
 
 
 def _unique_gaps(gaps: Sequence[Unanswered]) -> list[Unanswered]:
+    """Return one gap for each scope, the first of each."""
     return list({gap.scope: gap for gap in reversed(gaps)}.values())[::-1]
 
 

@@ -296,9 +296,11 @@ def known_reachability(session: SessionBase, machines: Sequence[Machine]) -> lis
 def account_names(session: SessionBase, machines: Sequence[Machine]) -> set[str]:
     """Return all names of these machines' accounts: where they were launched, and here, as far as is known."""
     known, names = remembered_identities(session) if machines else {}, {machine.account for machine in machines}
-    wanted = [[machine.identity.kind, machine.identity.id] for machine in machines if machine.identity]
+    machine_identities = [[machine.identity.kind, machine.identity.id] for machine in machines if machine.identity]
     return names | {
-        name for name, identities in known.items() if any(identity in wanted for identity in identities.values())
+        name
+        for name, identities in known.items()
+        if any(identity in machine_identities for identity in identities.values())
     }
 
 
@@ -311,14 +313,14 @@ def is_another_account(session: SessionBase, account: str, machine: Machine) -> 
     identity = machine.identity
     if identity is None:
         return False
-    known, wanted = remembered_identities(session).get(account, {}), [identity.kind, identity.id]
+    known, machine_identity = remembered_identities(session).get(account, {}), [identity.kind, identity.id]
     if identity.kind != SSH_HOST:
-        return known.get("", wanted) != wanted
+        return known.get("", machine_identity) != machine_identity
     by_region = _identities_by_host(session, account, known)
     host = session.names().host(account, machine.region or "")
     if by_region.get(host) is not None:
-        return by_region[host] != wanted
-    return bool(by_region) and all(reported not in (None, wanted) for reported in by_region.values())
+        return by_region[host] != machine_identity
+    return bool(by_region) and all(reported not in (None, machine_identity) for reported in by_region.values())
 
 
 def _identities_by_host(session: SessionBase, account: str, known: dict[str, list[str]]) -> dict[str, list[str] | None]:
@@ -331,6 +333,7 @@ def _identities_by_host(session: SessionBase, account: str, known: dict[str, lis
 
 
 def _is_here(session: SessionBase, machine: Machine, known: IdentitiesByAccount) -> bool | None:
+    """Return whether an account of the settings last reported the machine's identity; None if that is not known."""
     identity = machine.identity
     if identity is None:
         return None
@@ -411,9 +414,9 @@ def missing_setting(session: SessionBase, machine: Machine) -> NotConfigured | N
     return NotConfigured(host, why, _restore_remedy("it", host))
 
 
-def _restore_remedy(what: str, name: str) -> str:
+def _restore_remedy(missing: str, name: str) -> str:
     return (
-        f"Put {what} back into config.toml. If it has another name now: cloudgpu init --rename {name} NEW. "
+        f"Put {missing} back into config.toml. If it has another name now: cloudgpu init --rename {name} NEW. "
         f"If it will never answer again: cloudgpu init --forget {name}"
     )
 

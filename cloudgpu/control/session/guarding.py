@@ -48,6 +48,7 @@ def on_battery(root: Path | None = None, *, system: str = sys.platform) -> bool 
 
 
 def _is_discharging(supply: Path) -> bool:
+    """Return whether a power supply is a discharging battery or UPS of the computer itself."""
     kind, scope, status = (_read_line(supply / name) for name in ("type", "scope", "status"))
     return kind in ("Battery", "UPS") and scope != "Device" and status == "Discharging"
 

@@ -51,8 +51,8 @@ class AccountScope:
 
     def query(self, regions: Iterable[str | None]) -> AccountScope:
         """Query the identity of these regions in parallel, or of the account where there is none. Raises nothing."""
-        wanted = list(set(regions) or {None})
-        for region, answered in zip(wanted, gather(wanted, self._query_region), strict=True):
+        to_query = list(set(regions) or {None})
+        for region, answered in zip(to_query, gather(to_query, self._query_region), strict=True):
             found = self._identities.setdefault(region, answered)
             if isinstance(found, CloudgpuError) and not isinstance(found, NotReachableHere):
                 self.error = found
@@ -216,19 +216,19 @@ def _recorded_account(machine: Machine) -> _RecordedAccount:
 def _identities_of(session: SessionBase, machines: Sequence[Machine]) -> RegionIdentities:
     """Query in parallel the identities of the accounts that are most likely these machines'."""
     one_per_account = {_recorded_account(machine): machine for machine in machines}.values()
-    wanted = {
+    region_by_account = {
         recorded_identity_region(account, machine): machine.region
         for machine in one_per_account
         for account in _likely_accounts(session, machine)
     }
-    for account in {one for one, _ in wanted}:
+    for account in {one for one, _ in region_by_account}:
         with suppress(CloudgpuError):  # raised again by the query; opened here, since two threads would open two
             session.provider(account)
-    account_regions = list(wanted)
+    account_regions = list(region_by_account)
     answers = (
         gather(
             account_regions,
-            lambda account_region: _identity_or_error(session, account_region[0], wanted[account_region]),
+            lambda account_region: _identity_or_error(session, account_region[0], region_by_account[account_region]),
         )
         if len(account_regions) > 1
         else []
@@ -263,6 +263,7 @@ def machines_to_evaluate(session: SessionBase, machines: Sequence[Machine]) -> l
 
 
 def _may_be_here(session: SessionBase, machine: Machine, error: CloudgpuError) -> bool:
+    """Return whether a machine whose account was not found, by this error, may still be of an account here."""
     if isinstance(error, NotReachableHere):
         return False
     return is_mine(session, machine) or not all(
@@ -381,6 +382,7 @@ def _elsewhere_text(session: SessionBase, machines: Sequence[Machine]) -> str:
 
 
 def _elsewhere_reason(session: SessionBase, machine: Machine) -> str:
+    """Return, as the end of a sentence, why the account is not reachable here; empty if that is not known."""
     missing = missing_setting(session, machine)
     if missing is not None:
         return f". {missing.why} {missing.remedy}".removesuffix(".")

@@ -81,6 +81,7 @@ def _time(text: str | None) -> datetime | None:
 
 
 def _last_run_of(events: Iterable[Event]) -> LastRun:
+    """Return the last run by all events of runs, for a ledger whose latest event does not repeat the earlier times."""
     last = LastRun()
     for event in events:
         if event.kind == KIND:

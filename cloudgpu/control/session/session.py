@@ -140,8 +140,8 @@ class Session(SessionBase):
         from cloudgpu.config.files.user_files import data_dir
         from cloudgpu.config.templates.find import load_template
 
-        wanted = self.settings.template if name is None else name
-        template = load_template(wanted, search=self.template_paths(), settings=self.settings.templates)
+        template_name = self.settings.template if name is None else name
+        template = load_template(template_name, search=self.template_paths(), settings=self.settings.templates)
         if template.path.parent != data_dir("templates"):  # a project's template runs commands of its author
             self.report(f"the template {template.name} is from {template.path}")
         return template
@@ -288,6 +288,7 @@ def find_any(
 
 
 def _only_machine(living: list[Machine]) -> tuple[Machine, ...]:
+    """Return the only machine, or the nodes of the only cluster. Raises InstanceNotFound for none, InvalidRequest."""
     if len(living) == 1:
         return (living[0],)
     if not living:

@@ -119,6 +119,7 @@ def requested_by(
 
 
 def _right_for(session: Session, authorization: Authorization, machine: OwnedSubject, verb: str) -> Right | None:
+    """Return by which right the user may do this; None without one."""
     is_owner, is_stop = authorization.owns(machine), verb == STOP
     depends_on_limits = authorization.is_member and is_stop and not is_owner and not authorization.for_lab
     stoppers = _stoppers(session) if depends_on_limits else Stoppers.OWNER
@@ -230,6 +231,7 @@ def _payers_text(session: Session) -> str:
 
 
 def _stoppers(session: Session) -> Stoppers:
+    """Return who may stop others' machines by the lab's limits."""
     from cloudgpu.config.policies.find import lab_limits
 
     return lab_limits(session.published()).stop or Stoppers.OWNER
