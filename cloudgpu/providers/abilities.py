@@ -1,7 +1,7 @@
 """What a provider may be able to do beyond `Provider`: one small protocol for each ability, with its values.
 
 A provider with the methods of a protocol has the ability. Those of the account itself are in `account_abilities`,
-those for several machines at once in `cluster_abilities`.
+those for several machines at once in `cluster_abilities`. An `item` is what could be launched, without its price.
 """
 
 from __future__ import annotations
@@ -182,10 +182,10 @@ class ReportsActivity(Protocol):
 
 @runtime_checkable
 class ReportsProcesses(Protocol):
-    """The computer stays on when its machine ends: the processes that end with the machine can be listed."""
+    """The user's own computer, which stays on when its machine ends: the processes that end then can be listed."""
 
     def processes(self, id: str) -> Sequence[Process] | None:  # noqa: A002
-        """Return what runs on this machine beside its agent; None where the computer does not say. Reads only.
+        """Return the processes of this machine beside its agent; None where the computer does not say. Reads only.
 
         Raises InstanceNotFound.
         """
@@ -414,7 +414,10 @@ def home_writes(provider: Provider, name: str, parts: Iterable[BootPart]) -> Seq
 
 
 def launch_safeguards(provider: Provider, resolved: Resolved) -> Safeguards:
-    """Return what can end a machine of this launch, beside runs of the reaper elsewhere."""
+    """Return what can end a machine of this launch, beside runs of the reaper elsewhere.
+
+    `follows`: its timer follows renew-until by itself, and is set by nobody. `alone`: only runs of the reaper end it.
+    """
     guards = provider.guards
     set_by_us = isinstance(provider, SetsTimer) and not provider.why_no_timer()
     return replace(

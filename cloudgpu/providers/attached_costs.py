@@ -57,7 +57,7 @@ _UNIT_TEXTS = {
     "usd_per_gb": "a GB",
 }
 _FLAT_PRICE_UNIT = "usd_per_disk_month"  # one price for a disk of a size class
-_RESOURCE_BY_NAME = {str(one): one for one in Resource}
+_RESOURCE_BY_NAME = {str(one): one for one in Resource}  # what a charge is for: disk, snapshot, address
 
 
 def rate(provider: str, region: str, stored_as: str, quantity: float) -> Rate:
@@ -89,6 +89,7 @@ def rate(provider: str, region: str, stored_as: str, quantity: float) -> Rate:
 
 
 def _why_at_most(listed: DiskPrice, region: str) -> str:
+    """Return why the listed price is an upper bound; empty where it is exact."""
     reasons = []
     if listed.kind in KINDS_BILLED_BY_CHANGED_BLOCKS:
         reasons.append(CHANGED_BLOCKS_BILLING)
@@ -109,8 +110,12 @@ def egress_rate(provider: str, region: str, byte_count: int) -> Rate | None:
     if not kinds:
         return None
     listed = max((disk_price(provider, region, kind) for kind in kinds), key=lambda price: price.price)
-    free_part = next((part for part in listed.note.split(";") if "free" in part), "")
-    reasons = [EGRESS_COUNT, f"not taken off: {free_part.strip()}" if free_part else "", _why_at_most(listed, region)]
+    free_tier_note = next((part for part in listed.note.split(";") if "free" in part), "")
+    reasons = [
+        EGRESS_COUNT,
+        f"not taken off: {free_tier_note.strip()}" if free_tier_note else "",
+        _why_at_most(listed, region),
+    ]
     why = "; ".join(filter(None, reasons))
     source, as_of, basis = listed.source, listed.as_of, listed.basis
     return Rate(Resource.TRAFFIC, listed.kind, byte_count, Per.GB, listed.price, source, as_of, basis, why)

@@ -1,12 +1,12 @@
-"""What AWS has said of an account, kept in files by the key of its credentials: its id, and which regions it has.
+"""Caches in files, by access key, what AWS answered about an account: its id, and which regions it has.
 
-A key belongs to one account for ever, so another account never finds what is kept. The id stands in for AWS where that
-does not answer.
+An access key belongs to one account for ever, so another account never reads these files. The cached id is used where
+AWS does not answer.
 
-The regions are kept for a day, so that not every pass of the reaper asks. They hide no machine of ours. Only passes use
-them; a nightly pass, a launch and a look that a user asks for (`ls --refresh`) ask anew, and so renew them. The regions
-in which the ledger has machines are listed with them, and where one of these regions does not answer, AWS is asked at
-once which there are.
+The regions are cached for a day, so that not every run of the reaper asks for them. They hide no machine of ours. Only
+runs of the reaper use them; a nightly run, a launch and a sync that a user asks for (`ls --refresh`) ask AWS again, and
+so renew them. A listing covers the regions in which the ledger has machines too; where one of all these does not
+answer, AWS is asked at once which regions there are.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ from cloudgpu.providers.aws.ids import REGION
 from cloudgpu.providers.shared.account import write_file
 
 ACCOUNT_ID = re.compile(r"[0-9]{12}")
-KEPT_S = 30 * 24 * 3600.0  # seconds that what is known of a key is kept at least
+MIN_RETENTION_S = 30 * 24 * 3600.0  # files of a key that was not used for so many seconds are removed
 REGIONS_VALID_FOR = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
 class AccountCache:
-    """The files of one configured account; `access_key` returns the public part of its credentials of now."""
+    """The files of one configured account below `home`; `access_key` returns the id of its present access key."""
 
     home: Path
     access_key: Callable[[], str]
 
     def account_id(self, query: Callable[[], str]) -> str:
-        """Return the account (12 digits) of the credentials of now, as `query` (GetCallerIdentity of STS) returns it.
+        """Return the account (12 digits) of the present credentials, as `query` (GetCallerIdentity of STS) returns it.
 
         That needs no permission, and works even where a policy denies it (AWS STS API Reference, GetCallerIdentity).
-        Where STS does not answer, it is what it said of the very same key before: a key never changes its account. A
-        region that is silent would keep cloudgpu from ending machines in all others else.
+        Where STS does not answer, return its earlier answer for the same access key: otherwise one region that does
+        not answer would keep cloudgpu from ending machines in all others. Raises ProviderUnavailable without one.
         """
         try:
             found = query()
         except ProviderUnavailable:
-            kept = _read_account_id(self._file("accounts"))
-            if kept is None:
+            cached = _read_account_id(self._file("accounts"))
+            if cached is None:
                 raise
-            return kept
+            return cached
         with suppress(OSError):  # a full disk, say: then it is asked again
             file = self._file("accounts")
             if _read_account_id(file) != found:
@@ -67,7 +67,7 @@ class AccountCache:
         return None
 
     def write_regions(self, names: Sequence[str], now: datetime) -> None:
-        """Keep these; a disk that takes nothing is no error: they are asked for again."""
+        """Store these regions; a full disk is no error: they are asked for again."""
         with suppress(OSError, CloudgpuError):
             _write(self._file("regions"), json.dumps({"at": now.timestamp(), "regions": list(names)}))
 
@@ -76,7 +76,7 @@ class AccountCache:
 
 
 def _read_account_id(file: Path) -> str | None:
-    """Return the account that a file tells, None where it tells none."""
+    """Return the account id in a file; None where there is no file, or no id in it."""
     with suppress(OSError, UnicodeDecodeError):
         found = file.read_text(encoding="ascii").strip()
         return found if ACCOUNT_ID.fullmatch(found) else None
@@ -84,8 +84,8 @@ def _read_account_id(file: Path) -> str | None:
 
 
 def _write(file: Path, text: str) -> None:
-    """Write a file, and remove those of old keys: a login makes a key every few hours. One in use is asked again."""
+    """Write a file, and remove those of old keys: a login makes a key every few hours. None is needed for long."""
     write_file(file, text)
     for one in file.parent.iterdir():
-        if time.time() - one.stat().st_mtime > KEPT_S:
+        if time.time() - one.stat().st_mtime > MIN_RETENTION_S:
             one.unlink(missing_ok=True)

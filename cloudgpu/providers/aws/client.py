@@ -1,4 +1,4 @@
-"""Talks to AWS: one boto3 session per account, one client per service and region, errors in our own words."""
+"""Talks to AWS: one boto3 session per account, one client per service and region, errors of `cloudgpu.errors`."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from cloudgpu.providers.shared.account import AccountPins, CloudAccount, transla
 from cloudgpu.providers.shared.calls import Answer, ask_each, count_request
 
 KIND = "aws"
-MAX_PARALLEL = 32  # regions asked side by side
+MAX_PARALLEL = 32  # regions that are called at the same time
 MAX_FILTER_VALUES = 200  # of a filter: the most that EC2 takes
 ATTEMPTS = 5  # sends of a read, or of a call that is harmless when repeated, where the user's AWS settings say nothing
 SIGN_IN = ("sso-oidc", "signin")  # the services that renew a login of `aws sso login`, and of `aws login`
 # What is called of AWS's 400 services; `sso` and `sts` by botocore itself, too, which gets credentials there.
 SERVICES = ("budgets", "ec2", "iam", "pricing", "s3", "scheduler", "service-quotas", "ssm", "sso", "sts", *SIGN_IN)
 _FIRST_ERROR_STATUS = 400
-_LONGEST_PAUSE_S, _EXTRA_PAUSE_S = 20.0, 5.0  # of botocore's mode `standard`; the latter where AWS names a time
+_LONGEST_PAUSE_S, _EXTRA_PAUSE_S = 20.0, 5.0  # between sends in botocore's mode `standard`; extra for a Retry-After
 # What is read of a machine (the shape `Instance` of DescribeInstances and RunInstances), anywhere in `providers/aws`.
 # botocore parses all 61 members that its model names: those that nobody reads took half the time of a listing.
 INSTANCE_MEMBERS = frozenset(
@@ -65,13 +65,15 @@ class Aws(CloudAccount):
     def __init__(self, settings: ProviderSettings) -> None:
         super().__init__(settings)
         self.options: AwsOptions = aws_options(settings.account, settings.options)
-        whose, again = f"the credentials of {self.account} are", "the credentials of"
-        self.launched_in = AccountPins(self.home, "AWS account", whose, again, "credentials")
+        current_login, former_login = f"the credentials of {self.account} are", "the credentials of"
+        self.launched_in = AccountPins(self.home, "AWS account", current_login, former_login, "credentials")
         self._lock = threading.Lock()
         self._session: Any = None
         self._clients: dict[tuple[str, str, int | None, float], Any] = {}
-        self.scores: dict[tuple[str, tuple[str, ...]], tuple[datetime, Mapping[str, int]]] = {}  # of spot, by zone
-        self.zone_names: dict[str, Mapping[str, str]] = {}  # of a region, by their ids
+        self.scores: dict[
+            tuple[str, tuple[str, ...]], tuple[datetime, Mapping[str, int]]
+        ] = {}  # spot placement scores by zone, and when they were read, for each (instance type, regions)
+        self.zone_names: dict[str, Mapping[str, str]] = {}  # for each region: the names of its zones, by zone id
         self._regions: tuple[str, ...] | None = None
         self.cache = AccountCache(self.home, self.access_key)
         self._account_id: str | None = None
@@ -82,9 +84,9 @@ class Aws(CloudAccount):
     def client(self, service: str, region: str, *, sends: int | None = None) -> Any:
         """Return the client of a service in a region, made once. It waits longer for a change than for a read.
 
-        It sends a call up to `sends` times; None is what AWS_MAX_ATTEMPTS or the profile's `max_attempts` says, else
-        ATTEMPTS. What is sent once is a change. Raises AuthFailed for a profile that is not there, InvalidRequest for
-        an endpoint that is none.
+        It sends a call up to `sends` times; None: what AWS_MAX_ATTEMPTS or the profile's `max_attempts` says, else
+        ATTEMPTS. `sends=1` is for changes alone. Raises AuthFailed for a profile that does not exist, InvalidRequest
+        for an endpoint that is no URL.
         """
         if sends == 1:
             return self._cached_client(service, region, sends, self.patience.change_s)
@@ -114,21 +116,21 @@ class Aws(CloudAccount):
         )
         try:
             return self._session.client(service, region_name=region, config=config)
-        except ValueError as error:  # botocore's word for a URL that is none
+        except ValueError as error:  # botocore raises it for a URL that is none
             url = os.environ.get("AWS_ENDPOINT_URL")
             message = f"The AWS client of {service} cannot be made: {error}."
             raise InvalidRequest(message, field="AWS_ENDPOINT_URL", value=url, next="Correct or unset it.") from error
 
     def _record_sign_in_status(self, http_response: Any, **_call: Any) -> None:
-        """Keep how a sign-in service answered: where it renews no login, botocore does not say why."""
+        """Store the HTTP status of a sign-in service: where a login is not renewed, botocore does not say why."""
         self._sign_in_status = int(http_response.status_code)
 
     def _register_handlers(self, session: Any) -> None:
         """Let all clients of a session, those of its login too, keep to the time that a call has."""
-        session.events.register("before-send.*", _count_request)  # metrics tell of it
+        session.events.register("before-send.*", _count_request)  # for the metrics
         session.events.register("before-call.*", self._before_call)
         session.events.register("needs-retry.*", self._needs_retry)
-        session.events.register("needs-retry.*", _note_refusal)
+        session.events.register("needs-retry.*", _report_refusal)
         session.events.register("after-call.*", self._after_call)
         for service in SIGN_IN:
             session.events.register(f"after-call.{service}", self._record_sign_in_status)
@@ -142,11 +144,13 @@ class Aws(CloudAccount):
     def _needs_retry(self, operation: Any, request_dict: Any, caught_exception: Any = None, **_more: Any) -> None:
         """Raise Silent where a call was not answered, and has had its time."""
         context, read = request_dict["context"], _is_read(operation.name)
-        begun = context.get(_CALL_STARTED, 0.0)
+        started_s = context.get(_CALL_STARTED, 0.0)
         if caught_exception is None:
             return
-        if not self.patience.is_spent(begun, read=read):
-            context["read_timeout"] = self.patience.seconds_left(begun, read=read)  # older botocore does not look at it
+        if not self.patience.is_spent(started_s, read=read):
+            context["read_timeout"] = self.patience.seconds_left(
+                started_s, read=read
+            )  # older botocore does not look at it
             return
         where = _service_label(context)
         if read:
@@ -172,9 +176,9 @@ class Aws(CloudAccount):
         return self._regions
 
     def remembered_regions(self) -> tuple[str, ...] | None:
-        """Return the regions of the last day's answer and those of the ledger's machines, where a listing may use them.
+        """Return the regions cached within the last day and those of the ledger's machines, if a listing may use them.
 
-        None where it has to ask, or need not. Asks nothing.
+        None where the listing has to ask AWS, or the regions are known from the settings or an earlier call. No call.
         """
         in_use = self.regions_in_use()
         if in_use is None or self._regions is not None or self.options.regions:
@@ -218,13 +222,13 @@ class Aws(CloudAccount):
             credentials = self._session.get_credentials()
             return "" if credentials is None else str(credentials.get_frozen_credentials().access_key)
 
-    def login_until(self) -> datetime | None:
-        """Return when the credentials end that calls are signed with; None for a key that lasts."""
+    def login_expires_at(self) -> datetime | None:
+        """Return when the credentials expire that calls are signed with; None for a key that does not expire."""
         self.client("sts", self.options.home_region)  # makes the session
         with self.calling("credentials", self.options.home_region):
             credentials = self._session.get_credentials()
             if credentials is not None:
-                credentials.get_frozen_credentials()  # renews a login that is about to end
+                credentials.get_frozen_credentials()  # renews credentials that are about to expire
             expiry = getattr(credentials, "_expiry_time", None)  # botocore has no public name for it
             return expiry if isinstance(expiry, datetime) else None
 
@@ -270,7 +274,7 @@ def _session(profile: str | None) -> tuple[Any, int]:
 
 
 def core_session(profile: str | None) -> Any:
-    """Return a session of botocore that parses of EC2's answers what is read of them, and names and times quickly."""
+    """Return a session of botocore that is faster: of EC2's answers it parses only the members that cloudgpu reads."""
     from botocore.session import Session
 
     core = Session(profile=profile)
@@ -280,14 +284,14 @@ def core_session(profile: str | None) -> Any:
 
 
 def _parser_factory() -> Any:
-    """Return what makes the parsers of answers: they read times, and the names of elements, as is done here."""
+    """Return a factory of answer parsers that read times and element names with the faster functions of this module."""
     from botocore.parsers import ResponseParserFactory
 
     class FastParserFactory(ResponseParserFactory):  # type: ignore[misc]  # botocore has no types
         def create_parser(self, protocol_name: str) -> Any:
             """Return a parser; botocore's own cuts the name of each element with a regex."""
             parser = super().create_parser(protocol_name)
-            parser._node_tag = lambda node: _local_name(node.tag)  # noqa: SLF001  (of a version without it: as it was)
+            parser._node_tag = lambda node: _local_name(node.tag)  # noqa: SLF001  (a botocore without it just stays slower)
             return parser
 
     factory = FastParserFactory()
@@ -302,9 +306,9 @@ def _local_name(tag: str) -> str:
 
 
 def _parse_time(value: Any) -> datetime:
-    """Return the time that an answer of AWS names; one as EC2 writes it without dateutil, which takes 50 times as long.
+    """Return a time in an answer of AWS. EC2's format is parsed here: botocore's dateutil takes 50 times as long.
 
-    Raises ValueError for what is no time.
+    Raises ValueError for a text that is no time.
     """
     if isinstance(value, str) and _UTC_TIME.fullmatch(value):
         with suppress(ValueError):
@@ -316,9 +320,9 @@ def _parse_time(value: Any) -> datetime:
 
 @cache
 def _loader(data_path: str | None) -> Any:
-    """Return what reads AWS's service models, once in a process: 0.1 s for EC2's.
+    """Return the loader of AWS's service models, which reads each once in a process: EC2's takes 0.1 s.
 
-    Of that it has INSTANCE_MEMBERS and OPERATIONS alone. It reads those in the user's `data_path`, too.
+    It keeps INSTANCE_MEMBERS and OPERATIONS of EC2's model alone. Models in the user's `data_path` are read, too.
     """
     from botocore.exceptions import DataNotFoundError
     from botocore.loaders import Loader, instance_cache
@@ -339,7 +343,7 @@ def _loader(data_path: str | None) -> Any:
 
         @instance_cache  # type: ignore[untyped-decorator]
         def list_available_services(self, type_name: str) -> list[str]:
-            """Return the services that are called; botocore's own looks into the directories of all 400."""
+            """Return those of SERVICES that there are; botocore's own method looks into the directories of all 400."""
             found: list[str] = []
             for service in SERVICES:
                 with suppress(DataNotFoundError):
@@ -355,8 +359,8 @@ def _service_label(context: Mapping[str, Any]) -> str:
     return f"AWS {context.get('client_region') or ''}".rstrip()
 
 
-def _note_refusal(attempts: int, response: Any = None, **_call: Any) -> None:
-    """Note a refusal: it is an answer, and botocore may wait so long before it sends the call again."""
+def _report_refusal(attempts: int, response: Any = None, **_call: Any) -> None:
+    """Tell whoever waits for the call that AWS answered, and how long botocore may pause before it sends it again."""
     if response is not None and response[0].status_code >= _FIRST_ERROR_STATUS:
         beat(min(2.0 ** (attempts - 1), _LONGEST_PAUSE_S) + _EXTRA_PAUSE_S)
 
@@ -380,7 +384,10 @@ def call_unless(
     tolerated: Collection[str],
     **parameters: Any,
 ) -> Any:
-    """Return what an action of AWS answers, or the code of an error that is one of `tolerated`."""
+    """Call an action of AWS and return its answer, or the code of an error that is one of `tolerated`.
+
+    `permission` is the action as IAM spells it, and `value` what the user named: both are for the error's text.
+    """
     from botocore import xform_name
     from botocore.exceptions import ClientError
 
@@ -400,13 +407,13 @@ def pages(client: Any, operation: str, **parameters: Any) -> Iterator[Mapping[st
 
 
 def batches(values: Sequence[str], size: int) -> Iterator[list[str]]:
-    """Yield these in parts of `size`: the most that a call takes."""
+    """Yield the values in lists of at most `size`: as many as a call takes."""
     for begin in range(0, len(values), size):
         yield list(values[begin : begin + size])
 
 
 def describe(aws: Aws, action: str, region: str, *, value: str | None = None, **query: Any) -> list[Mapping[str, Any]]:
-    """Return what EC2 answers to `DescribeVolumes`, or another question of its kind. One call."""
+    """Return what EC2 answers to `action` (`DescribeVolumes`, say) with the parameters `query`. One call, one page."""
     client = aws.ec2(region)  # first: it says so where the SDK is not installed
     from botocore import xform_name
 
@@ -417,7 +424,7 @@ def describe(aws: Aws, action: str, region: str, *, value: str | None = None, **
 def describe_all(
     aws: Aws, action: str, region: str, *, value: str | None = None, **parameters: Any
 ) -> list[Mapping[str, Any]]:
-    """Return the same of all pages. A call for each."""
+    """Return what `describe` does, of all pages. One call per page."""
     client = aws.ec2(region)
     from botocore import xform_name
 
@@ -427,7 +434,7 @@ def describe_all(
 
 
 def describe_instances(aws: Aws, region: str, *, value: str | None = None, **query: Any) -> list[dict[str, Any]]:
-    """Return the machines of a region that EC2 tells of, of all pages. A call for each."""
+    """Return the machines of a region that DescribeInstances reports, of all pages. One call per page."""
     client = aws.ec2(region)
     with aws.calling("DescribeInstances", region, value=value):
         found = pages(client, "describe_instances", **query)

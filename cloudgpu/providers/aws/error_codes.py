@@ -1,4 +1,4 @@
-"""What each error code of AWS means for whoever asked: the class of our error, the field it is about, the way out.
+"""What each error code of AWS means for the caller: the class of our error, the field it is about, the remedy.
 
 Codes and their meaning are from "Error codes for the Amazon EC2 API"
 (docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html) and the services' own API references.
@@ -10,7 +10,7 @@ from __future__ import annotations
 from cloudgpu.errors import AuthFailed, InstanceNotFound, InvalidRequest, LaunchUncertain, QuotaExceeded
 from cloudgpu.providers.shared.errors import Meaning, meanings
 
-# A credential that AWS does not take, and a request that it takes from nobody who may not do it.
+# Codes for a credential that AWS does not accept, a missing permission, and a clock that is wrong.
 CREDENTIAL = frozenset(
     "AuthFailure ExpiredToken ExpiredTokenException IncompleteSignature InvalidAccessKeyId InvalidClientTokenId "
     "InvalidSignatureException MissingAuthenticationToken MissingAuthenticationTokenException SignatureDoesNotMatch "
@@ -22,7 +22,7 @@ SKEWED = frozenset(
     "RequestTimeTooSkewedException".split()
 )
 
-_ACCOUNT = "Open the AWS console with this account and finish what it asks for, or ask AWS Support."
+_ACCOUNT_REMEDY = "Open the AWS console with this account and finish what it asks for, or ask AWS Support."
 _NO_CAPACITY = """
     IncompatibleHostRequirements InsufficientCapacity InsufficientCapacityOnHost InsufficientFreeAddressesInSubnet
     InsufficientHostCapacity InsufficientInstanceCapacity InsufficientReservedInstanceCapacity
@@ -46,7 +46,7 @@ _DOWN = "InternalError InternalFailure InternalServerException ServiceException 
 _NO_INSTANCE = "InvalidInstanceID.NotFound InvalidInstanceIDNotFound"
 _UNCERTAIN = "IdempotentInstanceTerminated IdempotentParameterMismatch InvalidClientToken"
 
-_REQUESTS = {  # by the field that the request got wrong
+_INVALID_REQUESTS = {  # codes of an invalid request, by the field that is wrong
     "--image": """
         InvalidAMIID.Malformed InvalidAMIID.NotFound InvalidAMIID.Unavailable InvalidAMIName.Duplicate
         InvalidAMIName.Malformed ConcurrentCreateImageNoRebootLimitExceeded ParameterNotFound ParameterVersionNotFound
@@ -88,7 +88,7 @@ _REQUESTS = {  # by the field that the request got wrong
         NotFoundException ResourceNotFoundException UnknownParameter UnsupportedInstanceAttribute
         UnsupportedProtocol ValidationError ValidationException""",
 }
-_WAYS = {  # where AWS's sentence says what is wrong, and not what would be right
+_REMEDIES = {  # by field, where AWS's message says what is wrong, and not what would be right
     "--image": "See what there is: cloudgpu image ls, or aws ec2 describe-images --region REGION",
     "--subnet": "See what there is: aws ec2 describe-subnets --region REGION",
     "--security-group": "See what there is: aws ec2 describe-security-groups --region REGION",
@@ -113,12 +113,12 @@ MEANINGS = meanings(
     (_NO_INSTANCE, Meaning(InstanceNotFound, "instance")),
     (_UNCERTAIN, Meaning(LaunchUncertain, "launch")),
     ("DefaultVpcDoesNotExist VPCIdNotSpecified VPCResourceNotSpecified", _NO_NETWORK),
-    ("Blocked OptInRequired PendingVerification AccountDisabled", Meaning(AuthFailed, "account", _ACCOUNT)),
+    ("Blocked OptInRequired PendingVerification AccountDisabled", Meaning(AuthFailed, "account", _ACCOUNT_REMEDY)),
     (CREDENTIAL | DENIED | SKEWED, Meaning(AuthFailed, "credentials")),
     no_capacity=_NO_CAPACITY,
     throttled=_THROTTLED,
     down=_DOWN,
-    requests=_REQUESTS,
-    remedies=_WAYS,
+    requests=_INVALID_REQUESTS,
+    remedies=_REMEDIES,
 )
 """Every code that has a meaning for us."""

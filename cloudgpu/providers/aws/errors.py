@@ -1,4 +1,4 @@
-"""Maps what boto3 raises to the error tree: the code decides the class, never the wording."""
+"""Maps what boto3 raises to the classes of `cloudgpu.errors`: the code decides the class, never the wording."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from cloudgpu.providers.shared.calls import is_skewed, wrong_clock
 from cloudgpu.providers.shared.errors import UNKNOWN, denied_error, refusal_error, shorten, unanswered_error
 
 _CLOCK_ERROR = re.compile(r"signature (has )?expired|not yet current|is now (earlier|later) than", re.IGNORECASE)
-THROTTLED, SERVER_ERROR = 429, 500  # and all statuses from that on
-# botocore's words where the service that gives a container its credentials is throttled, down or not reached
+THROTTLED, SERVER_ERROR = 429, 500  # HTTP statuses; all above 500 are server errors, too
+# What botocore says where the service that gives a container its credentials is throttled, down or not reached
 _SERVICE_BUSY = re.compile(r"non 200 response (?:429|5\d\d)\b|error when attempting to retrieve container metadata")
 NOT_PERMITTED = "OperationNotPermitted"
 # "The instance 'i-...' may not be terminated. Modify its 'disableApiTermination' instance attribute and try again."
-# That stop protection, which keeps a machine from its termination too, is named there as well, is belief.
+# Stop protection keeps a machine from its termination too; that the message names it likewise is an assumption.
 _PROTECTED_ID = re.compile(r"instance '(i-[0-9a-f]+)' may not be \w+\. Modify its '(disableApi(?:Termination|Stop))'")
 _PROTECTIONS = {
     "disableApiTermination": ("termination protection", "--no-disable-api-termination"),
@@ -57,10 +57,10 @@ BAD_SETTINGS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """What was asked, of whom, and as whom. `action` is `RunInstances`, or `ssm:GetParameter` for another service.
+    """A call to AWS, as its errors describe it. `action` is `RunInstances`, or `ssm:GetParameter` for another service.
 
-    `now` is this machine's clock, aware UTC. `value` is what the user named, where the call is about that. `signed_in`
-    is the status with which AWS's sign-in service answered last, 0 where it was not asked.
+    `now` is this computer's clock, aware UTC. `value` is what the user named, where the call is about that.
+    `sign_in_status` is the HTTP status with which AWS's sign-in service answered last, 0: not asked.
     """
 
     action: str
@@ -69,7 +69,7 @@ class CallContext:
     now: datetime
     profile: str | None = None
     value: str | None = None
-    signed_in: int = 0
+    sign_in_status: int = 0
 
     @property
     def permission(self) -> str:
@@ -135,7 +135,7 @@ def _error_of_answer(response: Mapping[str, Any], call: CallContext) -> Cloudgpu
         return unanswered_error(
             f"AWS {call.region} answered {call.action} with something that is not an answer of AWS's", call.value
         )
-    if meaning.kind is NoCapacity:  # one line per attempt: what AWS goes on to advise is what the launch does next
+    if meaning.kind is NoCapacity:  # one sentence: AWS goes on to advise what the launch tries next anyway
         text = text.partition(". ")[0]
     sentence = f"AWS {call.region} refused {call.action}: {_shortened(text)} ({code})."
     return refusal_error(meaning, sentence, value=call.value, region=call.region, headers=headers)
@@ -148,7 +148,7 @@ def code_of(error: CloudgpuError) -> str:
 
 
 def _end_refused(response: Mapping[str, Any], call: CallContext) -> EndRefused | None:
-    """Return the error for a machine that is protected from its end; None for every other answer."""
+    """Return the error for a machine that is protected from termination; None for every other answer."""
     answer = response.get("Error", {})
     found = _PROTECTED_ID.search(str(answer.get("Message", ""))) if answer.get("Code") == NOT_PERMITTED else None
     if found is None:
@@ -187,12 +187,12 @@ def _renewal_remedy(call: CallContext) -> str:
 
 
 def _no_credentials_error(error: Exception, names: set[str], call: CallContext) -> CloudgpuError:
-    busy = _SERVICE_BUSY.search(str(error))
-    if busy:
-        return _credentials_unavailable(call, f"could not be fetched ({shorten(busy[0])})")
-    if names & EXPIRED_LOGIN and (call.signed_in == THROTTLED or call.signed_in >= SERVER_ERROR):
+    unavailable_service = _SERVICE_BUSY.search(str(error))
+    if unavailable_service:
+        return _credentials_unavailable(call, f"could not be fetched ({shorten(unavailable_service[0])})")
+    if names & EXPIRED_LOGIN and (call.sign_in_status == THROTTLED or call.sign_in_status >= SERVER_ERROR):
         return _credentials_unavailable(
-            call, f"could not be renewed: AWS's sign-in service answered with {call.signed_in}"
+            call, f"could not be renewed: AWS's sign-in service answered with {call.sign_in_status}"
         )
     profile = call.profile or os.environ.get("AWS_PROFILE")
     if "ProfileNotFound" in names:
@@ -217,7 +217,7 @@ def _no_credentials_error(error: Exception, names: set[str], call: CallContext) 
 
 
 def _credentials_unavailable(call: CallContext, problem: str) -> ProviderUnavailable:
-    """Return the error where a service that gives credentials was at fault: nothing is known of these."""
+    """Return the error where the service that issues credentials failed: whether they are valid is not known."""
     message = f"The AWS credentials of account {call.account} ({call.who}) {problem}."
     return ProviderUnavailable(message, field="provider", value=call.value, next="Run it again in a while.")
 

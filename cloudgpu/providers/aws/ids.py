@@ -1,4 +1,4 @@
-"""Makes and reads our ids on AWS, and defines the table of an aws account in config.toml.
+"""Makes and reads our ids on AWS, and defines the options of an aws account in config.toml.
 
 An id is the region and AWS's own id, `us-east-1/i-0123456789abcdef0`, so that no request has to search.
 """
@@ -32,7 +32,7 @@ def split_id(id: str, kind: str) -> tuple[str, str] | None:  # noqa: A002
 def machine(id: str) -> tuple[str, str]:  # noqa: A002
     """Return the region and AWS's id of a machine.
 
-    Raises InvalidRequest for what is no such id: AWS was not asked, so the machine is not proved to be gone.
+    Raises InvalidRequest for any other text, not InstanceNotFound: AWS was not asked, so no machine is proved gone.
     """
     found = split_id(id, "i")
     if found is None:
@@ -42,7 +42,7 @@ def machine(id: str) -> tuple[str, str]:  # noqa: A002
 
 
 def region_of(zone: str) -> str | None:
-    """Return the region of an availability zone, None for what is none (a local zone has a longer name)."""
+    """Return the region of an availability zone, None for any other text (a local zone has a longer name)."""
     found = ZONE.fullmatch(zone)
     return found[1] if found else None
 
@@ -52,7 +52,7 @@ _PARTITIONS = ("cn-", "us-gov-", "us-iso", "eu-isoe-", "eusc-")
 
 
 def is_same_partition(home_region: str, name: str) -> bool:
-    """Say whether a region can be one of the account with this home: of the same partition (AWS, China, GovCloud)."""
+    """Say whether a region is in the partition (AWS, China, GovCloud) of the account with this home region."""
     return bool(REGION.fullmatch(name)) and _partition(home_region) == _partition(name)
 
 
@@ -67,7 +67,10 @@ _ROLE = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+")
 
 @dataclass(frozen=True, slots=True)
 class AwsOptions:
-    """What an account's table says. `home_region` is asked for what no region owns; `regions` empty: all enabled."""
+    """The options of an account. `home_region` answers what belongs to no region; `regions` empty: all enabled ones.
+
+    `instance_profile` is the profile that machines get, `timer_role` the ARN of the role of their timers; None: none.
+    """
 
     profile: str | None = None
     home_region: str = HOME_REGION
@@ -79,15 +82,15 @@ class AwsOptions:
 
 
 def aws_options(account: str, table: Mapping[str, Any]) -> AwsOptions:
-    """Return the options of an account's table; raise InvalidRequest for the first that is none or cannot be."""
+    """Return the options of an account's table; raise InvalidRequest for the first that is unknown or invalid."""
     return AwsOptions(**read_table("aws", account, table, _READERS))
 
 
-def _role(account: str, key: str, value: object) -> str:
+def _read_role_arn(account: str, key: str, value: object) -> str:
     if isinstance(value, str) and _ROLE.fullmatch(value):
         return value
-    way = f'Write it like {key} = "arn:aws:iam::123456789012:role/cloudgpu-timer": cloudgpu init aws does.'
-    raise fault(account, key, value, "has to be the ARN of an IAM role.", way)
+    remedy = f'Write it like {key} = "arn:aws:iam::123456789012:role/cloudgpu-timer": cloudgpu init aws does.'
+    raise fault(account, key, value, "has to be the ARN of an IAM role.", remedy)
 
 
 _region = matching(REGION, "a region", "us-east-1")
@@ -99,5 +102,5 @@ _READERS = {
     "exclude_regions": _regions,
     "ssh_port": port,
     "instance_profile": text,
-    "timer_role": _role,
+    "timer_role": _read_role_arn,
 }

@@ -76,11 +76,11 @@ class AwsProvider:
         return AccountIdentity("aws account", number, f"AWS account {number}")
 
     def available(self, requirements: Requirements) -> Availability:
-        """Return what AWS offers of what fits, by zone and market, and the regions that did not answer."""
+        """Return what AWS offers that satisfies the requirements, and the regions that did not answer."""
         return availability.available(self._aws, requirements)
 
     def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
-        """Return one price per offer: spot asked per zone, on demand by the dated list."""
+        """Return one price per offer: spot prices of now per zone, on-demand prices from the catalogue."""
         return pricelist.prices(self._aws, offers)
 
     def price_history(self, items: Sequence[Available], since: datetime) -> Sequence[Sequence[Price]]:
@@ -88,11 +88,11 @@ class AwsProvider:
         return pricelist.price_history(self._aws, items, since)
 
     def placement_scores(self, items: Sequence[Available]) -> Sequence[int | None]:
-        """Return how likely spot machines of a type can be had in each zone."""
+        """Return how likely a spot launch of a type is to succeed in each zone, from 1 to 10."""
         return availability.placement_scores(self._aws, items)
 
     def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:
-        """Return where an own image, a volume or a subnet ties a launch to."""
+        """Return the region or zone to which an own image, a volume or a subnet pins a launch."""
         return resolve.constraint(self._aws, setup, requirements)
 
     def resolve(self, request: LaunchRequest, item: Available) -> Resolved:
@@ -168,7 +168,7 @@ class AwsProvider:
         orphans.remove(self._aws, orphan)
 
     def save_image(self, source: str, name: str, tags: Mapping[str, str], *, restart: bool = True) -> ProviderResource:
-        """Take the next step to the image `name` of a machine or a disk; `ready` says that it is there."""
+        """Take the next step to the image `name` of a machine or a disk; it is `ready` when it can be launched from."""
         return create_image.save_image(self._aws, source, name, tags, restart=restart)
 
     def attach(self, id: str, volume: Volume, tags: Mapping[str, str]) -> ProviderResource:  # noqa: A002
@@ -196,7 +196,7 @@ class AwsProvider:
         return security_group.allowed(self._aws, id)
 
     def allow(self, id: str, label: str, cidr: str | None) -> None:  # noqa: A002
-        """Let this CIDR in under this label in place of the one before; None takes it out."""
+        """Allow SSH from this CIDR under this label, in place of the one before; None removes it."""
         security_group.allow(self._aws, id, label, cidr)
 
     def machine_role(self, document: str) -> MachineRole:

@@ -289,7 +289,7 @@ def test_what_the_sdk_raises_itself_has_its_class_and_way_out(error, kind, way):
 )
 def test_a_login_that_a_busy_service_does_not_renew_is_not_told_as_expired(status, kind):
     error = sdk.TokenRetrievalError(provider="sso", error_msg="Token has expired and refresh failed")
-    assert type(translated(error, asked(signed_in=status))) is kind
+    assert type(translated(error, asked(sign_in_status=status))) is kind
 
 
 def test_a_defect_of_ours_is_not_taken_for_the_users():

@@ -1,7 +1,7 @@
-"""AWS's own budget on the whole account, which mails when nothing of ours lives any more. It stops nothing.
+"""AWS's own budget on the whole account, which sends mail even if nothing of cloudgpu runs. It stops nothing.
 
 AWS brings its figures up to date every 8 to 12 hours (docs.aws.amazon.com/cost-management/latest/userguide/
-budgets-managing-costs.html), so this is the last net, not the first. A budget that only notifies costs nothing (AWS
+budgets-managing-costs.html), so this alert comes late. A budget that only notifies costs nothing (AWS
 price list, BudgetsUsage, $0.00 per budget-day). Its name says that it is ours: AWS allows each name once.
 """
 
@@ -16,9 +16,12 @@ from cloudgpu.providers.aws.account.roles import caller
 from cloudgpu.providers.aws.client import Aws, call_unless
 
 NAME = "cloudgpu-backstop"
-NOTIFICATIONS = (("ACTUAL", 80.0), ("ACTUAL", 100.0), ("FORECASTED", 100.0))  # percent of the amount
-VIEW, MODIFY = "budgets:ViewBudget", "budgets:ModifyBudget"  # IAM knows these two for all calls
-# Before credits, as cloudgpu counts: a credit that runs out is no news too late.
+NOTIFICATIONS = (("ACTUAL", 80.0), ("ACTUAL", 100.0), ("FORECASTED", 100.0))  # which cost, and percent of the budget
+VIEW, MODIFY = (
+    "budgets:ViewBudget",
+    "budgets:ModifyBudget",
+)  # the only two permissions that IAM has for calls of Budgets
+# Before credits are deducted, as cloudgpu counts: else the alert would come only after a credit has run out.
 COST_TYPES = {
     "IncludeTax": True,
     "IncludeSubscription": True,
@@ -35,7 +38,7 @@ COST_TYPES = {
 
 
 def read_alert(aws: Aws) -> BudgetAlert | None:
-    """Return what there is of the budget; without `emails` where it is not as we make it. Up to five calls."""
+    """Return what there is of the budget; without `emails` where somebody changed it. Up to five calls."""
     account, _ = caller(aws)
     found = _call_budgets(aws, VIEW, "describe_budget", unless="NotFoundException", AccountId=account, BudgetName=NAME)
     if found is None:
@@ -49,7 +52,7 @@ def read_alert(aws: Aws) -> BudgetAlert | None:
 
 
 def make(aws: Aws, alert: BudgetAlert) -> None:
-    """Make the budget so. One that differs is deleted first: AWS has no call that changes all of it at once."""
+    """Create the budget as `alert` says. One that differs is deleted first: AWS has no call that changes all of it."""
     existing = read_alert(aws)
     if existing == alert:
         return
@@ -80,7 +83,7 @@ def remove(aws: Aws) -> None:
 
 
 def _emails(aws: Aws, account: str) -> tuple[str, ...]:
-    """Return who is mailed, where all of our mails go to the same people; nobody otherwise."""
+    """Return who gets mail, where all NOTIFICATIONS go to the same people; empty otherwise."""
     addresses: set[tuple[str, ...]] = set()
     for kind, percent in NOTIFICATIONS:
         found = _call_budgets(

@@ -1,4 +1,4 @@
-"""What in an AWS account makes the machines of this ledger less safe: looked at, and never changed."""
+"""Checks what in an AWS account makes the machines of this ledger less safe. Changes nothing."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from cloudgpu.providers.aws.client import Aws, describe_all
 from cloudgpu.providers.aws.network import security_group
 from cloudgpu.providers.shared.rules import OPEN_RULES_FINDING, open_rules_finding
 
-NONE_OPEN = "no security group of this ledger lets everybody in by one"
+NO_OPEN_RULE_TEXT = "no security group of this ledger lets everybody in by one"
 
 
 def findings(aws: Aws, region: str | None) -> Sequence[Finding]:
     """Return whether somebody has opened our own security groups. One call per region; none without a ledger."""
     if not aws.ledger:
-        return [open_rules_finding((), NONE_OPEN)]
+        return [open_rules_finding((), NO_OPEN_RULE_TEXT)]
     answers, silent = aws.each(aws.regions() if region is None else (region,), lambda one: _groups(aws, one))
     found = [
         one
@@ -26,7 +26,7 @@ def findings(aws: Aws, region: str | None) -> Sequence[Finding]:
         for one in security_group.openings(group, region_name)
     ]
     if found or not silent:
-        return [open_rules_finding(found, NONE_OPEN)]
+        return [open_rules_finding(found, NO_OPEN_RULE_TEXT)]
     return [
         Finding(
             OPEN_RULES_FINDING,

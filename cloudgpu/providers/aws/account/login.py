@@ -1,6 +1,6 @@
-"""Says how long the credentials of an AWS account last, by what botocore found and where. Asks nobody.
+"""Says how long the credentials of an AWS account last, by what botocore found and where. No network call.
 
-How each kind lasts: https://docs.aws.amazon.com/sdkref/latest/guide/standardized-credentials.html; a refreshed SSO
+How long each kind lasts: https://docs.aws.amazon.com/sdkref/latest/guide/standardized-credentials.html; a refreshed SSO
 session ends when its registration does (https://docs.aws.amazon.com/sdkref/latest/guide/feature-sso-credentials.html).
 """
 
@@ -45,46 +45,55 @@ def login(aws: Aws) -> Login:
             next="Put them where a program without your shell finds them, for example with: aws configure",
         )
     method = str(found.method)
-    temporary = method in _KEY_SOURCES and bool(found.token)  # of another kind, to look would log in
-    return _of_profile(config, core.profile or "default", method, temporary, seen=())
+    is_temporary = method in _KEY_SOURCES and bool(found.token)  # for any other method, reading the token would log in
+    return _profile_login(config, core.profile or "default", method, (), is_temporary=is_temporary)
 
 
-def _of_profile(config: Mapping[str, Any], profile: str, method: str, temporary: bool, seen: tuple[str, ...]) -> Login:  # noqa: FBT001
+def _profile_login(
+    config: Mapping[str, Any], profile: str, method: str, visited_profiles: tuple[str, ...], *, is_temporary: bool
+) -> Login:
+    """Return the login of a profile; `method` is botocore's name for the way in which it has its credentials."""
     table = config.get("profiles", {}).get(profile, {})
     if method in _SELF_RENEWING:
         return Login(_SELF_RENEWING[method], None, lasts=True)
     if method == "assume-role":
-        return _of_role(config, profile, table, seen)
+        return _role_login(config, profile, table, visited_profiles)
     if method == "sso":
-        return _of_sso(config, profile, table)
+        return _sso_login(config, profile, table)
     if method in _KEY_SOURCES:
-        return _of_keys(profile, table, _KEY_SOURCES[method], temporary=temporary)
-    says = {"custom-process": "what credential_process gives", "login": "a session of aws login"}.get(method, method)
-    return Login(f"{says} (profile {profile}); whether it asks for you, only it can say", None, lasts=None)
+        return _key_login(profile, table, _KEY_SOURCES[method], is_temporary=is_temporary)
+    description = {"custom-process": "what credential_process gives", "login": "a session of aws login"}.get(
+        method, method
+    )
+    return Login(f"{description} (profile {profile}); whether it asks for you, only it can say", None, lasts=None)
 
 
-def _of_keys(profile: str, table: Mapping[str, Any], where: str, *, temporary: bool) -> Login:
-    if not temporary:
+def _key_login(profile: str, table: Mapping[str, Any], where: str, *, is_temporary: bool) -> Login:
+    if not is_temporary:
         return Login(f"a long-lived key in {where} (profile {profile})", None, lasts=True)
-    until = next((_time(table[name]) for name in _EXPIRY_KEYS if table.get(name)), None)
+    until = next((_parse_time(table[name]) for name in _EXPIRY_KEYS if table.get(name)), None)
     return Login(f"a temporary key in {where} (profile {profile})", until, lasts=None if until is None else False)
 
 
-def _of_role(config: Mapping[str, Any], profile: str, table: Mapping[str, Any], seen: tuple[str, ...]) -> Login:
-    """Return how long a role can be taken on: as long as what it is taken on with, and while nobody asks for a code."""
+def _role_login(
+    config: Mapping[str, Any], profile: str, table: Mapping[str, Any], visited_profiles: tuple[str, ...]
+) -> Login:
+    """Return how long a role can be assumed: as long as the source credentials last, unless it needs an MFA code."""
     if table.get("mfa_serial"):
         return Login(f"a role that asks for a code of your device each time (profile {profile})", None, lasts=False)
     source = table.get("source_profile")
-    if source is None or source == profile or source in seen:
+    if source is None or source == profile or source in visited_profiles:
         return Login(f"a role, renewed by itself (profile {profile})", None, lasts=True)
     source_table = config.get("profiles", {}).get(source, {})
-    temporary = bool(source_table.get("aws_session_token"))
-    found = _of_profile(config, source, _source_method(source_table), temporary, (*seen, profile))
+    is_temporary = bool(source_table.get("aws_session_token"))
+    found = _profile_login(
+        config, source, _source_method(source_table), (*visited_profiles, profile), is_temporary=is_temporary
+    )
     return Login(f"a role taken on with {found.what}", found.until, lasts=found.lasts)
 
 
 def _source_method(table: Mapping[str, Any]) -> str:
-    """Return which of botocore's ways a source profile is."""
+    """Return the method by which botocore finds a source profile's credentials, by its own name."""
     if "sso_session" in table or "sso_start_url" in table:
         return "sso"
     if "role_arn" in table:
@@ -94,33 +103,33 @@ def _source_method(table: Mapping[str, Any]) -> str:
     return "shared-credentials-file"
 
 
-def _of_sso(config: Mapping[str, Any], profile: str, table: Mapping[str, Any]) -> Login:
+def _sso_login(config: Mapping[str, Any], profile: str, table: Mapping[str, Any]) -> Login:
     session = table.get("sso_session")
-    start = config.get("sso_sessions", {}).get(session, {}).get("sso_start_url") if session else None
+    start_url = config.get("sso_sessions", {}).get(session, {}).get("sso_start_url") if session else None
     what = f"a login of aws sso (profile {profile})"
-    token = _token(start or table.get("sso_start_url", ""), session)
+    token = _sso_token(start_url or table.get("sso_start_url", ""), session)
     if token is None:
         return Login(f"{what}, which is over: run aws sso login", None, lasts=False)
-    ends = token.get("registrationExpiresAt") if token.get("refreshToken") else None
-    until = _time(ends or token["expiresAt"])
-    if ends:  # refreshed until then at the latest; the organisation may end the session sooner
+    registration_expires_at = token.get("registrationExpiresAt") if token.get("refreshToken") else None
+    until = _parse_time(registration_expires_at or token["expiresAt"])
+    if registration_expires_at:  # refreshed until then at the latest; the organisation may end the session sooner
         return Login(f"{what}, refreshed by itself until then at the latest", until, lasts=None)
     return Login(what, until, lasts=False)
 
 
-def _token(start: str, session: str | None) -> Mapping[str, Any] | None:
+def _sso_token(start_url: str, session: str | None) -> Mapping[str, Any] | None:
     from botocore.exceptions import SSOTokenLoadError
     from botocore.utils import JSONFileCache, SSOTokenLoader
 
     cache = Path("~/.aws/sso/cache").expanduser()  # botocore's, with no setting of its own
     try:
-        found: Mapping[str, Any] = SSOTokenLoader(JSONFileCache(str(cache)))(start, session)
+        found: Mapping[str, Any] = SSOTokenLoader(JSONFileCache(str(cache)))(start_url, session)
     except (SSOTokenLoadError, OSError, ValueError):
         return None
     return found
 
 
-def _time(text: Any) -> datetime | None:
+def _parse_time(text: Any) -> datetime | None:
     try:
         found = datetime.fromisoformat(str(text).replace("UTC", "Z").strip())
     except ValueError:

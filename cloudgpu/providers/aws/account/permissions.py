@@ -18,28 +18,32 @@ from cloudgpu.providers.aws.compute.translate import ENDED_STATES
 from cloudgpu.providers.aws.error_codes import CREDENTIAL, DENIED, SKEWED
 from cloudgpu.providers.aws.market.availability import check_region
 
-DRY = "DryRunOperation"  # AWS's word for: you may
+DRY_RUN_PERMITTED = "DryRunOperation"  # the error code of a dry run that is permitted
 NO_DRY_RUN = "AWS has no dry run of it"
-OurResources = Mapping[str, str]
+OurResources = Mapping[str, str]  # an id of one of our own resources for each name in _RESOURCES
 
 
 def permissions(aws: Aws, region: str | None = None) -> Sequence[Permission]:
     """Return every action that cloudgpu uses at AWS, asked in one region, and whether it is allowed.
 
-    What is allowed for our own tagged things alone is asked of one of them, and not known where there is none: AWS
-    would refuse it for any other. Some forty calls. Raises AuthFailed for credentials that do not work at all.
+    An action that is allowed for our own tagged resources alone is tested on one of them, and unknown where there is
+    none: AWS would refuse it for any other resource. Some forty calls. Raises AuthFailed for invalid credentials.
     """
     where = region or aws.options.home_region
     if region is not None:
         check_region(aws, region)
     reads = _probe_all(aws, where, [(probe, probe.parameters) for probe in READ_PROBES])
     ours = _our_resources(aws, [answer for _, answer in reads])
-    changes = [(probe, probe.filled(ours)) for probe in CHANGES]
-    dry_runs = _probe_all(aws, where, [(probe, filled) for probe, filled in changes if filled is not None])
+    changes = [(probe, probe.filled_parameters(ours)) for probe in CHANGES]
+    dry_runs = _probe_all(
+        aws,
+        where,
+        [(probe, filled_parameters) for probe, filled_parameters in changes if filled_parameters is not None],
+    )
     tested = iter(permission for permission, _ in dry_runs)
     return [
         *(permission for permission, _ in reads),
-        *(_unknown(probe) if filled is None else next(tested) for probe, filled in changes),
+        *(_unknown(probe) if filled_parameters is None else next(tested) for probe, filled_parameters in changes),
         *(_unknown(probe) for probe in UNTESTED),
     ]
 
@@ -63,7 +67,7 @@ def _probe(
 
     with aws.calling(probe.action, where):
         try:
-            answer = getattr(client, probe.method)(**parameters or {}, **probe.dry)
+            answer = getattr(client, probe.method)(**parameters or {}, **probe.dry_run_parameters)
         except ClientError as error:
             code = str(error.response.get("Error", {}).get("Code", ""))
             if code in CREDENTIAL or code in SKEWED:
@@ -73,8 +77,8 @@ def _probe(
 
 
 def _permission_of_error(probe: Probe, code: str) -> Permission:
-    """Return what an error says: a refusal is only certain where it is one for want of the permission."""
-    allowed = True if code == DRY else False if code in DENIED else None
+    """Return what an error says of the permission: only DRY_RUN_PERMITTED and the codes in DENIED are certain."""
+    allowed = True if code == DRY_RUN_PERMITTED else False if code in DENIED else None
     message = "" if allowed is not None else f"AWS answered {code}"
     return Permission(probe.action, allowed, probe.used_for, message, needed=probe.needed)
 
@@ -87,8 +91,8 @@ def _our_resources(aws: Aws, answers: Iterable[Mapping[str, Any]]) -> OurResourc
     """Return our own resources among the answers, one of each kind, and an image that a machine could start from."""
     found: dict[str, str] = {}
     for answer in answers:
-        for key, name, id_ in _RESOURCES:
-            first = next((one[id_] for one in _resources(answer, key) if one.get(id_)), None)
+        for key, name, id_key in _RESOURCES:
+            first = next((one[id_key] for one in _resources(answer, key) if one.get(id_key)), None)
             if first is not None:
                 found.setdefault(name, str(first))
     if aws.options.instance_profile:
@@ -114,7 +118,7 @@ _RESOURCES = (
 
 
 def _resources(answer: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    """Return the resources under `key`; machines lie one deeper than others, and those that have ended count not."""
+    """Return the resources under `key`; machines are nested in reservations, and those that have ended are left out."""
     found: list[Mapping[str, Any]] = answer.get(key, [])
     if key != "Reservations":
         return found
@@ -122,18 +126,19 @@ def _resources(answer: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     return [one for one in machines if one["State"]["Name"] not in ENDED_STATES]
 
 
-SMALL = "t3.micro"  # never launched: a dry run has to name a type
+SMALL = "t3.micro"  # an instance type, never launched: a dry run has to name one
 # A public key whose private half nobody keeps: a dry run has to name one.
-KEY = b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAwYBUN7TkKsNOadM1bkZec8f1mxk+PHrlsSuuJtSusV cloudgpu-doctor"
-PRICES_IN = "us-east-1"  # the price list is asked there, whatever region it is about
+PUBLIC_KEY = b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAwYBUN7TkKsNOadM1bkZec8f1mxk+PHrlsSuuJtSusV cloudgpu-doctor"
+PRICING_REGION = "us-east-1"  # the price list is asked there, whatever region it is about
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """An action; `used_for` goes on after "needed to".
+    """An action of IAM and how it is tested; `used_for` completes the sentence "needed to ...".
 
     `parameters` are those of the call, in which `{machine}` stands for one of our own resources. `why_untested` says
     why it is not tested, always or without such a resource. `needed`: nothing can be launched or ended without it.
+    `client` and `method` are boto3's, `region` that of the call where it has to be another one.
     """
 
     action: str
@@ -144,9 +149,9 @@ class Probe:
     client: str = "ec2"
     method: str = ""
     region: str | None = None
-    dry: Mapping[str, Any] = field(default_factory=dict)
+    dry_run_parameters: Mapping[str, Any] = field(default_factory=dict)
 
-    def filled(self, found: Mapping[str, str]) -> Mapping[str, Any] | None:
+    def filled_parameters(self, found: Mapping[str, str]) -> Mapping[str, Any] | None:
         """Return the parameters with our own resources in them; None where one is not there."""
         try:
             return None if self.parameters is None else _fill_in(self.parameters, found)
@@ -164,88 +169,97 @@ def _fill_in(value: Any, found: Mapping[str, str]) -> Any:
     return value
 
 
-def _method(action: str) -> str:
+def _method_name(action: str) -> str:
     return "".join(f"_{one.lower()}" if one.isupper() else one for one in action).lstrip("_")
 
 
-def _reads(action: str, used_for: str, *, needed: bool = True, **parameters: Any) -> Probe:
-    return Probe(f"ec2:{action}", used_for, parameters, method=_method(action), needed=needed)
+def _read_ec2(action: str, used_for: str, *, needed: bool = True, **parameters: Any) -> Probe:
+    return Probe(f"ec2:{action}", used_for, parameters, method=_method_name(action), needed=needed)
 
 
-def _other(client: str, action: str, used_for: str, *, region: str | None = None, **parameters: Any) -> Probe:
-    method = _method(action.partition(":")[2])
+def _read(client: str, action: str, used_for: str, *, region: str | None = None, **parameters: Any) -> Probe:
+    method = _method_name(action.partition(":")[2])
     return Probe(action, used_for, parameters, needed=False, client=client, method=method, region=region)
 
 
 def _change(action: str, used_for: str, *, needed: bool = True, **parameters: Any) -> Probe:
     why = "tested only on a resource of cloudgpu's, and there is none here"
     return Probe(
-        f"ec2:{action}", used_for, parameters, why, needed=needed, method=_method(action), dry={"DryRun": True}
+        f"ec2:{action}",
+        used_for,
+        parameters,
+        why,
+        needed=needed,
+        method=_method_name(action),
+        dry_run_parameters={"DryRun": True},
     )
 
 
-def _tagged(kind: str, *keys: str) -> list[dict[str, Any]]:
+def _tags(kind: str, *keys: str) -> list[dict[str, Any]]:
     return [{"ResourceType": kind, "Tags": [{"Key": key, "Value": "doctor"} for key in keys]}]
 
 
-def _by_tag(tag: str) -> list[dict[str, Any]]:
+def _tagged_with(tag: str) -> list[dict[str, Any]]:
     return [{"Name": "tag-key", "Values": [tag]}]
 
 
-_PLAIN = [one.parameter for one in public_images(KIND, "plain", "x86_64")][:1]
-_RULE = [{"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": "192.0.2.1/32"}]}]
-_LAUNCH: dict[str, Any] = {
+_IMAGE_PARAMETERS = [one.parameter for one in public_images(KIND, "plain", "x86_64")][:1]
+_SSH_RULE = [{"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": "192.0.2.1/32"}]}]
+_LAUNCH_CALL: dict[str, Any] = {
     "MinCount": 1,
     "MaxCount": 1,
     "ImageId": "{image}",
     "InstanceType": SMALL,
-    "TagSpecifications": _tagged("instance", TAG_ID, TAG_LEDGER, TAG_OWNER)
-    + _tagged("volume", TAG_ID, TAG_LEDGER, TAG_OWNER),
+    "TagSpecifications": _tags("instance", TAG_ID, TAG_LEDGER, TAG_OWNER)
+    + _tags("volume", TAG_ID, TAG_LEDGER, TAG_OWNER),
 }
 
 READ_PROBES = (
-    _reads("DescribeRegions", "find the account's regions"),
-    _reads("DescribeAvailabilityZones", "check a zone", needed=False),
-    _reads("DescribeInstances", "see machines", Filters=_by_tag(TAG_ID)),
-    _reads("DescribeInstanceTypes", "read what a type has", MaxResults=5),
-    _reads("DescribeInstanceTypeOfferings", "find where a type is offered", MaxResults=5),
-    _reads("DescribeSpotPriceHistory", "price spot machines", MaxResults=1),
-    _reads("GetSpotPlacementScores", "compare zones for spot", InstanceTypes=[SMALL], TargetCapacity=1, needed=False),
-    _reads("DescribeImages", "find the image to start from", Owners=["self"], Filters=_by_tag(TAG_LEDGER)),
-    _reads("DescribeSubnets", "find the network", MaxResults=5),
-    _reads("DescribeVpcs", "find the network of --no-public-ip", MaxResults=5, needed=False),
-    _reads("DescribeSecurityGroups", "let SSH in from the caller", Filters=_by_tag(TAG_OWNER)),
-    _reads("DescribeKeyPairs", "log in", Filters=_by_tag(TAG_OWNER)),
-    _reads("DescribeAddresses", "see addresses that are left", Filters=_by_tag(TAG_LEDGER), needed=False),
-    _reads("DescribeNetworkInterfaces", "see interfaces that are left", Filters=_by_tag(TAG_LEDGER), needed=False),
-    _reads("DescribePlacementGroups", "see placement groups that are left", Filters=_by_tag(TAG_LEDGER), needed=False),
-    _reads("DescribeVolumes", "see disks that are left", Filters=_by_tag(TAG_LEDGER)),
-    _reads("DescribeSnapshots", "see snapshots that are left", OwnerIds=["self"], Filters=_by_tag(TAG_LEDGER)),
-    _reads("DescribeSpotInstanceRequests", "end, stop and date spot machines", Filters=_by_tag(TAG_ID)),
-    _other("ssm", "ssm:GetParameters", "find today's images by their public names", Names=_PLAIN),
-    _other("service-quotas", "servicequotas:ListServiceQuotas", "list quotas", ServiceCode="ec2", MaxResults=1),
-    _other("service-quotas", "servicequotas:GetServiceQuota", "check a quota before a launch", ServiceCode="ec2",
+    _read_ec2("DescribeRegions", "find the account's regions"),
+    _read_ec2("DescribeAvailabilityZones", "check a zone", needed=False),
+    _read_ec2("DescribeInstances", "see machines", Filters=_tagged_with(TAG_ID)),
+    _read_ec2("DescribeInstanceTypes", "read what a type has", MaxResults=5),
+    _read_ec2("DescribeInstanceTypeOfferings", "find where a type is offered", MaxResults=5),
+    _read_ec2("DescribeSpotPriceHistory", "price spot machines", MaxResults=1),
+    _read_ec2("GetSpotPlacementScores", "compare zones for spot", InstanceTypes=[SMALL], TargetCapacity=1,
+            needed=False),
+    _read_ec2("DescribeImages", "find the image to start from", Owners=["self"], Filters=_tagged_with(TAG_LEDGER)),
+    _read_ec2("DescribeSubnets", "find the network", MaxResults=5),
+    _read_ec2("DescribeVpcs", "find the network of --no-public-ip", MaxResults=5, needed=False),
+    _read_ec2("DescribeSecurityGroups", "let SSH in from the caller", Filters=_tagged_with(TAG_OWNER)),
+    _read_ec2("DescribeKeyPairs", "log in", Filters=_tagged_with(TAG_OWNER)),
+    _read_ec2("DescribeAddresses", "see addresses that are left", Filters=_tagged_with(TAG_LEDGER), needed=False),
+    _read_ec2("DescribeNetworkInterfaces", "see interfaces that are left", Filters=_tagged_with(TAG_LEDGER),
+            needed=False),
+    _read_ec2("DescribePlacementGroups", "see placement groups that are left", Filters=_tagged_with(TAG_LEDGER),
+            needed=False),
+    _read_ec2("DescribeVolumes", "see disks that are left", Filters=_tagged_with(TAG_LEDGER)),
+    _read_ec2("DescribeSnapshots", "see snapshots that are left", OwnerIds=["self"], Filters=_tagged_with(TAG_LEDGER)),
+    _read_ec2("DescribeSpotInstanceRequests", "end, stop and date spot machines", Filters=_tagged_with(TAG_ID)),
+    _read("ssm", "ssm:GetParameters", "find today's images by their public names", Names=_IMAGE_PARAMETERS),
+    _read("service-quotas", "servicequotas:ListServiceQuotas", "list quotas", ServiceCode="ec2", MaxResults=1),
+    _read("service-quotas", "servicequotas:GetServiceQuota", "check a quota before a launch", ServiceCode="ec2",
            QuotaCode="L-1216C47A"),
-    _other("scheduler", "scheduler:ListSchedules", "see the timers in the cloud", MaxResults=1),
-    _other("pricing", "pricing:GetProducts", "price machines without a GPU", region=PRICES_IN, ServiceCode="AmazonEC2",
-           MaxResults=1),
+    _read("scheduler", "scheduler:ListSchedules", "see the timers in the cloud", MaxResults=1),
+    _read("pricing", "pricing:GetProducts", "price machines without a GPU", region=PRICING_REGION,
+           ServiceCode="AmazonEC2", MaxResults=1),
 )  # fmt: skip
 
 CHANGES = (
-    _change("RunInstances", "launch machines", **_LAUNCH),
-    Probe("iam:PassRole", "give machines their role", {**_LAUNCH, "IamInstanceProfile": {"Name": "{profile}"}},
+    _change("RunInstances", "launch machines", **_LAUNCH_CALL),
+    Probe("iam:PassRole", "give machines their role", {**_LAUNCH_CALL, "IamInstanceProfile": {"Name": "{profile}"}},
           "asked only where config.toml names an instance_profile", needed=False, method="run_instances",
-          dry={"DryRun": True}),
-    _change("ImportKeyPair", "log in", KeyName="cloudgpu-doctor", PublicKeyMaterial=KEY,
-            TagSpecifications=_tagged("key-pair", TAG_OWNER)),
+          dry_run_parameters={"DryRun": True}),
+    _change("ImportKeyPair", "log in", KeyName="cloudgpu-doctor", PublicKeyMaterial=PUBLIC_KEY,
+            TagSpecifications=_tags("key-pair", TAG_OWNER)),
     _change("CreateSecurityGroup", "let SSH in from the caller", GroupName="cloudgpu-doctor",
-            Description="never made: a dry run", TagSpecifications=_tagged("security-group", TAG_OWNER, TAG_LEDGER)),
+            Description="never made: a dry run", TagSpecifications=_tags("security-group", TAG_OWNER, TAG_LEDGER)),
     _change("CreatePlacementGroup", "place the machines of a cluster close together", GroupName="cloudgpu-doctor",
-            Strategy="cluster", TagSpecifications=_tagged("placement-group", TAG_OWNER, TAG_LEDGER), needed=False),
-    _change("AuthorizeSecurityGroupIngress", "let SSH in from the caller", GroupId="{group}", IpPermissions=_RULE),
-    _change("RevokeSecurityGroupIngress", "move the caller's rule", GroupId="{group}", IpPermissions=_RULE),
+            Strategy="cluster", TagSpecifications=_tags("placement-group", TAG_OWNER, TAG_LEDGER), needed=False),
+    _change("AuthorizeSecurityGroupIngress", "let SSH in from the caller", GroupId="{group}", IpPermissions=_SSH_RULE),
+    _change("RevokeSecurityGroupIngress", "move the caller's rule", GroupId="{group}", IpPermissions=_SSH_RULE),
     _change("UpdateSecurityGroupRuleDescriptionsIngress", "keep a rule that two names share",
-            GroupId="{group}", IpPermissions=_RULE, needed=False),
+            GroupId="{group}", IpPermissions=_SSH_RULE, needed=False),
     _change("CreateTags", "extend and hold a lease", Resources=["{machine}"],
             Tags=[{"Key": TAG_HOLD_UNTIL, "Value": "0"}]),
     _change("TerminateInstances", "end machines", InstanceIds=["{machine}"]),
@@ -255,17 +269,17 @@ CHANGES = (
             InstanceInitiatedShutdownBehavior={"Value": "terminate"}),
     _change("CancelSpotInstanceRequests", "end a persistent spot machine", SpotInstanceRequestIds=["{spot request}"]),
     _change("CreateVolume", "make data volumes", AvailabilityZone="{zone}", Size=1, VolumeType="gp3", Encrypted=True,
-            TagSpecifications=_tagged("volume", TAG_VOLUME, TAG_LEDGER, TAG_OWNER), needed=False),
+            TagSpecifications=_tags("volume", TAG_VOLUME, TAG_LEDGER, TAG_OWNER), needed=False),
     _change("AttachVolume", "attach data volumes", VolumeId="{disk}", InstanceId="{machine}", Device="/dev/sdf",
             needed=False),
     _change("DeleteVolume", "remove disks that are left", VolumeId="{disk}"),
     _change("CreateSnapshot", "park machines", VolumeId="{disk}",
-            TagSpecifications=_tagged("snapshot", TAG_ID, TAG_LEDGER)),
+            TagSpecifications=_tags("snapshot", TAG_ID, TAG_LEDGER)),
     _change("RegisterImage", "park machines", Name="cloudgpu-doctor", RootDeviceName="/dev/sda1",
             BlockDeviceMappings=[{"DeviceName": "/dev/sda1", "Ebs": {"SnapshotId": "{snapshot}"}}],
-            TagSpecifications=_tagged("image", TAG_ID, TAG_LEDGER)),
+            TagSpecifications=_tags("image", TAG_ID, TAG_LEDGER)),
     _change("CreateImage", "save images", InstanceId="{machine}", Name="cloudgpu-doctor", NoReboot=True, needed=False,
-            TagSpecifications=_tagged("image", TAG_LEDGER) + _tagged("snapshot", TAG_LEDGER)),
+            TagSpecifications=_tags("image", TAG_LEDGER) + _tags("snapshot", TAG_LEDGER)),
     _change("DeregisterImage", "remove images", ImageId="{own image}"),
     _change("DeleteSnapshot", "remove snapshots", SnapshotId="{snapshot}"),
     _change("DeleteKeyPair", "remove key pairs that are left", KeyPairId="{key pair}", needed=False),

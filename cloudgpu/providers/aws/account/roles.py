@@ -1,7 +1,7 @@
-"""IAM roles that cloudgpu makes: that of machines, which say when they were last in use, and that of timers.
+"""IAM roles that cloudgpu creates: that of machines, which report when they were last in use, and that of timers.
 
-A role and one policy of it bear one name, and the machines' instance profile, too. They are found by their tag: what
-bears such a name and not our tag is somebody else's: never changed, never removed.
+A role and its policy have the same name, and the machines' instance profile, too. What has such a name but not our tag
+is somebody else's: it is never changed or removed.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.aws.client import Aws, call_unless
 from cloudgpu.providers.aws.compute.schedules import GROUP
 
-TAG, VALUE = "cloudgpu-made-by", "init"
-SHOWN_WITHIN_S = 20
+TAG, VALUE = "cloudgpu-made-by", "init"  # the tag of what `cloudgpu init` created
+MAX_READS = 20  # a second apart, until IAM shows what was just created
 ROLE, POLICY, PROFILE = "IAM role", "policy of the role", "instance profile"
 MACHINE, TIMER = "cloudgpu-machine", "cloudgpu-timer"  # the names of roles and what belongs to them
 MACHINE_TRUST = {
     "Version": "2012-10-17",
     "Statement": [{"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}],
 }
-_MACHINE_WHY = "Lets a GPU machine write its own cloudgpu-last-active tag, and nothing else"
-_TIMER_WHY = "Lets EventBridge Scheduler stop and end machines that bear a cloudgpu-id, and nothing else"
-Part = dict[str, Any]
+_MACHINE_DESCRIPTION = "Lets a GPU machine write its own cloudgpu-last-active tag, and nothing else"
+_TIMER_DESCRIPTION = "Lets EventBridge Scheduler stop and end machines that bear a cloudgpu-id, and nothing else"
+Part = dict[str, Any]  # a role or an instance profile, as IAM returns it
 
 
 def caller(aws: Aws) -> tuple[str, str]:
-    """Return the account's number and the ARN of whoever asks. One call, which needs no permission."""
+    """Return the account's number and the ARN of the caller. One call, which needs no permission."""
     with aws.calling("sts:GetCallerIdentity", aws.options.home_region):
         found = aws.client("sts", aws.options.home_region).get_caller_identity()
     return found["Account"], found["Arn"]
@@ -44,23 +44,23 @@ def _read_parts(aws: Aws, name: str, document: str) -> tuple[RolePart, RolePart]
     return role, RolePart(POLICY, name, exists=same, is_ours=ours)
 
 
-def _make_role(aws: Aws, name: str, trust: Mapping[str, Any], why: str, document: str) -> None:
-    """Make the role where there is none, and put its policy right."""
-    known = _role(aws, name) or _create_part(
+def _make_role(aws: Aws, name: str, trust: Mapping[str, Any], description: str, document: str) -> None:
+    """Create the role where there is none, and set its policy; `trust` is the document that says who may assume it."""
+    role = _role(aws, name) or _create_part(
         aws,
         "CreateRole",
         lambda: _role(aws, name),
         RoleName=name,
         AssumeRolePolicyDocument=json.dumps(trust),
-        Description=why,
+        Description=description,
     )
-    _check_ours(ROLE, name, known)
+    _check_ours(ROLE, name, role)
     if _policy(aws, name) != json.loads(document):
         _call_iam(aws, "PutRolePolicy", name, RoleName=name, PolicyName=name, PolicyDocument=document)
 
 
 def _remove_role(aws: Aws, name: str) -> None:
-    """Take the role and its policy away, where they are ours."""
+    """Delete the role and its policy, where they are ours."""
     found = _role(aws, name)
     if found is not None and _is_ours(found):
         _call_iam(aws, "DeleteRolePolicy", name, unless="NoSuchEntity", RoleName=name, PolicyName=name)
@@ -78,13 +78,13 @@ def _policy(aws: Aws, name: str) -> Any:
     return None if answer is None else answer["PolicyDocument"]
 
 
-def _create_part(aws: Aws, action: str, look: Callable[[], Part | None], **parameters: Any) -> Part:
-    """Make a tagged part; one that somebody made meanwhile is read back, so that its tag is checked too."""
+def _create_part(aws: Aws, action: str, read: Callable[[], Part | None], **parameters: Any) -> Part:
+    """Create a tagged part; one that somebody created meanwhile is read, so that its tag is checked too."""
     tags, name = [{"Key": TAG, "Value": VALUE}], parameters.get("RoleName") or parameters["InstanceProfileName"]
     if _call_iam(aws, action, name, unless="EntityAlreadyExists", Tags=tags, **parameters) is not None:
         return {"Tags": tags}
-    for _ in range(SHOWN_WITHIN_S):  # what was made a moment ago may not be shown at once
-        found = look()
+    for _ in range(MAX_READS):  # what was made a moment ago may not be shown at once
+        found = read()
         if found is not None:
             return found
         aws.pause(1)
@@ -119,18 +119,18 @@ def _check_ours(what: str, name: str, part: Part) -> None:
 
 def read_machine_role(aws: Aws, document: str) -> MachineRole:
     """Return what there is of the role, and in which account. Four calls; changes nothing."""
-    number, who = caller(aws)
+    number, caller_arn = caller(aws)
     parts, profile = _read_parts(aws, MACHINE, document), _profile(aws)
     profile_part = RolePart(PROFILE, MACHINE, exists=_has_role(profile), is_ours=profile is None or _is_ours(profile))
-    return MachineRole(f"AWS account {number}, as {who}", (*parts, profile_part), {"instance_profile": MACHINE})
+    return MachineRole(f"AWS account {number}, as {caller_arn}", (*parts, profile_part), {"instance_profile": MACHINE})
 
 
 def make_machine_role(aws: Aws, document: str) -> None:
-    """Make what is missing and put the policy right. Idempotent, and may run beside itself.
+    """Create what is missing and set the policy. Idempotent; two processes may do it at once.
 
     Raises InvalidRequest for a role or profile of this name that is not ours, AuthFailed naming the action.
     """
-    _make_role(aws, MACHINE, MACHINE_TRUST, _MACHINE_WHY, document)
+    _make_role(aws, MACHINE, MACHINE_TRUST, _MACHINE_DESCRIPTION, document)
     profile = _profile(aws) or _create_part(
         aws, "CreateInstanceProfile", lambda: _profile(aws), InstanceProfileName=MACHINE
     )
@@ -141,7 +141,7 @@ def make_machine_role(aws: Aws, document: str) -> None:
 
 
 def remove_machine_role(aws: Aws) -> None:
-    """Take the role, its policy and the profile away, where they are ours. Idempotent.
+    """Delete the role, its policy and the profile, where they are ours. Idempotent.
 
     Raises InvalidRequest where AWS keeps one, because somebody attached something else to it.
     """
@@ -168,24 +168,24 @@ def _has_role(profile: dict[str, Any] | None) -> bool:
 
 def read_timer_role(aws: Aws, document: str) -> MachineRole:
     """Return what there is of the role, and in which account. Three calls; changes nothing."""
-    number, who = caller(aws)
-    arn = f"arn:{_partition(who)}:iam::{number}:role/{TIMER}"
-    return MachineRole(f"AWS account {number}, as {who}", _read_parts(aws, TIMER, document), {"timer_role": arn})
+    number, caller_arn = caller(aws)
+    arn = f"arn:{_partition(caller_arn)}:iam::{number}:role/{TIMER}"
+    return MachineRole(f"AWS account {number}, as {caller_arn}", _read_parts(aws, TIMER, document), {"timer_role": arn})
 
 
 def make_timer_role(aws: Aws, document: str) -> None:
-    """Make what is missing and put the policy right. Idempotent. Raises InvalidRequest for somebody else's role."""
-    number, who = caller(aws)
-    _make_role(aws, TIMER, timer_trust(number, _partition(who)), _TIMER_WHY, document)
+    """Create what is missing and set the policy. Idempotent. Raises InvalidRequest for somebody else's role."""
+    number, caller_arn = caller(aws)
+    _make_role(aws, TIMER, timer_trust(number, _partition(caller_arn)), _TIMER_DESCRIPTION, document)
 
 
 def remove_timer_role(aws: Aws) -> None:
-    """Take the role and its policy away, where they are ours. Idempotent."""
+    """Delete the role and its policy, where they are ours. Idempotent."""
     _remove_role(aws, TIMER)
 
 
 def timer_trust(number: str, partition: str) -> dict[str, Any]:
-    """Return who may take the role: schedules of our group in this account alone, whoever else uses the service.
+    """Return the trust policy of the role: only schedules of our schedule group in this account may assume it.
 
     Source: EventBridge Scheduler user guide, Confused deputy prevention ("must be a schedule group").
     """
@@ -199,5 +199,5 @@ def timer_trust(number: str, partition: str) -> dict[str, Any]:
 
 
 def _partition(arn: str) -> str:
-    """Return the part of AWS that an ARN lies in: `aws`, `aws-cn`, `aws-us-gov`."""
+    """Return the partition of AWS in an ARN: `aws`, `aws-cn`, `aws-us-gov`."""
     return arn.split(":")[1]

@@ -1,4 +1,4 @@
-"""When EC2 took a spot machine, by the status of its request, where the machine's own record bears no time or cause.
+"""Finds when and why a spot machine ended by the status of its spot request, where DescribeInstances does not say.
 
 EC2 user guide, "Spot request status": `instance-terminated-no-capacity` is "Your instance was terminated due to
 standard capacity management processes", `...-by-price` "the Spot price exceeded your maximum price", `...-by-user` was
@@ -21,7 +21,7 @@ from cloudgpu.providers.aws.compute import translate
 from cloudgpu.providers.aws.compute.translate import ENDED_STATES
 
 Raw = Mapping[str, Any]
-NOTICE = timedelta(minutes=2)
+NOTICE = timedelta(minutes=2)  # from the interruption notice to the end of the machine
 _STOPPED_STATES = ("stopping", "stopped")
 _NO_CAPACITY = "instance-terminated-no-capacity"
 _INTERRUPTIONS = {  # codes of a request's status, and the states of its machine in which they are about its end
@@ -37,28 +37,28 @@ _ENDS_BY_USER = {
     "instance-stopped-by-user": _STOPPED_STATES,
 }
 # Not `instance-terminated-by-service`: that one had stopped before, and nothing says when.
-_ENDS = _INTERRUPTIONS | _ENDS_BY_USER
+_END_CODES = _INTERRUPTIONS | _ENDS_BY_USER
 
 
-def with_causes(aws: Aws, region: str, seen: Sequence[tuple[Raw, Instance]]) -> list[Instance]:
-    """Return these machines of a region; those on spot that are over, without a time or a cause, by their requests.
+def with_causes(aws: Aws, region: str, machines: Sequence[tuple[Raw, Instance]]) -> list[Instance]:
+    """Return these machines of a region, spot machines that stopped or ended with its time and cause where it is known.
 
-    One call for all of these (by 200), none where there are none. What a request does not say, or was not answered,
-    stays as it was: how a machine is, matters more than since when.
+    One call per 200 machines that lack one; none where none does. A request that is unknown, or a call that is not
+    answered, is no error: the state of a machine matters more than the time of its end.
     """
-    request_ids = [raw["SpotInstanceRequestId"] for raw, instance in seen if _has_no_cause(raw, instance)]
-    requests = _requests(aws, region, "spot-instance-request-id", request_ids)
+    request_ids = [raw["SpotInstanceRequestId"] for raw, instance in machines if _lacks_cause(raw, instance)]
+    requests = _spot_requests(aws, region, "spot-instance-request-id", request_ids)
     now = aws.clock()
-    return [with_cause(raw, instance, requests.get(raw["InstanceId"]), now) for raw, instance in seen]
+    return [with_cause(raw, instance, requests.get(raw["InstanceId"]), now) for raw, instance in machines]
 
 
 def from_requests(aws: Aws, region: str, native_ids: Sequence[str]) -> dict[str, Instance]:
-    """Return spot machines of ours that AWS shows no more, by AWS's id, as far as their requests remember them.
+    """Return spot machines of ours that AWS does not list any more, by AWS's id, as their spot requests describe them.
 
-    AWS shows an ended machine for about an hour, and "Spot Instance requests are deleted four hours after they are
+    AWS lists an ended machine for about an hour, and "Spot Instance requests are deleted four hours after they are
     canceled and their instances are terminated" (EC2 API reference, DescribeSpotInstanceRequests). One call.
     """
-    requests = _requests(aws, region, "instance-id", native_ids)
+    requests = _spot_requests(aws, region, "instance-id", native_ids)
     ended = {one: _from_request(aws, region, one, request) for one, request in requests.items()}
     return {one: found for one, found in ended.items() if found is not None}
 
@@ -80,7 +80,7 @@ def _from_request(aws: Aws, region: str, native_id: str, request: Raw) -> Instan
     return None if ended.since is None else ended
 
 
-def _has_no_cause(raw: Raw, instance: Instance) -> bool:
+def _lacks_cause(raw: Raw, instance: Instance) -> bool:
     is_ended = raw.get("SpotInstanceRequestId") and raw.get("State", {}).get("Name") in (
         *ENDED_STATES,
         *_STOPPED_STATES,
@@ -88,15 +88,15 @@ def _has_no_cause(raw: Raw, instance: Instance) -> bool:
     return bool(is_ended) and (instance.since is None or not _cause(raw))
 
 
-def _requests(aws: Aws, region: str, name: str, ids: Sequence[str]) -> dict[str, Raw]:
-    """Return spot requests by the machine that they have now; none where AWS does not answer.
+def _spot_requests(aws: Aws, region: str, name: str, ids: Sequence[str]) -> dict[str, Raw]:
+    """Return spot requests by the id of their present machine; none where AWS does not answer.
 
-    `name` is a filter, since an id that AWS has forgotten would fail the whole call.
+    `name` is that of the filter: by ids, one that AWS does not know any more would fail the whole call.
     """
-    filters = ([{"Name": name, "Values": some}] for some in batches(sorted(set(ids)), MAX_FILTER_VALUES))
+    filters = ([{"Name": name, "Values": batch}] for batch in batches(sorted(set(ids)), MAX_FILTER_VALUES))
     action = "DescribeSpotInstanceRequests"
     try:
-        found = [one for each in filters for one in describe_all(aws, action, region, Filters=each)]
+        found = [one for batch_filter in filters for one in describe_all(aws, action, region, Filters=batch_filter)]
     except CloudgpuError:
         return {}
     return {one["InstanceId"]: one for one in found if "InstanceId" in one}
@@ -105,7 +105,7 @@ def _requests(aws: Aws, region: str, name: str, ids: Sequence[str]) -> dict[str,
 def with_cause(raw: Raw, instance: Instance, request: Raw | None, now: datetime) -> Instance:
     """Return a machine with the cause of its end from its spot request; unchanged if that has none.
 
-    `raw` is what AWS says of the machine itself, `instance` what that comes to.
+    `raw` is the machine as AWS describes it, `instance` the same as cloudgpu does.
     """
     status = (request or {}).get("Status", {})
     code = status.get("Code", "")
@@ -118,14 +118,14 @@ def with_cause(raw: Raw, instance: Instance, request: Raw | None, now: datetime)
 
 
 def _ended_at(raw: Raw, code: str, at: datetime | None, now: datetime) -> datetime | None:
-    """Return when the machine ended by this status; None where that is about something else, or cannot be."""
-    if at is None or raw["State"]["Name"] not in _ENDS.get(code, ()):
+    """Return when the machine ended by this status of its request, set `at`; None where it is about another event."""
+    if at is None or raw["State"]["Name"] not in _END_CODES.get(code, ()):
         return None
     if code in _INTERRUPTIONS and _cause(raw).startswith("Client."):
-        return None  # its user was quicker, in the two minutes before EC2 would have ended it
-    began = raw.get("LaunchTime", at).replace(microsecond=0)
-    if not began <= at <= now:
-        return None  # it is about an earlier run, or by another clock
+        return None  # the user ended it within the two minutes of the notice
+    launched_at = raw.get("LaunchTime", at).replace(microsecond=0)
+    if not launched_at <= at <= now:
+        return None  # the status is about an earlier start, or from a clock that differs
     return (min(at + NOTICE, now) if code == _NO_CAPACITY else at).astimezone(UTC)
 
 

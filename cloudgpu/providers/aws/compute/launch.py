@@ -1,9 +1,9 @@
-"""Launches: key pair and group made sure of, then RunInstances, sent again with its token until it is answered.
+"""Launches: creates key pair and group where they are missing, then sends RunInstances until it is answered.
 
 The nodes of a cluster are launched in one RunInstances: EC2 makes all of them or none. "If you specify a value that is
 more capacity than Amazon EC2 can provide in the target Availability Zone, Amazon EC2 does not launch any instances"
 (EC2 API Reference, RunInstances, MinCount). One call gives all the same tags and user data: the launch index, in the
-answer and in every look, tells the machines apart (`translate.tags_of_machine`).
+answer and in every listing, tells the machines apart (`translate.tags_of_machine`).
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from cloudgpu.errors import (
 )
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.aws.client import Aws, describe_instances
-from cloudgpu.providers.aws.compute.request import Call, run_instances, user_data
+from cloudgpu.providers.aws.compute.request import Call, launch_parameters, user_data
 from cloudgpu.providers.aws.compute.translate import instance
 from cloudgpu.providers.aws.errors import code_of
 from cloudgpu.providers.aws.network import network
 from cloudgpu.providers.aws.network.shared import Shared, clear_shared, make_shared
 from cloudgpu.providers.shared.calls import LaunchSends
 
-SDK_ATTEMPTS = 1  # send per call: a hidden second one of the SDK's could not be told from ours
-# What was just made is not known everywhere at once.
+SDK_ATTEMPTS = 1  # sends per call: the SDK would hide whether it sent a call twice
+# EC2 is eventually consistent: it may not find yet what was just created.
 EVENTUAL_CODES = ("InvalidGroup.NotFound", "InvalidKeyPair.NotFound", "InvalidPlacementGroup.Unknown")
 EVENTUAL_TRIES = 5
 
@@ -58,36 +58,38 @@ def _instance(aws: Aws, region: str, raw: dict[str, Any]) -> Instance:
 
 
 def _call_parameters(aws: Aws, attempt: Attempt, call: Call) -> dict[str, Any]:
-    """Return the call's parameters; what it needs in the region is made sure of side by side."""
-    data = user_data(attempt)  # a fault in it is said before anything is made
-    line = attempt.boot.client_public_keys[0]
+    """Return the call's parameters; creates what it needs in the region where it is missing."""
+    boot_data = user_data(attempt)  # raises for bad boot data before anything is created
+    public_key = attempt.boot.client_public_keys[0]
     with Pool(2) as pool:
-        key = pool.submit(network.key_pair, aws, call.region, line, attempt.tags[TAG_OWNER], attempt.ledger)
-        group = pool.submit(network.group, aws, attempt, call)
-        return run_instances(attempt, key_name=key.result(), group=group.result(), user_data=data)
+        key = pool.submit(
+            network.ensure_key_pair, aws, call.region, public_key, attempt.tags[TAG_OWNER], attempt.ledger
+        )
+        group = pool.submit(network.ensure_group, aws, attempt, call)
+        return launch_parameters(attempt, key_name=key.result(), group=group.result(), user_data=boot_data)
 
 
 class Sender:
-    """Sends one RunInstances until it is answered, and knows whether a machine, or `count`, may have been made."""
+    """Sends one RunInstances for `count` machines until it is answered; knows whether they may have been created."""
 
     def __init__(self, aws: Aws, attempt: Attempt, region: str, deadline: datetime, *, count: int = 1) -> None:
         self._aws, self._region, self._count = aws, region, count
         self._token, self._zone = attempt.token, attempt.offer.available.zone
-        self._not_yet_tries = EVENTUAL_TRIES
+        self._eventual_tries_left = EVENTUAL_TRIES
         self._sends = LaunchSends(aws, f"AWS has not accepted RunInstances in {self._zone}", deadline, self._uncertain)
 
     def send(self, parameters: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return the machines as AWS says them, by their launch index."""
+        """Return the machines as AWS describes them, in the order of their launch index. Raises as `launch`."""
         while True:
             try:
                 return self._send_once(parameters)
-            except LaunchUncertain as error:  # the token is known, with other parameters
+            except LaunchUncertain as error:  # the token was used already, with other parameters
                 return self._find_by_token(error)
             except ProviderUnavailable as error:
                 self._sends.record_unanswered(error)
             except CloudgpuError as error:
-                if code_of(error) in EVENTUAL_CODES and self._not_yet_tries:
-                    self._not_yet_tries -= 1
+                if code_of(error) in EVENTUAL_CODES and self._eventual_tries_left:
+                    self._eventual_tries_left -= 1
                     self._sends.wait(error)
                 elif self._sends.may_have_launched:
                     return self._find_by_token(error)
@@ -121,7 +123,7 @@ class Sender:
         raise self._uncertain(error) from error
 
     def _check_count(self, found: list[dict[str, Any]], error: CloudgpuError | None) -> list[dict[str, Any]]:
-        """Return the machines of a launch where these are all: some may be gone, or it was of another number."""
+        """Return the machines of a launch if these are all; raise LaunchUncertain where AWS lists another number."""
         if self._count == 1:
             return found[:1]
         if len(found) == self._count:
@@ -130,7 +132,7 @@ class Sender:
         raise self._uncertain(InvalidRequest(message, field="--nodes", value=str(self._count))) from error
 
     def _with_profile_remedy(self, error: CloudgpuError, parameters: dict[str, Any]) -> CloudgpuError:
-        """Return the refusal of a profile that is not there with the way out; any other as it is."""
+        """Return the error with a remedy if it is about a missing instance profile; any other as it is."""
         profile = parameters.get("IamInstanceProfile", {}).get("Name")
         if profile is None or not isinstance(error, InvalidRequest) or "profile" not in error.message.lower():
             return error
@@ -142,9 +144,9 @@ class Sender:
         )
 
     def _uncertain(self, error: CloudgpuError) -> LaunchUncertain:
-        what = "the machine" if self._count == 1 else f"the {self._count} machines"
+        machines_text = "the machine" if self._count == 1 else f"the {self._count} machines"
         return LaunchUncertain(
-            f"It is not known whether AWS has made {what} in {self._zone}: {error.message}",
+            f"It is not known whether AWS has made {machines_text} in {self._zone}: {error.message}",
             field=error.field,
             value=error.value,
             next="Run the same up again: it sends the same call with the same token, which never makes a second one.",
@@ -155,18 +157,23 @@ def _by_index(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(found, key=lambda one: int(one.get("AmiLaunchIndex", 0)))
 
 
-NOT_LAUNCHED = (NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest)  # surely none was made
+NOT_LAUNCHED = (
+    NoCapacity,
+    QuotaExceeded,
+    AuthFailed,
+    InvalidRequest,
+)  # errors after which surely no machine was created
 
 
 def launch_together(aws: Aws, attempts: Sequence[Attempt], *, deadline: datetime) -> list[Instance]:
     """Launch the machines of these attempts, or return those that the first one's token has made already.
 
-    Raises as `launch.launch` does; what the nodes would have shared is taken away again where surely none was made.
+    Raises as `launch.launch` does; what the nodes would have shared is deleted where surely none was created.
     """
     first = attempts[0]
     call = Call(**first.call)
     try:
-        parameters = _parameters(aws, attempts, call)
+        parameters = _cluster_call_parameters(aws, attempts, call)
         found = Sender(aws, first, call.region, deadline, count=len(attempts)).send(parameters)
     except NOT_LAUNCHED:
         with suppress(CloudgpuError):  # it is free, and `cloudgpu orphans` finds it
@@ -175,32 +182,34 @@ def launch_together(aws: Aws, attempts: Sequence[Attempt], *, deadline: datetime
     return [_instance(aws, call.region, one) for one in found]
 
 
-def _parameters(aws: Aws, attempts: Sequence[Attempt], call: Call) -> dict[str, Any]:
-    """Return the call's parameters; what it needs in the region is made sure of side by side."""
+def _cluster_call_parameters(aws: Aws, attempts: Sequence[Attempt], call: Call) -> dict[str, Any]:
+    """Return the call's parameters; creates what it needs in the region where it is missing."""
     first = attempts[0]
-    # All nodes read the same, so the agent's settings name their cluster. A fault is said before anything is made.
-    data = user_data(replace(first, machine=first.machine.removesuffix("-0")))
-    line = first.boot.client_public_keys[0]
+    # All nodes get the same boot data, so the agent's settings name their cluster. Bad boot data is raised for first.
+    boot_data = user_data(replace(first, machine=first.machine.removesuffix("-0")))
+    public_key = first.boot.client_public_keys[0]
     with Pool(3) as pool:
-        key = pool.submit(network.key_pair, aws, call.region, line, first.tags[TAG_OWNER], first.ledger)
-        group = pool.submit(network.group, aws, first, call)
+        key = pool.submit(network.ensure_key_pair, aws, call.region, public_key, first.tags[TAG_OWNER], first.ledger)
+        group = pool.submit(network.ensure_group, aws, first, call)
         shared = pool.submit(make_shared, aws, first, call)
-        return run_together(attempts, key_name=key.result(), group=group.result(), shared=shared.result(), data=data)
+        return cluster_launch_parameters(
+            attempts, key_name=key.result(), group=group.result(), shared=shared.result(), boot_data=boot_data
+        )
 
 
-def run_together(
-    attempts: Sequence[Attempt], *, key_name: str, group: str, shared: Shared, data: bytes
+def cluster_launch_parameters(
+    attempts: Sequence[Attempt], *, key_name: str, group: str, shared: Shared, boot_data: bytes
 ) -> dict[str, Any]:
     """Return the parameters of RunInstances for all of these attempts. Pure.
 
-    No disk outlives its machine by itself: those of one call bear the same tags, so nobody could tell whose is left.
+    No disk is set to outlive its machine: disks of one call have the same tags, so nobody could tell whose one is.
     """
     first = attempts[0]
     tags = shared_tags([one.tags for one in attempts])
     setup = replace(first.request.setup, keep_disk=False)
     request = replace(first.request, name=tags[TAG_NAME], setup=setup)
-    parameters = run_instances(
-        replace(first, tags=tags, request=request), key_name=key_name, group=group, user_data=data
+    parameters = launch_parameters(
+        replace(first, tags=tags, request=request), key_name=key_name, group=group, user_data=boot_data
     )
     (interface,) = parameters["NetworkInterfaces"]
     parameters |= {

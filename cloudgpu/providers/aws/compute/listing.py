@@ -1,4 +1,4 @@
-"""Looks at machines: one by its id, or all of ours in every region that the account uses."""
+"""Reads machines: one by its id, or all of ours in every region that the account uses."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import Aws, describe_instances
 from cloudgpu.providers.aws.compute import interruption, translate
 
-PAGE = 1000  # machines in an answer: the most that AWS gives
+PAGE_SIZE = 1000  # machines in an answer: the most that AWS gives
 
 
 def get(aws: Aws, id: str) -> Instance:  # noqa: A002
     """Return the machine now; raise InstanceNotFound when AWS has none.
 
-    One call; a second one for a spot machine that is over, where AWS does not say there since when and why, and for
-    one that AWS shows no more: the request of a spot machine remembers for some hours how that ended.
+    One call; a second one for a spot machine that stopped or ended without a time or a cause in the answer, and for one
+    that AWS does not list any more: its spot request says for some hours how it ended.
     """
     region, native_id = ids.machine(id)
     try:
@@ -34,7 +34,7 @@ def get(aws: Aws, id: str) -> Instance:  # noqa: A002
 
 
 def describe_raw(aws: Aws, region: str, native_id: str) -> dict[str, Any]:
-    """Return what AWS says of a machine; raise InstanceNotFound when it has none.
+    """Return a machine as AWS describes it; raise InstanceNotFound when it has none.
 
     Raises AuthFailed where the credentials are of another AWS account than the machine's: that one was not asked.
     """
@@ -54,24 +54,24 @@ def _describe_instance(aws: Aws, region: str, native_id: str) -> dict[str, Any]:
 
 
 def listed(aws: Aws) -> Listing:
-    """Return every machine with a cloudgpu-id tag, and the regions that were silent: a call per region and page.
+    """Return every machine with a cloudgpu-id tag, and the regions that did not answer: a call per region and page.
 
-    One more in a region with spot machines that are over, where AWS does not say there since when and why. One more for
-    which regions there are, unless that is remembered and may be used; it is asked as soon as one of these regions does
-    not answer, which may be enabled no more.
+    One more in a region with spot machines that stopped or ended without a time or a cause in the answer. One more for
+    which regions there are, unless the cached ones may be used; it is sent once one of these does not answer, which may
+    not be enabled any more.
     """
-    remembered, answers, silent = aws.remembered_regions(), dict[str, list[Instance]](), tuple[Unanswered, ...]()
-    if remembered is not None:
-        with suppress(CloudgpuError):  # that none answered is found once more, by the regions that there are
-            answers, silent = aws.each(remembered, lambda region: _our_instances(aws, region))
+    cached_regions, answers, silent = aws.remembered_regions(), dict[str, list[Instance]](), tuple[Unanswered, ...]()
+    if cached_regions is not None:
+        with suppress(CloudgpuError):  # where none answered, the regions are read anew and asked below
+            answers, silent = aws.each(cached_regions, lambda region: _our_instances(aws, region))
         if answers and not silent:
-            return _listing(answers, silent, remembered)
+            return _listing(answers, silent, cached_regions)
     try:
         regions = aws.regions()
     except CloudgpuError:
         if not answers:
             raise
-        return _listing(answers, silent, remembered or ())
+        return _listing(answers, silent, cached_regions or ())
     first_answers = answers
     answers, silent = aws.each(
         regions, lambda region: first_answers[region] if region in first_answers else _our_instances(aws, region)
@@ -87,12 +87,12 @@ def _listing(
 
 def _our_instances(aws: Aws, region: str) -> list[Instance]:
     filters = [{"Name": "tag-key", "Values": [TAG_ID]}]
-    found = describe_instances(aws, region, Filters=filters, PaginationConfig={"PageSize": PAGE})
+    found = describe_instances(aws, region, Filters=filters, PaginationConfig={"PageSize": PAGE_SIZE})
     return instances(aws, region, found)
 
 
 def instances(aws: Aws, region: str, found: Sequence[dict[str, Any]]) -> list[Instance]:
-    """Return machines as AWS describes them as ours; one call more for spot machines that are over."""
+    """Return `Instance`s of machines as AWS describes them; one call more for spot machines that stopped or ended."""
     return interruption.with_causes(aws, region, [(one, _instance(aws, region, one)) for one in found])
 
 

@@ -1,4 +1,4 @@
-"""Ends, stops and starts machines, so that nothing of them is billed but what is kept on purpose."""
+"""Ends, stops and starts machines, so that nothing of them is billed but what the user retains."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ READ_PAUSE_S, MAX_READS = 3.0, 40  # a machine that is just starting cannot be s
 def terminate(aws: Aws, id: str) -> None:  # noqa: A002
     """Ask to end the machine, its spot request and its system disk; an unknown id is no error.
 
-    The disk is set to go with the machine before that is asked to end: what dies in between is found by its tags.
+    The disk is set to be deleted with the machine first: if cloudgpu fails in between, the machine is still listed.
     """
     _request_end(aws, *ids.machine(id), keep_disk=False)
 
@@ -65,12 +65,12 @@ def _request_end(aws: Aws, region: str, instance_id: str, *, keep_disk: bool) ->
 
 
 def _end_described(aws: Aws, region: str, instance_id: str, raw: Mapping[str, Any], *, keep_disk: bool) -> None:
-    request = raw.get("SpotInstanceRequestId")  # a persistent one would launch the next machine
+    request_id = raw.get("SpotInstanceRequestId")  # a persistent request would launch the next machine
     if raw["State"]["Name"] in ENDED_STATES:
-        _cancel_spot_request(aws, region, request)
+        _cancel_spot_request(aws, region, request_id)
         return
     _set_disk_deletion(aws, region, raw, keep=keep_disk)
-    _cancel_spot_request(aws, region, request)
+    _cancel_spot_request(aws, region, request_id)
     _terminate(aws, region, instance_id)
 
 
@@ -80,7 +80,7 @@ def _terminate(aws: Aws, region: str, instance_id: str) -> None:
 
 
 def _set_disk_deletion(aws: Aws, region: str, raw: Mapping[str, Any], *, keep: bool) -> None:
-    """Let the system disk stay or go with its machine; no call where it is so already."""
+    """Set whether the system disk is deleted with its machine; no call where it is set so already."""
     disk = root_disk(raw)
     if disk is None or disk["Ebs"]["DeleteOnTermination"] is not keep:
         return
@@ -92,12 +92,12 @@ def _set_disk_deletion(aws: Aws, region: str, raw: Mapping[str, Any], *, keep: b
         aws.ec2(region).modify_instance_attribute(InstanceId=raw["InstanceId"], BlockDeviceMappings=[change])
 
 
-def _cancel_spot_request(aws: Aws, region: str, request: str | None) -> None:
-    """Cancel a machine's spot request. One that AWS does not know has ended, or launches nothing: it is no error."""
-    if request is None:
+def _cancel_spot_request(aws: Aws, region: str, request_id: str | None) -> None:
+    """Cancel a machine's spot request. One that AWS does not know can launch nothing: it is no error."""
+    if request_id is None:
         return
-    with suppress(InvalidRequest), aws.calling("CancelSpotInstanceRequests", region, value=request):
-        aws.ec2(region).cancel_spot_instance_requests(SpotInstanceRequestIds=[request])
+    with suppress(InvalidRequest), aws.calling("CancelSpotInstanceRequests", region, value=request_id):
+        aws.ec2(region).cancel_spot_instance_requests(SpotInstanceRequestIds=[request_id])
 
 
 def _cancel_request_of(aws: Aws, region: str, instance_id: str) -> None:
@@ -139,10 +139,12 @@ def _raise_if_one_time(aws: Aws, region: str, raw: Mapping[str, Any]) -> None:
 
 def is_one_time(aws: Aws, region: str, raw: Mapping[str, Any]) -> bool:
     """Say whether this is a spot machine that AWS cannot stop. One call for a machine on spot."""
-    request = raw.get("SpotInstanceRequestId")
-    if request is None:
+    request_id = raw.get("SpotInstanceRequestId")
+    if request_id is None:
         return False
-    requests = describe(aws, "DescribeSpotInstanceRequests", region, value=request, SpotInstanceRequestIds=[request])
+    requests = describe(
+        aws, "DescribeSpotInstanceRequests", region, value=request_id, SpotInstanceRequestIds=[request_id]
+    )
     return all(one["Type"] != "persistent" for one in requests)
 
 
@@ -163,7 +165,7 @@ def start(aws: Aws, id: str) -> None:  # noqa: A002
 
 
 def raise_if_ended(id: str, state: str) -> None:  # noqa: A002
-    """Raise InstanceNotFound for a machine in a state in which it is no more."""
+    """Raise InstanceNotFound for a machine whose state says that it has been terminated."""
     if state in ENDED_STATES:
         raise InstanceNotFound(f"{id} has been terminated.", field="instance", value=id)
 
@@ -180,15 +182,15 @@ def _tag_resource(aws: Aws, region: str, native_id: str, tags: Mapping[str, str]
         aws.ec2(region).create_tags(Resources=[native_id], Tags=tag_list(tags))
 
 
-MAX_IDS = 1000  # machines in a call: an answer has no more (DescribeInstances), and no call about them is better longer
+MAX_IDS = 1000  # machines in a call: as many as an answer of DescribeInstances has
 MachinesById = dict[str, Instance | CloudgpuError]
 
 
 def stop_many(aws: Aws, machine_ids: Sequence[str]) -> dict[str, CloudgpuError]:
-    """Ask to stop these machines, a call per region; return why not, by id, for those that were not asked.
+    """Ask to stop these machines, a call per region; return the error, by id, of those that surely were not.
 
-    One that is pending, has ended, or is a one-time spot machine is refused by AWS, and with it the whole call: that is
-    halved. None is looked at before.
+    One that is pending, has ended, or is a one-time spot machine is refused by AWS, and with it the whole call: the
+    call is halved then. No machine is read before.
     """
     regions, refused = _by_region(machine_ids)
     for of_region in by_item(regions, lambda region: _stop_in_region(aws, region, regions[region])).values():
@@ -205,17 +207,17 @@ def _stop_in_region(aws: Aws, region: str, native_ids: Sequence[str]) -> dict[st
     found: dict[str, CloudgpuError] = {}
     for batch in batches(native_ids, MAX_IDS):
         found |= call_in_halves(batch, ask)
-    return {ids.joined(region, one): fault for one, fault in found.items()}
+    return {ids.joined(region, one): error for one, error in found.items()}
 
 
 def get_many(aws: Aws, machine_ids: Sequence[str]) -> MachinesById:
-    """Return each machine now, or why not, by id: a call per region where all of them are there.
+    """Return each machine now, or its error, by id: a call per region where all of them exist.
 
-    A region that says nothing keeps no other one's answer.
-    AWS refuses a call by ids whole where it has one of them no more: then it is asked by a filter, 200 ids a call.
+    A region that does not answer delays no other one's answer. AWS refuses the whole call where one of its ids does not
+    exist any more: the ids are put into a filter then, 200 a call.
     """
-    ids_by_region, faults = _by_region(machine_ids)
-    found: MachinesById = dict(faults)
+    ids_by_region, invalid_ids = _by_region(machine_ids)
+    found: MachinesById = dict(invalid_ids)
     by_region = gather(
         list(ids_by_region),
         lambda region: _read_instances(aws, region, ids_by_region[region]),
@@ -245,11 +247,11 @@ def _describe_by_ids(aws: Aws, region: str, native_ids: Sequence[str]) -> list[d
         ]
     except InstanceNotFound:
         filters = ({"Name": "instance-id", "Values": some} for some in batches(native_ids, MAX_FILTER_VALUES))
-        return [one for each in filters for one in describe_instances(aws, region, Filters=[each])]
+        return [one for batch_filter in filters for one in describe_instances(aws, region, Filters=[batch_filter])]
 
 
 def _find_vanished(aws: Aws, region: str, native_ids: Sequence[str]) -> MachinesById:
-    """Return what is known of machines that AWS does not show: a spot machine's request tells how that has ended."""
+    """Return machines that AWS does not list any more, as their spot requests describe them, or the error of each."""
     ended_spot = interruption.from_requests(aws, region, native_ids) if native_ids else {}
     return {ids.joined(region, one): ended_spot.get(one) or _not_found_error(aws, region, one) for one in native_ids}
 
@@ -263,7 +265,7 @@ def _not_found_error(aws: Aws, region: str, id_: str) -> CloudgpuError:
 
 
 def _by_region(machine_ids: Sequence[str]) -> tuple[dict[str, list[str]], dict[str, CloudgpuError]]:
-    """Return AWS's own ids by region, each once, and the errors of those that are no ids."""
+    """Return AWS's own ids by region, each once, and the errors of those that are not valid ids."""
     by_region: dict[str, list[str]] = {}
     invalid: dict[str, CloudgpuError] = {}
     for id_ in dict.fromkeys(machine_ids):

@@ -1,7 +1,7 @@
 """Makes the parameters of RunInstances from an attempt, with user data and the tag that says how an image boots.
 
-Pure, so that a replay in another process sends the same call. User data is the machine's boot data, as small as EC2
-wants it. A system disk bears the boot tag, for it outlives the image that it was made from.
+Pure, so that a replay in another process sends the same call. User data is the machine's boot data, compressed: EC2
+limits its size. A system disk has the boot tag, since it may outlive the image that it was made from.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from cloudgpu.providers.aws.compute.translate import USER, tag_list
 from cloudgpu.providers.machine import user_data as boot_data
 
 TAG_BOOT = "cloudgpu-boot"
-_TAG = re.compile(r"(x86_64|arm64|i386)_([a-z0-9]+)_(none|legacy-bios|uefi|uefi-preferred)")
+_BOOT_TAG = re.compile(r"(x86_64|arm64|i386)_([a-z0-9]+)_(none|legacy-bios|uefi|uefi-preferred)")
 
 
 def boot_tag(image: Mapping[str, Any]) -> str:
-    """Return what has to be known of an image to make one like it: architecture, root device, boot mode."""
+    """Return the value of TAG_BOOT for an image, from which one like it can be registered: how its system boots."""
     device = (image.get("RootDeviceName") or "/dev/sda1").removeprefix("/dev/")
     return f"{image['Architecture']}_{device}_{image.get('BootMode', 'none')}"
 
 
 def register_as(tag: str) -> dict[str, Any] | None:
-    """Return the parameters of RegisterImage that a tag stands for; None for a tag that says nothing."""
-    found = _TAG.fullmatch(tag)
+    """Return the parameters of RegisterImage that a value of TAG_BOOT stands for; None for any other text."""
+    found = _BOOT_TAG.fullmatch(tag)
     if found is None:
         return None
     boot_mode = {} if found[3] == "none" else {"BootMode": found[3]}
@@ -43,7 +43,7 @@ def register_as(tag: str) -> dict[str, Any] | None:
     }
 
 
-ROOT_KIND = "gp3"
+ROOT_VOLUME_TYPE = "gp3"
 BURSTABLE = ("t2.", "t3.", "t3a.", "t4g.")
 
 
@@ -51,10 +51,10 @@ BURSTABLE = ("t2.", "t3.", "t3a.", "t4g.")
 class Call:
     """What was looked up for one launch, as it is saved with the attempt.
 
-    `group` is somebody else's security group; None: the one of ours in `vpc`, which lets `callers` (CIDR per label) in.
-    `boot` is how the image boots, which the system disk says of itself when the image is gone.
+    `group` is somebody else's security group; None: the one of ours in `vpc`, which admits `callers` (CIDR per label).
+    `boot` is the value of TAG_BOOT: how the image boots.
     `volume` is the id of a data disk that exists already (`vol-...`). `profile` is an instance profile's name.
-    `placement`: the nodes of a cluster are placed close together, which this type can be.
+    `placement`: the nodes of a cluster share a placement group.
     """
 
     region: str
@@ -73,11 +73,11 @@ class Call:
     placement: bool = False
 
 
-def run_instances(attempt: Attempt, *, key_name: str, group: str, user_data: bytes) -> dict[str, Any]:
+def launch_parameters(attempt: Attempt, *, key_name: str, group: str, user_data: bytes) -> dict[str, Any]:
     """Return the parameters of RunInstances, the same for the same attempt, whenever they are made.
 
-    IMDSv2 is required and one hop far, so that no container reads the machine's credentials; the machine's tags are
-    readable there. Source: the EC2 API reference, RunInstances.
+    IMDSv2 is required, with a hop limit of 1, so that no container reads the machine's credentials; tags can
+    be read there. Source: the EC2 API reference, RunInstances.
     """
     call, available = Call(**attempt.call), attempt.offer.available
     parameters: dict[str, Any] = {
@@ -102,7 +102,7 @@ def run_instances(attempt: Attempt, *, key_name: str, group: str, user_data: byt
     if call.profile:
         parameters["IamInstanceProfile"] = {"Name": call.profile}
     if available.market is Market.SPOT:
-        parameters["InstanceMarketOptions"] = _spot(attempt)
+        parameters["InstanceMarketOptions"] = _spot_market_options(attempt)
     if available.instance_type.startswith(BURSTABLE):  # unlimited credits cost extra, beyond the price that was agreed
         parameters["CreditSpecification"] = {"CpuCredits": "standard"}
     return parameters
@@ -119,18 +119,18 @@ def tag_specifications(attempt: Attempt) -> list[dict[str, Any]]:
     kinds = ["instance", "volume", "network-interface"]
     if attempt.offer.available.market is Market.SPOT:
         kinds.append("spot-instances-request")
-    of_volume = {**tags, TAG_BOOT: attempt.call.get("boot", "")}
-    return [{"ResourceType": kind, "Tags": tag_list(of_volume if kind == "volume" else tags)} for kind in kinds]
+    volume_tags = {**tags, TAG_BOOT: attempt.call.get("boot", "")}
+    return [{"ResourceType": kind, "Tags": tag_list(volume_tags if kind == "volume" else tags)} for kind in kinds]
 
 
 def _root_disk(attempt: Attempt, call: Call) -> dict[str, Any]:
-    """Return the root disk; that of a one-time spot machine stays when the machine ends, so that it can be parked.
+    """Return the root disk; that of a one-time spot machine is retained at its end, so that it can be parked.
 
-    Unless its policy keeps nothing of such a machine.
+    Unless its setup says not to keep the disk.
     """
     disk = {
         "VolumeSize": call.disk_gb,
-        "VolumeType": ROOT_KIND,
+        "VolumeType": ROOT_VOLUME_TYPE,
         "Encrypted": True,
         "DeleteOnTermination": not (is_one_time(attempt) and attempt.request.setup.keep_disk),
     }
@@ -147,14 +147,14 @@ def _interface(attempt: Attempt, call: Call, group: str) -> dict[str, Any]:
     }
 
 
-def _spot(attempt: Attempt) -> dict[str, Any]:
-    """Return the market options. Without --max-price AWS's own limit holds: the on-demand price."""
+def _spot_market_options(attempt: Attempt) -> dict[str, Any]:
+    """Return the market options. Without --max-price, AWS limits the spot price to the on-demand price."""
     options: dict[str, Any] = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
     if attempt.request.setup.persistent:
         options = {"SpotInstanceType": "persistent", "InstanceInterruptionBehavior": "stop"}
-    limit: Money | None = attempt.request.want.max_price
-    if limit is not None:
-        options["MaxPrice"] = f"{limit.dollars:f}"
+    max_price: Money | None = attempt.request.want.max_price
+    if max_price is not None:
+        options["MaxPrice"] = f"{max_price.dollars:f}"
     return {"MarketType": "spot", "SpotOptions": options}
 
 
@@ -164,7 +164,7 @@ MAX_USER_DATA = (
 
 
 def boot_options(attempt: Attempt) -> boot_data.BootOptions:
-    """Return what EC2 says of the attempt's machine: it reports by an instance profile."""
+    """Return the boot options on EC2; the machine reports its activity only with an instance profile."""
     call = Call(**attempt.call)
     return boot_data.BootOptions(
         "aws", ssh_port=call.ssh_port, reports=bool(call.profile), volume=call.volume or "", user=USER
@@ -174,7 +174,7 @@ def boot_options(attempt: Attempt) -> boot_data.BootOptions:
 def user_data(attempt: Attempt) -> bytes:
     """Return the user data, the same bytes for the same attempt; raise InvalidRequest when they are too large."""
     text = boot_data.user_data(attempt, boot_options(attempt))
-    packed = gzip.compress(text.encode("ascii"), compresslevel=9, mtime=0)
-    if len(packed) <= MAX_USER_DATA:
-        return packed
-    raise boot_data.too_large_error(attempt, len(packed), MAX_USER_DATA, "EC2")
+    compressed = gzip.compress(text.encode("ascii"), compresslevel=9, mtime=0)
+    if len(compressed) <= MAX_USER_DATA:
+        return compressed
+    raise boot_data.too_large_error(attempt, len(compressed), MAX_USER_DATA, "EC2")

@@ -1,4 +1,4 @@
-"""Makes a request at one offer exact: image, network, quota and volume looked up side by side; nothing is changed."""
+"""Resolves a request at one offer: looks up image, network, quota and volume at the same time; changes nothing."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import AttachedResource, PlacementConstraint, Resolved
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import KIND, Aws, describe, describe_all
-from cloudgpu.providers.aws.compute.request import ROOT_KIND, Call
+from cloudgpu.providers.aws.compute.request import ROOT_VOLUME_TYPE, Call
 from cloudgpu.providers.aws.compute.schedules import why_no_timer
 from cloudgpu.providers.aws.compute.translate import tags_of
 from cloudgpu.providers.aws.market import quotas
 from cloudgpu.providers.aws.market.availability import named_region
 from cloudgpu.providers.aws.network import network
 from cloudgpu.providers.aws.storage import images
-from cloudgpu.providers.aws.storage.disks import LARGEST_GB, SNAPSHOT, holder
+from cloudgpu.providers.aws.storage.disks import LARGEST_GB, SNAPSHOT, attachment_of
 from cloudgpu.providers.aws.storage.images import AMI, Image, ImageChoice, describe_images
 from cloudgpu.providers.shared.named_volumes import (
     DataVolume,
@@ -36,9 +36,9 @@ from cloudgpu.providers.shared.named_volumes import (
 )
 from cloudgpu.providers.shared.rules import AGENT_SENTENCE, TIMER_SENTENCE, OpenRule, cloud_timer_sentence, disk_gb
 
-DEFAULT_GB = 64
+DEFAULT_DISK_GB = 64
 PUBLIC_ADDRESS = "public_ipv4"  # as the price list calls it
-IN_THE_CLOUD = "AWS's own EventBridge Scheduler"
+CLOUD_TIMER_NAME = "AWS's own EventBridge Scheduler"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,11 @@ class _Lookups:
 
     choice: ImageChoice
     subnet: network.Subnet
-    callers: Mapping[str, str]
-    openings: tuple[OpenRule, ...]
-    quota: str | None
+    callers: Mapping[str, str]  # the CIDR that may reach SSH, for each label
+    openings: tuple[OpenRule, ...]  # rules made by hand that let everybody in
+    quota: str | None  # a remark for the plan, where the quota could not be checked
     volume: DataVolume | None
-    placement: bool
+    placement: bool  # the nodes of the cluster share a placement group
 
 
 def resolve(aws: Aws, request: LaunchRequest, item: Available) -> Resolved:
@@ -92,30 +92,32 @@ def _look_up(aws: Aws, request: LaunchRequest, item: Available) -> _Lookups:
     vcpus = None if item.vcpus is None else nodes * item.vcpus
     with Pool(5) as pool:
         choice = pool.submit(images.choose_image, aws, item, setup.image, request.template)
-        placement = pool.submit(_choose_network, aws, request, item)
+        network_choice = pool.submit(_choose_network, aws, request, item)
         quota = pool.submit(quotas.check, aws, item.region, item.instance_type, item.market, vcpus, nodes)
         volume = pool.submit(data_volume, aws, item, setup.volume)
-        placeable = pool.submit(is_placeable, aws, item.region, item.instance_type) if nodes > 1 else None
-        network_ = placement.result()  # the first fault in this order is said, whichever came first
-        is_placed = placeable is not None and placeable.result()
-        return _Lookups(choice.result(), *network_, quota.result(), volume.result(), is_placed)
+        placement_support = (
+            pool.submit(supports_placement_groups, aws, item.region, item.instance_type) if nodes > 1 else None
+        )
+        chosen_network = network_choice.result()  # of several errors, always the same one is raised
+        has_placement_group = placement_support is not None and placement_support.result()
+        return _Lookups(choice.result(), *chosen_network, quota.result(), volume.result(), has_placement_group)
 
 
 def _choose_network(
     aws: Aws, request: LaunchRequest, item: Available
 ) -> tuple[network.Subnet, Mapping[str, str], tuple[OpenRule, ...]]:
-    wanted = request.setup.network
-    subnet = network.subnet(aws, item.region, item.zone, wanted)
-    if wanted.security_group is not None:
-        network.check_group(aws, item.region, subnet, wanted.security_group)
+    network_setup = request.setup.network
+    subnet = network.subnet(aws, item.region, item.zone, network_setup)
+    if network_setup.security_group is not None:
+        network.check_group(aws, item.region, subnet, network_setup.security_group)
         return subnet, {}, ()
-    callers = network.ssh_sources(aws, item.region, subnet, wanted)
+    callers = network.ssh_sources(aws, item.region, subnet, network_setup)
     return subnet, callers, network.openings(aws, item.region, subnet.vpc, request.owner)
 
 
 def _disk_gb(request: LaunchRequest, image: Image) -> int:
     return disk_gb(
-        request.setup.disk_gb, image.name, image.size_gb, default=DEFAULT_GB, maximum=LARGEST_GB, whose="gp3"
+        request.setup.disk_gb, image.name, image.size_gb, default=DEFAULT_DISK_GB, maximum=LARGEST_GB, whose="gp3"
     )
 
 
@@ -123,7 +125,7 @@ def _attached(
     request: LaunchRequest, item: Available, disk_gb: int, volume: DataVolume | None
 ) -> Iterator[AttachedResource]:
     disk, *others = attached_resources(
-        request.setup, disk_gb, ROOT_KIND, PUBLIC_ADDRESS, volume, lambda _size: ROOT_KIND
+        request.setup, disk_gb, ROOT_VOLUME_TYPE, PUBLIC_ADDRESS, volume, lambda _size: ROOT_VOLUME_TYPE
     )
     yield replace(disk, while_stopped=item.stoppable)
     if request.setup.keep_disk and not item.stoppable:
@@ -133,11 +135,11 @@ def _attached(
 
 
 def _max_spot_price_text(item: Available) -> str:
-    """Say what a spot machine may come to cost: EC2 caps it at the on-demand price where no maximum is named."""
+    """Return a sentence on what a spot machine costs at most: EC2 caps it at the on-demand price by default."""
     listed = listed_price(KIND, item.instance_type, item.region, Market.ON_DEMAND)
-    most = f"{listed.per_hour.text(4)} an hour (listed {listed.as_of:%Y-%m-%d})" if listed else "not known here"
+    cap = f"{listed.per_hour.text(4)} an hour (listed {listed.as_of:%Y-%m-%d})" if listed else "not known here"
     return (
-        f"the spot price can rise up to the on-demand price, {most}; above it EC2 takes the machine. --max-price sets "
+        f"the spot price can rise up to the on-demand price, {cap}; above it EC2 takes the machine. --max-price sets "
         "a lower limit"
     )
 
@@ -146,7 +148,7 @@ def _guards(aws: Aws, request: LaunchRequest, item: Available) -> tuple[str, ...
     is_ended = item.market is Market.SPOT and not request.setup.persistent
     disk = "its disk stays" if request.setup.keep_disk or not is_ended else "its disk is deleted"
     action = "ends" if is_ended else "stops"
-    timer = () if why_no_timer(aws) else (cloud_timer_sentence(IN_THE_CLOUD, action),)
+    timer = () if why_no_timer(aws) else (cloud_timer_sentence(CLOUD_TIMER_NAME, action),)
     return AGENT_SENTENCE, f"{TIMER_SENTENCE}, which {action} it; {disk}", *timer
 
 
@@ -184,12 +186,12 @@ def _cluster_remarks(nodes: int, request: LaunchRequest, item: Available, lookup
         yield "no disk of a cluster's spot machines is kept when AWS takes one, or when it ends by itself"
 
 
-_STATES = {"Name": "status", "Values": ["creating", "available", "in-use"]}
-_VOLUMES = {"Name": "tag-key", "Values": [TAG_VOLUME]}
+_USABLE_STATES_FILTER = {"Name": "status", "Values": ["creating", "available", "in-use"]}
+_DATA_VOLUMES_FILTER = {"Name": "tag-key", "Values": [TAG_VOLUME]}
 
 
 def constraint(aws: Aws, setup: Setup, requirements: Requirements) -> PlacementConstraint:
-    """Return the region of an own image, the zone of a volume or a subnet of `setup`; none of them: nothing is asked.
+    """Return the region of an own image, the zone of a volume or a subnet of `setup`; no call without one.
 
     One call per region for a volume, and for an image or a subnet that is not named in a known region. Raises
     InvalidRequest for one that does not exist, or that lies elsewhere than `requirements` or another of them says.
@@ -219,9 +221,9 @@ def _check_same_region(image: str | None, region: str | None, volume: DataVolume
 
 
 def data_volume(aws: Aws, item: Available, volume: Volume | None) -> DataVolume | None:
-    """Return the data volume of this name in the offer's zone; None where it is still to be made, or none is wanted.
+    """Return the data volume of this name in the offer's zone; None where it does not exist yet, or none is requested.
 
-    Raises InvalidRequest where another machine uses it: launched, this one would run without it.
+    Raises InvalidRequest where another machine uses it, so that this one would run without it.
     """
     if volume is None:
         return None
@@ -236,21 +238,25 @@ def data_volume(aws: Aws, item: Available, volume: Volume | None) -> DataVolume 
 
 
 def _image_region(aws: Aws, named: str, requirements: Requirements) -> str | None:
-    """Return the one region of an image; None for an id that the wanted region has to have: resolving looks there."""
-    target, by_id = named_region(aws, requirements), AMI.fullmatch(named)
+    """Return the one region of an image, by its id or name. For an id, a requested region is returned unchecked."""
+    target_region, by_id = named_region(aws, requirements), AMI.fullmatch(named)
     if by_id and by_id["region"]:
-        return check_location("image", named, by_id["region"], target, "--region")
-    if by_id and target:
-        return target
+        return check_location("image", named, by_id["region"], target_region, "--region")
+    if by_id and target_region:
+        return target_region
     answers, silent = aws.each(aws.regions(), lambda region: _image_names(aws, region, by_id["id"] if by_id else None))
     name_or_id = by_id["id"] if by_id else named
     regions = [region for region, names in answers.items() if name_or_id in names]
     if not regions:
         names_seen = {name for names in answers.values() for name in names}
         raise not_found_error("image", "--image", named, names_seen, silent, "See them: cloudgpu image ls")
-    if target is None and len(regions) > 1:
+    if target_region is None and len(regions) > 1:
         raise ambiguous_name(f"Images called {named!r}", sorted(regions), "--region")
-    return target if target in regions else check_location("image", named, regions[0], target, "--region")
+    return (
+        target_region
+        if target_region in regions
+        else check_location("image", named, regions[0], target_region, "--region")
+    )
 
 
 def _image_names(aws: Aws, region: str, id_: str | None) -> Sequence[str]:
@@ -279,13 +285,17 @@ def _check_size(volume: Volume) -> None:
 
 def _volumes(aws: Aws, region: str) -> list[DataVolume]:
     """Return the data volumes of a region: those of this ledger, since another's are not attached either."""
-    filters = [_STATES, _VOLUMES, *([{"Name": f"tag:{TAG_LEDGER}", "Values": [aws.ledger]}] if aws.ledger else [])]
+    filters = [
+        _USABLE_STATES_FILTER,
+        _DATA_VOLUMES_FILTER,
+        *([{"Name": f"tag:{TAG_LEDGER}", "Values": [aws.ledger]}] if aws.ledger else []),
+    ]
     return [_to_volume(one) for one in describe_all(aws, "DescribeVolumes", region, Filters=filters)]
 
 
 def _to_volume(raw: Mapping[str, Any]) -> DataVolume:
-    held = holder(raw)
-    holder_id = held["InstanceId"] if held and held["State"] != "detaching" else None
+    attachment = attachment_of(raw)
+    holder_id = attachment["InstanceId"] if attachment and attachment["State"] != "detaching" else None
     return DataVolume(tags_of(raw)[TAG_VOLUME], raw["VolumeId"], raw["AvailabilityZone"], raw["Size"], holder_id)
 
 
@@ -293,7 +303,7 @@ def _to_volume(raw: Mapping[str, Any]) -> DataVolume:
 
 
 def _subnet_zone(aws: Aws, id_: str, requirements: Requirements, region: str | None) -> str | None:
-    """Return the zone of a subnet; None where the region that is meant does not have it: resolving says so."""
+    """Return the zone of a subnet; None where the requested region does not have it: `resolve` raises for it."""
     region = region or named_region(aws, requirements)
     if region is not None:
         return _subnet_zone_in(aws, region, id_)
@@ -311,7 +321,7 @@ def _subnet_zone_in(aws: Aws, region: str, id_: str) -> str | None:
     return str(found[0]["AvailabilityZone"]) if found else None
 
 
-def is_placeable(aws: Aws, region: str, name: str) -> bool:
+def supports_placement_groups(aws: Aws, region: str, name: str) -> bool:
     """Say whether machines of a type can be in a cluster placement group. One call."""
     found = describe(aws, "DescribeInstanceTypes", region, value=name, InstanceTypes=[name])
     return any("cluster" in one.get("PlacementGroupInfo", {}).get("SupportedStrategies", ()) for one in found)

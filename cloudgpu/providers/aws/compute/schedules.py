@@ -1,10 +1,10 @@
-"""The timer in the cloud: an EventBridge schedule per machine, which calls EC2 by a role when all of ours is dead.
+"""The timer in the cloud: an EventBridge schedule per machine, which calls EC2 even if nothing of cloudgpu runs.
 
-A schedule bears the ledger's and the machine's id, so that it is found without asking for either. `at(...)` fires once
-and AWS deletes it then. A machine of a persistent spot request is stopped every ten minutes from then on instead: "Only
+A schedule's name has the ledger's and the machine's id. `at(...)` fires once and AWS deletes it then. A machine of a
+persistent spot request is stopped every ten minutes from then on instead: "Only
 Amazon EC2 can restart an interrupted stopped Spot Instance" (EC2 user guide, Behavior of Spot Instance interruptions),
-and a single stop of one that AWS holds stopped at that minute would let it run for ever after. Once it was stopped by
-this timer while it ran, its request is disabled and launches nothing. Cancelling the request instead would end the
+and a single stop of one that AWS has interrupted at that minute would not keep AWS from starting it later. Once this
+timer has stopped it while it ran, its request is disabled and launches nothing. Cancelling the request would end the
 machine, and its disk: "If you cancel a Spot Instance request, Amazon EC2 terminates any associated Spot Instances that
 are stopped" (there).
 """
@@ -27,11 +27,11 @@ from cloudgpu.providers.shared.calls import by_item
 
 GROUP = "cloudgpu"
 MIN_DELAY = timedelta(minutes=2)  # "schedules invoke their targets with 60 second precision" (user guide)
-RETRY_RATE = "rate(10 minutes)"
-MAX_PARALLEL = 8  # schedules read side by side
-PAGE = 100  # schedules in an answer: the most that AWS gives
-# A call that failed is made again: as often as AWS does it at most, for a day.
-RETRIES = {"MaximumEventAgeInSeconds": 86_400, "MaximumRetryAttempts": 185}
+STOP_AGAIN_RATE = "rate(10 minutes)"
+MAX_PARALLEL = 8  # schedules that are read at the same time
+PAGE_SIZE = 100  # schedules in an answer: the most that AWS gives
+# AWS sends a call that failed again: as often as it does at most, for a day.
+RETRY_POLICY = {"MaximumEventAgeInSeconds": 86_400, "MaximumRetryAttempts": 185}
 ALREADY_EXISTS, NOT_FOUND = "ConflictException", "ResourceNotFoundException"
 _AT = re.compile(r"at\((\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\)")
 
@@ -68,30 +68,32 @@ def drop_timer(aws: Aws, id: str) -> None:  # noqa: A002
     """Delete the machine's schedule; none is no error. One call."""
     region, native_id = ids.machine(id)
     if not why_no_timer(aws):
-        _call_scheduler(aws, region, "DeleteSchedule", unless=(NOT_FOUND,), GroupName=GROUP, Name=_name(aws, native_id))
+        _call_scheduler(
+            aws, region, "DeleteSchedule", unless=(NOT_FOUND,), GroupName=GROUP, Name=_schedule_name(aws, native_id)
+        )
 
 
 def timer(aws: Aws, id: str) -> datetime | None:  # noqa: A002
     """Return when the machine's schedule fires; None for none. One call, two where there is none."""
     region, native_id = ids.machine(id)
-    found = None if why_no_timer(aws) else _start_time(aws, region, _name(aws, native_id))
+    found = None if why_no_timer(aws) else _start_time(aws, region, _schedule_name(aws, native_id))
     if found is None:
         describe_raw(aws, region, native_id)  # raises InstanceNotFound
     return found
 
 
-def timers(aws: Aws, region: str | None = None, of: Collection[str] | None = None) -> dict[str, datetime]:
+def timers(aws: Aws, region: str | None = None, machine_ids: Collection[str] | None = None) -> dict[str, datetime]:
     """Return when each schedule of this ledger fires: a call per region and hundred, and one per schedule.
 
-    ListSchedules names them, and not when they fire. `of`: those of these machines alone are read, in their regions.
+    ListSchedules names them, and not when they fire. `machine_ids`: only the schedules of these machines are read.
     """
-    if why_no_timer(aws) or (of is not None and not of):
+    if why_no_timer(aws) or (machine_ids is not None and not machine_ids):
         return {}
     regions = (region,) if region else aws.regions()
-    machines = None if of is None else {ids.machine(one) for one in of}
+    machines = None if machine_ids is None else {ids.machine(one) for one in machine_ids}
     if machines is not None:
         regions = tuple(sorted({machine_region for machine_region, _ in machines if region in (None, machine_region)}))
-    answers, silent = aws.each(regions, lambda one: _timers_in(aws, one, machines))
+    answers, silent = aws.each(regions, lambda one: _timers_of_region(aws, one, machines))
     if silent:
         raise ProviderUnavailable(
             f"{silent[0].scope} did not say which timers it has: {silent[0].why}",
@@ -101,20 +103,22 @@ def timers(aws: Aws, region: str | None = None, of: Collection[str] | None = Non
     return {ids.joined(one, native_id): at for one, found in answers.items() for native_id, at in found.items()}
 
 
-def _timers_in(aws: Aws, region: str, machines: Collection[tuple[str, str]] | None) -> dict[str, datetime]:
-    """Return when the schedules of a region fire, by AWS's id of the machine; None: those of all machines."""
-    names = [one for one in _names(aws, region) if machines is None or (region, one.rpartition(".")[2]) in machines]
+def _timers_of_region(aws: Aws, region: str, machines: Collection[tuple[str, str]] | None) -> dict[str, datetime]:
+    """Return when the schedules of a region fire, by AWS's id of the machine; `machines`: (region, id); None: all."""
+    names = [
+        one for one in _schedule_names(aws, region) if machines is None or (region, one.rpartition(".")[2]) in machines
+    ]
     times = by_item(names, lambda name: _start_time(aws, region, name), MAX_PARALLEL)
     return {name.rpartition(".")[2]: at for name, at in times.items() if at is not None}
 
 
-def _names(aws: Aws, region: str) -> Iterator[str]:
+def _schedule_names(aws: Aws, region: str) -> Iterator[str]:
     client, filters = aws.client("scheduler", region), {"GroupName": GROUP, "NamePrefix": f"{_prefix(aws)}."}
     from botocore.exceptions import ClientError
 
     with aws.calling("scheduler:ListSchedules", region):
         try:
-            for page in pages(client, "list_schedules", PaginationConfig={"PageSize": PAGE}, **filters):
+            for page in pages(client, "list_schedules", PaginationConfig={"PageSize": PAGE_SIZE}, **filters):
                 yield from (one["Name"] for one in page["Schedules"])
         except ClientError as error:
             if error.response["Error"]["Code"] != NOT_FOUND:  # a region in which no timer was ever set
@@ -125,43 +129,45 @@ def _start_time(aws: Aws, region: str, name: str) -> datetime | None:
     found = _call_scheduler(aws, region, "GetSchedule", unless=(NOT_FOUND,), GroupName=GROUP, Name=name)
     if not isinstance(found, dict):
         return None
-    once = _AT.fullmatch(found["ScheduleExpression"])
-    if once:
-        return datetime.fromisoformat(once[1]).replace(tzinfo=UTC)
+    single_time = _AT.fullmatch(found["ScheduleExpression"])
+    if single_time:
+        return datetime.fromisoformat(single_time[1]).replace(tzinfo=UTC)
     started: datetime | None = found.get("StartDate")
     return started and started.astimezone(UTC)
 
 
 def _schedule(aws: Aws, region: str, native_id: str, at: datetime, action: TimerAction) -> dict[str, Any]:
-    """Return the parameters of CreateSchedule, which are those of UpdateSchedule: that replaces all.
+    """Return the parameters of CreateSchedule and of UpdateSchedule, which replaces all of a schedule.
 
-    The SDK gives each call a client token of its own. One that followed from the time would make a schedule that was
-    moved away and back look like a call that AWS has answered already.
+    The SDK gives each call a client token of its own. One derived from the time would make AWS ignore the
+    call that moves a schedule back to an earlier time: it would look like a repeated call.
     """
     role = aws.options.timer_role or ""
     verb = "terminateInstances" if action is TimerAction.TERMINATE else "stopInstances"
-    moment = max(at, aws.clock() + MIN_DELAY).astimezone(UTC).replace(microsecond=0, tzinfo=None)
-    repeats = action is TimerAction.STOP_AGAIN
-    repetition = {"ScheduleExpression": RETRY_RATE, "StartDate": moment.replace(tzinfo=UTC)} if repeats else {}
+    fires_at = max(at, aws.clock() + MIN_DELAY).astimezone(UTC).replace(microsecond=0, tzinfo=None)
+    is_repeated = action is TimerAction.STOP_AGAIN
+    recurrence = (
+        {"ScheduleExpression": STOP_AGAIN_RATE, "StartDate": fires_at.replace(tzinfo=UTC)} if is_repeated else {}
+    )
     return {
         "GroupName": GROUP,
-        "Name": _name(aws, native_id),
+        "Name": _schedule_name(aws, native_id),
         "Description": f"cloudgpu ends {ids.joined(region, native_id)} here when nothing else has",
-        "ScheduleExpression": f"at({moment.isoformat()})",
+        "ScheduleExpression": f"at({fires_at.isoformat()})",
         "ScheduleExpressionTimezone": "UTC",
         "FlexibleTimeWindow": {"Mode": "OFF"},
-        "ActionAfterCompletion": "NONE" if repeats else "DELETE",
+        "ActionAfterCompletion": "NONE" if is_repeated else "DELETE",
         "Target": {
             "Arn": f"arn:{role.split(':')[1]}:scheduler:::aws-sdk:ec2:{verb}",
             "RoleArn": role,
             "Input": json.dumps({"InstanceIds": [native_id]}),
-            "RetryPolicy": RETRIES,
+            "RetryPolicy": RETRY_POLICY,
         },
-    } | repetition
+    } | recurrence
 
 
 def _default_action(aws: Aws, id: str) -> TimerAction:  # noqa: A002
-    """Return what a timer does with a machine of which nobody says it. One call, two for one on spot."""
+    """Return what a timer does with a machine where the caller does not say it. One call, two for one on spot."""
     region, native_id = ids.machine(id)
     found: Mapping[str, Any] = describe_raw(aws, region, native_id)
     raise_if_ended(id, found["State"]["Name"])
@@ -170,7 +176,7 @@ def _default_action(aws: Aws, id: str) -> TimerAction:  # noqa: A002
     return TimerAction.TERMINATE if is_one_time(aws, region, found) else TimerAction.STOP_AGAIN
 
 
-def _name(aws: Aws, native_id: str) -> str:
+def _schedule_name(aws: Aws, native_id: str) -> str:
     return f"{_prefix(aws)}.{native_id}"
 
 

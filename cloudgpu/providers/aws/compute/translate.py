@@ -1,4 +1,4 @@
-"""From what DescribeInstances says of a machine to `Instance`: pure, no call, no clock."""
+"""Translates a machine of DescribeInstances to an `Instance`. Pure: no call, no clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cloudgpu.providers.aws.ids import joined
 from cloudgpu.providers.shared.rules import gpus_of, time_of_tag
 
 Raw = Mapping[str, Any]
-USER = "cloudgpu"  # whom cloud-init makes on every machine, whatever its image
+USER = "cloudgpu"  # the login that cloud-init creates on every machine, whatever its image
 TAG_PREFIX = "cloudgpu-"
 _STATES = {
     "pending": State.PENDING,
@@ -25,10 +25,10 @@ _STATES = {
     "terminated": State.TERMINATED,
 }
 ENDED_STATES = ("shutting-down", "terminated")
-# AWS bills from `running` on ("Billing by instance state", EC2 user guide). What is pending is about to be billed: it
-# counts for what ends machines, and the bill leaves it out (`from_running` in core.billing.rules).
+# AWS bills from `running` on ("Billing by instance state", EC2 user guide). A pending machine is about to be billed:
+# budgets and the reaper treat it as billed, and the bill leaves it out (`from_running` in core.billing.rules).
 _BILLED = (State.PENDING, State.RUNNING)
-_AT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) GMT\)")
+_REASON_TIME = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) GMT\)")
 _BY_USER = "Client.UserInitiated"
 _REASONS = {
     "Client.InstanceInitiatedShutdown": "shut down from inside",
@@ -39,10 +39,10 @@ _REASONS = {
 
 
 def instance(raw: Raw, *, account: str, region: str, ssh_port: int) -> Instance:
-    """Return a machine as AWS reports it; its tags are ours alone, and of a node of a cluster its own."""
+    """Return a machine as AWS reports it; its tags are only those of cloudgpu; a cluster's node has its own."""
     tags = tags_of_machine(raw)
     state = _STATES.get(raw.get("State", {}).get("Name", ""), State.UNKNOWN)
-    began = launched_at(raw)
+    first_launched_at = launched_at(raw)
     return Instance(
         provider="aws",
         account=account,
@@ -54,8 +54,8 @@ def instance(raw: Raw, *, account: str, region: str, ssh_port: int) -> Instance:
         zone=raw.get("Placement", {}).get("AvailabilityZone", ""),
         instance_type=raw["InstanceType"],
         market=Market.SPOT if raw.get("InstanceLifecycle") == "spot" else Market.ON_DEMAND,
-        launched_at=began,
-        since=_state_since(raw, state, began),
+        launched_at=first_launched_at,
+        since=_state_since(raw, state, first_launched_at),
         address=_address(raw, ssh_port) if state in (State.PENDING, State.RUNNING) else None,
         accelerators=gpus_of("aws", raw["InstanceType"]),
         last_active=time_of_tag(tags.get(TAG_LAST_ACTIVE, "")),
@@ -64,7 +64,7 @@ def instance(raw: Raw, *, account: str, region: str, ssh_port: int) -> Instance:
 
 
 def tags_of(raw: Raw) -> dict[str, str]:
-    """Return all tags of anything on AWS."""
+    """Return all tags of any resource that AWS describes."""
     return {tag["Key"]: tag["Value"] for tag in raw.get("Tags", ())}
 
 
@@ -79,7 +79,7 @@ def tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def tags_of_machine(raw: Raw) -> Mapping[str, str]:
-    """Return all tags of a machine; one call gave the nodes of a cluster the same, and its index tells it its own."""
+    """Return all tags of a machine; nodes of a cluster, launched with the same tags, are told apart by launch index."""
     tags = tags_of(raw)
     return tags_of_node(tags, raw["AmiLaunchIndex"]) if "AmiLaunchIndex" in raw else tags
 
@@ -102,20 +102,22 @@ def launched_at(raw: Raw) -> datetime | None:
     return _utc(raw.get("LaunchTime")) if raw.get("State", {}).get("Name") == "pending" else None
 
 
-def _state_since(raw: Raw, state: State, began: datetime | None) -> datetime | None:
+def _state_since(raw: Raw, state: State, first_launched_at: datetime | None) -> datetime | None:
     """Return when the state began: a start for what runs, the time in AWS's reason for what has ended."""
-    started = _utc(raw.get("LaunchTime"))
+    last_started_at = _utc(raw.get("LaunchTime"))
     if state in (State.PENDING, State.RUNNING):
-        return max(filter(None, (started, began)), default=None)
-    match = _AT.search(raw.get("StateTransitionReason", ""))
+        return max(filter(None, (last_started_at, first_launched_at)), default=None)
+    match = _REASON_TIME.search(raw.get("StateTransitionReason", ""))
     if match is None:
         return None
     ended = datetime.strptime(match[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
-    return max(filter(None, (ended, started, began)))  # it is cut to the second, and may seem to lie before the start
+    return max(
+        filter(None, (ended, last_started_at, first_launched_at))
+    )  # AWS cuts it to the second, so it may seem to be before the start
 
 
 def _address(raw: Raw, port: int) -> Address | None:
-    """Return where SSH answers: the public address, else the one in its own network."""
+    """Return the address of SSH: the public one, else the private one in its VPC."""
     host = raw.get("PublicIpAddress") or raw.get("PrivateIpAddress")
     return Address(host, port, USER) if host else None
 

@@ -1,12 +1,12 @@
-"""Finds what could be launched on AWS now, and which regions a request means.
+"""Finds what could be launched on AWS now, and in which regions a request is to be satisfied.
 
-The regions are the one that it names, checked, or those of the account where it may be sold. What could be launched are
-types that fit, and the zones in which AWS offers them. A price is no such proof.
+These are the region that it names, or those of the account where the types may be sold. What could be launched are the
+types that satisfy the request, in the zones in which AWS offers them: that a price is listed does not prove an offer.
 
-How likely a spot launch is in each zone, AWS says by spot placement scores, from 1 to 10. It names zones there by their
-ids, which are the same in all accounts; their names are asked for once. For fewer than three types its scores are low
-(EC2 user guide, Spot placement score), so they are good for a comparison only. It limits how many different questions
-an account has in a day: an answer is remembered for an hour, and so is a refusal.
+How likely a spot launch is to succeed in each zone, AWS says by spot placement scores, from 1 to 10. They name zones by
+id, which is the same in all accounts; the names of zones are read once. For fewer than three types the scores are low
+(EC2 user guide, Spot placement score), so they only serve to compare zones. AWS limits how many different queries an
+account has in a day: an answer is cached for an hour, and so is a refusal.
 """
 
 from __future__ import annotations
@@ -30,42 +30,44 @@ from cloudgpu.providers.aws.client import KIND, Aws, describe, describe_all, pag
 from cloudgpu.providers.shared.rules import excluded_place_error, matches_requirements, requested_region
 
 NO_ZONE = "not an availability zone of AWS (local zones are not used)"
-ZONE_LIKE = "Write it like us-east-1a."
+ZONE_REMEDY = "Write it like us-east-1a."
 
 
 def wanted_regions(aws: Aws, requirements: Requirements, names: Sequence[str]) -> tuple[str, ...]:
     """Return the regions in which to look for the types `names`.
 
-    Raises InvalidRequest for a region that the account does not use, a zone that is none, or one of another region.
+    Raises InvalidRequest for a region that the account does not use, an unknown zone, or one of another region.
     """
     named = named_region(aws, requirements)
     if named is not None:
         return (named,)
     priced = priced_regions("aws")
-    sold = frozenset[str]().union(*(priced.get(name, ()) for name in names))
+    priced_somewhere = frozenset[str]().union(*(priced.get(name, ()) for name in names))
     unlisted = any(name not in priced for name in names)
-    spot = Market.SPOT in allowed_markets(requirements)  # whose prices are there also where the catalogue knows none
+    spot = Market.SPOT in allowed_markets(requirements)  # spot is sold also in regions that the catalogue does not have
     known = regions("aws")
-    return tuple(one for one in aws.regions() if one in sold or unlisted or (spot and one not in known))
+    return tuple(one for one in aws.regions() if one in priced_somewhere or unlisted or (spot and one not in known))
 
 
 def named_region(aws: Aws, requirements: Requirements) -> str | None:
-    """Return the region that a wish names, by itself or by its zone, None for no wish. Raises InvalidRequest."""
-    region = requested_region(requirements, ids.region_of, NO_ZONE, ZONE_LIKE)
+    """Return the region of the requirements, named itself or by its zone; None for none. Raises InvalidRequest."""
+    region = requested_region(requirements, ids.region_of, NO_ZONE, ZONE_REMEDY)
     if region is not None:
         check_region(aws, region)
     return region
 
 
 def check_region(aws: Aws, region: str) -> None:
-    """Raise InvalidRequest, with the near one, for a region that this account does not use.
+    """Raise InvalidRequest, which suggests a similar one, for a region that this account does not use.
 
-    What the settings and the catalogue know is not asked; a region that is known and not enabled, AWS refuses itself.
+    No call for a region of the settings or the catalogue: one that is not enabled is refused by AWS later.
     """
-    chosen = aws.options.regions
-    if region in aws.options.exclude_regions or (chosen and region not in chosen and region in regions("aws")):
+    configured_regions = aws.options.regions
+    if region in aws.options.exclude_regions or (
+        configured_regions and region not in configured_regions and region in regions("aws")
+    ):
         raise excluded_place_error(aws.account, "--region", region)
-    if region in (chosen or regions("aws")):
+    if region in (configured_regions or regions("aws")):
         return
     enabled = aws.regions()
     if region not in enabled:
@@ -74,7 +76,7 @@ def check_region(aws: Aws, region: str) -> None:
 
 
 def check_zone(aws: Aws, zone: str) -> None:
-    """Raise InvalidRequest, with those that there are, for a zone that its region does not have. One call."""
+    """Raise InvalidRequest, which names the zones that exist, for a zone that its region does not have. One call."""
     region = ids.region_of(zone) or aws.options.home_region
     zones = sorted(one["ZoneName"] for one in describe(aws, "DescribeAvailabilityZones", region, value=zone))
     if zone not in zones:
@@ -92,6 +94,7 @@ def _endpoint(region: str, url: str) -> Region:
     return Region(region, parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443))
 
 
+# What `stop` does to a machine, as a sentence without its subject.
 STOPS = "keeps its disk, and a stopped machine costs that disk alone"
 PARKS = (
     "parks it: AWS cannot stop a one-time spot machine, so its disk becomes an image, which is what it costs "
@@ -112,7 +115,7 @@ class InstanceTypeInfo:
 
 
 def available(aws: Aws, requirements: Requirements) -> Availability:
-    """Return what AWS offers of what fits, by zone and market, and the regions that did not answer.
+    """Return what AWS offers that satisfies the requirements, by zone and market, and the regions that did not answer.
 
     One call per region, and one more for a type that the catalogue lacks. Raises InvalidRequest for a type, region
     or zone that does not exist.
@@ -123,7 +126,7 @@ def available(aws: Aws, requirements: Requirements) -> Availability:
         return Availability(())
     answers, silent = aws.each(regions, lambda region: _offerings(aws, region, sorted(types), requirements.zone))
     items = tuple(
-        _item(aws, types[name], region, zone, market, persistent=requirements.persistent)
+        _offer_item(aws, types[name], region, zone, market, persistent=requirements.persistent)
         for region in sorted(answers)
         for name, zone in answers[region]
         for market in allowed_markets(requirements)
@@ -134,7 +137,7 @@ def available(aws: Aws, requirements: Requirements) -> Availability:
 
 
 def _fitting_types(aws: Aws, requirements: Requirements) -> dict[str, InstanceTypeInfo]:
-    """Return the types that fit, by name: from the catalogue, or asked where it lacks the one that was named."""
+    """Return the types that satisfy the requirements, by name: by the catalogue, or by AWS for one that it lacks."""
     name = requirements.instance_type
     if name is not None and name not in {one.name for one in instance_types(KIND)}:
         return {name: _describe_type(aws, name, requirements)}
@@ -148,9 +151,9 @@ def _from_catalogue(machine_type: InstanceType) -> InstanceTypeInfo:
 
 
 def _describe_type(aws: Aws, name: str, requirements: Requirements) -> InstanceTypeInfo:
-    """Return what AWS says of a type that the catalogue lacks, asked where it is wanted, else in the home region.
+    """Return what AWS says of a type that the catalogue lacks, in the requested region, else in the home region.
 
-    Raises InvalidRequest, with the near one, for a type that AWS does not have there.
+    Raises InvalidRequest, which suggests a similar one, for a type that AWS does not have there.
     """
     region = named_region(aws, requirements) or aws.options.home_region
     try:
@@ -193,7 +196,9 @@ def _offerings(aws: Aws, region: str, names: Sequence[str], zone: str | None) ->
     return sorted({(one["InstanceType"], one["Location"]) for one in found})
 
 
-def _item(aws: Aws, info: InstanceTypeInfo, region: str, zone: str, market: Market, *, persistent: bool) -> Available:
+def _offer_item(
+    aws: Aws, info: InstanceTypeInfo, region: str, zone: str, market: Market, *, persistent: bool
+) -> Available:
     stoppable, stop_effect = stops(market, persistent=persistent)
     return Available(
         provider=KIND,
@@ -211,7 +216,7 @@ def _item(aws: Aws, info: InstanceTypeInfo, region: str, zone: str, market: Mark
 
 
 def _erased_by_stop(info: InstanceTypeInfo) -> str:
-    """Return what stopping a machine of this type erases, as the beginning of what it means; empty for nothing."""
+    """Return what stopping a machine of this type erases, as the beginning of `stop_effect`; empty for nothing."""
     return f"erases its {info.scratch_gb:,g} GB of scratch disks (instance store) and " if info.scratch_gb else ""
 
 
@@ -223,7 +228,7 @@ def stops(market: Market, *, persistent: bool) -> tuple[bool, str]:
 
 
 SCORES_VALID_FOR = timedelta(hours=1)
-MAX_SCORED_REGIONS = 10  # of one question (EC2 API Reference, GetSpotPlacementScores)
+MAX_SCORED_REGIONS = 10  # in one query (EC2 API Reference, GetSpotPlacementScores)
 
 
 def placement_scores(aws: Aws, items: Sequence[Available]) -> list[int | None]:
@@ -241,7 +246,7 @@ def placement_scores(aws: Aws, items: Sequence[Available]) -> list[int | None]:
 
 
 def _cached_scores(aws: Aws, name: str, regions: tuple[str, ...]) -> Mapping[str, int]:
-    """Return the scores by zone, asked anew where the last answer is too old."""
+    """Return the scores by zone, read anew where the cached ones are too old."""
     known, now = aws.scores.get((name, regions)), aws.clock()
     if known is None or now - known[0] >= SCORES_VALID_FOR:
         found: Mapping[str, int] = {}
@@ -261,7 +266,7 @@ def _query_scores(aws: Aws, name: str, regions: tuple[str, ...]) -> dict[str, in
 
 
 def _zones(aws: Aws, region: str) -> Mapping[str, str]:
-    """Return the names of a region's zones by their ids. Asked once."""
+    """Return the names of a region's zones by zone id. Read once."""
     if region not in aws.zone_names:
         zones = describe(aws, "DescribeAvailabilityZones", region)
         aws.zone_names[region] = {one["ZoneId"]: one["ZoneName"] for one in zones}

@@ -1,10 +1,10 @@
 """The whole price list of AWS, region by region: machines with GPUs, disks, snapshots, addresses, traffic, spot.
 
 GetProducts of the Price List Query API (https://docs.aws.amazon.com/awsaccountbilling/latest/aboutv2/price-changes.html)
-and DescribeSpotPriceHistory of EC2. A part that did not answer to its last page is no part.
+and DescribeSpotPriceHistory of EC2. A part of the list is used only if all its pages were read.
 
-Offers are priced as of now, spot machines also since a moment. Spot is asked per zone. On demand goes by the dated
-list, and is asked for what that lacks. The past of spot is every price with the time from which it held.
+`prices` prices offers as of now: spot machines by AWS's spot prices per zone, on-demand machines by the catalogue, or
+by the price list for types that the catalogue lacks. `price_history` has every spot price since a time.
 """
 
 from __future__ import annotations
@@ -30,82 +30,84 @@ _VOLUMES["standard"] = "standard(magnetic)"
 
 
 def price_list(settings: ProviderSettings) -> PriceList:
-    """Return the price list of an account's regions; every region has a part for its list and one for spot.
+    """Return the price list of an account's regions; every region has one part of list prices and one of spot prices.
 
     Raises AuthFailed, or ProviderUnavailable when no part answered.
     """
     aws = Aws(settings)
-    readers = {f"{region} list": (_listed, region) for region in aws.regions()}
-    readers |= {f"{region} spot": (_spot, region) for region in aws.regions()}
+    readers = {f"{region} list": (_list_part, region) for region in aws.regions()}
+    readers |= {f"{region} spot": (_spot_part, region) for region in aws.regions()}
     answers, silent = aws.each(list(readers), lambda scope: readers[scope][0](aws, scope, readers[scope][1]))
     return PriceList(KIND, tuple(answers.values()), silent)
 
 
-def _listed(aws: Aws, scope: str, region: str) -> PricePart:
-    rows = PartBuilder(scope, aws.clock(), region)
+def _list_part(aws: Aws, scope: str, region: str) -> PricePart:
+    part_builder = PartBuilder(scope, aws.clock(), region)
     machines = {"regionCode": region, "instanceFamily": "GPU instance", **PLAIN_LINUX}
     for product in _products(aws, "AmazonEC2", machines):
-        if product.get("marketoption", "OnDemand") == "OnDemand":  # not a block of capacity, bought ahead
-            _add_price(rows, product, RowKey(product["instanceType"], region, Market.ON_DEMAND))
+        if product.get("marketoption", "OnDemand") == "OnDemand":  # not a capacity block, which is bought in advance
+            _add_price(part_builder, product, RowKey(product["instanceType"], region, Market.ON_DEMAND))
     for family in ("Storage", "Storage Snapshot"):
         for product in _products(aws, "AmazonEC2", {"regionCode": region, "productFamily": family}):
-            _add_price(rows, product, RowKey(_storage_kind(product), region, None))
+            _add_price(part_builder, product, RowKey(_storage_kind(product), region, None))
     addresses = {"regionCode": region, "group": "VPCPublicIPv4Address"}
     for product in _products(aws, "AmazonVPC", addresses):
         kind = "public_ipv4" if product["usagetype"].endswith("PublicIPv4:InUseAddress") else ""
-        _add_price(rows, product, RowKey(kind, region, None))
+        _add_price(part_builder, product, RowKey(kind, region, None))
     outward = {"fromRegionCode": region, "transferType": "AWS Outbound", "toLocation": "External"}
     for product in _products(aws, "AWSDataTransfer", outward):
-        _add_price(rows, product, RowKey("egress_internet_first_10TB", region, None))
-    return rows.part()
+        _add_price(part_builder, product, RowKey("egress_internet_first_10TB", region, None))
+    return part_builder.part()
 
 
 def _storage_kind(product: Product) -> str:
-    """Return the catalogue's word for a product of the family Storage or Storage Snapshot; empty for none of ours."""
+    """Return the catalogue's kind of a product of the family Storage or Storage Snapshot; empty where it has none."""
     usage = product["usagetype"]
     if usage.endswith("EBS:SnapshotUsage"):
         return "ebs_snapshot"
     return _VOLUMES.get(product.get("volumeApiName", ""), "") if "EBS:VolumeUsage" in usage else ""
 
 
-def _add_price(rows: PartBuilder, product: Product, key: RowKey) -> None:
-    """Take a product's price, where it is one of ours: of a price in steps, that of the first."""
+def _add_price(part_builder: PartBuilder, product: Product, key: RowKey) -> None:
+    """Add a product's price, unless `key.item` is empty; of a tiered price, that of the first paid tier."""
     if not key.item:
         return
     name = f"{product['sku']} ({key.item})"
-    rates = _first_paid(product["rates"])
+    rates = _first_paid_tier(product["rates"])
     units = {UNITS.get(str(rate.get("unit")), "") for rate in rates}
     if len(units) != 1 or units == {""}:
-        rows.refuse(name, f"is not priced by one of: {', '.join(UNITS)}")
+        part_builder.refuse(name, f"is not priced by one of: {', '.join(UNITS)}")
         return
     (unit,) = units
     for rate in rates:
         currency, amount = _price_of(rate)
-        rows.add(key, unit, amount, currency=currency, source=LIST_SOURCE, name=name, note=_free_quantity(rate, unit))
+        part_builder.add(
+            key, unit, amount, currency=currency, source=LIST_SOURCE, name=name, note=_free_quantity(rate, unit)
+        )
 
 
 def _free_quantity(rate: Product, unit: str) -> str:
     """Return the free quantity before this tier of a price; for traffic without one in the list, an unverified one."""
-    begin = _amount_or_least(str(rate.get("beginRange", "0")))
-    if begin > 0:
-        return f"first {begin:g} {rate['unit']} a month free"
+    begins_at = _number_or_minus_infinity(str(rate.get("beginRange", "0")))
+    if begins_at > 0:
+        return f"first {begins_at:g} {rate['unit']} a month free"
     return "first 100 GB a month free (unverified)" if unit == PER_GB else ""
 
 
-def _first_paid(rates: Sequence[Product]) -> list[Product]:
+def _first_paid_tier(rates: Sequence[Product]) -> list[Product]:
     """Return the rates of the first step that costs something (the first gigabytes may be free), else of the first."""
-    steps: dict[float, list[Product]] = {}
+    tiers: dict[float, list[Product]] = {}
     for rate in rates:
-        steps.setdefault(_amount_or_least(str(rate.get("beginRange", "0"))), []).append(rate)
-    in_order = [steps[begin] for begin in sorted(steps)]
-    paid = (step for step in in_order if any(_amount_or_least(str(_price_of(rate)[1])) for rate in step))
-    return next(paid, in_order[0] if in_order else [])
+        tiers.setdefault(_number_or_minus_infinity(str(rate.get("beginRange", "0"))), []).append(rate)
+    in_order = [tiers[begins_at] for begins_at in sorted(tiers)]
+    paid_tiers = (tier for tier in in_order if any(_number_or_minus_infinity(str(_price_of(rate)[1])) for rate in tier))
+    return next(paid_tiers, in_order[0] if in_order else [])
 
 
 def _price_of(rate: Product) -> tuple[str, object]:
-    paid = rate.get("pricePerUnit") or {}
-    currency = "USD" if "USD" in paid else next(iter(paid), "no currency")
-    return currency, paid.get(currency)
+    by_currency = rate.get("pricePerUnit") or {}
+    currency = "USD" if "USD" in by_currency else next(iter(by_currency), "no currency")
+    return currency, by_currency.get(currency)
 
 
 def _products(aws: Aws, service: str, fields: Mapping[str, str]) -> Iterator[dict[str, Any]]:
@@ -129,30 +131,32 @@ def _product(text: str) -> dict[str, Any]:
         raise ProviderUnavailable(message, field="provider", value="pricing:GetProducts") from error
 
 
-def _spot(aws: Aws, scope: str, region: str) -> PricePart:
+def _spot_part(aws: Aws, scope: str, region: str) -> PricePart:
     """Return the spot prices of now of today's types that the catalogue knows, each in its cheapest zone."""
     names = [one.name for one in instance_types(KIND) if not one.legacy_reason]
     newest: dict[PriceKey, Mapping[str, Any]] = {}
-    for row in _spot_rows(aws, region, aws.clock(), Filters=[{"Name": "instance-type", "Values": names}]):
-        key = (row["InstanceType"], row["AvailabilityZone"])
-        newest[key] = max(newest.get(key, row), row, key=lambda one: one["Timestamp"])
-    return _cheapest_zones(PartBuilder(scope, aws.clock(), region), region, newest)
+    for record in _spot_price_records(aws, region, aws.clock(), Filters=[{"Name": "instance-type", "Values": names}]):
+        key = (record["InstanceType"], record["AvailabilityZone"])
+        newest[key] = max(newest.get(key, record), record, key=lambda one: one["Timestamp"])
+    return _cheapest_zones_part(PartBuilder(scope, aws.clock(), region), region, newest)
 
 
-def _cheapest_zones(rows: PartBuilder, region: str, newest: Mapping[PriceKey, Mapping[str, Any]]) -> PricePart:
+def _cheapest_zones_part(
+    part_builder: PartBuilder, region: str, newest: Mapping[PriceKey, Mapping[str, Any]]
+) -> PricePart:
     by_type: dict[str, dict[str, str]] = {}
-    for (name, zone), row in newest.items():
-        by_type.setdefault(name, {})[zone] = row["SpotPrice"]
+    for (name, zone), record in newest.items():
+        by_type.setdefault(name, {})[zone] = record["SpotPrice"]
     for name, zones in by_type.items():
-        zone = min(zones, key=lambda one: (_amount_or_least(zones[one]), one))
+        zone = min(zones, key=lambda one: (_number_or_minus_infinity(zones[one]), one))
         note = f"the cheapest of {len(zones)} zones, {zone}"
         key = RowKey(name, region, Market.SPOT)
-        rows.add(key, PER_HOUR, zones[zone], source=SPOT_SOURCE, name=f"{name} in {zone}", note=note)
-    return rows.part()
+        part_builder.add(key, PER_HOUR, zones[zone], source=SPOT_SOURCE, name=f"{name} in {zone}", note=note)
+    return part_builder.part()
 
 
-def _amount_or_least(text: str) -> float:
-    """Return a number to compare by; a text that is none comes first, so that it is refused by name."""
+def _number_or_minus_infinity(text: str) -> float:
+    """Return the text as a number to compare by; a text that is none sorts first, so that `add` refuses it by name."""
     try:
         return float(text)
     except ValueError:
@@ -162,8 +166,8 @@ def _amount_or_least(text: str) -> float:
 PRODUCT = "Linux/UNIX"
 SPOT_SOURCE = "EC2 DescribeSpotPriceHistory"
 LIST_SOURCE = "AWS Price List (GetProducts)"
-LIST_REGION = "us-east-1"  # the Price List answers in few regions, for all
-PLAIN_LINUX = {  # a machine without a licence, in the Price List's words
+LIST_REGION = "us-east-1"  # the Price List API has endpoints in few regions; each has the prices of all
+PLAIN_LINUX = {  # attributes in the Price List of a machine without a paid licence
     "operatingSystem": "Linux",
     "tenancy": "Shared",
     "preInstalledSw": "NA",
@@ -174,7 +178,7 @@ PriceKey = tuple[str, str]  # type and zone, or type and region
 
 
 def prices(aws: Aws, offers: Sequence[Available]) -> list[Price | None]:
-    """Return one price per offer, in order; None where there is none: no estimate stands in for a spot price.
+    """Return one price per offer, in order; None where there is none: a spot price is never estimated.
 
     One call per region with spot offers, one per type that the catalogue lacks and region. Raises ProviderUnavailable
     naming a region that did not answer: the cheapest of the rest is not known to be the cheapest.
@@ -206,24 +210,24 @@ def _query_spot_prices(aws: Aws, offers: Sequence[Available]) -> dict[PriceKey, 
 
 def _spot_prices_in(aws: Aws, region: str, names: Sequence[str]) -> dict[PriceKey, Price]:
     found: dict[PriceKey, Price] = {}
-    for row in _spot_rows(aws, region, aws.clock(), InstanceTypes=list(names)):
-        key, price = (row["InstanceType"], row["AvailabilityZone"]), spot_price(row)
+    for record in _spot_price_records(aws, region, aws.clock(), InstanceTypes=list(names)):
+        key, price = (record["InstanceType"], record["AvailabilityZone"]), spot_price(record)
         if key not in found or found[key].as_of < price.as_of:
             found[key] = price
     return found
 
 
-def _spot_rows(aws: Aws, region: str, since: datetime, **query: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield what was told of spot prices since then; of now, it is the prices that are in force. A call per page."""
-    more = {"ProductDescriptions": [PRODUCT], "StartTime": since}
+def _spot_price_records(aws: Aws, region: str, since: datetime, **query: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the records of spot prices since then; since now: the prices that hold now. A call per page."""
+    parameters = {"ProductDescriptions": [PRODUCT], "StartTime": since}
     with aws.calling("DescribeSpotPriceHistory", region):
-        for page in pages(aws.ec2(region), "describe_spot_price_history", **query, **more):
+        for page in pages(aws.ec2(region), "describe_spot_price_history", **query, **parameters):
             yield from page["SpotPriceHistory"]
 
 
-def spot_price(row: Mapping[str, Any]) -> Price:
-    """Return the price that a row of DescribeSpotPriceHistory tells, as of when it began to hold."""
-    return Price(Money.usd(row["SpotPrice"]), SPOT_SOURCE, row["Timestamp"].astimezone(UTC), Basis.ASKED)
+def spot_price(record: Mapping[str, Any]) -> Price:
+    """Return the price in a record of DescribeSpotPriceHistory, as of when it began to hold."""
+    return Price(Money.usd(record["SpotPrice"]), SPOT_SOURCE, record["Timestamp"].astimezone(UTC), Basis.ASKED)
 
 
 def _query_list_prices(aws: Aws, offers: Sequence[Available]) -> dict[PriceKey, Price | None]:
@@ -243,7 +247,7 @@ def _query_list_prices(aws: Aws, offers: Sequence[Available]) -> dict[PriceKey, 
 def _list_price(aws: Aws, name: str, region: str, now: datetime) -> Price | None:
     fields = {"instanceType": name, "regionCode": region, **PLAIN_LINUX}
     usd = {text for product in _products(aws, "AmazonEC2", fields) for text in _hourly_usd(product["rates"])}
-    # two prices for one question: none of them is known to be the one
+    # several prices match: which one holds is not known
     return Price(Money.usd(usd.pop()), LIST_SOURCE, now, Basis.ASKED) if len(usd) == 1 else None
 
 
@@ -258,7 +262,7 @@ def _hourly_usd(rates: Sequence[Product]) -> list[str]:
 def price_history(aws: Aws, items: Sequence[Available], since: datetime) -> list[list[Price]]:
     """Return the prices of each spot item since then, oldest first, by one call per region and page.
 
-    The first held at `since`: EC2 tells the last change before StartTime, too (EC2 API Reference,
+    The first held at `since`: EC2 returns the last change before StartTime, too (EC2 API Reference,
     DescribeSpotPriceHistory: "the effective price as of the start time"), for up to 90 days. Raises
     ProviderUnavailable naming a region that did not answer.
     """
@@ -281,14 +285,14 @@ def _spot_history(aws: Aws, region: str, items: Sequence[Available], since: date
         "Filters": [{"Name": "availability-zone", "Values": sorted({item.zone for item in here})}],
     }
     found: dict[PriceKey, list[Price]] = {}
-    for row in _spot_rows(aws, region, since, **query):
-        found.setdefault((row["InstanceType"], row["AvailabilityZone"]), []).append(spot_price(row))
+    for record in _spot_price_records(aws, region, since, **query):
+        found.setdefault((record["InstanceType"], record["AvailabilityZone"]), []).append(spot_price(record))
     return found
 
 
 def _prices_since(prices: list[Price], since: datetime) -> list[Price]:
-    """Return them oldest first, from the one that held at `since`; where two begin at one time, the later told one."""
+    """Return them oldest first, from the one that held at `since`; of two with one time, the later in the list."""
     by_time = {price.as_of: price for price in prices}
     times = sorted(by_time)
-    before = [at for at in times if at <= since][-1:]
-    return [by_time[at] for at in (*before, *(at for at in times if at > since))]
+    held_at_since = [at for at in times if at <= since][-1:]
+    return [by_time[at] for at in (*held_at_since, *(at for at in times if at > since))]

@@ -1,4 +1,4 @@
-"""The account's limits on vCPUs: read, compared with what is wanted and what runs, raised on request."""
+"""The account's limits on vCPUs: read, compared with what is wanted and what runs, a higher limit requested."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from cloudgpu.providers.aws.client import KIND, Aws, describe_instances, pages
 from cloudgpu.providers.aws.market.availability import check_region
 
 SERVICE = "service-quotas"
-_COUNTED_STATES = [{"Name": "instance-state-name", "Values": ["pending", "running"]}]  # what is stopped counts nowhere
+_COUNTED_STATES = [
+    {"Name": "instance-state-name", "Values": ["pending", "running"]}
+]  # stopped machines count for no quota
 
 
 def check(aws: Aws, region: str, name: str, market: Market, vcpus: int | None, machines: int = 1) -> str | None:
@@ -38,9 +40,9 @@ def check(aws: Aws, region: str, name: str, market: Market, vcpus: int | None, m
     return None if limit is not None else f"AWS gives no limit for {quota.name} ({quota.code}) in {region}"
 
 
-def _too_small_error(quota: ListedQuota, region: str, what: str, limit: float, vcpus: int) -> QuotaExceeded:
+def _too_small_error(quota: ListedQuota, region: str, launch_text: str, limit: float, vcpus: int) -> QuotaExceeded:
     return QuotaExceeded(
-        f"The quota {quota.name!r} ({quota.code}) in {region} allows {limit:g} vCPUs, and {what} needs {vcpus}.",
+        f"The quota {quota.name!r} ({quota.code}) in {region} allows {limit:g} vCPUs, and {launch_text} needs {vcpus}.",
         field="quota",
         value=quota.code,
         next=f"Run: cloudgpu quota --provider aws --region {region} --request {quota.code}={vcpus}",
@@ -48,7 +50,7 @@ def _too_small_error(quota: ListedQuota, region: str, what: str, limit: float, v
 
 
 def _limit(aws: Aws, region: str, code: str) -> float | None:
-    """Return a limit; None where AWS has no value of the account's own for it."""
+    """Return a limit; None where AWS has none for this account."""
     with aws.calling("servicequotas:GetServiceQuota", region, value=code):
         client = aws.client(SERVICE, region)
         try:
@@ -98,7 +100,7 @@ def _running(aws: Aws, region: str) -> dict[str, int]:
 
 
 def _vcpus(machine: Mapping[str, Any]) -> int:
-    """Return what a machine counts: its type's vCPUs, or, for a type without GPUs, what it says of itself."""
+    """Return a machine's vCPUs: those of its type in the catalogue, or as DescribeInstances says for any other type."""
     try:
         return instance_type(KIND, machine["InstanceType"]).vcpus
     except InvalidRequest:
@@ -118,7 +120,7 @@ def page(region: str, code: str) -> str:
 def request(aws: Aws, region: str, code: str, limit: float) -> str:
     """Ask AWS for a higher limit; return the request's id.
 
-    Raises InvalidRequest for a code that is none, a limit that is not higher, or a request that is open already.
+    Raises InvalidRequest for an unknown code, a limit that is not higher, or a request that is open already.
     """
     check_region(aws, region)
     if code not in {one.code for one in listed_quotas(KIND)}:

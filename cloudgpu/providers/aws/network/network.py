@@ -1,4 +1,4 @@
-"""The network of a launch: the subnet that is used, and our key pair and security group, made where they are not."""
+"""The network of a launch: the subnet that is used, and our key pair and security group, created if missing."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from cloudgpu.providers.aws.network import security_group
 from cloudgpu.providers.aws.storage.disks import tag_specifications
 from cloudgpu.providers.shared.calls import retry
 from cloudgpu.providers.shared.errors import Tolerating
-from cloudgpu.providers.shared.rules import OpenRule, ssh_sources as callers_of
+from cloudgpu.providers.shared.rules import OpenRule, ssh_sources as shared_ssh_sources
 
 KEY_PREFIX = "cloudgpu-"
-NOT_YET_PAUSES_S = (1.0, 2.0, 4.0)
-_TRIES = 2  # what another process makes at the same moment is found the second time
+EVENTUAL_PAUSES_S = (1.0, 2.0, 4.0)  # between tries: EC2 may not find yet what was just created
+_TRIES = 2  # the second finds what another process created at the same moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +37,16 @@ class Subnet:
 
 
 def subnet(aws: Aws, region: str, zone: str, network: Network) -> Subnet:
-    """Return the subnet of the settings, else the default one of the zone. Reads only.
+    """Return the subnet of `network`, else the default one of the zone. Reads only.
 
     Raises InvalidRequest for one that is not there or lies in another zone, and where there is no default VPC.
     """
-    parameters: dict[str, Any] = {"SubnetIds": [network.subnet]} if network.subnet else {"Filters": _default_in(zone)}
+    parameters: dict[str, Any] = (
+        {"SubnetIds": [network.subnet]} if network.subnet else {"Filters": _default_subnet_filters(zone)}
+    )
     found = describe(aws, "DescribeSubnets", region, value=network.subnet, **parameters)
     if not found:
-        raise _no_default(region, zone)
+        raise _no_default_subnet_error(region, zone)
     chosen = Subnet(found[0]["SubnetId"], found[0]["VpcId"], found[0]["AvailabilityZone"])
     if chosen.zone != zone:
         raise InvalidRequest(
@@ -57,18 +59,18 @@ def subnet(aws: Aws, region: str, zone: str, network: Network) -> Subnet:
 
 
 def ssh_sources(aws: Aws, region: str, subnet: Subnet, network: Network) -> Mapping[str, str]:
-    """Return the networks that may open SSH, by label; if none is given, that of the VPC, which is queried."""
+    """Return the CIDR that may reach SSH, by label; where the user named none, that of the VPC, by one call."""
     if network.ssh_from:
-        return callers_of(network, "")
+        return shared_ssh_sources(network, "")
     (vpc,) = describe(aws, "DescribeVpcs", region, VpcIds=[subnet.vpc])
-    return callers_of(network, vpc["CidrBlock"])
+    return shared_ssh_sources(network, vpc["CidrBlock"])
 
 
-def _default_in(zone: str) -> list[dict[str, Any]]:
+def _default_subnet_filters(zone: str) -> list[dict[str, Any]]:
     return [{"Name": "availability-zone", "Values": [zone]}, {"Name": "default-for-az", "Values": ["true"]}]
 
 
-def _no_default(region: str, zone: str) -> InvalidRequest:
+def _no_default_subnet_error(region: str, zone: str) -> InvalidRequest:
     return InvalidRequest(
         f"This account has no default VPC with a subnet in {zone}.",
         field="--subnet",
@@ -82,14 +84,14 @@ def _no_default(region: str, zone: str) -> InvalidRequest:
 
 
 def key_name(public_line: str) -> str:
-    """Return the name of a key pair on AWS: it follows from the key, so that equal names mean equal keys."""
-    return KEY_PREFIX + hashlib.sha256(_blob(public_line)).hexdigest()[:20]
+    """Return the name of a key pair on AWS: a hash of the key, so that equal names mean equal keys."""
+    return KEY_PREFIX + hashlib.sha256(_key_bytes(public_line)).hexdigest()[:20]
 
 
-def key_pair(aws: Aws, region: str, public_line: str, owner: str, ledger: str) -> str:
-    """Make sure that the region has this public key, and return its name there.
+def ensure_key_pair(aws: Aws, region: str, public_line: str, owner: str, ledger: str) -> str:
+    """Create the key pair where the region lacks it, and return its name.
 
-    It bears the tag of the ledger that made it, which can take it away when it has no machine any more.
+    It has the tag of the ledger that created it, which may delete it once it has no machine any more.
     Raises InvalidRequest where the name is taken by another key.
     """
     name, ec2, tags = key_name(public_line), aws.ec2(region), {TAG_OWNER: owner, TAG_LEDGER: ledger}
@@ -98,9 +100,9 @@ def key_pair(aws: Aws, region: str, public_line: str, owner: str, ledger: str) -
             parameters = [{"Name": "key-name", "Values": [name]}]
             found = ec2.describe_key_pairs(Filters=parameters, IncludePublicKey=True)["KeyPairs"]
         if found:
-            return _same_key(found[0], name, public_line, region)
+            return _check_same_key(found[0], name, public_line, region)
         with (
-            Tolerating(code_of, "InvalidKeyPair.Duplicate"),  # another process was first: is it the same key?
+            Tolerating(code_of, "InvalidKeyPair.Duplicate"),  # another process created one: the next try checks its key
             aws.calling("ImportKeyPair", region, value=name),
         ):
             ec2.import_key_pair(
@@ -112,9 +114,9 @@ def key_pair(aws: Aws, region: str, public_line: str, owner: str, ledger: str) -
     return name
 
 
-def _same_key(raw: Mapping[str, Any], name: str, public_line: str, region: str) -> str:
-    theirs = raw.get("PublicKey")
-    if theirs is not None and _blob(theirs) != _blob(public_line):
+def _check_same_key(raw: Mapping[str, Any], name: str, public_line: str, region: str) -> str:
+    stored_key = raw.get("PublicKey")
+    if stored_key is not None and _key_bytes(stored_key) != _key_bytes(public_line):
         raise InvalidRequest(
             f"The key pair {name} in {region} holds another key than the one that cloudgpu made.",
             field="key pair",
@@ -124,8 +126,8 @@ def _same_key(raw: Mapping[str, Any], name: str, public_line: str, region: str) 
     return name
 
 
-def _blob(public_line: str) -> bytes:
-    """Return the key itself: an OpenSSH line without its kind and comment."""
+def _key_bytes(public_line: str) -> bytes:
+    """Return the key itself, from an OpenSSH line without its type and comment; empty for any other text."""
     try:
         return base64.b64decode(public_line.split()[1], validate=True)
     except (IndexError, binascii.Error):
@@ -148,26 +150,26 @@ def check_group(aws: Aws, region: str, subnet: Subnet, id: str) -> None:  # noqa
 
 
 def group_name(attempt: Attempt) -> str:
-    """Return the name of our security group in a VPC: one per owner and ledger, since each ledger has its own caller.
+    """Return the name of our security group in a VPC: one per owner and ledger.
 
-    Two people whose login names are alike, or one person at two desks, do not move each other's rule.
+    So two people with the same login name, or one at two computers, do not change each other's rules.
     """
-    return name_of_group(attempt.tags[TAG_OWNER], attempt.ledger)
+    return owner_group_name(attempt.tags[TAG_OWNER], attempt.ledger)
 
 
-def name_of_group(owner: str, ledger: str) -> str:
+def owner_group_name(owner: str, ledger: str) -> str:
     """Return the name of the security group of an owner (as the tag has it) and a ledger."""
     return f"cloudgpu-{owner[:40] or 'nobody'}-{digest(owner, ledger)[:10]}"
 
 
 def openings(aws: Aws, region: str, vpc: str, owner: str) -> tuple[OpenRule, ...]:
-    """Return the rules, made by hand, by which everybody gets in to the group that a launch will use. One call.
+    """Return the rules, made by hand, that let everybody in to the group that a launch will use. One call.
 
-    None before the ledger's first line: there is no group yet.
+    None while the ledger is new: there is no group yet.
     """
     if not aws.ledger:
         return ()
-    name = name_of_group(tag_value(owner), aws.ledger)
+    name = owner_group_name(tag_value(owner), aws.ledger)
     return tuple(
         one for found in _groups_named(aws, region, vpc, name) for one in security_group.openings(found, region)
     )
@@ -178,8 +180,8 @@ def _groups_named(aws: Aws, region: str, vpc: str, name: str) -> Sequence[Mappin
     return describe(aws, "DescribeSecurityGroups", region, value=name, Filters=parameters)
 
 
-def group(aws: Aws, attempt: Attempt, call: Call) -> str:
-    """Return the security group of a launch, somebody else's as it is, ours made and open to the callers only.
+def ensure_group(aws: Aws, attempt: Attempt, call: Call) -> str:
+    """Return the id of a launch's security group: another's as it is, ours created and open to the callers only.
 
     Raises InvalidRequest where the name of ours is taken by a group that is not ours.
     """
@@ -198,12 +200,12 @@ def group(aws: Aws, attempt: Attempt, call: Call) -> str:
 
 
 def _admit_callers(aws: Aws, call: Call, raw: Mapping[str, Any]) -> None:
-    """Let the callers in; a group that was just made is not known everywhere at once."""
+    """Let the callers in, in several tries: EC2 may not find yet a group that was just created."""
     retry(
         lambda: security_group.admit(aws, call.region, raw, dict(call.callers)),
-        len(NOT_YET_PAUSES_S) + 1,
+        len(EVENTUAL_PAUSES_S) + 1,
         after=lambda error: code_of(error) == "InvalidGroup.NotFound",
-        pause=lambda tries: aws.pause(NOT_YET_PAUSES_S[tries - 1]),
+        pause=lambda tries: aws.pause(EVENTUAL_PAUSES_S[tries - 1]),
     )
 
 

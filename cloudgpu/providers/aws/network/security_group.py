@@ -1,10 +1,10 @@
-"""Lets addresses in to machines, and out, by changing the rules of our own security group.
+"""Lets networks reach machines, or no longer, by changing the rules of our own security group.
 
-The new rule is added before the old is removed. All machines of one owner in a VPC share the group; it bears the tag
+The new rule is added before the old is removed. All machines of one owner in a VPC share the group; it has the tag
 cloudgpu-owner. A machine in somebody else's group is left alone.
 
 A rule's description is `cloudgpu caller`, or `cloudgpu caller, share cg-1f2e.k3d9`: EC2 keeps one rule per port and
-network, so labels that come from one network stand in one rule. Rules without our words are somebody else's.
+network, so labels with the same network share one rule. Rules with any other description are somebody else's.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from cloudgpu.providers.shared.errors import Tolerating
 from cloudgpu.providers.shared.rules import CALLER, INSIDE, OpenRule, is_open_to_all
 
 MAX_DESCRIPTION = 255  # characters of a description (EC2's API reference, IpRange)
-_OURS = "cloudgpu "
-_OWN_WORDS = re.compile(rf"{CALLER}(-\d+)?|{INSIDE}")
-_SHARED = re.compile(r"share ([a-z0-9][a-z0-9._-]{0,99})")
+_DESCRIPTION_PREFIX = "cloudgpu "
+_PLAIN_LABELS = re.compile(rf"{CALLER}(-\d+)?|{INSIDE}")
+_SHARE_LABEL = re.compile(r"share ([a-z0-9][a-z0-9._-]{0,99})")
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule of ours: TCP from this network to these ports, and for whom."""
+    """A rule of ours: TCP from this network to these ports; `labels`: `caller`, and names given to `share`."""
 
     cidr: str
     first_port: int
@@ -46,7 +46,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What makes a group's rules what they are to be; to be done in this order, so that nobody is out in between."""
+    """The changes of a group's rules, in this order, so that nobody is locked out in between; `renamed`: new labels."""
 
     added: tuple[Rule, ...] = ()
     renamed: tuple[Rule, ...] = ()
@@ -65,7 +65,7 @@ def rules(group: Mapping[str, Any]) -> tuple[Rule, ...]:
 
 
 def changes(rules: Sequence[Rule], wanted: Mapping[str, str | None], port: int) -> Changes:
-    """Return what leads from the rules found to those where each label of `wanted` has its CIDR and no other."""
+    """Return the changes after which each label of `wanted` has this CIDR and no other; None: no rule at all."""
     before = {(rule.cidr, rule.first_port, rule.last_port): rule.labels for rule in rules}
     after = {key: [label for label in labels if label not in wanted] for key, labels in before.items()}
     for label, cidr in wanted.items():
@@ -82,13 +82,16 @@ def changes(rules: Sequence[Rule], wanted: Mapping[str, str | None], port: int) 
 
 
 def description(labels: Sequence[str]) -> str:
-    """Return the description of a rule for these labels; raise InvalidRequest for what cannot stand in one."""
-    words = [label if _OWN_WORDS.fullmatch(label) else f"share {label}" for label in labels]
-    text = _OURS + ", ".join(words)
+    """Return the description of a rule for these labels; raise InvalidRequest for labels that cannot be in one."""
+    label_texts = [label if _PLAIN_LABELS.fullmatch(label) else f"share {label}" for label in labels]
+    text = _DESCRIPTION_PREFIX + ", ".join(label_texts)
     if _labels(text) != tuple(labels):
-        bad = ", ".join(labels)
+        labels_text = ", ".join(labels)
         raise InvalidRequest(
-            f"{bad!r} cannot label a rule.", field="label", value=bad, next="Use a-z, 0-9, dot, _ and -."
+            f"{labels_text!r} cannot label a rule.",
+            field="label",
+            value=labels_text,
+            next="Use a-z, 0-9, dot, _ and -.",
         )
     if len(text) > MAX_DESCRIPTION:
         raise InvalidRequest(
@@ -110,16 +113,16 @@ def is_ours(group: Mapping[str, Any], owner: str) -> bool:
 
 
 def openings(group: Mapping[str, Any], region: str) -> tuple[OpenRule, ...]:
-    """Return the rules of a group of ours that cloudgpu did not make and that let everybody, or others' lists, in."""
+    """Return the rules of a group of ours, not made by cloudgpu, that let everybody in, or a prefix list or a group."""
     return tuple(
-        _opening(group, region, permission, key, source, whom)
+        _opening(group, region, permission, key, source, source_text)
         for permission in group.get("IpPermissions", ())
-        for key, source, whom in _strangers(group, permission)
+        for key, source, source_text in _foreign_sources(group, permission)
     )
 
 
-def _strangers(group: Mapping[str, Any], permission: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield whom a permission lets in that no label of ours names, as the key and value of EC2's, and in words."""
+def _foreign_sources(group: Mapping[str, Any], permission: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield the sources of a permission without a label of ours: its key and value in EC2's syntax, and its text."""
     for source in permission.get("IpRanges", ()):
         if is_open_to_all(source["CidrIp"]) and not _labels(source.get("Description", "")):
             yield "IpRanges", f"CidrIp={source['CidrIp']}", f"everybody ({source['CidrIp']})"
@@ -136,47 +139,51 @@ def _strangers(group: Mapping[str, Any], permission: Mapping[str, Any]) -> Itera
 
 
 def _opening(
-    group: Mapping[str, Any], region: str, permission: Mapping[str, Any], key: str, source: str, whom: str
+    group: Mapping[str, Any], region: str, permission: Mapping[str, Any], key: str, source: str, source_text: str
 ) -> OpenRule:
     protocol, first, last = permission["IpProtocol"], permission.get("FromPort"), permission.get("ToPort")
     ports = "" if protocol == "-1" or first is None else f",FromPort={first},ToPort={last}"
-    which = "every port" if not ports or (first, last) in ((0, 65535), (-1, -1)) else f"{protocol} port {first}"
-    which += f" to {last}" if ports and first != last and "every" not in which else ""
+    ports_text = "every port" if not ports or (first, last) in ((0, 65535), (-1, -1)) else f"{protocol} port {first}"
+    ports_text += f" to {last}" if ports and first != last and "every" not in ports_text else ""
     name = f"{group.get('GroupName', group['GroupId'])} ({group['GroupId']}, {region})"
     return OpenRule(
-        f"the security group {name} lets {whom} reach {which}, by a rule that is not cloudgpu's",
+        f"the security group {name} lets {source_text} reach {ports_text}, by a rule that is not cloudgpu's",
         f"aws ec2 revoke-security-group-ingress --region {region} --group-id {group['GroupId']} "
         f"--ip-permissions 'IpProtocol={protocol}{ports},{key}=[{{{source}}}]'",
     )
 
 
 def _labels(text: str) -> tuple[str, ...]:
-    """Return the labels that a description names; none, where it is not ours word for word."""
-    found = [_label(word) for word in text[len(_OURS) :].split(", ")] if text.startswith(_OURS) else []
+    """Return the labels that a description names; none, where cloudgpu did not write it."""
+    found = (
+        [_label(word) for word in text[len(_DESCRIPTION_PREFIX) :].split(", ")]
+        if text.startswith(_DESCRIPTION_PREFIX)
+        else []
+    )
     return tuple(label for label in found if label) if all(found) else ()
 
 
 def _label(word: str) -> str | None:
-    if _OWN_WORDS.fullmatch(word):
+    if _PLAIN_LABELS.fullmatch(word):
         return word
-    shared = _SHARED.fullmatch(word)
+    shared = _SHARE_LABEL.fullmatch(word)
     return shared[1] if shared else None
 
 
 def allowed(aws: Aws, id: str) -> Mapping[str, str]:  # noqa: A002
-    """Return the CIDR per label that may reach SSH; empty where somebody else's group decides. InstanceNotFound."""
-    _, group = _group_of(aws, id)
+    """Return the CIDR per label that may reach SSH; empty where another's group decides. Raises InstanceNotFound."""
+    _, group = _region_and_group(aws, id)
     port = aws.options.ssh_port
-    open_here = [rule for rule in rules(group or {}) if rule.first_port <= port <= rule.last_port]
-    return {label: rule.cidr for rule in open_here for label in rule.labels}
+    ssh_rules = [rule for rule in rules(group or {}) if rule.first_port <= port <= rule.last_port]
+    return {label: rule.cidr for rule in ssh_rules for label in rule.labels}
 
 
 def allow(aws: Aws, id: str, label: str, cidr: str | None) -> None:  # noqa: A002
-    """Let this CIDR in under this label in place of the one before; None takes it out.
+    """Let this CIDR in under this label in place of the one before; None removes it.
 
     Raises InstanceNotFound, InvalidRequest where somebody else's security group decides.
     """
-    region, group = _group_of(aws, id)
+    region, group = _region_and_group(aws, id)
     if group is None:
         raise InvalidRequest(
             f"Somebody else's security group decides who may connect to {id}: cloudgpu does not change it.",
@@ -188,17 +195,17 @@ def allow(aws: Aws, id: str, label: str, cidr: str | None) -> None:  # noqa: A00
 
 
 def admit(aws: Aws, region: str, group: Mapping[str, Any], wanted: Mapping[str, str | None]) -> None:
-    """Make a group (as DescribeSecurityGroups says it) let each label in from its CIDR, from nowhere for None.
+    """Make a group (as DescribeSecurityGroups returns it) let each label in from its CIDR, from nowhere for None.
 
-    No call where that is so already. Rules of other labels stay. Raises InvalidRequest for a label that is none.
+    No call where that is so already. Rules of other labels stay. Raises InvalidRequest for an invalid label.
     """
     planned = changes(rules(group), wanted, aws.options.ssh_port)
-    if not _apply(aws, region, group["GroupId"], planned):  # another process was at it, or the rule is not ours
+    if not _apply(aws, region, group["GroupId"], planned):  # another process changed it, or the rule is not ours
         group = _groups(aws, region, [group["GroupId"]])[0]
         _apply(aws, region, group["GroupId"], changes(rules(group), wanted, aws.options.ssh_port))
 
 
-def _group_of(aws: Aws, id: str) -> tuple[str, Mapping[str, Any] | None]:  # noqa: A002
+def _region_and_group(aws: Aws, id: str) -> tuple[str, Mapping[str, Any] | None]:  # noqa: A002
     """Return a machine's region and its group of ours; None for the group where it has none."""
     region, native_id = ids.machine(id)
     machine = _machine(aws, region, native_id)
@@ -220,7 +227,7 @@ def _groups(aws: Aws, region: str, ids: Sequence[str]) -> list[Mapping[str, Any]
 
 
 def _apply(aws: Aws, region: str, group: str, planned: Changes) -> bool:
-    """Change the rules; return False where one that was to be added stood there already."""
+    """Change the rules; return False where one to be added existed already."""
     ec2, all_new = aws.ec2(region), True
     for rule in planned.added:
         all_new &= _add(aws, region, group, rule)
@@ -238,7 +245,7 @@ def _apply(aws: Aws, region: str, group: str, planned: Changes) -> bool:
 
 
 def _add(aws: Aws, region: str, group: str, rule: Rule) -> bool:
-    """Add a rule; return False where it stood there already."""
+    """Add a rule; return False where it existed already."""
     with (
         Tolerating(code_of, "InvalidPermission.Duplicate"),
         aws.calling("AuthorizeSecurityGroupIngress", region, value=rule.cidr),

@@ -1,7 +1,7 @@
 """What the machines of one cluster share on EC2: a security group that lets them reach each other, a placement group.
 
-Both are made for one attempt, bear the id of the cluster's first node, and cost nothing. A launch that was refused
-takes them away again; so does the end of the last node, once EC2 lets go of them.
+Both are created for one attempt, are tagged with the id of the cluster's first node, and cost nothing. A refused launch
+deletes them; so does the end of the last node, once no machine uses them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cloudgpu.providers.shared.errors import Tolerating
 Raw = Mapping[str, Any]
 NOT_FOUND_CODES = ("InvalidPlacementGroup.Unknown", "InvalidGroup.NotFound")
 IN_USE_CODES = ("InvalidPlacementGroup.InUse", "DependencyViolation", "InvalidGroup.InUse")
-NOT_YET_PAUSES_S = (1.0, 2.0, 4.0)  # what was just made is not known everywhere at once
+EVENTUAL_PAUSES_S = (1.0, 2.0, 4.0)  # between tries: EC2 may not find yet what was just created
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Shared:
 
 
 def shared_name(first: Attempt) -> str:
-    """Return the name of both groups, by the attempt of the first node: no two attempts have one, a replay has it."""
+    """Return the name of both groups, by the first node's attempt: a replay has the same, another attempt not."""
     return f"cloudgpu-{first.machine.removesuffix('-0')}-{first.number}"
 
 
@@ -50,7 +50,7 @@ def make_shared(aws: Aws, first: Attempt, call: Call) -> Shared:
 
 
 def clear_shared(aws: Aws, cluster: str, region: str) -> bool:
-    """Ask to delete both; return whether a look found neither. What machines still use stays, and is no error."""
+    """Ask to delete both; return whether neither was found. What machines still use stays, and is no error."""
     # by these tags they are found also where their names are not known
     filters = [
         {"Name": f"tag:{TAG_ID}", "Values": [node_name(cluster, 0)]},
@@ -88,15 +88,15 @@ def _security_group(aws: Aws, first: Attempt, call: Call) -> str:
         raise _name_taken_error(first, call, "security group")
     retry(
         lambda: _open_inside(aws, call.region, id_),
-        len(NOT_YET_PAUSES_S) + 1,
+        len(EVENTUAL_PAUSES_S) + 1,
         after=lambda error: code_of(error) == "InvalidGroup.NotFound",
-        pause=lambda tries: aws.pause(NOT_YET_PAUSES_S[tries - 1]),
+        pause=lambda tries: aws.pause(EVENTUAL_PAUSES_S[tries - 1]),
     )
     return id_
 
 
 def _open_inside(aws: Aws, region: str, group: str) -> None:
-    inside = {
+    permission = {
         "IpProtocol": "-1",
         "UserIdGroupPairs": [{"GroupId": group, "Description": "cloudgpu inside the cluster"}],
     }
@@ -104,7 +104,7 @@ def _open_inside(aws: Aws, region: str, group: str) -> None:
         Tolerating(code_of, "InvalidPermission.Duplicate"),
         aws.calling("AuthorizeSecurityGroupIngress", region, value=group),
     ):
-        aws.ec2(region).authorize_security_group_ingress(GroupId=group, IpPermissions=[inside])
+        aws.ec2(region).authorize_security_group_ingress(GroupId=group, IpPermissions=[permission])
 
 
 def _existing_group(aws: Aws, first: Attempt, call: Call) -> str | None:
@@ -151,7 +151,7 @@ def _placement_group(aws: Aws, first: Attempt, call: Call) -> str:
 
 
 def _check_ours(raw: Raw, first: Attempt, call: Call, what: str) -> None:
-    """Raise InvalidRequest for what does not bear this cluster's id."""
+    """Raise InvalidRequest for a resource without the id of this cluster as its tag."""
     if tags_of(raw).get(TAG_ID) != first.tags[TAG_ID]:
         raise _name_taken_error(first, call, what)
 

@@ -18,12 +18,12 @@ _NO_BUCKET = ("NoSuchBucket", "404", "NotFound")
 
 
 def open_bucket(address: BucketAddress, settings: ProviderSettings) -> S3Bucket:
-    """Return a bucket, asked with the credentials of this account. Asks nothing over the network."""
+    """Return a bucket, read with the credentials of this account. No network call."""
     return S3Bucket(Aws(settings), address.bucket)
 
 
 class S3Bucket:
-    """One bucket. Its region is asked once: an address that is signed for another one is refused."""
+    """One bucket. Its region is read once: S3 refuses a URL that is signed for another one."""
 
     def __init__(self, aws: Aws, name: str) -> None:
         self._aws, self._name = aws, name
@@ -46,13 +46,13 @@ class S3Bucket:
                     yield BucketObject(str(one["Key"]), int(one["Size"]), str(one["ETag"]).strip('"'))
 
     def url_expires_at(self, seconds: int) -> datetime:
-        """Return until when an address of now is good: no longer than the login that signs it."""
+        """Return when a URL made now expires: with the credentials that sign it at the latest."""
         end = self._aws.clock() + timedelta(seconds=seconds)
-        login = self._aws.login_until()
+        login = self._aws.login_expires_at()
         return end if login is None else min(end, login)
 
     def presigned_url(self, key: str, seconds: int) -> str:
-        """Return an address at which an object can be read for so long."""
+        """Return a URL with which an object can be read for so many seconds."""
         with self._aws.calling("s3:GetObject", self.region(), value=self._name):
             parameters = {"Bucket": self._name, "Key": key}
             return str(self._client().generate_presigned_url("get_object", parameters, ExpiresIn=seconds))
@@ -63,7 +63,7 @@ class S3Bucket:
         with self._aws.calling("s3:PutObject", region, value=self._name):
             signed = self._client().generate_presigned_post(
                 self._name,
-                f"{prefix}${{filename}}",  # of which boto3 makes the condition that keys begin with the prefix
+                f"{prefix}${{filename}}",  # boto3 makes it a condition that keys begin with the prefix
                 Conditions=[["content-length-range", 0, max_bytes]],
                 ExpiresIn=seconds,
             )
@@ -85,9 +85,9 @@ class S3Bucket:
 
     def remove(self, keys: Sequence[str]) -> None:
         """Remove objects, a thousand with each call."""
-        for at in range(0, len(keys), MAX_PER_CALL):
-            some = {"Objects": [{"Key": key} for key in keys[at : at + MAX_PER_CALL]], "Quiet": True}
-            self._call("DeleteObject", self.region(), "delete_objects", Bucket=self._name, Delete=some)
+        for start in range(0, len(keys), MAX_PER_CALL):
+            batch = {"Objects": [{"Key": key} for key in keys[start : start + MAX_PER_CALL]], "Quiet": True}
+            self._call("DeleteObject", self.region(), "delete_objects", Bucket=self._name, Delete=batch)
 
     def _client(self) -> Any:
         return self._aws.client("s3", self._region or self._aws.options.home_region)
@@ -102,7 +102,7 @@ class S3Bucket:
         missing: Sequence[str] = (),
         **parameters: Any,
     ) -> Any:
-        """Return what a method answers; None for these codes, and InvalidRequest for those `missing`."""
+        """Return what a method answers; None for a code in `none`. Raises InvalidRequest for one in `missing`."""
         from botocore.exceptions import ClientError
 
         with self._aws.calling(f"s3:{permission}", region, value=self._name):

@@ -1,4 +1,4 @@
-"""Makes an image of a machine or of a disk on EC2, step by step, from what there is already: never two of one name."""
+"""Makes an image of a machine or of a disk on EC2, one step a call, from what exists by then: never two of one name."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _NAME_EXISTS = "InvalidAMIName.Duplicate"
 def save_image(aws: Aws, source: str, name: str, tags: Mapping[str, str], *, restart: bool) -> ProviderResource:
     """Take the next step to the image `name` and return what there is: a snapshot, or the image, `ready` at the end.
 
-    Nothing here has a client token on AWS: what an earlier call made is found by its name. Raises InstanceNotFound for
-    a source that is not there, InvalidRequest for a name that something else bears.
+    No call here has a client token: what an earlier call made is found by its name. Raises InstanceNotFound for
+    a source that is not there, InvalidRequest for a name that is taken.
     """
     region = source.partition("/")[0]
     if not ids.REGION.fullmatch(region):
@@ -34,12 +34,12 @@ def save_image(aws: Aws, source: str, name: str, tags: Mapping[str, str], *, res
         return _check_image(aws, region, existing, name, tags)
     machine = ids.split_id(source, "i")
     if machine is not None:
-        return _of_machine(aws, region, machine[1], name, tags, restart=restart)
+        return _image_machine(aws, region, machine[1], name, tags, restart=restart)
     raw = _snapshot_named(aws, region, name) or _begin_snapshot(aws, region, source, name, tags)
     if raw["State"] == "completed":
         return _register(aws, region, raw, name, tags)
     found = snapshot(aws, region, raw)
-    if raw["State"] == "error":  # AWS gave up on it: it is not part of anything
+    if raw["State"] == "error":  # it failed: no image uses it
         remove(aws, found)
     return found
 
@@ -54,39 +54,39 @@ def _image_named(aws: Aws, region: str, name: str) -> Raw | None:
 def _check_image(aws: Aws, region: str, raw: Raw, name: str, tags: Mapping[str, str]) -> ProviderResource:
     if tags_of(raw).get(TAG_LEDGER) != tags.get(TAG_LEDGER):
         raise _name_taken_error(name, region)
-    made = image(aws, region, raw)
+    created = image(aws, region, raw)
     if raw["State"] not in ("failed", "error", "invalid"):
-        return made
-    remove(aws, made)
+        return created
+    remove(aws, created)
     why = raw.get("StateReason", {}).get("Message", "AWS gave no reason")
     message = f"The image {name} in {region} failed and was removed: {why}."
     raise InvalidRequest(message, field="image", value=name, next="Run it again.")
 
 
-def _of_machine(
+def _image_machine(
     aws: Aws, region: str, native_id: str, name: str, tags: Mapping[str, str], *, restart: bool
 ) -> ProviderResource:
-    """Image a machine's system disk. Its data volumes are left out: they are kept by themselves."""
+    """Image a machine's system disk. Its data volumes are left out: they outlive it."""
     id_ = ids.joined(region, native_id)
     found = describe_instances(aws, region, value=id_, InstanceIds=[native_id])
     if not found:
         raise _not_found_error(id_)
     devices = [one["DeviceName"] for one in found[0].get("BlockDeviceMappings", ())]
-    others = [device for device in devices if device != found[0]["RootDeviceName"]]
+    data_devices = [device for device in devices if device != found[0]["RootDeviceName"]]
     parameters: dict[str, Any] = {
         "InstanceId": native_id,
         "Name": name,
         "NoReboot": not restart,
         "TagSpecifications": tag_specifications(("image", "snapshot"), tags, name),
     }
-    if others:
-        parameters["BlockDeviceMappings"] = [{"DeviceName": device, "NoDevice": ""} for device in others]
-    _make(aws, region, "CreateImage", name, lambda client: client.create_image(**parameters))
+    if data_devices:
+        parameters["BlockDeviceMappings"] = [{"DeviceName": device, "NoDevice": ""} for device in data_devices]
+    _send_create(aws, region, "CreateImage", name, lambda client: client.create_image(**parameters))
     return _read_image(aws, region, name, tags)
 
 
-def _make(aws: Aws, region: str, action: str, name: str, call: Callable[[Any], object]) -> None:
-    """Send a call that makes an image; a name that is taken is what an earlier call made, whose reply was lost."""
+def _send_create(aws: Aws, region: str, action: str, name: str, call: Callable[[Any], object]) -> None:
+    """Send a call that makes an image; a name that is taken is an earlier call's image, whose reply was lost."""
     with Tolerating(code_of, _NAME_EXISTS), aws.calling(action, region, value=name):
         call(aws.ec2(region))
 
@@ -168,7 +168,7 @@ def _register(aws: Aws, region: str, raw: Raw, name: str, tags: Mapping[str, str
         "TagSpecifications": tag_specifications(("image",), {**tags, TAG_BOOT: boot}, name),
         **registration,
     }
-    _make(aws, region, "RegisterImage", name, lambda client: client.register_image(**parameters))
+    _send_create(aws, region, "RegisterImage", name, lambda client: client.register_image(**parameters))
     return _read_image(aws, region, name, tags)
 
 

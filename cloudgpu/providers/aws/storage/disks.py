@@ -1,4 +1,4 @@
-"""Disks, snapshots and images on EC2 that go on costing money: all of ours, how they are removed, and volumes."""
+"""Disks, snapshots and images on EC2: lists and removes those with our tags, and attaches data volumes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from cloudgpu.providers.shared.named_volumes import pick_in_zone, size_to_make, 
 Raw = Mapping[str, Any]
 LARGEST_GB = 16_384  # of a gp3 volume: EC2 API Reference, CreateVolume
 SNAPSHOT = "ebs_snapshot"  # the catalogue's name for what snapshots and the images made of them are billed as
-_OURS = [{"Name": "tag-key", "Values": [TAG_LEDGER]}]
+_OUR_TAG_FILTER = [{"Name": "tag-key", "Values": [TAG_LEDGER]}]
 _DELETED_STATES = ("deleting", "deleted")
 _NOT_FOUND_CODES = frozenset(
     "InvalidVolume.NotFound InvalidSnapshot.NotFound InvalidAMIID.NotFound InvalidAMIID.Unavailable".split()
@@ -43,7 +43,7 @@ _NOT_FOUND_CODES = frozenset(
 
 
 def resources(aws: Aws, region: str | None) -> ResourceListing:
-    """Return the disks, snapshots and images with our tags, by three calls per region, and who did not answer.
+    """Return the disks, snapshots and images with our tags, and silent regions. Three calls per region.
 
     One more in a region with disks of a cluster's machines.
     """
@@ -61,26 +61,28 @@ def _resources_in(aws: Aws, region: str) -> list[ProviderResource]:
         "DescribeSnapshots": {"OwnerIds": ["self"]},
     }
     with Pool(len(filters_by_action)) as pool:
-        ask = partial(describe_all, aws, region=region, Filters=_OURS)
+        describe_ours = partial(describe_all, aws, region=region, Filters=_OUR_TAG_FILTER)
         volumes, images, snapshots = pool.map(
-            lambda action: ask(action, **filters_by_action[action]), filters_by_action
+            lambda action: describe_ours(action, **filters_by_action[action]), filters_by_action
         )
     volumes = _with_own_tags(aws, region, volumes)
-    parts = {snapshot for one in images for snapshot, _ in snapshots_of(one)}
+    image_snapshots = {snapshot for one in images for snapshot, _ in snapshots_of(one)}
     return [
         *(disk(aws, region, one) for one in volumes if one["State"] not in _DELETED_STATES),
         *(image(aws, region, one) for one in images if one["State"] != "deregistered"),
-        *(snapshot(aws, region, one) for one in snapshots if one["SnapshotId"] not in parts),
+        *(snapshot(aws, region, one) for one in snapshots if one["SnapshotId"] not in image_snapshots),
     ]
 
 
 def _with_own_tags(aws: Aws, region: str, volumes: Sequence[Raw]) -> list[Raw]:
-    """Return volumes with the tags of their own node: those of a cluster's machines bear the tags of its launch.
+    """Return volumes with the tags of their own node: AWS has the same tags for all of a cluster's machines.
 
     One call more for 200 of these, for the launch indices of the machines that have them.
     """
     shared = {one["VolumeId"] for one in volumes if is_shared(tags_of(one))}
-    holders = {one["VolumeId"]: holder for one in volumes if one["VolumeId"] in shared for holder in _holders(one)}
+    holders = {
+        one["VolumeId"]: holder for one in volumes if one["VolumeId"] in shared for holder in _attached_machines(one)
+    }
     if not holders:
         return list(volumes)
     index_of = _launch_indices(aws, region, sorted(set(holders.values())))
@@ -90,7 +92,7 @@ def _with_own_tags(aws: Aws, region: str, volumes: Sequence[Raw]) -> list[Raw]:
 
 def _launch_indices(aws: Aws, region: str, machines: Sequence[str]) -> dict[str, int]:
     filters = ({"Name": "instance-id", "Values": some} for some in batches(machines, MAX_FILTER_VALUES))
-    found = (one for each in filters for one in describe_instances(aws, region, Filters=[each]))
+    found = (one for batch_filter in filters for one in describe_instances(aws, region, Filters=[batch_filter]))
     return {one["InstanceId"]: one["AmiLaunchIndex"] for one in found}
 
 
@@ -103,14 +105,14 @@ def _with_index(raw: Raw, index: int) -> Raw:
     return {**raw, "Tags": tag_list(tags_of_node(tags_of(raw), index))}
 
 
-def _holders(raw: Raw) -> Iterator[str]:
+def _attached_machines(raw: Raw) -> Iterator[str]:
     return (one["InstanceId"] for one in raw.get("Attachments", ()) if one["State"] != "detached")
 
 
 def disk(aws: Aws, region: str, raw: Raw) -> ProviderResource:
-    """Return a volume: a data disk where it bears a name of the user's, else a machine's system disk."""
+    """Return a volume: a data volume where the user named it, else a machine's system disk."""
     tags = tags_of(raw)
-    holder = next(_holders(raw), None)
+    holder = next(_attached_machines(raw), None)
     return _resource(
         aws,
         region,
@@ -161,7 +163,7 @@ def image(aws: Aws, region: str, raw: Raw) -> ProviderResource:
 
 
 def snapshots_of(raw: Raw) -> Iterator[tuple[str, int]]:
-    """Yield id and GB of the snapshots of an image; one that is being made does not name them all yet."""
+    """Yield id and size in GB of the snapshots of an image, which may be incomplete while it is created."""
     for mapping in raw.get("BlockDeviceMappings", ()):
         disk = mapping.get("Ebs", {})
         if "SnapshotId" in disk:
@@ -169,8 +171,8 @@ def snapshots_of(raw: Raw) -> Iterator[tuple[str, int]]:
 
 
 def _resource(aws: Aws, region: str, raw: Raw, **facts: Any) -> ProviderResource:
-    known = {"zone": "", "name": "", **facts}
-    return ProviderResource(provider=KIND, account=aws.account, region=region, tags=our_tags(tags_of(raw)), **known)
+    fields = {"zone": "", "name": "", **facts}
+    return ProviderResource(provider=KIND, account=aws.account, region=region, tags=our_tags(tags_of(raw)), **fields)
 
 
 def remove(aws: Aws, resource: ProviderResource) -> None:
@@ -195,14 +197,14 @@ def _split_id(resource: ProviderResource) -> tuple[str, str]:
 
 
 def _remove_image(aws: Aws, region: str, native_id: str) -> None:
-    """Take the image away, then its snapshots: used they cannot be deleted, alone they are found by their tags."""
+    """Deregister the image, then delete its snapshots, which cannot be deleted while the image uses them."""
     id_, filters = ids.joined(region, native_id), [{"Name": "image-id", "Values": [native_id]}]
     found = describe(aws, "DescribeImages", region, Owners=["self"], Filters=filters)
     with Tolerating(code_of, *_NOT_FOUND_CODES), aws.calling("DeregisterImage", region, value=id_):
         aws.ec2(region).deregister_image(ImageId=native_id)
     for image in found:
-        for part, _ in snapshots_of(image):
-            _remove_snapshot(aws, region, part)
+        for snapshot_id, _ in snapshots_of(image):
+            _remove_snapshot(aws, region, snapshot_id)
 
 
 def _remove_snapshot(aws: Aws, region: str, native_id: str) -> None:
@@ -216,27 +218,27 @@ def tag_specifications(kinds: Sequence[str], tags: Mapping[str, str], name: str)
     return [{"ResourceType": kind, "Tags": tag_list({"Name": name, **tags})} for kind in kinds]
 
 
-DEVICE = "/dev/sdf"  # the first that AWS names for data; on the machine it is an NVMe device with the volume's id
+DATA_DEVICE = "/dev/sdf"  # the first that AWS names for data; on the machine it is an NVMe device with the volume's id
 POLL_PAUSE_S, MAX_POLLS = 1.0, 120  # until a volume is attached
 MAX_POLLS_OF_NEW = 30  # until a volume that was just made is surely shown: EC2 is eventually consistent
-_MAX_GENERATIONS = 100  # a token of a volume that was removed is remembered for a day
+_MAX_GENERATIONS = 100  # of tokens for one name: AWS remembers a token for a day after its volume was deleted
 
 
 def attach(aws: Aws, id: str, volume: Volume, tags: Mapping[str, str]) -> ProviderResource:  # noqa: A002
-    """Find or make the volume in the machine's zone, and attach it; return it as it is then.
+    """Find or make the volume in the machine's zone, and attach it; return it as it is afterwards.
 
-    Raises InvalidRequest where another machine uses it, it lies in another zone, or its size has to be said.
+    Raises InvalidRequest where another machine uses it, it lies in another zone, or its size has to be named.
     """
     region, native_id = ids.machine(id)
     zone = describe_raw(aws, region, native_id)["Placement"]["AvailabilityZone"]
     tags = {**tags, TAG_VOLUME: volume.name}
     found = _find_volume(aws, region, zone, volume, tags) or _create_volume(aws, region, zone, volume, tags)
     for _ in range(MAX_POLLS):
-        held = holder(found)
-        if held is not None and held["State"] != "detaching":
-            if held["InstanceId"] == native_id:
+        attachment = attachment_of(found)
+        if attachment is not None and attachment["State"] != "detaching":
+            if attachment["InstanceId"] == native_id:
                 return disk(aws, region, found)
-            raise volume_in_use_error(volume, ids.joined(region, held["InstanceId"]))
+            raise volume_in_use_error(volume, ids.joined(region, attachment["InstanceId"]))
         if found["State"] == "available":
             _attach(aws, region, found["VolumeId"], native_id)
         else:
@@ -247,7 +249,7 @@ def attach(aws: Aws, id: str, volume: Volume, tags: Mapping[str, str]) -> Provid
 
 
 def _find_volume(aws: Aws, region: str, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw | None:
-    """Return the ledger's volume of this name; one that lies in another zone alone is refused."""
+    """Return the ledger's volume of this name; raise InvalidRequest where it exists only in another zone."""
     filters = [{"Name": f"tag:{key}", "Values": [tags.get(key, "")]} for key in (TAG_VOLUME, TAG_LEDGER)]
     found = describe(aws, "DescribeVolumes", region, value=volume.name, Filters=filters)
     volumes = [one for one in found if one["State"] not in (*_DELETED_STATES, "error")]
@@ -255,22 +257,22 @@ def _find_volume(aws: Aws, region: str, zone: str, volume: Volume, tags: Mapping
 
 
 def _create_volume(aws: Aws, region: str, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw:
-    """Make the volume under a token of its name, so that a lost reply makes no second one.
+    """Create the volume with a client token derived from its name, so that a lost reply makes no second one.
 
-    A token stands for the volume that it made even when that was removed since: then the next one is taken.
+    AWS remembers a token even after its volume was deleted: then the token of the next generation is tried.
     """
     size_gb = size_to_make(volume, zone)
     for generation in range(1, _MAX_GENERATIONS):
         token = digest("volume", tags.get(TAG_LEDGER, ""), volume.name, zone, str(generation))[:48]
         try:
-            return _create(aws, region, zone, size_gb, tags, token)
+            return _create_with_token(aws, region, zone, size_gb, tags, token)
         except (LaunchUncertain, InstanceNotFound):  # the token was used for one of another size, or one that is gone
             continue
     message = f"The volume {volume.name} was made and removed too often today."
     raise InvalidRequest(message, field="--volume", value=volume.name, next="Choose another name.")
 
 
-def _create(aws: Aws, region: str, zone: str, size_gb: int, tags: Mapping[str, str], token: str) -> Raw:
+def _create_with_token(aws: Aws, region: str, zone: str, size_gb: int, tags: Mapping[str, str], token: str) -> Raw:
     with aws.calling("CreateVolume", region, value=tags[TAG_VOLUME]):
         made = aws.ec2(region).create_volume(
             AvailabilityZone=zone,
@@ -301,12 +303,12 @@ def _read_volume(aws: Aws, region: str, native_id: str) -> Raw:
     return found[0]
 
 
-def holder(raw: Raw) -> Raw | None:
+def attachment_of(raw: Raw) -> Raw | None:
     """Return the attachment of a volume to the machine that uses it; None where it is free."""
     return next((one for one in raw.get("Attachments", ()) if one["State"] != "detached"), None)
 
 
 def _attach(aws: Aws, region: str, volume: str, machine: str) -> None:
-    """Ask for it; whether it is so is seen by the next poll, as AWS refuses a volume that it has just attached."""
+    """Request the attachment; the next poll shows the outcome, since AWS refuses a volume that it has just attached."""
     with Tolerating(code_of, "VolumeInUse"), aws.calling("AttachVolume", region, value=volume):
-        aws.ec2(region).attach_volume(VolumeId=volume, InstanceId=machine, Device=DEVICE)
+        aws.ec2(region).attach_volume(VolumeId=volume, InstanceId=machine, Device=DATA_DEVICE)

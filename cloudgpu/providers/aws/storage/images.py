@@ -21,13 +21,16 @@ from cloudgpu.providers.shared.rules import driver_install, wanted_images, wants
 
 AMI = re.compile(r"(?:(?P<region>[a-z]{2,3}(?:-[a-z]+)+-\d{1,2})/)?(?P<id>ami-[0-9a-f]{8,17})")
 _ARCHITECTURES = {"x86_64", "arm64"}
-_LICENCES = {"SUSE Linux": "suse", "Red Hat Enterprise Linux": "rhel"}  # not "Red Hat BYOL Linux": that is one's own
+_LICENCES = {
+    "SUSE Linux": "suse",
+    "Red Hat Enterprise Linux": "rhel",
+}  # not "Red Hat BYOL Linux": its licence is the user's own
 _UNLICENSED = ("", "Linux/UNIX")
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image in a region. `size_gb` is the least that its system disk can have; `boot` is how it boots, as a tag."""
+    """An image in a region. `size_gb` is the smallest system disk that it fits on, `boot` the value of its TAG_BOOT."""
 
     id: str
     name: str
@@ -37,11 +40,11 @@ class Image:
     state: str
     boot: str
     tags: Mapping[str, str]
-    platform: str = ""  # as whose system AWS bills it (PlatformDetails)
+    platform: str = ""  # PlatformDetails: the operating system that AWS bills
 
     @property
     def licence(self) -> str:
-        """The system's, where that changes by the start of what a machine is billed; else empty.
+        """The operating system's licence, where it changes the started hours that are billed; else empty.
 
         By the names in the EC2 user guide, AMI billing information fields.
         """
@@ -57,15 +60,15 @@ class ImageChoice:
     remarks: tuple[str, ...] = ()
 
 
-def choose_image(aws: Aws, item: Available, named: str | None, template: str) -> ImageChoice:
+def choose_image(aws: Aws, item: Available, name_or_id: str | None, template: str) -> ImageChoice:
     """Return the image for an offer. Reads only: two calls, one more for a type that the catalogue lacks.
 
     Raises InvalidRequest for a named image that is not there, not ready, or for another processor; and where no
     public image can be found.
     """
     architecture = architecture_of(aws, item)
-    if named is not None:
-        return _requested_image(aws, item, named, architecture)
+    if name_or_id is not None:
+        return _requested_image(aws, item, name_or_id, architecture)
     image = _newest(aws, item.region, wanted_images(KIND, item, architecture, template))
     return (
         ImageChoice(image)
@@ -75,7 +78,7 @@ def choose_image(aws: Aws, item: Available, named: str | None, template: str) ->
 
 
 def architecture_of(aws: Aws, item: Available) -> str:
-    """Return the processor of a type, x86_64 or arm64: by the catalogue, else asked."""
+    """Return the processor architecture of a type, x86_64 or arm64: by the catalogue, else by one call."""
     name = item.instance_type
     with suppress(InvalidRequest):
         return instance_type(KIND, name).arch
@@ -85,8 +88,10 @@ def architecture_of(aws: Aws, item: Available) -> str:
 
 def _newest(aws: Aws, region: str, images: Sequence[PublicImage]) -> Image:
     """Return the first of these images that there is: by its public parameter, else by its name and owner."""
-    ids = _parameters(aws, region, images)
-    queries: list[dict[str, Any]] = [{"ImageIds": [ids[one.parameter]]} for one in images if one.parameter in ids]
+    image_ids = _parameters(aws, region, images)
+    queries: list[dict[str, Any]] = [
+        {"ImageIds": [image_ids[one.parameter]]} for one in images if one.parameter in image_ids
+    ]
     for one in images:
         filters = [{"Name": "name", "Values": [one.pattern]}, {"Name": "state", "Values": ["available"]}]
         queries.append({"Owners": [one.owner], "Filters": filters})
@@ -94,9 +99,9 @@ def _newest(aws: Aws, region: str, images: Sequence[PublicImage]) -> Image:
         found = describe_images(aws, region, **query)
         if found:
             return found[0]
-    looked = " or ".join(one.parameter for one in images) or "any"
+    names_text = " or ".join(one.parameter for one in images) or "any"
     raise InvalidRequest(
-        f"No public image was found in {region} (looked for {looked}, and by name).",
+        f"No public image was found in {region} (looked for {names_text}, and by name).",
         field="--image",
         value=None,
         next="Name one: --image ami-...",
@@ -114,7 +119,7 @@ def _parameters(aws: Aws, region: str, images: Sequence[PublicImage]) -> dict[st
 
 
 def describe_images(aws: Aws, region: str, **query: Any) -> list[Image]:
-    """Return images as DescribeImages says them, the newest first; none for an id that there is not."""
+    """Return the images of DescribeImages, the newest first; none for an unknown id."""
     try:
         found = describe(aws, "DescribeImages", region, **query)
     except InvalidRequest as error:
@@ -141,56 +146,58 @@ def _image(raw: Mapping[str, Any]) -> Image:
     )
 
 
-def _requested_image(aws: Aws, item: Available, named: str, architecture: str) -> ImageChoice:
-    """Return the image that was named, by AWS's id or by the name of an own one."""
-    found = _image_named(aws, item.region, named)
+def _requested_image(aws: Aws, item: Available, name_or_id: str, architecture: str) -> ImageChoice:
+    """Return the image that the user named, by AWS's id or by the name of an own one. Raises InvalidRequest."""
+    found = _image_named(aws, item.region, name_or_id)
     if found is None:
         raise InvalidRequest(
-            f"There is no image {named!r} in {item.region}; an image exists in one region only.",
+            f"There is no image {name_or_id!r} in {item.region}; an image exists in one region only.",
             field="--image",
-            value=named,
+            value=name_or_id,
             next="See your own: cloudgpu image ls; or name its --region.",
         )
     if found.state != "available":
         raise InvalidRequest(
-            f"The image {named} is {found.state or 'not available'}, so nothing can be launched from it yet.",
+            f"The image {name_or_id} is {found.state or 'not available'}, so nothing can be launched from it yet.",
             field="--image",
-            value=named,
+            value=name_or_id,
             next="Wait until it is available: cloudgpu image ls",
         )
     if found.architecture != architecture:
         raise InvalidRequest(
-            f"The image {named} is for {found.architecture} processors, and {item.instance_type} has an "
+            f"The image {name_or_id} is for {found.architecture} processors, and {item.instance_type} has an "
             f"{architecture} one.",
             field="--image",
-            value=named,
+            value=name_or_id,
             next=f"Name an image for {architecture}, or leave --image out.",
         )
-    return ImageChoice(found, None, (*_about_driver(item, found), *_about_licence(found)))
+    return ImageChoice(found, None, (*_driver_remarks(item, found), *_licence_remarks(found)))
 
 
-def _about_driver(item: Available, image: Image) -> tuple[str, ...]:
+def _driver_remarks(item: Available, image: Image) -> tuple[str, ...]:
     if not item.accelerators or TAG_ID in image.tags or TAG_IMAGE in image.tags:
-        return ()  # ours: it has what its machine had
+        return ()  # made by cloudgpu from a machine, which had its driver
     return (f"whether the image {image.id} has a driver for {item.accelerators[0].name} is not known",)
 
 
-def _about_licence(image: Image) -> tuple[str, ...]:
-    """Return what a system that is paid for changes: prices here are those of Linux without a licence."""
+def _licence_remarks(image: Image) -> tuple[str, ...]:
+    """Return a remark for a system with a paid licence: the prices in the catalogue are those without one."""
     if image.platform in _UNLICENSED:
         return ()
-    hours = {
+    billing_notes = {
         "suse": "; it is billed by the started hour",
         "rhel": "; AWS's pages disagree whether it is billed by the started hour, so its cost is a range",
     }
-    above = "what that costs above plain Linux is not known here, and in no amount"
-    return (f"AWS bills the image {image.id} as {image.platform}: {above}{hours.get(image.licence, '')}",)
+    unknown_cost = "what that costs above plain Linux is not known here, and in no amount"
+    return (
+        f"AWS bills the image {image.id} as {image.platform}: {unknown_cost}{billing_notes.get(image.licence, '')}",
+    )
 
 
-def _image_named(aws: Aws, region: str, named: str) -> Image | None:
-    by_id = AMI.fullmatch(named)
+def _image_named(aws: Aws, region: str, name_or_id: str) -> Image | None:
+    by_id = AMI.fullmatch(name_or_id)
     if by_id is None:
-        filters = [{"Name": f"tag:{TAG_IMAGE}", "Values": [named]}]
+        filters = [{"Name": f"tag:{TAG_IMAGE}", "Values": [name_or_id]}]
         found = describe_images(aws, region, Owners=["self"], Filters=filters)
     elif by_id["region"] in (None, region):
         found = describe_images(aws, region, ImageIds=[by_id["id"]])

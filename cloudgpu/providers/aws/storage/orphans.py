@@ -17,7 +17,7 @@ from cloudgpu.providers.aws.errors import code_of
 from cloudgpu.providers.shared.errors import Tolerating
 
 Raw = Mapping[str, Any]
-ADDRESS = "public_ipv4"  # the price list's word: AWS bills every public IPv4 address, used or not
+ADDRESS = "public_ipv4"  # as the price list calls it: AWS bills every public IPv4 address, used or not
 ACTIVE_REQUEST_STATES = ("open", "active", "disabled")  # states in which a spot request may launch, or keeps, a machine
 _TERMINATED = ("instance-terminated", "spot-instance-terminated")  # codes of a request's status
 _NOT_FOUND_CODES = frozenset(
@@ -29,7 +29,7 @@ _NOT_FOUND_CODES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _Query:
-    """A question to a region: the action, and what it is filtered by."""
+    """A query of a region: the action, and the tag and states that filter it; `paged`: it may have several pages."""
 
     action: str
     tag: str = TAG_LEDGER
@@ -52,9 +52,9 @@ _QUERIES = (
 
 
 def orphans(aws: Aws, region: str | None) -> ResourceListing:
-    """Return these things with our tags, in use or not, by six calls per region, and who did not answer.
+    """Return these resources with our tags, in use or not, by six calls per region, and who did not answer.
 
-    One more in a region with placement groups of ours: that says which machines use them.
+    One more in a region with placement groups of ours: it says which machines use them.
     """
     regions = aws.regions() if region is None else (region,)
     answers, silent = aws.each(regions, lambda one: _orphans_in(aws, one))
@@ -62,11 +62,11 @@ def orphans(aws: Aws, region: str | None) -> ResourceListing:
 
 
 def _orphans_in(aws: Aws, region: str) -> list[ProviderResource]:
-    def ask(query: _Query) -> list[Raw]:
+    def send_query(query: _Query) -> list[Raw]:
         return (describe_all if query.paged else describe)(aws, query.action, region, Filters=query.filters())
 
     with Pool(len(_QUERIES)) as pool:
-        addresses, interfaces, groups, keys, requests, placements = pool.map(ask, _QUERIES)
+        addresses, interfaces, groups, keys, requests, placements = pool.map(send_query, _QUERIES)
     users = _placement_group_users(aws, region, [one["GroupName"] for one in placements])
     return [
         *(_address(aws, region, one) for one in addresses),
@@ -80,21 +80,21 @@ def _orphans_in(aws: Aws, region: str) -> list[ProviderResource]:
 
 def _address(aws: Aws, region: str, raw: Raw) -> ProviderResource:
     used_by = raw.get("InstanceId") or raw.get("NetworkInterfaceId") or None
-    more = {"stored_as": ADDRESS, "size_gb": 1, "name": raw.get("PublicIp", ""), "attached_to": used_by}
-    return _orphan(aws, region, raw, Kind.ADDRESS, raw["AllocationId"], **more)
+    fields = {"stored_as": ADDRESS, "size_gb": 1, "name": raw.get("PublicIp", ""), "attached_to": used_by}
+    return _orphan(aws, region, raw, Kind.ADDRESS, raw["AllocationId"], **fields)
 
 
 def _interface(aws: Aws, region: str, raw: Raw) -> ProviderResource:
-    named = {**raw, "Tags": raw.get("TagSet", ())}  # EC2's word for an interface's tags
-    more = {"zone": raw.get("AvailabilityZone", ""), "attached_to": _user(raw)}
-    return _orphan(aws, region, named, Kind.INTERFACE, raw["NetworkInterfaceId"], **more)
+    named = {**raw, "Tags": raw.get("TagSet", ())}  # where EC2 has an interface's tags
+    fields = {"zone": raw.get("AvailabilityZone", ""), "attached_to": _interface_user(raw)}
+    return _orphan(aws, region, named, Kind.INTERFACE, raw["NetworkInterfaceId"], **fields)
 
 
 def _group(aws: Aws, region: str, raw: Raw, interfaces: Sequence[Raw]) -> ProviderResource:
     """Return a group; it is used as long as an interface is in it, whatever has become of the machine."""
     native_id = raw["GroupId"]
     inside = [one for one in interfaces if any(group["GroupId"] == native_id for group in one.get("Groups", ()))]
-    used_by = next((_user(one) or one["NetworkInterfaceId"] for one in inside), None)
+    used_by = next((_interface_user(one) or one["NetworkInterfaceId"] for one in inside), None)
     return _orphan(aws, region, raw, Kind.SECURITY_GROUP, native_id, name=raw["GroupName"], attached_to=used_by)
 
 
@@ -116,7 +116,7 @@ def _request(aws: Aws, region: str, raw: Raw) -> ProviderResource:
 
 
 def _placement_group_users(aws: Aws, region: str, names: Sequence[str]) -> Mapping[str, str]:
-    """Return a machine by the placement group that it uses; one that is shutting down uses it yet."""
+    """Return a machine for each placement group that is in use; one that is shutting down still uses it."""
     if not names:
         return {}
     filters = [
@@ -129,12 +129,12 @@ def _placement_group_users(aws: Aws, region: str, names: Sequence[str]) -> Mappi
 
 def _placement_group(aws: Aws, region: str, raw: Raw, users: Mapping[str, str]) -> ProviderResource:
     name = raw["GroupName"]
-    more = {"name": name, "attached_to": users.get(name), "ready": raw.get("State") == "available"}
-    return _orphan(aws, region, raw, Kind.PLACEMENT_GROUP, raw["GroupId"], **more)
+    fields = {"name": name, "attached_to": users.get(name), "ready": raw.get("State") == "available"}
+    return _orphan(aws, region, raw, Kind.PLACEMENT_GROUP, raw["GroupId"], **fields)
 
 
-def _user(interface: Raw) -> str | None:
-    """Return what an interface hangs on: a machine, or whatever AWS attached it to. None where it is free."""
+def _interface_user(interface: Raw) -> str | None:
+    """Return what an interface is attached to: a machine, or whatever else AWS names. None where it is free."""
     attached = interface.get("Attachment") or {}
     if interface.get("Status") == "available" or not attached:
         return None
@@ -143,7 +143,7 @@ def _user(interface: Raw) -> str | None:
 
 def _orphan(aws: Aws, region: str, raw: Raw, kind: Kind, native_id: str, **facts: Any) -> ProviderResource:
     used_by = facts.pop("attached_to", None)
-    known = {"zone": "", "name": "", "size_gb": 0, "stored_as": "", **facts}
+    fields = {"zone": "", "name": "", "size_gb": 0, "stored_as": "", **facts}
     return ProviderResource(
         provider=KIND,
         account=aws.account,
@@ -152,7 +152,7 @@ def _orphan(aws: Aws, region: str, raw: Raw, kind: Kind, native_id: str, **facts
         kind=kind,
         tags=our_tags(tags_of(raw)),
         attached_to=ids.joined(region, used_by) if used_by else None,
-        **known,
+        **fields,
     )
 
 
@@ -196,7 +196,7 @@ _PREFIXES = {
 
 
 def _split_id(orphan: ProviderResource) -> tuple[str, str]:
-    """Return the region and AWS's own id. Raises InvalidRequest for what is none of these things."""
+    """Return the region and AWS's own id. Raises InvalidRequest for any other id."""
     region, _, native_id = orphan.id.partition("/")
     prefix = _PREFIXES.get(orphan.kind)
     if prefix is None or not ids.REGION.fullmatch(region) or not native_id.startswith(prefix):

@@ -38,7 +38,7 @@ def test_the_regions_are_asked_for_once_where_the_settings_name_none(aws, tmp_pa
 
 
 def test_pages_are_read_to_the_end(aws, tmp_path, monkeypatch):
-    monkeypatch.setattr("cloudgpu.providers.aws.compute.listing.PAGE", 5)
+    monkeypatch.setattr("cloudgpu.providers.aws.compute.listing.PAGE_SIZE", 5)
     made = {machine(tags={**TAGS, "cloudgpu-id": f"cg-{number}"}) for number in range(7)}
     with calls(aws) as sent:
         assert {one.id for one in account(tmp_path).list().instances} == made

@@ -285,7 +285,7 @@ def test_a_machine_that_has_ended_gets_no_timer(aws, provider, at):
 
 @pytest.mark.soak
 def test_the_timers_of_all_regions_are_listed_page_by_page_and_nobody_elses(aws, provider, tmp_path, at, monkeypatch):
-    monkeypatch.setattr(timer, "PAGE", 2)
+    monkeypatch.setattr(timer, "PAGE_SIZE", 2)
     ours = [machine() for _ in range(3)] + [machine("us-west-2")]
     for id_ in ours:
         provider.set_timer(id_, at)
