@@ -61,10 +61,10 @@ def share(session: Session, machine: Machine, key: GuestKey, *, from_: str | Non
     network = _network_to_allow(session, machine, from_, allowed) if needs_rule else None
     with on_abort(_abort_note(machine)):
         with connected_to(session, machine) as connection:
-            changed = add_key(connection, key)
+            was_changed = add_key(connection, key)
             target = connection.target
         if network is not None and firewall is not None:
-            changed |= allowed.get(address_label(machine, key)) != network
+            was_changed |= allowed.get(address_label(machine, key)) != network
             with explain_terminated(session, machine), lock_rules(session, machine):
                 firewall.allow(not_none(machine.provider_id), address_label(machine, key), network)
         host_key = client_files.pinned(session.home.known_hosts, target.id)
@@ -72,7 +72,7 @@ def share(session: Session, machine: Machine, key: GuestKey, *, from_: str | Non
     return {
         "name": machine.name,
         "shared": True,
-        "changed": changed,
+        "changed": was_changed,
         "key": key.fingerprint,
         "from": network,
         "ssh": _ssh_command(target),

@@ -186,8 +186,8 @@ def _is_measured(session: Session, machine: Machine, hours: Sequence[Hour]) -> b
     if any(hour.gpu_s for hour in hours) or not any(hour.used_s for hour in hours):
         return True
     store = SampleStore(session.home.samples, machine.id)
-    last = store.last()
-    return any(sample.get("gpu") is not None for sample in store.read(last - SAMPLES_WINDOW_S, last))
+    last_s = store.last()
+    return any(sample.get("gpu") is not None for sample in store.read(last_s - SAMPLES_WINDOW_S, last_s))
 
 
 def _own_machines_work(session: Session, request: CompareRequest, costs: PeriodCosts) -> list[OwnMachineWork]:
@@ -214,8 +214,8 @@ def _cost_of(machine: Machine, ended: Sequence[Ended], now: datetime, request: C
 def _ledger_ahead(session: Session, now: datetime) -> datetime | None:
     """Return the time of the ledger's last entry if it is later than this computer's clock, else None."""
     _, _, recorded = session.ledger.head()
-    last = from_iso(recorded) if recorded else None
-    return last if last is not None and last > now + CLOCK_TOLERANCE else None
+    last_entry_at = from_iso(recorded) if recorded else None
+    return last_entry_at if last_entry_at is not None and last_entry_at > now + CLOCK_TOLERANCE else None
 
 
 def compare_own_machine(

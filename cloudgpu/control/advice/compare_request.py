@@ -43,6 +43,7 @@ MAX_YEARS = 100
 _CALCULATOR_MODE = ("price", "utilization", "hours_per_day")  # one of these selects the calculator
 _CALCULATOR_ONLY = ("gpu", "spot", "years", "interest", "price_drift", "vat")
 _LEDGER_ONLY = ("since", "until", "tz")
+# The options that take text, each with an example for the error.
 _TEXT_EXAMPLES = {"work": "training", "depreciation": "declining", "currency": "KRW", "tz": "Asia/Seoul"}
 
 

@@ -153,8 +153,8 @@ class PastMachine:
         If nothing is known of its use, every hour counts; if no GPU was measured, all use counts as the GPU's.
         """
         in_use = self.gpu_hours + self.used_hours
-        most = in_use + self.unknown_hours
-        return WorkHours(self.gpu_hours or in_use or most, in_use or most, most)
+        most_hours = in_use + self.unknown_hours
+        return WorkHours(self.gpu_hours or in_use or most_hours, in_use or most_hours, most_hours)
 
 
 def past_machine(session: Session, name: str) -> PastMachine:

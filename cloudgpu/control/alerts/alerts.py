@@ -383,20 +383,20 @@ def _audience(session: Session) -> Audience:
 
 def _alert_state(session: Session) -> AlertState:
     """Return the alerts by the ledger's events; computed again only if there is a new one about them."""
-    last = session.ledger.last(SUBJECT)
-    if last is None:
+    last_event = session.ledger.last(SUBJECT)
+    if last_event is None:
         return AlertState()
     cached = session.alert_state_cache
-    if cached is None or cached[0] != last:  # its hash covers all events before it
-        cached = session.alert_state_cache = (last, alert_state(session.ledger.events(SUBJECT)))
+    if cached is None or cached[0] != last_event:  # its hash covers all events before it
+        cached = session.alert_state_cache = (last_event, alert_state(session.ledger.events(SUBJECT)))
     return cached[1]
 
 
-WAIT_S = 10.0
+PING_TIMEOUT_S = 10.0
 DEADMAN = "deadman"  # the topic of findings about the dead-man's address (dead man's switch, heartbeat URL)
 
 
-def ping(session: Session, *, ok: bool, wait_s: float = WAIT_S) -> str | None:
+def ping(session: Session, *, ok: bool, wait_s: float = PING_TIMEOUT_S) -> str | None:
     """Call the dead-man's address at the end of a run; return why that failed, else None.
 
     The address is that of an outside service, which raises an alarm if calls stay away. It is called as failed if not

@@ -56,10 +56,10 @@ class Jobs(Namespace):
         from cloudgpu.control.jobs.listing import find_same_living_job
         from cloudgpu.control.jobs.plan import plan_run
 
-        session, request = self._session, self._request(argv, options)
+        session, request = self._session, self._parse_request(argv, options)
         job = find_same_living_job(session, request)
         if job is not None:
-            return {"plan": None, "existing": self._job(job)}
+            return {"plan": None, "existing": self._job_document(job)}
         return {
             "plan": _plan_document(session, plan_run(session, request, self._client_session.environ)),
             "existing": None,
@@ -85,7 +85,7 @@ class Jobs(Namespace):
         """
         job = self._find_or_request(argv, options)
         try:
-            return self._job(self._follow(job, stdout, stderr, detach=detach))
+            return self._job_document(self._follow(job, stdout, stderr, detach=detach))
         except CloudgpuError:
             self._close_refused(job)
             raise
@@ -96,7 +96,7 @@ class Jobs(Namespace):
         So several jobs start in parallel. With the name or key of a living job, return that job. Raises InvalidRequest,
         BudgetRefused, LedgerUnavailable; if its launch fails later, its `state` and `why` say so.
         """
-        return self._job(self._find_or_request(argv, options))
+        return self._job_document(self._find_or_request(argv, options))
 
     def wait(self, *names: str, timeout: timedelta | str | None = None) -> JobDocuments:
         """Work on jobs in parallel until each has ended; without names, on all living jobs. Return them in this order.
@@ -112,7 +112,7 @@ class Jobs(Namespace):
         until = None if max_wait is None else session.clock() + max_wait
         jobs = [self._find(name) for name in names] if names else living_jobs(session)
         reconcile_to_end(session, jobs, self._client_session.environ, until=until)
-        return [self._job(job_by_id(session, job.id)) for job in jobs]
+        return [self._job_document(job_by_id(session, job.id)) for job in jobs]
 
     def list(self, *, ended: bool = False, mine: bool = False) -> JobsDocument:
         """Return the living jobs (with `ended` all), as last recorded; with `mine` those of the settings' owner."""
@@ -122,7 +122,7 @@ class Jobs(Namespace):
 
     def show(self, name: str) -> JobDocument:
         """Return one job, also an ended one. Raises InstanceNotFound for an unknown job."""
-        return self._job(self._find(name))
+        return self._job_document(self._find(name))
 
     def logs(
         self,
@@ -165,12 +165,12 @@ class Jobs(Namespace):
 
         return find(self._session, name)
 
-    def _job(self, job: Job) -> JobDocument:
+    def _job_document(self, job: Job) -> JobDocument:
         from cloudgpu.control.jobs.listing import job_document
 
         return job_document(self._session, job)
 
-    def _request(self, argv: Sequence[str], options: JobOptions) -> RunRequest:
+    def _parse_request(self, argv: Sequence[str], options: JobOptions) -> RunRequest:
         from cloudgpu.control.jobs.inputs.request import parse_run
 
         return parse_run(environ=self._client_session.environ, argv=argv, **options)
@@ -181,7 +181,7 @@ class Jobs(Namespace):
         from cloudgpu.control.jobs.plan import plan_run, record_request
         from cloudgpu.control.launch.budget_preview import check_budgets
 
-        session, request = self._session, self._request(argv, options)
+        session, request = self._session, self._parse_request(argv, options)
         job = find_same_living_job(session, request)
         if job is not None:
             return job

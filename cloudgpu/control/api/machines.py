@@ -204,8 +204,8 @@ class Machines(Namespace):
         if machines[0].gang is not None:
             from cloudgpu.control.clusters.power import stop_all
 
-            return self._cluster(stop_all(self._session, machines, why="asked by the user"))
-        return self._machine(stop(self._session, machines[0], why="asked by the user"))
+            return self._cluster_document(stop_all(self._session, machines, why="asked by the user"))
+        return self._machine_document(stop(self._session, machines[0], why="asked by the user"))
 
     def start(
         self,
@@ -233,17 +233,19 @@ class Machines(Namespace):
         machine, *others = self._session.find_all_nodes(name, "start")
         lease_duration, renew_duration = duration(lease, "--lease"), duration(renew_until, "--renew-until")
         reason = check_reason(override)
-        limit = None if max_price is None else parse_price(str(max_price))
+        hourly_limit = None if max_price is None else parse_price(str(max_price))
         if machine.gang is not None:
-            check_max_price(machine, limit, move_it=move)
+            check_max_price(machine, hourly_limit, move_it=move)
             from cloudgpu.control.clusters.start import check_not_moved, start_all
             from cloudgpu.control.lifecycle.start import new_lease
 
             check_not_moved(machine, move=move)
-            new = new_lease(self._session, machine, lease_duration, renew_duration)
+            lease_to_set = new_lease(self._session, machine, lease_duration, renew_duration)
             nodes = [machine, *others]
-            return self._cluster(start_all(self._session, nodes, new, override=reason, no_guard=no_guard, wait=wait))
-        return self._machine(
+            return self._cluster_document(
+                start_all(self._session, nodes, lease_to_set, override=reason, no_guard=no_guard, wait=wait)
+            )
+        return self._machine_document(
             start_machine(
                 self._session,
                 machine,
@@ -253,7 +255,7 @@ class Machines(Namespace):
                 move_it=move,
                 wait=wait,
                 no_guard=no_guard,
-                max_price=limit,
+                max_price=hourly_limit,
             )
         )
 
@@ -271,15 +273,15 @@ class Machines(Namespace):
         machine, *others = session.find_all_nodes(name, "hold")
         check_may(session, machine, "hold")
         check_hold_options(command_name(machine), until, release=release)
-        end = None if until is None else moment(until, "UNTIL", session.clock())
-        caveat = end and hold_caveat(session, machine, end)
+        held_until = None if until is None else moment(until, "UNTIL", session.clock())
+        caveat = held_until and hold_caveat(session, machine, held_until)
         if caveat:
             session.report(caveat)
         if machine.gang is not None:
             from cloudgpu.control.clusters.lease import hold_all
 
-            return self._cluster(hold_all(session, [machine, *others], end))
-        return self._machine(set_hold(session, machine, end))
+            return self._cluster_document(hold_all(session, [machine, *others], held_until))
+        return self._machine_document(set_hold(session, machine, held_until))
 
     def extend(self, name: str | None, by: timedelta | str, *, override: str | None = None) -> MachineDocument:
         """Extend a machine's lease, counted from its end; `renew_until` moves too if the lease would exceed it.
@@ -297,8 +299,10 @@ class Machines(Namespace):
             from cloudgpu.control.clusters.lease import extend_all, plan_extension_of_all
 
             planned = plan_extension_of_all(self._session, [machine, *others], added)
-            return self._cluster(extend_all(self._session, planned, override=reason))
-        return self._machine(extend(self._session, plan_extension(self._session, machine, added), override=reason))
+            return self._cluster_document(extend_all(self._session, planned, override=reason))
+        return self._machine_document(
+            extend(self._session, plan_extension(self._session, machine, added), override=reason)
+        )
 
     def down(self, *names: str, all: bool = False) -> DownDocument:  # noqa: A002  (the option's name)
         """End machines and all resources of their launches, and confirm it; without a name the only one there is.
@@ -402,10 +406,10 @@ class Machines(Namespace):
             return unshare(self._session, machine, guest_key)
         return share(self._session, machine, guest_key, from_=from_)
 
-    def _machine(self, recorded: Machine) -> MachineDocument:
+    def _machine_document(self, recorded: Machine) -> MachineDocument:
         return build_machine_document(self._session, recorded)
 
-    def _cluster(self, result: ClusterResult) -> ClusterMachinesDocument:
+    def _cluster_document(self, result: ClusterResult) -> ClusterMachinesDocument:
         """Return the document of a cluster; raise the gravest error if one of its machines failed."""
         if result.worst is not None:
             result.worst.add_note("; ".join(f"{machine.name}: {machine.state}" for machine in result.machines))

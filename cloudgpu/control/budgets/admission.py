@@ -87,8 +87,8 @@ def _accounts_covered(session: Session, covering: Sequence[Budget]) -> Iterable[
 
 def _is_out_of_date(session: Session, account: str, region: str | None) -> bool:
     """Return whether the account's last sync is older than SYNC_VALID_FOR."""
-    last = session.ledger.last(scope) if (scope := _sync_scope(session, account, region)) else None
-    return last is None or session.clock() - from_iso(last.occurred_at) >= SYNC_VALID_FOR
+    last_sync = session.ledger.last(scope) if (scope := _sync_scope(session, account, region)) else None
+    return last_sync is None or session.clock() - from_iso(last_sync.occurred_at) >= SYNC_VALID_FOR
 
 
 def _sync_scope(session: Session, account: str, region: str | None) -> str:

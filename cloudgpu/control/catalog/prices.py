@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         CatalogProvider,
     )
 
-ItemKind = Literal["machine", "storage", "part"]
+ItemKind = Literal["machine", "storage", "part"]  # a part is a GPU that is sold apart from machines
 
 
 def overview(provider: str | None, now: datetime) -> CatalogDocument:

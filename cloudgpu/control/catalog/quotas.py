@@ -155,7 +155,7 @@ def demands_of(provider: str, gpu: str, count: int = 1) -> list[QuotaDemand]:
     ]
 
 
-ENOUGH = "enough"
+ENOUGH = "enough"  # requests as much as `count` machines with the GPU need
 MAX_LIMIT = 100_000  # vCPUs or GPUs: no cloud grants more at once
 MAX_MACHINES = 1000
 _SYNTAX = f"For example --request L-417A185B=8, or --request {ENOUGH} --gpu v100."

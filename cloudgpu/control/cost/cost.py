@@ -280,9 +280,9 @@ def _inputs_of_owner(inputs: _CostInputs, owner: str) -> _CostInputs:
 def _last_days(query: CostQuery, now: datetime) -> CostQuery:
     """Return the query for the last MAX_DAYS days of the period; only its first day may be cut."""
     end = now if query.until is None else min(now, query.until)
-    last = period("day", end - timedelta(microseconds=1), query.zone).begin
-    first = midnight(last.astimezone(query.zone).date() - timedelta(days=MAX_DAYS - 1), query.zone)
-    since = first if query.since is None else max(first, query.since)
+    last_midnight = period("day", end - timedelta(microseconds=1), query.zone).begin
+    first_midnight = midnight(last_midnight.astimezone(query.zone).date() - timedelta(days=MAX_DAYS - 1), query.zone)
+    since = first_midnight if query.since is None else max(first_midnight, query.since)
     return CostQuery(By.DAY, query.zone, min(since, end), end, query.owner)
 
 

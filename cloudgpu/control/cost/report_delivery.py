@@ -110,9 +110,9 @@ def _send_last_month(session: Session) -> str:
         return ""
     document = report_document(session, parse_report(session, month=month_name(month, zone)))
     outcomes = _send(session, document, message_of(document), addresses)
-    parts = [f"was sent to {outcome.receiver}" for outcome in outcomes if outcome.why is None]
-    parts += [f"was not taken by {one.receiver} ({one.why}), and is tried again" for one in outcomes if one.why]
-    return f"the report of {month_name(month, zone)} {'; '.join(parts)}"
+    outcome_texts = [f"was sent to {outcome.receiver}" for outcome in outcomes if outcome.why is None]
+    outcome_texts += [f"was not taken by {one.receiver} ({one.why}), and is tried again" for one in outcomes if one.why]
+    return f"the report of {month_name(month, zone)} {'; '.join(outcome_texts)}"
 
 
 def _receivers_without_report(session: Session, month: Period) -> list[str]:

@@ -28,7 +28,7 @@ from cloudgpu.errors import InvalidRequest
 
 _DEFAULT_SETUP = Setup()
 MAX_DURATION = timedelta(days=3660)  # also the longest that `parse_duration` accepts
-_MAX_KEY_LENGTH = 63
+_MAX_KEY_LENGTH = 63  # of a launch key, which becomes a tag
 MAX_GB = 65_536  # the largest disk that any cloud in the catalogue sells (64 TiB)
 _VOLUME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _FOR_LARGER_CLUSTERS = "AWS ParallelCluster, Google's cluster-toolkit, Azure CycleCloud, Kueue and SkyPilot"

@@ -19,7 +19,7 @@ from cloudgpu.core.values.typed import check_keywords, parse_member
 from cloudgpu.errors import InvalidRequest
 
 Moment = str | datetime | date | timedelta
-_MONTH = re.compile(r"\d{4}-\d\d")
+_MONTH = re.compile(r"[0-9]{4}-[0-9]{2}")
 _MOMENT_REMEDY = "Write a day (2026-11-20), a time (2026-11-20T18:00), a duration from now backwards (7d), or month."
 
 
@@ -195,7 +195,6 @@ def _check_unused(option: str, value: object) -> None:
 
 
 LAST = "last"
-_CALENDAR_MONTH = re.compile(r"[0-9]{4}-[0-9]{2}")
 
 
 def parse_month(text: str, now: datetime, tz: str) -> Period:
@@ -207,7 +206,7 @@ def parse_month(text: str, now: datetime, tz: str) -> Period:
     if stripped == LAST:
         return month_before(now, zone)
     try:
-        day = datetime.fromisoformat(f"{stripped}-15" if _CALENDAR_MONTH.fullmatch(stripped) else "not a month")
+        day = datetime.fromisoformat(f"{stripped}-15" if _MONTH.fullmatch(stripped) else "not a month")
         month = period("month", day.replace(tzinfo=zone), zone)
     except (ValueError, OverflowError):
         raise _no_month(f"{text!r} is not a month.", text) from None

@@ -278,7 +278,7 @@ def wait_for_cleanup(session: Session, deadline: datetime) -> None:
         session.pause(_CLEANUP_PAUSE_S)
 
 
-REFUSED_LAUNCH = "its launch was refused, and left it"
+REFUSED_LAUNCH = "its launch was refused, and left it"  # why such a machine is ended
 
 
 def refused_launch_events(session: Session, machine: Machine, instance: Instance, now: datetime) -> list[Draft]:

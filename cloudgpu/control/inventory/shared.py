@@ -26,10 +26,10 @@ def delete_shared_resources(session: Session, machine: Machine) -> Machine:
         return machine
     reason = "it is still in use"
     try:
-        for pause in PAUSES_S:
+        for pause_s in PAUSES_S:
             if provider.clear_shared(machine.cluster.id, machine.region):
                 return machine
-            session.pause(pause)
+            session.pause(pause_s)
     except CloudgpuError as error:
         reason = error.message
     session.report(

@@ -76,11 +76,11 @@ def get_or_raise(session: Session, machine: Machine) -> Instance:
 
 def get_repeatedly(session: Session, provider: Provider, id: str) -> Instance:  # noqa: A002
     """Return the machine with this id at its provider, of any ledger; read again after a 404, as `read_pauses` says."""
-    for pause in read_pauses(provider):
+    for pause_s in read_pauses(provider):
         try:
             return provider.get(id)
         except InstanceNotFound:
-            session.pause(pause)
+            session.pause(pause_s)
     return provider.get(id)
 
 

@@ -79,7 +79,7 @@ def sync_some(session: Session, machines: Sequence[Machine], *, watched: bool = 
 def _query_repeatedly(session: Session, machines: Sequence[Machine]) -> list[tuple[Machine, Instance | CloudgpuError]]:
     """Query the machines, and again those that were not found if one 404 is no proof; the last answer counts."""
     answers = list(_query(session, machines))
-    for pause in PAUSES_S:
+    for pause_s in PAUSES_S:
         to_repeat = [
             machine
             for machine, answer in answers
@@ -89,7 +89,7 @@ def _query_repeatedly(session: Session, machines: Sequence[Machine]) -> list[tup
         ]
         if not to_repeat:
             break
-        session.pause(pause)
+        session.pause(pause_s)
         repeated = {machine.id: answer for machine, answer in _query(session, to_repeat)}
         answers = [(machine, repeated.get(machine.id, answer)) for machine, answer in answers]
     return answers

@@ -42,7 +42,7 @@ from cloudgpu.providers.base import Provider
 from cloudgpu.underway import on_abort
 from cloudgpu.views.ended import ended_error
 
-UP_STATES = ("running", "pending")
+UP_STATES = ("running", "pending")  # a machine in one of these needs no start
 
 
 def new_lease(

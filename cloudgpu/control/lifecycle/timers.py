@@ -177,9 +177,9 @@ def repair_timers(session: Session, machines: Iterable[Machine], *, sweep: bool 
     `machines` may include ended ones. A `sweep` also lists the timers at the providers, and compares.
     """
     result, machines, now = RepairResult(), list(machines), session.clock()
-    due = [machine for machine in machines if timer_is_due(machine, now)]
+    due_machines = [machine for machine in machines if timer_is_due(machine, now)]
     of_ended = [machine for machine in machines if machine.terminated_at is not None and _may_fire(machine, now)]
-    _set_due(session, due, result)
+    _set_due(session, due_machines, result)
     _for_each_machine(session, of_ended, _drop_timer, result)
     if sweep:
         latest = {machine.id: machine for machine in session.ledger.machines()}
@@ -187,12 +187,12 @@ def repair_timers(session: Session, machines: Iterable[Machine], *, sweep: bool 
     return result
 
 
-def _set_due(session: Session, due: list[Machine], result: RepairResult) -> None:
+def _set_due(session: Session, due_machines: list[Machine], result: RepairResult) -> None:
     """Set the timers that the ledger does not have, unless the provider lists one: an adopted machine may have one.
 
     They are listed once for all machines of an account. Where that fails, each is set.
     """
-    for provider, machines in _machines_by_provider(session, due, result):
+    for provider, machines in _machines_by_provider(session, due_machines, result):
         timers: Mapping[str, datetime] | None = None
         with suppress(CloudgpuError):
             timers = provider.timers(ids=[one for machine in machines if (one := machine.provider_id)])

@@ -252,11 +252,11 @@ def _by_machine_id(living: Iterable[Instance]) -> tuple[dict[str, Instance], lis
     by_id, unidentified = dict[str, Instance](), list[Unanswered]()
     for instance in living:
         scope = f"{instance.id} in {instance.account}"
-        first = by_id.setdefault(instance.tags[TAG_ID], instance) if TAG_ID in instance.tags else None
-        if first is None:
+        first_instance = by_id.setdefault(instance.tags[TAG_ID], instance) if TAG_ID in instance.tags else None
+        if first_instance is None:
             unidentified.append(Unanswered(scope, f"its tag {TAG_ID} is gone"))
-        elif first is not instance:
-            unidentified.append(Unanswered(scope, f"its tag {TAG_ID} is that of {first.id}, too"))
+        elif first_instance is not instance:
+            unidentified.append(Unanswered(scope, f"its tag {TAG_ID} is that of {first_instance.id}, too"))
     return by_id, unidentified
 
 

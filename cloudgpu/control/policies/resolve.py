@@ -43,7 +43,7 @@ from cloudgpu.core.policies.policy import (
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import InvalidRequest
 
-_NOT_GIVEN = PolicyText()
+_NOT_GIVEN = PolicyText()  # neither a lease nor a renew-until
 
 
 @dataclass(frozen=True, slots=True)

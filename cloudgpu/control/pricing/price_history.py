@@ -34,7 +34,7 @@ HISTORY_KEPT_FOR = timedelta(days=90)  # EC2 API Reference, DescribeSpotPriceHis
 
 
 NO_PRICES = Priced()
-_BY_SETTINGS = (Basis.SETTING, Basis.ASSUMED)
+_BY_SETTINGS = (Basis.SETTING, Basis.ASSUMED)  # bases of prices that come from a home's settings
 
 
 def item_of_machine(machine: Machine, market: Market | None = None) -> Available:
@@ -128,13 +128,15 @@ def machines_to_price(session: Session, machines: Sequence[Machine]) -> PricesDu
     their end is not recorded yet.
     """
     earliest = iso(session.clock() - HISTORY_KEPT_FOR)
-    due = [
+    due_machines = [
         machine
         for machine in machines
         if machine.instance_type and machine.provider_id and is_to_price(machine, earliest)
     ]
-    accounts = {scope_of_machine(machine): machine for machine in due}
-    return PricesDue(due, {scope: prices_queried_at(session.ledger, machine) for scope, machine in accounts.items()})
+    accounts = {scope_of_machine(machine): machine for machine in due_machines}
+    return PricesDue(
+        due_machines, {scope: prices_queried_at(session.ledger, machine) for scope, machine in accounts.items()}
+    )
 
 
 def query_prices(session: Session, account: str, since: str | None, machines: Sequence[Machine]) -> Priced:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 STATUS_COMMAND = '"$HOME"/.cloudgpu/agent status'
 MAX_STATUS_BYTES = 1_000_000  # of the agent's answer
 MAX_SENT_BYTES = 10**15  # by one machine: a higher count is not plausible
-COUNT_INTERVAL = timedelta(minutes=15)
+COUNT_INTERVAL = timedelta(minutes=15)  # at least, between two reads of a machine's counter
 CONNECT_TIMEOUT_S, ANSWER_TIMEOUT_S = 1.0, 1.0  # short, since reading a counter may not delay a stop
 
 
@@ -51,14 +51,14 @@ def traffic_event(machine: Machine, status: Mapping[str, Any], now: datetime) ->
     A counter that is lower than before was reset: all of it is new. Raises ValueError, KeyError or TypeError for an
     invalid status: anybody on the machine could have written it.
     """
-    counter, last = status.get("sent") or {}, machine.traffic
+    counter, last_count = status.get("sent") or {}, machine.traffic
     if not counter or not status.get("heartbeat"):
         return None
     now_s = now.timestamp()
-    counted, new_bytes = _counted_bytes(counter, last.counted if last else 0)
+    counted, new_bytes = _counted_bytes(counter, last_count.counted if last_count else 0)
     received = _received_traffic(machine, status.get("received") or {})
     counting_since = iso(datetime.fromtimestamp(_checked_number(counter["since"], now_s), UTC))
-    since = (last.until if last else None) or max(counting_since, machine.intended_at)
+    since = (last_count.until if last_count else None) or max(counting_since, machine.intended_at)
     until = max(iso(datetime.fromtimestamp(min(float(status["heartbeat"]), now_s), UTC)), since)
     rate = _rate_of_sent(machine, new_bytes)
     if (new_bytes <= 0 and received is None) or rate is None:
@@ -106,10 +106,10 @@ def _own_rate(machine: Machine, price: int, direction: str) -> Rate:
 
 def _received_traffic(machine: Machine, counter: Mapping[str, object]) -> Received | None:
     """Return what a machine has received since the last count, where that costs; None for nothing new."""
-    own_prices, last = machine.traffic_prices, machine.traffic
+    own_prices, last_count = machine.traffic_prices, machine.traffic
     if own_prices is None or not counter:
         return None
-    total, new_bytes = _counted_bytes(counter, last.received if last else 0)
+    total, new_bytes = _counted_bytes(counter, last_count.received if last_count else 0)
     if new_bytes <= 0:
         return None
     rate = _own_rate(machine, own_prices.into, "in")
@@ -125,8 +125,8 @@ def _checked_number(value: Any, limit: float) -> int:
 
 def read_counter(session: Session, machine: Machine, connection: Connection) -> None:
     """Read the machine's counter over an open connection, a few times an hour at most. Raises nothing."""
-    last = machine.traffic
-    if last and session.clock() - from_iso(last.until) < COUNT_INTERVAL:
+    last_count = machine.traffic
+    if last_count and session.clock() - from_iso(last_count.until) < COUNT_INTERVAL:
         return
     with suppress(CloudgpuError, ValueError, KeyError, TypeError, OSError):
         if is_charged(machine):

@@ -127,8 +127,8 @@ def _end_items(session: Session, items: Sequence[EndItem], decide: Decide, check
 
 def _wait_for_due_warnings(session: Session, items: Sequence[EndItem]) -> None:
     """Wait for warnings that run out within seconds, rather than leave their machines to the next run."""
-    due = [one.decision.after for one in items if one.decision.after is not None]
-    remaining_s = max(((end - session.clock()).total_seconds() for end in due), default=0.0)
+    due_at = [one.decision.after for one in items if one.decision.after is not None]
+    remaining_s = max(((end - session.clock()).total_seconds() for end in due_at), default=0.0)
     if remaining_s > 0:
         session.pause(remaining_s)
 

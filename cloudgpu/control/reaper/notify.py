@@ -76,6 +76,7 @@ def _renew(session: Session, item: EndItem) -> Machine:
 TERMINAL_TIMEOUT_S = 5.0
 MAX_PARALLEL = 16
 WARNING, TOPIC = "warning", "reaper"  # prefixes of alert keys
+# How to keep a machine, by the rule that would end it.
 _KEEP_REMEDIES = {
     Rule.IDLE: "To keep it, use it, or run: cloudgpu hold {name} 2h",
     Rule.UNLABELLED: "To keep it, run: cloudgpu hold {name} 2h",

@@ -367,10 +367,14 @@ def record_decisions(session: Session, decisions: Iterable[Decision], machines: 
 
 def _is_changed(machine: Machine, decision: Decision) -> bool:
     """Return whether a decision differs from the last one that is recorded of its machine."""
-    last = machine.decision
-    if last is None or (last.do, last.rule, last.activity) != (decision.do, decision.rule, decision.activity):
+    last_decision = machine.decision
+    if last_decision is None or (last_decision.do, last_decision.rule, last_decision.activity) != (
+        decision.do,
+        decision.rule,
+        decision.activity,
+    ):
         return True
-    return (from_iso(last.at) if last.at else None) != decision.at
+    return (from_iso(last_decision.at) if last_decision.at else None) != decision.at
 
 
 def _decision_event(decision: Decision, now: datetime) -> Draft:

@@ -111,13 +111,13 @@ def clean(session: Session, orphans: Iterable[Orphan], *, snapshot: bool = False
 
 def clean_document(survey: Survey, outcomes: Sequence[CleanupResult]) -> tuple[OrphansDocument, CloudgpuError | None]:
     """Return the document of a cleanup (what was removed, what stays and why, what failed), and the worst error."""
-    gone = {one.orphan.id: one for one in outcomes if one.gone}
-    after = {one.orphan.id: one.orphan for one in outcomes if not one.gone}
-    remaining = [after.get(one.id, one) for one in survey.orphans if one.id not in gone]
+    removed_by_id = {one.orphan.id: one for one in outcomes if one.gone}
+    kept_by_id = {one.orphan.id: one.orphan for one in outcomes if not one.gone}
+    remaining = [kept_by_id.get(one.id, one) for one in survey.orphans if one.id not in removed_by_id]
     document = orphans_document(
         remaining, survey.unanswered, {}, queried_accounts_document(survey.queried, survey.not_queried)
     )
-    document["removed"] = [_removed_document(one) for one in gone.values()]
+    document["removed"] = [_removed_document(one) for one in removed_by_id.values()]
     errors = [one.error for one in outcomes if one.error is not None]
     document["failed"] = [error.as_dict() for error in errors]
     return document, worst_of(errors)
@@ -133,11 +133,11 @@ def _split_by_owner(session: Session, orphans: Sequence[Orphan]) -> tuple[list[O
     authorization = authorization_of(session)
     owned = [(one, one.machine or Ownership(name=one.name, owner=one.origin.owner)) for one in orphans]
     others = [(one, machine) for one, machine in owned if authorization.is_member and not authorization.owns(machine)]
-    stays = [
+    kept_orphans = [
         replace(one, do=Cleanup.STAY, stays=f"it is {authorization.whose(machine)}: its owner or a payer removes it")
         for one, machine in others
     ]
-    return [one for one, machine in owned if not authorization.is_member or authorization.owns(machine)], stays
+    return [one for one, machine in owned if not authorization.is_member or authorization.owns(machine)], kept_orphans
 
 
 def _removal_order(orphan: Orphan) -> int:

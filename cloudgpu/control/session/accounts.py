@@ -20,7 +20,7 @@ from cloudgpu.core.model.machine import OWNED_PROVIDERS, Machine, has_retained_r
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest
 
-RECENT = timedelta(days=30)
+RECENT = timedelta(days=30)  # an account counts as used for so long after its last machine has ended
 
 
 def used_accounts(session: Session) -> list[str]:
@@ -64,7 +64,7 @@ def recent_machines(session: Session) -> list[Machine]:
 
     Without those that had ended when their account was forgotten.
     """
-    since = iso(session.clock() - RECENT)
+    recent_since = iso(session.clock() - RECENT)
     machines, forgotten_at_by_id = session.ledger.billable_machines(), forgotten_times(session.ledger.events(SUBJECT))
     return [
         machine
@@ -72,7 +72,7 @@ def recent_machines(session: Session) -> list[Machine]:
         if machine.terminated_at is None
         or (not machine.is_named_resource and has_retained_resources(machine))
         or machine.terminated_at
-        > max(since, forgotten_at_by_id.get(machine.identity.id, "") if machine.identity else "")
+        > max(recent_since, forgotten_at_by_id.get(machine.identity.id, "") if machine.identity else "")
     ]
 
 
@@ -285,8 +285,8 @@ def split_gaps(session: Session, gaps: Iterable[Unanswered]) -> tuple[list[Unans
 
 
 def _is_used(session: Session, account: str) -> bool:
-    own = session.settings.owner
-    return any(machine.account == account and machine.owner == own for machine in session.ledger.billable_machines())
+    owner = session.settings.owner
+    return any(machine.account == account and machine.owner == owner for machine in session.ledger.billable_machines())
 
 
 def queried_accounts(

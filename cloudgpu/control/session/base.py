@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.log.base import Ledger
     from cloudgpu.providers.base import Provider
 
-Report = Callable[[str], None]
+Report = Callable[[str], None]  # shows the user a sentence
 NAMES_CACHED_FOR = timedelta(minutes=1)  # so that a run reads them once, not for each machine
 
 
@@ -263,7 +263,7 @@ def missing_account_error(session: SessionBase, account: str) -> InvalidRequest 
 
 
 IdentitiesByAccount = dict[str, dict[str, list[str]]]  # kind and id, by account and region
-_lock = Lock()
+_lock = Lock()  # one thread at a time writes the file of identities
 
 
 def remember_identity(session: SessionBase, account: str, region: str | None, identity: AccountIdentity) -> None:

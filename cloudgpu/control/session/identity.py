@@ -29,7 +29,7 @@ from cloudgpu.providers.shared.calls import gather
 RegionIdentities = Mapping[
     tuple[str, str | None], "AccountIdentity | CloudgpuError"
 ]  # by account, and by region where each has its own
-_RecordedAccount = tuple[str, str, str, "RecordedIdentity | None"]
+_RecordedAccount = tuple[str, str, str, "RecordedIdentity | None"]  # account, provider, region, identity
 MAX_NAMED = 3  # machines in a sentence
 
 
@@ -53,9 +53,9 @@ class AccountScope:
         """Query the identity of these regions in parallel, or of the account where there is none. Raises nothing."""
         to_query = list(set(regions) or {None})
         for region, answered in zip(to_query, gather(to_query, self._query_region), strict=True):
-            found = self._identities.setdefault(region, answered)
-            if isinstance(found, CloudgpuError) and not isinstance(found, NotReachableHere):
-                self.error = found
+            answer = self._identities.setdefault(region, answered)
+            if isinstance(answer, CloudgpuError) and not isinstance(answer, NotReachableHere):
+                self.error = answer
         self.is_queried = True
         return self
 
@@ -79,25 +79,25 @@ class AccountScope:
         """Return the account identity of a region; None where it is not known."""
         if region not in self._identities and not self._is_silent:
             self.query([region])
-        found = self._identities.get(region)
-        return None if isinstance(found, CloudgpuError) else found
+        answer = self._identities.get(region)
+        return None if isinstance(answer, CloudgpuError) else answer
 
     def error_of(self, region: str | None) -> CloudgpuError | None:
         """Return why the account identity of a region is not known."""
-        found = self._identities.get(region, self.error)
-        return found if isinstance(found, CloudgpuError) else None
+        answer = self._identities.get(region, self.error)
+        return answer if isinstance(answer, CloudgpuError) else None
 
     def _query_region(self, region: str | None) -> AccountIdentity | CloudgpuError:
         """Query one region, and store the answer at once: it counts even if the wait for the others ends."""
         if region in self._identities:
             return self._identities[region]
-        found = _identity_or_error(self._session, self.account, region)
-        return found if self._is_silent else self._identities.setdefault(region, found)
+        answer = _identity_or_error(self._session, self.account, region)
+        return answer if self._is_silent else self._identities.setdefault(region, answer)
 
     def covers(self, machine: Machine) -> bool:
         """Say whether a machine, or a retained resource, belongs to this account."""
-        found = self.identity(machine.region) if machine.provider == self._kind else None
-        return found is not None and found.is_of(machine.identity)
+        answer = self.identity(machine.region) if machine.provider == self._kind else None
+        return answer is not None and answer.is_of(machine.identity)
 
     def select(self, machines: Iterable[Machine]) -> list[Machine]:
         """Return those of these machines that belong to this account; thousands have the same few regions."""
@@ -127,8 +127,8 @@ class AccountScope:
     @property
     def _kind(self) -> str:
         if not self._provider:
-            found = self._session.account(self.account)
-            self._provider = "" if found is None else found.provider
+            account = self._session.account(self.account)
+            self._provider = "" if account is None else account.provider
         return self._provider
 
 
@@ -166,18 +166,18 @@ def account_here(session: SessionBase, machine: Machine, identities: RegionIdent
     unknown_error: CloudgpuError | None = None
     current_name, candidates = _names_and_candidates(session, machine)
     for account in candidates:
-        found = (identities and identities.get(recorded_identity_region(account, machine))) or _identity_or_error(
+        answer = (identities and identities.get(recorded_identity_region(account, machine))) or _identity_or_error(
             session, account, machine.region
         )
-        if isinstance(found, CloudgpuError):
-            if unknown_error is None and _may_be(session, account, machine, found):
-                unknown_error = found
-            if account == current_name and isinstance(found, NotReachableHere):  # config.toml lists no such host
-                absent_error = found
+        if isinstance(answer, CloudgpuError):
+            if unknown_error is None and _may_be(session, account, machine, answer):
+                unknown_error = answer
+            if account == current_name and isinstance(answer, NotReachableHere):  # config.toml lists no such host
+                absent_error = answer
             continue
-        if found.is_of(machine.identity):
+        if answer.is_of(machine.identity):
             return account
-        found_here = found if account == current_name else found_here
+        found_here = answer if account == current_name else found_here
     if unknown_error is not None:
         raise unknown_error
     raise (

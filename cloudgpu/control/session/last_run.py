@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.records import CreditRecord, ScheduledRunRecord
     from cloudgpu.ledger.log.base import Ledger
 
-SUBJECT, KIND = "reaper", "reap_finished"
+SUBJECT, KIND = "reaper", "reap_finished"  # of the ledger's events about runs
 OVERDUE_AFTER = timedelta(hours=26)  # a nightly run may be two hours late
 MAX_NAMED = 3  # machines in a sentence
 _STOPPED_STATES = frozenset({"stopped", "deallocated", "terminated"})

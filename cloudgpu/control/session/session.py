@@ -151,8 +151,8 @@ class Session(SessionBase):
         problem = self.ledger.integrity_problem()
         if problem is not None:
             return problem
-        last = self.ledger.last("ledger")
-        return str(last.body["why"]) if last is not None and last.kind == "ledger_doubted" else None
+        last_event = self.ledger.last("ledger")
+        return str(last_event.body["why"]) if last_event is not None and last_event.kind == "ledger_doubted" else None
 
     def check_ends_here(self) -> None:
         """Raise LedgerMoved as `check_in_use`; not where the ledger is away: machines are ended without it then."""
