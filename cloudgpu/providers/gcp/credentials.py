@@ -32,8 +32,8 @@ def find_credentials(endpoint: str | None, quota_project: str | None) -> tuple[A
     # google.auth warns on stderr. The filter stays: restoring the old ones would drop those that other threads, or
     # libraries that are imported meanwhile, have added.
     warnings.filterwarnings("ignore", ".*without a quota project", UserWarning)
-    found, project = google.auth.default(scopes=SCOPES, quota_project_id=quota_project)
-    return found, project
+    credentials, project = google.auth.default(scopes=SCOPES, quota_project_id=quota_project)
+    return credentials, project
 
 
 def signing_credentials(credentials: Any, endpoint: str | None) -> Any:

@@ -205,8 +205,10 @@ def _not_found_meaning(meaning: Meaning, message: str, call: CallContext) -> Mea
     """
     if not call.action.startswith("compute.instances."):
         return meaning
-    named = _QUOTED_NAME.search(message)
-    is_other = named is not None and named[1].startswith("projects/") and "/instances/" not in named[1]
+    quoted_name = _QUOTED_NAME.search(message)
+    is_other = (
+        quoted_name is not None and quoted_name[1].startswith("projects/") and "/instances/" not in quoted_name[1]
+    )
     return MEANINGS["PROJECT_NOT_FOUND"] if is_other else NO_MACHINE
 
 

@@ -24,8 +24,8 @@ def machine_id(zone: str, name: str) -> str:
 
 def parse(id: str) -> tuple[str, str] | None:  # noqa: A002
     """Return the zone and Google's name of the machine with this id; None for any other text."""
-    found = _ID.fullmatch(id)
-    return (found[1], found[2]) if found else None
+    match = _ID.fullmatch(id)
+    return (match[1], match[2]) if match else None
 
 
 def zone_and_name(id: str) -> tuple[str, str]:  # noqa: A002
@@ -48,8 +48,8 @@ def machine_name(token: str) -> str:
 
 def region_of(zone: str) -> str | None:
     """Return the region of a zone, None for what is no zone."""
-    found = ZONE.fullmatch(zone)
-    return found[1] if found else None
+    match = ZONE.fullmatch(zone)
+    return match[1] if match else None
 
 
 def last_part(url: str) -> str:

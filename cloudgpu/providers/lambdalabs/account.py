@@ -58,8 +58,8 @@ def _firewall_finding(lam: Lambda) -> Finding:
 
 def global_rules(lam: Lambda) -> list[Rule]:
     """Return the account's global firewall rules."""
-    found = lam.get("/firewall-rulesets/global", "global-firewall")
-    rules = found.get("rules") if isinstance(found, dict) else None
+    ruleset = lam.get("/firewall-rulesets/global", "global-firewall")
+    rules = ruleset.get("rules") if isinstance(ruleset, dict) else None
     if not isinstance(rules, list):
         raise errors.unreadable_error("global-firewall")
     return rules

@@ -84,10 +84,10 @@ class Lambda(CloudAccount):
         """Return the types of machines by name, each with its price and the regions that have some now."""
         now = self.clock()
         if self._types is None or abs((now - self._types[0]).total_seconds()) > CACHED_S:
-            found = self.get("/instance-types", "types")
-            if not isinstance(found, dict):
+            types_by_name = self.get("/instance-types", "types")
+            if not isinstance(types_by_name, dict):
                 raise errors.unreadable_error("types")
-            self._types = now, found
+            self._types = now, types_by_name
         return self._types[1]
 
     # Which account it is.
@@ -151,10 +151,10 @@ class Lambda(CloudAccount):
         return saved or self._save_key(registered)
 
     def _fetch_key(self) -> str | None:
-        found = self.get("/ssh-keys", "keys")
-        if not isinstance(found, list):
+        keys = self.get("/ssh-keys", "keys")
+        if not isinstance(keys, list):
             raise errors.unreadable_error("keys")
-        return next((str(one.get("public_key", "")) for one in found if one.get("name") == KEY_NAME), None)
+        return next((str(one.get("public_key", "")) for one in keys if one.get("name") == KEY_NAME), None)
 
     @property
     def _key_file(self) -> Path:

@@ -89,14 +89,14 @@ def _find_launched(lam: Lambda, attempt: Attempt, no_answer: CloudgpuError) -> I
     An error of the look does not say that the call made nothing.
     """
     try:
-        found = _find_machine(lam, attempt)
+        machine = _find_machine(lam, attempt)
     except ProviderUnavailable:
         raise
     except CloudgpuError as error:
         raise unknown_outcome_error(CLOUD, attempt, error) from no_answer
-    if found is None:
+    if machine is None:
         raise unknown_outcome_error(CLOUD, attempt) from no_answer
-    return found
+    return machine
 
 
 def _find_machine(lam: Lambda, attempt: Attempt) -> Instance | None:

@@ -115,19 +115,19 @@ def _variable_name(account: str, key: str, value: object) -> str:
 
 
 def _path(account: str, key: str, value: object) -> str:
-    found = text(account, key, value)
-    if found.startswith("secret_"):
+    path = text(account, key, value)
+    if path.startswith("secret_"):
         says = "looks like a key, not like a file. The key itself does not belong into config.toml."
         raise fault(account, key, None, says, f'Write it like key_file = "{KEY_FILE}".')
-    return found
+    return path
 
 
 def _address(account: str, key: str, value: object) -> str:
-    found = text(account, key, value)
-    if found.startswith(("https://", "http://")):
-        return found
+    address = text(account, key, value)
+    if address.startswith(("https://", "http://")):
+        return address
     raise fault(
-        account, key, found, f"is {found!r}, which is not an address.", f'Write it like endpoint = "{ENDPOINT}".'
+        account, key, address, f"is {address!r}, which is not an address.", f'Write it like endpoint = "{ENDPOINT}".'
     )
 
 

@@ -47,24 +47,24 @@ _JUPYTER_MODULES = {"lab": "jupyterlab", "notebook": "notebook", "server": "jupy
 def build(building: Path, final: Path, attempt: Attempt, record: Mapping[str, Any]) -> None:
     """Write a machine's directory `building`, which will be renamed to `final`; everything is durable afterwards.
 
-    Below, `here` has the paths in `building`, and `final` those that the files are to name.
+    Below, `built` has the paths in `building`, and `final` those that the files are to name.
     """
-    here = Layout(building)
-    for directory in (here.tags.parent, here.host_key.parent, here.logs, here.scratch, here.agent):
+    built = Layout(building)
+    for directory in (built.tags.parent, built.host_key.parent, built.logs, built.scratch, built.agent):
         directory.mkdir(mode=0o700, parents=True)
-    write_file(here.host_key, attempt.boot.host_private_key)
-    write_file(here.authorized_keys, "".join(f"{line.strip()}\n" for line in attempt.boot.client_public_keys))
-    write_json(here.tags, attempt.tags)
+    write_file(built.host_key, attempt.boot.host_private_key)
+    write_file(built.authorized_keys, "".join(f"{line.strip()}\n" for line in attempt.boot.client_public_keys))
+    write_json(built.tags, attempt.tags)
     script = "\n".join(part.text for part in attempt.boot.parts if part.kind == "on_start")
     if script.strip():
-        write_file(here.on_start, script)
-        (here.agent / "on_start.log").symlink_to("../../log/on_start.log")  # where it is on other machines
-    make_environment(here, Layout(final))
-    _write_profiles(here, Layout(final))
+        write_file(built.on_start, script)
+        (built.agent / "on_start.log").symlink_to("../../log/on_start.log")  # where it is on other machines
+    make_environment(built, Layout(final))
+    _write_profiles(built, Layout(final))
     if attempt.boot.agent_source:
-        _write_agent(here, Layout(final), attempt)
-    write_json(here.record, record)
-    for directory in (here.tags.parent, here.host_key.parent, here.agent, here.home, building):
+        _write_agent(built, Layout(final), attempt)
+    write_json(built.record, record)
+    for directory in (built.tags.parent, built.host_key.parent, built.agent, built.home, building):
         sync_directory(directory)
 
 
@@ -80,20 +80,20 @@ def rewrite_paths(layout: Layout, old_root: str) -> None:
                 write_file(file, new_text, file.stat().st_mode & 0o777)
 
 
-def _write_profiles(here: Layout, final: Layout) -> None:
+def _write_profiles(built: Layout, final: Layout) -> None:
     """Keep the machine's Python first on PATH in login shells, whose system profiles set PATH anew."""
     line = f'PATH={shlex.quote(_path_prefix(final))}:"$PATH"\nexport PATH\n'
     for name in PROFILES:
-        write_file(here.home / name, line, 0o644)
+        write_file(built.home / name, line, 0o644)
 
 
-def _write_agent(here: Layout, final: Layout, attempt: Attempt) -> None:
+def _write_agent(built: Layout, final: Layout, attempt: Attempt) -> None:
     from cloudgpu.core.launch.plan import Lease  # a machine's own process imports this module, and makes no machine
 
-    write_file(here.agent / "agent.py", attempt.boot.agent_source)
-    write_file(here.agent / "own.py", attempt.boot.own_source)
+    write_file(built.agent / "agent.py", attempt.boot.agent_source)
+    write_file(built.agent / "own.py", attempt.boot.own_source)
     wrapper = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$HOME/.cloudgpu/agent.py" "$@"\n'
-    write_file(here.agent / "agent", wrapper, 0o700)
+    write_file(built.agent / "agent", wrapper, 0o700)
     settings = {
         "id": attempt.machine,
         "made": attempt.made_at.timestamp(),  # a clock that shows less is wrong
@@ -109,7 +109,7 @@ def _write_agent(here: Layout, final: Layout, attempt: Attempt) -> None:
         "warn": True,
         **({"policy": dict(attempt.boot.policy)} if attempt.boot.policy else {}),
     }
-    write_file(here.agent / "agent.json", json.dumps(settings, indent=1) + "\n")
+    write_file(built.agent / "agent.json", json.dumps(settings, indent=1) + "\n")
 
 
 def jupyter_command(command: tuple[str, ...]) -> list[str]:
@@ -204,32 +204,32 @@ def programs(layout: Layout) -> Path:
     return layout.python / "bin"
 
 
-def make_environment(here: Layout, final: Layout) -> None:
-    """Make the environment in a machine that is being built `here` and will be renamed to `final`."""
+def make_environment(built: Layout, final: Layout) -> None:
+    """Make the environment in a machine that is being built `built` and will be renamed to `final`."""
     import venv  # only a launch needs it
 
-    venv.create(here.python, symlinks=True)
-    for script in programs(here).glob("[Aa]ctivate*"):
+    venv.create(built.python, symlinks=True)
+    for script in programs(built).glob("[Aa]ctivate*"):
         script.unlink()  # it names the directory in which the machine is built
-    (packages,) = here.python.glob("lib/python*/site-packages")
+    (packages,) = built.python.glob("lib/python*/site-packages")
     lines = [f"import site; site.addsitedir({directory!r})\n" for directory in _packages()]  # with the .pth files there
     if importlib.util.find_spec("pip") is None:
         lines += [f"{wheel}\n" for wheel in _pip_of_python()]
     (packages / "of-cloudgpu.pth").write_text("".join(lines), encoding="utf-8")
     python = programs(final) / "python3"
     for name in PIPS:
-        write_file(programs(here) / name, f'#!/bin/sh\nexec {shlex.quote(str(python))} -m pip "$@"\n', 0o755)
-    _write_kernel(here, python)
+        write_file(programs(built) / name, f'#!/bin/sh\nexec {shlex.quote(str(python))} -m pip "$@"\n', 0o755)
+    _write_kernel(built, python)
 
 
 def _packages() -> list[str]:
     """Return the directories of the packages that cloudgpu runs with."""
     import site
 
-    found = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()]
+    directories = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()]
     if site.ENABLE_USER_SITE:
-        found.append(site.getusersitepackages())
-    return list(dict.fromkeys(found))
+        directories.append(site.getusersitepackages())
+    return list(dict.fromkeys(directories))
 
 
 def _pip_of_python() -> list[Path]:
@@ -248,9 +248,9 @@ def _kernel_file(layout: Layout) -> Path:
     return layout.home / ("Library/Jupyter" if sys.platform == "darwin" else ".local/share/jupyter") / _KERNEL
 
 
-def _write_kernel(here: Layout, python: Path) -> None:
+def _write_kernel(built: Layout, python: Path) -> None:
     """Let notebooks run in the environment: JupyterLab itself is cloudgpu's, and would start its own Python."""
-    file = _kernel_file(here)
+    file = _kernel_file(built)
     file.parent.mkdir(mode=0o700, parents=True)
     argv = [str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     spec = {"argv": argv, "display_name": "Python 3 (ipykernel)", "language": "python", "metadata": {"debugger": True}}

@@ -102,13 +102,13 @@ def write_json(path: Path, body: Mapping[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any] | None:
     """Return the JSON object in a file, None when there is no file; raise ValueError when it is no JSON object."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        parsed = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         message = f"{path.name} holds no JSON object"
         raise ValueError(message)  # noqa: TRY004  (json raises ValueError too)
-    return found
+    return parsed
 
 
 def sync_directory(path: Path) -> None:

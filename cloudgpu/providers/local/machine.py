@@ -70,7 +70,7 @@ class Agent:
             process.kill()
 
     async def keep_running(self) -> None:
-        """Start the agent, and restart it whenever it dies, as long as it has one."""
+        """Start the agent, and restart it whenever it dies, as long as the machine has one."""
         while (self._layout.agent / "agent").exists():
             self._started_at = time.monotonic()
             layout = self._layout
@@ -119,9 +119,9 @@ def adopt_orphans() -> None:
 
 
 def reap_orphans(dead_before: set[int]) -> set[int]:
-    """Collect dead children that were dead at the last look too; return the newly dead.
+    """Reap children that were dead at the last call, too (`dead_before`); return the newly dead.
 
-    A child of asyncio's own is collected by asyncio long before the second look.
+    A child of asyncio's own is reaped by asyncio long before the second call.
     """
     dead: set[int] = set()
     for pid in _children():
@@ -134,7 +134,7 @@ def reap_orphans(dead_before: set[int]) -> set[int]:
 
 
 def _children() -> list[int]:
-    """Return our children's numbers where /proc tells them (Linux); nowhere else are orphans ours."""
+    """Return the pids of our children where /proc has them (Linux); elsewhere orphans are not our children."""
     pids: list[int] = []
     with contextlib.suppress(OSError):
         for task in Path("/proc/self/task").iterdir():
@@ -150,7 +150,11 @@ END_REQUESTED = "asked"
 
 
 class Machine:
-    """One machine, from the moment its process runs until it is powered off."""
+    """One machine, from the moment its process runs until it is powered off.
+
+    `reported` is what this process writes into run.json, `previous_run` what the last one wrote. `mark` marks the
+    machine's processes.
+    """
 
     def __init__(self, root: Path, descriptor: int) -> None:
         self.layout = Layout(root)

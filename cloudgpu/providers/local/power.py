@@ -32,10 +32,10 @@ def price(options: LocalOptions, gpus: Sequence[Accelerator], now: datetime) -> 
     """Return watts times tariff, with the GPUs at the most they can draw: what a machine will use is not known."""
     other_watts, tariff = options.watts, options.usd_per_kwh
     gpu_draw = max_draw(gpus)
-    words = f"{other_watts.value} W ({other_watts.source}) x {tariff.value} $/kWh ({tariff.source})"
+    base_source = f"{other_watts.value} W ({other_watts.source}) x {tariff.value} $/kWh ({tariff.source})"
     return Price(
         per_hour=Money.usd((other_watts.value + gpu_draw.watts) * tariff.value / 1000),
-        source=f"at most {gpu_draw.explanation} + {words}" if gpus else words,
+        source=f"at most {gpu_draw.explanation} + {base_source}" if gpus else base_source,
         as_of=now,
         basis=Basis.ASSUMED if gpus else Basis.SETTING,
     )

@@ -44,25 +44,25 @@ def find_processes(mark: str, roots: tuple[int, ...] = ()) -> list[psutil.Proces
     for process in living.values():
         parents.setdefault(process.info["ppid"], []).append(process)
         marked[process.pid] = _marker_of(process)
-    found: dict[int, psutil.Process] = {}
+    by_pid: dict[int, psutil.Process] = {}
     unvisited = [process for process in living.values() if marked[process.pid] == mark or process.pid in roots]
     while unvisited:
         process = unvisited.pop()
-        if process.pid not in found:
-            found[process.pid] = process
+        if process.pid not in by_pid:
+            by_pid[process.pid] = process
             unvisited += [child for child in parents.get(process.pid, []) if marked[child.pid] in (None, mark)]
-    found.pop(os.getpid(), None)
-    return list(found.values())
+    by_pid.pop(os.getpid(), None)
+    return list(by_pid.values())
 
 
 def _marker_of(process: psutil.Process) -> str | None:
     import psutil
 
     try:
-        found: str | None = process.environ().get(MARKER_VARIABLE)
+        marker_text: str | None = process.environ().get(MARKER_VARIABLE)
     except (psutil.Error, OSError):
         return None
-    return found
+    return marker_text
 
 
 def end_all(mark: str, *, roots: tuple[int, ...] = (), term_wait_s: float = 0.0) -> None:

@@ -115,12 +115,12 @@ class LocalProvider:
             after=() if shortage is None else (f"{shortage}, so it refuses --gpu now",),
         )
 
-    def _gpu_shortage(self, wanted: int, except_id: str | None = None) -> str | None:
+    def _gpu_shortage(self, requested: int, except_id: str | None = None) -> str | None:
         """Return a sentence if fewer GPUs are free than wanted, with the machines that have them; else None.
 
         A machine has those that it was launched for (`--gpu`), while it runs. `except_id` is not counted.
         """
-        if not wanted or not self._home.exists():
+        if not requested or not self._home.exists():
             return None
         total, names = sum(gpu.count for gpu in power.gpus()), list[str]()
         free = total
@@ -133,16 +133,16 @@ class LocalProvider:
                 )
                 if gpu_count and self._is_here(Layout(path)):
                     free, names = free - gpu_count, [*names, translate.tags(Layout(path)).get(TAG_NAME, path.name)]
-        if wanted <= free or not names:
+        if requested <= free or not names:
             return None
         holders = f"{' and '.join(names)} {'has' if len(names) == 1 else 'have'}"
         if total == 1:
             return f"{holders} the GPU of this computer"
-        return f"{holders} {total - free} of the {total} GPUs of this computer, and {wanted} of them would be needed"
+        return f"{holders} {total - free} of the {total} GPUs of this computer, and {requested} of them would be needed"
 
-    def _check_free(self, wanted: int, except_id: str | None = None) -> None:
+    def _check_free(self, requested: int, except_id: str | None = None) -> None:
         """Raise NoCapacity where fewer GPUs are free than are wanted: two jobs on one may both run out of memory."""
-        shortage = self._gpu_shortage(wanted, except_id)
+        shortage = self._gpu_shortage(requested, except_id)
         if shortage is not None:
             remedy = "Stop that machine, request fewer, or leave --gpu out to share the GPU."
             raise NoCapacity(f"{shortage}.", field="--gpu", next=remedy)

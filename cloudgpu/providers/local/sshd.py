@@ -298,10 +298,10 @@ def _client_environ(process: asyncssh.SSHServerProcess[bytes]) -> dict[str, str]
 
 
 def _connection_environ(process: asyncssh.SSHServerProcess[bytes]) -> dict[str, str]:
-    peer, own = (process.get_extra_info(name) for name in ("peername", "sockname"))
-    if not peer or not own:
+    client, server = (process.get_extra_info(name) for name in ("peername", "sockname"))
+    if not client or not server:
         return {}
-    return {"SSH_CONNECTION": f"{peer[0]} {peer[1]} {own[0]} {own[1]}"}
+    return {"SSH_CONNECTION": f"{client[0]} {client[1]} {server[0]} {server[1]}"}
 
 
 LOOPBACK = "127.0.0.1"

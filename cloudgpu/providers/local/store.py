@@ -42,7 +42,7 @@ from cloudgpu.providers.local.layout import (
 from cloudgpu.providers.local.processes import end_all, terminate_process
 
 LOCK = "lock"
-LOCK_S = 60.0
+LOCK_S = 60.0  # how long to wait for it
 POLL_S = 0.02
 STOP_TIMEOUT_S = 4.0  # from asking a machine's process to end to killing it
 DIED = "died"
@@ -52,7 +52,12 @@ _PERMISSION_ERRORS = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 @dataclass(frozen=True, slots=True)
 class StoredMachine:
-    """One machine as its files describe it: its record, what its process reported, and whether that process lives."""
+    """One machine as its files describe it: its record, what its process reported, and whether that process lives.
+
+    Keys of the record: `wanted` (running, stopped, terminated), `boots` (how often it was started), `boot_at`,
+    `spawned` (the last of these starts whose process was started), `asked_at` (when it was asked to end), `ended` (how
+    and when it ended), `mark` (of its processes), `identity` and `root` (of its directory).
+    """
 
     layout: Layout
     record: dict[str, Any]
@@ -321,15 +326,15 @@ def _directory_id(home: Path) -> str:
     directory_id = _known_directory_id(home, entries)
     if directory_id is not None:
         return directory_id
-    here, this_computer = os.path.realpath(home), computer_id()
+    path, this_computer = os.path.realpath(home), computer_id()
     if this_computer in entries and not _is_copy(home, entries[this_computer]):
         moved_id = str(entries[this_computer]["id"])
         with suppress(OSError):  # a full disk: the next look writes it
-            _write_identity_file(home, entries | {this_computer: {"id": moved_id, "path": here}})
+            _write_identity_file(home, entries | {this_computer: {"id": moved_id, "path": path}})
         return moved_id
     new_id = secrets.token_hex(8)
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _write_identity_file(home, entries | {this_computer: {"id": new_id, "path": here}})
+    _write_identity_file(home, entries | {this_computer: {"id": new_id, "path": path}})
     return new_id
 
 

@@ -50,8 +50,8 @@ _MODULES = {"lab": "jupyterlab", "notebook": "notebook", "server": "jupyter_serv
 
 def jupyter_command(command: tuple[str, ...]) -> list[str]:
     """Return a template's Jupyter command as it runs on the machine; any other command as it is."""
-    module, rest = _jupyter_module(command)
-    return [f"{INSTALL_DIR}/jupyter", module, *rest] if module else list(command)
+    module, arguments = _jupyter_module(command)
+    return [f"{INSTALL_DIR}/jupyter", module, *arguments] if module else list(command)
 
 
 def jupyter_requirements(command: tuple[str, ...]) -> str:
@@ -62,14 +62,14 @@ def jupyter_requirements(command: tuple[str, ...]) -> str:
 
 def _jupyter_module(command: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """Return the module that a Jupyter command runs and its options; an empty one for any other command."""
-    program, *rest = command or ("",)
+    program, *arguments = command or ("",)
     if program.startswith("jupyter-"):
-        program, rest = "jupyter", [program.removeprefix("jupyter-"), *rest]
+        program, arguments = "jupyter", [program.removeprefix("jupyter-"), *arguments]
     if program != "jupyter":
         return "", ()
-    if rest and rest[0] in _MODULES:
-        return _MODULES[rest[0]], tuple(rest[1:])
-    return "jupyter", tuple(rest)
+    if arguments and arguments[0] in _MODULES:
+        return _MODULES[arguments[0]], tuple(arguments[1:])
+    return "jupyter", tuple(arguments)
 
 
 AGENT_INTERVAL_S = 10  # the driver's GPU samples reach back 14 s, and a hook has to run after a spot notice
@@ -126,8 +126,8 @@ def container_image(attempt: Attempt) -> str:
 
 def packages(attempt: Attempt) -> list[str]:
     """Return the names of the apt packages of the template, each once."""
-    named = (part.text.split() for part in attempt.boot.parts if part.kind == "packages")
-    return list(dict.fromkeys(name for names in named for name in names))
+    package_lists = (part.text.split() for part in attempt.boot.parts if part.kind == "packages")
+    return list(dict.fromkeys(name for names in package_lists for name in names))
 
 
 def _installed_file(name: str, text: str, mode: str) -> File:

@@ -158,10 +158,10 @@ class Runpod(CloudAccount):
 
 
 def _list_in(answer: Any, name: str) -> Sequence[Any]:
-    rows = answer.get(name) if isinstance(answer, dict) else None
-    if not isinstance(rows, list):
+    entries = answer.get(name) if isinstance(answer, dict) else None
+    if not isinstance(entries, list):
         raise ProviderUnavailable(f"RunPod answered without {name}.", field="provider", value=KIND)
-    return rows
+    return entries
 
 
 def _pod(answer: Any, id_: str | None = None, *, listed: bool = False) -> Pod:

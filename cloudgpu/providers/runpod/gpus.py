@@ -39,14 +39,14 @@ def accelerator(gpu: str, memory_gb: float | None, count: int) -> Accelerator:
 
 
 def _name(gpu: str, memory_gb: float | None) -> str:
-    words = _OMITTED_WORDS.sub(" ", gpu).replace("MIG", " ").replace("-", " ").split()
-    first = words[0] if words else gpu
+    name_parts = _OMITTED_WORDS.sub(" ", gpu).replace("MIG", " ").replace("-", " ").split()
+    first = name_parts[0] if name_parts else gpu
     if first in _VARIANTS:
-        return _VARIANTS[first](" ".join(words), memory_gb)
-    if first == "RTX" and len(words) > 1:
-        rest = words[1:]
-        return "".join(rest) if re.fullmatch(r"A\d{4}", rest[0]) else "RTX" + "".join(rest)
-    return "-".join(words)
+        return _VARIANTS[first](" ".join(name_parts), memory_gb)
+    if first == "RTX" and len(name_parts) > 1:
+        name_words = name_parts[1:]
+        return "".join(name_words) if re.fullmatch(r"A\d{4}", name_words[0]) else "RTX" + "".join(name_words)
+    return "-".join(name_parts)
 
 
 def _of_a100(words: str, _memory: float | None) -> str:

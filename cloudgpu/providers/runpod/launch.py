@@ -92,11 +92,11 @@ class _Sender:
         for seconds in LISTING_PAUSES_S:
             self._runpod.pause(seconds)
             try:
-                found = _find_by_name(self._runpod, self._attempt)
+                pod = _find_by_name(self._runpod, self._attempt)
             except CloudgpuError:
-                found = None
-            if found is not None:
-                return found
+                pod = None
+            if pod is not None:
+                return pod
             if self._runpod.clock() >= self._deadline:
                 break
         message = f"It is not known whether RunPod has made the pod {self._attempt.request.name}: {error.message}"

@@ -340,9 +340,9 @@ class UnansweredRounds:
 
     def end_round(self) -> bool:
         """End the round; say whether polls have gone unanswered for SILENCE_LIMIT."""
-        silent, self._is_round_silent = self._is_round_silent, False
+        was_silent, self._is_round_silent = self._is_round_silent, False
         now = self._clock()
-        self._since = (self._since or now) if silent else None
+        self._since = (self._since or now) if was_silent else None
         return self._since is not None and now - self._since >= SILENCE_LIMIT
 
 

@@ -78,7 +78,7 @@ def driver_install(offer: Available, image: str, template: str) -> tuple[Mapping
     driver = driver_for(gpu)
     if driver is None:
         return None, (f"no NVIDIA driver for {gpu} is known, so none is installed on {image}",)
-    wanted = {"driver": driver.driver, "toolkit": driver.toolkit}
+    template_settings = {"driver": driver.driver, "toolkit": driver.toolkit}
     unverified = f" ({driver.unverified}: unverified)" if driver.unverified else ""
     if template == DRIVER_TEMPLATE:
         message = (
@@ -89,7 +89,7 @@ def driver_install(offer: Available, image: str, template: str) -> tuple[Mapping
         f"{gpu} ({driver.family}) needs an older driver: cloud-init installs {driver.driver} and {driver.toolkit} in "
         f"the first minutes, on {image}{unverified}"
     )
-    return wanted, (message,)
+    return template_settings, (message,)
 
 
 def matches_requirements(machine_type: InstanceType, requirements: Requirements) -> bool:
@@ -166,10 +166,10 @@ def disk_gb(requested: int | None, image: str, minimum: int, *, default: int, ma
         return max(default, minimum)
     if minimum <= requested <= maximum:
         return requested
-    says = f"{image} needs {minimum}" if requested < minimum else f"{whose} has {maximum:,}"
+    limit = f"{image} needs {minimum}" if requested < minimum else f"{whose} has {maximum:,}"
     bound = "at least" if requested < minimum else "at most"
     raise InvalidRequest(
-        f"A system disk of {requested:,} GB cannot be: {says} GB {bound}.",
+        f"A system disk of {requested:,} GB cannot be: {limit} GB {bound}.",
         field="--disk",
         value=str(requested),
         next=f"Ask for {max(1, minimum)} to {maximum} GB.",
@@ -200,12 +200,12 @@ def requested_region(
 
 
 def excluded_place_error(
-    account: str, option: str, place: str, settings: str = "regions or exclude_regions"
+    account: str, option: str, name: str, settings: str = "regions or exclude_regions"
 ) -> InvalidRequest:
     """Return the error for a region or a zone that an account's settings leave out."""
-    message = f"Account {account} does not use {place}: its settings leave it out, so ls would miss the machine."
+    message = f"Account {account} does not use {name}: its settings leave it out, so ls would miss the machine."
     remedy = f"Change {settings} of accounts.{account} in config.toml."
-    return InvalidRequest(message, field=option, value=place, next=remedy)
+    return InvalidRequest(message, field=option, value=name, next=remedy)
 
 
 def cluster_firewall_notes(request: LaunchRequest, have: str) -> Sequence[str]:

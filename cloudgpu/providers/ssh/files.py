@@ -17,7 +17,10 @@ NEW_PREFIX, GONE_PREFIX = (
 DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 BLOCK_BYTES = 4096  # a small file has a block of the disk to itself
 
-Record = Dict[str, Any]  # what record.json holds
+# What record.json holds: of the launch, and `wanted` (running, stopped, terminated), `boots` (how often it was
+# started), `spawned` (the last of these starts whose processes were started), `revivals` (restarts of a dead agent in a
+# row), `devices` (the UUIDs of its GPUs), `ended` and `why`, and `apart` (see `caller_time`).
+Record = Dict[str, Any]
 
 
 class Fault(Exception):
@@ -31,12 +34,12 @@ class Fault(Exception):
 def load(path: Path) -> dict[str, Any]:
     """Return a file's JSON object, empty when there is none."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        parsed = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except ValueError:
         raise Fault("broken", f"{path} cannot be read: it is damaged") from None
-    return found if isinstance(found, dict) else {}
+    return parsed if isinstance(parsed, dict) else {}
 
 
 def save(path: Path, content: str | bytes, mode: int = 0o600) -> None:

@@ -116,17 +116,17 @@ def make_environment(new: Path, body: dict[str, Any]) -> str:
     return str(ROOT / "python" / "bin" / "python3")
 
 
-def make_python(place: Path) -> None:
+def make_python(root: Path) -> None:
     """Make the environment that is first on PATH. It needs neither `ensurepip`, which Debian leaves out, nor root."""
     base = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
     version = Path(sysconfig.get_path("stdlib")).name
-    packages = place / "lib" / version / "site-packages"
-    for directory in (place / "bin", packages):
+    packages = root / "lib" / version / "site-packages"
+    for directory in (root / "bin", packages):
         directory.mkdir(parents=True)
     for link, target in (("bin/python3", base), ("bin/python", "python3"), ("lib64", "lib")):
-        (place / link).symlink_to(target)
+        (root / link).symlink_to(target)
     settings = "home = {}\ninclude-system-site-packages = false\nversion = {}.{}.{}\n"
-    (place / "pyvenv.cfg").write_text(settings.format(Path(base).parent, *sys.version_info[:3]), encoding="utf-8")
+    (root / "pyvenv.cfg").write_text(settings.format(Path(base).parent, *sys.version_info[:3]), encoding="utf-8")
     package_directories = [directory_path for directory_path in sys.path if directory_path.endswith("-packages")]
     lines = [
         f"import site; site.addsitedir({directory_path!r})\n" for directory_path in package_directories
@@ -135,15 +135,15 @@ def make_python(place: Path) -> None:
         lines += [f"{wheel}\n" for wheel in pip_of_python()]
     (packages / "of-the-owner.pth").write_text("".join(lines), encoding="utf-8")
     for name in ("pip", "pip3"):
-        program = place / "bin" / name
+        program = root / "bin" / name
         program.write_text('#!/bin/sh\nexec "$(dirname "$0")/python3" -m pip "$@"\n', encoding="utf-8")
         program.chmod(0o755)
 
 
 def has_module(module: str) -> bool:
     """Tell whether the owner's Python has a module."""
-    found = importlib.util.find_spec(module)
-    return found is not None and found.origin is not None
+    spec = importlib.util.find_spec(module)
+    return spec is not None and spec.origin is not None
 
 
 def pip_of_python() -> list[Path]:
@@ -178,25 +178,25 @@ def link_ipython(owner_profile: Path, profile: Path) -> None:
 
 def jupyter_command(argv: list[str], python: str) -> list[str]:
     """Return a template's Jupyter command as it runs here: by this Python, whatever PATH says."""
-    program, rest = split_command(argv)
+    program, arguments = split_command(argv)
     if program != "jupyter":
         return argv
-    module = MODULES.get((rest or [""])[0])
-    return [python, "-m", module, *rest[1:]] if module else [python, "-m", "jupyter", *rest]
+    module = MODULES.get((arguments or [""])[0])
+    return [python, "-m", module, *arguments[1:]] if module else [python, "-m", "jupyter", *arguments]
 
 
 def jupyter_module(argv: list[str]) -> str:
     """Return which module a Jupyter command runs; empty for another command."""
-    program, rest = split_command(argv)
-    return MODULES.get((rest or [""])[0], "jupyter") if program == "jupyter" else ""
+    program, arguments = split_command(argv)
+    return MODULES.get((arguments or [""])[0], "jupyter") if program == "jupyter" else ""
 
 
 def split_command(argv: list[str]) -> tuple[str, list[str]]:
     """Return the program of a command and its arguments, `jupyter-lab` as `jupyter lab`."""
-    program, rest = (argv or [""])[0], argv[1:]
+    program, arguments = (argv or [""])[0], argv[1:]
     if program.startswith("jupyter-"):
-        return "jupyter", [program[len("jupyter-") :], *rest]
-    return program, rest
+        return "jupyter", [program[len("jupyter-") :], *arguments]
+    return program, arguments
 
 
 # -- the directory of work

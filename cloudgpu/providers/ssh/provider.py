@@ -114,7 +114,7 @@ class SshProvider:
                 if not offers or isinstance(error, (WrongHostKey, InvalidRequest)):
                     raise error
                 unanswered.append(Unanswered(host.name, error.message))
-        return Availability(tuple(item for item in offers if fits(item, requirements)), tuple(unanswered))
+        return Availability(tuple(offer for offer in offers if fits(offer, requirements)), tuple(unanswered))
 
     def _may_fit(self, host: Host, requirements: Requirements) -> bool:
         """Say whether the host is worth asking: GPUs that the settings do not name are not known yet."""

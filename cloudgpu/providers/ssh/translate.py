@@ -55,8 +55,8 @@ def key_digest(public: str) -> str:
 
 def host_of(id_: str) -> str | None:
     """Return the name of the host that an instance id belongs to; None for what is no id."""
-    found = _ID.fullmatch(id_)
-    return found[1] if found else None
+    match = _ID.fullmatch(id_)
+    return match[1] if match else None
 
 
 def available(account: str, host: Host, facts: Mapping[str, Any], requirements: Requirements) -> Available:
@@ -102,12 +102,12 @@ def _reasons_to_try_others_first(
     if facts["holder"]:
         yield f"{host.name} is in use by {facts['holder']}: it has one machine at a time"
     used_count = sum(1 for one in facts["used"] or () if one["taken"])
-    free, wanted = len(facts["gpus"]) - used_count, sum(gpu.count for gpu in gpus)
-    if used_count and free < wanted:
+    free, needed = len(facts["gpus"]) - used_count, sum(gpu.count for gpu in gpus)
+    if used_count and free < needed:
         total = len(facts["gpus"])
         used_gpus = "its GPU" if total == 1 else f"{used_count} of its {total} GPUs"
-        refused = f", and it refuses while fewer than {wanted} are free" if requirements.gpu else ""
-        yield f"others use {used_gpus} (host {host.name}): hosts that nobody uses are tried before it{refused}"
+        refusal_note = f", and it refuses while fewer than {needed} are free" if requirements.gpu else ""
+        yield f"others use {used_gpus} (host {host.name}): hosts that nobody uses are tried before it{refusal_note}"
     if host.watts is None and not electricity.assumed_draw(gpus).is_known:
         yield f"what the GPUs of {host.name} draw is not known: other hosts are tried before it"
 

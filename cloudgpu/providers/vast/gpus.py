@@ -55,8 +55,8 @@ def accelerator(raw: Mapping[str, Any]) -> Accelerator:
 
 def type_name(raw: Mapping[str, Any]) -> str:
     """Return the machine type of an offer or a contract: `1x-rtx4090`."""
-    found = accelerator(raw)
-    return f"{found.count}x-{found.name.lower()}"
+    gpus = accelerator(raw)
+    return f"{gpus.count}x-{gpus.name.lower()}"
 
 
 def names_of(gpu: str) -> Sequence[str]:

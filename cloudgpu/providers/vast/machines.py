@@ -213,10 +213,10 @@ def _label(contract: Raw) -> tuple[str, dict[str, str]]:
 def _json_object(text: str) -> dict[str, str]:
     """Return a JSON object of texts; empty for anything else, because users can edit labels."""
     try:
-        found = json.loads(text or "{}")
+        parsed = json.loads(text or "{}")
     except ValueError:
         return {}
-    return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+    return {str(name): str(value) for name, value in parsed.items()} if isinstance(parsed, dict) else {}
 
 
 def _state(contract: Raw) -> tuple[State, bool, str | None]:
@@ -257,20 +257,20 @@ def _address(contract: Raw) -> Address | None:
     return Address(host, int(port), request.USER) if host and port.isdecimal() else None
 
 
-def _identified(found: Any) -> Raw:
+def _identified(entry: Any) -> Raw:
     """Return an entry of a listing that has an id; raise ProviderUnavailable for anything else."""
-    if isinstance(found, dict) and found.get("id") is not None:
-        return found
+    if isinstance(entry, dict) and entry.get("id") is not None:
+        return entry
     raise unreadable("answered a listing with something that is not a contract")
 
 
-def _checked(found: Any, id: str | None = None) -> Raw:  # noqa: A002
+def _checked(contract: Any, id: str | None = None) -> Raw:  # noqa: A002
     """Return a contract with all required fields; raise ProviderUnavailable for an incomplete or another one."""
-    is_complete = isinstance(found, dict) and all(
-        found.get(name) is not None for name in ("id", "machine_id", "gpu_name")
+    is_complete = isinstance(contract, dict) and all(
+        contract.get(name) is not None for name in ("id", "machine_id", "gpu_name")
     )
-    if is_complete and id in (None, str(found["id"])):
-        return dict(found)
+    if is_complete and id in (None, str(contract["id"])):
+        return dict(contract)
     raise unreadable("answered with an incomplete contract, or another one than requested")
 
 
@@ -298,8 +298,8 @@ def _key(offer: Available) -> tuple[str, str, str]:
 
 def _contract_price(vast: Vast, offer: Available) -> str | None:
     """Return the price of the contract `offer.machine`; None without one, and if the contract is of another market."""
-    found = vast.contract_prices.get(offer.machine or "")
-    return None if found is None or found.market is not offer.market else found.per_hour
+    contract_price = vast.contract_prices.get(offer.machine or "")
+    return None if contract_price is None or contract_price.market is not offer.market else contract_price.per_hour
 
 
 def _price(vast: Vast, offer: Available) -> Price | None:

@@ -101,9 +101,9 @@ def _reliability(account: str, key: str, value: object) -> float:
 
 
 def _file(account: str, key: str, value: object) -> str:
-    found = text(account, key, value)
-    if found.startswith(("/", "~/")):
-        return found
+    path = text(account, key, value)
+    if path.startswith(("/", "~/")):
+        return path
     raise fault(account, key, "...", "has to be the whole path of a file, not a key.", "Write it like ~/.vast_api_key.")
 
 

@@ -110,11 +110,11 @@ def resolve(vast: Vast, request: LaunchRequest, item: Available) -> Resolved:
     setup = request.setup
     constraint(vast, setup, request.want)
     _check_container_limits(request)
-    disk, planned_price = (
+    size_gb, planned_price = (
         _disk_gb(setup.disk_gb),
         vast.offer_prices.get((item.zone, item.instance_type, str(item.market))),
     )
-    ask = market.find_ask(vast, item, disk)
+    ask = market.find_ask(vast, item, size_gb)
     if ask is None:
         raise NoCapacity(f"{CLOUD} does not offer {item.instance_type} on {item.zone} now.", field="offer")
     current_price = market.per_hour(ask, item.market)
@@ -125,14 +125,14 @@ def resolve(vast: Vast, request: LaunchRequest, item: Available) -> Resolved:
     call = Call(
         offer=int(ask["id"]),
         image=setup.image or vast.options.image or _default_image(item, ask),
-        disk_gb=disk,
+        disk_gb=size_gb,
         per_hour=str(current_price),
         bid=str(current_price) if item.market is Market.SPOT else None,
-        ends=None if (end := market.host_end(ask)) is None else end.timestamp(),
+        ends=None if (host_end := market.host_end(ask)) is None else host_end.timestamp(),
         base=vast.base,
     )
     disk_resource = AttachedResource(
-        f"disk of {disk} GB on its host", DISK_KIND, disk, while_stopped=True, rate=_rate(vast, ask, disk)
+        f"disk of {size_gb} GB on its host", DISK_KIND, size_gb, while_stopped=True, rate=_rate(vast, ask, size_gb)
     )
     return Resolved(asdict(call), (disk_resource,), (), (*notes, *_remarks(vast, request, item, ask)))
 
@@ -178,9 +178,9 @@ def _disk_gb(requested: int | None) -> int:
 
 
 def _check_end(vast: Vast, request: LaunchRequest, offer: Available, ask: Mapping[str, Any]) -> None:
-    end = market.host_end(ask)
-    if end is not None and end < vast.clock() + timedelta(seconds=request.lease_s):
-        message = f"The host of {offer.zone} leaves {CLOUD} at {minute_text(iso(end))}, before the lease ends."
+    host_end = market.host_end(ask)
+    if host_end is not None and host_end < vast.clock() + timedelta(seconds=request.lease_s):
+        message = f"The host of {offer.zone} leaves {CLOUD} at {minute_text(iso(host_end))}, before the lease ends."
         raise NoCapacity(message, field="offer", value=offer.zone, next="Ask for a shorter --lease, or another --gpu.")
 
 
@@ -208,15 +208,16 @@ def _remarks(vast: Vast, request: LaunchRequest, offer: Available, ask: Mapping[
     if offer.traffic is None:  # else the plan has the price
         yield Note("what its traffic costs is not known", NoteKind.MONEY)
     yield Note("what it costs stopped is its disk, until it is destroyed", NoteKind.MONEY)
-    end = market.host_end(ask)
-    if end is None:
+    host_end = market.host_end(ask)
+    if host_end is None:
         yield "when its host leaves vast.ai is not known"
-    elif end < vast.clock() + timedelta(seconds=request.renew_s):
+    elif host_end < vast.clock() + timedelta(seconds=request.renew_s):
         yield Note(
-            f"its host leaves {CLOUD} at {minute_text(iso(end))}, before renew-until: it stops then", NoteKind.GUARD
+            f"its host leaves {CLOUD} at {minute_text(iso(host_end))}, before renew-until: it stops then",
+            NoteKind.GUARD,
         )
     else:
-        yield f"its host leaves {CLOUD} at {minute_text(iso(end))}, and it stops then: that timer is not ours"
+        yield f"its host leaves {CLOUD} at {minute_text(iso(host_end))}, and it stops then: that timer is not ours"
     yield Note(STOPS_ITSELF_NOTE, NoteKind.GUARD)
     if offer.market is Market.SPOT:
         yield Note("a higher bid stops it at once, without notice; its disk stays, and costs on", NoteKind.ERASURE)

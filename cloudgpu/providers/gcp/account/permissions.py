@@ -158,5 +158,5 @@ def _granted(gcp: Gcp, names: Sequence[str]) -> frozenset[str]:
             answer = session.post(url, json={"permissions": list(names)}, timeout=gcp.patience.read_s)
             if answer.status_code >= _FIRST_ERROR_STATUS:
                 raise from_http_response(answer)  # type: ignore[no-untyped-call]
-            found: dict[str, Any] = answer.json()
-    return frozenset(found.get("permissions", ()))
+            answer_json: dict[str, Any] = answer.json()
+    return frozenset(answer_json.get("permissions", ()))

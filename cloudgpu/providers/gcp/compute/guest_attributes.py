@@ -42,10 +42,10 @@ def read_attributes(gcp: Gcp, id: str, path: str) -> Mapping[str, str]:  # noqa:
         if _NO_ATTRIBUTE_TEXT not in error.message.lower():
             gcp.call("compute.instances.get", zone, value=id, zone=zone, instance=name)
         return {}
-    items = answer.get("queryValue", {}).get("items", ())
-    if not items and answer.get("variableValue"):  # a path that is a key's own
+    attributes = answer.get("queryValue", {}).get("items", ())
+    if not attributes and answer.get("variableValue"):  # a path that is a key's own
         return {path.rpartition("/")[2]: answer["variableValue"]}
-    return {one["key"]: one.get("value", "") for one in items if "key" in one}
+    return {one["key"]: one.get("value", "") for one in attributes if "key" in one}
 
 
 NAMESPACE, LAST_ACTIVE_KEY = "cloudgpu", "last-active"  # of the guest attribute with the last activity in epoch seconds

@@ -126,12 +126,12 @@ class _Sender:
         listing.record_project(self._gcp, self._call.project)  # again: a listing meanwhile may have forgotten it
         zone, project = self._call.zone, self._call.project
         try:
-            done = operations.wait_until_done(
+            finished = operations.wait_until_done(
                 self._gcp, operation, action=ACTION, value=zone, deadline=self._deadline, project=project
             )
         except CloudgpuError as error:  # the outcome is not known: is there a machine?
             return self._find_made(error)
-        error_of_operation = errors.operation_error(done, self._gcp.call_context(ACTION, zone, zone))
+        error_of_operation = errors.operation_error(finished, self._gcp.call_context(ACTION, zone, zone))
         if error_of_operation is not None:
             return self._resolve_failure(error_of_operation)
         try:
@@ -147,14 +147,14 @@ class _Sender:
         if not isinstance(refused, ProviderUnavailable):
             raise self._launch_error(refused)
         try:
-            found = self._read_machine()
+            machine = self._read_machine()
         except InstanceNotFound:
             raise self._launch_error(refused) from None
         except CloudgpuError:
             raise self._uncertain(refused) from refused
-        if found.get("status") == "PROVISIONING":
+        if machine.get("status") == "PROVISIONING":
             raise self._uncertain(refused)
-        return found
+        return machine
 
     def _read_machine(self) -> Mapping[str, Any]:
         zone = self._call.zone
@@ -169,14 +169,14 @@ class _Sender:
         Raises LaunchUncertain where it may still be made.
         """
         try:
-            found = self._read_machine()
+            machine = self._read_machine()
         except CloudgpuError:
             raise self._uncertain(error) from error
-        if found.get("labels", {}).get(TAG_ID) != self._attempt.machine:
+        if machine.get("labels", {}).get(TAG_ID) != self._attempt.machine:
             raise error
-        if found.get("status") == "PROVISIONING":  # whether Google has the machine for it is still to be said
+        if machine.get("status") == "PROVISIONING":  # whether Google has the machine for it is still to be said
             raise self._uncertain(error) from error
-        return found
+        return machine
 
     def _launch_error(self, error: CloudgpuError) -> CloudgpuError:
         """Return the error of a launch for an error of its operation.

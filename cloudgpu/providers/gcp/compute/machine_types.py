@@ -112,7 +112,7 @@ def zones_with(gcp: Gcp, name: str) -> tuple[list[Mapping[str, Any]], tuple[Unan
 
 
 def offers(
-    account: str, found: Sequence[Mapping[str, Any]], markets: Sequence[Market], stop_effect: str
+    account: str, types: Sequence[Mapping[str, Any]], markets: Sequence[Market], stop_effect: str
 ) -> tuple[Available, ...]:
     """Return these as offers, one for each zone and market."""
     return tuple(
@@ -127,7 +127,7 @@ def offers(
             memory_gib=one["memoryMb"] / 1024 if one.get("memoryMb") else None,
             stop_effect=stop_effect,
         )
-        for one in found
+        for one in types
         for zone in [ids.last_part(one["zone"])]
         for market in markets
     )

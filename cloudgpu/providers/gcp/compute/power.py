@@ -56,18 +56,18 @@ def _terminate(gcp: Gcp, id: str, *, keep_disk: bool) -> None:  # noqa: A002
     A read that does not find the machine is no proof: the deletion is requested all the same, and only its answer
     counts. With `keep_disk` nothing is requested: the disk has to be set first.
     """
-    found = _read_or_none(gcp, id)
-    if found is None and keep_disk:
+    machine = _read_or_none(gcp, id)
+    if machine is None and keep_disk:
         return
-    if found is not None and found.get("deletionProtection"):  # neither its disk nor its rules are touched
+    if machine is not None and machine.get("deletionProtection"):  # neither its disk nor its rules are touched
         raise errors.protected_from_deletion(gcp.call_context(errors.DELETE, ids.zone_and_name(id)[0], id))
     with suppress(InstanceNotFound):  # somebody else was faster
-        if found is not None:
-            _set_disk_deletion(gcp, id, found, keep=keep_disk)
+        if machine is not None:
+            _set_disk_deletion(gcp, id, machine, keep=keep_disk)
         _send(gcp, "delete", id)
-    if found is None or firewall.is_ours(found):
+    if machine is None or firewall.is_ours(machine):
         with suppress(AuthFailed):
-            firewall.remove_all(gcp, id, firewall.network_of(found or {}))
+            firewall.remove_all(gcp, id, firewall.network_of(machine or {}))
 
 
 def _read_or_none(gcp: Gcp, id: str) -> Mapping[str, Any] | None:  # noqa: A002
@@ -89,10 +89,10 @@ def stop(gcp: Gcp, id: str) -> None:  # noqa: A002
     Raises InstanceNotFound.
     """
     for _ in range(MAX_POLLS):
-        found = read_machine(gcp, id)
-        status = found.get("status")
+        machine = read_machine(gcp, id)
+        status = machine.get("status")
         if status not in (*STARTING, *STOPPING, STOPPED):
-            ask_to_stop(gcp, id, found)
+            ask_to_stop(gcp, id, machine)
         if status not in STARTING:
             return
         gcp.pause(POLL_PAUSE_S)
@@ -115,8 +115,8 @@ def start(gcp: Gcp, id: str) -> None:  # noqa: A002
     Google's timer counts from the start, so before it is set to the time left until the machine's renew-until. Raises
     InstanceNotFound, NoCapacity, and InvalidRequest while it is just stopping.
     """
-    found = read_machine(gcp, id)
-    status = found.get("status")
+    machine = read_machine(gcp, id)
+    status = machine.get("status")
     if status in STOPPING or status == "SUSPENDED":
         state_text = "just stopping" if status in STOPPING else "suspended, which cloudgpu never does"
         remedy = (
@@ -125,7 +125,7 @@ def start(gcp: Gcp, id: str) -> None:  # noqa: A002
         message = f"{id} is {state_text}, and Google Cloud starts only what has stopped."
         raise InvalidRequest(message, field="instance", value=id, next=remedy)
     if status == STOPPED:
-        schedules.renew(gcp, id, found)
+        schedules.renew(gcp, id, machine)
         _change(gcp, id, "start")
 
 
@@ -199,8 +199,8 @@ def stop_many(gcp: Gcp, machine_ids: Sequence[str]) -> dict[str, CloudgpuError]:
     Reads all of them first (local SSD changes the call), then one call for each that runs.
     """
     answers = _read_machines(gcp, machine_ids)
-    refused = {id_: found for id_, found in answers.items() if isinstance(found, CloudgpuError)}
-    readable = {id_: found for id_, found in answers.items() if not isinstance(found, CloudgpuError)}
+    refused = {id_: machine for id_, machine in answers.items() if isinstance(machine, CloudgpuError)}
+    readable = {id_: machine for id_, machine in answers.items() if not isinstance(machine, CloudgpuError)}
     outcomes = by_item(readable, lambda id_: result_or_error(_stop_running, gcp, id_, readable[id_]), MAX_PARALLEL)
     return refused | {id_: error for id_, error in outcomes.items() if error is not None}
 
@@ -226,9 +226,9 @@ def _read_machines(gcp: Gcp, machine_ids: Sequence[str]) -> dict[str, Raw | Clou
     """Return each machine in Google's format, or its error, by id. A single one is read by its id."""
     distinct = list(dict.fromkeys(machine_ids))
     listed_machines = _list_by_id(gcp) if len(distinct) > 1 else {}
-    found: dict[str, Raw | CloudgpuError] = {id_: listed_machines[id_] for id_ in distinct if id_ in listed_machines}
+    answers: dict[str, Raw | CloudgpuError] = {id_: listed_machines[id_] for id_ in distinct if id_ in listed_machines}
     missing = [id_ for id_ in distinct if id_ not in listed_machines]
-    return found | by_item(missing, partial(result_or_error, read_machine, gcp), MAX_PARALLEL)
+    return answers | by_item(missing, partial(result_or_error, read_machine, gcp), MAX_PARALLEL)
 
 
 def _list_by_id(gcp: Gcp) -> dict[str, Raw]:

@@ -35,8 +35,8 @@ def timer(gcp: Gcp, id: str) -> datetime | None:  # noqa: A002
 
 def timer_limit(gcp: Gcp, id: str) -> datetime | None:  # noqa: A002
     """Return when the timer of a machine that runs fires; None for one that is stopped, whose timer can be set."""
-    found = read_machine(gcp, id)
-    return None if found.get("status") == STOPPED else fires_at(found)
+    machine = read_machine(gcp, id)
+    return None if machine.get("status") == STOPPED else fires_at(machine)
 
 
 def set_timer(gcp: Gcp, id: str, at: datetime) -> bool:  # noqa: A002
@@ -45,12 +45,12 @@ def set_timer(gcp: Gcp, id: str, at: datetime) -> bool:  # noqa: A002
     Raises InstanceNotFound, and InvalidRequest for a later time than the timer of a running machine, unless that is
     already the maximum that Google accepts.
     """
-    found = read_machine(gcp, id)
-    if found.get("status") == STOPPED:
-        _reschedule(gcp, id, found, run_seconds(at - gcp.clock()))
+    machine = read_machine(gcp, id)
+    if machine.get("status") == STOPPED:
+        _reschedule(gcp, id, machine, run_seconds(at - gcp.clock()))
         return True
-    limit = fires_at(found)
-    is_at_maximum = _max_run_s(found) >= MAX_RUN.total_seconds()
+    limit = fires_at(machine)
+    is_at_maximum = _max_run_s(machine) >= MAX_RUN.total_seconds()
     if limit is None or (at > limit + TOLERANCE and not is_at_maximum):
         says = f"fires at {limit:%Y-%m-%d %H:%M} UTC" if limit else "was never set"
         raise InvalidRequest(

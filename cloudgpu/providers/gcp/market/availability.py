@@ -31,8 +31,8 @@ NO_ZONE, ZONE_REMEDY = "not a zone of Google Cloud", "Write it like us-central1-
 
 def used_regions(gcp: Gcp) -> tuple[str, ...]:
     """Return the regions that the account uses, by name: those of its settings, else all. A call at most."""
-    named = gcp.options.regions or tuple(sorted({str(ids.region_of(zone)) for zone in gcp.options.zones}))
-    regions_of_account = named or tuple(one["name"] for one in gcp.items("compute.regions.list"))
+    chosen = gcp.options.regions or tuple(sorted({str(ids.region_of(zone)) for zone in gcp.options.zones}))
+    regions_of_account = chosen or tuple(one["name"] for one in gcp.items("compute.regions.list"))
     return tuple(sorted(region for region in regions_of_account if gcp.options.uses(region)))
 
 
@@ -51,10 +51,10 @@ def check_region(gcp: Gcp, region: str) -> None:
 
     No call for a region in the settings or the catalogue.
     """
-    named, known = gcp.options.regions, regions(KIND)
-    if not gcp.options.uses(region) and (region in known or region in gcp.options.exclude_regions):
+    chosen_regions, catalogue_regions = gcp.options.regions, regions(KIND)
+    if not gcp.options.uses(region) and (region in catalogue_regions or region in gcp.options.exclude_regions):
         raise excluded_place_error(gcp.account, "--region", region, PLACE_SETTINGS)
-    if region in (named or known):
+    if region in (chosen_regions or catalogue_regions):
         return
     used = used_regions(gcp)
     if region not in used:
@@ -108,8 +108,8 @@ def available(gcp: Gcp, requirements: Requirements) -> Availability:
 
 def _unlisted(gcp: Gcp, name: str, requirements: Requirements, region: str | None) -> Availability:
     """Return the zones that have a type without GPUs; raise InvalidRequest, with the closest name, for no such type."""
-    known = [one.name for one in instance_types(KIND)]
-    if name in known:
+    type_names = [one.name for one in instance_types(KIND)]
+    if name in type_names:
         return Availability(())
     types, unanswered = (
         machine_types.zones_with(gcp, name) if requirements.gpu is None and NAME_PATTERN.fullmatch(name) else ([], ())
@@ -123,7 +123,7 @@ def _unlisted(gcp: Gcp, name: str, requirements: Requirements, region: str | Non
     raise unknown_word(
         f"Google Cloud has no machine type {name!r}, and the catalogue none with a GPU",
         name,
-        known,
+        type_names,
         field="--instance-type",
         use="Use {}.",
         next="See those with GPUs: cloudgpu gpus --provider gcp --all",

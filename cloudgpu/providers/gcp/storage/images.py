@@ -120,8 +120,8 @@ def _driver_by_cloud_init(gcp: Gcp, offer: Available, processor: str, images: Se
 
 def _newest(gcp: Gcp, images: Sequence[PublicImage]) -> Image | None:
     """Return the newest image of the first of these families that exists; None where none does."""
-    found = (_of_family(gcp, one.owner, ids.last_part(one.parameter)) for one in images)
-    return next((one for one in found if one is not None), None)
+    images_found = (_of_family(gcp, one.owner, ids.last_part(one.parameter)) for one in images)
+    return next((one for one in images_found if one is not None), None)
 
 
 def _no_image_error(images: Sequence[PublicImage]) -> InvalidRequest:

@@ -69,10 +69,10 @@ def our_tags(raw: Raw) -> dict[str, str]:
 def parse_time(text: str | None) -> datetime | None:
     """Return a time of Google's as aware UTC; None for no text, or any other text."""
     try:
-        found = datetime.fromisoformat(text or "")
+        time = datetime.fromisoformat(text or "")
     except ValueError:
         return None
-    return found.astimezone(UTC) if found.tzinfo is not None else None
+    return time.astimezone(UTC) if time.tzinfo is not None else None
 
 
 def machine_of(links: Iterable[str]) -> str | None:
