@@ -46,7 +46,7 @@ def with_defaults(stored: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_channel(channel: Any) -> dict[str, Any]:
-    """Return what a channel (a JSON file that others on the machine write) says now; empty when it says nothing."""
+    """Return the JSON object in a channel (a file that others on the machine write); empty without one."""
     try:
         return load(Path(channel["path"]))
     except (KeyError, TypeError):

@@ -1,13 +1,13 @@
 """When the machine ends: by lease, hold, schedule or idle time, and by two clocks. Pure.
 
-An end is over when the wall clock has said so for `grace` seconds, or when the monotonic clock reaches the moment that
-was computed when the end was first seen. So a clock that is set back prolongs nothing, and a short jump ends nothing.
-When the end is changed, that moment moves by the difference. An end that was over when first seen gets its moment once
-the wall clock has the end ahead of it. A wall clock before `launched_at` counts as `launched_at`; one that is fast ends
-an IDLE machine early. A schedule ends a machine only when both clocks say so; idle time counts by the monotonic clock.
-`marks` is the saved state: per end (`expires`, `renew_until`, `hold_until`, `off` by schedule, `idle`) a list [epoch,
-due, over_since]. `due` is when it ends, `over_since` since when the wall clock has said so; both are seconds of the
-monotonic clock, None while not known. `now` is the epoch, `mono` seconds of the monotonic clock.
+An end is over when it has passed by the wall clock for `grace` seconds, or when the monotonic clock reaches the moment
+that was computed when the end was first seen. So a clock that is set back prolongs nothing, and a short jump ends
+nothing. When the end is changed, that moment moves by the difference. An end that was over when first seen gets its
+moment once the wall clock has the end ahead of it. A wall clock before `launched_at` counts as `launched_at`; one that
+is fast ends an IDLE machine early. A schedule ends a machine only when both clocks say so; idle time counts by the
+monotonic clock. `marks` is the saved state: per end (`expires`, `renew_until`, `hold_until`, `off` by schedule, `idle`)
+a list [epoch, due, over_since]. `due` is when it ends, `over_since` since when the wall clock has said so; both are
+seconds of the monotonic clock, None while not known. `now` is the epoch, `mono` seconds of the monotonic clock.
 """
 
 from __future__ import annotations

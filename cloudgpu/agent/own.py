@@ -36,7 +36,7 @@ class Meters(dict):  # type: ignore[type-arg]  # (Python 3.8 has no dict[...] to
 class WorkingGpus:
     """Counts GPU-seconds of work while the machine used GPUs, so that their mean over time is a number of GPUs.
 
-    Each answer of nvidia-smi holds until the next one.
+    Each answer of nvidia-smi counts until the next one.
     """
 
     def __init__(self) -> None:
@@ -148,7 +148,7 @@ def total_watts(lines: list[bytes]) -> float | None:
 
 
 def count_working(lines: list[bytes]) -> int | None:
-    """Return how many GPUs are at work, None when one did not say."""
+    """Return how many GPUs are at work, None when one did not report it."""
     with suppress(ValueError, IndexError):
         percents = [float(line.split(b",")[1]) for line in lines]
         if percents:

@@ -51,7 +51,7 @@ class Gcp(CloudAccount):
     def endpoint(self) -> str | None:
         """Where calls go in place of Google, by CLOUDGPU_GCP_ENDPOINT; None for Google itself.
 
-        Raises InvalidRequest for what is no address.
+        Raises InvalidRequest for an invalid address.
         """
         address = (os.environ.get(ENDPOINT_VARIABLE) or "").rstrip("/")
         if not address or _ADDRESS.fullmatch(address):
@@ -93,7 +93,7 @@ class Gcp(CloudAccount):
     def service(self, name: str) -> Any:
         """Return the client of a service of Compute Engine (`instances`), made once.
 
-        Raises MissingExtra, AuthFailed, and InvalidRequest for an endpoint that is none.
+        Raises MissingExtra, AuthFailed, and InvalidRequest for an invalid endpoint.
         """
         signing_credentials = self.signing_credentials()
         with self._lock:
@@ -209,7 +209,7 @@ class Gcp(CloudAccount):
         return translated_errors(lambda error: translated(error, self.call_context(action, where, value)))
 
     def call_context(self, action: str, where: str = "", value: str | None = None) -> CallContext:
-        """Return what errors say of a call."""
+        """Return the description of a call for its errors."""
         return CallContext(action, where, self.account, self._named_project(), self.who, self.own_time(), value)
 
     def _named_project(self) -> str:

@@ -1,6 +1,6 @@
 """What each error code of Google's means: the class of our error, its field, and its remedy.
 
-Google says why in three places: `error.errors[].reason` of an answer (`quotaExceeded`), the ErrorInfo among
+Google's codes are in three places: `error.errors[].reason` of an answer (`quotaExceeded`), the ErrorInfo among
 `error.details` (`SERVICE_DISABLED`), and `error.errors[].code` inside an operation that has ended (`QUOTA_EXCEEDED`).
 Sources: Compute Engine's error catalogue (docs.cloud.google.com/compute/docs/reference/rest/v1/errors), its pages
 "Troubleshoot resource availability errors" and "Troubleshooting VM creation", google.api.error_reason, and the codes

@@ -42,8 +42,8 @@ _CLOCK_IS_WRONG = re.compile(r"Invalid JWT: .*\b(iat|reasonable timeframe)\b")
 # terraform-provider-google #1211.
 _PROTECTED = re.compile(r"protected against deletion")
 _QUOTED_NAME = re.compile(r"'([^']+)'")
-# The service that renews a token was at fault: impersonation repeats its answer, the metadata server's says its status,
-# and a gateway in between sends a page. google.auth calls none of these retryable.
+# The service that renews a token failed: an impersonation error repeats its answer, one of the metadata server has its
+# status, a gateway sends a page. google.auth marks none of these as retryable.
 _DOWN = re.compile(r"""["']code["']: ?(?:429|5\d\d)\b|Status: ?(?:429|5\d\d)\b|^\W*<(?:!doctype|html)""", re.IGNORECASE)
 _STATUS_4XX = re.compile(r"Status: ?4(?!29)\d\d\b")
 _MAX_CAUSES = 8  # of an exception, to follow

@@ -31,7 +31,7 @@ def parse(id: str) -> tuple[str, str] | None:  # noqa: A002
 def zone_and_name(id: str) -> tuple[str, str]:  # noqa: A002
     """Return the zone and Google's name of a machine.
 
-    Raises InvalidRequest for what is no such id: Google was not asked, so the machine is not proved to be gone.
+    Raises InvalidRequest for any other text: it does not prove that a machine is gone.
     """
     found = parse(id)
     if found is None:
@@ -47,7 +47,7 @@ def machine_name(token: str) -> str:
 
 
 def region_of(zone: str) -> str | None:
-    """Return the region of a zone, None for what is no zone."""
+    """Return the region of a zone; None for any other text."""
     match = ZONE.fullmatch(zone)
     return match[1] if match else None
 

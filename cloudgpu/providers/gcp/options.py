@@ -24,7 +24,7 @@ _EMAIL = re.compile(r"[a-z0-9.-]+@[a-z0-9.-]+\.[a-z]+")
 
 @dataclass(frozen=True, slots=True)
 class GcpOptions:
-    """What an account's table says. `regions` and `zones` empty: all.
+    """The options of an account's table. `regions` and `zones` empty: all.
 
     `project` None: GOOGLE_CLOUD_PROJECT, else that of the credentials. `service_account` is an e-mail address; None:
     machines have none. `quota_project` is the project to which Google counts the calls, where not the same.
@@ -58,7 +58,7 @@ def gcp_options(account: str, table: Mapping[str, Any]) -> GcpOptions:
 def project_of(options: GcpOptions) -> str | None:
     """Return the project that the settings or the environment name; None for neither.
 
-    Raises InvalidRequest for a variable that holds no project.
+    Raises InvalidRequest where the variable is not a project's id.
     """
     project_id = os.environ.get(PROJECT_VARIABLE) or None
     if options.project is not None or project_id is None:

@@ -45,7 +45,7 @@ def make(settings: ProviderSettings) -> GcpProvider:
 class GcpProvider:
     """Implements Provider, and the abilities of providers/abilities.py that fit Google Cloud.
 
-    Not HasPriceHistory (Google tells no history of what spot machines cost), HasPlacementScores (Google's are not
+    Not HasPriceHistory (Google has no history of spot prices), HasPlacementScores (Google's are not
     read), RaisesQuota (a person requests more on a page), HasMachineRole and HasTimerRole (machines need no role to
     report, nor does Google's timer), nor HasBudgetAlert.
     """
@@ -174,7 +174,7 @@ class GcpProvider:
         return quotas.quotas(self._gcp, region)
 
     def quota_page(self, region: str, code: str) -> str:
-        """Return the address of the console's page where a person asks for more."""
+        """Return the URL of the console's page where a person requests more."""
         return quotas.quota_page(self._gcp, region, code)
 
     def regions(self) -> Sequence[Region]:
@@ -182,7 +182,7 @@ class GcpProvider:
         return availability.endpoints(self._gcp)
 
     def activity(self, ids: Sequence[str]) -> Mapping[str, datetime | CloudgpuError | None]:
-        """Return when each machine was last in use by its guest attribute: a call for each, side by side."""
+        """Return when each machine was last in use by its guest attribute: a call for each, in parallel."""
         return guest_attributes.activity(self._gcp, ids)
 
     def host_keys(self, id: str) -> Sequence[str]:  # noqa: A002
@@ -190,7 +190,7 @@ class GcpProvider:
         return guest_attributes.host_keys(self._gcp, id)
 
     def login(self) -> Login:
-        """Return what the credential is and how long it lasts, by what Google's library finds. Asks nobody else."""
+        """Return what the credential is and how long it lasts, by what google.auth finds. Sends no request."""
         return login.login(self._gcp)
 
     def permissions(self, region: str | None = None) -> Sequence[Permission]:

@@ -1,6 +1,6 @@
 """One Lambda account: its client, its API key, its identity, and which launches were sent from this home.
 
-Lambda's API tells no account number. The account is identified by an SSH key that the account itself keeps under
+Lambda's API has no account number. The account is identified by an SSH key that the account itself keeps under
 the name `cloudgpu`: names are unique there, so that everybody who may use the account finds the same one. Its private
 half is thrown away at once; nobody can log in with it. A launch has to name an SSH key, and names this one. Launches
 and `init` put it there; until then the account is identified by the key that this home would put there.
@@ -128,7 +128,7 @@ class Lambda(CloudAccount):
     def register_key(self) -> str:
         """Make sure that the account keeps the SSH key by which it is known; return it as an OpenSSH line.
 
-        Raises InvalidRequest where another one stands in its place.
+        Raises InvalidRequest where the account has another one under that name.
         """
         saved = self._saved_key()
         registered = self._fetch_key()
@@ -200,7 +200,7 @@ def fingerprint(line: str) -> str:
 
 
 def _new_public_key() -> str:
-    """Return the public half of a new key, whose private half nobody keeps."""
+    """Return the public half of a new key, whose private half is not kept."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 

@@ -70,12 +70,12 @@ def refused(answer: Answer) -> CloudgpuError:
 
 
 def unreadable_error(what: str) -> ProviderUnavailable:
-    """Return the error for an answer that is not what Lambda's description says."""
+    """Return the error for an answer that does not match Lambda's description of its API; `what` was requested."""
     message = f"Lambda Cloud answered {what} with something that cannot be read."
     return ProviderUnavailable(message, field="provider", value="lambda", next="Try again in a minute.")
 
 
 def invalid_id_error(id: str) -> InvalidRequest:  # noqa: A002
-    """Return the error for what cannot be the id of a machine."""
+    """Return the error for an invalid id of a machine."""
     message = f"{id!r} is not the id of a machine at Lambda Cloud."
     return InvalidRequest(message, field="id", value=id, next="cloudgpu ls shows the machines.")

@@ -86,7 +86,7 @@ def _send_launch(lam: Lambda, attempt: Attempt, body: Raw) -> Instance:
 def _find_launched(lam: Lambda, attempt: Attempt, no_answer: CloudgpuError) -> Instance:
     """Return the machine of a call that was not answered; raise LaunchUncertain while nothing shows it.
 
-    An error of the look does not say that the call made nothing.
+    An error of that listing does not prove that the call made nothing.
     """
     try:
         machine = _find_machine(lam, attempt)
@@ -200,13 +200,13 @@ def _terminated_here(lam: Lambda, id: str) -> Instance | None:  # noqa: A002
 
 
 def _check_id(id: str) -> None:  # noqa: A002
-    """Raise InvalidRequest for what cannot be an id: it becomes a part of a path."""
+    """Raise InvalidRequest for an invalid id, which would become a part of a URL."""
     if not _ID.fullmatch(id):
         raise errors.invalid_id_error(id)
 
 
 def _instance(lam: Lambda, raw: Raw) -> Instance:
-    """Return a machine as Lambda reports it, with our tags alone. Lambda tells no times."""
+    """Return a machine as Lambda reports it, with our tags alone. Lambda reports no times."""
     status = str(raw.get("status", "")) if isinstance(raw, dict) else ""
     if not status or not _ID.fullmatch(str(raw.get("id", ""))):
         raise errors.unreadable_error("a machine")

@@ -28,7 +28,7 @@ _KEY_PATTERN = re.compile(r"[!-~]{16,512}")  # printable, without a space: it go
 
 @dataclass(frozen=True, slots=True)
 class LambdaOptions:
-    """What an account's table says. `regions` empty: all. `key_file` and `key_variable` say where the key is.
+    """The options of an account's table. `regions` empty: all. `key_file` and `key_variable` say where the key is.
 
     `endpoint` None: CLOUDGPU_LAMBDA_ENDPOINT, else Lambda's own.
     """
@@ -62,7 +62,7 @@ def lambda_options(account: str, table: Mapping[str, Any]) -> LambdaOptions:
 def read_key(options: LambdaOptions) -> tuple[str, str]:
     """Return the API key, and the name of its variable or file.
 
-    Raises AuthFailed where there is none, or where it cannot be one.
+    Raises AuthFailed where there is no key, or no valid one.
     """
     text_with_key, location = _find_key(options)
     key = _ASSIGNMENT.sub("", text_with_key.strip(), count=1).strip().strip("\"'")

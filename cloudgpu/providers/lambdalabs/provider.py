@@ -67,7 +67,7 @@ class LambdaProvider:
         return market.available(self._lambda, requirements)
 
     def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
-        """Return one price per offer, or per machine its own, as Lambda says it now."""
+        """Return one price per offer, or a machine's own, as Lambda reports it now."""
         return machines.prices(self._lambda, offers)
 
     def regions(self) -> Sequence[Region]:
@@ -91,7 +91,7 @@ class LambdaProvider:
         machines.terminate(self._lambda, id)
 
     def login(self) -> Login:
-        """Return where the key is. Asks nobody."""
+        """Return where the API key is. Sends no request."""
         return account.login(self._lambda)
 
     def ssh_sources(self) -> Sequence[str]:

@@ -43,7 +43,7 @@ class Deadlines:
         self._ends: dict[str, _End] = {}
 
     def move(self, layout: Layout) -> None:
-        """Read the files of this directory from now on; until that works, what was read before holds."""
+        """Read the files of this directory from now on; until they can be read, the known deadlines count."""
         self._files = (layout.tags, layout.spot, layout.agent / AGENT_EXPIRES)
 
     def end_reason(self, *, with_lease: bool) -> str | None:
@@ -66,9 +66,9 @@ class Deadlines:
         try:
             tags, spot = read_json(tags_file), read_json(spot_file)
         except (OSError, ValueError):
-            return  # unreadable now: what was read before still holds, and the next look tries again
+            return  # unreadable now: the known deadlines still count, and the next call tries again
         if tags is None and self._stamps:
-            return  # the directory was removed or moved away: its ends hold
+            return  # the directory was removed or moved away: the known deadlines count
         self._stamps = stamps
         self._set_end(RENEW_UNTIL, tag_time(tags or {}, TAG_RENEW_UNTIL))
         self._set_end(LEASE, lease_end(tags or {}, expires_file))

@@ -1,7 +1,7 @@
 """Where a local machine's files lie, and how they are written so that a kill leaves the old or the new content.
 
 machine.json   the record: the accepted launch, and the wanted state; only the provider writes it
-run.json       what the machine process says about itself; only that process writes it
+run.json       the machine process's report about itself; only that process writes it
 alive          locked by the machine process for as long as it lives; its process id is inside
 metadata/      what the machine may read about itself: tags.json, spot.json
 """
@@ -44,11 +44,11 @@ class Layout:
     root: Path
 
     record = _Below(RECORD)  # the accepted launch, and the wanted state
-    run = _Below("run.json")  # what the machine process says
+    run = _Below("run.json")  # the machine process's report
     lifetime_lock = _Below("alive")  # the machine process's lock; touched every second
     tags = _Below("metadata", "tags.json")  # the only copy
     spot = _Below("metadata", "spot.json")  # the interruption notice, when there is one
-    power_off = _Below("metadata", "power-off.json")  # why the machine was asked from inside to end
+    power_off = _Below("metadata", "power-off.json")  # the reason, where the machine was ended from inside
     host_key = _Below("ssh", "host_key")  # the SSH server's private key
     authorized_keys = _Below("ssh", "authorized_keys")  # the public keys that may log in
     on_start = _Below("on_start.sh")  # the template's script, when it has one
@@ -61,7 +61,7 @@ class Layout:
 
 
 def write_file(path: Path, text: str, mode: int = 0o600) -> None:
-    """Write a file whole and durable: a temporary one beside it, synced, then renamed over it."""
+    """Replace a file atomically and durably: a temporary one beside it is synced, then renamed."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
@@ -95,7 +95,7 @@ def write_json_over(path: Path, body: Mapping[str, Any]) -> None:
 
 
 def write_json(path: Path, body: Mapping[str, Any]) -> None:
-    """Write a JSON object whole and durable."""
+    """Replace a file by a JSON object, atomically and durably."""
     write_file(path, json.dumps(body, sort_keys=True, indent=1) + "\n")
 
 

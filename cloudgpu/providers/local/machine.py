@@ -43,7 +43,7 @@ async def run_on_start(layout: Layout) -> int:
 
 
 class Agent:
-    """Keeps the machine's agent running, and says whether it can be relied on."""
+    """Keeps the machine's agent running, and reports whether it watches the lease."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -168,7 +168,7 @@ class Machine:
         self._typing_recorded_at = 0.0
 
     def report(self, **facts: Any) -> None:
-        """Add facts to what this process says about itself in run.json."""
+        """Add facts to this process's report in run.json."""
         self.reported |= facts
         write_json(self.layout.run, self.reported)
 

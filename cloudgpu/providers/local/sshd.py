@@ -65,7 +65,7 @@ class Session(asyncssh.SSHServerProcess[bytes]):
 
 
 async def run(process: asyncssh.SSHServerProcess[bytes], settings: SessionSettings) -> None:
-    """Run what the client asked for to its end. Never raises: an exception here would cut the whole connection."""
+    """Run the client's command to its end. Never raises: an exception here would cut the whole connection."""
     try:
         await _run(process, settings)
     except Exception as error:  # noqa: BLE001  (see above)
@@ -248,7 +248,7 @@ async def _read(fd: int) -> bytes:
 
 
 async def _write(fd: int, data: bytes) -> bool:
-    """Write it all; return False when nobody reads any more."""
+    """Write all of `data`; return False when the reader has closed the other end."""
     remaining = memoryview(data)
     while remaining:
         try:

@@ -329,7 +329,7 @@ def _directory_id(home: Path) -> str:
     path, this_computer = os.path.realpath(home), computer_id()
     if this_computer in entries and not _is_copy(home, entries[this_computer]):
         moved_id = str(entries[this_computer]["id"])
-        with suppress(OSError):  # a full disk: the next look writes it
+        with suppress(OSError):  # a full disk: the next call writes it
             _write_identity_file(home, entries | {this_computer: {"id": moved_id, "path": path}})
         return moved_id
     new_id = secrets.token_hex(8)

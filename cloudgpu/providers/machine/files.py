@@ -1,7 +1,7 @@
 """The files that user data writes on a machine, and the options that depend on its cloud.
 
-HERE holds the agent, its settings, and the other programs. A template's Jupyter command runs in an environment that the
-first start creates.
+INSTALL_DIR holds the agent, its settings, and the other programs. A template's Jupyter command runs in an environment
+that the first start creates.
 """
 
 from __future__ import annotations

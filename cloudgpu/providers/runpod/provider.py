@@ -112,7 +112,7 @@ class RunpodProvider:
         return machines.host_keys(self._runpod, id)
 
     def login(self) -> Login:
-        """Return where the key is from. Asks nobody; raises AuthFailed for none."""
+        """Return where the API key is. Sends no request; raises AuthFailed for none."""
         options.login()
         return Login(f"the API key of {options.key_location()}", None, lasts=True)
 

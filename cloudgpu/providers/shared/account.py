@@ -1,7 +1,7 @@
 """What all clouds' clients have: clock, files, ledger, and the record of which account machines were launched in.
 
 A cloud answers for a machine of another account as for one that does not exist. So the account of a launch is written
-down, and whoever is told that there is no such machine compares first.
+down, and compared before "no such machine" is believed.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def refusal_error(
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds after which a cloud wants to be asked again; None where it does not say, or says a date."""
+    """Return the seconds of a Retry-After header; None without one, or for a date."""
     text = next((text for name, text in headers.items() if name.lower() == "retry-after"), "")
     return float(text) if text.replace(".", "", 1).isdigit() else None
 
@@ -81,7 +81,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 def denied_error(credentials: str, action: str, where: str, *, grant: str = "the permission") -> AuthFailed:
     """Return the error for a missing permission: "`credentials` may not do `action``where`", `where` with its space.
 
-    `grant` is what has to be asked for: the permission itself, or a role that allows it.
+    `grant` is what the user has to request: the permission itself, or a role that allows it.
     """
     remedy = f"Ask for {grant} {action}; cloudgpu doctor names all that are missing."
     return AuthFailed(f"{credentials} may not do {action}{where}.", field="permission", value=action, next=remedy)

@@ -32,7 +32,7 @@ class FileSystem(Protocol):
     """The methods of fsspec's `AbstractFileSystem` that are called here."""
 
     def find(self, path: str, *, detail: bool) -> Mapping[str, Mapping[str, Any]]:
-        """Return the files below a path, with what is known of each."""
+        """Return the files below a path, each with its facts: `type`, `size`, and keys of _VERSION_KEYS."""
 
     def sign(self, path: str, expiration: int) -> str:
         """Return a URL at which a file can be read for so many seconds."""
@@ -59,7 +59,7 @@ class FsspecBucket:
         self._files, self._bucket, self._text, self._clock = files, address.bucket, address.text, clock
 
     def region(self) -> None:
-        """Return None: fsspec does not say."""
+        """Return None: fsspec does not report a region."""
         return
 
     def objects(self, prefix: str) -> Iterator[BucketObject]:

@@ -28,7 +28,7 @@ MAX_NAMED_PROCESSES = 3  # per GPU
 def nvidia_smi(seconds: float, **queries: tuple[str, ...]) -> list[list[list[str]] | None]:
     """Return the rows of each of these queries, all run in parallel; None for one that failed or took longer.
 
-    A query is called after nvidia-smi's option (`gpu` for --query-gpu); text after a colon tells two of them apart. An
+    A query is named like nvidia-smi's option (`gpu` for --query-gpu), with a suffix after a colon for a second one. An
     nvidia-smi that hangs in the kernel, where no signal ends it, is not waited for.
     """
     running: list[Any] = []

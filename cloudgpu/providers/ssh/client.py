@@ -91,8 +91,8 @@ def ask(host: Host, verb: str, body: dict[str, Any], *, timeout: float = ANSWER_
     """Return the host's answer to a request (`verb`, `body`).
 
     The login has `timeout` seconds, CONNECT_TIMEOUT_S at most, and the answer again as many.
-    Raises Unreachable, WrongHostKey and LoginRefused from the way there, InvalidRequest without a usable key, host
-    key or Python, and for what the host says NoCapacity, InstanceNotFound, AuthFailed, StopUnproved,
+    Raises Unreachable, WrongHostKey and LoginRefused of the connection, InvalidRequest without a usable key, host
+    key or Python, and for a Fault of the host NoCapacity, InstanceNotFound, AuthFailed, StopUnproved,
     ProviderUnavailable.
     """
     known_key = host_key(host)

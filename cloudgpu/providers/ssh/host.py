@@ -539,7 +539,7 @@ def agent_settings(body: dict[str, Any], python: str) -> dict[str, Any]:
 def launch(body: dict[str, Any]) -> dict[str, Any]:
     """Make the machine, or return the one that this token has made.
 
-    `gpus` of the request says how many it is to have, and of which name (null: any); null: all that there is.
+    `gpus` of the request: see `choose_gpus`.
     """
     record = read_record()
     if record and record["token"] != body["record"]["token"]:
@@ -628,7 +628,7 @@ def terminate(body: dict[str, Any]) -> dict[str, Any]:
 def processes(body: dict[str, Any]) -> dict[str, Any]:
     """Return what still runs here from this machine, but not its agent; JupyterLab with all below it is one of them.
 
-    None where the system does not tell its processes.
+    None where the system has no /proc.
     """
     require_machine(body)
     if not Path("/proc/self/stat").exists():
@@ -679,7 +679,7 @@ def login_name() -> str:
 
 
 def end(reason: str) -> None:
-    """End what was started because the agent says so; why and when stay in the record."""
+    """End what was started, as the agent's end command; the reason and the time are recorded."""
     with exclusive_lock():
         record = read_record()
         if record.get("wanted") == RUNNING:

@@ -267,7 +267,7 @@ def walk(top: Path, name: str = "", mount_points: set[str] | None = None) -> Ite
 
 
 def mounts(top: Path) -> set[str]:
-    """Return the directories below this one on which something is mounted: what is in them is not ours."""
+    """Return the directories below this one on which something is mounted: their contents are not ours."""
     real, mount_points = os.path.realpath(str(top)), set()
     with contextlib.suppress(OSError):
         for line in MOUNTS.read_bytes().splitlines():
@@ -353,7 +353,7 @@ def is_nonempty_directory(path: Path) -> bool:
 def try_remove(path: Path) -> None:
     """Remove a file or an empty directory, also from a read-only directory; no error where that fails.
 
-    What somebody else (root in a container, say) has made undeletable stays.
+    What cannot be deleted (a file of root's, made in a container) stays.
     """
     with contextlib.suppress(OSError):
         for parent in (path.parent, path):

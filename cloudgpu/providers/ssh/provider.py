@@ -41,7 +41,7 @@ from cloudgpu.providers.ssh import client, translate
 from cloudgpu.providers.ssh.options import EXAMPLE, Host, ssh_hosts
 
 MAX_PARALLEL_HOSTS = 16
-SILENCE_FACTOR = 2  # a silent host is not asked again for this many times `patience.read_s`
+SILENCE_FACTOR = 2  # a silent host is not queried again for this many times `patience.read_s`
 _UNKNOWN_HARDWARE = {"cpus": None, "memory_gib": None, "gpus": (), "holder": None, "used": None}
 Answer = TypeVar("Answer")
 
@@ -199,7 +199,9 @@ class SshProvider:
                 unanswered.append(Unanswered(f"{self.account}/{host.name}", _why(answer)))
             elif answer["machine"] is not None:
                 instances.append(self._instance(host, answer["machine"], translate.gpu_users(answer["used"])))
-        self._is_listed = True  # only now: who asks meanwhile, by a name from elsewhere, waits for the same answers
+        self._is_listed = (
+            True  # only now: a thread that looks for another host name meanwhile waits for the same answers
+        )
         return Listing(tuple(instances), tuple(unanswered), identities=self._current_identities(hosts, answers))
 
     def _current_identities(
@@ -296,7 +298,7 @@ class SshProvider:
         """End what cloudgpu started there and remove all of it; an unknown id is no error. Raises StopUnproved."""
         if translate.host_of(id) is not None:
             remaining = self._ask(self._machine_host(id), "terminate", {"id": id}).get("kept")
-            if remaining:  # of a second one, which finds no machine any more, nothing is to be said
+            if remaining:  # a second call finds no machine any more, and returns none
                 self._remaining_files[id] = RemainingFiles(
                     str(remaining["where"]), tuple(map(str, remaining["files"])), int(remaining["count"])
                 )
@@ -326,9 +328,9 @@ class SshProvider:
         return self._host_by_name(name)
 
     def _host_by_name(self, name: str) -> Host:
-        """Return the host of that name; else the one where a machine stands that was launched under that name.
+        """Return the host of that name; else the one with a machine that was launched under that host name.
 
-        Raises NotReachableHere where there is none such, ProviderUnavailable while a silent host may be that one.
+        Raises NotReachableHere where there is none, ProviderUnavailable while a silent host may be that one.
         """
         host_of_settings = self._hosts.get(name) or self._hosts.get(self._renamed_hosts.get(name, name))
         if host_of_settings is None and not self._is_listed:

@@ -54,7 +54,7 @@ def key_digest(public: str) -> str:
 
 
 def host_of(id_: str) -> str | None:
-    """Return the name of the host that an instance id belongs to; None for what is no id."""
+    """Return the name of the host that an instance id belongs to; None for any other text."""
     match = _ID.fullmatch(id_)
     return match[1] if match else None
 
@@ -143,7 +143,7 @@ def price(host: Host, gpus: Sequence[Accelerator], now: datetime) -> Price:
 
 
 def metered_price(host: Host, gpus: Sequence[Accelerator], draw: electricity.PowerDraw, now: datetime) -> Price | None:
-    """Return measured watts times the settings' tariff; None where those say the watts themselves, or no tariff."""
+    """Return measured watts times the settings' tariff; None where those have the watts, or no tariff."""
     if not gpus or host.watts is not None or host.usd_per_kwh is None:
         return None
     source = f"your own machine's electricity: {draw.explanation}, x {host.usd_per_kwh} $/kWh ({host.field})"

@@ -66,7 +66,7 @@ def key_location(options: VastOptions) -> str:
 
 
 def api_key(account: str, options: VastOptions) -> str:
-    """Return the account's API key; raise AuthFailed where there is none, or what is there is none."""
+    """Return the account's API key; raise AuthFailed where there is none, or no valid one."""
     source = key_location(options)
     key = (
         os.environ.get(KEY_VARIABLE, "")

@@ -1,7 +1,7 @@
-"""Says how long the credentials of a gcp account last, by what Google's library found. Asks nobody else.
+"""Says how long the credentials of a gcp account last, by what google.auth found on this computer. Sends no request.
 
-How each kind lasts: https://cloud.google.com/docs/authentication/application-default-credentials; a user's login is
-asked for anew where the organisation limits sessions (https://cloud.google.com/docs/authentication/reauthentication).
+How each kind lasts: https://cloud.google.com/docs/authentication/application-default-credentials; a user has to
+log in again where the organisation limits sessions (https://cloud.google.com/docs/authentication/reauthentication).
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 The documents in policies/permissions grant these and no others: a test compares them both ways. Which permissions a
 call needs: the section "IAM Permissions" of each method in the reference of the Compute Engine API.
 
-A credential is asked about by `projects.testIamPermissions` of the Cloud Resource Manager API, v3: one call tells of
-all permissions in the project. It takes up to 100 permissions, and refuses all of a call in which it does not know one:
-such a call is halved until that one is alone.
+`projects.testIamPermissions` of the Cloud Resource Manager API, v3, returns which permissions a credential has: one
+call for the project. It takes up to 100 permissions, and refuses all of a call in which it does not know one: such a
+call is halved until that one is alone.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ Verdicts = Mapping[str, bool | None]  # by permission: whether it is granted; No
 def permissions(gcp: Gcp, region: str | None = None) -> Sequence[Permission]:
     """Return every permission that cloudgpu uses in the project, and whether this credential has it: some two calls.
 
-    Permissions are a project's, whatever the region. None of them is known where the API that tells them is not
+    Permissions are a project's, whatever the region. None of them is known where that API is not
     enabled, or does not know the project. Raises AuthFailed for credentials that do not work at all.
     """
     if region is not None:

@@ -1,9 +1,9 @@
-"""Why a machine of Google's has ended: by its own `maxRunDuration`, and by what the project's operations say.
+"""Why a machine at Google has ended: by its own `maxRunDuration`, or by the project's operations.
 
 Google keeps system events among the operations: `compute.instances.preempted` ("Spot VMs", Compute Engine's guide, and
 its sample "List preemption history"), `compute.instances.guestTerminate` (shut down from inside) and
-`compute.instances.hostError`. That it keeps them for two weeks is unverified. That a machine has reached its
-`maxRunDuration` no operation is documented to say: the times do.
+`compute.instances.hostError`. That it keeps them for two weeks is unverified. No operation is documented for
+a machine that has reached its `maxRunDuration`: its times show that.
 """
 
 from __future__ import annotations

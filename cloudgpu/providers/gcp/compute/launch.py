@@ -48,7 +48,7 @@ def launch(gcp: Gcp, attempt: Attempt, *, deadline: datetime) -> Instance:
     except ProviderUnavailable:
         raise
     except CloudgpuError as error:
-        with suppress(CloudgpuError):  # what is left of it costs nothing, and orphans finds it
+        with suppress(CloudgpuError):  # leftover rules cost nothing, and are listed as orphans
             if isinstance(error, NoCapacity) or not _exists(gcp, call, machine):
                 _remove_rules(gcp, call, machine)
         raise
@@ -174,7 +174,7 @@ class _Sender:
             raise self._uncertain(error) from error
         if machine.get("labels", {}).get(TAG_ID) != self._attempt.machine:
             raise error
-        if machine.get("status") == "PROVISIONING":  # whether Google has the machine for it is still to be said
+        if machine.get("status") == "PROVISIONING":  # whether Google has the capacity is not known yet
             raise self._uncertain(error) from error
         return machine
 

@@ -20,7 +20,7 @@ OUR_MACHINES = f"labels.{TAG_ID}:*"
 def get(gcp: Gcp, id: str) -> Instance:  # noqa: A002
     """Return the machine now; raise InstanceNotFound when Google has none.
 
-    One call; a second one for a machine that has ended lately, where nothing else tells why.
+    One call; a second one for a machine that has ended lately and whose reason is not known.
     """
     return instances(gcp, [read_machine(gcp, id)])[0]
 

@@ -110,7 +110,7 @@ def ask_to_stop(gcp: Gcp, id: str, raw: Mapping[str, Any]) -> None:  # noqa: A00
 
 
 def start(gcp: Gcp, id: str) -> None:  # noqa: A002
-    """Ask to start a stopped machine and wait until Google has said whether it has one; one that runs is left alone.
+    """Ask to start a stopped machine and wait until Google has started it, or failed; one that runs is left alone.
 
     Google's timer counts from the start, so before it is set to the time left until the machine's renew-until. Raises
     InstanceNotFound, NoCapacity, and InvalidRequest while it is just stopping.
@@ -206,7 +206,7 @@ def stop_many(gcp: Gcp, machine_ids: Sequence[str]) -> dict[str, CloudgpuError]:
 
 
 def _stop_running(gcp: Gcp, id: str, raw: Raw) -> None:  # noqa: A002
-    """Ask to stop one that runs. What is stopped already, or stopping, is fine; what is starting is refused."""
+    """Ask to stop a running machine; leave one that is stopped or stopping. InvalidRequest for a starting one."""
     status = raw.get("status")
     if status in STARTING:
         raise InvalidRequest(f"{id} is still starting.", field="instance", value=id, next="Try again in a minute.")

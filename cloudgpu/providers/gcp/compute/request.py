@@ -27,7 +27,7 @@ ALL_SCOPES = "https://www.googleapis.com/auth/cloud-platform"  # its roles limit
 class Call:
     """The exact launch call, saved with the attempt as JSON.
 
-    `image` is its whole name (`projects/P/global/images/N`), `network` too; `subnet` is empty where Google chooses it.
+    `image` is its full name (`projects/P/global/images/N`), `network` too; `subnet` is empty where Google chooses it.
     `accelerator` is Google's name of the GPU that is attached to an N1 machine, empty for none; `accelerators` how
     many. `tag` is a network tag of the user's own firewall rules (`--security-group`); None: our rules let `callers`
     (CIDR by label) in. `cloud_init`: the image runs it, else the boot data are a startup script. `installs_driver`: the
@@ -111,8 +111,8 @@ def scheduling(attempt: Attempt) -> dict[str, Any]:
     """Return how the machine is bought and when Google stops it.
 
     A machine with a GPU cannot move to another host, so its host's maintenance ends it. It is not started again by
-    itself, for then its time would begin anew, beyond what was reserved for it. For one with local SSD Google wants to
-    be told what becomes of that when the time is over, and only for one of those: kept, it would be billed on (gcloud's
+    itself, for then its time would begin anew, beyond what was reserved for it. A machine with local SSD, and only such
+    a one, has to say what becomes of that when the time is over: kept, it would be billed on (gcloud's
     `--discard-local-ssds-at-termination-timestamp`: "required and only allowed for VMs that have local SSDs").
     """
     is_spot = attempt.offer.available.market is Market.SPOT

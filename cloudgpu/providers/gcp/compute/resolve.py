@@ -64,7 +64,7 @@ def resolve(gcp: Gcp, request: LaunchRequest, offer: Available) -> Resolved:
     """Return the exact launch call of an offer, its attached costs and remarks. Reads only.
 
     Raises NoCapacity where the zone does not have the machine type, QuotaExceeded, AuthFailed, and InvalidRequest for
-    an image, a disk, a network or a volume that cannot be.
+    an image, a disk, a network or a volume that is not possible.
     """
     cluster_notes = cluster_firewall_notes(request, "firewall rules for that tag have")
     spec = spec_of_name(offer.instance_type)
@@ -196,7 +196,7 @@ def constraint(gcp: Gcp, setup: Setup, requirements: Requirements) -> PlacementC
 
     An image can be used in every region: it only has to exist. One call for a volume,
     and for a subnet that does not name its region; up to three for an image. Raises InvalidRequest for one that does
-    not exist, or that lies elsewhere than `requirements` or another of them says.
+    not exist, or that is not where `requirements` or another of them is.
     """
     if setup.image is not None:
         images.find_image(gcp, setup.image)

@@ -20,7 +20,7 @@ _STATES = {  # Compute Engine's guide, "VM instance lifecycle"
     "PENDING": State.PENDING,
     "PROVISIONING": State.PENDING,
     "STAGING": State.PENDING,
-    "REPAIRING": State.PENDING,  # Google brings it back by itself
+    "REPAIRING": State.PENDING,  # Google restarts it by itself
     "RUNNING": State.RUNNING,
     "PENDING_STOP": State.STOPPING,
     "STOPPING": State.STOPPING,
@@ -56,7 +56,7 @@ def instance(raw: Raw, *, account: str, ssh_port: int, reason: str | None = None
         since=_since(raw, state),
         address=_address(raw, ssh_port) if state in (State.PENDING, State.RUNNING) else None,
         accelerators=accelerators(raw, name),
-        last_active=None,  # it stands in the guest attributes, which are asked machine by machine
+        last_active=None,  # it is in the guest attributes, which are read machine by machine
         reason=reason if state in (State.STOPPED, State.STOPPING) else None,
     )
 
@@ -72,7 +72,7 @@ def labels_of(raw: Raw) -> dict[str, str]:
 
 
 def type_name(raw: Raw) -> str:
-    """Return a machine's type as the catalogue calls it: an N1 machine with what is attached to it."""
+    """Return a machine's type as the catalogue names it: of an N1 machine with its attached GPUs."""
     name = ids.last_part(str(raw.get("machineType", "")))
     attached = raw.get("guestAccelerators", ())
     if not name.startswith("n1-") or not attached:

@@ -1,4 +1,4 @@
-"""Finds what could be launched on Google Cloud now, and which regions and zones a request means.
+"""Finds what could be launched on Google Cloud now, and which regions and zones match a request.
 
 The regions and zones are those that it names, checked, else the account's. What could be launched are types that fit,
 in the zones where Google has their GPUs. A listed price does not prove that.

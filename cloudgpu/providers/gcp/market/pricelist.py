@@ -218,7 +218,7 @@ def _components_of(machine_type: InstanceType) -> Iterator[tuple[str, Fraction]]
 def prices(offers: Sequence[Available]) -> list[Price | None]:
     """Return one price per offer, in order, on demand or spot, with its basis; None where the list has none. No call.
 
-    Google tells prices part by part and not for one machine, and changes those of spot machines at most once a month
+    Google has prices of components and not of machines, and changes those of spot machines at most once a month
     ("Spot VMs pricing"): `cloudgpu catalog refresh` reads them again.
     """
     listed = (listed_price(KIND, offer.instance_type, offer.region, offer.market) for offer in offers)
@@ -228,7 +228,7 @@ def prices(offers: Sequence[Available]) -> list[Price | None]:
 COMPUTE = "services/6F81-5844-456A"  # Compute Engine: https://cloud.google.com/skus
 ENDPOINT_VARIABLE = "CLOUDGPU_GCP_ENDPOINT"
 PAGE = 5000  # the most that the method gives at once
-MAX_SENDS = 5  # of one page, where Google says that it is busy
+MAX_SENDS = 5  # of one page that was throttled or failed
 LONGEST_WAIT_S, DEFAULT_WAIT_S = 60.0, 2.0
 TIMEOUT_S = 20.0  # a page is long, and only `catalog refresh` waits for it
 MAX_PAGES = 500

@@ -90,7 +90,7 @@ def _limit(quota: ListedQuota, limits: Limits) -> tuple[float, float] | None:
 
 
 def quotas(gcp: Gcp, region: str) -> list[Quota]:
-    """Return the limits on GPUs in a region, and how many of each anybody in the project uses. Two calls.
+    """Return the limits on GPUs in a region, and how many of each the project uses. Two calls.
 
     Raises InvalidRequest for a region that the account does not use.
     """
@@ -141,7 +141,7 @@ def quota_page(gcp: Gcp, region: str, code: str) -> str:
     """Return the URL of the console's page of quotas, for the project and this metric. Sends no request.
 
     That the page takes the metric from its address is unverified: else it shows all of them. Raises InvalidRequest for
-    a region or a code that cannot be one.
+    an invalid region or code.
     """
     if not ids.REGION.fullmatch(region) or not _CODE.fullmatch(code):
         remedy = "For example NVIDIA_T4_GPUS in us-central1."

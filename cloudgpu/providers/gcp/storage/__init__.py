@@ -1,1 +1,1 @@
-"""Disks, snapshots, images, and what is left of them."""
+"""Disks, snapshots, images, and orphans."""

@@ -34,7 +34,7 @@ def save_image(gcp: Gcp, source: str, name: str, tags: Mapping[str, str]) -> Pro
     """Take the next step to the image `name` and return it, `ready` once it is there.
 
     What an earlier call made is found by its name, also when the source has gone meanwhile. Raises InstanceNotFound for
-    a source that is not there, InvalidRequest for a name that something else bears, or an image that failed.
+    a source that is not there, InvalidRequest for a name that another image has, or an image that failed.
     """
     image_name = google_name(name)
     existing = _get_image(gcp, image_name)

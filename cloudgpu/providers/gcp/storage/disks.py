@@ -128,7 +128,7 @@ def snapshot(gcp: Gcp, raw: Raw) -> ProviderResource:
 
 
 def machine_image(gcp: Gcp, raw: Raw) -> ProviderResource:
-    """Return an image of a whole machine: cloudgpu makes none, and sees those that bear its labels."""
+    """Return an image of a whole machine: cloudgpu makes none, and lists those with its labels."""
     size = _gib(raw.get("totalStorageBytes", 0))
     return _image_or_snapshot(gcp, raw, MACHINE_IMAGES, Kind.IMAGE, size_gb=size, stored_as=STORED_AS_SNAPSHOT)
 
@@ -198,7 +198,7 @@ def attach(gcp: Gcp, id: str, volume: Volume, tags: Mapping[str, str]) -> Provid
 def data_disks(gcp: Gcp, ledger: str) -> list[Raw]:
     """Return the data disks of a ledger (empty: of all) in all zones, in Google's format.
 
-    Raises ProviderUnavailable for a zone that did not answer: nobody would find a second volume of the same name.
+    Raises ProviderUnavailable for a zone that did not answer, so that no second volume of a name is made.
     """
     disks, unanswered = list_all_scopes(gcp, DISKS, filter=OUR_RESOURCES)
     gaps = relevant_gaps(gcp, unanswered)

@@ -57,7 +57,7 @@ class Image:
 
     @property
     def cloud_init(self) -> bool | None:
-        """Whether it runs cloud-init: Ubuntu does, Google's Debian does not, of any other nobody knows."""
+        """Whether it runs cloud-init: Ubuntu does, Google's Debian does not, None for any other: not known."""
         if "ubuntu" in self.name_text:
             return True
         return False if "debian" in self.name_text else None
