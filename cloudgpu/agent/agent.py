@@ -37,9 +37,9 @@ NO_POLICY: dict[str, Any] = {
 def with_defaults(stored: dict[str, Any]) -> dict[str, Any]:
     """Return the state that outlives this process: what is `stored`, else defaults.
 
-    `tags` are the last that could be read, `marks` those of `lease.py`; `told` has by terminal when we wrote to it,
-    `warned` by end and terminal of what. `off`, `idle` and `own` are epochs: the ends by schedule and by idle time, and
-    the lease as renewed by the agent. `up` is the start of this uptime (monotonic).
+    `tags` are the last that could be read, `marks` those of `lease.py`; `told` is when we wrote to each terminal, by
+    path; `warned` which warning was written, by end and terminal. `off`, `idle` and `own` are epochs: the ends by
+    schedule and by idle time, and the lease as renewed by the agent. `up` is the start of this uptime (monotonic).
     """
     state: dict[str, Any] = {"tags": {}, "marks": {}, "told": {}, "warned": {}, "off": 0, "idle": 0, "own": 0}
     return {**state, **dict.fromkeys(("up", "last_active", "notice", "events")), **stored}

@@ -40,10 +40,10 @@ class WorkingGpus:
     """
 
     def __init__(self) -> None:
-        self.gpu_seconds: float | None = None
-        self.answered_at: float | None = None
+        self.gpu_seconds: float | None = None  # None: never reported
+        self.answered_at: float | None = None  # None: the machine uses no GPU
         self.stepped_at = self.unknown_until = 0.0
-        self.working = 0
+        self.working = 0  # GPUs at work by the last answer
 
     def step(self, now: float, *, uses_gpus: bool, working: int | None) -> dict[str, float | None]:
         """Count until `now`, with the number of working GPUs if nvidia-smi reported it; return the meter `gpus`.

@@ -116,26 +116,24 @@ def make_environment(new: Path, body: dict[str, Any]) -> str:
     return str(ROOT / "python" / "bin" / "python3")
 
 
-def make_python(root: Path) -> None:
+def make_python(environment: Path) -> None:
     """Make the environment that is first on PATH. It needs neither `ensurepip`, which Debian leaves out, nor root."""
     base = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
     version = Path(sysconfig.get_path("stdlib")).name
-    packages = root / "lib" / version / "site-packages"
-    for directory in (root / "bin", packages):
+    packages = environment / "lib" / version / "site-packages"
+    for directory in (environment / "bin", packages):
         directory.mkdir(parents=True)
     for link, target in (("bin/python3", base), ("bin/python", "python3"), ("lib64", "lib")):
-        (root / link).symlink_to(target)
+        (environment / link).symlink_to(target)
     settings = "home = {}\ninclude-system-site-packages = false\nversion = {}.{}.{}\n"
-    (root / "pyvenv.cfg").write_text(settings.format(Path(base).parent, *sys.version_info[:3]), encoding="utf-8")
-    package_directories = [directory_path for directory_path in sys.path if directory_path.endswith("-packages")]
-    lines = [
-        f"import site; site.addsitedir({directory_path!r})\n" for directory_path in package_directories
-    ]  # with the .pth files there
+    (environment / "pyvenv.cfg").write_text(settings.format(Path(base).parent, *sys.version_info[:3]), encoding="utf-8")
+    package_directories = [path for path in sys.path if path.endswith("-packages")]
+    lines = [f"import site; site.addsitedir({path!r})\n" for path in package_directories]  # with the .pth files there
     if not has_module("pip"):
         lines += [f"{wheel}\n" for wheel in pip_of_python()]
     (packages / "of-the-owner.pth").write_text("".join(lines), encoding="utf-8")
     for name in ("pip", "pip3"):
-        program = root / "bin" / name
+        program = environment / "bin" / name
         program.write_text('#!/bin/sh\nexec "$(dirname "$0")/python3" -m pip "$@"\n', encoding="utf-8")
         program.chmod(0o755)
 

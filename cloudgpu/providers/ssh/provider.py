@@ -199,9 +199,8 @@ class SshProvider:
                 unanswered.append(Unanswered(f"{self.account}/{host.name}", _why(answer)))
             elif answer["machine"] is not None:
                 instances.append(self._instance(host, answer["machine"], translate.gpu_users(answer["used"])))
-        self._is_listed = (
-            True  # only now: a thread that looks for another host name meanwhile waits for the same answers
-        )
+        # Set only now: a thread that looks for another host name meanwhile waits for the same answers.
+        self._is_listed = True
         return Listing(tuple(instances), tuple(unanswered), identities=self._current_identities(hosts, answers))
 
     def _current_identities(

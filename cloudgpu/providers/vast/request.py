@@ -39,11 +39,8 @@ BLACKWELL_CUDA = 12.8
 BLACKWELL_GPUS = ("B200", "B300", "RTX5080", "RTX5090", "RTXPRO6000")
 LABEL_PREFIX = "cg-"  # prefix of the labels of our contracts, before the launch's token
 DISK_KIND = "vast_disk"
-PERSISTENT_DIR, SSH_PORT, USER = (
-    "/workspace",
-    22,
-    "root",
-)  # of a container: directory of the files that a stop keeps, SSH port and user
+# Of a container: the directory of the files that a stop keeps, the SSH port, and the user.
+PERSISTENT_DIR, SSH_PORT, USER = "/workspace", 22, "root"
 OWNER_READS = "the owner of that computer can read everything in the container, its memory and its disk"
 
 STOPS_ITSELF_NOTE = (

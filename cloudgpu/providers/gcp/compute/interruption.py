@@ -30,10 +30,8 @@ REASONS = {
 TIMER = "stopped by its timer at Google"
 EVENT_RETENTION = timedelta(days=14)
 MAX_EVENT_LAG = timedelta(minutes=10)  # between an event and the end that it brings; a preemption gives 30 seconds
-EARLY_TOLERANCE, LATE_TOLERANCE = (
-    timedelta(minutes=1),
-    timedelta(minutes=2),
-)  # around the time when `maxRunDuration` is over: Google stops up to 30 s after it
+# Around the time when `maxRunDuration` is over: Google stops a machine up to 30 s after it.
+EARLY_TOLERANCE, LATE_TOLERANCE = timedelta(minutes=1), timedelta(minutes=2)
 # The filter of Google's own sample; and one with a regular expression, as the reference of every list has it.
 PREEMPTION_FILTER = f'operationType="{PREEMPTED}"'
 OTHER_ENDS_FILTER = 'operationType eq "compute.instances.(guestTerminate|hostError|terminateOnHostMaintenance)"'

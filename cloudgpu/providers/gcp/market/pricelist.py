@@ -115,6 +115,7 @@ def _is_relevant(description: str) -> bool:
 
 
 def _name_for(description: str, patterns: Mapping[str, str]) -> str:
+    """Return our name of what a SKU prices, by the pattern that its description matches; empty for none."""
     text = description if "External IP" in description else _SPOT_TEXT.sub("", description)
     for pattern, name in patterns.items():
         match = re.match(pattern + _LOCATION, text)
