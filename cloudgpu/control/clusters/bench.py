@@ -29,7 +29,7 @@ POOR_BELOW = 0.8  # of the expected speed; a slower network is poor: something o
 
 
 class Tool(StrEnum):
-    """The programs that can measure."""
+    """The programs that can measure the network between machines."""
 
     IPERF3 = "iperf3"
     NCCL = "nccl-tests"

@@ -107,7 +107,7 @@ def _crontab_schedule(job: CronJob) -> str:
 
 
 def systemd_calendar(job: CronJob) -> str:
-    """Return when it runs as systemd.time(7) writes it."""
+    """Return when a job runs, as an OnCalendar expression (systemd.time(7))."""
     minutes, offset = (timedelta(hours=1) if job.nightly else job.every) // timedelta(minutes=1), job.offset
     if minutes < 60:  # noqa: PLR2004  (of an hour)
         return f"*:{offset % minutes:02d}/{minutes}"

@@ -69,10 +69,14 @@ def plan(session: Session, environ: Mapping[str, str], name: str) -> Retirement:
     """
     setup = init.find_existing_setup(environ)
     target = find_account_or_host(session, setup, name, "--forget")
-    return _of_account(session, setup, target.account) if target.host is None else _of_host(session, setup, target)
+    return (
+        _plan_for_account(session, setup, target.account)
+        if target.host is None
+        else _plan_for_host(session, setup, target)
+    )
 
 
-def _of_host(session: Session, setup: init.ExistingSetup, target: AccountOrHost) -> Retirement:
+def _plan_for_host(session: Session, setup: init.ExistingSetup, target: AccountOrHost) -> Retirement:
     machines = list(target.machines_of(session, session.ledger.billable_machines()))
     lost = tuple(machine for machine in machines if machine.terminated_at is None)
     for machine in lost:
@@ -87,7 +91,7 @@ def _without_host(setup: init.ExistingSetup, target: AccountOrHost) -> init.Conf
     return init.make_draft(setup, set_value(setup.text or "", path, hosts))
 
 
-def _of_account(session: Session, setup: init.ExistingSetup, account: str) -> Retirement:
+def _plan_for_account(session: Session, setup: init.ExistingSetup, account: str) -> Retirement:
     draft = _without_account(setup, account) if value_at(setup.table, ("accounts", account)) is not None else None
     if draft is None and account in setup.settings.accounts:
         raise _cannot_retire(account, setup.settings.accounts[account].provider)
@@ -98,17 +102,17 @@ def _of_account(session: Session, setup: init.ExistingSetup, account: str) -> Re
     recorded = _recorded_machines(session, machines_and_resources, account, scope)
     if scope is not None and scope.error is not None:
         raise _unknown_costs_error(account, scope.error.message, configured=draft is not None)
-    lost = _lost(session, recorded) if not can_be_queried else ()
+    lost = _lost_machines(session, recorded) if not can_be_queried else ()
     _check_costs_nothing(account, [machine for machine in recorded if machine not in lost], other_costs)
     machines = tuple(machine for machine in recorded if not machine.is_named_resource)
     at = forgotten_at(session.ledger.events(SUBJECT), session.settings.owner).get(account) if draft is None else None
     ended_since = at is not None and any((machine.terminated_at or "") > at for machine in recorded)
-    known = session.account(account) if can_be_queried else None
-    provider = recorded[-1].provider if known is None else known.provider
+    configured_account = session.account(account) if can_be_queried else None
+    provider = recorded[-1].provider if configured_account is None else configured_account.provider
     return Retirement(account, provider, machines, draft, None if ended_since or lost else at, scope, lost=lost)
 
 
-def _lost(session: Session, machines: Iterable[Machine]) -> tuple[Machine, ...]:
+def _lost_machines(session: Session, machines: Iterable[Machine]) -> tuple[Machine, ...]:
     """Return those of these machines that may exist and cannot be queried from here; raise for one that can be.
 
     Without an unfinished launch in a cloud: that may still make a machine.
@@ -212,9 +216,8 @@ def _find_costs(session: Session, account: str, *, configured: bool) -> list[str
     for sentence in synced.sentences:
         session.report(sentence)
     orphans = provider.orphans() if isinstance(provider, HasOrphans) and not synced.unanswered else ResourceListing(())
-    own_gaps = (
-        gap for gap in synced.unanswered if not isinstance(gap, AccountElsewhere)
-    )  # without colleagues' accounts
+    # An AccountElsewhere is a colleague's account.
+    own_gaps = (gap for gap in synced.unanswered if not isinstance(gap, AccountElsewhere))
     for gap in (*own_gaps, *orphans.unanswered):
         raise _unknown_costs_error(account, f"{gap.scope}: {gap.why}", configured=configured)
     own_resources = (
