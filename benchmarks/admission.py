@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from cloudgpu.control.budgets.store import counted_prices
-from cloudgpu.core.budgets.admission import Billed, admission_request
+from cloudgpu.core.budgets.admission import BilledUsages, admission_request
 from cloudgpu.core.budgets.budget import Budget, BudgetPeriod, Scope
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.values.money import Money
@@ -69,10 +69,10 @@ def _admission(place: Path, budget: Budget) -> float:
         )
         prices = counted_prices(cast("Session", SimpleNamespace(ledger=ledger, clock=_now)))
 
-        def ended(since: datetime | None) -> Billed:
+        def ended(since: datetime | None) -> BilledUsages:
             return ledger.billed_costs("" if since is None else iso(since))
 
-        def unpriced(_since: datetime | None) -> Billed:
+        def unpriced(_since: datetime | None) -> BilledUsages:
             return ledger.ended_usages(unpriced=True)
 
         return _cpu(
