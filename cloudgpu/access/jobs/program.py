@@ -20,8 +20,8 @@ MODULES = (
     "remote_attempt",
     "remote_download",
     "remote_upload",
-    "remote_keeper",
-    "remote_job",
+    "remote_keeper",  # the keeper: the parent process of a job's command
+    "remote_job",  # the requests, and the supervisor: the parent process of the keeper
 )  # each may import those before it
 SLURM_MODULES = ("remote_rank", "remote_submit")  # of access/slurm: they run a job in Slurm
 _BEGIN_SLURM = f"""import sys, types

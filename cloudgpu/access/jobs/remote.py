@@ -307,15 +307,15 @@ class RemoteJob:
     def _send_missing(
         self, missing: Sequence[str], files: Mapping[str, tuple[int, Path]], progress: Progress | None
     ) -> int:
-        wanted = [(digest, *files[digest]) for digest in missing if digest in files]
-        if not wanted:
+        missing_files = [(digest, *files[digest]) for digest in missing if digest in files]
+        if not missing_files:
             return 0
-        rows = [[digest, size] for digest, size, _ in wanted]
-        chunks = read_files([(size, path) for _, size, path in wanted], progress)
+        rows = [[digest, size] for digest, size, _ in missing_files]
+        chunks = read_files([(size, path) for _, size, path in missing_files], progress)
         try:
             return int(self._send_request("receive", chunks=chunks, files=rows)["bytes"])
         except RequestRefused as error:
-            damaged = _delete_damaged(wanted) if error.kind == "damaged" else 0
+            damaged = _delete_damaged(missing_files) if error.kind == "damaged" else 0
             if not damaged:
                 raise self._error_of(error) from error
         raise InvalidRequest(

@@ -157,11 +157,12 @@ def _snapshot_error(snapshot: str, why: str) -> InvalidRequest:
     )
 
 
-def remove(store: Path, keep: AbstractSet[str], *, taken_before: float | None = None) -> int:
-    """Remove snapshots whose hash is not in `keep`, and files that no other snapshot has; return the bytes freed.
+def remove(store: Path, needed_snapshots: AbstractSet[str], *, taken_before: float | None = None) -> int:
+    """Remove snapshots whose hash is not in `needed_snapshots`, and files that no other snapshot has; return the bytes freed.
 
     Snapshots taken since `taken_before` (epoch seconds) stay: their job may not be in the ledger yet. While a snapshot
-    is being taken, nothing is removed. Raises InvalidRequest, and removes nothing, if a manifest in `keep` is damaged.
+    is being taken, nothing is removed. Raises InvalidRequest, and removes nothing, if the manifest of a needed one is
+    damaged.
     """
     if not store.is_dir():
         return 0
@@ -172,9 +173,9 @@ def remove(store: Path, keep: AbstractSet[str], *, taken_before: float | None = 
         retained = [
             file
             for file in manifests
-            if file.stem in keep or (taken_before is not None and file.stat().st_mtime >= taken_before)
+            if file.stem in needed_snapshots or (taken_before is not None and file.stat().st_mtime >= taken_before)
         ]
-        needed = _needed_hashes(retained, keep)
+        needed = _needed_hashes(retained, needed_snapshots)
         with files.explain_os_errors(store):
             freed = sum(_unlink(file) for file in manifests if file not in retained)  # a manifest before its files
             freed += sum(_unlink(store / name) for name in stored_sizes(store) if name not in needed)
@@ -183,13 +184,13 @@ def remove(store: Path, keep: AbstractSet[str], *, taken_before: float | None = 
     return freed
 
 
-def _needed_hashes(manifests: Iterable[Path], keep: AbstractSet[str]) -> set[str]:
+def _needed_hashes(manifests: Iterable[Path], needed_snapshots: AbstractSet[str]) -> set[str]:
     needed: set[str] = set()
     for file in manifests:
         try:
             needed.update(stored.sha256 for stored in read_manifest(file.read_bytes().decode("ascii", "replace")).files)
         except InvalidRequest:
-            if file.stem in keep:
+            if file.stem in needed_snapshots:
                 raise
     return needed
 

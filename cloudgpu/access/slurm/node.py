@@ -97,7 +97,7 @@ class EngineNode:
         text = base64.b64encode(key).decode()
         files_here = self.files
         values = {"texts": dict(files.texts), "programs": list(files.programs), "key": text, "several": many_users}
-        self._request("write", REQUEST_S, directory=files_here.directory, short=files_here.short, **values)
+        self._request("write", REQUEST_S, directory=files_here.directory, socket_dir=files_here.short, **values)
 
     def record_plan(self, digest: str, ports: Ports) -> None:
         """Record on the node the hash of the plan by which its files were written."""
@@ -111,15 +111,20 @@ class EngineNode:
         """
         connect_address = "127.0.0.1" if address == ALL_ADDRESSES else address
         values = {"name": self.name, "ports": list(ports), "names": list(self.daemons), "several": many_users}
-        files = {"directory": self.files.directory, "short": self.files.short}
-        answer = self._request("start", START_S, **files, mark=self._process_tag, at=connect_address, **values)
+        files = {"directory": self.files.directory, "socket_dir": self.files.short}
+        answer = self._request("start", START_S, **files, process_tag=self._process_tag, at=connect_address, **values)
         return tuple(answer["began"])
 
     def stop(self) -> None:
         """End all processes of Slurm on this node, jobs too; its files stay."""
         files = self.files
         self._request(
-            "stop", STOP_S, directory=files.directory, short=files.short, mark=self._process_tag, text=cleanup_program()
+            "stop",
+            STOP_S,
+            directory=files.directory,
+            socket_dir=files.short,
+            process_tag=self._process_tag,
+            text=cleanup_program(),
         )
 
     def remove(self) -> None:
@@ -129,8 +134,8 @@ class EngineNode:
             "remove",
             STOP_S,
             directory=files.directory,
-            short=files.short,
-            mark=self._process_tag,
+            socket_dir=files.short,
+            process_tag=self._process_tag,
             text=cleanup_program(),
         )
 

@@ -3,9 +3,9 @@
 This text is sent over SSH after `remote_processes.py`; the agent's interpreter, or `python3`, runs it. Standard library
 only, Python 3.8+.
 
-It answers requests one after the other and ends with its channel. In a request, `directory` is the node's, `short` its
-directory for sockets, whose path has to be short, and `mark` the value of ENGINE_VARIABLE in its processes. Between two
-requests it may hold ports, so that nobody else takes them before the daemons start. The daemons outlive it.
+It answers requests one after the other and ends with its channel. In a request, `directory` is the node's, `socket_dir`
+its directory for sockets, whose path has to be short, and `process_tag` the value of ENGINE_VARIABLE in its processes.
+Between two requests it may hold ports, so that nobody else takes them before the daemons start. The daemons outlive it.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def release_ports(held_sockets: list[socket.socket]) -> None:
 def write(
     _held_sockets: list[socket.socket],
     directory: str,
-    short: str,
+    socket_dir: str,
     texts: dict[str, str],
     programs: list[str],
     key: str,
@@ -165,11 +165,11 @@ def write(
 
     `several`: several people use the node, so files without secrets are also copied to where they can read them.
     """
-    remove_stale_directories(Path(short).parent)
-    node_dir = make_directories(directory, Path(short), several=several)
+    remove_stale_directories(Path(socket_dir).parent)
+    node_dir = make_directories(directory, Path(socket_dir), several=several)
     if several:
-        write_shared_files(Path(short), texts, programs)
-    write_private(Path(short) / NODE_PATH, str(node_dir).encode())
+        write_shared_files(Path(socket_dir), texts, programs)
+    write_private(Path(socket_dir) / NODE_PATH, str(node_dir).encode())
     for name, text in texts.items():
         write_private(node_dir / name, text.encode(), 0o700 if name in programs else 0o600)
     write_private(node_dir / KEY_FILE, base64.b64decode(key))
@@ -185,8 +185,8 @@ def record_plan(_held_sockets: list[socket.socket], directory: str, digest: str,
 def start(
     held_sockets: list[socket.socket],
     directory: str,
-    short: str,
-    mark: str,
+    socket_dir: str,
+    process_tag: str,
     name: str,
     ports: list[int],
     names: list[str],
@@ -194,57 +194,66 @@ def start(
     *,
     several: bool,
 ) -> dict[str, Any]:
-    """Start the named daemons that do not run, and wait until each listens at address `at`."""
-    node_dir = make_directories(directory, Path(short), several=several)
+    """Start the named daemons that do not run, and wait until each listens at address `at`.
+
+    `several`: several people use the node, and slurmd runs as root.
+    """
+    node_dir = make_directories(directory, Path(socket_dir), several=several)
     release_ports(held_sockets)
     is_up = {
-        "munged": partial(is_listening, socket.AF_UNIX, short + "/munge"),
+        "munged": partial(is_listening, socket.AF_UNIX, socket_dir + "/munge"),
         "slurmctld": partial(is_listening, socket.AF_INET, (at, ports[1])),
         "slurmd": partial(is_listening, socket.AF_INET, (at, ports[0])),
     }
     started = {}
     for daemon in names:
         if not daemons(node_dir).get(daemon):
-            started[daemon] = launch(daemon, node_dir, Path(short), mark, name, several=several)
+            started[daemon] = launch(daemon, node_dir, Path(socket_dir), process_tag, name, several=several)
             record_process(node_dir, daemon, started[daemon].pid)
             if daemon == "munged":  # the others use it when they start
-                wait_for(daemon, started[daemon], [node_dir, Path(short)], is_up[daemon])
+                wait_for(daemon, started[daemon], [node_dir, Path(socket_dir)], is_up[daemon])
     for daemon, process in started.items():
-        wait_for(daemon, process, [node_dir, Path(short)], is_up[daemon])
+        wait_for(daemon, process, [node_dir, Path(socket_dir)], is_up[daemon])
     return {"began": sorted(started)}
 
 
-def launch(daemon: str, node_dir: Path, short: Path, mark: str, name: str, *, several: bool) -> subprocess.Popen[bytes]:
+def launch(
+    daemon: str, node_dir: Path, socket_dir: Path, process_tag: str, name: str, *, several: bool
+) -> subprocess.Popen[bytes]:
     """Start one daemon in its own session, with a small environment; slurmd as root if several people use the node."""
     program = shutil.which(daemon, path=path())
     if program is None:
         raise Fault(f"{daemon} is not installed")
     runs_as_root = several and daemon == "slurmd"
-    conf_dir = short if runs_as_root else node_dir  # root may be unable to read a home on NFS
+    conf_dir = socket_dir if runs_as_root else node_dir  # root may be unable to read a home on NFS
     conf, log = str(conf_dir / "slurm.conf"), str(conf_dir / (daemon + ".log"))
-    command = [program, *arguments_of(daemon, conf_dir, short, name), *(["-L", log] if daemon != "munged" else [])]
+    command = [program, *arguments_of(daemon, conf_dir, socket_dir, name), *(["-L", log] if daemon != "munged" else [])]
     environ = {one: os.environ[one] for one in DAEMON_VARIABLES if one in os.environ}
     with os.fdopen(
         os.open(str(node_dir / (daemon + ".out")), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb"
     ) as out:
         return subprocess.Popen(  # noqa: S603  (the engine's own daemons)
-            as_root(command, mark, conf_dir / "slurm.conf", path()) if runs_as_root else command,
+            as_root(command, process_tag, conf_dir / "slurm.conf", path()) if runs_as_root else command,
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
-            env=dict(environ, PATH=path(), SLURM_CONF=conf, **{ENGINE_VARIABLE: mark}),
+            env=dict(environ, PATH=path(), SLURM_CONF=conf, **{ENGINE_VARIABLE: process_tag}),
             cwd="/",
             start_new_session=True,
         )
 
 
-def arguments_of(daemon: str, node_dir: Path, short: Path, name: str) -> list[str]:
+def arguments_of(daemon: str, node_dir: Path, socket_dir: Path, name: str) -> list[str]:
     """Return the arguments of a daemon, without the log of Slurm's daemons."""
     if daemon == "slurmctld":
         return ["-D", "-f", str(node_dir / "slurm.conf")]
     if daemon == "slurmd":
         return ["-D", "-f", str(node_dir / "slurm.conf"), "-N", name]
-    files = {"socket": short / "munge", "pid-file": short / "munged.pid", "seed-file": short / "munge.seed"}
+    files = {
+        "socket": socket_dir / "munge",
+        "pid-file": socket_dir / "munged.pid",
+        "seed-file": socket_dir / "munge.seed",
+    }
     files.update({"key-file": node_dir / KEY_FILE, "log-file": node_dir / "munged.log"})
     return ["--force", "--foreground", *(f"--{option}={file}" for option, file in files.items())]
 
@@ -267,7 +276,9 @@ def is_listening(family: int, address: Any) -> bool:
         return client.connect_ex(address) == 0
 
 
-def stop(held_sockets: list[socket.socket], directory: str, short: str, mark: str, text: str) -> dict[str, Any]:
+def stop(
+    held_sockets: list[socket.socket], directory: str, socket_dir: str, process_tag: str, text: str
+) -> dict[str, Any]:
     """End all processes of this node's Slurm, jobs too; munge last, because the others use it.
 
     `text` is the program that root runs if slurmd runs as root.
@@ -275,10 +286,10 @@ def stop(held_sockets: list[socket.socket], directory: str, short: str, mark: st
     release_ports(held_sockets)
     node_dir = absolute(directory)
     munge_pid = daemons(node_dir).get("munged")
-    running = engine_processes(node_dir, Path(short), mark)
-    if (Path(short) / SLURMD_IS_ROOT).exists():
-        end_as_root(text, node_dir, Path(short), mark, munge_pid)
-    end_all(node_dir, Path(short), mark, munge_pid)
+    running = engine_processes(node_dir, Path(socket_dir), process_tag)
+    if (Path(socket_dir) / SLURMD_IS_ROOT).exists():
+        end_as_root(text, node_dir, Path(socket_dir), process_tag, munge_pid)
+    end_all(node_dir, Path(socket_dir), process_tag, munge_pid)
     return {"ended": len(running)}
 
 
@@ -319,14 +330,17 @@ def finish(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
     return process.returncode, out.decode("utf-8", "replace"), lines[-1][-MAX_ERROR_CHARS:] if lines else ""
 
 
-def remove(held_sockets: list[socket.socket], directory: str, short: str, mark: str, text: str) -> dict[str, Any]:
+def remove(
+    held_sockets: list[socket.socket], directory: str, socket_dir: str, process_tag: str, text: str
+) -> dict[str, Any]:
     """End all processes and remove all files; directories above are removed when empty."""
-    answer = stop(held_sockets, directory, short, mark, text)
+    answer = stop(held_sockets, directory, socket_dir, process_tag, text)
     node_dir = absolute(directory)
-    for one, above in ((node_dir, (node_dir.parent, node_dir.parent.parent)), (Path(short), (Path(short).parent,))):
-        shutil.rmtree(str(one), ignore_errors=True)
+    sockets = Path(socket_dir)
+    for removed_dir, parents in ((node_dir, (node_dir.parent, node_dir.parent.parent)), (sockets, (sockets.parent,))):
+        shutil.rmtree(str(removed_dir), ignore_errors=True)
         with contextlib.suppress(OSError):
-            for directory_above in above:
+            for directory_above in parents:
                 directory_above.rmdir()
     return answer
 

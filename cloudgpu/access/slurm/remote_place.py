@@ -3,8 +3,8 @@
 This text is sent over SSH after `remote_processes.py`. Standard library only, Python 3.8+.
 
 A node has a private directory below the home (`node_dir`), and one in /tmp for its sockets, whose path is short
-(`short`). Root is reached with `sudo -n`, which never asks for a password. Only slurmd runs as root: it runs each job
-as the user who submitted it. The files that users have to read are in the short directory; they contain no secret.
+(`socket_dir`). Root is reached with `sudo -n`, which never asks for a password. Only slurmd runs as root: it runs each
+job as the user who submitted it. The files that users have to read are in the short directory; they contain no secret.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ shutil.rmtree({spool!r}, ignore_errors=True)
 """
 
 
-def write_shared_files(short: Path, texts: Mapping[str, str], programs: list[str]) -> None:
+def write_shared_files(socket_dir: Path, texts: Mapping[str, str], programs: list[str]) -> None:
     """Write the files that all users' commands and tasks read, and record that slurmd runs as root here."""
     for name, text in texts.items():
-        write_private(short / name, text.encode(), 0o755 if name in programs else 0o644)
-    write_private(short / SLURMD_IS_ROOT, b"")
+        write_private(socket_dir / name, text.encode(), 0o755 if name in programs else 0o644)
+    write_private(socket_dir / SLURMD_IS_ROOT, b"")
 
 
-def make_directories(directory: str, short: Path, *, several: bool) -> Path:
+def make_directories(directory: str, socket_dir: Path, *, several: bool) -> Path:
     """Make the node's directories, and return the private one. Raises Fault if the short one is not this user's.
 
     `several`, several people use the node: others may open files in the short directory by name, but not list or write
@@ -53,16 +53,16 @@ def make_directories(directory: str, short: Path, *, several: bool) -> Path:
     node_dir = absolute(directory)
     (node_dir / "state").mkdir(mode=0o700, parents=True, exist_ok=True)
     node_dir.chmod(0o700)
-    for short_dir in (short.parent, short):
+    for short_dir in (socket_dir.parent, socket_dir):
         with contextlib.suppress(FileExistsError):
             short_dir.mkdir(mode=0o700)
         status = short_dir.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o066:
             raise Fault(f"{short_dir} is not a directory of this user alone")
         short_dir.chmod(0o711 if several else 0o700)
-    if not several and (short / SLURMD_IS_ROOT).exists():
-        (short / SLURMD_IS_ROOT).unlink()
-    (short / "spool").mkdir(mode=0o700, exist_ok=True)  # slurmd itself gives others access to it
+    if not several and (socket_dir / SLURMD_IS_ROOT).exists():
+        (socket_dir / SLURMD_IS_ROOT).unlink()
+    (socket_dir / "spool").mkdir(mode=0o700, exist_ok=True)  # slurmd itself gives others access to it
     return node_dir
 
 
@@ -111,18 +111,22 @@ def can_use_sudo(path: str) -> bool:
     return completed.stdout.strip() == b"0"
 
 
-def as_root(command: list[str], mark: str, conf: Path, path: str) -> list[str]:
+def as_root(command: list[str], process_tag: str, conf: Path, path: str) -> list[str]:
     """Return the command that starts a daemon as root; with its environment, because sudo drops it."""
-    return [*SUDO, "env", "PATH=" + path, "SLURM_CONF=" + str(conf), ENGINE_VARIABLE + "=" + mark, *command]
+    return [*SUDO, "env", "PATH=" + path, "SLURM_CONF=" + str(conf), ENGINE_VARIABLE + "=" + process_tag, *command]
 
 
-def end_as_root(text: str, node_dir: Path, short: Path, mark: str, munge_pid: int | None) -> None:
+def end_as_root(text: str, node_dir: Path, socket_dir: Path, process_tag: str, munge_pid: int | None) -> None:
     """End the processes of all users that run for Slurm on this node; `text` is that of `remote_processes.py`.
 
     Raises Fault with sudo's last line if that fails.
     """
     script = text + _END.format(
-        node_dir=str(node_dir), short=str(short), mark=mark, munge=munge_pid, spool=str(short / "spool")
+        node_dir=str(node_dir),
+        short=str(socket_dir),
+        mark=process_tag,
+        munge=munge_pid,
+        spool=str(socket_dir / "spool"),
     )
     try:
         completed = subprocess.run(  # noqa: S603

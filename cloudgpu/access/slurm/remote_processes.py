@@ -2,9 +2,9 @@
 
 This text is sent over SSH before `remote_node.py`. Standard library only, Python 3.8+.
 
-The environment of daemons and of tasks (set by the task prolog) has ENGINE_VARIABLE with the value `mark`, which is
-this node's; slurmstepd has the node's log open. `short` is the directory of the node's sockets. All other processes of
-the node descend from these.
+The environment of daemons and of tasks (set by the task prolog) has ENGINE_VARIABLE with the value `process_tag`, which
+is this node's; slurmstepd has the node's log open. `socket_dir` is the directory of the node's sockets. All other
+processes of the node descend from these.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ def start_ticks(pid: int) -> int:
     return int(stat[19]) if stat else 0
 
 
-def engine_processes(node_dir: Path, short: Path, mark: str) -> list[int]:
+def engine_processes(node_dir: Path, socket_dir: Path, process_tag: str) -> list[int]:
     """Return the processes of Slurm on this node, tasks included."""
-    variable, roots = f"{ENGINE_VARIABLE}={mark}".encode(), (f"{node_dir}/", f"{short}/")
+    variable, roots = f"{ENGINE_VARIABLE}={process_tag}".encode(), (f"{node_dir}/", f"{socket_dir}/")
     parents = {}
     found = set()
     for pid in [int(one.name) for one in PROC.iterdir() if one.name.isdigit()]:
@@ -128,10 +128,12 @@ def end_processes(find: Callable[[], list[int]], term_s: float) -> None:
         raise Fault("some processes do not end: {}".format(", ".join(map(str, remaining))))
 
 
-def end_all(node_dir: Path, short: Path, mark: str, munge_pid: int | None) -> None:
+def end_all(node_dir: Path, socket_dir: Path, process_tag: str, munge_pid: int | None) -> None:
     """End all processes of Slurm on this node, jobs too; munged (`munge_pid`) last: the others use it."""
-    end_processes(lambda: [pid for pid in engine_processes(node_dir, short, mark) if pid != munge_pid], TERM_S)
-    end_processes(lambda: engine_processes(node_dir, short, mark), TERM_S)
+    end_processes(
+        lambda: [pid for pid in engine_processes(node_dir, socket_dir, process_tag) if pid != munge_pid], TERM_S
+    )
+    end_processes(lambda: engine_processes(node_dir, socket_dir, process_tag), TERM_S)
 
 
 def last_line(daemon: str, *directories: Path) -> str:

@@ -163,7 +163,7 @@ def command_line(options: Any, hosts: list[str]) -> list[str]:
         return task
     cores = os.environ.get("SLURM_CPUS_PER_TASK")
     min_cores = min(map(int, re.findall(r"(\d+)(?:\(x\d+\))?", os.environ.get("SLURM_JOB_CPUS_PER_NODE", "1"))))
-    words = [
+    srun = [
         "srun",
         "--export=ALL",
         "--kill-on-bad-exit=1",
@@ -171,7 +171,7 @@ def command_line(options: Any, hosts: list[str]) -> list[str]:
         f"--ntasks={len(hosts)}",
         "--ntasks-per-node=1",
     ]
-    return [*words, f"--cpus-per-task={cores or min_cores}", "--chdir=/", "python3", *task[1:]]
+    return [*srun, f"--cpus-per-task={cores or min_cores}", "--chdir=/", "python3", *task[1:]]
 
 
 def run(argv: list[str], out: int, err: int, stdin: bytes) -> int:
@@ -294,10 +294,10 @@ def fetch_results(attempt_dir: Path, hosts: list[str]) -> list[str]:
 
 def start_sender(attempt_dir: Path, host: str, rank: int) -> Any:
     """Start the process that sends the results of one rank."""
-    words = ["srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={host}", "--input=none", "--gres=none"]
-    words += ["--mem=0", "--chdir=/", "python3", "-IS", "-c", Path(__file__).read_text()]
-    words += ["results", str(attempt_dir), os.environ["CLOUDGPU_RESULTS"], str(rank)]
-    return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # noqa: S603
+    command = ["srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={host}", "--input=none", "--gres=none"]
+    command += ["--mem=0", "--chdir=/", "python3", "-IS", "-c", Path(__file__).read_text()]
+    command += ["results", str(attempt_dir), os.environ["CLOUDGPU_RESULTS"], str(rank)]
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # noqa: S603
 
 
 def receive_results(attempt_dir: Path, process: Any) -> str | None:

@@ -64,16 +64,16 @@ class Submission:
         self.last_state: Any = None
         self.has_unsent_files = False  # files or secrets could not be sent to a node
 
-    def call(self, *words: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    def call(self, *argv: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
         """Run a command of Slurm."""
         try:
             return subprocess.run(  # noqa: S603
-                words, env=self.environ, input=stdin, capture_output=True, text=True, timeout=CALL_S, check=False
+                argv, env=self.environ, input=stdin, capture_output=True, text=True, timeout=CALL_S, check=False
             )
         except FileNotFoundError:
-            return subprocess.CompletedProcess(words, 127, "", f"{words[0]} is not on this machine")
+            return subprocess.CompletedProcess(argv, 127, "", f"{argv[0]} is not on this machine")
         except subprocess.TimeoutExpired:
-            return subprocess.CompletedProcess(words, 124, "", f"{words[0]} timed out")
+            return subprocess.CompletedProcess(argv, 124, "", f"{argv[0]} timed out")
 
     def find_job(self) -> str | None:
         """Return Slurm's id of the job with this name, empty for none; None if Slurm does not answer."""
@@ -92,9 +92,9 @@ class Submission:
         path = self.options.get("records")
         with contextlib.suppress(OSError):
             for line in Path(path).expanduser().read_text(errors="replace").splitlines() if path else ():
-                words = dict(word.partition("=")[::2] for word in line.split())
-                if words.get("Name") == self.options["name"] and words.get("JobState") not in LOST_STATES:
-                    return words.get("JobId", "")
+                record = dict(field.partition("=")[::2] for field in line.split())
+                if record.get("Name") == self.options["name"] and record.get("JobState") not in LOST_STATES:
+                    return record.get("JobId", "")
         return ""
 
     def submit(self) -> str:
@@ -283,13 +283,13 @@ class Submission:
                     completed = self.call(*send)
             if completed.returncode:
                 return self._cancel_element(element, "files", completed.stderr)
-        words = [*self.step(element), "--input=none", "--unbuffered", *self.rank(), "collect", str(self.files), job_id]
-        words += [
+        argv = [*self.step(element), "--input=none", "--unbuffered", *self.rank(), "collect", str(self.files), job_id]
+        argv += [
             f"work/{self.spec['results']}",
             f"work/{own}" if (own := self.spec.get("checkpoint")) else "checkpoint",
         ]
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "start_new_session": True}
-        process = subprocess.Popen(words, env=self.environ, **pipes)  # noqa: S603
+        process = subprocess.Popen(argv, env=self.environ, **pipes)  # noqa: S603
         if process.stdout is None or process.stderr is None:
             return None
         if not self._receive(element, process.stdout):
@@ -306,7 +306,7 @@ class Submission:
 
     def step(self, element: dict[str, str]) -> list[str]:
         """Return the srun prefix of a command that runs beside an element, on its first node."""
-        words = [
+        argv = [
             "srun",
             f"--jobid={element['JobId']}",
             "--overlap",
@@ -315,7 +315,7 @@ class Submission:
             "--gres=none",
             "--mem=0",
         ]
-        return [*words, f"--nodelist={element['BatchHost']}", "--chdir=/"]
+        return [*argv, f"--nodelist={element['BatchHost']}", "--chdir=/"]
 
     def rank(self) -> list[str]:
         """Return the command that runs `remote_rank.py` on a node, for a rank or a verb of it."""

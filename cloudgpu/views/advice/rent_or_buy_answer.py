@@ -177,12 +177,12 @@ def _notes(calculation: Calculation) -> Iterator[str]:
     """Yield the notes on substitutes for the requested GPU or desktop, and on memory that does not fit."""
     rent, gpu, desktop = calculation.rent, calculation.desktop_gpu, calculation.desktop
     if rent.substitute_for is not None and rent.spec is not None:
-        wanted = rent.substitute_for
+        requested_gpu = rent.substitute_for
         yield (
-            f"No cloud lists {with_article(wanted.name)}: {with_article(rent.spec.name)} "
+            f"No cloud lists {with_article(requested_gpu.name)}: {with_article(rent.spec.name)} "
             f"({rent.spec.memory_gib:g} GiB) does its work, the hours counted by {calculation.speed_ratio.basis}."
         )
-        if gpu is not None and gpu.memory_gib < wanted.memory_gib:
+        if gpu is not None and gpu.memory_gib < requested_gpu.memory_gib:
             yield f"This holds if the work fits in {gpu.memory_gib:g} GiB."
     if gpu is None or rent.spec is None or rent.substitute_for is not None:
         return
