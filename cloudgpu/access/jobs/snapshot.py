@@ -158,7 +158,7 @@ def _snapshot_error(snapshot: str, why: str) -> InvalidRequest:
 
 
 def remove(store: Path, needed_snapshots: AbstractSet[str], *, taken_before: float | None = None) -> int:
-    """Remove snapshots whose hash is not in `needed_snapshots`, and files that no other snapshot has; return the bytes freed.
+    """Remove snapshots not in `needed_snapshots` (hashes), and files that no other one has; return the bytes freed.
 
     Snapshots taken since `taken_before` (epoch seconds) stay: their job may not be in the ledger yet. While a snapshot
     is being taken, nothing is removed. Raises InvalidRequest, and removes nothing, if the manifest of a needed one is
