@@ -12,7 +12,7 @@ from datetime import datetime
 
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.activity.utilization import HOUR, OWN_PROVIDER, ActivityReport, Hour, hours
-from cloudgpu.core.events.observations import NEWS_OF_ACTIVITY
+from cloudgpu.core.events.observations import ACTIVITY_INTERVAL
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.usage import Resource, Usage
 from cloudgpu.core.values.times import from_iso
@@ -132,7 +132,7 @@ class _SelfReports:
             return None
         seen_at = last_seen_at(self.session.ledger, machine) if machine.billed else None
         known_until = run[1] if seen_at is None else from_iso(seen_at).timestamp()
-        return ActivityReport((last_active_at + NEWS_OF_ACTIVITY).timestamp(), min(known_until, run[1]))
+        return ActivityReport((last_active_at + ACTIVITY_INTERVAL).timestamp(), min(known_until, run[1]))
 
     def _is_in_listings(self, account: str) -> bool:
         """Say whether the account's listings have machines' own reports, so that the ledger has them, too."""

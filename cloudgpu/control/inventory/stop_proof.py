@@ -29,9 +29,9 @@ from cloudgpu.core.events.bodies import Resized
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import action_refused, requested
 from cloudgpu.core.events.observations import (
+    differs_from_record,
     instance_observed,
     instance_vanished,
-    is_news,
     is_resized,
     not_before,
     too_fresh,
@@ -264,7 +264,7 @@ def change_events(
     none if that is not known, and never the old one.
     """
     price_events = reported_price_events(session, machine, instance, now) if machine.state == State.PENDING else []
-    if not is_news(machine, instance):
+    if not differs_from_record(machine, instance):
         return price_events
     before = times_before_end(session.ledger, machine, instance, watched=watched)
     resized = _resized(session, machine, instance) if is_resized(machine, instance) else None

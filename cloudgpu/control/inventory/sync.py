@@ -33,9 +33,9 @@ from cloudgpu.core.events.observations import (
     instance_observed,
     instance_vanished,
     is_resized,
-    lines_of,
     not_before,
     one_per_machine,
+    price_lines,
     too_fresh,
 )
 from cloudgpu.core.events.projection import project_event
@@ -181,7 +181,7 @@ def _write_listing(session: Session, answer: Answer, sync: SyncResult) -> None:
     by_id = {machine.id: machine for machine in session.ledger.machines()}
     of_ledger = [one for one in listing.instances if one.tags.get(TAG_LEDGER) == ledger]
     machines = _machines_of_answer(by_id, answer, [one.tags[TAG_ID] for one in of_ledger])
-    drafts: list[Draft] = lines_of(answer.priced, list(machines.values()), now)
+    drafts: list[Draft] = price_lines(answer.priced, list(machines.values()), now)
     seen: set[str] = set()
     of_account = [one for one in of_ledger if _is_of_account(one, by_id, machines, answer, sync)]
     current = [one for one in of_account if _is_of_current_launch(machines, one)]

@@ -14,7 +14,7 @@ from cloudgpu.control.pricing import price_history as pricing
 from cloudgpu.control.session.accounts import account_gap
 from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.events.observations import Priced
+from cloudgpu.core.events.observations import AccountPrices
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import Listing
 from cloudgpu.core.model.resources import ResourceListing
@@ -37,7 +37,7 @@ class Answer:
     scope: AccountScope
     asked_at: datetime
     resources: ResourceListing | None = None
-    priced: Priced = pricing.NO_PRICES
+    priced: AccountPrices = pricing.NO_PRICES
     silent: bool = False
 
 
@@ -150,18 +150,18 @@ def _to_resources(account: str, answer: ResourceListing | Silent) -> ResourceLis
 
 def _read_identity_and_prices(
     session: Session, scope: AccountScope, regions: Collection[str], prices_due: pricing.PricesDue
-) -> Priced:
+) -> AccountPrices:
     """Query an account's identity, and then the prices of its own machines."""
     return pricing.query_prices(session, scope.account, *prices_due.due_in(scope.query(regions)))
 
 
 def _read_prices(
-    session: Session, scope: AccountScope, prices: Priced | Silent, prices_due: pricing.PricesDue
-) -> Priced:
+    session: Session, scope: AccountScope, prices: AccountPrices | Silent, prices_due: pricing.PricesDue
+) -> AccountPrices:
     """Return the prices read. Without an answer the account's identity is unknown, too."""
     if not isinstance(prices, Silent):
         return prices
     if not scope.is_queried:
         scope.mark_silent(prices)
     may_cost = prices_due.may_concern(_kind(session, scope.account))
-    return Priced(gap=prices.message) if may_cost else pricing.NO_PRICES
+    return AccountPrices(gap=prices.message) if may_cost else pricing.NO_PRICES

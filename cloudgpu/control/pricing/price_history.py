@@ -19,7 +19,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.core.activity.utilization import mean_draw
 from cloudgpu.core.billing.discounts import agreed_price
 from cloudgpu.core.events.log import OWN_CLOCK, Draft
-from cloudgpu.core.events.observations import Priced, is_to_price, price_observed, spot_price_events
+from cloudgpu.core.events.observations import AccountPrices, is_to_price, price_observed, spot_price_events
 from cloudgpu.core.model.instances import Instance, State
 from cloudgpu.core.model.machine import Machine, scope_of_machine
 from cloudgpu.core.model.offers import Accelerator, Available, Basis, Market, Offer, Price
@@ -33,7 +33,7 @@ from cloudgpu.providers.attached_costs import discounted_prices
 HISTORY_KEPT_FOR = timedelta(days=90)  # EC2 API Reference, DescribeSpotPriceHistory: up to the last 90 days
 
 
-NO_PRICES = Priced()
+NO_PRICES = AccountPrices()
 _BY_SETTINGS = (Basis.SETTING, Basis.ASSUMED)  # bases of prices that come from a home's settings
 
 
@@ -139,7 +139,7 @@ def machines_to_price(session: Session, machines: Sequence[Machine]) -> PricesDu
     )
 
 
-def query_prices(session: Session, account: str, since: str | None, machines: Sequence[Machine]) -> Priced:
+def query_prices(session: Session, account: str, since: str | None, machines: Sequence[Machine]) -> AccountPrices:
     """Query what these machines cost; spot machines with their history, by as few calls as the provider needs.
 
     Writes nothing, so that it can run in parallel. On-demand prices of clouds are read from the dated list.
@@ -154,14 +154,14 @@ def query_prices(session: Session, account: str, since: str | None, machines: Se
         ]
         history, current = _spot_histories(session, account, spot), _current_prices(session, account, others)
         metered = _metered_prices(session, account, others, current)
-        return Priced(
+        return AccountPrices(
             since,
             history,
             prices_in_effect(session, others, current),
             metered=prices_in_effect(session, others, metered),
         )
     except CloudgpuError as error:
-        return Priced(since, gap=error.message)
+        return AccountPrices(since, gap=error.message)
 
 
 def _spot_histories(session: Session, account: str, machines: Sequence[Machine]) -> dict[str, Sequence[Price]]:

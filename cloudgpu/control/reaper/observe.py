@@ -24,7 +24,7 @@ from cloudgpu.control.session.base import account_names
 from cloudgpu.control.session.identity import AccountScope, by_account, covered_ids, unqueried_accounts
 from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.core.activity.report import Report
-from cloudgpu.core.events.observations import instance_observed, is_news
+from cloudgpu.core.events.observations import differs_from_record, instance_observed
 from cloudgpu.core.events.projection import project_event
 from cloudgpu.core.model.identity import QueriedAccount, Unanswered, is_in_unanswered, regions_that_may_cost
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance, Listing, State
@@ -185,7 +185,7 @@ def _by_machine(instances: Sequence[Instance]) -> dict[str, Instance]:
 
 def _with_observation(machine: Machine, instance: Instance | None, now: datetime) -> Machine:
     """Return the machine as its record would be once the listed state is recorded."""
-    if instance is None or machine.launch_status == "open" or not is_news(machine, instance):
+    if instance is None or machine.launch_status == "open" or not differs_from_record(machine, instance):
         return machine
     return project_event(machine, instance_observed(instance, now, machine=machine))
 

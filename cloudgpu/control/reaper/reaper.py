@@ -406,7 +406,7 @@ def record_run(session: Session, run: ReaperRun | None, *, cron: bool, sweep: bo
         ok_at=totals.ok_at,
         sweep_at=totals.sweep_at,
         runs=totals.runs,
-        left=totals.credits,
+        credit_readings=totals.credits,
     )
     session.ledger.append([event])
 

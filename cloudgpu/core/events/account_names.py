@@ -17,7 +17,7 @@ class CurrentNames:
     """The current names of accounts and hosts that were renamed."""
 
     accounts: dict[str, str] = field(default_factory=dict)  # by the old name
-    hosts: dict[tuple[str, str], str] = field(default_factory=dict)  # by the account's name now and the old name
+    hosts: dict[tuple[str, str], str] = field(default_factory=dict)  # by (current account name, old host name)
 
     def account(self, name: str) -> str:
         """Return the current name of an account."""
@@ -28,9 +28,9 @@ class CurrentNames:
         return self.hosts.get((self.account(account), name), name)
 
     def among(self, settings: Mapping[str, Mapping[str, Any]]) -> CurrentNames:
-        """Return those that count where these are the accounts, each with its table.
+        """Return the renamings that apply with these accounts in the settings, each with its table.
 
-        An old name that is there stands for itself again, and a new one that is not there stands for nothing.
+        An old name that is configured again keeps its own meaning, and a new name that is not configured has none.
         """
         accounts = {old: new for old, new in self.accounts.items() if new in settings and old not in settings}
         known = {name: hosts_in(table) for name, table in settings.items()}
@@ -53,29 +53,32 @@ def hosts_in(table: Mapping[str, Any]) -> list[str]:
 
 
 def names_now(lines: Iterable[Event], who: str) -> CurrentNames:
-    """Return what `who` has renamed; `lines` are those of `SUBJECT`, in their order.
+    """Return the current names of what the member `who` has renamed; `lines` are those of `SUBJECT`, in their order.
 
-    What another member calls by a name may be another account. A name that is taken up again stands for itself.
+    Another member may use the same name for another account. A name that is used again keeps its own meaning.
     """
     accounts: dict[str, str] = {}
     hosts: dict[tuple[str, str], str] = {}
     for line in lines:
         if line.kind != RENAMED or line.actor != who:
             continue
-        account, host, new = (str(line.body[name] or "") for name in ("account", "region", "new"))
+        account, host, new = (str(line.body[name] or "") for name in ("account", "region", "new"))  # `region`: the host
         if host:
-            moved = _moved({old: now for (name, old), now in hosts.items() if name == account}, host, new)
+            renamed_hosts = _with_renaming(
+                {old: now for (name, old), now in hosts.items() if name == account}, host, new
+            )
             hosts = {key: now for key, now in hosts.items() if key[0] != account}
-            hosts |= {(account, old): now for old, now in moved.items()}
+            hosts |= {(account, old): now for old, now in renamed_hosts.items()}
         else:
-            accounts = _moved(accounts, account, new)
+            accounts = _with_renaming(accounts, account, new)
             hosts = {(new if name == account else name, old): now for (name, old), now in hosts.items()}
     return CurrentNames(accounts, hosts)
 
 
-def _moved(known: dict[str, str], old: str, new: str) -> dict[str, str]:
-    moved = {name: new if now == old else now for name, now in known.items()} | {old: new}
-    return {name: now for name, now in moved.items() if name not in (now, new)}
+def _with_renaming(known: dict[str, str], old: str, new: str) -> dict[str, str]:
+    """Return current names by old names after `old` became `new`; a name that is in use again is no old name."""
+    renamed_hosts = {name: new if now == old else now for name, now in known.items()} | {old: new}
+    return {name: now for name, now in renamed_hosts.items() if name not in (now, new)}
 
 
 def forgotten_at(lines: Iterable[Event], who: str) -> dict[str, str]:
@@ -103,7 +106,7 @@ def may_cost(machine: Machine) -> str | None:
 
 
 def is_unknown(machine: Machine) -> bool:
-    """Say whether nobody knows if the machine of this row is there."""
+    """Return whether it is not known if this machine exists."""
     return (
         not machine.is_named_resource
         and machine.terminated_at is None

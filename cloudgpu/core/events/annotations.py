@@ -1,6 +1,7 @@
 """Adds ledger entries to the optional fields of a machine's record: policy, warnings, decision, timer, shared keys.
 
-A field without a value is left out, so that most records are short.
+Most functions here apply one kind of entry (`line`) to a record, in place. A field without a value is left out, so that
+most records are short.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ Record = dict[str, Any]
 
 
 def forget_run(record: Record) -> None:
-    """Forget all of it: what was said of one life of a machine is not true of the next."""
+    """Remove what applies to one run of a machine only."""
     for name in ("warnings", "decision", "timer", "shared", "unrequested_stop", "last_request"):
         record.pop(name, None)
 
 
 def forget_warnings(record: Record) -> None:
-    """Forget what people were warned of: it has happened, or is out of date."""
+    """Remove the warnings: what they warned of has happened, or is out of date."""
     record.pop("warnings", None)
 
 
 def chosen(record: Record, line: Line) -> None:
-    """Take who chose the policy of a launch, and what that policy said; of an adopted machine nobody knows either."""
+    """Set who chose the policy of a launch, and that policy's text; both are missing for an adopted machine."""
     record.pop("policy_by", None)
     if line.body.get("policy_by"):
         record["policy_by"] = line.body["policy_by"]
@@ -37,13 +38,13 @@ def chosen(record: Record, line: Line) -> None:
 
 
 def terms_set(record: Record, line: Line) -> None:
-    """Take the texts of the policy and limits that a machine is under."""
+    """Set the texts of the policy and limits that apply to a machine."""
     if line.body.get("terms"):
         record["terms"] = line.body["terms"]
 
 
 def decided(record: Record, line: Line) -> None:
-    """Take what a run decided; `since` is when it began to be that for that reason, `activity_since` that use."""
+    """Set the reaper's decision; `since`: that action and rule apply since then, `activity_since`: that activity."""
     body, at = line.body, line.occurred_at
     now = {name: body[name] for name in ("do", "rule", "why", "activity", "at")} | {"since": at, "activity_since": at}
     before = record.get("decision")
@@ -55,7 +56,7 @@ def decided(record: Record, line: Line) -> None:
 
 
 def warned(record: Record, line: Line) -> None:
-    """Take a warning; one of another end is the first of that."""
+    """Add a warning to those of its rule; one with another due time begins a new count."""
     rule, due, at = line.body["rule"], line.body["due"], line.occurred_at
     before = record.get("warnings", {}).get(rule)
     if before is None or before["due"] != due:
@@ -65,24 +66,24 @@ def warned(record: Record, line: Line) -> None:
 
 
 def lifted(record: Record, line: Line) -> None:
-    """Take that a warning holds no more."""
-    left = {rule: said for rule, said in record.get("warnings", {}).items() if rule != line.body["rule"]}
-    record["warnings"] = left
-    if not left:
+    """Remove a warning that no longer applies."""
+    remaining = {rule: warning for rule, warning in record.get("warnings", {}).items() if rule != line.body["rule"]}
+    record["warnings"] = remaining
+    if not remaining:
         forget_warnings(record)
 
 
 def timed(record: Record, line: Line) -> None:
-    """Take when the cloud ends it by itself."""
+    """Set when the cloud ends the machine by itself."""
     record["timer"] = line.body["at"]
     if record["timer"] is None:
         del record["timer"]
 
 
 def stopped_unrequested(record: Record, line: Line, *, over: bool, ran: object) -> None:
-    """Take that a machine runs no more though nobody had asked for it, or that it runs again.
+    """Record that a machine stopped (`over`) without a request, or that it runs again; `ran`: it ran before.
 
-    A spot interruption that is being rehearsed was asked for, too.
+    A simulated spot interruption counts as a request.
     """
     if not over:
         record.pop("unrequested_stop", None)
@@ -91,9 +92,9 @@ def stopped_unrequested(record: Record, line: Line, *, over: bool, ran: object) 
 
 
 def requested(record: Record, line: Line) -> None:
-    """Take what is asked, and that it was before its effect was written, by a clock ahead of the one that saw it.
+    """Set the last request; a stop that was recorded before it, by a clock that is behind, was not unrequested.
 
-    What a user asked and was not done stays theirs when the reaper asks it again.
+    If the reaper repeats a user's request that is not done yet, it remains the user's (`judged`: the reaper's).
     """
     what, before = line.kind.removesuffix("_requested"), record.pop("last_request", None)
     if line.body.get("running"):
@@ -107,9 +108,9 @@ def requested(record: Record, line: Line) -> None:
 
 
 def started_by_hand(record: Record, body: Mapping[str, Any]) -> None:
-    """Take that a machine which was to stop was started again since it stopped: that takes its cluster's stop back.
+    """Cancel a requested stop if the machine was started again since, as its provider says: so its cluster's, too.
 
-    Where its provider says when it was started; `record` is as it was before.
+    `record` is as it was before this observation.
     """
     last, since = record.get("last_request"), body["since"]
     if last is None or last["what"] != "stop" or body["state"] not in ("pending", "running"):
@@ -120,28 +121,28 @@ def started_by_hand(record: Record, body: Mapping[str, Any]) -> None:
 
 
 def interrupted(record: Record, line: Line) -> None:
-    """Take that its interruption is written down."""
+    """Set when the provider interrupted it."""
     record["interrupted_at"] = line.occurred_at
 
 
 def shared(record: Record, line: Line) -> None:
-    """Take whose key was let in, and the host key that came with it."""
+    """Add a shared key: who may log in with it, and the machine's host key."""
     text = {name: line.body[name] for name in ("label", "from", "host_key")} | {"at": line.occurred_at}
     record["shared"] = record.get("shared", {}) | {line.body["key"]: text}
 
 
 def unshared(record: Record, line: Line) -> None:
-    """Take that a key, or every shared one, was taken out."""
+    """Remove a shared key, or all of them."""
     key = line.body["key"]
-    left = {one: said for one, said in record.pop("shared", {}).items() if key is not None and one != key}
-    if left:
-        record["shared"] = left
+    remaining = {one: share for one, share in record.pop("shared", {}).items() if key is not None and one != key}
+    if remaining:
+        record["shared"] = remaining
 
 
 def not_before_last(machine: Machine | None, now: datetime) -> datetime:
-    """Return `now`, or when a run last said something of this machine where this clock is behind that.
+    """Return `now`, or the time of the reaper's last entry on this machine if this clock is behind that.
 
-    Lines are folded by their time: what a clock that was set back takes back would else count as said before.
+    Entries are applied in the order of their times: one from a clock that was set back would be applied too early.
     """
     times = [] if machine is None else [warning.last for warning in machine.warnings.values()]
     times += [machine.decision.since] if machine is not None and machine.decision else []

@@ -30,14 +30,18 @@ Outcome = Literal["made", "refused", "void"]
 
 
 class RequestedBy(TypedDict, total=False):
-    """The machine's owner, and the right by which another acted on it (`control.team.authorization.by`), in a team."""
+    """In a team: the machine's owner, and by which right another member acted (`control.team.authorization.by`)."""
 
     whose: str
     right: str
 
 
 class BeforeTheEnd(TypedDict, total=False):
-    """What is known of the time before a machine was seen to have ended: `ledger.last_seen`."""
+    """What is known of the time before a machine was seen to have ended.
+
+    It was last seen to exist at `alive_at`, billed at `billed_at` and starting at `pending_at`; its end was requested
+    at `asked_at`.
+    """
 
     alive_at: Time
     billed_at: Time
@@ -76,6 +80,10 @@ class Placed(TypedDict):
 class LaunchIntended(Placed):
     """A launch, before its call is sent; `terms` are the texts of its policy and limits, `max_price` is for an hour.
 
+    `attempt` counts the attempts of a launch, each with its `token`; `key` identifies the launch, and `request` is a
+    hash of what was requested. `seq` is the number in its tags. `policy_by` is who chose the policy. `stop_effect` says
+    what a stop keeps and costs. `renew_s` is by how many seconds the lease renews itself. `licence` is that of an
+    operating system with billing rules of its own. `setup` is its software. `guards` are its safeguards.
     `trust` is who owns its computer (`datacenter` or `community`); without it, the cloud.
     """
 
@@ -117,7 +125,7 @@ class LaunchSettled(TypedDict):
 
 
 class Tagged(TypedDict):
-    """A machine's launch, as far as its tags record it."""
+    """A machine's launch, as far as its tags record it; the fields are those of `LaunchIntended`."""
 
     key: str
     request: str
@@ -135,7 +143,7 @@ class Tagged(TypedDict):
 
 
 class Able(TypedDict):
-    """How a machine can end, and what guards it, by what its provider can do."""
+    """How a machine can end (stop, park), and its safeguards, by what its provider can do."""
 
     stoppable: bool | None
     parkable: bool
@@ -203,7 +211,10 @@ class PriceObserved(TypedDict):
 
 
 class Received(RateRecord):
-    """Bytes that a machine received, if they cost; `counted` is its counter's total."""
+    """Bytes that a machine received, if they cost; `counted` is its counter's total.
+
+    `stored_as` is the name of the price in the price list.
+    """
 
     bytes_in: int
     counted: int
@@ -213,7 +224,7 @@ class Received(RateRecord):
 class TrafficObserved(RateRecord):
     """Bytes that a machine has sent since the last count; `counted` is its counter's total.
 
-    `received` is set if its offer has a price for received bytes.
+    `received` is set if its offer has a price for received bytes. `stored_as` is the name of the price in the list.
     """
 
     bytes_out: int
@@ -234,9 +245,9 @@ class TermsSet(TypedDict):
 
 
 class Requested(RequestedBy):
-    """Written before the request is sent, for the reason `why`, on the computer `host`.
+    """Written before the request is sent, for the reason `why`, on the client computer `host`.
 
-    `judged`: a run of the reaper decided it; until it is done, each run decides again.
+    `judged`: the reaper decided it, and each of its runs decides again until it is done.
     """
 
     why: str
@@ -342,7 +353,10 @@ class TimerSet(TypedDict):
 
 
 class DecisionMade(RequestedBy):
-    """A run's decision about a machine, if it differs from the last one; `at`: when it ends if nothing changes."""
+    """A run's decision about a machine, if it differs from the last one; `at`: when it ends if nothing changes.
+
+    `do` is what to do with it, `rule` the rule of the reaper that says so; `host` is the computer that decided.
+    """
 
     do: str
     rule: str

@@ -18,7 +18,10 @@ class UnansweredRecord(TypedDict):
 
 
 class AccountSynced(TypedDict):
-    """A sync of one account: how many machines, what did not answer, known machines not in the answer (`unseen`)."""
+    """A sync of one account: how many machines, what did not answer, known machines not in the answer (`unseen`).
+
+    `resources`: disks and images were listed, too. `pinned`: all prices were queried, and answered.
+    """
 
     machines: int
     unanswered: list[UnansweredRecord]
@@ -41,7 +44,11 @@ class RunResult(TypedDict, total=False):
 
 
 class ReapFinished(RunResult):
-    """A run of the reaper: what it did, when one last was ok, each home's latest (`scheduled`); or only `why`."""
+    """A run of the reaper: what it did, when one last was ok, each home's latest (`scheduled`); or only `why`.
+
+    `cron`: it was a scheduled run. `sweep`: it was a full run, which also lists disks and images; `ok_at` and `sweep_at` are
+    when such runs last succeeded. `credits` are readings of prepaid accounts.
+    """
 
     verb: str
     ok: bool
@@ -56,7 +63,10 @@ class ReapFinished(RunResult):
 
 
 class AccountForgotten(TypedDict):
-    """An account is no longer queried, unless it is configured or used again."""
+    """An account is no longer queried, unless it is configured or used again.
+
+    `identities` are the provider's own ids of the account; `host` is the computer of the request.
+    """
 
     account: str
     provider: str

@@ -65,12 +65,13 @@ def reap_finished(
     ok_at: str | None,
     sweep_at: str | None,
     runs: Iterable[ScheduledRunRecord] = (),
-    left: Iterable[CreditRecord] = (),
+    credit_readings: Iterable[CreditRecord] = (),
 ) -> Draft:
-    """Return the line that a run of the reaper has ended, and how; when one last was ok, and when one last swept.
+    """Return the line that a run of the reaper has ended, and how; `ok_at`, `sweep_at`: when one last was ok, or full.
 
-    `result` is what it did, or why it broke off before it could judge anything. `runs` are the latest scheduled runs of
-    all homes, with this one where it was scheduled; `left` what was left in prepaid accounts when a run last read it.
+    `result` is what it did, or why it was aborted before it decided anything. `runs` are the latest scheduled runs of
+    all homes, with this one where it was scheduled; `credit_readings` the latest readings
+    of prepaid accounts.
     """
     body: bodies.ReapFinished = {
         "verb": "reap",
@@ -83,7 +84,7 @@ def reap_finished(
         "ok_at": ok_at,
         "sweep_at": sweep_at,
         "scheduled": list(runs),
-        "credits": list(left),
+        "credits": list(credit_readings),
     }
     return Draft("reap_finished", "reaper", body, now, f"reap:{home}:{iso(now)}")
 

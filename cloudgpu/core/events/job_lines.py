@@ -32,7 +32,7 @@ class DeadlineRecord(TypedDict):
     """A job's deadline: `work_s` seconds of its command's run time have to be done by `at`, with this spot policy.
 
     `spot` and `on_demand` are the hourly prices at the request, which the policy compares. On-demand was planned at
-    `provider` and `account`, and budgets count `counted` for an hour of it, disk included.
+    `provider` and `account`, and budgets count `counted` nano-dollars for an hour of it, disk included.
     """
 
     at: Time
@@ -76,7 +76,10 @@ class JobSpec(TypedDict):
     machine (null: one is launched for the job). `environment` has the values of --env; of --env-file only the path.
     `results_to` is the bucket or volume that results and checkpoints go to (null: the computer that watches).
     `planned_max` is the most that the job may cost by its plan, null where that has no end. `gang` is how many machines
-    each attempt launches as one cluster; `slurm` says then what is asked of its Slurm, and has no cluster yet.
+    each attempt launches as one cluster; `slurm` are then the options for its Slurm, without a cluster yet.
+    `every_s` is between two copies of checkpoints, `stall_s` the silence after which it counts as stalled, `keep_s` how
+    long the machine of a failed job is kept, `results_wait_s` how long results are waited for. `retries` is how often
+    a failed command is repeated, `restarts` how often an interrupted one. `files` and `bytes` are the snapshot's.
     """
 
     argv: list[str]
@@ -185,7 +188,7 @@ class JobMoveRequested(TypedDict):
     why: str
 
 
-Also = Literal["moved", "nothing_made"]
+Also = Literal["moved", "nothing_made"]  # an optional flag of `JobTryEnded`
 
 
 class JobTryEnded(TypedDict):
@@ -226,7 +229,7 @@ class JobCancelRequested(TypedDict):
 class JobResultsFetched(TypedDict):
     """Results are in `directory` on the computer `host`; `whole`: complete, with the machine's sizes and hashes.
 
-    Without a host, `directory` is the address of a bucket (`whole`: it has all files of its list) or of a volume.
+    With an empty `host`, `directory` is the address of a bucket (`whole`: it has all files of its list) or of a volume.
     """
 
     job: str

@@ -6,7 +6,11 @@ from dataclasses import dataclass
 
 from cloudgpu.core.events import bodies, general_bodies, job_lines
 
-MACHINE, RESOURCE, EITHER = "machine", "resource", "either"  # the subject is one of these, or of the lab
+MACHINE, RESOURCE, EITHER = (
+    "machine",
+    "resource",
+    "either",
+)  # the subject of a line: the id of one of these, else a fixed word like `budgets`
 
 
 @dataclass(frozen=True, slots=True)

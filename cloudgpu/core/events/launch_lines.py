@@ -49,8 +49,8 @@ def launch_intended(
     """Return the line that says what is about to be launched, before the call is sent.
 
     `costs` are the attached costs: what the stopped machine will cost is known only from this line. `on_demand` is the
-    on-demand price of the same machine, `licence` that of an operating system with billing rules of its own.
-    `identity` is the account of the machine, whatever it is called here; `guards` are its safeguards.
+    on-demand price of the same machine, `licence` that of an operating system with billing rules of its own. `identity`
+    is the provider's own id of the account, whose name may differ between computers; `guards` are its safeguards.
     """
     request, item = attempt.request, attempt.offer.available
     max_price = request.want.max_price
@@ -166,7 +166,7 @@ def machine_adopted_by_resource(resource: ProviderResource, identity: AccountIde
 
 def _tagged(instance: Instance | ProviderResource) -> bodies.Tagged:
     tags = instance.tags
-    said: bodies.Tagged = {
+    launch: bodies.Tagged = {
         "key": tags.get(TAG_KEY, ""),
         "request": tags.get(TAG_KEY, ""),
         "name": tags.get(TAG_NAME) or tags[TAG_ID],
@@ -181,4 +181,4 @@ def _tagged(instance: Instance | ProviderResource) -> bodies.Tagged:
         "stop_effect": None,
     }
     node = node_of_tags(tags)
-    return said if node is None else {**said, "cluster": node.record()}
+    return launch if node is None else {**launch, "cluster": node.record()}

@@ -17,9 +17,9 @@ FORMAT = 2  # of the kinds and the bodies of lines: a ledger's first line says b
 BUDGET_SET, BUDGET_REMOVED, BUDGET_OVERRIDDEN = "budget_set", "budget_removed", "budget_overridden"
 LEDGER_MOVED, LEDGER_MOVING, LEDGER_ARRIVED = "ledger_moved", "ledger_moving", "ledger_arrived"
 OWN_CLOCK = "own"  # this client's clock
-PROVIDER = "provider"  # the provider's word
+PROVIDER = "provider"  # the provider's clock
 MACHINE = "machine"  # the machine's own clock
-_WHOLE_SECONDS = timedelta(seconds=1)  # clouds cut their times to them
+_WHOLE_SECONDS = timedelta(seconds=1)  # clouds report times in whole seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,8 @@ Line = Event | EventSummary
 def clock_ahead(intended_at: str | None, launched_at: str | None) -> timedelta:
     """Return by how much the clock of the launching client is ahead of its provider's, as far as can be seen.
 
-    A machine cannot be created before its request. What that client saw start may have run for this long already.
+    A machine cannot be created before its request. So a machine that this client saw start may have run for as long
+    already.
     """
     if not intended_at or not launched_at or launched_at >= intended_at:
         return timedelta(0)

@@ -34,13 +34,13 @@ def requested(
 ) -> Draft:
     """Return the line written before a stop, start, park or termination (`what`) is sent.
 
-    `failed`: it is terminated because it never came up. `waived`: it is started though no safeguard would end it.
-    `running`: it runs, and the start cancels a stop or an end that is not done. `judged`: a run of the reaper decided
-    it, and the next one decides again.
+    `failed`: it is terminated because it never came up. `waived`: it is started though no safeguard would end it
+    (--no-guard). `running`: it runs, and the start cancels a stop or an end that is not done. `judged`: a run of the
+    reaper decided it, and the next one decides again.
     """
     flags = {"failed": failed, "waived": waived, "running": running, "judged": judged}
-    plain = {"why": why, "host": host, **who}
-    body = cast("bodies.AnyRequested", plain | {name: True for name, said in flags.items() if said})
+    common = {"why": why, "host": host, **who}
+    body = cast("bodies.AnyRequested", common | {name: True for name, is_set in flags.items() if is_set})
     return Draft(f"{what}_requested", machine, body, now, f"{what}:{machine}:{iso(now)}")
 
 

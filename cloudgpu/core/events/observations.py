@@ -1,4 +1,4 @@
-"""What of a provider's word about a machine is news, when its silence proves something, and the ledger lines of it."""
+"""Compares what a provider reports of a machine with the ledger's record, and makes the ledger lines of changes."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def instance_observed(
 ) -> Draft:
     """Return the line that says how the provider reports this machine now.
 
-    `before` is what else is known of the time before its end, `resized` what it is now that was another before.
-    `machine` is what is known of it: the line is about that one, though somebody may have taken the machine's tags
-    away, and its word of its use stays where an answer has none.
+    `before` is what else is known of the time before its end, `resized` its new type if that has changed. `machine` is
+    its record: the line is about that one even if its tags were removed, and keeps its last activity if the provider
+    reports none.
     """
     body: bodies.InstanceObserved = {
         "provider_id": instance.id,
@@ -71,7 +71,7 @@ def instance_observed(
 
 
 def instance_observed_by_itself(machine: Machine, last_active: datetime, now: datetime) -> Draft:
-    """Return the line that says when a machine was last in use by its own word; all else is as it was seen last."""
+    """Return the line of the last activity that a machine itself reported; all else is as it was seen last."""
     body: bodies.InstanceObserved = {
         "provider_id": not_none(machine.provider_id),
         "state": machine.state,
@@ -93,13 +93,13 @@ def _observed(subject: str, body: bodies.InstanceObserved, now: datetime, clock:
 
 
 def _address(address: Address) -> AddressRecord:
-    return {"host": address.host, "port": address.port, "user": address.user}  # a tenth of what `asdict` takes
+    return {"host": address.host, "port": address.port, "user": address.user}  # ten times as fast as `asdict`
 
 
 def address_now(machine: Machine, instance: Instance) -> MachineAddress | None:
-    """Return where a machine answers by this word; one that goes on running keeps its address where that says none.
+    """Return the reported address of a machine; without one, the known address if it has kept running.
 
-    Azure's listings tell no address: silence about it is not a word that the machine has lost it.
+    Azure's listings have no addresses: a missing one does not mean that the machine has lost it.
     """
     address = instance.address
     if address is not None:
@@ -109,7 +109,7 @@ def address_now(machine: Machine, instance: Instance) -> MachineAddress | None:
 
 
 def instance_vanished(machine: str, provider_id: str, proof: str, now: datetime, last_seen: str | None = None) -> Draft:
-    """Return the line that a machine is proved gone, and by what; some time after `last_seen`, None for just now."""
+    """Return the line that a machine's end is confirmed by `proof`: some time after `last_seen`, None for just now."""
     body: bodies.InstanceVanished = {
         "provider_id": provider_id,
         "proof": proof,
@@ -122,9 +122,9 @@ def instance_vanished(machine: str, provider_id: str, proof: str, now: datetime,
 def resources_retained(
     machine: Machine, entries: Sequence[Retained], now: datetime, last_seen: str | None = None
 ) -> Draft:
-    """Return the line that says what stays of a machine without it; no entries: nothing does.
+    """Return the line of a machine's retained resources; no entries: there are none.
 
-    `last_seen` is when what is missing now was last known to be there, where others have removed it.
+    `last_seen` is when a resource that others have removed was last known to exist.
     """
     body: bodies.ResourcesRetained = {"retained": [entry.record() for entry in entries]}
     if last_seen:
@@ -150,7 +150,7 @@ def price_changed(
 def _priced(machine: str, body: bodies.PriceObserved, at: datetime, on_demand: Price | None, clock: str) -> Draft:
     if on_demand is not None:
         body["on_demand"] = price_to_json(on_demand)
-    # Its own date is part of what makes it one: of two that changed before the launch, the later one holds.
+    # The date of the price is part of the dedupe text, as two prices may have changed before the launch.
     return Draft("price_observed", machine, body, at, f"price:{machine}:{iso(at)}:{body['price']['as_of']}", clock)
 
 
@@ -196,16 +196,16 @@ def _text(at: datetime | None) -> str | None:
     return None if at is None else iso(at)
 
 
-# -- what is kept by name
+# -- named resources
 
 
 def resource_observed(
     resource: ProviderResource, retained: Retained, identity: AccountIdentity, machine: Machine | None, now: datetime
 ) -> Draft:
-    """Return the line that says how a volume or an image is now, that is kept by name. `known` is its row.
+    """Return the line of the present state of a named volume or image.
 
-    `retained` is what it costs. Whose it is stands in its tags, as far as they can carry it; a machine's line has the
-    full text.
+    `retained` is what it costs, `machine` its record if the ledger has one. Owner and project are read from its tags,
+    which may be shortened; the line of a machine has the full text.
     """
     body: bodies.ResourceObserved = {
         **retained.record(),
@@ -230,7 +230,7 @@ def resource_vanished(
     ended: str | None = None,
     who: RequestedBy,
 ) -> Draft:
-    """Return the line that says that it is gone: since `ended`, or some time after `last_seen`."""
+    """Return the line that a named resource (`machine` is its record) is gone: at `ended`, or after `last_seen`."""
     body: bodies.ResourceVanished = {
         "id": not_none(machine.provider_id),
         "proof": proof,
@@ -242,18 +242,18 @@ def resource_vanished(
 
 
 def subject_of(resource: ProviderResource, identity: AccountIdentity) -> str:
-    """Return the subject of something that is kept by name in an account, whatever that is called here."""
+    """Return the ledger's subject of a named resource, by the provider's id of its account."""
     return f"resource:{identity.id}/{resource.id}"
 
 
-NEWS_OF_ACTIVITY = timedelta(minutes=15)
+ACTIVITY_INTERVAL = timedelta(minutes=15)  # between two recorded times at which a machine was last active
 _ENDS = {"expires": TAG_EXPIRES, "renew_until": TAG_RENEW_UNTIL, "hold_until": TAG_HOLD_UNTIL}
 
 
 def not_before(machine: Machine, now: datetime) -> datetime:
-    """Return `now`, or the machine's last known time where this clock is behind it.
+    """Return `now`, or the time of the machine's last entry if this clock is behind it.
 
-    Lines are folded by their time: what a clock that went back writes would otherwise count as older than the launch.
+    Entries are applied in the order of their times: one from a clock that was set back would come before the launch.
     """
     return max([now, *(from_iso(at) for at in (machine.intended_at, machine.seen_at) if at)])
 
@@ -263,10 +263,10 @@ def too_fresh(machine: Machine, proves_after: timedelta, now: datetime) -> bool:
     return bool(now - from_iso(machine.intended_at) < proves_after)
 
 
-def is_news(machine: Machine, instance: Instance) -> bool:
-    """Say whether the provider's word differs from the row; a sync that finds no change writes no event.
+def differs_from_record(machine: Machine, instance: Instance) -> bool:
+    """Return whether the provider's report differs from the record: a sync writes no event without a change.
 
-    Times are compared as times: to write thousands of them as text takes longer than all the rest.
+    Times are compared as times: formatting thousands of them takes longer than all the rest.
     """
     known = (machine.provider_id, machine.state, machine.billed, machine.state_reason)
     if (
@@ -278,12 +278,12 @@ def is_news(machine: Machine, instance: Instance) -> bool:
     ):
         return True
     if machine.guards is not None and not machine.guards.tagged:
-        return False  # its tags are of its launch: no lease or hold since then is in them
-    return any(_is_another(getattr(machine, name), instance.tags, key) for name, key in _ENDS.items())
+        return False  # tags are never updated there: later leases and holds are not in them
+    return any(_tag_differs(getattr(machine, name), instance.tags, key) for name, key in _ENDS.items())
 
 
 def is_resized(machine: Machine, instance: Instance) -> bool:
-    """Say whether a machine is of another type, or on another market, than is known; one that ends is as it was."""
+    """Say whether a machine is of another type, or on another market, than recorded; not while it ends."""
     ends = instance.state in (State.STOPPING, State.TERMINATED, State.UNKNOWN)
     if ends or not machine.instance_type or not instance.instance_type:
         return False
@@ -296,14 +296,14 @@ def _time(text: str | None) -> datetime | None:
 
 
 def has_moved_on(known: datetime | None, time: datetime | None) -> bool:
-    """Say whether a machine was active again since it was last written down: every quarter of an hour is news."""
+    """Return whether a machine's last activity is later than recorded by ACTIVITY_INTERVAL, or was not recorded."""
     if time is None or known is None:
         return time is not None
-    return time - known >= NEWS_OF_ACTIVITY
+    return time - known >= ACTIVITY_INTERVAL
 
 
-def _is_another(known: str | None, tags: Mapping[str, str], key: str) -> bool:
-    """Say whether a tag names another time than is known; one that says nothing does not."""
+def _tag_differs(known: str | None, tags: Mapping[str, str], key: str) -> bool:
+    """Return whether a tag has another time than recorded; a missing or empty one has not."""
     text = tags.get(key, "")
     if not text or (known is not None and text.isdecimal() and from_iso(known).timestamp() == int(text)):
         return False
@@ -312,11 +312,11 @@ def _is_another(known: str | None, tags: Mapping[str, str], key: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
-    """What an account answered about prices: of each machine by its id, oldest first.
+class AccountPrices:
+    """What an account answered about prices, by machine id: spot prices (`history`, oldest first) and those of `now`.
 
-    `since` is when it was last asked, None for never; `gap` is why it did not answer now, empty where it did. `metered`
-    are prices that replace those in force from now on: by a machine's own meter, or by settings in place of one.
+    `since` is when it was last queried, None for never; `gap` is why it did not answer now, empty if it did. `metered`
+    are electricity prices from now on, measured by a machine or assumed by settings, which replace the present ones.
     """
 
     since: str | None = None
@@ -326,43 +326,49 @@ class Priced:
     metered: Mapping[str, Price] = field(default_factory=dict)
 
 
-def lines_of(priced: Priced, machines: Sequence[Machine], now: datetime) -> list[Draft]:
-    """Return the lines of the prices that are news of these machines."""
+def price_lines(priced: AccountPrices, machines: Sequence[Machine], now: datetime) -> list[Draft]:
+    """Return the lines of the prices of these machines that have changed."""
     drafts: list[Draft] = []
     for machine in machines:
         drafts += spot_price_events(machine, priced.history.get(machine.id, ()))
         price, metered = priced.now.get(machine.id), priced.metered.get(machine.id)
         if metered is not None:
-            drafts.append(_changed(machine, metered, None, now))
-        elif price is not None and _is_another_price(machine, price):
-            drafts.append(_changed(machine, price, max(filter(None, (priced.since, machine.intended_at))), now))
+            drafts.append(_price_change_line(machine, metered, None, now))
+        elif price is not None and _price_differs(machine, price):
+            drafts.append(
+                _price_change_line(machine, price, max(filter(None, (priced.since, machine.intended_at))), now)
+            )
     return drafts
 
 
-def spot_price_events(row: Machine | PriceSubject, history: Sequence[Price]) -> list[Draft]:
-    """Return a line for each price that a spot machine has had since the last one that is known, until its end."""
-    last, drafts = row.price, []
+def spot_price_events(machine: Machine | PriceSubject, history: Sequence[Price]) -> list[Draft]:
+    """Return a line for each price that a spot machine has had since the last one that is recorded, until its end."""
+    last, drafts = machine.price, []
     nanos, known = (last.nanos_per_hour, last.as_of) if last else (None, "")
     for price in history:
-        at = max(iso(price.as_of), row.intended_at)
-        if iso(price.as_of) <= known or price.per_hour.nanos == nanos or (row.terminated_at and at > row.terminated_at):
+        at = max(iso(price.as_of), machine.intended_at)
+        if (
+            iso(price.as_of) <= known
+            or price.per_hour.nanos == nanos
+            or (machine.terminated_at and at > machine.terminated_at)
+        ):
             continue
         nanos = price.per_hour.nanos
-        drafts.append(price_observed(row.id, price, from_iso(at), clock=PROVIDER))
+        drafts.append(price_observed(machine.id, price, from_iso(at), clock=PROVIDER))
     return drafts
 
 
-def _is_another_price(machine: Machine, price: Price) -> bool:
-    """Say whether a price that was asked again is another one; what a meter measures moves all the time."""
+def _price_differs(machine: Machine, price: Price) -> bool:
+    """Return whether a queried price differs from the recorded one; a measured one changes all the time: False."""
     last = machine.price
     if last is None:
         return True
     if Basis.MEASURED in (last.basis, price.basis) or iso(price.as_of) < last.as_of:
-        return False  # a list that is older than the price of the launch says nothing of today
+        return False  # an older list does not replace the price of the launch
     return bool(price.per_hour.nanos != last.nanos_per_hour)
 
 
-def _changed(machine: Machine, price: Price, since: str | None, now: datetime) -> Draft:
+def _price_change_line(machine: Machine, price: Price, since: str | None, now: datetime) -> Draft:
     on_demand = price if machine.market == Market.ON_DEMAND else None
     return price_changed(machine.id, price, since, now, on_demand=on_demand)
 
@@ -377,17 +383,17 @@ def is_to_price(machine: Machine, earliest: str) -> bool:
 def one_per_machine(
     instances: Sequence[Instance], machines: Mapping[str, Machine]
 ) -> tuple[list[Instance], list[Unanswered]]:
-    """Return one instance per cloudgpu-id: the living before the ended, the one that the ledger knows before others.
+    """Return one instance per id of a machine: preferably one that exists, and that the ledger has recorded.
 
-    And a gap for each second living one.
+    The second list has an `Unanswered` for each further instance that exists under the same id.
     """
 
-    def place(instance: Instance) -> tuple[bool, bool]:
-        row = machines.get(instance.tags[TAG_ID])
-        return instance.state is State.TERMINATED, row is not None and row.provider_id != instance.id
+    def preference(instance: Instance) -> tuple[bool, bool]:
+        record = machines.get(instance.tags[TAG_ID])
+        return instance.state is State.TERMINATED, record is not None and record.provider_id != instance.id
 
     chosen, twice = dict[str, Instance](), list[Unanswered]()
-    for instance in sorted(instances, key=place):
+    for instance in sorted(instances, key=preference):
         machine = instance.tags[TAG_ID]
         if machine in chosen and instance.state is not State.TERMINATED:
             both = f"{chosen[machine].id} and {instance.id}"
