@@ -46,8 +46,8 @@ class RunResult(TypedDict, total=False):
 class ReapFinished(RunResult):
     """A run of the reaper: what it did, when one last was ok, each home's latest (`scheduled`); or only `why`.
 
-    `cron`: it was a scheduled run. `sweep`: it was a full run, which also lists disks and images; `ok_at` and `sweep_at` are
-    when such runs last succeeded. `credits` are readings of prepaid accounts.
+    `cron`: it was a scheduled run. `sweep`: it was a full run, which also lists disks and images; `ok_at` and
+    `sweep_at` are when such runs last succeeded. `credits` are readings of prepaid accounts.
     """
 
     verb: str

@@ -72,14 +72,12 @@ class SlurmRecord(TypedDict):
 class JobSpec(TypedDict):
     """The specification of a job: all that a restart needs, except the snapshot's files and the values of secrets.
 
-    Times are seconds. `launch` holds the options of `up` as text; `machine` is the id of an existing
-    machine (null: one is launched for the job). `environment` has the values of --env; of --env-file only the path.
-    `results_to` is the bucket or volume that results and checkpoints go to (null: the computer that watches).
-    `planned_max` is the most that the job may cost by its plan, null where that has no end. `gang` is how many machines
-    each attempt launches as one cluster; `slurm` are then the options for its Slurm, without a cluster yet.
-    `every_s` is between two copies of checkpoints, `stall_s` the silence after which it counts as stalled, `keep_s` how
-    long the machine of a failed job is kept, `results_wait_s` how long results are waited for. `retries` is how often
-    a failed command is repeated, `restarts` how often an interrupted one. `files` and `bytes` are the snapshot's.
+    `launch` are options of `up`; `machine` is an existing machine's id (null: one is launched). `environment` has the
+    values of --env, `env_file` only a path. `results_to` is the bucket or volume for results and checkpoints (null: the
+    watching computer). `planned_max` is its highest cost by its plan (null: no limit). A `gang` launches so many
+    machines per attempt as one cluster, with `slurm` as options. Seconds: `every_s` between copies of checkpoints,
+    `stall_s` of silence until it is stalled, `keep_s` for which a failed job's machine stays, `results_wait_s` for
+    results. `retries` repeat a failed command, `restarts` an interrupted one.
     """
 
     argv: list[str]

@@ -27,22 +27,22 @@ from cloudgpu.core.model.usage import Resource, usage_of_record
 from cloudgpu.core.values.times import from_iso, iso
 
 _EMPTY = (0,) * 7
-Prior = Mapping[str, Any]  # a machine's row before the line
-STARTS_WITHIN = timedelta(minutes=1)  # a doubt about a start is in the amount, unless it is this short
-RUNS_WITHIN = timedelta(minutes=15)  # our belief: nothing starts for longer than that after a sync that saw it start
+Prior = Mapping[str, Any]  # some fields of a machine's record before the line
+STARTS_WITHIN = timedelta(minutes=1)  # up to this, uncertainty about a start is not billed; longer, it is in the amount
+RUNS_WITHIN = timedelta(minutes=15)  # assumed: a machine seen starting runs at the latest so long after
 _STARTING = "it was only seen to start, which is not billed"
-_DOUBTED = "its cloud did not know its state, and answered that it is not billed"
+_UNCERTAIN = "its cloud did not know its state, and answered that it is not billed"
 _STOPPED, _SHUT_DOWN = "stopped:", ("stopped", "deallocated")
-_SECOND = len("2026-11-20T11:00:00")  # clouds cut their times to it
+_SECOND = len("2026-11-20T11:00:00")  # the length of a ledger time in whole seconds, as clouds report times
 
 
 def new() -> Meter:
-    """Return the meter of something that nothing is known of yet: no use is open, no price known.
+    """Return the empty meter of a machine: plain JSON values, from which its usages are made.
 
-    `runs` counts the runs of the present launch, `waiting` are those that ended before their price was known.
-    `adopted`: its launch was never seen here. `over` is when what belongs to the machine itself last ended, and
-    `disk_since` since when the one disk of it was billed, which may go on by itself. `ends` is until when each thing
-    has been billed: what is seen again goes on from there, never twice.
+    `open` has the usages that are billed still, by key; `waiting` are ended runs whose price is not known yet. `prices`
+    are the price intervals of the present launch, and `runs` counts its runs. `adopted`: its launch was never seen
+    here. `over` is when the machine itself last ended, and `disk_since` since when its only disk was billed, which may
+    be retained. `ends` is until when each key has been billed, so that no second is billed twice.
     """
     return {
         "open": {},
@@ -57,14 +57,14 @@ def new() -> Meter:
 
 
 def unsummed_usages(state: Meter) -> list[Metered]:
-    """Return the usages that are in no total yet: those that are billed still, and those that wait for their price."""
+    """Return the usages that are in no total yet: those that are billed still, and those without a known price yet."""
     return [*state["waiting"], *state["open"].values()]
 
 
 def meter(state: Meter, record: Record, line: Line, before: Prior) -> list[Metered]:
-    """Take a line into the meter and return the usages that it ended.
+    """Apply a line to the meter, in place, and return the usages that it ended.
 
-    `record` is the machine's with that line; `before` has some of its fields as they were before.
+    `record` is the machine's record after that line; `before` has some of its fields before it.
     """
     step = _STEPS.get(line.kind)
     return [] if step is None else list(step(state, record, line, before))
@@ -72,13 +72,13 @@ def meter(state: Meter, record: Record, line: Line, before: Prior) -> list[Meter
 
 def add_to(totals: dict[str, list[int]], use: Metered) -> Charge:
     """Add a usage that has ended to the totals of its resource; return its charge."""
-    found = charge(usage_of_record(use), from_iso(use["end"]))
-    parts = (found.low, found.amount, found.high, found.list_cost or 0, found.billed_us, int(found.unpriced_us > 0))
+    cost = charge(usage_of_record(use), from_iso(use["end"]))
+    amounts = (cost.low, cost.amount, cost.high, cost.list_cost or 0, cost.billed_us, int(cost.unpriced_us > 0))
     sums = totals.get(use["resource"], _EMPTY)
     totals[use["resource"]] = [
-        old + part for old, part in zip(sums, (*parts, int(found.list_cost is None)), strict=True)
+        old + amount for old, amount in zip(sums, (*amounts, int(cost.list_cost is None)), strict=True)
     ]
-    return found
+    return cost
 
 
 def is_unpriced(record: Record) -> bool:
@@ -95,20 +95,20 @@ def is_unpriced(record: Record) -> bool:
 
 def _intended(state: Meter, record: Record, line: Line, _before: Prior) -> Iterator[Metered]:
     if line.body["attempt"] < record["attempt_number"]:
-        return  # a late word about an earlier attempt
+        return  # a late line of an earlier attempt
     if "instance" not in state["open"]:
         yield from state["waiting"]  # their price was never known, and is not that of the next launch
         state |= {"prices": [], "runs": 0, "waiting": [], "adopted": False}
     yield from _note_price(state, line)
 
 
-def _adopted(state: Meter, _row: Record, line: Line, _before: Prior) -> Iterator[Metered]:
+def _adopted(state: Meter, _record: Record, line: Line, _before: Prior) -> Iterator[Metered]:
     state["adopted"] = True
-    if not state["prices"]:  # a price that is known already is not guessed again
+    if not state["prices"]:  # a known price is kept
         yield from _note_price(state, line)
 
 
-def _priced(state: Meter, _row: Record, line: Line, _before: Prior) -> Iterator[Metered]:
+def _priced(state: Meter, _record: Record, line: Line, _before: Prior) -> Iterator[Metered]:
     run, listed = state["open"].get("instance"), line.body.get("on_demand")
     if run is not None and run["on_demand"] is None and listed is not None:
         run["on_demand"] = listed["nanos_per_hour"]
@@ -116,7 +116,7 @@ def _priced(state: Meter, _row: Record, line: Line, _before: Prior) -> Iterator[
 
 
 def _note_price(state: Meter, line: Line) -> Iterator[Metered]:
-    """Take a price up; the first of a launch is also that of its runs before it was known."""
+    """Add a price; the first one of a launch also applies to its earlier runs."""
     price = line.body["price"]
     if price is None:
         return
@@ -129,66 +129,66 @@ def _note_price(state: Meter, line: Line) -> Iterator[Metered]:
 
 
 def _observed(state: Meter, record: Record, line: Line, before: Prior) -> Iterator[Metered]:
-    body, maybe = line.body, None
+    body, maybe_until = line.body, None
     at = body.get("since") or line.occurred_at
     if body["state"] == "unknown":
-        yield from _doubted(state, record, line, before)
+        yield from _state_lost(state, record, line, before)
         return
-    _waited(state, record, body.get("pending_at"))
+    _move_begin(state, record, body.get("pending_at"))
     if body["billed"]:
-        yield from _back(state, line, at)
+        yield from _end_uncertainty(state, line, at)
     else:
-        at, maybe = _end_times(record, line, before)
+        at, maybe_until = _end_times(record, line, before)
         _begin_unseen(state, record, line, before, at)
     if body["state"] == "terminated":
-        yield from _all_ended(state, at, body.get("reason"), maybe)
+        yield from _all_ended(state, at, body.get("reason"), maybe_until)
         return
     if not body["billed"]:
-        yield from _run_ended(state, at, body.get("reason"), maybe)
+        yield from _run_ended(state, at, body.get("reason"), maybe_until)
     elif body.get("alive_at") and body["alive_at"] < at:  # it was stopped and started again, and nobody saw that
         yield from _run_ended(state, body["alive_at"], None, at)
     since = _changed_since(state, line)
     if body.get("resized"):
         yield from _resized(state, line, at, since)
-    began, sure = _began(state, record, line, before, at) if since is None else (line.occurred_at, None)
-    yield from _rested(state, record, body, began, at)
-    already = set(state["open"])
-    _begin(state, record, body.get("launched_at"), began, sure, billed=body["billed"])
+    begin, sure_from = _begin_times(state, record, line, before, at) if since is None else (line.occurred_at, None)
+    yield from _update_stopped_costs(state, record, body, begin, at)
+    open_before = set(state["open"])
+    _begin(state, record, body.get("launched_at"), begin, sure_from, billed=body["billed"])
     if since is not None:
-        _doubt_the_price_before(state, since)
+        _mark_earlier_change(state, since)
     if body["billed"] and _rule(record).from_running:
-        _say_when_it_ran(state, line, set(state["open"]) - already)
+        _resolve_start(state, line, set(state["open"]) - open_before)
         if body["state"] == "pending":
-            _waited(state, record, line.occurred_at)
+            _move_begin(state, record, line.occurred_at)
 
 
-def _doubted(state: Meter, record: Record, line: Line, before: Prior) -> Iterator[Metered]:
-    """End what is sure of a run whose state nobody knows and which is not billed: its host is offline, say.
+def _state_lost(state: Meter, record: Record, line: Line, before: Prior) -> Iterator[Metered]:
+    """End the certain usage of a machine in an unknown state that is not billed: its host is offline, for example.
 
-    It goes on as what may cost nothing, since it may be back unseen. Where it is billed, it goes on as before.
+    A usage that may cost nothing follows, as the machine may return unseen. If it is billed, nothing changes.
     """
     if line.body["billed"]:
         return
     at, _ = _end_times(record, line, before)
     if before["state"] == "pending":
-        _waited(state, record, at)
-    runs = {key: use for key, use in state["open"].items() if _only_runs(key) and use["why_maybe_less"] != _DOUBTED}
+        _move_begin(state, record, at)
+    runs = {key: use for key, use in state["open"].items() if _only_runs(key) and use["why_maybe_less"] != _UNCERTAIN}
     yield from end_uses(state, list(runs), at, None)
     for key, use in runs.items():
-        same = {"begin": use["end"], "continues": use["continues"] or use["begin"], "segments": [*use["segments"]]}
-        sure = {"end": None, "first": False, "sure_from": None, "maybe_since": None, "why_maybe_less": _DOUBTED}
-        open_use(state, key, use | same | sure)
+        continued = {"begin": use["end"], "continues": use["continues"] or use["begin"], "segments": [*use["segments"]]}
+        uncertain = {"end": None, "first": False, "sure_from": None, "maybe_since": None, "why_maybe_less": _UNCERTAIN}
+        open_use(state, key, use | continued | uncertain)
 
 
-def _back(state: Meter, line: Line, at: str) -> Iterator[Metered]:
-    """End the doubt about a run that is billed again: since its cloud's word where that is within it, else now."""
-    doubted = {key: use["begin"] for key, use in state["open"].items() if use["why_maybe_less"] == _DOUBTED}
+def _end_uncertainty(state: Meter, line: Line, at: str) -> Iterator[Metered]:
+    """End the uncertain usage of a machine that is billed again: at the cloud's time if that is within it, else now."""
+    doubted = {key: use["begin"] for key, use in state["open"].items() if use["why_maybe_less"] == _UNCERTAIN}
     if doubted:
         yield from end_uses(state, list(doubted), at if at > max(doubted.values()) else line.occurred_at, None)
 
 
 def _changed_since(state: Meter, line: Line) -> str | None:
-    """Return since when a run that goes on may have been of another type; None where none goes on or changed."""
+    """Return since when a continuing run may have had another type; None without one, or without a change."""
     run, now = state["open"].get("instance"), line.body.get("resized")
     if run is None or now is None or not line.body["billed"]:
         return None
@@ -196,7 +196,7 @@ def _changed_since(state: Meter, line: Line) -> str | None:
 
 
 def _resized(state: Meter, line: Line, at: str, since: str | None) -> Iterator[Metered]:
-    """End the run at the price of before, and take up the new prices; none where they are not known."""
+    """End the run at the old price, and set the new prices, if they are known."""
     now = line.body["resized"]
     at = at if since is None else line.occurred_at
     new = [hourly_segment(price, at) for price in now["prices"]]
@@ -212,8 +212,8 @@ def _resized(state: Meter, line: Line, at: str, since: str | None) -> Iterator[M
     state |= {"prices": new, "waiting": []}
 
 
-def _doubt_the_price_before(state: Meter, since: str) -> None:
-    """Let what began when a change was seen have begun when the machine was last seen as before, at most."""
+def _mark_earlier_change(state: Meter, since: str) -> None:
+    """Mark usages that began with an observed change as perhaps begun at `since`, when it was last seen unchanged."""
     for key, use in state["open"].items():
         if _only_runs(key):
             use["maybe_since"] = since
@@ -222,21 +222,21 @@ def _doubt_the_price_before(state: Meter, since: str) -> None:
 
 
 def _end_times(record: Record, line: Line, before: Prior) -> tuple[str, str | None]:
-    """Return when a machine ended that is billed no more, and until when it may have been billed (None: not longer).
+    """Return when a machine that is no longer billed ended, and until when it may have been billed (None: not longer).
 
-    The cloud's word counts, unless a sync has seen the machine billed after that, by more than the clock of the launch
-    was ahead. Where it may be of an earlier end than the one that we asked for, it may have been billed until we asked.
+    The cloud's time counts, unless a sync saw the machine billed later, by more than the launching clock was ahead. If
+    that time may be of an end before the one that was requested, it may have been billed until the request.
     """
     body, now = line.body, line.occurred_at
     since = body.get("since")
     if since is None:
-        alive = max(filter(None, (body.get("alive_at"), before["seen_at"])), default=now)
-        return (min(alive, now), now) if body.get("alive_at") else (now, None)
+        last_alive_at = max(filter(None, (body.get("alive_at"), before["seen_at"])), default=now)
+        return (min(last_alive_at, now), now) if body.get("alive_at") else (now, None)
     was_billed = before["billed"] and before["state"] != "pending"
-    seen = max(filter(None, (body.get("billed_at"), before["seen_at"] if was_billed else None)), default="")
-    if since[:_SECOND] < seen[:_SECOND]:
-        sure = iso(from_iso(seen) - clock_ahead(record["intended_at"], record["launched_at"]))
-        return (min(seen, now), now) if since[:_SECOND] < sure[:_SECOND] else (since, min(seen, now))
+    billed_at = max(filter(None, (body.get("billed_at"), before["seen_at"] if was_billed else None)), default="")
+    if since[:_SECOND] < billed_at[:_SECOND]:
+        earliest = iso(from_iso(billed_at) - clock_ahead(record["intended_at"], record["launched_at"]))
+        return (min(billed_at, now), now) if since[:_SECOND] < earliest[:_SECOND] else (since, min(billed_at, now))
     asked_at = body.get("asked_at")
     return since, min(asked_at, now) if asked_at and since[:_SECOND] < asked_at[:_SECOND] else None
 
@@ -245,53 +245,52 @@ def _rule(record: Record) -> Rule:
     return rule_of(record["provider"] or "", record["market"] or "on_demand", Resource.INSTANCE)
 
 
-def _say_when_it_ran(state: Meter, line: Line, new: set[str]) -> None:
-    """Take it that a machine which was seen to start is not billed before it runs.
+def _resolve_start(state: Meter, line: Line, new: set[str]) -> None:
+    """Mark usages of a starting machine as perhaps not billed yet, and remove the mark once it was seen running.
 
-    A cloud tells when it took the start, not when the machine ran: that was at the latest when it was first seen to.
+    A cloud reports when it accepted the start; the machine ran at the latest when it was first seen running.
     """
     for key, use in state["open"].items():
         if line.body["state"] == "pending" and key in new and _only_runs(key) and not use["why_maybe_less"]:
             use["why_maybe_less"] = _STARTING
         elif line.body["state"] != "pending" and use["why_maybe_less"] == _STARTING:
             use["why_maybe_less"] = ""
-            _ran_by(use, line.occurred_at, line.body.get("pending_at"))
+            _set_begin_of_run(use, line.occurred_at, line.body.get("pending_at"))
 
 
-def _ran_by(use: Metered, seen: str, pending_at: str | None) -> None:
-    """Count a run that nobody saw run before `seen`; it was not billed before its `begin`.
+def _set_begin_of_run(use: Metered, seen: str, pending_at: str | None) -> None:
+    """Set when a run began that was first seen running at `seen`, and was not billed before its `begin`.
 
-    A short doubt is left out of the amount. A longer one is in it: the amount is never much less than the bill. What
-    was last seen to start at `pending_at` is taken to run soon after, though nobody observed it.
+    A short uncertain time is not in the amount; a longer one is, so that the amount is never much less than the bill.
+    A machine that was last seen starting at `pending_at` is assumed to have run at most RUNS_WITHIN later.
     """
-    sure = min(seen, iso(from_iso(max(use["begin"], pending_at or "")) + RUNS_WITHIN))
+    sure_from = min(seen, iso(from_iso(max(use["begin"], pending_at or "")) + RUNS_WITHIN))
     if use["sure_from"] is not None:
-        use["sure_from"] = max(use["sure_from"], sure)
+        use["sure_from"] = max(use["sure_from"], sure_from)
     elif from_iso(seen) - from_iso(use["begin"]) > STARTS_WITHIN:
-        use["sure_from"] = sure
+        use["sure_from"] = sure_from
     elif seen > use["begin"]:
         use |= {"begin": seen, "maybe_since": use["begin"]}
 
 
-def _waited(state: Meter, record: Record, seen: str | None) -> None:
-    """Bill nothing before a sync that saw a machine only start, where its cloud bills no part of a start.
+def _move_begin(state: Meter, record: Record, seen: str | None) -> None:
+    """Move the begin of a usage to `seen`, when a sync saw the machine still starting, if its cloud bills no start.
 
-    Left as it is: a machine that has told of use since, so it ran; and an adopted one, which may have run before.
+    Not for a machine that has reported activity since, so it ran, nor for an adopted one, which may have run before.
     """
     may_have_run = state["adopted"] and state["runs"] == 1
     if seen is None or may_have_run or not _rule(record).from_running or _rule(record).maybe_starting:
         return
-    sure = iso(from_iso(seen) - clock_ahead(record["intended_at"], record["launched_at"]))
+    not_before = iso(from_iso(seen) - clock_ahead(record["intended_at"], record["launched_at"]))
     for key, use in state["open"].items():
         if _only_runs(key) and use["why_maybe_less"] == _STARTING and (record["last_active"] or "") <= use["begin"]:
-            use["begin"] = max(use["begin"], sure)
+            use["begin"] = max(use["begin"], not_before)
 
 
-def _began(state: Meter, record: Record, line: Line, before: Prior, at: str) -> tuple[str, str | None]:
-    """Return when what was just seen began, and since when that is sure (None: since then).
+def _begin_times(state: Meter, record: Record, line: Line, before: Prior, at: str) -> tuple[str, str | None]:
+    """Return when a newly seen run began, and from when on that is certain (None: from its begin).
 
-    A cloud that does not say since when a machine runs would else bill nothing for the time without a sync:
-    a launch whose answer nobody heard may have begun when the cloud took it, or as early as the call.
+    A launch whose answer was lost may have begun when the cloud accepted it, or as early as the call.
     """
     body = line.body
     if body.get("since") or not body["billed"] or state["runs"] or state["adopted"]:
@@ -305,48 +304,50 @@ def _not_before(record: Record, before: Prior) -> str | None:
     return max(filter(None, (record["intended_at"], before["seen_at"])), default=None)
 
 
-def _run_ended(state: Meter, at: str, reason: str | None, maybe: str | None) -> Iterator[Metered]:
+def _run_ended(state: Meter, at: str, reason: str | None, maybe_until: str | None) -> Iterator[Metered]:
     _forget_prices(state)
-    yield from end_uses(state, [key for key in state["open"] if _only_runs(key)], at, reason, maybe)
+    yield from end_uses(state, [key for key in state["open"] if _only_runs(key)], at, reason, maybe_until)
 
 
 def _begin_unseen(state: Meter, record: Record, line: Line, before: Prior, at: str) -> None:
-    """Open the run of a machine that is over when it is first seen: it was billed since its launch all the same.
+    """Open the run of a machine that has ended when it is first seen: it was billed since its launch all the same.
 
-    Where nobody says when that was, it may have run since the call, and may not have run at all.
+    If it is not known when that was, it may have run since the call, and may not have run at all.
     """
     launched = line.body.get("launched_at")
-    began = launched or (None if line.body["state"] == "pending" else _not_before(record, before))
-    if state["runs"] or "instance" in state["open"] or not began:
+    begin = launched or (None if line.body["state"] == "pending" else _not_before(record, before))
+    if state["runs"] or "instance" in state["open"] or not begin:
         return
-    at_once = line.body["state"] == "terminated" and began[:_SECOND] == at[:_SECOND]  # the least of a start is billed
-    if began >= at and not at_once:
+    at_once = line.body["state"] == "terminated" and begin[:_SECOND] == at[:_SECOND]  # the minimum of a start is billed
+    if begin >= at and not at_once:
         return
-    _begin(state, record, launched, min(began, at), billed=True)
+    _begin(state, record, launched, min(begin, at), billed=True)
     if state["adopted"] or not launched:
-        state["open"]["instance"]["sure_from"] = at  # it may have been stopped for all that we know
+        state["open"]["instance"]["sure_from"] = at  # it may have been stopped before, unseen
 
 
-def _begin(state: Meter, record: Record, since: str | None, at: str, sure: str | None = None, *, billed: bool) -> None:
-    """Open what is billed in the state that was just seen, or in none but being there, and is not open yet."""
-    already = state["open"]
-    if billed and "instance" not in already:
-        unseen = state["adopted"] and not state["runs"]
-        begin = min(at, since) if unseen and since else at
-        open_use(state, "instance", _run(state, record, begin, max(at, begin) if unseen else sure))
+def _begin(
+    state: Meter, record: Record, since: str | None, at: str, sure_from: str | None = None, *, billed: bool
+) -> None:
+    """Open usages that the observed state bills, or that are billed while the machine exists, if not open yet."""
+    open_usages = state["open"]
+    if billed and "instance" not in open_usages:
+        is_first_of_adopted = state["adopted"] and not state["runs"]
+        begin = min(at, since) if is_first_of_adopted and since else at
+        open_use(state, "instance", _run(state, record, begin, max(at, begin) if is_first_of_adopted else sure_from))
         state["runs"] += 1
     for number, entry in enumerate(record["attached_costs"] or ()):
         kept = entry["kept"]
         key = f"kept:{number}" if kept else f"runs:{number}"
-        if key in already or not (kept or billed) or entry.get("named"):
-            continue  # open already; or off with the machine; or a volume with a name of its own, billed as that
+        if key in open_usages or not (kept or billed) or entry.get("named"):
+            continue  # open already, not billed in this state, or a named volume, which has usages of its own
         if entry.get("running", True):
             begin = (since or at) if kept else at
             open_use(state, key, _attached_usage(record, entry, begin))
 
 
-def _rested(state: Meter, record: Record, body: Prior, began: str, at: str) -> Iterator[Metered]:
-    """End or open what is billed only while a machine is stopped: a disk that costs more then, say."""
+def _update_stopped_costs(state: Meter, record: Record, body: Prior, began: str, at: str) -> Iterator[Metered]:
+    """End or open usages that are billed only while a machine is stopped, like a disk that costs more then."""
     if body["billed"]:
         yield from end_uses(state, [key for key in state["open"] if key.startswith(_STOPPED)], began, None, None)
         return
@@ -371,8 +372,8 @@ def _only_runs(key: str) -> bool:
     return key == "instance" or key.startswith("runs:")
 
 
-def _run(state: Meter, record: Record, begin: str, sure: str | None) -> Metered:
-    own = record.get("on_demand") or (record["price"] if record["market"] == "on_demand" else None)
+def _run(state: Meter, record: Record, begin: str, sure_from: str | None) -> Metered:
+    on_demand_price = record.get("on_demand") or (record["price"] if record["market"] == "on_demand" else None)
     prices = state["prices"]
     known = [number for number, segment in enumerate(prices) if segment["at"] <= begin]
     return use_of(
@@ -384,10 +385,10 @@ def _run(state: Meter, record: Record, begin: str, sure: str | None) -> Metered:
         per="hour",
         begin=begin,
         segments=prices[known[-1] if known else 0 :],
-        on_demand=own and own["nanos_per_hour"],
+        on_demand=on_demand_price and on_demand_price["nanos_per_hour"],
         first=not state["runs"] and not state["adopted"],
         licence=record.get("licence") or "",
-        sure_from=sure if sure is not None and sure > begin else None,
+        sure_from=sure_from if sure_from is not None and sure_from > begin else None,
     )
 
 
@@ -406,15 +407,15 @@ def _attached_usage(record: Record, entry: Prior, begin: str) -> Metered:
 
 
 def _vanished(state: Meter, record: Record, line: Line, before: Prior) -> Iterator[Metered]:
-    """End everything when the cloud says, else when it was last seen; without `alive_at`, when we asked for its end."""
+    """End all usages at the cloud's time, else when it was last seen; without `alive_at`, at the request."""
     ended_at = line.body.get("ended_at")
     if ended_at is None and before["pending_action"] in ("terminate", "park") and not line.body.get("alive_at"):
         ended_at = line.occurred_at
-    alive = max(filter(None, (line.body.get("alive_at"), before["seen_at"])), default=line.occurred_at)
-    _waited(state, record, line.body.get("alive_at"))
-    at = ended_at or min(alive, line.occurred_at)
-    doubt = () if ended_at else (line.occurred_at, line.occurred_at)
-    yield from _all_ended(state, at, record.get("state_reason"), *doubt)
+    last_alive_at = max(filter(None, (line.body.get("alive_at"), before["seen_at"])), default=line.occurred_at)
+    _move_begin(state, record, line.body.get("alive_at"))
+    at = ended_at or min(last_alive_at, line.occurred_at)
+    uncertainty = () if ended_at else (line.occurred_at, line.occurred_at)
+    yield from _all_ended(state, at, record.get("state_reason"), *uncertainty)
 
 
 def _resolve_launch(state: Meter, record: Record, line: Line, _before: Prior) -> Iterator[Metered]:
@@ -422,13 +423,16 @@ def _resolve_launch(state: Meter, record: Record, line: Line, _before: Prior) ->
         yield from _all_ended(state, line.occurred_at, None)
 
 
-def _all_ended(state: Meter, at: str, reason: str | None, *doubt: Any) -> Iterator[Metered]:
-    """End what belongs to the machine itself; what is kept of it goes on. `doubt` is as of `end_uses`."""
+def _all_ended(state: Meter, at: str, reason: str | None, *uncertainty: Any) -> Iterator[Metered]:
+    """End the usages of the machine itself, not of retained resources.
+
+    `uncertainty`: `maybe_until`, `missed` of `end_uses`.
+    """
     keys = [key for key in state["open"] if not key.startswith("resource:")]
     if keys:
         disks = [state["open"][key] for key in keys if state["open"][key]["resource"] == "disk"]
         state |= {"over": at, "disk_since": disks[0]["begin"] if len(disks) == 1 else None}
-    yield from end_uses(state, keys, at, reason, *doubt)
+    yield from end_uses(state, keys, at, reason, *uncertainty)
 
 
 _STEPS = {
@@ -443,4 +447,4 @@ _STEPS = {
     "resource_vanished": resource_vanished,
     "traffic_observed": traffic_counted,
 }
-KINDS = frozenset(_STEPS)  # the lines that may change what is billed; others change the row alone
+KINDS = frozenset(_STEPS)  # the lines that may change what is billed; others change the record only

@@ -1,6 +1,6 @@
-"""Meters what is billed without a machine that runs: retained resources, volumes and images by name, and bytes out.
+"""Meters what is billed without a running machine: retained resources, named volumes and images, and traffic.
 
-The meter holds uses as plain JSON values: here is how one is made, opened and ended.
+The meter (`metering.new`) holds usages as plain JSON values: here is how one is made, opened and ended.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from typing import Any
 from cloudgpu.core.events.log import Line
 
 Meter = dict[str, Any]
-Metered = dict[str, Any]
+Metered = dict[str, Any]  # a usage as JSON: the fields of `core.model.usage.Usage`
 Record = dict[str, Any]
 
 
 def segment_of(price: Mapping[str, Any], at: str) -> Metered:
-    """Return a price as it held from `at` on: `nanos` for one of what is billed."""
+    """Return a price interval from `at` on, with `nanos` per unit."""
     known = {name: price.get(name) for name in ("nanos", "source", "as_of", "basis")}
     return {"at": at, "maybe_from": None, "list_nanos": known["nanos"], **known}
 
 
 def hourly_segment(price: Mapping[str, Any], at: str) -> Metered:
-    """Return a machine's price (a `PriceRecord`) as it held from `at` on."""
+    """Return a price interval from `at` on, of a machine's price (a `PriceRecord`)."""
     nanos = price["nanos_per_hour"]
     listed = price.get("list_nanos_per_hour") if price.get("is_negotiated") else nanos
     return segment_of(price, at) | {"nanos": nanos, "list_nanos": listed}
 
 
 def use_of(record: Record, **facts: Any) -> Metered:
-    """Return a usage with what is common to most; `market` is that of the machine, so that its rule is found."""
+    """Return a usage with these fields and defaults for the others; the machine's market finds its billing rule."""
     defaults = {"id": "", "quantity": 1, "end": None, "on_demand": None, "first": True, "reason": None}
     defaults |= {"sure_from": None, "maybe_until": None, "why_maybe_less": "", "licence": "", "continues": None}
     defaults["maybe_since"] = None
@@ -37,10 +37,10 @@ def use_of(record: Record, **facts: Any) -> Metered:
 
 
 def open_use(state: Meter, key: str, use: Metered) -> None:
-    """Begin a usage, but not before the last one of the same thing ended: nothing is paid twice for the same second.
+    """Open a usage, but not before the last one with this key ended: no second is billed twice.
 
-    Where the machine was missed meanwhile, the last one may have been billed until this one begins, and no longer:
-    `cuts` has that moment, by when the machine was missed. It holds once the lines are folded anew.
+    If the machine was missing in between, the last one may have been billed until this one begins, and no longer:
+    `cuts` has that time, by when the machine was missed. It counts when the lines are projected again.
     """
     use["begin"] = max(use["begin"], state.get("ends", {}).get(key, ""))
     state["open"][key] = use
@@ -52,9 +52,9 @@ def open_use(state: Meter, key: str, use: Metered) -> None:
 def end_uses(
     state: Meter, keys: list[str], at: str, reason: str | None, maybe_until: str | None = None, missed: str = ""
 ) -> Iterator[Metered]:
-    """End these usages and yield them, but for a run without a price: that waits, it may be told yet.
+    """End these usages and yield them; a run without a price waits instead, as one may still be recorded.
 
-    `missed` is when the machine was not found any more, where nobody knows when it ended.
+    `missed` is when the machine was no longer found, if it is not known when it ended.
     """
     for key in keys:
         use = state["open"].pop(key)
@@ -79,28 +79,30 @@ _GREW = "when it was made larger is not known"
 
 
 def resources_retained(state: Meter, record: Record, line: Line, _before: Mapping[str, Any]) -> Iterator[Metered]:
-    """Open what stays without the machine, end what does not any more.
+    """Open usages of retained resources, and end those of resources that are gone.
 
-    Until the machine ended, its disk was billed with it; what was made of it is billed since it was made. An image that
-    takes a snapshot's place is made of it: the same blocks go on being billed.
+    Until the machine ended, its disk was billed with it; a snapshot or image is billed since it was created. An image
+    that replaces a snapshot was made of it: the same blocks stay billed.
     """
     entries = {f"resource:{entry['id']}": entry for entry in line.body["retained"]}
     gone = [key for key in state["open"] if key.startswith("resource:") and key not in entries]
-    alive = line.body.get("alive_at")  # told where others have removed something: then it was last seen
-    ended = list(end_uses(state, gone, alive or line.occurred_at, None, line.occurred_at if alive else None))
+    last_seen_at = line.body.get("alive_at")  # when a resource that others removed was last seen
+    ended = list(
+        end_uses(state, gone, last_seen_at or line.occurred_at, None, line.occurred_at if last_seen_at else None)
+    )
     yield from ended
     for key, entry in entries.items():
         if key not in state["open"]:
             begin = _since(state, entry, line.occurred_at)
-            same = entry["kind"] == "disk" and begin == state.get("over")
-            made = _resource_usage(record, entry, begin) | {"continues": state["disk_since"] if same else None}
-            open_use(state, key, made | _gone_on_with(made, ended))
+            is_same_disk = entry["kind"] == "disk" and begin == state.get("over")
+            usage = _resource_usage(record, entry, begin) | {"continues": state["disk_since"] if is_same_disk else None}
+            open_use(state, key, usage | _continued_from_snapshot(usage, ended))
         else:
             yield from _changed(state, record, key, entry, line, None)
 
 
-def _gone_on_with(image: Metered, ended: list[Metered]) -> Metered:
-    """Return since when an image is billed, and with what it goes on, where it takes the place of its own snapshot."""
+def _continued_from_snapshot(image: Metered, ended: list[Metered]) -> Metered:
+    """Return the begin and the continued usage of an image that replaces its own snapshot; empty for any other."""
     same = ("kind", "quantity")
     for use in ended if image["resource"] == "image" else ():
         if use["resource"] == "snapshot" and all(use[name] == image[name] for name in same):
@@ -109,7 +111,7 @@ def _gone_on_with(image: Metered, ended: list[Metered]) -> Metered:
 
 
 def _since(state: Meter, entry: Mapping[str, Any], at: str) -> str:
-    """Return since when something that is kept is billed as that: a disk, from when it was not the machine's."""
+    """Return since when a resource is billed as retained: a disk, since the machine itself ended."""
     made, over = entry["made_at"] or at, state.get("over")
     return max(made, over) if entry["kind"] == "disk" and over else made
 
@@ -117,7 +119,7 @@ def _since(state: Meter, entry: Mapping[str, Any], at: str) -> str:
 def _changed(
     state: Meter, record: Record, key: str, entry: Mapping[str, Any], line: Line, since: str | None
 ) -> Iterator[Metered]:
-    """Take up another size or price of something that is billed; `since` is when it last was as before."""
+    """Apply another size or price to an open usage; `since` is when the old one was last seen."""
     use, now = state["open"][key], _resource_usage(record, entry, line.occurred_at)
     if use["quantity"] != now["quantity"]:  # it was made larger, some time since the last sync
         yield from end_uses(state, [key], line.occurred_at, None)
@@ -147,7 +149,7 @@ def _resource_usage(record: Record, entry: Mapping[str, Any], begin: str) -> Met
 
 
 def resource_observed(state: Meter, record: Record, line: Line, before: Mapping[str, Any]) -> Iterator[Metered]:
-    """Open a volume or image that is kept by name, since it was made, or take up its new size or price."""
+    """Open the usage of a named volume or image, since it was created, or apply its new size or price."""
     key, body = f"resource:{line.body['id']}", line.body
     if key in state["open"]:
         yield from _changed(state, record, key, body, line, body.get("alive_at") or before["seen_at"])
@@ -155,15 +157,15 @@ def resource_observed(state: Meter, record: Record, line: Line, before: Mapping[
         open_use(state, key, _resource_usage(record, body, body["made_at"] or line.occurred_at))
 
 
-def resource_vanished(state: Meter, _row: Record, line: Line, before: Mapping[str, Any]) -> Iterator[Metered]:
-    """End it at the cloud's word, else when it was last seen; then it may have been billed until it was missed."""
+def resource_vanished(state: Meter, _record: Record, line: Line, before: Mapping[str, Any]) -> Iterator[Metered]:
+    """End a named resource at the cloud's time, else when last seen; then perhaps billed until it was missed."""
     ended_at = line.body.get("ended_at")
     at = ended_at or max(filter(None, (line.body.get("alive_at"), before["seen_at"])), default=line.occurred_at)
     yield from end_uses(state, list(state["open"]), at, None, None if ended_at else line.occurred_at)
 
 
 def traffic_counted(_state: Meter, record: Record, line: Line, _before: Mapping[str, Any]) -> Iterator[Metered]:
-    """Yield the bytes that were counted, as a usage that has ended: no machine is billed for all of them."""
+    """Yield the counted bytes as an ended usage; some of them may not be charged."""
     received = line.body.get("received")
     if line.body["bytes_out"] or not received:
         yield _bytes(record, line, "bytes out", line.body["bytes_out"])
@@ -172,10 +174,10 @@ def traffic_counted(_state: Meter, record: Record, line: Line, _before: Mapping[
 
 
 def _bytes(record: Record, line: Line, what: str, number: int) -> Metered:
-    """Return so many bytes of one direction as a usage; only an offer's own price is sure to be of all of them."""
+    """Return so many bytes of one direction as a usage; with an offer's own price, all of them are charged."""
     body = line.body
     rate = body["received"] if what == "bytes in" else body
-    own = bool(record.get("traffic_prices"))
+    has_own_price = bool(record.get("traffic_prices"))
     return use_of(
         record,
         resource="traffic",
@@ -188,5 +190,5 @@ def _bytes(record: Record, line: Line, what: str, number: int) -> Metered:
         end=body["until"],
         segments=[segment_of(rate, body["since"])] if rate.get("nanos") is not None else [],
         why_maybe_less=rate.get("why_maybe_less")
-        or ("" if own else "what leaves the region is not counted apart from what does not"),
+        or ("" if has_own_price else "what leaves the region is not counted apart from what does not"),
     )

@@ -1,4 +1,7 @@
-"""Folds a machine's ledger lines into its current row and what it has used. Order of arrival does not matter."""
+"""Projects a machine's ledger lines to its current record and its usages.
+
+The order of their arrival does not matter.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +18,18 @@ from cloudgpu.core.values.times import iso
 
 Record = dict[str, Any]
 State = dict[str, Any]
-Cuts = dict[str, dict[str, str]]  # by when a machine was missed, and by usage: when it was billed again
+Cuts = dict[str, dict[str, str]]  # by when a machine was missed, and by key of a usage: when it was billed again
 
-_LAUNCH = (
+_LAUNCH_FIELDS = (
     "key request name provider account region zone instance_type market accelerators price owner project "
     "policy template expires renew_until stoppable parkable stop_effect setup attached_costs on_demand max_price "
     "licence guards identity"
 ).split()
-_SEEN = "provider_id state billed since launched_at address last_active".split()
-_OF_A_LIFE = "provider_id since launched_at address state_reason last_active".split()  # a new launch has none yet
-_RUNS = ("pending", "running", "unknown")
-_LEASE = ("expires", "renew_until", "hold_until")
-_DONE = {  # what was asked -> the states in which it is done
+_OBSERVED_FIELDS = "provider_id state billed since launched_at address last_active".split()
+_INSTANCE_FIELDS = "provider_id since launched_at address state_reason last_active".split()  # empty after a new launch
+_RUNNING_STATES = ("pending", "running", "unknown")
+_LEASE_FIELDS = ("expires", "renew_until", "hold_until")
+_STATES_WHEN_DONE = {  # requested action -> the states in which it is done
     "stop": ("stopped", "deallocated", "terminated"),
     "start": ("running",),
     "terminate": ("terminated",),
@@ -36,9 +39,9 @@ _DONE = {  # what was asked -> the states in which it is done
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """What lines fold to: the state, as plain JSON values, and the usages that ended meanwhile.
+    """The result of projecting lines: the state, as plain JSON values, and the usages that ended (`closed`).
 
-    `state["row"]` is the current row; the rest is what the next line needs, and nobody else.
+    `state["row"]` is the machine's current record; the rest is only needed to apply the next line.
     """
 
     state: State
@@ -46,22 +49,22 @@ class Folded:
 
 
 def folded(events: Iterable[Line]) -> Folded | None:
-    """Return what these lines fold to, in whatever order they come; None when none of them says what a row is of."""
-    once = {line.dedupe: line for line in sorted(events, key=_order, reverse=True)}  # what was sent twice counts once
-    lines, cuts = sorted(once.values(), key=_order), Cuts()
+    """Return the projection of these lines, which may come in any order; None if they are about no machine."""
+    by_dedupe = {line.dedupe: line for line in sorted(events, key=_order, reverse=True)}  # a repeated line counts once
+    lines, cuts = sorted(by_dedupe.values(), key=_order), Cuts()
     while True:
-        found, more = _folded(lines, cuts)
-        if more == cuts:
-            return found
-        cuts = more
+        result, new_cuts = _folded(lines, cuts)
+        if new_cuts == cuts:
+            return result
+        cuts = new_cuts
 
 
 def _folded(lines: Iterable[Line], cuts: Cuts) -> tuple[Folded | None, Cuts]:
-    """Return what these lines fold to, and the cuts that they show in addition to these."""
+    """Return the projection of these lines with these cuts, and the cuts that follow from the lines themselves."""
     state: State | None = None
     closed: list[dict[str, Any]] = []
     for line in lines:
-        if state is None and (line.kind not in _STEPS or line.kind in _OF_ANOTHER):
+        if state is None and (line.kind not in _STEPS or line.kind in _KINDS_WITHOUT_A_MACHINE):
             continue
         if state is None:
             state = {"row": _empty(line), "last": ["", 0], "meter": metering.new()}
@@ -73,10 +76,10 @@ def _folded(lines: Iterable[Line], cuts: Cuts) -> tuple[Folded | None, Cuts]:
 
 
 def apply_event(state: State, line: Line) -> list[dict[str, Any]] | None:
-    """Take one more line into a state, and return the usages that it ended.
+    """Apply one more line to a state, in place, and return the usages that it ended.
 
-    None where it comes before others that are in it, or finds a machine that one of them missed: then everything has to
-    be folded anew.
+    None if the line is older than others in it, or shows a machine again that one of them missed: then all lines have
+    to be projected again.
     """
     at, seq = state["last"]
     if line.occurred_at <= at and (line.occurred_at < at or line.seq < seq):
@@ -86,21 +89,21 @@ def apply_event(state: State, line: Line) -> list[dict[str, Any]] | None:
 
 
 def packed(state: State) -> State:
-    """Return what the next line needs and the row does not say, to be kept beside it: `unpacked` is the way back.
+    """Return the part of a state that is not in its record, to store it beside that; `unpacked` is the inverse.
 
-    The uses that are billed stand in the row, in their order; so do the prices since their run began.
+    Open usages are in the record, in their order, with the prices since their run began.
     """
     meter = state["meter"]
     run, prices = meter["open"].get("instance"), meter["prices"]
     since = 0 if run is None else len(run["segments"])
     in_row = since > 0 and prices[-since:] == run["segments"]
-    kept = {"open": list(meter["open"]), "waiting": len(meter["waiting"]), "in_row": in_row}
-    kept["prices"] = prices[:-since] if in_row else prices
-    return {"last": state["last"], "meter": meter | kept}
+    packed_meter = {"open": list(meter["open"]), "waiting": len(meter["waiting"]), "in_row": in_row}
+    packed_meter["prices"] = prices[:-since] if in_row else prices
+    return {"last": state["last"], "meter": meter | packed_meter}
 
 
 def unpacked(record: Record, rest: State) -> State:
-    """Return the state that was packed as `rest`, with its row."""
+    """Return the state that was packed as `rest`, with its record."""
     meter, uses = rest["meter"], record["open_usage"]
     waiting = meter["waiting"]
     meter |= {"waiting": uses[:waiting], "open": dict(zip(meter["open"], uses[waiting:], strict=True))}
@@ -110,13 +113,13 @@ def unpacked(record: Record, rest: State) -> State:
 
 
 def machine_of(events: Iterable[Line]) -> Machine | None:
-    """Return the machine (or the resource that is kept by name) of these lines; None when none is of one."""
+    """Return the machine (or named resource) of these lines; None if they are about none."""
     found = folded(events)
     return None if found is None else Machine.of(found.state["row"])
 
 
 def project_event(machine: Machine, line: Draft) -> Machine:
-    """Return the machine as it would be with this line; what it has used is not counted anew."""
+    """Return the machine as it would be with this line, without a change of its usages."""
     step = _STEPS.get(line.kind)
     if step is None:
         return machine
@@ -130,7 +133,7 @@ def _order(line: Line) -> tuple[str, int]:
 
 
 def _apply(state: State, line: Line) -> list[dict[str, Any]]:
-    """Take a line into the state; return the usages that it ended."""
+    """Apply a line to the state, in place; return the usages that it ended."""
     step = _STEPS.get(line.kind)
     state["last"] = [line.occurred_at, line.seq]
     if step is None:
@@ -153,9 +156,9 @@ def _apply(state: State, line: Line) -> list[dict[str, Any]]:
 def _empty(line: Line) -> Record:
     record: Record = dict.fromkeys(
         (
-            *_LAUNCH,
-            *_SEEN,
-            *_LEASE,
+            *_LAUNCH_FIELDS,
+            *_OBSERVED_FIELDS,
+            *_LEASE_FIELDS,
             "state_reason",
             "token",
             "settled_reason",
@@ -175,7 +178,7 @@ def _empty(line: Line) -> Record:
 def _intended(record: Record, line: Line) -> None:
     if line.body["attempt"] < record["attempt_number"]:
         return
-    record |= {name: line.body.get(name) for name in _LAUNCH}  # `guards` is there only where something guards it
+    record |= {name: line.body.get(name) for name in _LAUNCH_FIELDS}  # `guards` is missing without a safeguard
     record |= {"attempt_number": line.body["attempt"], "token": line.body["token"], "launch_status": "open"}
     record["renew_s"] = line.body.get("renew_s")
     annotate.chosen(record, line)
@@ -186,7 +189,9 @@ def _intended(record: Record, line: Line) -> None:
             record[name] = line.body[name]
     record |= {"intended_at": line.occurred_at, "state": "unknown", "billed": False}
     record |= {"terminated_at": None, "pending_action": None}
-    record |= {"discard": False, "launch_failed": False, "seq": line.body.get("seq", 0)} | dict.fromkeys(_OF_A_LIFE)
+    record |= {"discard": False, "launch_failed": False, "seq": line.body.get("seq", 0)} | dict.fromkeys(
+        _INSTANCE_FIELDS
+    )
     annotate.forget_run(record)
     record.pop("refused_action", None)
     record.pop("taken_at", None)
@@ -194,7 +199,7 @@ def _intended(record: Record, line: Line) -> None:
 
 
 def _adopted(record: Record, line: Line) -> None:
-    record |= {name: line.body.get(name) for name in _LAUNCH if record[name] is None}
+    record |= {name: line.body.get(name) for name in _LAUNCH_FIELDS if record[name] is None}
     record |= {"launch_status": "made", "terminated_at": None}
     if "cluster" not in record:
         _of_cluster(record, line)
@@ -209,7 +214,7 @@ def _of_cluster(record: Record, line: Line) -> None:
 def _resolve_launch(record: Record, line: Line) -> None:
     made, denied = record["launch_status"] == "made", line.body["outcome"] != "made"
     if line.body["token"] != record["token"] or (made and denied):
-        return  # who saw it knows better than one whose listing lacks it: that was asked too early, or after its end
+        return  # a machine that was seen exists: a listing without it came too early, or after its end
     record |= {"launch_status": line.body["outcome"], "settled_reason": line.body["why"]}
     record["parked"] = record["parked"] and denied
     if denied:
@@ -219,25 +224,28 @@ def _resolve_launch(record: Record, line: Line) -> None:
 def _observed(record: Record, line: Line) -> None:
     body = line.body
     annotate.stopped_unrequested(
-        record, line, over=body["state"] not in _RUNS, ran=record["launched_at"] and record["state"] in _RUNS
+        record,
+        line,
+        over=body["state"] not in _RUNNING_STATES,
+        ran=record["launched_at"] and record["state"] in _RUNNING_STATES,
     )
     if record["billed"] and not body["billed"]:
         annotate.forget_warnings(record)
     annotate.started_by_hand(record, body)
-    for name in _SEEN:
+    for name in _OBSERVED_FIELDS:
         record[name] = body[name]
     record["state_reason"] = body["reason"]
-    if (record.get("guards") or {}).get("tagged", True):  # else its tags are of its launch
-        record |= {name: body[name] for name in _LEASE if body.get(name) is not None}
+    if (record.get("guards") or {}).get("tagged", True):  # else its tags are never updated
+        record |= {name: body[name] for name in _LEASE_FIELDS if body.get(name) is not None}
     if body.get("resized"):
         _resized(record, body["resized"])
     record["seen_at"], record["launch_status"] = line.occurred_at, "made"
     record["terminated_at"] = line.occurred_at if body["state"] == "terminated" else None
-    if body["state"] not in _RUNS:
+    if body["state"] not in _RUNNING_STATES:
         record.pop("taken_at", None)
-    if "refused_action" in record and body["state"] in _DONE[record["refused_action"]["action"]]:
+    if "refused_action" in record and body["state"] in _STATES_WHEN_DONE[record["refused_action"]["action"]]:
         del record["refused_action"]
-    if record["pending_action"] is not None and body["state"] in _DONE[record["pending_action"]]:
+    if record["pending_action"] is not None and body["state"] in _STATES_WHEN_DONE[record["pending_action"]]:
         record["pending_action"] = None
 
 
@@ -247,7 +255,9 @@ def _resized(record: Record, now: Mapping[str, Any]) -> None:
 
 
 def _vanished(record: Record, line: Line) -> None:
-    annotate.stopped_unrequested(record, line, over=True, ran=record["launched_at"] and record["state"] in _RUNS)
+    annotate.stopped_unrequested(
+        record, line, over=True, ran=record["launched_at"] and record["state"] in _RUNNING_STATES
+    )
     record |= {"state": "terminated", "billed": False, "terminated_at": line.occurred_at, "seen_at": line.occurred_at}
     record |= {"pending_action": None, "address": None}
     record.pop("refused_action", None)
@@ -265,15 +275,15 @@ def _requested(record: Record, line: Line) -> None:
     if what == "start" and not line.body.get("running"):
         annotate.forget_warnings(record)
         record.pop("refused_action", None)
-        _guard_anew(record, waived=bool(line.body.get("waived")))
+        _set_waiver(record, waived=bool(line.body.get("waived")))
     if what == "start":
         record["discard"] = False  # an end that was requested before is taken back
     if what in ("park", "terminate"):
         record |= {"parked": what == "park", "discard": what == "terminate"}
 
 
-def _guard_anew(record: Record, *, waived: bool) -> None:
-    """Note whether this start does without a run from outside; what was agreed to before counts no more."""
+def _set_waiver(record: Record, *, waived: bool) -> None:
+    """Set whether this start waives scheduled runs of the reaper (--no-guard); an earlier waiver ends."""
     guards = record.get("guards")
     if guards is not None and waived != guards.get("waived", False):
         plain = {name: value for name, value in guards.items() if name != "waived"}
@@ -365,7 +375,7 @@ _STEPS = {
     "machine_shared": annotate.shared,
     "machine_unshared": annotate.unshared,
 }
-_OF_ANOTHER = frozenset(
+_KINDS_WITHOUT_A_MACHINE = frozenset(
     "decision_made interruption_simulated machine_shared machine_unshared spot_interrupted terms_set timer_set "
     "warning_sent warning_cleared".split()
-)  # alone they tell of no row
+)  # a subject that has only such lines has no record
