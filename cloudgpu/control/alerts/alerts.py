@@ -54,7 +54,7 @@ from cloudgpu.core.events.general_lines import alert_cleared, alert_sent
 from cloudgpu.core.events.job_lines import SUBJECT as JOBS
 from cloudgpu.core.jobs.alerts import job_findings
 from cloudgpu.core.jobs.job import Job, jobs_of
-from cloudgpu.core.jobs.shares import guest_since, job_cost, machine_assignments
+from cloudgpu.core.jobs.shares import job_cost, machine_assignments, on_existing_machines_since
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.team.rights import People
 from cloudgpu.core.values.times import iso
@@ -114,7 +114,7 @@ def _job_findings(session: Session, billable: Sequence[Machine], now: datetime) 
 
     def cost(job: Job) -> Money:
         machines = [machine for machine in billable if machine.id in job.machines]
-        since = guest_since(job)
+        since = on_existing_machines_since(job)
         ended = () if since is None else session.ledger.ended_usages(iso(since))
         return job_cost(job.id, assignments, machines, ended, now)
 

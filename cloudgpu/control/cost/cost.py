@@ -30,7 +30,13 @@ from cloudgpu.core.billing.forecast import Horizon, burn_rate, open_usages, rema
 from cloudgpu.core.billing.traffic_gaps import gaps_within
 from cloudgpu.core.catalog.gpus import Workload
 from cloudgpu.core.jobs.job import Job
-from cloudgpu.core.jobs.shares import guest_since, job_cost, machine_assignments, tariff_cost, tariff_rows
+from cloudgpu.core.jobs.shares import (
+    job_cost,
+    machine_assignments,
+    on_existing_machines_since,
+    tariff_cost,
+    tariff_rows,
+)
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.values.money import usd
@@ -366,7 +372,7 @@ def job_spent(session: Session, job: Job, *, jobs: Mapping[str, Job] | None = No
 def jobs_spent(session: Session, wanted: Iterable[Job], *, jobs: Mapping[str, Job] | None = None) -> dict[str, Money]:
     """Return what each of these jobs has cost up to now, by id, from one read of the ledger."""
     requested, now = list(wanted), session.clock()
-    guest_starts = [since for job in requested if (since := guest_since(job)) is not None]
+    guest_starts = [since for job in requested if (since := on_existing_machines_since(job)) is not None]
 
     def read(view: View) -> tuple[list[Machine], Sequence[Ended]]:
         return view.billable_machines(), list(view.ended_usages(iso(min(guest_starts)))) if guest_starts else ()

@@ -15,10 +15,10 @@ from cloudgpu.control.cost.cost import job_spent
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.jobs.alerts import (
     ended_finding,
+    is_stalled,
     job_alert_key,
     machine_finding,
     secret_finding,
-    stalled,
     stalled_finding,
     stalled_since,
 )
@@ -46,8 +46,8 @@ def update_stall_alert(
     has_progressed = progress is not None and (job.progress is None or job.progress[:2] != progress)
     last_activity_at = now if has_progressed else last_output_at
     since = stalled_since(job, last_activity_at)
-    is_stalled = since is not None and stalled(job, last_activity_at, now)
-    finding = stalled_finding(job, since, now) if is_stalled and since is not None else None
+    stalls = since is not None and is_stalled(job, last_activity_at, now)
+    finding = stalled_finding(job, since, now) if stalls and since is not None else None
     return record_finding(session, job_alert_key(job, "stalled"), finding)
 
 

@@ -33,7 +33,7 @@ from cloudgpu.control.launch.plan import PreparedLaunch, prepare
 from cloudgpu.control.session.session import Session, all_jobs
 from cloudgpu.core.events.job_lines import JobSpec, job_requested
 from cloudgpu.core.jobs.job import Job, living_named
-from cloudgpu.core.jobs.notice import SpotNoticeFit, fit_of
+from cloudgpu.core.jobs.notice import SpotNoticeFit, notice_fit
 from cloudgpu.core.jobs.snapshot import Snapshot
 from cloudgpu.core.jobs.stored import VOLUME, bucket_of
 from cloudgpu.core.launch.traffic import JobTraffic, job_traffic
@@ -198,7 +198,7 @@ def _notice_fit(session: Session, request: RunRequest, prepared: PreparedLaunch 
             bytes_per_s = measured.bytes_per_s
         if last_checkpoint is None and (job.name == request.name or tuple(job.spec["argv"]) == request.argv):
             last_checkpoint = None if measured.checkpoint_bytes is None else (measured.checkpoint_bytes, job.name)
-    return fit_of(available.provider, bytes_per_s, available.instance_type, *(last_checkpoint or (None, "")))
+    return notice_fit(available.provider, bytes_per_s, available.instance_type, *(last_checkpoint or (None, "")))
 
 
 def _ran_on_type(session: Session, job: Job, available: Available) -> bool:

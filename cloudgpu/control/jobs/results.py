@@ -11,7 +11,7 @@ from cloudgpu.access.computer import hostname
 from cloudgpu.access.files import write_atomically
 from cloudgpu.access.jobs.copies import measure_copies
 from cloudgpu.control.jobs.store import directory_of, log_file, record_measured, record_sync, times_file
-from cloudgpu.core.jobs.notice import Measured
+from cloudgpu.core.jobs.notice import MeasuredCopies
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def sync(remote: RemoteJob, directory: Path, now: float) -> FetchedResults:
     with measure_copies() as meter:
         copies = remote.sync_checkpoints(directory / "checkpoints", retain=RETAINED_CHECKPOINTS)
         fetched = remote.fetch_results(directory / "results", _interrupted_target(directory))
-    record_measured(directory, Measured(meter.bytes_per_s, copies[-1].bytes if copies else None, fetched.bytes))
+    record_measured(directory, MeasuredCopies(meter.bytes_per_s, copies[-1].bytes if copies else None, fetched.bytes))
     record_sync(directory, now)
     return fetched
 

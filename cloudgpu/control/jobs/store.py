@@ -16,7 +16,7 @@ from cloudgpu.control.session.session import Session, all_jobs
 from cloudgpu.core.events.job_lines import SUBJECT
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.job import Job
-from cloudgpu.core.jobs.notice import Measured
+from cloudgpu.core.jobs.notice import MeasuredCopies
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 
@@ -113,14 +113,14 @@ def record_sync(directory: Path, now: float) -> None:
     write_atomically(directory / "synced", json.dumps(now).encode())
 
 
-def read_measured(directory: Path) -> Measured:
+def read_measured(directory: Path) -> MeasuredCopies:
     """Return the measured speed and sizes of a job's copies on this computer; kept when the job is over."""
     with suppress(OSError, ValueError, TypeError):
-        return Measured(**json.loads((directory / "measured.json").read_text()))
-    return Measured()
+        return MeasuredCopies(**json.loads((directory / "measured.json").read_text()))
+    return MeasuredCopies()
 
 
-def record_measured(directory: Path, measured: Measured) -> None:
+def record_measured(directory: Path, measured: MeasuredCopies) -> None:
     """Record new measurements of a job's copies; those that are None keep their earlier value."""
     earlier = read_measured(directory)
     merged = {name: value if value is not None else getattr(earlier, name) for name, value in asdict(measured).items()}

@@ -76,8 +76,7 @@ class JobSpec(TypedDict):
     values of --env, `env_file` only a path. `results_to` is the bucket or volume for results and checkpoints (null: the
     watching computer). `planned_max` is its highest cost by its plan (null: no limit). A `gang` launches so many
     machines per attempt as one cluster, with `slurm` as options. Seconds: `every_s` between copies of checkpoints,
-    `stall_s` of silence until it is stalled, `keep_s` for which a failed job's machine stays, `results_wait_s` for
-    results. `retries` repeat a failed command, `restarts` an interrupted one.
+    `stall_s` of silence until it is stalled, `keep_s` for a failed job's machine, `results_wait_s` for results.
     """
 
     argv: list[str]
@@ -100,8 +99,8 @@ class JobSpec(TypedDict):
     timeout_s: int | None
     max_cost: Nanos | None
     stall_s: int | None
-    retries: int
-    restarts: int
+    retries: int  # of a failed command
+    restarts: int  # after an interruption
     keep_s: int
     results_wait_s: int
     owner: str

@@ -1,8 +1,7 @@
-"""Finds what somebody has to hear of jobs: how one ended, and what one waits for. Pure.
+"""Makes findings, from which alerts are raised, about jobs: how one ended, and what one waits for. Pure.
 
-How a job ended is found from its end until three days after nothing was left to do for it, so it is told once. That a
-job stalls, or waits for a secret or a machine, its watcher finds, and it lasts until that watcher says otherwise or the
-job is over.
+How a job ended is a finding from its end until three days after it was closed, so it is sent once. That a job stalls,
+or waits for a secret or a machine, is found by its watcher, and lasts until that finds otherwise or the job is over.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from datetime import datetime, timedelta
 
 from cloudgpu.core.alerts.alerts import Finding, RaisedAlert
 from cloudgpu.core.alerts.findings import JOB, JOB_WAITS, REPORT_ENDED_FOR, STOP_TIMEOUT
-from cloudgpu.core.jobs.deadline import Position
+from cloudgpu.core.jobs.deadline import DeadlineStatus
 from cloudgpu.core.jobs.job import Job, State
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text, iso, minute_text
@@ -26,15 +25,15 @@ _KINDS = {
     State.OVER_COST: ("job over its cost", "was ended: it has reached its cost"),
     State.LOST: ("job lost", "is lost: its machine went away"),
     State.NOT_LAUNCHED: ("job not launched", "got no machine"),
-}  # who cancelled a job knows it
+}  # no alert for a cancelled job: whoever cancelled it knows
 
 
 def job_findings(
     jobs: Iterable[Job], lasting: Mapping[str, RaisedAlert], now: datetime, cost: Cost
 ) -> Iterator[Finding]:
-    """Yield what there is to tell of these jobs; of what lasts, the words in which it was raised.
+    """Yield the findings about these jobs; an alert that lasts keeps the text with which it was raised.
 
-    `lasting` are the alerts by key, `cost` says what a job has cost; it is called for what is told for the first time.
+    `lasting` are the alerts that last, by key. `cost` returns what a job has cost; it is called for new findings only.
     """
     for job in jobs:
         if job.outcome is None:
@@ -46,10 +45,10 @@ def job_findings(
 
 
 def is_reported(job: Job, now: datetime) -> bool:
-    """Say whether people are to hear how a job ended.
+    """Return whether to alert people on how a job ended.
 
-    A failure is told at once. What succeeded is told when its results are here and its machine has ended, or a quarter
-    of an hour later all the same: then its results wait.
+    On a failure at once. On success when its results are here and its machine has ended, or after a quarter of an hour:
+    then its results wait.
     """
     if job.outcome not in _KINDS or job.ended_at is None:
         return False
@@ -59,7 +58,7 @@ def is_reported(job: Job, now: datetime) -> bool:
 
 
 def ended_finding(job: Job, cost: Money) -> Finding:
-    """Return what is told of a job that is over. Raises KeyError for one that somebody cancelled."""
+    """Return the finding about a job that is over. Raises KeyError for one that somebody cancelled."""
     kind, says = _KINDS[State(job.state)]
     status = job.shell_status
     sentences = (
@@ -76,14 +75,14 @@ def ended_finding(job: Job, cost: Money) -> Finding:
 
 
 def stalled_since(job: Job, last_output_at: datetime | None) -> datetime | None:
-    """Return when a running job last gave a sign of life: output, progress, or its begin; None before that."""
+    """Return when a running job last showed activity: output, progress, or its begin; None if it has not begun."""
     attempt = job.attempt
     if job.outcome is not None or attempt is None or attempt.began_at is None:
         return None
     return max(filter(None, (attempt.began_at, last_output_at, job.progress and job.progress[2])))
 
 
-def stalled(job: Job, last_output_at: datetime | None, now: datetime) -> bool:
+def is_stalled(job: Job, last_output_at: datetime | None, now: datetime) -> bool:
     """Say whether a running job has given neither output nor progress for `--stall`; False for a job without one.
 
     `last_output_at` is when its command last wrote anything; None: it never did, or nobody knows.
@@ -93,7 +92,7 @@ def stalled(job: Job, last_output_at: datetime | None, now: datetime) -> bool:
 
 
 def stalled_finding(job: Job, since: datetime, now: datetime) -> Finding:
-    """Return what is told of a job that has given no sign of life since then."""
+    """Return the finding about a job that has given no sign of life since then."""
     return Finding(
         job_alert_key(job, "stalled"),
         "job stalled",
@@ -106,7 +105,7 @@ def stalled_finding(job: Job, since: datetime, now: datetime) -> Finding:
 
 
 def secret_finding(job: Job, names: Sequence[str]) -> Finding:
-    """Return what is told of a job that cannot be restarted before somebody gives the values of these secrets again."""
+    """Return the finding about a job that cannot be restarted without the values of these secrets."""
     wanted = ", ".join(names)
     return Finding(
         job_alert_key(job, "secret"),
@@ -120,7 +119,7 @@ def secret_finding(job: Job, names: Sequence[str]) -> Finding:
 
 
 def machine_finding(job: Job, why: str, until: datetime) -> Finding:
-    """Return what is told of a job that waits for a machine, until then at most."""
+    """Return the finding about a job that waits for a machine, until then at most."""
     return Finding(
         job_alert_key(job, "machine"),
         "job waits for a machine",
@@ -133,14 +132,16 @@ def machine_finding(job: Job, why: str, until: datetime) -> Finding:
     )
 
 
-def late_finding(job: Job, at: Position) -> Finding:
-    """Return what is told of a job whose work no longer fits its deadline."""
-    left, time = (duration_text(timedelta(seconds=max(0, int(one)))) for one in (at.work_left_s, at.time_left_s))
+def late_finding(job: Job, status: DeadlineStatus) -> Finding:
+    """Return the finding about a job whose work no longer fits its deadline."""
+    work, time_left = (
+        duration_text(timedelta(seconds=max(0, int(one)))) for one in (status.work_left_s, status.time_left_s)
+    )
     return Finding(
         job_alert_key(job, "late"),
         "job late",
         f"Job {job.name} does not fit its deadline any more",
-        f"{left} of work are left, and {time} to the deadline. It keeps running, on demand where it has to. Its "
+        f"{work} of work are left, and {time_left} to the deadline. It keeps running, on demand where it has to. Its "
         f"progress, or --work, says how long it takes. To end it: cloudgpu cancel {job.name}",
         _facts(job),
         urgent=True,
@@ -158,7 +159,7 @@ def job_alert_key(job: Job, what: str) -> str:
 
 
 def _results(job: Job) -> str:
-    """Return where a job's results are; nothing of a job whose command never began."""
+    """Return where a job's results are, as a sentence; empty if its command never began."""
     fetched = job.fetched
     if fetched is not None and fetched.whole:
         return f"Its results are in {fetched.directory}{' on ' if fetched.host else ''}{fetched.host}."

@@ -1,14 +1,13 @@
-"""Decides for a job with a deadline, once a run: wait, run on spot, or run on demand. Pure.
+"""Decides for a job with a deadline, at each pass of its watcher: wait, run on spot, or run on demand. Pure.
 
-The policy proposes, within the safety net (`core.spot.safety_net`), which counts the times that this ledger measured
-(`Margins`) and what a loss of the machine would undo now. So the deadline holds as long as somebody watches, an
-on-demand machine can be had in the time kept for it, and the work is no more than was said or its progress shows. Its
-machines are launched on that market, for as long as is left.
+A spot policy proposes; the safety net (`core.spot.safety_net`) overrides it where the deadline needs that, by the times
+that this ledger measured (`Margins`) and the work that would be lost with the machine now. So the deadline holds if
+somebody watches, an on-demand machine is available within the time reserved for it, and the work is no more than was
+given or its progress shows.
 
-Budgets keep money for it while it has no machine of its own. A machine that runs is counted to its renew-until, at
-the on-demand price. Between two machines that money would be free for other launches, and the deadline relies on it.
-The reservation is in the lines of the job itself: it begins with its request and is over with its end, or with the
-request to cancel it, whoever has died meanwhile.
+Budgets reserve money for it while it has no machine. A running machine is counted to its renew-until, at the on-demand
+price. Between two machines other launches could spend that money, on which the deadline relies. The reservation follows
+from the lines of the job: it begins with its request and ends with the job, or with the request to cancel it.
 """
 
 from __future__ import annotations
@@ -35,28 +34,28 @@ if TYPE_CHECKING:
 
 SpotEvent = Literal["obtained", "refused", "lost"]
 HOUR_S = 3600.0
-TICK_S = 600.0  # between two states of the past, as the policies are told it
-MIN_POLL_S = 60.0  # a watcher checks each minute, also where another checked oftener before
-START_S, END_S = 900.0, 180.0  # where nothing was measured: boot, driver, upload and setup; last copy and proved end
-MIN_LAUNCHES = 3  # launches, from which on the measured times alone count
-MIN_PROGRESS = 0.02  # of the work: before that much is done, its speed tells nothing
-AGAIN_S, MAX_AGAIN_S = 60.0, 600.0  # after a refused spot launch, while nothing runs: doubled each time
+TICK_S = 600.0  # between two past states that are replayed to a policy
+MIN_POLL_S = 60.0  # a watcher checks each minute, even if an earlier one checked more often
+START_S, END_S = 900.0, 180.0  # without measurements: boot, driver, upload and setup; last copy and confirmed end
+MIN_LAUNCHES = 3  # with fewer measured launches, the defaults count, too
+MIN_PROGRESS = 0.02  # share of the work: before that, progress says nothing about speed
+RETRY_S, MAX_RETRY_S = 60.0, 600.0  # after a refused spot launch, while nothing runs: doubled each time
 RENEW_AFTER = timedelta(hours=1)  # after the deadline, for a job that is late: then its results have to come back
 LEASE = timedelta(hours=2)  # of a machine of a job with a deadline, which renews it
 
 
 @dataclass(frozen=True, slots=True)
 class Margins:
-    """What the net counts, in seconds.
+    """The times that the safety net reserves, in seconds, each a 95th percentile.
 
-    `start_s`: 95th percentile from a launch to the command's begin (boot, setup, restore). `end_s`: the same of the
-    last copy and the proved end of a machine. `round_s`: of the time between two passes of the watcher. `measured`: how
-    many launches that rests on.
+    `start_s`: from a launch to the command's begin (boot, setup, restore). `end_s`: for the last copy and the confirmed
+    end of a machine. `pass_interval_s`: between two passes of the watcher. `measured`: the number of launches behind
+    it.
     """
 
     start_s: float = START_S
     end_s: float = END_S
-    round_s: float = MIN_POLL_S
+    pass_interval_s: float = MIN_POLL_S
     measured: int = 0
 
     @property
@@ -67,12 +66,12 @@ class Margins:
 
 @dataclass(frozen=True, slots=True)
 class SpotHistory:
-    """What this job has seen of spot, oldest first: it was obtained, a launch was refused, or the machine was lost."""
+    """When spot machines of a job were obtained, refused at launch, or lost, oldest first."""
 
     events: tuple[tuple[datetime, SpotEvent], ...] = ()
 
     def was_up(self, at: datetime, mode: Mode, start_s: float) -> bool:
-        """Return what a policy was told at a tick of the past: what was seen within the tick, else what could be."""
+        """Return whether spot was available at a past tick: as seen within it, else whether a launch could be tried."""
         within = [event for when, event in self.events if at <= when < at + timedelta(seconds=TICK_S)]
         if within:
             return "obtained" in within
@@ -91,7 +90,7 @@ class SpotHistory:
         if mode == "on_demand":
             return since >= timedelta(hours=retry_after_h(start_s / HOUR_S, self._separate_refusals()))
         refusals = self._refusals_in_row()
-        return not refusals or since >= timedelta(seconds=min(AGAIN_S * 2 ** min(refusals - 1, 10), MAX_AGAIN_S))
+        return not refusals or since >= timedelta(seconds=min(RETRY_S * 2 ** min(refusals - 1, 10), MAX_RETRY_S))
 
     def _refusals_in_row(self) -> int:
         """Return how many launches were refused since anything else was seen."""
@@ -105,8 +104,11 @@ class SpotHistory:
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
-    """Where a job is at one moment, in seconds; `unsaved_s` is what would be lost with its machine now."""
+class DeadlineStatus:
+    """How far a job is, and how long until its deadline, at one moment, in seconds.
+
+    `unsaved_s` is the work that would be lost with its machine now, `pending_s` how long its machine still starts.
+    """
 
     elapsed_s: float
     time_left_s: float
@@ -117,13 +119,16 @@ class Position:
 
     @property
     def slack_s(self) -> float:
-        """The time that may be lost."""
+        """The time left beyond the work left."""
         return self.time_left_s - self.work_left_s
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is to run, and why. `by_net`: the net overrode the policy. `moves`: to a cheaper spot machine."""
+    """On which market a job is to run, and why.
+
+    `by_net`: the safety net overrode the policy. `moves`: it moves to a cheaper spot machine.
+    """
 
     mode: Mode
     why: str
@@ -131,61 +136,63 @@ class Choice:
     moves: bool = False
 
 
-def choose(job: Job, policy: Policy, history: SpotHistory, margins: Margins, now: datetime, at: Position) -> Choice:
-    """Return what a job with a deadline is to run now; `policy` was made for it and is told of its past first."""
-    terms = _terms(job)
+def choose(
+    job: Job, policy: Policy, history: SpotHistory, margins: Margins, now: datetime, status: DeadlineStatus
+) -> Choice:
+    """Return what a job with a deadline is to run now; the past states are replayed to `policy` first."""
+    terms = _deadline_of(job)
     policy.reset(facts_of(job, margins))
     for state in past_states(job, history, margins, now):
         policy.decide(state)
-    state = state_of(at, spot=at.mode == "spot" or history.may_be_tried(now, at.mode, margins.start_s))
-    net = net_of(job, margins, at)
-    return _within_net(resolve_wait(policy.decide(state), state, net), state, net, at, terms["policy"])
+    state = state_of(status, spot=status.mode == "spot" or history.may_be_tried(now, status.mode, margins.start_s))
+    net = net_of(job, margins, status)
+    return _within_net(resolve_wait(policy.decide(state), state, net), state, net, status, terms["policy"])
 
 
-def _within_net(wanted: Answer, state: State, net: SafetyNet, at: Position, policy: str) -> Choice:
+def _within_net(wanted: Answer, state: State, net: SafetyNet, status: DeadlineStatus, policy: str) -> Choice:
     mode = net.check(wanted, situation_of(state))["action"]
     if mode == "on_demand" and wanted["action"] != "on_demand":
-        slack = duration_text(timedelta(seconds=max(0, int(at.slack_s))))
+        slack = duration_text(timedelta(seconds=max(0, int(status.slack_s))))
         return Choice(mode, f"the deadline leaves {slack} to spare, which a loss of spot could use up", by_net=True)
     words = {"wait": "waits for spot", "spot": "takes spot", "on_demand": "takes on demand"}
     return Choice(mode, f"policy {policy} {words[mode]}")
 
 
-def net_of(job: Job, margins: Margins, at: Position) -> SafetyNet:
-    """Return the net at this position, in hours.
+def net_of(job: Job, margins: Margins, status: DeadlineStatus) -> SafetyNet:
+    """Return the safety net for this status, in hours.
 
-    A spot machine that is lost takes what is unsaved with it, and is seen to be gone a round later. One that has yet to
-    begin may be lost with all that comes between two copies; to leave a machine for it costs what is unsaved there.
+    With a spot machine, its unsaved work may be lost, and the loss is noticed a pass later. A machine that has yet to
+    begin may lose the work between two copies; to leave a machine for it costs the unsaved work there.
     """
-    lost, tick = at.unsaved_s, margins.round_s
-    if at.mode != "spot" or at.pending_s:
+    lost, tick = status.unsaved_s, margins.pass_interval_s
+    if status.mode != "spot" or status.pending_s:
         lost += job.spec["every_s"]
-    if at.mode == "on_demand":
-        lost, tick = lost + margins.end_s, tick + at.unsaved_s + margins.end_s
-    return SafetyNet(margins.changeover_s / HOUR_S, tick / HOUR_S, (lost + margins.round_s) / HOUR_S)
+    if status.mode == "on_demand":
+        lost, tick = lost + margins.end_s, tick + status.unsaved_s + margins.end_s
+    return SafetyNet(margins.changeover_s / HOUR_S, tick / HOUR_S, (lost + margins.pass_interval_s) / HOUR_S)
 
 
-def may_move(job: Job, margins: Margins, at: Position, choice: Choice) -> bool:
-    """Return whether a spot machine may be left for a cheaper one: its command runs, and it is to stay on spot.
+def may_move(job: Job, margins: Margins, status: DeadlineStatus, choice: Choice) -> bool:
+    """Return whether a job may move to a cheaper spot machine: its command runs, and it is to stay on spot.
 
-    Time has to be left for that move and for a whole further one, beyond what the net keeps for the new machine.
+    There must be time for that move and for another one, beyond what the safety net reserves for the new machine.
     """
-    if at.mode != "spot" or choice.mode != "spot" or choice.by_net or at.pending_s:
+    if status.mode != "spot" or choice.mode != "spot" or choice.by_net or status.pending_s:
         return False
-    gone = margins.changeover_s + margins.end_s + margins.round_s
-    left = replace(
-        at,
-        time_left_s=at.time_left_s - gone,
-        work_left_s=at.work_left_s + at.unsaved_s,
+    move_s = margins.changeover_s + margins.end_s + margins.pass_interval_s
+    after_move = replace(
+        status,
+        time_left_s=status.time_left_s - move_s,
+        work_left_s=status.work_left_s + status.unsaved_s,
         unsaved_s=0.0,
         mode="wait",
     )
-    return net_of(job, margins, left).is_safe("spot", situation_of(state_of(left, spot=True)))
+    return net_of(job, margins, after_move).is_safe("spot", situation_of(state_of(after_move, spot=True)))
 
 
 def facts_of(job: Job, margins: Margins) -> JobFacts:
-    """Return what a policy is told of the job itself."""
-    terms = _terms(job)
+    """Return the job's constant inputs for a policy."""
+    terms = _deadline_of(job)
     return {
         "total_work_h": terms["work_s"] / HOUR_S,
         "deadline_h": (from_iso(terms["at"]) - job.requested_at).total_seconds() / HOUR_S,
@@ -196,29 +203,29 @@ def facts_of(job: Job, margins: Margins) -> JobFacts:
     }
 
 
-def state_of(at: Position, *, spot: bool) -> State:
-    """Return what a policy is told of this moment; `spot`: whether it can be had."""
+def state_of(status: DeadlineStatus, *, spot: bool) -> State:
+    """Return a policy's inputs at one moment; `spot`: whether a spot machine is available."""
     return {
-        "elapsed_h": at.elapsed_s / HOUR_S,
-        "work_left_h": max(0.0, at.work_left_s) / HOUR_S,
-        "time_left_h": at.time_left_s / HOUR_S,
+        "elapsed_h": status.elapsed_s / HOUR_S,
+        "work_left_h": max(0.0, status.work_left_s) / HOUR_S,
+        "time_left_h": status.time_left_s / HOUR_S,
         "spot_available": spot,
         "zones_available": None,
-        "mode": at.mode,
+        "mode": status.mode,
         "zone": None,
-        "pending_h": at.pending_s / HOUR_S,
+        "pending_h": status.pending_s / HOUR_S,
     }
 
 
 def past_states(job: Job, history: SpotHistory, margins: Margins, now: datetime) -> Iterator[State]:
-    """Yield what was so at each tick before `now`, as a policy would have been told it."""
-    deadline = from_iso(_terms(job)["at"])
+    """Yield a policy's inputs at each tick before `now`."""
+    deadline = from_iso(_deadline_of(job)["at"])
     for number in count():
         moment = job.requested_at + timedelta(seconds=number * TICK_S)
         if moment >= now or moment >= deadline:
             return
-        at = position_of(job, moment, attempt=_open_at(job, moment), running_at=moment, margins=Margins())
-        yield state_of(at, spot=at.mode == "spot" or history.was_up(moment, at.mode, margins.start_s))
+        status = deadline_status(job, moment, attempt=_open_at(job, moment), running_at=moment, margins=Margins())
+        yield state_of(status, spot=status.mode == "spot" or history.was_up(moment, status.mode, margins.start_s))
 
 
 def _open_at(job: Job, moment: datetime) -> Attempt | None:
@@ -229,7 +236,7 @@ def _open_at(job: Job, moment: datetime) -> Attempt | None:
     return None
 
 
-def position_of(
+def deadline_status(
     job: Job,
     now: datetime,
     *,
@@ -237,12 +244,12 @@ def position_of(
     running_at: datetime | None,
     margins: Margins,
     progress: tuple[float, float | None] | None = None,
-) -> Position:
-    """Return where a job is; `attempt` has a machine now, and its command was seen to run at `running_at`.
+) -> DeadlineStatus:
+    """Return the status of a job; `attempt` has a machine now, and its command was seen running at `running_at`.
 
-    `progress` is what the command wrote last: done, and of how much.
+    `progress` is what the command reported last: (done, total).
     """
-    terms = _terms(job)
+    terms = _deadline_of(job)
     saved = saved_s(job, attempt, now)
     done, pending = saved, 0.0
     if attempt is not None:
@@ -252,7 +259,7 @@ def position_of(
         elif running_at is not None:
             done += max(0.0, (running_at - attempt.began_at).total_seconds())
     mode: Mode = "wait" if attempt is None or attempt.market is None else attempt.market
-    return Position(
+    return DeadlineStatus(
         elapsed_s=(now - job.requested_at).total_seconds(),
         time_left_s=(from_iso(terms["at"]) - now).total_seconds(),
         work_left_s=work_s(terms["work_s"], done, progress) - done,
@@ -263,7 +270,7 @@ def position_of(
 
 
 def saved_s(job: Job, attempt: Attempt | None, now: datetime) -> float:
-    """Return the work that another machine would begin with: the newest copy's, as far as there was one then."""
+    """Return the work that another machine would begin with: that of the newest copy at that time."""
     if job.saved is not None and job.saved.at <= now:
         return job.saved.work_s
     return 0.0 if attempt is None else attempt.work_before_s
@@ -272,7 +279,7 @@ def saved_s(job: Job, attempt: Attempt | None, now: datetime) -> float:
 def stored_work(job: Job, state: StoredState, now: datetime) -> tuple[str, float, datetime] | None:
     """Return the newest checkpoint of a bucket, the work that it holds in seconds, and when it was finished.
 
-    None where its list does not tell that. A machine wrote the list: no attempt has worked longer than it was there.
+    None if its list does not say. As a machine wrote the list, the work is limited to how long the attempt existed.
     """
     newest = state.checkpoints[-1] if state.checkpoints else None
     if newest is None or newest.work_s is None:
@@ -286,10 +293,10 @@ def stored_work(job: Job, state: StoredState, now: datetime) -> tuple[str, float
 
 
 def work_s(given: float, done: float, progress: tuple[float, float | None] | None) -> float:
-    """Return how long the whole work takes, in seconds: as it was given, corrected by its progress.
+    """Return how long all the work takes, in seconds: as `given`, corrected by its progress.
 
-    A progress that is slower than was said counts in full. One that is faster counts the more, the more is done: its
-    first steps may be the quick ones.
+    Progress that is slower than given counts in full. Faster progress counts more as more is done, as the first steps
+    may be the quick ones.
     """
     fraction = _fraction(progress)
     if fraction is None or fraction < MIN_PROGRESS or done <= 0:
@@ -313,7 +320,7 @@ def percentile(values: Sequence[float], share: float = 0.95) -> float:
 
 
 def margins_of(starts: Sequence[float], ends: Sequence[float], rounds: Sequence[float]) -> Margins:
-    """Return what the net counts, of seconds that were measured; few of them count only where they are longer."""
+    """Return the margins by measured seconds; with few measurements, at least the defaults."""
     return Margins(
         max([START_S, *starts]) if len(starts) < MIN_LAUNCHES else percentile(starts),
         max([END_S, *ends]) if len(ends) < MIN_LAUNCHES else percentile(ends),
@@ -323,17 +330,17 @@ def margins_of(starts: Sequence[float], ends: Sequence[float], rounds: Sequence[
 
 
 def least_time_s(work: float, margins: Margins) -> float:
-    """Return the shortest deadline that on demand alone keeps, in seconds."""
-    return work + margins.start_s + margins.round_s
+    """Return in how many seconds from now a deadline has to be, at least, to be met on demand alone."""
+    return work + margins.start_s + margins.pass_interval_s
 
 
-def work_fits(at: Position, margins: Margins) -> bool:
+def work_fits(status: DeadlineStatus, margins: Margins) -> bool:
     """Return whether the work left still fits before the deadline, with one start where nothing runs."""
-    start = at.pending_s if at.mode != "wait" else margins.start_s
-    return at.work_left_s + start <= at.time_left_s
+    start = status.pending_s if status.mode != "wait" else margins.start_s
+    return status.work_left_s + start <= status.time_left_s
 
 
-def _terms(job: Job) -> DeadlineRecord:
+def _deadline_of(job: Job) -> DeadlineRecord:
     terms = job.deadline
     if terms is None:
         raise ValueError(f"{job.name} has no deadline")
@@ -360,9 +367,9 @@ def launch_options_of(job: Job, attempt: Attempt, now: datetime) -> dict[str, st
 
 
 def lifetime_options(left: timedelta, results_wait: timedelta) -> dict[str, str | bool]:
-    """Return the options by which a machine may live: as long as is left to the deadline, and until results are here.
+    """Return the lease options of a machine: until the deadline (in `left`), and until its results are fetched.
 
-    A job that runs renews its lease.
+    A running job renews its lease.
     """
     longest = left + RENEW_AFTER + results_wait
     return {"lease": _option_text(min(longest, LEASE)), "renew_until": _option_text(longest)}
@@ -375,7 +382,7 @@ def _option_text(span: timedelta) -> str:
 def last_upload_s(job: Job) -> float:
     """Return for how long after the end of a command its last upload is waited for before its next attempt.
 
-    With a deadline, no longer than the safety net keeps for the end of a machine.
+    With a deadline, no longer than the safety net reserves for the end of a machine.
     """
     return job.spec["results_wait_s"] if job.deadline is None else END_S
 
@@ -386,14 +393,14 @@ def may_reserve(job: Job) -> bool:
 
 
 def has_running_machine(machines: Iterable[Machine]) -> bool:
-    """Say whether one of these machines runs, or may, and is counted itself."""
+    """Return whether one of these machines runs or may run, so that budgets count it instead of the reservation."""
     return any(
         one.terminated_at is None and one.launch_status not in NOTHING_MADE and may_be_running(one) for one in machines
     )
 
 
 def reservation_of(job: Job, now: datetime) -> Exposure | None:
-    """Return what is kept for a job that has no machine: on demand from now on, as long as a machine of it would live.
+    """Return what budgets reserve for a job without a machine: one on demand from now on, for as long as it could run.
 
     None for a job without a deadline, and for one that is over.
     """

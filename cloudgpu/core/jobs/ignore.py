@@ -1,7 +1,7 @@
-"""Reads ignore files as git does: which entry of a directory a pattern means; and what `--include` brings back.
+"""Reads ignore files as git does: which entries of a directory a pattern matches; and what `--include` adds again.
 
 The source of the rules is git's own code (`dir.c`, `wildmatch.c`) and the page gitignore(5). A pattern is compared with
-one entry, never with what is below it: whoever walks the tree does not enter a directory that is ignored. Here a `?`
+one entry, never with what is below it: the caller does not descend into an ignored directory. Here a `?`
 is one character; for git it is one byte of UTF-8.
 """
 
@@ -36,7 +36,7 @@ class Pattern:
     text: str
     ignores: bool
     directories_only: bool
-    by_name: bool  # without a slash, it means entries of this name at any depth
+    by_name: bool  # without a slash, it matches entries of this name at any depth
     regex: re.Pattern[str]
 
 
@@ -73,7 +73,7 @@ def read_rules(text: str) -> Rules:
 
 
 def make_rules(patterns: Iterable[Pattern]) -> Rules:
-    """Return the rules that these patterns make, the later ones with more weight."""
+    """Return the rules of these patterns; of several that match, the last decides."""
     some = tuple(patterns)
     return Rules(some, _combine(one for one in some if one.by_name), _combine(one for one in some if not one.by_name))
 
@@ -197,9 +197,9 @@ def _class(text: str, at: int) -> tuple[str, str, int] | None:
 
 
 def is_ignored(chain: Sequence[tuple[int, Rules]], path: str, name: str, *, is_directory: bool) -> bool:
-    """Say whether the ignore files that apply to an entry ignore it: the deepest one that has a word on it decides.
+    """Say whether the ignore files that apply to an entry ignore it: the deepest one with a matching pattern decides.
 
-    `chain` has, from the top down, the rules of each file, and how many characters of `path` lead to its directory.
+    `chain` has, from the top down, for each file the length of its directory's path with a slash, and its rules.
     """
     for start, rules in reversed(chain):
         found = rules.ignores(path[start:], name, is_directory=is_directory)
@@ -210,54 +210,54 @@ def is_ignored(chain: Sequence[tuple[int, Rules]], path: str, name: str, *, is_d
 
 @dataclass(slots=True)
 class Included:
-    """Globs that begin at the top of the directory, as a shell reads them; `**/` is any directory below.
+    """The globs of `--include`, relative to the top of the directory, as in a shell; `**/` is any directory below.
 
-    A glob that means a directory brings all that is in it. A secret needs its very path: no glob takes it in.
+    A glob that matches a directory includes all that is in it. A secret is only included by its exact path.
     """
 
     globs: tuple[str, ...]
     patterns: tuple[Pattern, ...]
     paths: frozenset[str]
-    _met: set[int] = field(default_factory=set)
+    _used: set[int] = field(default_factory=set)
 
     def __bool__(self) -> bool:
         return bool(self.globs)
 
     def takes(self, path: str, *, is_directory: bool) -> bool:
-        """Say whether a glob means this entry, and remember that it meant one."""
-        met = {at for at, one in enumerate(self.patterns) if _means(one, path, is_directory=is_directory)}
-        self._met |= met
-        return bool(met)
+        """Return whether a glob matches this entry, and mark the glob as used."""
+        matching = {at for at, one in enumerate(self.patterns) if _matches(one, path, is_directory=is_directory)}
+        self._used |= matching
+        return bool(matching)
 
     def takes_secret(self, path: str) -> bool:
-        """Say whether this very path was named."""
+        """Return whether exactly this path was given."""
         return path in self.paths
 
     def may_hold(self, directory: str) -> bool:
-        """Say whether a glob could mean an entry below this directory: it is worth a walk although it is ignored."""
+        """Return whether a glob could match an entry below this ignored directory, so that it has to be walked."""
         return any(_could_hold(pattern.text, directory) for pattern in self.patterns)
 
     def names_secret_below(self, directory: str) -> bool:
-        """Say whether a path below this directory was named."""
+        """Return whether a path below this directory was given."""
         return any(path.startswith(f"{directory}/") for path in self.paths)
 
     def unmet(self) -> list[str]:
-        """Return the globs that have meant nothing so far, as they were given."""
-        return [glob for at, glob in enumerate(self.globs) if at not in self._met]
+        """Return the globs that have matched nothing so far, as they were given."""
+        return [glob for at, glob in enumerate(self.globs) if at not in self._used]
 
 
 def read_includes(globs: Sequence[str]) -> Included:
-    """Return what these globs mean. Raises InvalidRequest for one that can match nothing in the directory."""
+    """Return the parsed globs. Raises InvalidRequest for one that can match nothing in the directory."""
     texts = [_relative(glob) for glob in globs]
     patterns = tuple(_pattern(glob, text) for glob, text in zip(globs, texts, strict=True))
     return Included(tuple(globs), patterns, frozenset(text.rstrip("/") for text in texts))
 
 
 def check_globs_used(included: Included, secrets: Iterable[str]) -> None:
-    """Raise InvalidRequest for a glob that brought nothing: it is misspelt, or it means a secret without its path."""
+    """Raise InvalidRequest for a glob that matched nothing: it is misspelt, or matches a secret without its path."""
     for glob in included.unmet():
         pattern = _pattern(glob, _relative(glob))
-        secret = next((path for path in secrets if _means(pattern, path, is_directory=False)), None)
+        secret = next((path for path in secrets if _matches(pattern, path, is_directory=False)), None)
         if secret is not None:
             raise InvalidRequest(
                 f"--include {glob!r} means {secret}, which looks like a secret: a glob does not take it in.",
@@ -273,7 +273,7 @@ def check_globs_used(included: Included, secrets: Iterable[str]) -> None:
         )
 
 
-def _means(pattern: Pattern, path: str, *, is_directory: bool) -> bool:
+def _matches(pattern: Pattern, path: str, *, is_directory: bool) -> bool:
     return (is_directory or not pattern.directories_only) and pattern.regex.fullmatch(path) is not None
 
 

@@ -1,4 +1,4 @@
-"""Jobs as values, folded from the ledger's lines of the subject `jobs`."""
+"""Jobs as values, projected from the ledger's lines of the subject `jobs`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.events.log import Line
 
 EventBody = Mapping[str, Any]
-_NOTHING: JobSpec = {  # what is known of a job that was not asked for by `run`
+_EMPTY_SPEC: JobSpec = {  # of a job that was submitted to Slurm directly, not by `run`
     "argv": [], "workdir": "", "snapshot": "", "files": 0, "bytes": 0, "machine": None, "launch": {}, "setup": None,
     "environment": {}, "env_file": None, "secrets": [], "data": [], "ports": [], "results": "results",
     "results_to": None, "checkpoint": None, "every_s": 600, "timeout_s": None, "max_cost": None, "stall_s": None,
@@ -26,10 +26,10 @@ _NOTHING: JobSpec = {  # what is known of a job that was not asked for by `run`
 
 
 class State(StrEnum):
-    """How far a job is; from `SUCCEEDED` on, its command is over."""
+    """The state of a job; from `SUCCEEDED` on, its command is over."""
 
     PENDING = "pending"  # it waits for a machine
-    STARTING = "starting"  # its machine is launched; files travel, the setup runs
+    STARTING = "starting"  # its machine is being launched, files are copied, or the setup runs
     QUEUED = "queued"  # it waits in Slurm's queue
     RUNNING = "running"
     SUCCEEDED = "succeeded"
@@ -42,20 +42,20 @@ class State(StrEnum):
     NOT_LAUNCHED = "not_launched"  # no machine could be had
 
 
-_OF_SLURM = {"COMPLETED": State.SUCCEEDED, "CANCELLED": State.CANCELLED, "TIMEOUT": State.TIMED_OUT}
-NOTHING_MADE = ("refused", "void")  # how a launch ended that made no machine
+_STATE_OF_SLURM = {"COMPLETED": State.SUCCEEDED, "CANCELLED": State.CANCELLED, "TIMEOUT": State.TIMED_OUT}
+NOTHING_MADE = ("refused", "void")  # outcomes of a launch that made no machine
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One try of a job on one machine. `machine` is None until its launch is known to have made one.
 
-    `waits` is since when that launch is refused, `stuck` since when its machine cannot begin it, both with why at
-    first; None where it is not so. `nothing_made`: it ended since its launch made no machine. The rest is of a job with
-    a deadline. `market` is where it is launched; `turn` counts the launches of this attempt that made nothing;
-    `work_before_s` is the work that it began with, in seconds. `move` is there once its machine is to be ended under
-    it; `moved`: that is how the attempt ended. Of a gang, `machine` is node 0, and `members` are all nodes of
-    `cluster`, in order. `refused` are nodes that came up for it, and were ended as others were refused.
+    `waits` is since when its launch is refused, `stuck` since when its machine cannot begin it, both with the first
+    reason; else None. `nothing_made`: it ended because its launch made no machine. The next fields are for a job with a
+    deadline. `market` is where it is launched; `turn` counts the launches of this attempt that made nothing;
+    `work_before_s` is the work that it began with, in seconds. `move` is set once it is to continue on another machine;
+    `moved`: that is how the attempt ended. Of a gang, `machine` is node 0, and `members` are all nodes of `cluster`, in
+    order. `refused` are nodes that came up for it, and were ended as others were refused.
     """
 
     number: int
@@ -83,7 +83,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class JobMove:
-    """That a job continues elsewhere: `to` which market, None for later; `interrupted`: the provider wanted that."""
+    """A move of a job to another machine, on the market `to` (None: later); `interrupted`: as its spot machine was."""
 
     to: Market | None
     why: str
@@ -102,7 +102,10 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Where results are; `whole`: sizes and hashes agree with what the machine had. No host: in a bucket, a volume."""
+    """Where results are; `whole`: all, with the machine's sizes and hashes.
+
+    An empty `host`: in a bucket or a volume.
+    """
 
     files: int
     bytes: int
@@ -135,7 +138,11 @@ class SlurmRun:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A command with its directory, results and exit status. Times are aware UTC."""
+    """A command with its directory, results and exit status. Times are aware UTC.
+
+    `key` is its idempotency key. It was requested `by` a user on the computer `host`. `spec` is what was requested. It
+    is closed when nothing is left to do for it, also for its results and its machine.
+    """
 
     id: str
     name: str
@@ -155,15 +162,15 @@ class Job:
     fetched: Fetched | None = None
     resumes: int = 0  # how often the machine of the last attempt was started again
     closed_at: datetime | None = None
-    progress: tuple[float, float | None, datetime] | None = None  # done, of, and when that was said
+    progress: tuple[float, float | None, datetime] | None = None  # (done, total, reported at)
     saved: Saved | None = None
     slurm_id: str | None = None  # of the last attempt
     runs: tuple[SlurmRun, ...] = ()  # of all attempts
-    slurm_at: datetime | None = None  # when the ledger was last told where it is in Slurm
+    slurm_at: datetime | None = None  # when its state in Slurm was last recorded
 
     @property
     def in_slurm(self) -> SlurmRecord | None:
-        """What is asked of Slurm, of the last attempt's own if it has one; None for a job on its machine itself."""
+        """Its options for Slurm, with the last attempt's cluster if it has its own; None without Slurm."""
         slurm, last = self.spec.get("slurm"), self.attempts[-1] if self.attempts else None
         if slurm is None or last is None or last.cluster is None:
             return slurm
@@ -193,12 +200,12 @@ class Job:
 
     @property
     def is_living(self) -> bool:
-        """Whether something is left to do for it."""
+        """Whether it is not closed: something is left to do for it, perhaps after its command has ended."""
         return self.closed_at is None
 
     @property
     def state(self) -> State:
-        """How far it is."""
+        """Its state."""
         if self.outcome is not None:
             return self.outcome
         if self.attempt is None or self.attempt.machine is None:
@@ -209,7 +216,7 @@ class Job:
 
     @property
     def queued(self) -> str:
-        """For what it waits in Slurm's queue, in words; empty where it does not wait there."""
+        """Why it waits in Slurm's queue, as a clause; empty if it does not wait there."""
         if self.state is not State.QUEUED:
             return ""
         return waits_text(run.reason for run in self.runs if run.waits)
@@ -221,7 +228,7 @@ class Job:
 
     @property
     def interruptions(self) -> int:
-        """How many attempts ended because their machine went away; one that was never made did not."""
+        """How many attempts ended because their machine was lost; not if it was never created."""
         return sum(one.interrupted and not one.nothing_made for one in self.attempts)
 
     @property
@@ -238,14 +245,14 @@ class Job:
 
     @property
     def shell_status(self) -> int | None:
-        """The exit status as a shell says it: 128 + n after signal n; None where it is not known."""
+        """The exit status as in a shell: 128 + n after signal n; None if it is not known."""
         return 128 + self.signal if self.signal else self.status
 
 
 def jobs_of(lines: Iterable[Line]) -> dict[str, Job]:
-    """Return the jobs of these lines by id, in the order in which they were asked for.
+    """Return the jobs of these lines by id, in the order of their requests.
 
-    What was sent twice counts once. A line of a job whose request is not there is left out.
+    A repeated line counts once. Lines of a job without a request line are left out.
     """
     found: dict[str, Job] = {}
     once = {line.dedupe: line for line in sorted(lines, key=lambda line: line.seq, reverse=True)}
@@ -264,7 +271,7 @@ def jobs_of(lines: Iterable[Line]) -> dict[str, Job]:
 
 
 def living_named(jobs: Iterable[Job], name: str) -> Job | None:
-    """Return the job that lives under this name, or under this key."""
+    """Return the job with this name or key that is not closed, or None."""
     return next((job for job in jobs if job.is_living and name in (job.name, job.key)), None)
 
 
@@ -274,7 +281,7 @@ def _requested(line: Line) -> Job:
 
 
 def _recorded(line: Line) -> Job:
-    """Return a job that somebody gave to a cluster's Slurm themselves: it is over, and was never ours to end."""
+    """Return a job that a user submitted to a cluster's Slurm directly: it is over, and cloudgpu never managed it."""
     body = line.body
     one, user = body["task"], body["user"]
     run, at = _run(one), from_iso(line.occurred_at)
@@ -291,14 +298,14 @@ def _recorded(line: Line) -> Job:
         "account": None,
         "once": False,
     }
-    outcome = _OF_SLURM.get(run.state, State.FAILED)
+    outcome = _STATE_OF_SLURM.get(run.state, State.FAILED)
     return Job(
         f"slurm-{body['cluster']}-{run.id}",
         f"{body['name']}-{run.id}",
         None,
         "",
         user,
-        {**_NOTHING, "slurm": slurm, "owner": user},
+        {**_EMPTY_SPEC, "slurm": slurm, "owner": user},
         run.begin or at,
         outcome=outcome,
         status=body["status"],
@@ -315,7 +322,7 @@ def _run(body: EventBody) -> SlurmRun:
 
 
 def _in_slurm(job: Job, body: EventBody, at: datetime) -> Job:
-    over = {run.id for run in job.runs if run.end is not None}  # a sync that is written late starts none of them again
+    over = {run.id for run in job.runs if run.end is not None}  # a sync that is recorded late does not reopen them
     new = tuple(task for task in map(_run, body["tasks"]) if task.end is not None or task.id not in over)
     known = {one.id for one in new}
     runs = (*(run for run in job.runs if run.id not in known), *new)
@@ -328,19 +335,19 @@ def _placed(job: Job, body: EventBody, at: datetime) -> Job:
     if job.outcome is not None or (known is not None and not _is_placed_again(known, turn)):
         return job
     base = 0.0 if job.saved is None else job.saved.work_s
-    made = Attempt(
+    attempt = Attempt(
         int(number or 0), body["key"], body["machine"], at, market=body.get("market"), turn=turn, work_before_s=base
     )
-    there = next((one for one in job.attempts if one.machine is not None and one.machine == made.machine), None)
-    if there is not None:  # it is tried again where it was
-        made = replace(made, cluster=there.cluster, members=there.members)
+    previous = next((one for one in job.attempts if one.machine is not None and one.machine == attempt.machine), None)
+    if previous is not None:  # it runs again on the same machine
+        attempt = replace(attempt, cluster=previous.cluster, members=previous.members)
     if known is not None:
-        made = replace(made, refused=known.refused)
-    return replace(job, attempts=(*(one for one in job.attempts if one.number != number), made), resumes=0)
+        attempt = replace(attempt, refused=known.refused)
+    return replace(job, attempts=(*(one for one in job.attempts if one.number != number), attempt), resumes=0)
 
 
 def _is_placed_again(attempt: Attempt, turn: int) -> bool:
-    """Say whether nothing was launched for an attempt, and it is placed once more."""
+    """Return whether an attempt without a machine is placed once more."""
     return attempt.machine is None and attempt.ended_at is None and turn > attempt.turn
 
 
@@ -354,7 +361,7 @@ def _move(job: Job, body: EventBody, at: datetime) -> Job:
 
 
 def _changed(job: Job, body: EventBody, change: Callable[[Attempt], Attempt]) -> Job:
-    """Return the job with the attempt that a line is about changed."""
+    """Return the job with `change` applied to the attempt that a line is about."""
     return replace(
         job, attempts=tuple(change(one) if one.number == body.get("attempt") else one for one in job.attempts)
     )

@@ -1,8 +1,8 @@
-"""Says what still leaves a spot machine between its notice and its end. Pure.
+"""Estimates how much can be copied from a spot machine between its interruption notice and its end. Pure.
 
-How long before its end a cloud says that it takes a machine is in docs/machine.md, with its sources; so is how often
-the machine looks. From the notice to the begin of a last copy it takes that look, the agent's next one and the
-watcher's, one after the other at worst.
+docs/machine.md says, with sources, how long before its end a cloud gives notice, and how often the machine polls for
+it. At worst, a last copy begins after the machine's next poll, the agent's next one and the watcher's, one after
+another.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 ASSUMED_RATE = 5_000_000  # bytes a second, 40 Mbit/s: a usual connection at home, where nothing was measured yet
-POLL_S = 5  # how often `run` in front polls its job
+POLL_S = 5  # between two polls of a job by `run` in the foreground
 
 
 @dataclass(frozen=True, slots=True)
 class SpotNotice:
-    """What a cloud gives: `seconds` from its notice to the end, `seen_s` until the machine's agent has seen it."""
+    """A cloud's interruption notice: `seconds` before the end; the agent has seen it after `seen_s` at most."""
 
     seconds: int
     seen_s: int
 
     @property
     def begins_s(self) -> int:
-        """Seconds until a last copy has begun, at worst, where `run` is in front."""
+        """Seconds from the notice to the begin of a last copy, at worst, with `run` in the foreground."""
         return self.seen_s + POLL_S
 
 
@@ -34,8 +34,8 @@ NOTICES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """What was seen of the copies of a job: bytes a second, the last whole checkpoint, all results; None: nothing."""
+class MeasuredCopies:
+    """Measurements of a job's copies: bytes a second, size of the last complete checkpoint, of all results; or None."""
 
     bytes_per_s: float | None = None
     checkpoint_bytes: int | None = None
@@ -44,7 +44,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class SpotNoticeFit:
-    """What fits a notice: `fits_bytes` at `bytes_per_s`, measured on `measured_on` (None: the rate is assumed).
+    """How many bytes can be copied within a notice at `bytes_per_s`, measured on `measured_on` (None: assumed).
 
     `previous_bytes` is the size of the last checkpoint of `previous_job`, an earlier job of that name, if one has run.
     """
@@ -62,21 +62,26 @@ class SpotNoticeFit:
 
     @property
     def previous_fits(self) -> bool | None:
-        """Whether the last checkpoint would; None where none is known."""
+        """Whether the last checkpoint fits; None if none is known."""
         return None if self.previous_bytes is None else self.previous_bytes <= self.fits_bytes
 
 
-def fit_of(
-    provider: str, rate: float | None, on: str | None, last: int | None, previous_job: str
+def notice_fit(
+    provider: str, rate: float | None, measured_on: str | None, previous_bytes: int | None, previous_job: str
 ) -> SpotNoticeFit | None:
     """Return what fits the notice of a provider's spot machines; None for one whose notice is not known.
 
-    `rate` is what was measured on a machine of the type `on`, None for nothing; `last` the size of a checkpoint.
+    `rate` is the bytes a second measured on the machine type `measured_on`, None for none; `previous_bytes` is the size
+    of the last checkpoint of `previous_job`.
     """
     notice = NOTICES.get(provider)
     if notice is None:
         return None
-    measured = rate is not None and rate > 0
+    is_measured = rate is not None and rate > 0
     return SpotNoticeFit(
-        notice, rate if rate and measured else ASSUMED_RATE, on if measured else None, last, previous_job
+        notice,
+        rate if rate and is_measured else ASSUMED_RATE,
+        measured_on if is_measured else None,
+        previous_bytes,
+        previous_job,
     )

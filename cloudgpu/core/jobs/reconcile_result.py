@@ -1,4 +1,4 @@
-"""How far a watcher has carried a job, as a value."""
+"""The result of a watcher's step on a job, as a value."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ GB = 10**9
 
 @dataclass(frozen=True, slots=True)
 class ReconcileResult:
-    """How far a job was carried: why it waits, and how long before the next step is worth taking.
+    """A job after a watcher's step: why it waits, and how long until the next step should be taken (`wait`).
 
-    `error` is what kept a step from being done; the next watcher tries it again. `kept_until`: nothing is left to do
-    before that but to keep the machine for inspection.
+    `remote` is what its machine reported. `error` made a step fail; the next watcher tries it again. `kept_until`:
+    until then the machine of a failed job is kept for inspection, and nothing else is to be done.
     """
 
     job: Job
@@ -43,8 +43,8 @@ def waiting_text(remote: RemoteState) -> str:
 
 
 def data_text(remote: RemoteState) -> str:
-    """Return how far the data of an attempt is that has not begun; empty where there is none to wait for."""
+    """Return how much data has come for an attempt that has not begun; empty if it waits for none."""
     if remote.phase is not Phase.CLAIMED or remote.data is None or not remote.data[1]:
         return ""
-    done, of = remote.data
-    return f"fetching its data: {done / GB:.2f} of {of / GB:.2f} GB"
+    received, total = remote.data
+    return f"fetching its data: {received / GB:.2f} of {total / GB:.2f} GB"

@@ -1,4 +1,4 @@
-"""What a job's attempt was seen to be on its machine. Times are seconds since 1970 by the machine's own clock."""
+"""The state of a job's attempt on its machine, as observed. Times are epoch seconds by the machine's own clock."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from cloudgpu.core.clusters.queue import waits_text
 class Phase(StrEnum):
     """How far an attempt is on its machine."""
 
-    ABSENT = "absent"  # the machine knows nothing of it
-    CLAIMED = "claimed"  # its files travel
+    ABSENT = "absent"  # the machine has no files of it
+    CLAIMED = "claimed"  # its files are being copied there
     SETUP = "setup"
     RUNNING = "running"
-    ORPHANED = "orphaned"  # it runs, and what would have kept its exit status was killed
+    ORPHANED = "orphaned"  # it runs, but the supervisor that would record its exit status was killed
     EXITED = "exited"
-    LOST = "lost"  # it ran and does not, and its exit status is not known: the machine was started anew, say
+    LOST = "lost"  # it ran and does not, and its exit status is not known: the machine was restarted, for example
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a command ended: `reason` is exited, no_command, setup, start, timeout, lost, or a canceller's own word.
+    """How a command ended: `reason` is exited, no_command, setup, data, start, timeout, lost, or why it was cancelled.
 
-    `no_command`: the machine does not have it. `start`: it could not be begun, for a full disk, say. `why` says more in
-    words.
+    `no_command`: the machine does not have it. `start`: it could not be started, as the disk was full, for example.
+    `why` is an explanation.
     """
 
     status: int | None
@@ -37,10 +37,10 @@ class Exit:
 
 @dataclass(frozen=True, slots=True)
 class Uploads:
-    """How far the uploads to a bucket are: `alive`, whether a process does them, with a form good `until` then.
+    """The state of uploads to a bucket: a process does them (`alive`), with a signed upload form valid `until` then.
 
-    `at` is when all that there was had last arrived; `final`: the command is over, and all has. `error` is what went
-    wrong since then.
+    `at` is when everything so far had last arrived; `final`: the command is over, and all has arrived. `error` is what
+    failed since then.
     """
 
     alive: bool
@@ -50,7 +50,7 @@ class Uploads:
     error: str
 
     def is_good(self, now: float, least_s: float) -> bool:
-        """Say whether a process uploads, and may for longer than this from now on."""
+        """Return whether a process uploads, with a form that is valid for longer than `least_s` from now on."""
         return self.alive and self.until - now > least_s
 
 
@@ -86,7 +86,10 @@ class EngineState:
 
 @dataclass(frozen=True, slots=True)
 class RemoteState:
-    """One observation of an attempt. Sizes are in bytes; `progress` is what the command wrote: (done, total)."""
+    """One observation of an attempt, at `now`. `progress` is what the command reported: (done, total).
+
+    `out` and `err` are the sizes of its output streams; all sizes are in bytes.
+    """
 
     phase: Phase
     now: float
@@ -100,7 +103,7 @@ class RemoteState:
     disk_free: int | None = None
     results_bytes: int = 0
     checkpoints: tuple[str, ...] = ()
-    data: tuple[int, int] | None = None  # bytes that came from buckets, and in all
+    data: tuple[int, int] | None = None  # bytes downloaded from buckets: (received, total)
     storing: Uploads | None = None
     checkpointed: float | None = None  # when the newest finished checkpoint was last changed
     engine: EngineState | None = None  # of a job that Slurm has

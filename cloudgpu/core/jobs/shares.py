@@ -1,11 +1,11 @@
-"""Splits the bill of machines among jobs: whose each machine's costs are over time, and what one job has cost.
+"""Allocates the cost of machines to jobs: which job a machine's cost belongs to over time, and what a job has cost.
 
-A machine that was launched for a job is that job's from its launch to its end, also while it is kept or stopped. A
-machine that was there before costs a job only while the job is on it; the time of two jobs at once is `shared`, the
-time of none is `idle`. A job in a cluster's Slurm is on the machines that Slurm gave it, as long as Slurm says; those
-of that cluster that had none are `idle`. Somebody else's Slurm costs nothing of these machines. All nodes of a gang
-that was launched for a job are that job's. What somebody else's Slurm asks for a job is on no machine's bill:
-`tariff_rows` makes a row for each such job, which is billed for GPU hours by Slurm's own record of when it ran.
+A machine that was launched for a job is that job's from its launch to its end, also while it is kept or stopped. An
+existing machine costs a job only while the job is on it; time of several jobs at once is `shared`, time of none is
+`idle`. A job in a cluster's Slurm is on the machines that Slurm gave it, for as long as Slurm says; the other machines
+of that cluster are `idle`. All nodes of a gang that was launched for a job are that job's. Another Slurm, which is no
+cluster of cloudgpu, may charge a tariff: `tariff_rows` makes a machine record for each such job, billed for GPU hours
+by Slurm's own record of when it ran.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
 
-BASIS = "setting"  # of a tariff
+BASIS = "setting"  # of the price of a tariff
 _RANGE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
-SHARED, IDLE = "shared", "idle"  # keys beside the ids of jobs, which begin with `job-`
-Ended = tuple[str, Usage]
-Visit = tuple[datetime, datetime | None, str]  # from when to when which job was on a machine; None: it still is
+SHARED, IDLE = "shared", "idle"  # keys besides job ids, which begin with `job-`
+Ended = tuple[str, Usage]  # (machine id, an ended usage)
+Visit = tuple[datetime, datetime | None, str]  # (begin, end or None, job id): a job was on a machine
 
 
 def machine_assignments(jobs: Iterable[Job]) -> dict[str, tuple[Assignment, ...]]:
-    """Return whose each machine's costs are, by its id: the id of a job, `SHARED` or `IDLE`.
+    """Return to what each machine's costs belong over time, by its id: the id of a job, `SHARED` or `IDLE`.
 
-    A machine on which no job ever was is not in it. A machine that was launched for one job is not another one's, which
+    Machines without jobs are not in it. A machine that was launched for one job stays that job's, even if another one
     ran on it with `--on`.
     """
     known = list(jobs)
@@ -47,7 +47,7 @@ def machine_assignments(jobs: Iterable[Job]) -> dict[str, tuple[Assignment, ...]
     for machine in (member for job in known if job.in_slurm and job.runs for member in job.in_slurm["members"]):
         if machine not in launched:
             visits.setdefault(machine, [])
-    found |= {row_id(job): (Assignment(None, None, job.id),) for job in known if has_tariff(job)}
+    found |= {tariff_record_id(job): (Assignment(None, None, job.id),) for job in known if has_tariff(job)}
     return found | {machine: tuple(_assignments_of_visits(there)) for machine, there in visits.items()}
 
 
@@ -64,39 +64,46 @@ def launched_for(jobs: Iterable[Job]) -> dict[str, str]:
     return found
 
 
-def guest_since(job: Job) -> datetime | None:
-    """Return since when a job is, or was, on machines that were there before it; None where it never was."""
+def on_existing_machines_since(job: Job) -> datetime | None:
+    """Return since when a job is, or was, on machines that existed before it; None if it never was."""
     placed = (attempt.placed_at for attempt in job.attempts if attempt.key is None and attempt.machine is not None)
     return min((*placed, *(run.begin for run in job.runs if run.begin is not None)), default=None)
 
 
-def job_cost(job: str, shares: Assigned, machines: Iterable[Machine], ended: Iterable[Ended], now: datetime) -> Money:
+def job_cost(job: str, assigned: Assigned, machines: Iterable[Machine], ended: Iterable[Ended], now: datetime) -> Money:
     """Return what a job has cost as of `now`: its row of `cost --by job`, rounded by itself.
 
-    `shares` are those of all jobs (`machine_assignments`). `machines` are `View.billable_machines`; of machines that
-    are wholly the job's they tell what has ended, so that `ended` (`View.ended_usages`) may hold no more than the
-    usages since `guest_since`.
+    `assigned` is for all jobs (`machine_assignments`). `machines` are `View.billable_machines`, whose totals suffice
+    for machines that are the job's alone, so that `ended` (`View.ended_usages`) only needs the usages since
+    `on_existing_machines_since`.
     """
-    exact, guest = 0, dict[str, Sequence[Assignment]]()
+    exact, assignments_by_machine = 0, dict[str, Sequence[Assignment]]()
     for machine in machines:
-        assignments = shares.get(machine.id, UNASSIGNED)
+        assignments = assigned.get(machine.id, UNASSIGNED)
         if len(assignments) == 1 and assignments[0].key == job:
             exact += sum(sums[1] for sums in machine.usage_totals.values())
             exact += sum(charge(use, now).amount for use in machine.open_usage)
         elif any(assignment.key == job for assignment in assignments):
-            guest[machine.id] = assignments
-            exact += sum(_tariff_cost(job, use, assignments, now) for use in machine.open_usage)
-    return money(exact + sum(_tariff_cost(job, use, guest[where], now) for where, use in ended if where in guest))
+            assignments_by_machine[machine.id] = assignments
+            exact += sum(_cost_of_job_within(job, use, assignments, now) for use in machine.open_usage)
+    return money(
+        exact
+        + sum(
+            _cost_of_job_within(job, use, assignments_by_machine[machine_id], now)
+            for machine_id, use in ended
+            if machine_id in assignments_by_machine
+        )
+    )
 
 
-def _tariff_cost(job: str, usage: Usage, assignments: Sequence[Assignment], now: datetime) -> int:
-    theirs = [assignment for assignment in assignments if assignment.key == job]
-    return sum(one.amount for one in charges_by_key(usage, now, theirs).values())
+def _cost_of_job_within(job: str, usage: Usage, assignments: Sequence[Assignment], now: datetime) -> int:
+    of_job = [assignment for assignment in assignments if assignment.key == job]
+    return sum(one.amount for one in charges_by_key(usage, now, of_job).values())
 
 
 def _visits(jobs: Iterable[Job]) -> Iterator[tuple[str, Visit]]:
     for job in jobs:
-        if job.in_slurm and job.in_slurm["cluster"] is not None:  # a run whose end nobody saw ended with its job
+        if job.in_slurm and job.in_slurm["cluster"] is not None:  # a run without a recorded end ended with its job
             yield from (
                 (machine, (run.begin, run.end or job.ended_at, job.id))
                 for run in job.runs
@@ -111,23 +118,23 @@ def _visits(jobs: Iterable[Job]) -> Iterator[tuple[str, Visit]]:
 
 
 def _assignments_of_visits(visits: Iterable[Visit]) -> Iterator[Assignment]:
-    """Yield whose the time of one machine is, from the beginning of time to its end."""
+    """Yield the assignments of one machine, which cover all of time."""
     running: dict[str, int] = {}
     since, key = None, IDLE
     for moment, changes in groupby(_changes(visits), key=itemgetter(0)):
-        for _, by, job in changes:
-            running[job] = running.get(job, 0) + by
+        for _, change, job in changes:
+            running[job] = running.get(job, 0) + change
             if not running[job]:
                 del running[job]
-        after = IDLE if not running else SHARED if len(running) > 1 else next(iter(running))
-        if after != key:
+        next_key = IDLE if not running else SHARED if len(running) > 1 else next(iter(running))
+        if next_key != key:
             yield Assignment(since, moment, key)
-            since, key = moment, after
+            since, key = moment, next_key
     yield Assignment(since, None, key)
 
 
 def _changes(visits: Iterable[Visit]) -> list[tuple[datetime, int, str]]:
-    """Return who comes (1) and who goes (-1), in time. A visit that ends before it begins, by two clocks, is none."""
+    """Return (time, 1 or -1, job) per begin and end of a visit, in order; visits of no length are left out."""
     found: list[tuple[datetime, int, str]] = []
     for begin, end, job in visits:
         if end is None or begin < end:
@@ -136,19 +143,19 @@ def _changes(visits: Iterable[Visit]) -> list[tuple[datetime, int, str]]:
     return sorted(found)
 
 
-def row_id(job: Job) -> str:
-    """Return the id of the row that has a job's tariff."""
+def tariff_record_id(job: Job) -> str:
+    """Return the id of the machine record that has a job's tariff (`tariff_rows`)."""
     return f"{job.id}-slurm"
 
 
 def has_tariff(job: Job) -> bool:
-    """Say whether somebody else's Slurm asks something for a job."""
+    """Return whether another Slurm charges a tariff for a job."""
     in_slurm = job.in_slurm
     return in_slurm is not None and in_slurm["cluster"] is None and in_slurm.get("usd_per_gpu_hour") is not None
 
 
 def tariff_cost(job: Job, now: datetime) -> Money | None:
-    """Return what somebody else's Slurm asks for a job up to `now`: GPUs x hours x tariff; None where it asks nothing.
+    """Return what another Slurm charges for a job up to `now`: GPUs x hours x tariff; None without a tariff.
 
     Rounded half-even once to a nano-dollar.
     """
@@ -158,13 +165,13 @@ def tariff_cost(job: Job, now: datetime) -> Money | None:
 
 
 def tariff_uses(job: Job, provider: str, market: str) -> tuple[Usage, ...]:
-    """Return what is billed for a job: its GPUs, each time that Slurm had it run, by Slurm's own times."""
+    """Return the usages of a job with a tariff: its GPUs, for each run, by Slurm's times."""
     in_slurm = job.in_slurm
     price = None if in_slurm is None else in_slurm.get("usd_per_gpu_hour")
     gpus = 0 if in_slurm is None else in_slurm["nodes"] * (in_slurm["gpus_per_node"] or 0)
     found = []
     for run in job.runs if price is not None and gpus else ():
-        end = run.end or job.ended_at  # whose end nobody saw
+        end = run.end or job.ended_at  # a run without a recorded end
         if run.begin is None or (end is not None and end <= run.begin):
             continue
         begin = iso(run.begin)
@@ -175,23 +182,23 @@ def tariff_uses(job: Job, provider: str, market: str) -> tuple[Usage, ...]:
 
 
 def tariff_rows(jobs: Iterable[Job], machines: Iterable[Machine]) -> list[Machine]:
-    """Return a row for each job that somebody else's Slurm charges for, after `machines` (`View.billable_machines`).
+    """Return a machine record for each job with a tariff, to group its cost with `machines` (`View.billable_machines`).
 
-    It is where the job was submitted, belongs to the job's owner, and has nothing but what is asked for the job.
+    It is at the place of the machine where the job was submitted, belongs to the job's owner, and has only the tariff.
     """
-    asking = [job for job in jobs if has_tariff(job) and job.machines]
-    known = {one.id: one for one in machines} if asking else {}
-    rows = ((job, known.get(job.spec["machine"] or job.machines[-1])) for job in asking)
-    return [_row(job, machine) for job, machine in rows if machine is not None]
+    charged_jobs = [job for job in jobs if has_tariff(job) and job.machines]
+    known = {one.id: one for one in machines} if charged_jobs else {}
+    pairs = ((job, known.get(job.spec["machine"] or job.machines[-1])) for job in charged_jobs)
+    return [_tariff_record(job, machine) for job, machine in pairs if machine is not None]
 
 
-def _row(job: Job, machine: Machine) -> Machine:
+def _tariff_record(job: Job, machine: Machine) -> Machine:
     return machine._replace(
-        id=row_id(job),
+        id=tariff_record_id(job),
         name=f"{job.name} in Slurm of {machine.name}",
         owner=job.spec["owner"],
         project=job.spec["project"],
-        template=machine.template or "bare",  # its owner is as it was said, and no tag
+        template=machine.template or "bare",  # so that its owner is not read as a tag, which may be shortened
         accelerators=None,
         attached_costs=(),
         retained=(),
@@ -214,8 +221,8 @@ def _indexes(text: str) -> Iterator[int]:
 
 
 def minutes_within(limit: Money, per_hour: Money, elements: int = 1) -> int:
-    """Return for how many whole minutes each element of a job may run for this much in all, at so much an hour.
+    """Return for how many whole minutes each element of a job may run if all cost `limit` at `per_hour` each.
 
-    Rounded down; 0 if it is less than a minute of each costs. Raises ZeroDivisionError for what costs nothing.
+    Rounded down; 0 if not even a minute of each fits. Raises ZeroDivisionError for a price of zero.
     """
     return limit.nanos * 60 // (per_hour.nanos * elements)

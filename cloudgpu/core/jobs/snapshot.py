@@ -1,4 +1,4 @@
-"""The directory that a job takes along, as a value: its files by content, its links, and what stays out."""
+"""The snapshot of a job's directory, as a value: its files by content, its links, and what is left out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECRET_FILES = (
     *".dockercfg .terraformrc secrets.toml secrets.yaml secrets.yml secrets.json .secrets".split(),
 )
 SECRET_DIRECTORIES = ".env* .aws .ssh .azure .kube .gnupg .kaggle .secrets".split()
-SECRET_ENDS = (  # the last parts of a path
+SECRET_ENDS = (  # paths that end so
     *".config/gcloud .config/gh .docker/config.json .huggingface/token huggingface/token".split(),
     *"huggingface/stored_tokens .config/rclone .cargo/credentials.toml .cargo/credentials .gem/credentials".split(),
 )
@@ -33,7 +33,7 @@ SECRET_ENDS = (  # the last parts of a path
 class SnapshotFile:
     """One regular file. `path` is relative, `size` in bytes; of `mode` only the executable bit is kept (0o755, 0o644).
 
-    Bytes of a name that are no UTF-8 are lone surrogates, as `os.fsdecode` makes them.
+    Bytes of a name that are not valid UTF-8 are lone surrogates, as `os.fsdecode` makes them.
     """
 
     path: str
@@ -103,18 +103,32 @@ def make_snapshot(
     omissions: Omissions | None = None,
 ) -> Snapshot:
     """Return the snapshot of these parts, in the order of their paths, whatever order they come in."""
-    some = tuple(sorted(files, key=lambda one: one.path))
-    others, empty = tuple(sorted(links, key=lambda one: one.path)), tuple(sorted(directories))
-    out = omissions or Omissions()
-    hash_, total_bytes = snapshot_hash(some, others, empty), sum(one.size for one in some)
-    return Snapshot(hash_, some, others, empty, total_bytes, out.largest, out.count, out.secrets)
+    sorted_files = tuple(sorted(files, key=lambda one: one.path))
+    sorted_links, empty_directories = tuple(sorted(links, key=lambda one: one.path)), tuple(sorted(directories))
+    left_out = omissions or Omissions()
+    hash_, total_bytes = (
+        snapshot_hash(sorted_files, sorted_links, empty_directories),
+        sum(one.size for one in sorted_files),
+    )
+    return Snapshot(
+        hash_,
+        sorted_files,
+        sorted_links,
+        empty_directories,
+        total_bytes,
+        left_out.largest,
+        left_out.count,
+        left_out.secrets,
+    )
 
 
 def omissions_of(entries: Iterable[LeftOut]) -> Omissions:
-    """Return what a plan says of the entries that stay out."""
-    some = list(entries)
-    largest = sorted(some, key=lambda file: (-file.size, file.path))[:MAX_LISTED]
-    return Omissions(tuple(largest), len(some), tuple(sorted(file.path for file in some if file.why == "secret")))
+    """Return the summary of the entries that are left out."""
+    left_out = list(entries)
+    largest = sorted(left_out, key=lambda file: (-file.size, file.path))[:MAX_LISTED]
+    return Omissions(
+        tuple(largest), len(left_out), tuple(sorted(file.path for file in left_out if file.why == "secret"))
+    )
 
 
 def snapshot_hash(
@@ -127,7 +141,7 @@ def snapshot_hash(
     lines = [f"x {file.sha256} {file.path}" if file.is_executable else f"f {file.sha256} {file.path}" for file in files]
     lines += [f"l {link.path}\0{link.target}" for link in links]
     lines += [f"d {path}" for path in directories]
-    # No path holds a NUL, so no two snapshots have the same text; a link has its target behind one, a line ends in two.
+    # No path contains NUL, so different snapshots differ in text: one NUL is before a link's target, two end a line.
     return hashlib.sha256("\0\0".join(sorted(lines)).encode("utf-8", "surrogateescape")).hexdigest()
 
 
@@ -162,18 +176,18 @@ def link_stays_inside(path: str, target: str) -> bool:
 def write_manifest(snapshot: Snapshot) -> str:
     """Return the snapshot as JSON, in ASCII; `read_manifest` takes it back."""
     one = snapshot
-    found = {
+    manifest = {
         "version": VERSION,
         "hash": one.hash,
         "total_bytes": one.total_bytes,
         "files": [(file.path, file.size, file.mode, file.sha256) for file in one.files],
         "links": [(link.path, link.target) for link in one.links],
         "directories": one.directories,
-        "left_out": [(left.path, left.size, left.why, left.at_least) for left in one.left_out],
+        "left_out": [(omission.path, omission.size, omission.why, omission.at_least) for omission in one.left_out],
         "left_out_count": one.left_out_count,
         "secrets": one.secrets,
     }
-    return json.dumps(found, separators=(",", ":"))
+    return json.dumps(manifest, separators=(",", ":"))
 
 
 def read_manifest(text: str) -> Snapshot:
@@ -182,17 +196,17 @@ def read_manifest(text: str) -> Snapshot:
     Raises InvalidRequest where it is no manifest, was written by another version, or does not have the hash it names.
     """
     try:
-        found = json.loads(text)
-        if found["version"] != VERSION:
+        manifest = json.loads(text)
+        if manifest["version"] != VERSION:
             raise _bad("was written by another version of cloudgpu")
-        left_out = tuple(LeftOut(*one) for one in found["left_out"])
+        left_out = tuple(LeftOut(*one) for one in manifest["left_out"])
         snapshot = make_snapshot(
-            (SnapshotFile(*file) for file in found["files"]),
-            (SnapshotLink(*link) for link in found["links"]),
-            found["directories"],
-            Omissions(left_out, found["left_out_count"], tuple(found["secrets"])),
+            (SnapshotFile(*file) for file in manifest["files"]),
+            (SnapshotLink(*link) for link in manifest["links"]),
+            manifest["directories"],
+            Omissions(left_out, manifest["left_out_count"], tuple(manifest["secrets"])),
         )
-        if (snapshot.hash, snapshot.total_bytes) != (found["hash"], found["total_bytes"]):
+        if (snapshot.hash, snapshot.total_bytes) != (manifest["hash"], manifest["total_bytes"]):
             raise _bad("has changed since it was written")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _bad("cannot be read") from error

@@ -1,8 +1,8 @@
-"""Says what comes next for a job, from its lines, its machine and what the machine was seen to do. Pure.
+"""Decides the next step for a job, from its lines, its machine and what was observed there. Pure.
 
-A watcher carries a job on by asking for the next step, doing it, and asking again. A step that was done and not written
-down is asked for again, so each of them may be done twice: launches have a key, attempts are claimed on their machine,
-fetches compare hashes.
+A watcher reconciles a job: it gets the next step, does it, and gets the next one. A step that was done but not recorded
+is returned again, so each of them may be done twice: launches have an idempotency key, attempts are claimed on their
+machine, fetches compare hashes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from cloudgpu.core.jobs.deadline import AGAIN_S, MAX_AGAIN_S, Choice
+from cloudgpu.core.jobs.deadline import MAX_RETRY_S, RETRY_S, Choice
 from cloudgpu.core.jobs.job import NOTHING_MADE, Attempt, Job, JobMove, State
 from cloudgpu.core.jobs.remote_state import Exit, Phase, RemoteState
 from cloudgpu.core.jobs.stored import StoredResults
@@ -26,11 +26,11 @@ class JobAction(StrEnum):
     """What a watcher does next."""
 
     SCHEDULE = "schedule"  # write which machine an attempt gets
-    LAUNCH = "launch"  # have that machine, one per key
+    LAUNCH = "launch"  # launch that machine, or find it by its key
     OBSERVE = "observe"  # query the machine at the next run
     START = "start"  # send the files and begin
-    WATCH = "watch"  # nothing but take what is new
-    CANCEL = "cancel"  # have the command ended
+    WATCH = "watch"  # record what is new, and do nothing else
+    CANCEL = "cancel"  # stop the command
     MOVE = "move"  # end the machine under the command, which continues elsewhere
     RETRY = "retry"  # close this attempt; another one follows
     END = "end"  # write how the job ended
@@ -47,9 +47,8 @@ class JobAction(StrEnum):
 class Step:
     """What to do and why. `outcome`, `exit` and `interrupted` say how a job, or one attempt of it, ended.
 
-    `mode` is where a job with a deadline is to run next. `nothing_made`: the launch of an attempt made no machine.
-
-    `kept_until`: nothing is left to do until then, but to keep the machine from being ended.
+    `mode` is the market on which a job with a deadline is to run next. `nothing_made`: the launch of an attempt made no
+    machine. `kept_until`: until then the machine of a failed job is kept for inspection, and nothing is to be done.
     """
 
     do: JobAction
@@ -66,13 +65,13 @@ class Step:
 class ObservedState:
     """What is known besides the job's own lines.
 
-    `machine` is that of the open attempt, None where none is known to have been made. `remote` is the last sync of it,
-    None where it was not asked; `silent` says why it did not answer. `spent` is what the job's machines have cost.
+    `machine` is that of the open attempt, None if none is known to exist. `remote` is what the machine itself reported,
+    None if it was not queried; `silent` says why it did not answer. `spent` is what the job's machines have cost.
     `unfetched`: a fetch of its results has just failed. `sold_out`: its stopped machine could not be started just now,
-    for want of capacity or quota. `stored` are the results of the latest attempt that are whole in the job's bucket;
-    `unread` says why nobody can tell whether they are there. `choice` is where a job with a deadline is to run now;
-    None for any other one. `sent`: a launch for its open attempt may have made a machine. `others` are the other nodes
-    of a gang, of which `machine` is node 0; `doubt` says which of them does not answer, though its provider has it.
+    for want of capacity or quota. `stored` are the results of the latest attempt that are complete in the job's bucket;
+    `unread` says why the bucket cannot be read. `choice` is the market for a job with a deadline; None for any other
+    job. `sent`: a launch for its open attempt may have made a machine. `others` are the other nodes
+    of a gang, of which `machine` is node 0; `doubt` says which of them does not answer, though its provider reports it.
     """
 
     machine: Machine | None
@@ -89,13 +88,13 @@ class ObservedState:
     doubt: str | None = None
 
 
-CANCEL_TIMEOUT = timedelta(minutes=10)  # that a machine has to answer before its cancelled job is over all the same
-MOVED = "moved"  # why a command was ended that continues elsewhere
+CANCEL_TIMEOUT = timedelta(minutes=10)  # after which a cancelled job is over even if its machine does not answer
+MOVED = "moved"  # the exit reason of a command that continues on another machine
 MAX_RESUMES = 2  # each costs the time of a boot, at least
-INTERRUPTED = "interrupted"  # a provider's reason for a spot machine that it took
-RUNS = ("pending", "running", "stopping", "unknown")
-_GOING = ("stopping", "terminated")
-REASON_TEXTS = {
+INTERRUPTED = "interrupted"  # a provider's state reason of an interrupted spot machine
+RUNNING_STATES = ("pending", "running", "stopping", "unknown")
+_ENDING_STATES = ("stopping", "terminated")
+STATE_OF_EXIT_REASON = {
     "exited": State.FAILED,
     "no_command": State.FAILED,  # it is not on the machine: another try would not find it either
     "setup": State.SETUP_FAILED,
@@ -118,7 +117,7 @@ def next_step(job: Job, observed: ObservedState, now: datetime) -> Step:
             _cancelled(job)
             or _over_cost(job, observed.spent, JobAction.END)
             or _end_rest_of_gang(job, observed)
-            or _slowed(job, now)
+            or _delay_after_void_launches(job, now)
             or _place(observed.choice)
         )
     if job.attempt.machine is None or observed.machine is None:
@@ -138,29 +137,29 @@ def no_machine(job: Job, why: str, now: datetime) -> Step:
     return Step(JobAction.END, f"{job.attempts[-2].why}; it got no other machine{within}: {why}", State.LOST)
 
 
-def _slowed(job: Job, now: datetime) -> Step | None:
-    """Return that void launches in a row slow down: one is repeated at once, then after 1, 2, 4 to 10 minutes."""
+def _delay_after_void_launches(job: Job, now: datetime) -> Step | None:
+    """Return a wait after void launches in a row: one is repeated at once, then after 1, 2, 4 to 10 minutes."""
     void = void_launches(job)
     if len(void) < 2:  # noqa: PLR2004  (the first is repeated at once)
         return None
     if gives_up(job, now):
         return no_machine(job, void[0].why, now)
-    due = (void[0].ended_at or now) + timedelta(seconds=min(AGAIN_S * 2 ** min(len(void) - 2, 10), MAX_AGAIN_S))
+    due = (void[0].ended_at or now) + timedelta(seconds=min(RETRY_S * 2 ** min(len(void) - 2, 10), MAX_RETRY_S))
     why = f"{len(void)} launches in a row made no machine; the next one is sent after {due:%H:%M:%S} UTC"
     return None if now >= due else Step(JobAction.WAIT, why)
 
 
 def _place(choice: Choice | None) -> Step:
-    """Return that an attempt gets a machine; a job with a deadline may wait for a cheaper one."""
+    """Return the step that gives an attempt a machine; a job with a deadline may wait for a cheaper one."""
     if choice is None:
         return Step(JobAction.SCHEDULE)
     return Step(JobAction.WAIT if choice.mode == "wait" else JobAction.SCHEDULE, choice.why, mode=choice.mode)
 
 
 def _launch(job: Job, attempt: Attempt, state: ObservedState) -> Step:
-    """Return what becomes of an attempt without a machine: a job with a deadline may want another one by now.
+    """Return the step for an attempt without a machine: a job with a deadline may need another market by now.
 
-    A cancelled one is launched, too: only its launch settles whether there is a machine.
+    A cancelled one is launched, too: only its launch shows whether there is a machine.
     """
     choice = state.choice
     if choice is None or state.sent or job.cancel is not None or choice.mode == attempt.market:
@@ -170,22 +169,22 @@ def _launch(job: Job, attempt: Attempt, state: ObservedState) -> Step:
 
 def _with_a_machine(job: Job, attempt: Attempt, machine: Machine, state: ObservedState, now: datetime) -> Step:
     if attempt.move is not None and not _ended_by_itself(state.remote):
-        return _moving(job, attempt, attempt.move, machine, state)
+        return _continue_move(job, attempt, attempt.move, machine, state)
     return _without_a_node(job, machine, state) or _on_a_machine(job, attempt, machine, state, now)
 
 
 def _on_a_machine(job: Job, attempt: Attempt, machine: Machine, state: ObservedState, now: datetime) -> Step:
-    stopped = _is_asleep(machine)
+    stopped = _is_stopped(machine)
     if stopped or machine.terminated_at is not None or machine.state == "terminated":
         known = _by_its_bucket(job, attempt, state)
         if stopped:
-            return known or _taken(job, machine) or _machine_stopped(job, machine, state)
+            return known or _after_interruption(job, machine) or _machine_stopped(job, machine, state)
         return known or _cancelled(job) or _machine_gone(job, machine)
     if state.remote is None:
         if not state.silent:
             return Step(JobAction.OBSERVE)
-        return _elsewhere(job, attempt, state.choice) or _silent(job, attempt, state.silent, now)
-    return _by_what_runs(job, attempt, state.remote, state, now)
+        return _move(job, attempt, state.choice) or _unanswered(job, attempt, state.silent, now)
+    return _by_remote_state(job, attempt, state.remote, state, now)
 
 
 def _ended_by_itself(remote: RemoteState | None) -> bool:
@@ -193,10 +192,10 @@ def _ended_by_itself(remote: RemoteState | None) -> bool:
     return remote is not None and remote.exit is not None and remote.exit.reason != MOVED
 
 
-def _moving(job: Job, attempt: Attempt, move: JobMove, machine: Machine, state: ObservedState) -> Step:
-    """Return how a job leaves its machine: that is ended, and proved so, before another attempt is placed.
+def _continue_move(job: Job, attempt: Attempt, move: JobMove, machine: Machine, state: ObservedState) -> Step:
+    """Return the next step of a move: the machine's end is confirmed before another attempt is placed.
 
-    Its command may have ended by itself on a machine that did not answer: its bucket tells.
+    Its command may have ended by itself on a machine that did not answer: then its bucket has the results.
     """
     if any(one.terminated_at is None or one.parked for one in (machine, *state.others)):
         return Step(JobAction.MOVE, move.why, mode=move.to or "wait")
@@ -207,17 +206,17 @@ def _moving(job: Job, attempt: Attempt, move: JobMove, machine: Machine, state: 
     )
 
 
-def _elsewhere(job: Job, attempt: Attempt, choice: Choice | None) -> Step | None:
-    """Return that a job with a deadline leaves its machine, for another market or place; None where it stays."""
+def _move(job: Job, attempt: Attempt, choice: Choice | None) -> Step | None:
+    """Return the step by which a job with a deadline leaves its machine; None if it stays."""
     if choice is None or job.cancel is not None or (choice.mode == attempt.market and not choice.moves):
         return None
     return Step(JobAction.MOVE, choice.why, mode=choice.mode)
 
 
-def _taken(job: Job, machine: Machine) -> Step | None:
-    """Return that what an interruption has left of a spot machine is ended, and its job continues elsewhere.
+def _after_interruption(job: Job, machine: Machine) -> Step | None:
+    """Return the step that ends the rest of an interrupted spot machine, if its job continues on another machine.
 
-    So it is with a deadline: another job waits for its machine, which has the newest of what it wrote.
+    That is so with a deadline. Another job waits for its machine, which has its newest files.
     """
     taken = machine.market == "spot" and machine.state_reason == INTERRUPTED and not machine.parked
     if not taken or job.deadline is None or job.cancel is not None:
@@ -226,17 +225,17 @@ def _taken(job: Job, machine: Machine) -> Step | None:
 
 
 def _by_its_bucket(job: Job, attempt: Attempt, state: ObservedState) -> Step | None:
-    """Return what follows where the bucket of a job tells how a command ended whose machine does not run any more.
+    """Return the step if a job's bucket says how its command ended, and the machine no longer runs; else None.
 
-    Silence is not absence: while the bucket cannot be read, the command may be over, and is not run again.
+    While the bucket cannot be read, the command may be over, and is not run again.
     """
     if state.stored is not None and state.stored.attempt == attempt.number:
         return _exited(job, state.stored.exit)
     return None if state.unread is None else _cancelled(job) or Step(JobAction.WAIT, state.unread)
 
 
-def _silent(job: Job, attempt: Attempt, why: str, now: datetime) -> Step:
-    """Return what follows where the machine does not answer: a cancelled job does not wait for it for ever."""
+def _unanswered(job: Job, attempt: Attempt, why: str, now: datetime) -> Step:
+    """Return the step while the machine does not answer: a cancelled job does not wait for it for ever."""
     if job.cancel is None or job.cancel_at is None:
         return Step(JobAction.WAIT, why)
     if attempt.began_at is None:
@@ -247,10 +246,10 @@ def _silent(job: Job, attempt: Attempt, why: str, now: datetime) -> Step:
 
 
 def _machine_stopped(job: Job, machine: Machine, state: ObservedState) -> Step:
-    """Return what follows a stop: observe what an idle machine has, or end a job whose machine was stopped.
+    """Return the step after a stop: start the machine for its results, or end a job whose machine was stopped.
 
-    A running job is use of its machine: where idle time has stopped it, or nobody of ours, its command may be over. A
-    spot machine that was taken and that the cloud cannot start again is given up for another one.
+    A running job is activity: if its machine was stopped for idle time, or without a request, its command may be over.
+    An interrupted spot machine that cannot be started again is replaced.
     """
     why = f"{machine.name} was stopped: {machine.action_reason or machine.state_reason or 'nobody said why'}"
     was_idle = machine.unrequested_stop or (machine.decision is not None and machine.decision.rule == "idle")
@@ -274,31 +273,27 @@ def _machine_gone(job: Job, machine: Machine) -> Step:
 
 
 def _is_limited(job: Job) -> bool:
-    """Say whether a job does not get another machine: a deadline alone limits how often one that has it does."""
+    """Return whether a job gets no further machine; with a deadline, only that limits how many it gets."""
     often = job.deadline is None and job.interruptions >= job.spec["restarts"]
     return job.spec["machine"] is not None or often
 
 
 def _ended_by_hand(machine: Machine) -> bool:
-    """Say whether somebody asked for a machine's end: no rule of the reaper's, and no launch that failed."""
+    """Return whether a person requested a machine's end: not the reaper, nor after a failed launch."""
     by_rule = machine.decision is not None and machine.decision.why == machine.action_reason
     return machine.action_reason is not None and not by_rule and not machine.launch_failed
 
 
-def _by_what_runs(job: Job, attempt: Attempt, remote: RemoteState, state: ObservedState, now: datetime) -> Step:
+def _by_remote_state(job: Job, attempt: Attempt, remote: RemoteState, state: ObservedState, now: datetime) -> Step:
     if remote.phase is Phase.EXITED and remote.exit is not None:
         return _exited(job, remote.exit)
     if remote.phase is Phase.ABSENT and attempt.began_at is None:
-        return _cancelled(job) or _elsewhere(job, attempt, state.choice) or _start(job, attempt, now)
-    if remote.phase in (Phase.LOST, Phase.ABSENT):  # it was there: a disk that was replaced, say
+        return _cancelled(job) or _move(job, attempt, state.choice) or _start(job, attempt, now)
+    if remote.phase in (Phase.LOST, Phase.ABSENT):  # it existed before: its disk was replaced, for example
         return _cancelled(job) or _lost(job)
     if job.cancel is not None:
         return Step(JobAction.CANCEL, job.cancel[1])
-    return (
-        _over_cost(job, state.spent, JobAction.CANCEL)
-        or _elsewhere(job, attempt, state.choice)
-        or Step(JobAction.WATCH)
-    )
+    return _over_cost(job, state.spent, JobAction.CANCEL) or _move(job, attempt, state.choice) or Step(JobAction.WATCH)
 
 
 def _start(job: Job, attempt: Attempt, now: datetime) -> Step:
@@ -335,12 +330,12 @@ def _exited(job: Job, ended: Exit) -> Step:
         return Step(JobAction.RETRY, ended.why or f"exit status {ended.status}", exit=ended)
     outcome = State.FAILED if job.cancel is None else State(job.cancel[0])
     if ended.reason != "exited":
-        outcome = REASON_TEXTS.get(ended.reason, outcome)
+        outcome = STATE_OF_EXIT_REASON.get(ended.reason, outcome)
     return Step(JobAction.END, ended.why if job.cancel is None else job.cancel[1], outcome, ended)
 
 
 def _without_a_node(job: Job, machine: Machine, state: ObservedState) -> Step | None:
-    """Return what follows where a gang has lost a node, or may have; None where it goes on."""
+    """Return the step if a gang has lost a node, or may have; None if it continues."""
     lost = _lost_node(machine, state)
     if lost is not None:
         return _cancelled(job) or _machine_gone(job, lost)
@@ -352,18 +347,20 @@ def _without_a_node(job: Job, machine: Machine, state: ObservedState) -> Step | 
 def _lost_node(machine: Machine, state: ObservedState) -> Machine | None:
     """Return a node without which a gang cannot go on; None where it has all, or all are stopped, or its job is over.
 
-    Of a command that fails, a lost node may be why. One that nobody asked to end tells more than those that were ended
-    with it.
+    A lost node may be why a command fails. Of several, one that ended without a request is returned first: the others
+    may have been ended because of it.
     """
     nodes = (machine, *state.others)
     over = state.remote is not None and state.remote.exit is not None and not _failed(state.remote)
-    if not state.others or over or all(map(_is_asleep, nodes)):
+    if not state.others or over or all(map(_is_stopped, nodes)):
         return None
-    lost = [node for node in nodes if _is_asleep(node) or node.terminated_at is not None or node.state in _GOING]
+    lost = [
+        node for node in nodes if _is_stopped(node) or node.terminated_at is not None or node.state in _ENDING_STATES
+    ]
     return min(lost, key=_ended_by_hand, default=None)
 
 
-def _is_asleep(machine: Machine) -> bool:
+def _is_stopped(machine: Machine) -> bool:
     return machine.state in ("stopped", "deallocated") or machine.parked
 
 
@@ -374,7 +371,7 @@ def _failed(remote: RemoteState | None) -> bool:
 
 
 def _end_rest_of_gang(job: Job, state: ObservedState) -> Step | None:
-    """Return that what is left of an interrupted gang is ended, before anything else is launched or waited for."""
+    """Return the step that ends the other nodes of an interrupted gang, before anything else; None if none are left."""
     left = any(one.terminated_at is None for one in (state.machine, *state.others) if one is not None)
     if not state.others or not left or not job.attempts[-1].interrupted:
         return None
@@ -386,7 +383,7 @@ def _cancelled(job: Job) -> Step | None:
 
 
 def _after_the_end(job: Job, state: ObservedState, now: datetime) -> Step:
-    """Return what is left to do for a job whose command is over: its results, then its machine."""
+    """Return the step for a job whose command is over: fetch its results, then end its machine."""
     machine, whole = state.machine, job.fetched is not None and job.fetched.whole
     gone = machine is None or (machine.terminated_at is not None and not machine.parked)
     if not whole and state.stored is not None and state.stored.attempt == job.attempts[-1].number:
@@ -404,19 +401,19 @@ def _after_the_end(job: Job, state: ObservedState, now: datetime) -> Step:
 
 
 def _fetch(job: Job, machine: Machine, observed: ObservedState, now: datetime) -> Step:
-    """Return how results come back: from a machine that runs, or from one that is started once more for them.
+    """Return the step that fetches results: from a running machine, or from one that is started again for them.
 
-    One that somebody stopped under a command that ran is left to them, and so is one from which a fetch has failed: to
-    start it again and again would cost more each time.
+    A machine that a person stopped while the command ran is left as it is, and so is one from which a fetch failed:
+    each start would cost more.
     """
-    if machine.parked or machine.state not in RUNS:
-        may = job.outcome is not State.LOST and job.fetched is None and job.resumes < MAX_RESUMES
-        if job.spec["machine"] is None and may:
+    if machine.parked or machine.state not in RUNNING_STATES:
+        may_resume = job.outcome is not State.LOST and job.fetched is None and job.resumes < MAX_RESUMES
+        if job.spec["machine"] is None and may_resume:
             return Step(JobAction.RESUME, "nobody had fetched its results when its machine was stopped")
         state = "parked" if machine.parked else machine.state
         return Step(JobAction.WAIT, f"its results are on {machine.name}, which is {state}")
-    waited = now >= _wait_ends(job, machine, now)
-    if job.spec["machine"] is None and waited and observed.unfetched:  # whoever comes late fetches them
+    wait_is_over = now >= _wait_ends(job, machine, now)
+    if job.spec["machine"] is None and wait_is_over and observed.unfetched:  # a later fetch gets them
         return Step(JobAction.STOP, "nobody has fetched its results in time")
     return Step(JobAction.FETCH)
 
@@ -429,7 +426,7 @@ def _wait_ends(job: Job, machine: Machine | None, now: datetime) -> datetime:
 
 def _had_a_command(job: Job) -> bool:
     if job.attempts and job.attempts[-1].stuck is not None and job.attempts[-1].began_at is None:
-        return False  # what earlier attempts left is here already
+        return False  # results of earlier attempts were fetched already
     return any(attempt.began_at is not None for attempt in job.attempts) or job.outcome is State.SETUP_FAILED
 
 

@@ -1,7 +1,7 @@
-"""What a job has in a bucket: the lists that its machine wrote there, read and compared with what is there. Pure.
+"""What a job has in a bucket: reads the lists of files that its machine wrote there, and compares them. Pure.
 
-`access/jobs/remote_upload.py` writes them. A list is the last of its objects, and each object appears whole or not at
-all. Whoever has the machine could have written anything, so nothing of a list is believed that leads elsewhere.
+`access/jobs/remote_upload.py` writes them. A list is uploaded after its objects, and each object appears complete or
+not at all. Whoever controls the machine could write anything, so paths that lead outside are refused.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from cloudgpu.core.jobs.remote_state import Exit
 from cloudgpu.core.model.buckets import BucketAddress, bucket_address
 
 VERSION = 1
+# Prefixes of objects, and the name of the list of results
 RESULTS, STATE, OUTPUT, LIST = "results/", "state/", "output/", "results.json"
 VOLUME = "volume:"
-PART_BYTES = 4 * 10**9  # a form takes 5 GB at most; a larger file is made of several objects
+PART_BYTES = 4 * 10**9  # an upload form takes 5 GB at most; a larger file is split into several objects
 STREAMS = ("out", "err")
-StoredJson = Mapping[str, Any]  # JSON of a machine: nothing of it is believed
+StoredJson = Mapping[str, Any]  # JSON that a machine wrote: it may be forged
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ def volume_of(results_to: str | None) -> str | None:
 
 
 def read_state(text: bytes) -> StoredState | None:
-    """Return what a list says of what was written so far; None for what is no list of ours."""
+    """Return the parsed list of the files so far; None if it is not valid."""
     try:
         found = _parsed_list(text)
         checkpoints = tuple(_checkpoint(checkpoint) for checkpoint in found["checkpoints"])
@@ -107,7 +108,7 @@ def read_state(text: bytes) -> StoredState | None:
 
 
 def read_results(text: bytes) -> StoredResults | None:
-    """Return what the list of the results says; None for what is no list of ours."""
+    """Return the parsed list of the results; None if it is not valid."""
     try:
         found = _parsed_list(text)
         started, setup_s = (None if found[name] is None else float(found[name]) for name in ("started", "setup_s"))
@@ -128,21 +129,21 @@ def missing_objects(files: Iterable[StoredFile], sizes: Mapping[str, int]) -> li
 def unneeded_objects(state: StoredState, newest: str, keys: Iterable[str]) -> list[str]:
     """Return the objects of earlier copies that the newest list does not name.
 
-    `newest` is the name of that list's own objects, `NUMBER-COUNT`; those of a later copy may be on their way.
+    `newest` is the name of that copy, `NUMBER-COUNT` (attempt and copy); objects of a later copy may be uploading now.
     """
     needed = {key for file in state.files for key, _ in file.parts}
-    last = _place(f"{STATE}{newest}/")
-    found = ((key, _place(key)) for key in keys if key not in needed)
+    last = _copy_number(f"{STATE}{newest}/")
+    found = ((key, _copy_number(key)) for key in keys if key not in needed)
     return [key for key, place in found if last is not None and place is not None and place < last]
 
 
 def newest_copy(state: StoredState) -> str | None:
-    """Return the latest `NUMBER-COUNT` that a list names; None where it names nothing."""
-    places = [place for file in state.files for key, _ in file.parts if (place := _place(key)) is not None]
+    """Return the latest copy that a list names, `NUMBER-COUNT` (attempt and copy); None if it names none."""
+    places = [place for file in state.files for key, _ in file.parts if (place := _copy_number(key)) is not None]
     return "{}-{:06}".format(*max(places)) if places else None
 
 
-def _place(key: str) -> tuple[int, int] | None:
+def _copy_number(key: str) -> tuple[int, int] | None:
     number, dash, count = key.removeprefix(STATE).partition("/")[0].partition("-")
     return (int(number), int(count)) if dash and number.isdecimal() and count.isdecimal() else None
 
@@ -162,39 +163,43 @@ def _exit(found: StoredJson) -> Exit:
 
 def _files(found: StoredJson, start: str, name: str = "") -> StoredFiles:
     files = tuple(_file(file, start) for file in found["files"])
-    return StoredFiles(files, tuple((_below(path), _link(path, target)) for path, target in found["links"]), name)
+    return StoredFiles(
+        files, tuple((_checked_path(path), _checked_target(path, target)) for path, target in found["links"]), name
+    )
 
 
 def _checkpoint(found: StoredJson) -> StoredFiles:
-    number, said = int(found.get("attempt", 0)), found.get("work_s")
-    work_s = None if said is None else float(said)
+    number, raw_work_s = int(found.get("attempt", 0)), found.get("work_s")
+    work_s = None if raw_work_s is None else float(raw_work_s)
     if work_s is not None and not 0 <= work_s < inf:
         raise ValueError
-    return replace(_files(found, STATE, _below(found["name"])), attempt=number, work_s=work_s)
+    return replace(_files(found, STATE, _checked_path(found["name"])), attempt=number, work_s=work_s)
 
 
 def _file(found: StoredJson, start: str) -> StoredFile:
-    parts = tuple((_key(key, start), int(size)) for key, size in found["parts"])
-    one = StoredFile(_below(found["path"]), int(found["size"]), int(found["mode"]) & 0o777, str(found["sha256"]), parts)
+    parts = tuple((_checked_key(key, start), int(size)) for key, size in found["parts"])
+    one = StoredFile(
+        _checked_path(found["path"]), int(found["size"]), int(found["mode"]) & 0o777, str(found["sha256"]), parts
+    )
     if one.size < 0 or sum(size for _, size in parts) != one.size or any(size < 0 for _, size in parts):
         raise ValueError
     return one
 
 
-def _key(key: Any, start: str) -> str:
+def _checked_key(key: Any, start: str) -> str:
     if not isinstance(key, str) or not key.startswith(start):
         raise ValueError
-    return start + _below(key.removeprefix(start))
+    return start + _checked_path(key.removeprefix(start))
 
 
-def _below(path: Any) -> str:
+def _checked_path(path: Any) -> str:
     if not isinstance(path, str) or "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
         raise ValueError
     return path
 
 
-def _link(path: str, target: Any) -> str:
-    """Return the target of a link that stays below its root, by its text."""
+def _checked_target(path: str, target: Any) -> str:
+    """Return the target of a link; raise ValueError if it leads outside the root, by its text."""
     depth = path.count("/")
     if not isinstance(target, str) or target.startswith("/") or "\0" in target:
         raise ValueError

@@ -1,4 +1,4 @@
-"""What a machine is told to fetch from buckets for a job: by addresses, which are secrets of hours. Pure."""
+"""What a machine downloads from buckets for a job: by signed addresses, which are secret and valid for hours. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """One file that the machine brings from a bucket, unless it has it: as `blobs`/SHA256 or `data`/NAME.
+    """One file that the machine downloads unless it has it: to `store`/`name`, which is `blobs`/SHA256 or `data`/NAME.
 
-    `label` is what an error calls it. `parts` are the addresses of the objects that it is made of, with their bytes.
+    `label` is its name in errors. `parts` are (signed address, bytes) of the objects that it is made of.
     """
 
     store: str
@@ -36,7 +36,7 @@ class Download:
 
 @dataclass(frozen=True, slots=True)
 class ShownData:
-    """Objects that the command finds below `target`: path there (empty: `target` is the file), and name in `data`."""
+    """Files that the command finds below `target`: (path there, name in `data`); path empty: `target` is the file."""
 
     target: str
     files: tuple[tuple[str, str], ...]
@@ -44,19 +44,19 @@ class ShownData:
 
 @dataclass(frozen=True, slots=True)
 class Transfers:
-    """What an attempt brings from buckets before its command begins; the addresses are good `until` then."""
+    """What an attempt downloads from buckets before its command begins; the addresses are valid `until` then."""
 
     downloads: tuple[Download, ...] = ()
     shown: tuple[ShownData, ...] = ()
     until: datetime | None = None
 
     def merged_with(self, other: Transfers) -> Transfers:
-        """Return both together, good as long as either is."""
+        """Return both together, valid until the first of both ends."""
         ends = [one.until for one in (self, other) if one.downloads and one.until is not None]
         return Transfers(self.downloads + other.downloads, self.shown + other.shown, min(ends, default=None))
 
     def as_dict(self, links: Sequence[tuple[str, str]] = ()) -> dict[str, object]:
-        """Return what `start` sends; `links` are paths and volumes of the machine: (place, path)."""
+        """Return what `start` sends to the machine; `links` are (target, path) of existing paths and volumes there."""
         files = {(download.store, download.name): download.as_dict() for download in self.downloads}
         until = 0.0 if self.until is None else self.until.timestamp()
         data: list[dict[str, object]] = [{"target": target, "source": source} for target, source in links]

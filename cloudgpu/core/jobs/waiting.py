@@ -1,4 +1,4 @@
-"""Says how long a job waits for a machine, and for a machine that cannot begin it. Pure."""
+"""Decides how long a job waits for a machine, and for a machine that cannot begin it. Pure."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from itertools import takewhile
 from cloudgpu.core.jobs.job import Attempt, Job
 from cloudgpu.core.values.times import from_iso
 
-CAPACITY_WAIT = timedelta(hours=24)  # that a job waits for a machine, for a restart say
-START_WAIT = timedelta(hours=1)  # that a machine which was launched for a job, and is billed, may be unable to begin it
+CAPACITY_WAIT = timedelta(hours=24)  # for which a job waits for a machine, also for a restart
+START_WAIT = timedelta(hours=1)  # for which a billed machine that was launched for a job may be unable to begin it
 
 
 def waits_until(job: Job, now: datetime) -> datetime:
-    """Return until when a job waits whose launch is refused now: a day from the first refusal, or void launch.
+    """Return until when a job waits if its launch is refused now: a day from the first refusal or void launch.
 
-    With a deadline, a day from that, or from the end of its last machine, where that came later. A machine that cannot
-    begin it is waited for a day, too, but for an hour where it was launched for it.
+    With a deadline, a day from that, or from the end of its last machine if that is later. It also waits a day for an
+    existing machine that cannot begin it, but only an hour for one that was launched for it.
     """
     if job.waits is not None and job.attempts[-1].machine is not None:
         return job.waits[0] + (START_WAIT if job.spec["machine"] is None else CAPACITY_WAIT)

@@ -16,7 +16,7 @@ from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import job_by_id, record_measured
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.job import State
-from cloudgpu.core.jobs.notice import NOTICES, Measured, SpotNotice
+from cloudgpu.core.jobs.notice import NOTICES, MeasuredCopies, SpotNotice
 from cloudgpu.errors import NoCapacity, ProviderUnavailable
 from cloudgpu.views.plans import plan_document
 from tests.control.conftest import Lab
@@ -129,8 +129,8 @@ def test_the_plan_of_a_spot_machine_goes_by_what_was_copied_from_its_type_and_by
     machine = lab.up(name="fox", policy="default").machine
     place = lines.job_placed(job.id, 1, lab.clock(), key="k", machine=machine.id)
     lab.session.ledger.append([place])
-    record_measured(lab.home / "jobs" / job.id, Measured(20e6, 3_000_000_000, None))
-    record_measured(lab.home / "jobs" / job.id, Measured(None, None, 7))
+    record_measured(lab.home / "jobs" / job.id, MeasuredCopies(20e6, 3_000_000_000, None))
+    record_measured(lab.home / "jobs" / job.id, MeasuredCopies(None, None, 7))
     fit = planned(name="other", spot=True).notice_fit
     assert (fit.measured_on, fit.bytes_per_s, fit.fits_bytes) == (machine.instance_type, 20e6, 80 * 20_000_000)
     assert (fit.previous_bytes, fit.previous_job, fit.previous_fits) == (3_000_000_000, "fox", False)

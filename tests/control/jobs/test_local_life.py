@@ -18,7 +18,7 @@ from cloudgpu.control.jobs.cancel import cancel
 from cloudgpu.control.jobs.store import read_measured
 from cloudgpu.control.jobs.watch import reconcile_all, sentences
 from cloudgpu.core.jobs.job import State
-from cloudgpu.core.jobs.notice import Measured
+from cloudgpu.core.jobs.notice import MeasuredCopies
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.jobs import exit_code
@@ -106,7 +106,7 @@ def test_how_fast_a_job_was_copied_and_how_large_its_checkpoint_was_is_remembere
     assert (seen.checkpoint_bytes, seen.results_bytes) == (3_000_000, 500)
     assert seen.bytes_per_s > 100_000
     job, _, _ = desk.run("sh", "-c", "mkdir -p $CLOUDGPU_RESULTS; echo 1 > $CLOUDGPU_RESULTS/r", on="desk")
-    assert read_measured(desk.home / "jobs" / job.id) == Measured(None, None, 2)  # too little to tell a rate
+    assert read_measured(desk.home / "jobs" / job.id) == MeasuredCopies(None, None, 2)  # too little to tell a rate
 
 
 def test_a_timeout_ends_it_with_a_state_of_its_own_and_its_results_come_back(desk):

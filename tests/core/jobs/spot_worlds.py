@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from cloudgpu.core.events import job_lines as lines
-from cloudgpu.core.jobs.deadline import Margins, SpotHistory, choose, may_move, position_of
+from cloudgpu.core.jobs.deadline import Margins, SpotHistory, choose, deadline_status, may_move
 from cloudgpu.core.spot import POLICIES
 from cloudgpu.core.values.times import iso
 from tests.core.jobs.worlds import START, World, machine, spec
@@ -80,7 +80,7 @@ class SpotWorld(World):
             return found
         there = found.machine
         attempt = job.attempt if there is not None and there.terminated_at is None else None
-        at = position_of(job, self.now, attempt=attempt, running_at=self.now, margins=self.margins())
+        at = deadline_status(job, self.now, attempt=attempt, running_at=self.now, margins=self.margins())
         choice = choose(job, self.policy(), SpotHistory(tuple(self.events)), self.margins(), self.now, at)
         if self.cheaper is not None and self.cheaper(self.minute()) and may_move(job, self.margins(), at, choice):
             choice = replace(choice, moves=True)

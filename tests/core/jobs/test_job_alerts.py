@@ -10,10 +10,10 @@ from cloudgpu.core.alerts.alerts import RaisedAlert
 from cloudgpu.core.jobs.alerts import (
     ended_finding,
     ended_key,
+    is_stalled,
     job_alert_key,
     job_findings,
     secret_finding,
-    stalled,
     stalled_finding,
     stalled_since,
 )
@@ -106,19 +106,19 @@ def test_the_exit_status_of_a_signal_is_that_of_a_shell():
 
 def test_a_job_is_stalled_when_neither_output_nor_progress_came_for_so_long():
     silent = job(1, attempt("cg-1", 0, None), spec=spec(stall_s=1800))
-    assert not stalled(silent, None, START + 29 * MINUTE)
-    assert stalled(silent, None, START + 30 * MINUTE)
-    assert not stalled(silent, START + 10 * MINUTE, START + 39 * MINUTE)
+    assert not is_stalled(silent, None, START + 29 * MINUTE)
+    assert is_stalled(silent, None, START + 30 * MINUTE)
+    assert not is_stalled(silent, START + 10 * MINUTE, START + 39 * MINUTE)
     spoke = job(1, attempt("cg-1", 0, None), spec=spec(stall_s=1800), progress=(1, 10, START + 20 * MINUTE))
-    assert not stalled(spoke, START + 10 * MINUTE, START + 49 * MINUTE)
-    assert stalled(spoke, START + 10 * MINUTE, START + 50 * MINUTE)
+    assert not is_stalled(spoke, START + 10 * MINUTE, START + 49 * MINUTE)
+    assert is_stalled(spoke, START + 10 * MINUTE, START + 50 * MINUTE)
 
 
 def test_a_job_without_a_limit_or_without_a_running_command_is_never_stalled():
-    assert not stalled(job(1, attempt("cg-1", 0, None)), None, NOW)
-    assert not stalled(job(1, spec=spec(stall_s=60)), None, NOW)
+    assert not is_stalled(job(1, attempt("cg-1", 0, None)), None, NOW)
+    assert not is_stalled(job(1, spec=spec(stall_s=60)), None, NOW)
     over = succeeded(1, attempt("cg-1", 0, 3600), spec=spec(stall_s=60))
-    assert not stalled(over, None, NOW)
+    assert not is_stalled(over, None, NOW)
     assert stalled_since(over, None) is None
 
 

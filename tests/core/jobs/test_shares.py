@@ -11,7 +11,14 @@ from cloudgpu.core.billing.charges import charge, money, period_charges
 from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
 from cloudgpu.core.billing.line_items import line_items
 from cloudgpu.core.billing.rules import PARTS_PER_NANO
-from cloudgpu.core.jobs.shares import IDLE, SHARED, guest_since, job_cost, launched_for, machine_assignments
+from cloudgpu.core.jobs.shares import (
+    IDLE,
+    SHARED,
+    job_cost,
+    launched_for,
+    machine_assignments,
+    on_existing_machines_since,
+)
 from cloudgpu.core.values.money import ZERO, Money
 from tests.core.costing import NOW, START, ledgers, row, use
 from tests.core.jobs.writing import attempt, in_slurm, job, slurm_run
@@ -149,8 +156,8 @@ def test_a_machine_launched_for_one_job_is_not_a_guests():
     made, ended = row(use(0, 4 * HOUR))
     jobs = [job(1, attempt("cg-1", 0, HOUR)), job(2, attempt("cg-1", 2 * HOUR, 3 * HOUR, on=True))]
     assert in_dollars(costs([made], ended, NOW, BY_JOB, machine_assignments(jobs))) == {A: 4}
-    assert guest_since(jobs[0]) is None
-    assert guest_since(jobs[1]) == START + timedelta(hours=2)
+    assert on_existing_machines_since(jobs[0]) is None
+    assert on_existing_machines_since(jobs[1]) == START + timedelta(hours=2)
 
 
 def test_an_attempt_whose_end_is_in_no_line_ends_with_what_came_after_it():

@@ -15,7 +15,7 @@ from cloudgpu.core.billing.line_items import line_items
 from cloudgpu.core.billing.rules import PARTS_PER_NANO
 from cloudgpu.core.events.job_lines import job_in_slurm, job_placed, job_requested
 from cloudgpu.core.jobs.job import Job
-from cloudgpu.core.jobs.shares import machine_assignments, row_id, tariff_cost, tariff_rows
+from cloudgpu.core.jobs.shares import machine_assignments, tariff_cost, tariff_record_id, tariff_rows
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
 from tests.core.costing import NOW, START, ledgers, row
@@ -85,7 +85,12 @@ def test_it_is_the_jobs_owners_and_a_kind_of_its_own() -> None:
     login, ended = row(id="cg-0")
     job = asking(1, 250_000_000, 4, slurm_run(0, 7200))
     more = [login, *tariff_rows([job], [login])]
-    for by, key in ((By.OWNER, "bob"), (By.PROJECT, "vision"), (By.RESOURCE, "slurm"), (By.INSTANCE, row_id(job))):
+    for by, key in (
+        (By.OWNER, "bob"),
+        (By.PROJECT, "vision"),
+        (By.RESOURCE, "slurm"),
+        (By.INSTANCE, tariff_record_id(job)),
+    ):
         groups = costs(more, ended, NOW, CostQuery(by, UTC)).groups
         assert money(groups[key].amount) == Money(2_000_000_000), by
     assert more[1].name == "job 1 in Slurm of name of cg-0"

@@ -25,15 +25,15 @@ from cloudgpu.core.jobs.deadline import (
     END_S,
     HOUR_S,
     Choice,
+    DeadlineStatus,
     Margins,
-    Position,
     SpotEvent,
     SpotHistory,
     choose,
+    deadline_status,
     launch_options_of,
     margins_of,
     may_move,
-    position_of,
     work_fits,
 )
 from cloudgpu.core.jobs.job import Attempt, Job, JobMove
@@ -118,20 +118,20 @@ def choice_of(
     now = session.clock()
     record = record_observation(directory, job, remote, now)
     margins = measured_margins(session, job, record.gaps)
-    job_position = current_position(job, machine, remote, record, margins, now)
+    status = current_status(job, machine, remote, record, margins, now)
     record_finding(
         session,
         job_alert_key(job, "late"),
-        None if work_fits(job_position, margins) else late_finding(job, job_position),
+        None if work_fits(status, margins) else late_finding(job, status),
     )
     policy = _spot_policy(not_none(job.deadline)["policy"], job.id)
-    choice = choose(job, policy, observed_spot_history(session, job), margins, now, job_position)
+    choice = choose(job, policy, observed_spot_history(session, job), margins, now, status)
     are_prices_due = record.priced is None or now - _from_epoch(record.priced) >= PRICES_EVERY
-    if machine is None or not may_move(job, margins, job_position, choice) or not are_prices_due:
+    if machine is None or not may_move(job, margins, status, choice) or not are_prices_due:
         return choice
     if not (_has_disk_space(directory) and _write_record(directory, replace(record, priced=now.timestamp()))):
         return choice
-    reason = reason_to_move(session, job, machine, remote, job_position, margins, directory)
+    reason = reason_to_move(session, job, machine, remote, status, margins, directory)
     return choice if reason is None else replace(choice, why=reason, moves=True)
 
 
@@ -147,9 +147,9 @@ def _spot_policy(name: str, _job_id: str) -> Policy:
     return POLICIES[name]()
 
 
-def current_position(
+def current_status(
     job: Job, machine: Machine | None, remote: RemoteState | None, record: WatchRecord, margins: Margins, now: datetime
-) -> Position:
+) -> DeadlineStatus:
     """Return the work that a job has done and saved, and the time that it has left, as this sync has seen it."""
     attempt = job.attempt if machine is not None and machine.terminated_at is None else None
     progress = None if remote is None else remote.progress
@@ -159,7 +159,7 @@ def current_position(
     if attempt is None and progress is not None:  # it may include work that was lost with the machine
         is_saved = job.saved is not None and job.progress is not None and job.progress[2] <= job.saved.at
         progress = progress if is_saved else None
-    return position_of(job, now, attempt=attempt, running_at=running_at, margins=margins, progress=progress)
+    return deadline_status(job, now, attempt=attempt, running_at=running_at, margins=margins, progress=progress)
 
 
 def measured_margins(
@@ -275,7 +275,7 @@ def reason_to_move(
     job: Job,
     machine: Machine,
     remote: RemoteState | None,
-    job_position: Position,
+    status: DeadlineStatus,
     margins: Margins,
     directory: Path,
 ) -> str | None:
@@ -300,7 +300,7 @@ def reason_to_move(
         if new_offer.price.per_hour.nanos >= current_offer.price.per_hour.nanos:
             return None
         left_at = _last_price_move(session, job, offer_location(new_offer))
-        running = replace(_running_state(job, machine, job_position, margins, now), left_at=left_at)
+        running = replace(_running_state(job, machine, status, margins, now), left_at=left_at)
         current_prices, new_prices = _price_histories(session, left_at, current_offer, new_offer)
     except LedgerUnavailable:
         raise
@@ -377,14 +377,14 @@ def _transfer_cost(
     return move_traffic(sent_bytes, received_bytes, offer_prices, egress_price, new_offer.available.traffic)
 
 
-def _running_state(job: Job, machine: Machine, job_position: Position, margins: Margins, now: datetime) -> RunningJob:
+def _running_state(job: Job, machine: Machine, status: DeadlineStatus, margins: Margins, now: datetime) -> RunningJob:
     return RunningJob(
         age_h=max(0.0, (now - from_iso(machine.launched_at or machine.intended_at)).total_seconds()) / HOUR_S,
-        work_left_h=job_position.work_left_s / HOUR_S,
-        unsaved_h=job_position.unsaved_s / HOUR_S,
+        work_left_h=status.work_left_s / HOUR_S,
+        unsaved_h=status.unsaved_s / HOUR_S,
         start_h=margins.start_s / HOUR_S,
         end_h=margins.end_s / HOUR_S,
-        redone_h=(job.spec["every_s"] / 2 + margins.round_s) / HOUR_S,
+        redone_h=(job.spec["every_s"] / 2 + margins.pass_interval_s) / HOUR_S,
         moves=sum(move.at >= now - LOOK_BACK for _, move in _price_moves(job)),
     )
 

@@ -90,7 +90,7 @@ def plan_deadline(
         spot = _hourly_price(prepare(session, parse_request(**spot_options)))
     if not deadline_request.is_policy_named and spot.nanos >= on_demand.nanos:
         policy = ON_DEMAND  # an interruption costs, and nothing is saved
-    safety_net = SafetyNet(margins.start_s / HOUR_S, margins.round_s / HOUR_S)
+    safety_net = SafetyNet(margins.start_s / HOUR_S, margins.pass_interval_s / HOUR_S)
     time_left = deadline_at - now
     planned = PlannedDeadline(
         deadline_at,

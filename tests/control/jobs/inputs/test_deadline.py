@@ -66,7 +66,7 @@ def test_work_that_does_not_fit_names_the_least_deadline_and_from_when_on_spot_h
     words = ("18h does not fit", "--deadline 18h16m", "--deadline 18h49m", "spot")
     refused(lambda: read(deadline="17h", work="18h"), "--deadline", *words)
     asked = read(deadline="18h10m", work="18h").deadline
-    margins = Margins(start_s=900, round_s=60)
+    margins = Margins(start_s=900, pass_interval_s=60)
     refused(lambda: check_feasible(asked, NOW, margins, Money.usd(3)), "--deadline", *words, "$54.80")
     fits = read(deadline="18h16m", work="18h").deadline
     assert check_feasible(fits, NOW, margins, None) == NOW + timedelta(hours=18, minutes=16)
