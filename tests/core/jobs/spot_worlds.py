@@ -29,7 +29,7 @@ def deadline_spec(work_h, deadline_h, policy="uniform-progress", **more):
 
 @dataclass
 class SpotWorld(World):
-    """`is_up` says whether spot can be had at a minute; a launch takes `start_s`, a watcher looks each `round_s`.
+    """`is_up` says if spot is had at a minute; a launch takes `start_s`, a watcher checks each `pass_interval_s`.
 
     The command writes a checkpoint each `checkpoint_s`, and a copy is made each `every_s`.
     """
@@ -37,7 +37,7 @@ class SpotWorld(World):
     is_up: object = None
     start_s: float = 600.0
     end_s: float = 60.0
-    round_s: float = 60.0
+    pass_interval_s: float = 60.0
     checkpoint_s: float = 300.0
     progress: float = 0.0  # work that the machine has, seconds
     saved: float = 0.0  # work that is copied
@@ -63,7 +63,7 @@ class SpotWorld(World):
         return self.chooser
 
     def margins(self):
-        return Margins(self.start_s, self.end_s, self.round_s)
+        return Margins(self.start_s, self.end_s, self.pass_interval_s)
 
     def minute(self):
         return int((self.now - START).total_seconds() // 60)
@@ -133,7 +133,7 @@ class SpotWorld(World):
     # -- steps
 
     def do_wait(self, job, step, *, killed):
-        self.passes(self.round_s)
+        self.passes(self.pass_interval_s)
 
     def do_watch(self, job, step, *, killed):
         attempt = job.attempts[-1]
@@ -141,7 +141,7 @@ class SpotWorld(World):
             self.write(lines.job_began("job-1", attempt.number, None, self.running_since))
         if self.now.timestamp() - self.copied >= self.spec["every_s"] and not killed:
             self.copies()
-        self.passes(self.round_s)
+        self.passes(self.pass_interval_s)
 
     do_observe = do_wait
 

@@ -87,7 +87,7 @@ def test_no_deadline_is_missed_and_no_two_machines_run(
 
     deadline = work + (start + gap) / 3600 + spare
     spec = deadline_spec(work, deadline, policy, every_s=every)
-    world = SpotWorld(spec, is_up=is_up, start_s=start, round_s=gap, checkpoint_s=checkpoint)
+    world = SpotWorld(spec, is_up=is_up, start_s=start, pass_interval_s=gap, checkpoint_s=checkpoint)
     world.to_the_end(kills)
     assert world.job.outcome == "succeeded"
     assert ends(world) <= deadline + 1e-6, world.billed
@@ -192,7 +192,7 @@ def test_a_lost_machine_is_replaced_at_once():
 
 def test_the_adaptive_policy_goes_back_to_spot_and_is_on_time():
     spec = deadline_spec(4, 6, "adaptive")
-    world = SpotWorld(spec, is_up=lambda minute: not 60 <= minute < 140, round_s=300.0).to_the_end()
+    world = SpotWorld(spec, is_up=lambda minute: not 60 <= minute < 140, pass_interval_s=300.0).to_the_end()
     markets = [market for market, *_ in world.billed]
     assert ends(world) <= 6
     assert markets == ["spot", "on_demand", "spot"]
