@@ -58,11 +58,11 @@ class CompareOptions(PeriodOptions, total=False):
     spot: bool
     utilization: Number | Fraction | None  # "15%", 0.15, "phd-desktop"
     hours_per_day: Number | None
-    years: Number | None
+    years: Number | None  # for how long the machine is needed; None: the life of the desktop
     purchase: Number | None  # dollars; from here to `yearly_loss`: figures that replace those of the desktop's file
-    watts: Number | None
-    system_watts: Number | None
-    idle_watts: Number | None
+    watts: Number | None  # of one GPU at work
+    system_watts: Number | None  # of the other parts at work
+    idle_watts: Number | None  # of all of it while it waits
     tariff: Number | None  # dollars a kilowatt-hour
     pue: Number | None  # power usage effectiveness: total power by that of the computer
     maintenance: Number | None  # dollars a year

@@ -134,7 +134,10 @@ def address_prices(provider: str, market: Market, address: Address) -> Iterator[
 
 @dataclass(frozen=True, slots=True)
 class PastMachine:
-    """A past machine of the ledger: its GPU, how many it had (a share counts in part), and its billed hours by use."""
+    """A past machine of the ledger: its GPU, how many it had (a share counts in part), and its billed hours by use.
+
+    `gpu_hours` are those with a busy GPU, `used_hours` those in other use; `memory_gib` is that of one GPU.
+    """
 
     id: str
     name: str

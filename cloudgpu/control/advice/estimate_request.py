@@ -46,14 +46,14 @@ class EstimateOptions(CurrencyOptions, total=False):
 
     gpu: str | None  # "v100" or "a100-80gb:8"
     instance_type: str | None  # "g6.xlarge"
-    number: Number
+    number: Number  # of machines
     spot: bool
     provider: str | None
     region: str | None
     trust: str | None  # "cloud", "datacenter" or "community"
     disk_type: str | Sequence[str] | None  # "gp3"; several: one for each cloud
     disk: Number | None
-    address: str
+    address: str  # "ephemeral", "static" or "none"
     committed: str | None  # "1y", "3y" or a percentage
     hours_per_day: Number | None
     days_per_week: Number | None
@@ -69,7 +69,7 @@ class EstimateOptions(CurrencyOptions, total=False):
     tokens: Number | None  # per GPU and step
     network: Number | None  # Gbit/s
     spot_loss: Number | None  # "5%" an hour
-    all: bool
+    all: bool  # every machine type, one row each, also those that can hardly be launched any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,7 @@ class EstimateQuery:
 
     At most one of these says how long a job is: `like` names a past machine that did it, `flops` is its number of
     operations, `total_hours` is its time on any GPU. With `nodes`, `machine_count` is the number of nodes.
+    `disks` are the requested kinds of disk, `hours` is when the machines run in a week.
     """
 
     filters: Filters

@@ -37,7 +37,7 @@ _DESKTOPS = {"Darwin": ("macosx://",), "Linux": ("dbus://", "gnome://")}
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one attempt to send to a receiver ended; `why` it failed, None if the receiver accepted the message."""
+    """How one attempt to send to a receiver (its label) ended; `why` it failed, None if it accepted the message."""
 
     receiver: str
     why: str | None

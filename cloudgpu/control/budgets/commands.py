@@ -42,7 +42,7 @@ CHECK_INTERVAL = timedelta(minutes=15)  # how often budgets are checked by defau
 
 @dataclass(frozen=True, slots=True)
 class BudgetOptions:
-    """The options of a budget, as typed. None: the default."""
+    """The options of a budget, as typed. None: the default. `BudgetChoices` explains the optional ones."""
 
     name: str
     amount: str

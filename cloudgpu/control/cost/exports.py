@@ -120,11 +120,11 @@ def _items(session: Session, period: ExportPeriod) -> Iterator[LineItem]:
     return line_items(charges, period.now, since=period.since, until=period.until, assigned=assignments)
 
 
-def _write(file: TextIO, form: ExportFormat, items: Iterator[LineItem], ledger: str, period: ExportPeriod) -> None:
-    """Write the line items to an open file in this format; `ledger` is the ledger's id."""
+def _write(file: TextIO, form: ExportFormat, items: Iterator[LineItem], ledger_id: str, period: ExportPeriod) -> None:
+    """Write the line items to an open file in this format; `ledger_id` is the id of the ledger."""
     if form is ExportFormat.FOCUS:
         columns = (*focus.COLUMNS, *focus.OWN_COLUMNS)
-        exports.write_csv(file, columns, (focus.focus_row(item, ledger) for item in items))
+        exports.write_csv(file, columns, (focus.focus_row(item, ledger_id) for item in items))
     elif form is ExportFormat.CSV:
         exports.write_csv(file, exports.COLUMNS, exports.plain_cells(exports.charge_document(item) for item in items))
     else:

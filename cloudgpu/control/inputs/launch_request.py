@@ -162,9 +162,9 @@ class UpOptions(TypedDict, total=False):
     key: str | None  # the launch key: a repeated request with it returns the same machine
     new: bool  # a second machine of the same request
     policy: str | None  # None: that of the settings
-    lease: timedelta | str | None
-    renew_until: timedelta | str | None
-    owner: str | None
+    lease: timedelta | str | None  # how long the machine lives, unless the lease is renewed
+    renew_until: timedelta | str | None  # how long it lives at most, however often the lease is renewed
+    owner: str | None  # None: the owner of the settings
     project: str | None
     override: str | None  # why a budget may be exceeded, if it can be overridden
     no_guard: bool  # launch although only runs of the reaper would end it, and none is recorded

@@ -276,9 +276,9 @@ def _not_removed_error(machine: Machine, last_state: str) -> StopUnproved:
 _COMPARED_FIELDS = "size_gb stored_as ready attached_to nanos per why_maybe_less".split()
 
 
-def is_ours(resource: ProviderResource, ledger: str) -> bool:
+def is_ours(resource: ProviderResource, ledger_id: str) -> bool:
     """Return whether it is a named resource of this ledger, which is billed apart from machines."""
-    return resource.tags.get(TAG_LEDGER) == ledger and is_on_purpose(resource)
+    return resource.tags.get(TAG_LEDGER) == ledger_id and is_on_purpose(resource)
 
 
 def named_resources(ledger: Ledger) -> list[Machine]:

@@ -176,18 +176,18 @@ def _write_listing(session: Session, answer: Answer, sync: SyncResult) -> None:
     account, listing, now = answer.account, answer.listing, answer.asked_at
     sync.unanswered += listing.unanswered
     sync.unlisted |= {account} if answer.silent else set()
-    ledger = session.ledger.id
-    sync.foreign += [one for one in listing.instances if one.tags.get(TAG_LEDGER) != ledger]
+    ledger_id = session.ledger.id
+    sync.foreign += [one for one in listing.instances if one.tags.get(TAG_LEDGER) != ledger_id]
     by_id = {machine.id: machine for machine in session.ledger.machines()}
-    of_ledger = [one for one in listing.instances if one.tags.get(TAG_LEDGER) == ledger]
+    of_ledger = [one for one in listing.instances if one.tags.get(TAG_LEDGER) == ledger_id]
     machines = _machines_of_answer(by_id, answer, [one.tags[TAG_ID] for one in of_ledger])
     drafts: list[Draft] = price_lines(answer.priced, list(machines.values()), now)
     seen: set[str] = set()
     of_account = [one for one in of_ledger if _is_of_account(one, by_id, machines, answer, sync)]
     current = [one for one in of_account if _is_of_current_launch(machines, one)]
-    chosen, duplicates = one_per_machine(current, machines)
+    one_each, duplicates = one_per_machine(current, machines)
     sync.unanswered += duplicates
-    for instance in chosen:
+    for instance in one_each:
         seen.add(instance.tags[TAG_ID])
         sync.gpus_now[instance.tags[TAG_ID]] = instance.gpus_now
         drafts += _observed_events(session, machines.get(instance.tags[TAG_ID]), instance, sync, answer)
@@ -279,8 +279,8 @@ def _integrity_events(session: Session, listing: Listing, now: datetime) -> list
 
     Then an old copy of it was restored, together with its head record.
     """
-    ledger = session.ledger.id
-    tags = [one.tags.get(TAG_SEQ, "") for one in listing.instances if one.tags.get(TAG_LEDGER) == ledger]
+    ledger_id = session.ledger.id
+    tags = [one.tags.get(TAG_SEQ, "") for one in listing.instances if one.tags.get(TAG_LEDGER) == ledger_id]
     length_at_launch = max((int(tag) for tag in tags if tag.isdecimal()), default=0)
     length = session.ledger.head()[0]
     if length_at_launch <= length or length_at_launch <= _last_doubted_seq(session):

@@ -27,8 +27,9 @@ from cloudgpu.providers.shared.calls import ACCOUNTS_GRACE_S, gather
 class Answer:
     """The answer of an account. A listing says nothing about what happened after `asked_at`.
 
-    `scope` says which machines it covers. `resources` are its disks and images, None if they were not queried.
-    `silent`: the account accepted the query of its machines and did not answer.
+    `kind` is its provider, `priced` what it answered about prices. `scope` says which machines it covers. `resources`
+    are its disks and images, None if they were not queried. `silent`: the account accepted the query of its machines
+    and did not answer.
     """
 
     account: str

@@ -130,7 +130,7 @@ def _lost_clause(machine: Machine) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """A planned extension: the new lease, whether `renew-until` moves, and what the added time costs."""
+    """A planned extension: the new lease, whether it moves renew-until, and what the added time costs."""
 
     machine: Machine
     lease: Lease

@@ -314,7 +314,7 @@ def unanswered_sentence(gap: Unanswered) -> str:
     return gap.why if isinstance(gap, AccountElsewhere) else f"{gap.scope} did not answer: {gap.why}"
 
 
-def _saved_calls(session: Session, ledger: str) -> dict[str, Attempt]:
+def _saved_calls(session: Session, ledger_id: str) -> dict[str, Attempt]:
     """Return the latest saved call of each machine of the ledger, by its id; files that cannot be read are skipped."""
     latest: dict[str, Attempt] = {}
     for path in session.home.attempts.glob("*.*.json"):
@@ -323,7 +323,7 @@ def _saved_calls(session: Session, ledger: str) -> dict[str, Attempt]:
         except (OSError, KeyError, TypeError, ValueError):
             continue
         saved = latest.get(call.machine)
-        if call.ledger == ledger and (saved is None or saved.number < call.number):
+        if call.ledger == ledger_id and (saved is None or saved.number < call.number):
             latest[call.machine] = call
     return latest
 

@@ -116,8 +116,8 @@ def observe_dry_run(session: Session) -> Snapshot:
     living = living_machines(machines)
     scopes = [_account_scope(session, one, listing, living) for one, listing in zip(accounts, listings, strict=True)]
     instances = [instance for listing in listings for instance in listing.instances]
-    ledger = session.ledger.id
-    ours_by_id = _by_machine([instance for instance in instances if instance.tags.get(TAG_LEDGER) == ledger])
+    ledger_id = session.ledger.id
+    ours_by_id = _by_machine([instance for instance in instances if instance.tags.get(TAG_LEDGER) == ledger_id])
     covered = covered_ids(living, scopes)
     observed = [
         _with_observation(machine, ours_by_id.get(machine.id) if machine.id in covered else None, now)
@@ -133,7 +133,7 @@ def observe_dry_run(session: Session) -> Snapshot:
     return Snapshot(
         machines=tuple(machine for machine in observed if machine.terminated_at is None),
         answered=covered & ours_by_id.keys(),
-        foreign=tuple(instance for instance in instances if instance.tags.get(TAG_LEDGER) != ledger),
+        foreign=tuple(instance for instance in instances if instance.tags.get(TAG_LEDGER) != ledger_id),
         unanswered=tuple(unanswered),
         sentences=tuple(
             f"{id_} is in no record here; the next run of reap records it"
@@ -163,7 +163,7 @@ def _retained_images(session: Session) -> list[Machine]:
 
 
 def _queried_resources(session: Session, machines: Sequence[Machine], unanswered: Sequence[Unanswered]) -> set[str]:
-    """Return the ids of retained resources in accounts and regions that answered the full run."""
+    """Return the ids of retained resources in accounts and regions that answered the sweep."""
     silent_scopes = {gap.scope for gap in unanswered}
     resources = [machine for machine in machines if machine.is_named_resource or machine.terminated_at is not None]
     by_name, _ = by_account(session, [machine for machine in resources if machine.name not in silent_scopes])
@@ -249,7 +249,7 @@ def view_without_report(machine: Machine, chosen: ChosenPolicy, *, answered: boo
 def store_new_samples(session: Session, machines: Sequence[Machine]) -> int:
     """Fetch and store the new samples of these machines; return how many had some.
 
-    Runs do not query a machine in use, and its agent keeps samples for a day: so a nightly run fetches them. Raises
+    Runs do not query a machine in use, and its agent keeps samples for a day: so a nightly run (a sweep) fetches them. Raises
     nothing.
     """
     running = [

@@ -1,6 +1,6 @@
 """One run over every account: observe, decide, warn, renew, end what is to be ended, prove it, and record all of it.
 
-A nightly run also reports how many resources are orphaned, and what they cost.
+A nightly run (a `sweep`) also reports how many resources are orphaned, and what they cost.
 """
 
 from __future__ import annotations
@@ -170,7 +170,10 @@ def _reap(session: Session, request: ReapOptions, started_at: datetime) -> Reape
 
 @dataclass(frozen=True, slots=True)
 class _Evaluation:
-    """What a run has decided, and the inputs: machines, policies, agent reports and budgets."""
+    """What a run has decided, and the inputs: machines, policies, agent reports and budgets.
+
+    `decide_again` decides anew about some of the machines, by their latest records.
+    """
 
     snapshot: Snapshot
     policies: Mapping[str, ChosenPolicy]

@@ -111,7 +111,7 @@ def resources_of_kind(session: Session, orphan: Orphan) -> list[ProviderResource
 
 @dataclass(frozen=True, slots=True)
 class _AccountResources:
-    """What an account has besides machines, disks and images; `timers`: when each fires, by provider machine id."""
+    """What an account has besides machines, disks and images; `timers`: when each fires, by the provider's id."""
 
     account: str
     provider: str
@@ -204,9 +204,9 @@ def _cost(resource: ProviderResource) -> Cost:
     return Cost(rate.per_month, bool(rate.why_maybe_less), rate.source)
 
 
-def _is_shown(orphan: Orphan, ledger: str) -> bool:
+def _is_shown(orphan: Orphan, ledger_id: str) -> bool:
     """Say whether an orphan is shown: not where it is another ledger's, stays and costs nothing."""
-    return orphan.origin.ledger == ledger or orphan.do is not Cleanup.STAY or orphan.cost.per_month != ZERO
+    return orphan.origin.ledger == ledger_id or orphan.do is not Cleanup.STAY or orphan.cost.per_month != ZERO
 
 
 def _unique_gaps(gaps: Sequence[Unanswered]) -> list[Unanswered]:

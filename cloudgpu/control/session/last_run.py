@@ -28,7 +28,7 @@ _STOPPED_STATES = frozenset({"stopped", "deallocated", "terminated"})
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """The latest run of the reaper, when one last succeeded, and when a full run last did. None: never."""
+    """The latest run of the reaper; when one last succeeded (`ok_at`), and a nightly one (`sweep_at`). None: never."""
 
     latest: Event | None = None
     ok_at: datetime | None = None
@@ -94,8 +94,8 @@ def _last_run_of(events: Iterable[Event]) -> LastRun:
 class RunTotals(NamedTuple):
     """What the event of a run repeats of the runs before it."""
 
-    ok_at: str | None
-    sweep_at: str | None
+    ok_at: str | None  # when a run last succeeded
+    sweep_at: str | None  # when a nightly run, a sweep, last succeeded
     runs: list[ScheduledRunRecord]  # the latest scheduled run of each home
     credits: list[CreditRecord]  # the remaining credit of each account as it was last read
 
