@@ -146,9 +146,9 @@ def _withheld_prices(session: Session) -> Iterator[Finding]:
                 yield finding_of_home(session, withheld_prices_finding(provider, names))
 
 
-def _with_seen_at(session: Session, machine: Machine, now: str) -> Machine:
+def _with_seen_at(session: Session, machine: Machine, now_iso: str) -> Machine:
     """Return the machine. If it is past its renew-until, set when a sync last saw it: no event has that."""
-    if not machine.billed or machine.renew_until is None or machine.renew_until > now:
+    if not machine.billed or machine.renew_until is None or machine.renew_until > now_iso:
         return machine
     return machine._replace(seen_at=last_seen_at(session.ledger, machine))
 

@@ -148,7 +148,7 @@ def evaluate_budgets(
     others: Sequence[BudgetedMachine] = (),
     of_cluster: str = "",
 ) -> AdmissionRequest:
-    """Return the request, with the sums that the budgets covering it have already.
+    """Return the request for admission, with what each budget that covers it has spent and committed already.
 
     `subject` is the machine as it would be in the ledger; `others` are the other nodes of the cluster `of_cluster`.
     """

@@ -88,12 +88,12 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> Reco
         )
     providers = {provider} if provider else set(export.providers)
     other_accounts = _other_accounts(index.machines, export)
-    ledger = _ledger_totals(machines, ended, export, providers, now)
-    left_out = {id_: other_accounts[id_] for id_ in ledger if id_ in other_accounts}
-    ledger = {id_: total for id_, total in ledger.items() if id_ not in left_out}
+    ledger_totals = _ledger_totals(machines, ended, export, providers, now)
+    left_out = {id_: other_accounts[id_] for id_ in ledger_totals if id_ in other_accounts}
+    ledger_totals = {id_: total for id_, total in ledger_totals.items() if id_ not in left_out}
     reasons = {
-        id_: gap_reasons(ledger.get(id_, LedgerTotal()), export.by_id.get(id_, ResourceTotal()), export.end, now)
-        for id_ in {**ledger, **export.by_id}
+        id_: gap_reasons(ledger_totals.get(id_, LedgerTotal()), export.by_id.get(id_, ResourceTotal()), export.end, now)
+        for id_ in {**ledger_totals, **export.by_id}
     }
     head: ReconcileHead = {
         "file": str(file),
@@ -103,10 +103,10 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> Reco
         "since": None if export.begin is None else iso(export.begin),
         "until": None if export.end is None else iso(export.end),
         "as_of": iso(now),
-        "rates": [str(rate_of) for rate_of in export.rates.values() if rate_of.code != "USD"],
+        "rates": [str(rate) for rate in export.rates.values() if rate.code != "USD"],
     }
     return reconciled_document(
-        head, index.machines, ledger, export.by_id, reasons, (export.other_ledger, export.unmatched)
+        head, index.machines, ledger_totals, export.by_id, reasons, (export.other_ledger, export.unmatched)
     )
 
 

@@ -197,6 +197,10 @@ def withdraw_requests(session: Session, running: Sequence[Machine]) -> None:
 def _start_event(
     session: Session, machine: Machine, now: datetime, *, waived: bool = False, running: bool = False
 ) -> Draft:
+    """Return the event of a requested start; `running`: the machine runs, so it withdraws a requested stop or end.
+
+    `waived`: only --no-guard admits it.
+    """
     host, who = platform.node(), requested_by(session, machine, "start")
     return requested("start", machine.id, "asked", now, host=host, who=who, waived=waived, running=running)
 

@@ -168,9 +168,9 @@ def _spot_histories(session: Session, account: str, machines: Sequence[Machine])
     """Return the price history of each spot machine, by id, since its last recorded price."""
     if not machines:
         return {}
-    items = [_item_in_account(machine, account) for machine in machines]
+    machine_offers = [_item_in_account(machine, account) for machine in machines]
     known_until = min(machine.price.as_of if machine.price else machine.intended_at for machine in machines)
-    histories = spot_price_history(session, account, items, from_iso(known_until))
+    histories = spot_price_history(session, account, machine_offers, from_iso(known_until))
     return {machine.id: prices for machine, prices in zip(machines, histories, strict=True)}
 
 
@@ -201,8 +201,10 @@ def _current_prices(session: Session, account: str, machines: Sequence[Machine])
     prices_by_machine = _list_prices(session, account, listed)
     to_query = [machine for machine in machines if machine.id not in prices_by_machine]
     if to_query:
-        items = [_item_in_account(machine, account) for machine in to_query]
-        prices = discounted_prices(session.provider(account), items, session.settings.discounts, session.clock())
+        machine_offers = [_item_in_account(machine, account) for machine in to_query]
+        prices = discounted_prices(
+            session.provider(account), machine_offers, session.settings.discounts, session.clock()
+        )
         prices_by_machine |= zip([machine.id for machine in to_query], prices, strict=True)
     return {machine: price for machine, price in prices_by_machine.items() if price is not None}
 

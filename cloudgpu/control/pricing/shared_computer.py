@@ -110,7 +110,7 @@ def _cost_events(
     now: datetime,
 ) -> list[Draft]:
     """Return the price events of all intervals of these machines' runs whose samples are complete."""
-    items = [replace(item_of_machine(machine), account=account) for machine in unrecorded]
+    machine_offers = [replace(item_of_machine(machine), account=account) for machine in unrecorded]
     priced_until = {machine.id: (machine.price and machine.price.as_of) or "" for machine in unrecorded}
     runs = _runs(session, machines, min(priced_until.values()))
     complete_until = _samples_complete_until(session, machines, now)
@@ -124,12 +124,14 @@ def _cost_events(
         min(interval.begin for intervals in intervals_by_machine for interval in intervals),
         now,
     )
-    max_prices = discounted_prices(session.provider(account), items, session.settings.discounts, now)
+    max_prices = discounted_prices(session.provider(account), machine_offers, session.settings.discounts, now)
     drafts: list[Draft] = []
-    for item, max_price, intervals in zip(items, max_prices, intervals_by_machine, strict=True):
+    for machine_offer, max_price, intervals in zip(machine_offers, max_prices, intervals_by_machine, strict=True):
         for interval in intervals:
             share = share_of(interval.machine.id, presences, interval.begin.timestamp(), interval.end.timestamp())
-            cost = agreed_price(session.settings.discounts, item, provider.shared_price(item, share), now)
+            cost = agreed_price(
+                session.settings.discounts, machine_offer, provider.shared_price(machine_offer, share), now
+            )
             if (
                 cost is not None
                 and max_price is not None

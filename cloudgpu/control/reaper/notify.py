@@ -165,9 +165,9 @@ def _stored_warning(decision: Decision, warned: Warned, *, alerted: bool, termin
     return GivenWarning(decision.machine, decision.called, warned.rule, warned.why, warned.due, tuple(channels))
 
 
-def _event_time(session: Session, machine: str) -> datetime:
+def _event_time(session: Session, machine_id: str) -> datetime:
     """Return now, but not before the machine's last event."""
-    return not_before_last(session.ledger.machine(machine), session.clock())
+    return not_before_last(session.ledger.machine(machine_id), session.clock())
 
 
 def _warning_event(warning: GivenWarning, now: datetime) -> Draft:

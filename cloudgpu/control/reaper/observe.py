@@ -249,8 +249,8 @@ def view_without_report(machine: Machine, chosen: ChosenPolicy, *, answered: boo
 def store_new_samples(session: Session, machines: Sequence[Machine]) -> int:
     """Fetch and store the new samples of these machines; return how many had some.
 
-    Runs do not query a machine in use, and its agent keeps samples for a day: so a nightly run (a sweep) fetches them. Raises
-    nothing.
+    Runs do not query a machine in use, and its agent keeps samples for a day: so a nightly run (a sweep) fetches them.
+    Raises nothing.
     """
     running = [
         machine

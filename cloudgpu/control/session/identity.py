@@ -66,8 +66,8 @@ class AccountScope:
 
     def record(self, identities: Mapping[str, AccountIdentity]) -> None:
         """Record the identities that regions have just reported."""
-        for region, found in identities.items():
-            remember_identity(self._session, self.account, region, found)
+        for region, identity in identities.items():
+            remember_identity(self._session, self.account, region, identity)
         self._identities.update(identities)
 
     def mark_silent(self, error: Silent) -> AccountScope:
@@ -96,8 +96,8 @@ class AccountScope:
 
     def covers(self, machine: Machine) -> bool:
         """Say whether a machine, or a retained resource, belongs to this account."""
-        answer = self.identity(machine.region) if machine.provider == self._kind else None
-        return answer is not None and answer.is_of(machine.identity)
+        identity = self.identity(machine.region) if machine.provider == self._kind else None
+        return identity is not None and identity.is_of(machine.identity)
 
     def select(self, machines: Iterable[Machine]) -> list[Machine]:
         """Return those of these machines that belong to this account; thousands have the same few regions."""
@@ -134,10 +134,10 @@ class AccountScope:
 
 def identity_of(session: SessionBase, account: str, region: str | None) -> AccountIdentity:
     """Return the identity that this account reports, and store it for callers that may not query."""
-    found = session.provider(account).identity(region)
-    if session.identified.get((account, identity_region(region, found.kind))) != found:
-        remember_identity(session, account, region, found)
-    return found
+    identity = session.provider(account).identity(region)
+    if session.identified.get((account, identity_region(region, identity.kind))) != identity:
+        remember_identity(session, account, region, identity)
+    return identity
 
 
 def registered_identity(session: SessionBase, account: str, region: str | None) -> AccountIdentity:
@@ -161,7 +161,7 @@ def account_here(session: SessionBase, machine: Machine, identities: RegionIdent
     `identities` are those that accounts have just reported; other accounts are queried. Raises NotReachableHere where
     no account here is that one, and the provider's error where one that may be it cannot report its identity.
     """
-    found_here: AccountIdentity | None = None
+    identity_here: AccountIdentity | None = None
     absent_error: NotReachableHere | None = None
     unknown_error: CloudgpuError | None = None
     current_name, candidates = _names_and_candidates(session, machine)
@@ -177,11 +177,11 @@ def account_here(session: SessionBase, machine: Machine, identities: RegionIdent
             continue
         if answer.is_of(machine.identity):
             return account
-        found_here = answer if account == current_name else found_here
+        identity_here = answer if account == current_name else identity_here
     if unknown_error is not None:
         raise unknown_error
     raise (
-        _not_reachable(session, machine, found_here)
+        _not_reachable(session, machine, identity_here)
         if absent_error is None
         else _not_configured(session, machine, absent_error)
     )
@@ -194,7 +194,7 @@ def by_account(
 
     This also opens the providers, so that threads open none. Hosts are queried in parallel.
     """
-    by_name: dict[str, list[Machine]] = {}
+    machines_by_account: dict[str, list[Machine]] = {}
     errors: dict[str, CloudgpuError] = {}
     identities, account_names = _identities_of(session, machines), dict[_RecordedAccount, str]()
     for machine in machines:
@@ -202,10 +202,10 @@ def by_account(
         try:
             if recorded not in account_names:
                 account_names[recorded] = account_here(session, machine, identities)
-            by_name.setdefault(account_names[recorded], []).append(machine)
+            machines_by_account.setdefault(account_names[recorded], []).append(machine)
         except CloudgpuError as error:
             errors[machine.id] = error
-    return by_name, errors
+    return machines_by_account, errors
 
 
 def _recorded_account(machine: Machine) -> _RecordedAccount:
@@ -273,11 +273,11 @@ def _may_be_here(session: SessionBase, machine: Machine, error: CloudgpuError) -
 
 def _not_reachable(session: SessionBase, machine: Machine, identity_here: AccountIdentity | None) -> NotReachableHere:
     """Return the error for a machine of another account; `identity_here` is that of the account of this name here."""
-    account_words, account = account_text(machine), machine.account
+    account_label, account = account_text(machine), machine.account
     missing = missing_setting(session, machine)
     if missing is not None:
         belongs_text = "runs on" if is_on_computer(machine) else "belongs to"
-        message = f"{machine.name} {belongs_text} {account_words}. {missing.why}"
+        message = f"{machine.name} {belongs_text} {account_label}. {missing.why}"
         return NotReachableHere(message, field="name", value=machine.name, next=missing.remedy)
     mismatch = (
         f"no account here is that one (there it is called `{account}`)"
@@ -285,14 +285,14 @@ def _not_reachable(session: SessionBase, machine: Machine, identity_here: Accoun
         else _mismatch_text(account, identity_here)
     )
     belongs_text, elsewhere = (
-        ("runs on", f"on {account_words}")
+        ("runs on", f"on {account_label}")
         if is_on_computer(machine)
-        else ("belongs to", f"where an account is {account_words}")
+        else ("belongs to", f"where an account is {account_label}")
     )
     ask = f"Ask {machine.owner}" if machine.owner else "Ask its owner"
     remedy = _owner_remedy(machine, elsewhere) if is_mine(session, machine) else f"{ask}, or run this {elsewhere}."
     return NotReachableHere(
-        f"{machine.name} {belongs_text} {account_words}; {mismatch}.", field="name", value=machine.name, next=remedy
+        f"{machine.name} {belongs_text} {account_label}; {mismatch}.", field="name", value=machine.name, next=remedy
     )
 
 
@@ -341,12 +341,12 @@ def unqueried_accounts(
             others.setdefault(account_text(machine), []).append(machine)
     elsewhere = (
         AccountElsewhere(
-            account_words,
+            account_label,
             _elsewhere_text(session, account_machines),
             _is_synced_elsewhere(session, account_machines),
             _is_only_there(session, account_machines),
         )
-        for account_words, account_machines in others.items()
+        for account_label, account_machines in others.items()
     )
     return [*gaps.values(), *elsewhere]
 

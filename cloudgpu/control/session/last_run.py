@@ -103,7 +103,10 @@ class RunTotals(NamedTuple):
 def totals_after_run(
     session: SessionBase, *, ok: bool, sweep: bool, now: datetime, new_credits: Iterable[CreditReading] = ()
 ) -> RunTotals:
-    """Return what the event of a run that ends `now` repeats of earlier runs; `new_credits` are those that it read."""
+    """Return what the event of a run that ends `now` repeats of earlier runs.
+
+    `ok`: it succeeded. `new_credits` are those that it read.
+    """
     from cloudgpu.core.budgets.credit import latest_credits
 
     previous = read_last_run(session.ledger)
