@@ -35,34 +35,34 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.parts import AccountAnswers
     from cloudgpu.views.documents.setup.ledger import VerifyDocument
 
-_NO_AGENT = {
+_NO_AGENT_TEXTS = {
     "none": "none, as cloudgpu's agent does not run on it",
     "tells": "none, as a shutdown from inside does not end billing",
 }
-_TIMERS = {"own": "its own timer, a separate process"}
+_TIMER_TEXTS = {"own": "its own timer, a separate process"}
 ONLY_REAPER = "only cloudgpu reap or watch ends it"
 WAIVED = ", and it was launched or started with --no-guard"
 _WITHOUT_CLOUD = ("local", "ssh")
 _NO_CLOUD = "No cloud was queried: config.toml names none, and there are no usable credentials."
 
 
-def guards(value: MachineDocument, now: datetime) -> str | None:
+def guards_text(value: MachineDocument, now: datetime) -> str | None:
     """Return in words when each safeguard would end a machine; None for one that is not billed."""
     if value["terminated_at"] or not value["billed"]:
         return None
     safeguards = value["guards"]
     parts = [
-        _guard_text("the agent", safeguards["agent"], _NO_AGENT.get(safeguards["agent_is"] or "", "none"), now),
+        _guard_text("the agent", safeguards["agent"], _NO_AGENT_TEXTS.get(safeguards["agent_is"] or "", "none"), now),
         *([] if _has_no_cloud(value) else [_guard_text(_timer(safeguards), safeguards["timer"], "none", now)]),
         _guard_text("the reaper", safeguards["reaper"], "nothing decided", now),
     ]
-    if safeguards["agent_is"] in _NO_AGENT and safeguards["timer_is"] == "none":
+    if safeguards["agent_is"] in _NO_AGENT_TEXTS and safeguards["timer_is"] == "none":
         parts.append(ONLY_REAPER + (WAIVED if safeguards["waived"] else ""))
     return "; ".join(parts)
 
 
 def _timer(guards: Guards) -> str:
-    return _TIMERS.get(guards["timer_is"] or "", "the timer in the cloud")
+    return _TIMER_TEXTS.get(guards["timer_is"] or "", "the timer in the cloud")
 
 
 def _has_no_cloud(value: MachineDocument) -> bool:
@@ -70,16 +70,16 @@ def _has_no_cloud(value: MachineDocument) -> bool:
     return is_owned(value["provider"]) and value["guards"]["timer_is"] == "none"
 
 
-def _guard_text(name: str, at: str | None, absent: str, now: datetime) -> str:
+def _guard_text(name: str, at: str | None, absent_text: str, now: datetime) -> str:
     if at is None:
-        return f"{name}: {absent}"
-    left = (from_iso(at) - now).total_seconds()
-    return f"{name} {'in ' + short_duration(left) if left > 0 else 'now'}"
+        return f"{name}: {absent_text}"
+    left_s = (from_iso(at) - now).total_seconds()
+    return f"{name} {'in ' + short_duration(left_s) if left_s > 0 else 'now'}"
 
 
 def guard_lines(values: Sequence[MachineDocument], last_run: str | None, now: datetime) -> list[str]:
     """Return a line per machine that is billed, and one about the reaper."""
-    texts = [(value["name"], text) for value in values if (text := guards(value, now)) is not None]
+    texts = [(value["name"], text) for value in values if (text := guards_text(value, now)) is not None]
     last_run_text = (
         f"The last successful run of the reaper was {ago(last_run, now)}."
         if last_run
@@ -88,12 +88,12 @@ def guard_lines(values: Sequence[MachineDocument], last_run: str | None, now: da
     return ["\nEnded by", labelled_lines(texts), last_run_text] if texts else []
 
 
-def line(value: MachineDocument) -> str:
+def machine_line(value: MachineDocument) -> str:
     """Return one machine in one line: what, where, price, and its lease, or that it is off."""
     spot = " spot" if value["market"] == "spot" else ""
     place_text = value["provider"] if is_owned(value["provider"]) else f"{value['provider']} {value['zone']}"
     usd = value["price"] and value["price"]["usd_per_hour"]
-    is_off = value["terminated_at"] or value["state"] in ("stopped", "deallocated")
+    is_off = value["terminated_at"] is not None or value["state"] in ("stopped", "deallocated")
     lease = (
         f", {value['state']}" if is_off else f", {_end_in_line(value, value['expires'])}" if value["expires"] else ""
     )
@@ -208,11 +208,11 @@ def _warnings(value: MachineDocument, now: datetime) -> Iterator[tuple[str, str 
         yield "whose", _owner_text(value)
     if not has_ended and value["billed"]:
         safeguards = value["guards"]
-        if safeguards["agent_is"] in _NO_AGENT and safeguards["timer_is"] == "none":
+        if safeguards["agent_is"] in _NO_AGENT_TEXTS and safeguards["timer_is"] == "none":
             yield "note", ONLY_REAPER + (WAIVED if safeguards["waived"] else "")
 
 
-def machine(value: MachineDocument, now: datetime) -> str:
+def machine_details(value: MachineDocument, now: datetime) -> str:
     """Return all that `show -v` says of one machine."""
     address = value["address"]
     access = f"{address['user']}@{address['host']} port {address['port']}" if address else None
@@ -236,7 +236,7 @@ def machine(value: MachineDocument, now: datetime) -> str:
             ("spent", f"{spent_text(value, 4)} so far{without_price(value)}"),
             *lease_lines(value, now),
             ("held", when(value["held_until"], now) if value["held_until"] else None),
-            ("ended by", guards(value, now)),
+            ("ended by", guards_text(value, now)),
             ("interrupted", _interruption_text(value, now)),
             ("last active", when(value["last_active_at"], now) if value["last_active_at"] else None),
             ("ssh", access),

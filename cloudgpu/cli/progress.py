@@ -59,13 +59,13 @@ class Spinner:
 
     def __init__(self, stream: Any, step: str, *, now: Any = time.monotonic) -> None:
         self.stream, self.step, self._now = stream, step, now
-        self._begun = self._wrote = now()
+        self._begun_at = self._wrote_at = now()
         self._drawn = self._stopped = False
         self._at_start = True  # of a line
-        self._turn = 0
+        self._frame_number = 0
         self._detail = ""  # how far the step is, shown after its name
         self._lock = _thread.allocate_lock()
-        self._signs = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏" if has_unicode(stream) else "|/-\\"
+        self._frames = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏" if has_unicode(stream) else "|/-\\"
 
     def run(self) -> None:
         """Draw until stopped."""
@@ -77,12 +77,12 @@ class Spinner:
     def draw(self) -> None:
         """Draw the line again, if there was no output for a while, or if it is known how far the step is."""
         now = self._now()
-        silent = self._detail or now - self._wrote >= SILENT_S
+        silent = self._detail or now - self._wrote_at >= SILENT_S
         if self._stopped or not self._at_start or not silent or not self._lock.acquire(timeout=0):
             return
         try:
             if not self._stopped and self._at_start:
-                self._turn += 1
+                self._frame_number += 1
                 self._drawn = True
                 self.stream.write(f"{_CLEAR}{self._line(now)}")
                 self.stream.flush()
@@ -90,8 +90,8 @@ class Spinner:
             self._lock.release()
 
     def _line(self, now: float) -> str:
-        sign = self._signs[self._turn % len(self._signs)]
-        head = f"{sign} {int(now - self._begun)} s  "
+        sign = self._frames[self._frame_number % len(self._frames)]
+        head = f"{sign} {int(now - self._begun_at)} s  "
         width, words, shown = columns() - 1 - len(head), f"{self.step}{self._detail or _counts_text()}".split(), ""
         for word in words:
             if len(f"{shown} {word}") > width - 3:
@@ -107,7 +107,7 @@ class Spinner:
             from cloudgpu.parallel import reset_counts
 
             reset_counts()
-        self._begun = self._wrote = self._now()
+        self._begun_at = self._wrote_at = self._now()
         self._at_start = True
 
     def reach(self, detail: str) -> None:
@@ -123,7 +123,7 @@ class Spinner:
                 self.stream.flush()
                 self._drawn = False
             if text:
-                self._at_start, self._wrote = text.endswith("\n"), self._now()
+                self._at_start, self._wrote_at = text.endswith("\n"), self._now()
             written: int = stream.write(text)
             return written
         finally:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.parts import ExchangeRate, MachineOrPlan, Price
 
 FOLD_INDENT = " " * 4  # begins the second line of a row
-TEN_MINUTES = 600
+TEN_MINUTES_S = 600
 MAX_TABLE_WIDTH, MIN_CUT_WIDTH = 80, 12  # columns of a table, and of a text that is cut for it
 MIN_OWNER_WIDTH = 10  # columns, however narrow the terminal is
 PRICE_MARKS = {"derived": "~", "unverified": "?", "assumed": "^"}  # as in `gpus` and `cost`
@@ -194,7 +194,7 @@ def when(text: str | None, now: datetime) -> str:
 
 def short_duration(seconds: float) -> str:
     """Return a distance in time for people: to the minute from ten minutes on, to the second below."""
-    return duration_text(round(seconds / 60) * 60 if seconds >= TEN_MINUTES else round(seconds))
+    return duration_text(round(seconds / 60) * 60 if seconds >= TEN_MINUTES_S else round(seconds))
 
 
 def ago(text: str | None, now: datetime) -> str:

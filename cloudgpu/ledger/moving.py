@@ -61,7 +61,7 @@ def move(places: MovePlaces, check: Callable[[], None], now: datetime) -> None:
     """
     source, target = places.source, places.target
     with ExitStack() as stack:
-        closers: list[Callable[[str, str], None]] = []
+        closers: list[Callable[[str, str], None]] = []  # take the new place, and the hash of the next line there
 
         def copy_lines(target_lines: Connection, delete_mark: Callable[[], None]) -> Draft:
             with source.read_connection() as source_lines:
@@ -123,17 +123,17 @@ def _verify_move(target_lines: Connection, record: HeadRecord, places: MovePlace
     by a client that knows that the old one is closed, and the hash of the next line: then no other place was opened.
     """
     last, next_hash = (record.seq, record.hash, ""), record.next_hash
-    begun = target_lines.execute(_FIRST_MOVE, last[:1]).fetchone()
-    known = target_lines.execute(_HASH, last[:1]).fetchone()
-    is_same = lines.id_of(target_lines) == record.ledger and known == (last[1],)
-    if not is_same or begun is None or (next_hash and begun[1] != next_hash):
+    move_line = target_lines.execute(_FIRST_MOVE, last[:1]).fetchone()
+    known_hash = target_lines.execute(_HASH, last[:1]).fetchone()
+    is_same = lines.id_of(target_lines) == record.ledger and known_hash == (last[1],)
+    if not is_same or move_line is None or (next_hash and move_line[1] != next_hash):
         raise _not_there_error(places.source.location, places.target.location)
     end, found = head.end_and_mark(target_lines)
-    if found is not None and not (next_hash and end[:2] == tuple(begun[:2])):
+    if found is not None and not (next_hash and end[:2] == tuple(move_line[:2])):
         raise head.ledger_moved_error(found, places.target.location)
     _check_no_copy(target_lines, places)
-    before = target_lines.execute(_HASH, (begun[0] - 1,)).fetchone()
-    return head.MoveMark(places.to, since=begun[2], last=(begun[0] - 1, before[0], ""), next_hash=begun[1])
+    before = target_lines.execute(_HASH, (move_line[0] - 1,)).fetchone()
+    return head.MoveMark(places.to, since=move_line[2], last=(move_line[0] - 1, before[0], ""), next_hash=move_line[1])
 
 
 def _check_no_copy(target_lines: Connection, places: MovePlaces) -> None:

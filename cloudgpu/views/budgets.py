@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from cloudgpu.core.budgets.budget import Budget
     from cloudgpu.core.budgets.enforcement import Stop
     from cloudgpu.core.budgets.status import BudgetState
-    from cloudgpu.views.documents.money.budgets import Budget as BudgetValue, BudgetStatus, BudgetStop
+    from cloudgpu.views.documents.money.budgets import Budget as BudgetDocument, BudgetStatus, BudgetStop
 
 _ACTION_TEXTS = {"warn": "warned", "stop": "stopped", "park": "parked", "terminate": "terminated, its disk deleted"}
 
 
-def budget_document(budget: Budget) -> BudgetValue:
+def budget_document(budget: Budget) -> BudgetDocument:
     """Return a budget as plain values."""
     quoted_limit = budget.quoted_limit
     return {

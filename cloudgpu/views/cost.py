@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         CostSum,
         GroupName,
         LostCost,
-        Projection as ProjectionValue,
+        Projection as ProjectionDocument,
     )
 
 CSV_COLUMNS = (
@@ -126,7 +126,7 @@ def burn_document(burn: BurnByPart) -> BurnRate:
     }
 
 
-def projection_document(totals: CostTotals, remaining: RemainingCost, at: datetime | None) -> ProjectionValue:
+def projection_document(totals: CostTotals, remaining: RemainingCost, at: datetime | None) -> ProjectionDocument:
     """Return a projected total: the cost so far and the remaining cost."""
     return {
         "at": None if at is None else iso(at),

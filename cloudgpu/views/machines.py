@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         RetainedPart,
     )
     from cloudgpu.views.documents.machines.plans import AttachedCost
-    from cloudgpu.views.documents.parts import AccountAnswers, Gpu, Identity, Price as PriceValue
+    from cloudgpu.views.documents.parts import AccountAnswers, Gpu, Identity, Price as PriceDocument
 
 NO_RULE = "none"  # the rule of a warning that a machine's activity is unknown: nothing ends it for that
 
@@ -213,7 +213,7 @@ def foreign_document(instance: Instance) -> ForeignMachine:
     }
 
 
-def _price_document(price: HourlyPrice | None) -> PriceValue | None:
+def _price_document(price: HourlyPrice | None) -> PriceDocument | None:
     if price is None:
         return None
     return {

@@ -13,7 +13,7 @@ from cloudgpu.core.values.times import iso
 if TYPE_CHECKING:
     from cloudgpu.core.model.identity import Unanswered
     from cloudgpu.core.resources.orphan import Cost, Orphan
-    from cloudgpu.views.documents.machines.storage import Orphan as OrphanValue, OrphansDocument, SavedImage
+    from cloudgpu.views.documents.machines.storage import Orphan as OrphanDocument, OrphansDocument, SavedImage
     from cloudgpu.views.documents.parts import AccountAnswers
 
 _SIZED_KINDS = (Kind.DISK, Kind.VOLUME, Kind.SNAPSHOT, Kind.IMAGE)
@@ -41,7 +41,7 @@ def orphans_document(
     }
 
 
-def orphan_document(orphan: Orphan, image: tuple[str, Cost] | None = None) -> OrphanValue:
+def orphan_document(orphan: Orphan, image: tuple[str, Cost] | None = None) -> OrphanDocument:
     """Return one orphaned resource or machine; `usd_per_month` is null where no price is known, never zero."""
     saved_image: SavedImage | None = None if image is None else {"name": image[0], "usd_per_month": _usd(image[1])}
     origin = orphan.origin

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.plans import (
         AccountOffers,
         BudgetFit,
-        Extra as ExtraPart,
+        Extra as ExtraDocument,
         Plan,
         PlannedEnds,
         PlannedGuards,
         PlannedIdle,
-        Setup as SetupPart,
+        Setup as SetupDocument,
     )
-    from cloudgpu.views.documents.parts import Gpu, Price as PriceValue
+    from cloudgpu.views.documents.parts import Gpu, Price as PriceDocument
 
 
 def plan_document(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
@@ -134,7 +134,7 @@ def _idle(idle: IdleEnd) -> PlannedIdle:
     }
 
 
-def setup_document(setup: Setup) -> SetupPart:
+def setup_document(setup: Setup) -> SetupDocument:
     """Return a machine's setup in addition to its type; null is the provider's default."""
     volume, network = setup.volume, setup.network
     return {
@@ -153,7 +153,7 @@ def setup_document(setup: Setup) -> SetupPart:
     }
 
 
-def extra_document(extra: AddedCost) -> ExtraPart:
+def extra_document(extra: AddedCost) -> ExtraDocument:
     """Return an attached cost per month; null, never zero, if no price is known."""
     return {
         "what": extra.what,
@@ -167,7 +167,7 @@ def extra_document(extra: AddedCost) -> ExtraPart:
     }
 
 
-def price_document(price: Price) -> PriceValue:
+def price_document(price: Price) -> PriceDocument:
     """Return a price with its source, date and how far it can be trusted."""
     return {
         "usd_per_hour": usd(price.per_hour),

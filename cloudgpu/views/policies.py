@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         PolicySummary,
         Publication,
         RetentionRule,
-        Schedule as SchedulePart,
+        Schedule as ScheduleDocument,
     )
     from cloudgpu.views.documents.parts import RuleText
 
@@ -66,7 +66,7 @@ def policy_document(
         "chosen_by": chosen_by,
         "allowed": allowed,
         "limited_by": list(limited_by),
-        "rules": rule_values(rules),
+        "rules": rules_document(rules),
     }
 
 
@@ -127,7 +127,7 @@ def limits_document(limits: Limits) -> PolicyLimits | None:
     }
 
 
-def rule_values(rules: Iterable[DescribedRule]) -> list[RuleText]:
+def rules_document(rules: Iterable[DescribedRule]) -> list[RuleText]:
     """Return each rule with its sentence, and when it acts next."""
     return [
         {"rule": str(rule.rule), "text": rule.text, "at": None if rule.at is None else iso(rule.at)} for rule in rules
@@ -158,7 +158,7 @@ def _retention(rule: Retention) -> RetentionRule:
     return {"after_s": rule.after.total_seconds(), "do": str(rule.do)}
 
 
-def _schedule(schedule: Schedule) -> SchedulePart:
+def _schedule(schedule: Schedule) -> ScheduleDocument:
     return {
         "off": f"{schedule.off:%H:%M}",
         "tz": schedule.tz,

@@ -164,7 +164,7 @@ def why_document(
             "error": view.judged_fault,
             "signals_at": None if at is None else iso(at),
         },
-        "signals": signal_values(judged or view.judged),
+        "signals": signals_document(judged or view.judged),
         "last_active_at": None if view.last_active is None else iso(view.last_active),
         "up_since": iso(up_since(machine)),
         "scratch": [{"path": path, "bytes": size} for path, size in view.scratch],
@@ -182,7 +182,7 @@ def _stopped_text(machine: Machine, stop_reason: str | None) -> str:
     return f"it is {machine.state}" + (f": {why}" if why else "")
 
 
-def signal_values(judged: Judged | None) -> list[ActivitySignal]:
+def signals_document(judged: Judged | None) -> list[ActivitySignal]:
     """Return each signal that was checked; none where nothing is known."""
     return [] if judged is None else [_signal(signal) for signal in judged.signals]
 

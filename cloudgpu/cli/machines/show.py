@@ -78,7 +78,7 @@ def _check_job(name: str | None, options: dict[str, bool]) -> None:
 
 
 def _text(value: ShownDocument, now: Any, *, verbose: bool) -> str:
-    from cloudgpu.cli.machine_text import machine, machine_summary, state_sentence
+    from cloudgpu.cli.machine_text import machine_details, machine_summary, state_sentence
 
     parts = []
     if "why" in value:
@@ -86,7 +86,7 @@ def _text(value: ShownDocument, now: Any, *, verbose: bool) -> str:
 
         parts.append(text(value["why"], now))
     if not parts:
-        full = f"{paragraph(state_sentence(value, now))}\n{machine(value, now)}"
+        full = f"{paragraph(state_sentence(value, now))}\n{machine_details(value, now)}"
         parts.append(full if verbose else machine_summary(value, now))
     if "history" in value:
         parts.append(_history(value["history"]))

@@ -95,7 +95,7 @@ def _start(
     session: Session, machine: Machine, start_options: options.StartOptions, *, wait: bool, output: Format
 ) -> Machine:
     from cloudgpu.cli.launch.running_text import start_question
-    from cloudgpu.cli.machine_text import line
+    from cloudgpu.cli.machine_text import machine_line
     from cloudgpu.control.inventory.sync import refresh
     from cloudgpu.control.launch.restore import start_stopped
     from cloudgpu.control.lifecycle.start import new_lease
@@ -112,7 +112,7 @@ def _start(
         lease_length = lease.expires - session.clock()
         cost = usd(run_cost(Money(machine.price.nanos_per_hour), lease_length)) if machine.price else None
         if start_options.yes and output is Format.TEXT:
-            tell(line({**value, "expires": iso(lease.expires)}))
+            tell(machine_line({**value, "expires": iso(lease.expires)}))
         lease_text = short_duration(lease_length.total_seconds())
         lease_cost_text = f"{dollars(cost)} for the machine to the end of its new lease in {lease_text}"
         hourly = price_text(value["price"]) if start_options.verbose else price_briefly(value["price"])

@@ -163,14 +163,14 @@ def _plan_text(document: PlannedUpDocument, now: Any, *, verbose: bool) -> str:
 
 
 def _result_text(result: UpDocument, *, ready: bool, jupyter: bool) -> str:
-    from cloudgpu.cli.machine_text import line
+    from cloudgpu.cli.machine_text import machine_line
 
     machine = result["machine"]
     name = machine["name"]
     if result["nodes"]:
         return _cluster_text(result, ready=ready)
     if result["found"]:
-        tell(f"{line(machine)} (already launched by this request; --new: another)")
+        tell(f"{machine_line(machine)} (already launched by this request; --new: another)")
         for difference in result["differences"]:
             tell(_difference_text(difference))
     if machine["retained"] and machine["terminated_at"]:

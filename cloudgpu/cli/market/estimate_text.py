@@ -260,58 +260,67 @@ def own_nodes_text(document: NodesDocument, no_match_text: str) -> str:
     price = paragraph(
         "No price: nobody in the catalogue rents it out. COST is that of each result, as times one machine's."
     )
-    worths = [one for one in document["worth"] if one["verdict"]]
-    tables = [_table(document, worths), _seconds(worths)] if worths else []
+    speed_ups = [one for one in document["worth"] if one["verdict"]]
+    tables = [_table(document, speed_ups), _seconds(speed_ups)] if speed_ups else []
     return "\n\n".join((text, *tables, "\n".join(paragraph(one) for one in document["assumptions"]), price))
 
 
 def _table(document: NodesDocument, rows: Sequence[NodesSpeedUp]) -> str:
     last = len(HEADINGS)
-    return table([_cells(worth) for worth in rows], [f"{document['nodes']} MACHINES", *HEADINGS], right=range(1, last))
+    return table(
+        [_cells(speed_up) for speed_up in rows], [f"{document['nodes']} MACHINES", *HEADINGS], right=range(1, last)
+    )
 
 
-def _cells(worth: NodesSpeedUp) -> list[str]:
-    gbit = worth["network_gbit_per_s"]
-    figures = (worth["speed_up"], worth["speed_up_without_overlap"], worth["cost_factor"], worth["overlap_gbit_per_s"])
+def _cells(speed_up: NodesSpeedUp) -> list[str]:
+    gbit = speed_up["network_gbit_per_s"]
+    figures = (
+        speed_up["speed_up"],
+        speed_up["speed_up_without_overlap"],
+        speed_up["cost_factor"],
+        speed_up["overlap_gbit_per_s"],
+    )
     return [
-        _name(worth),
+        _name(speed_up),
         UNKNOWN if gbit is None else f"{gbit:g}",
         *(UNKNOWN if number is None else figure(number) for number in figures),
-        worth["verdict"] or "not known",
+        speed_up["verdict"] or "not known",
     ]
 
 
-def _seconds(worths: Sequence[NodesSpeedUp]) -> str:
+def _seconds(speed_ups: Sequence[NodesSpeedUp]) -> str:
     """Return how long a step computes and sends, for each type where that is known."""
-    pairs = [(_name(worth), worth["compute_s"], worth["traffic_s"]) for worth in worths]
+    pairs = [(_name(speed_up), speed_up["compute_s"], speed_up["traffic_s"]) for speed_up in speed_ups]
     cells = [[name, f"{figure(work)} s", f"{figure(sent)} s"] for name, work, sent in pairs if work and sent]
     return table(cells, ["A STEP OF", "COMPUTES", "SENDS"], right=(1, 2)) if cells else ""
 
 
-def _name(worth: NodesSpeedUp) -> str:
-    return (worth["instance_type"] or worth["gpu"]).removeprefix("Standard_")
+def _name(speed_up: NodesSpeedUp) -> str:
+    return (speed_up["instance_type"] or speed_up["gpu"]).removeprefix("Standard_")
 
 
-def _notes(document: NodesDocument, worths: Sequence[NodesSpeedUp]) -> Iterator[str]:
+def _notes(document: NodesDocument, speed_ups: Sequence[NodesSpeedUp]) -> Iterator[str]:
     yield (
         "SPEED-UP and COST (of each result): as times one machine. HIDDEN AT: Gbit/s from which on computing hides the "
         f"traffic. Poor: below 0.8 times {document['nodes']}."
     )
-    unlisted = [_name(worth) for worth in worths if worth["network_gbit_per_s"] is None]
+    unlisted = [_name(speed_up) for speed_up in speed_ups if speed_up["network_gbit_per_s"] is None]
     if unlisted:
         yield f"The network of {', '.join(dict.fromkeys(unlisted))} is in no list. Give it: --network 10 (Gbit/s)."
-    bursts = [f"{_name(one)} {one['network_up_to_gbit_per_s']:g}" for one in worths if one["network_up_to_gbit_per_s"]]
+    bursts = [
+        f"{_name(one)} {one['network_up_to_gbit_per_s']:g}" for one in speed_ups if one["network_up_to_gbit_per_s"]
+    ]
     if bursts:
         yield f"Counted with the Gbit/s that last; for a while they are up to: {', '.join(bursts)}."
-    for worth in worths:
-        if worth["network_note"]:
-            yield f"{_name(worth)}, {worth['network_fabric']}: {worth['network_note']}."
-    others = (worth for worth in worths[1:] if worth["spot_loss"] not in (None, worths[0]["spot_loss"]))
+    for speed_up in speed_ups:
+        if speed_up["network_note"]:
+            yield f"{_name(speed_up)}, {speed_up['network_fabric']}: {speed_up['network_note']}."
+    others = (speed_up for speed_up in speed_ups[1:] if speed_up["spot_loss"] not in (None, speed_ups[0]["spot_loss"]))
     yield from (f"{_name(one)}: {_loss_text(document, one)}" for one in others)
 
 
-def _loss_text(document: NodesDocument, worth: NodesSpeedUp) -> str:
-    loss = worth["spot_loss"]
+def _loss_text(document: NodesDocument, speed_up: NodesSpeedUp) -> str:
+    loss = speed_up["spot_loss"]
     if loss is None:
         return (
             f"Any loss restarts all {document['nodes']}: how often they are taken is in no list, nor in your ledger. "

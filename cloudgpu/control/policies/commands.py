@@ -14,7 +14,13 @@ from cloudgpu.core.policies.description import rules_in_force, rules_of
 from cloudgpu.core.policies.policy import Limits, limit_policy
 from cloudgpu.core.values.naming import closest_match, did_you_mean
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.views.policies import limits_document, policy_document, rule_values, summary_document, unreadable_document
+from cloudgpu.views.policies import (
+    limits_document,
+    policy_document,
+    rules_document,
+    summary_document,
+    unreadable_document,
+)
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
@@ -71,7 +77,7 @@ def explain_policy(session: Session, name: str | None) -> PolicyOfMachineDocumen
         "error": chosen.problem or None,
         "limited_by": list(chosen.cuts),
         "limits": limits_document(chosen.limits),
-        "rules": rule_values(rules_in_force(chosen.policy, machine, now)),
+        "rules": rules_document(rules_in_force(chosen.policy, machine, now)),
     }
 
 

@@ -29,15 +29,18 @@ if TYPE_CHECKING:
     from cloudgpu.core.events.log import Draft
     from cloudgpu.ledger.log.clock_stamp import ClockStamp
 
-Lines = list[tuple[str, "Draft"]]  # the ledger's id, and a line for it
+LedgerLines = list[tuple[str, "Draft"]]  # the ledger's id, and a line for it
 _REFUSED = ".refused"
 _WAIT_S = 5.0  # for another process with the file: it may be suspended, and a termination does not wait for that
 _PAUSE_S = 0.01
-_unwritten: dict[Path, Lines] = {}  # what could not be written to a full disk: only this process knows it
+_unwritten: dict[Path, LedgerLines] = {}  # what could not be written to a full disk: only this process knows it
 
 
 class Outbox:
-    """The lines that wait in the file `path`. Each has its own hash: one cut short by a crash is ignored."""
+    """The lines that wait in the file `path`. Each has its own hash: one cut short by a crash is ignored.
+
+    `ledger` is the id of the ledger that lines are for: several may share a file.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -114,7 +117,7 @@ class Outbox:
             self._forget(ledger, in_memory)
             self._remove_written(ledger)
 
-    def _forget(self, ledger: str, in_memory: Lines) -> None:
+    def _forget(self, ledger: str, in_memory: LedgerLines) -> None:
         """Forget these lines, which were in no file, except those of another ledger; newer ones stay."""
         gone = {id(one) for one in in_memory if one[0] == ledger}
         lines = _unwritten.get(self.path, [])
@@ -208,7 +211,7 @@ class _OutboxLine(NamedTuple):
     stamp: ClockStamp | None = None
 
 
-def _lines(data: bytes, now: datetime | None = None) -> Lines:
+def _lines(data: bytes, now: datetime | None = None) -> LedgerLines:
     rows = [(row.ledger, row.draft, row.stamp) for row in _parse_file(data) if row.draft is not None]
     if now is None:
         return [(ledger, draft) for ledger, draft, _ in rows]

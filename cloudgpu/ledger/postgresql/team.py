@@ -14,6 +14,7 @@ from cloudgpu.ledger.log.teams import Missing, Sharing, Team, TeamRequest
 from cloudgpu.ledger.postgresql import rights
 from cloudgpu.ledger.postgresql.connection import DATABASE_TIME
 
+# The actor that each line must have (empty without a team), and the database's time.
 SIGNATURE = f"SELECT coalesce((SELECT session_user::text FROM ledger_team), ''), {DATABASE_TIME}"  # noqa: S608
 _TEAM = "SELECT members, payers FROM ledger_team"
 # As the guard of the lines decides it: the owner of the tables can do everything anyway.

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.cli.machine_text import machine
+from cloudgpu.cli.machine_text import machine_details
 from cloudgpu.cli.machines.listing import _text
 from cloudgpu.control.catalog.regions import sources
 from cloudgpu.views.machines import machine_document
@@ -53,7 +53,7 @@ def test_ls_says_nothing_of_marks_where_there_are_none(value):
 
 @pytest.mark.parametrize("basis", ["derived", "unverified"])
 def test_show_says_it_in_a_word(value, basis):
-    assert f"as of 2026-11-20, {basis}" in " ".join(machine(value(basis), NOW).split())
+    assert f"as of 2026-11-20, {basis}" in " ".join(machine_details(value(basis), NOW).split())
 
 
 def test_regions_says_it_beside_the_source():

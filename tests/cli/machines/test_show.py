@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.cli.machine_text import machine, machine_summary, state_sentence
+from cloudgpu.cli.machine_text import machine_details, machine_summary, state_sentence
 from cloudgpu.views.machines import machine_document
 from tests.views.ledger_of_all import filled, launched, looked
 
@@ -90,7 +90,7 @@ def test_notes_about_money_guards_and_access_are_whole_at_every_width(value, mon
 
 
 def test_the_rest_is_behind_v(value):
-    brief, full = machine_summary(value, NOW), machine(value, NOW)
+    brief, full = machine_summary(value, NOW), machine_details(value, NOW)
     for label in ("template", "ended by", "a list, as of"):
         assert label not in brief
     assert "ended by" in full

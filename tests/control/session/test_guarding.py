@@ -10,7 +10,7 @@ import pytest
 
 from cloudgpu.cli.app import run
 from cloudgpu.cli.launch.planned import brief_plan_text
-from cloudgpu.cli.machine_text import guards
+from cloudgpu.cli.machine_text import guards_text
 from cloudgpu.config.files.user_files import Home
 from cloudgpu.control.inventory.listing import list_machines
 from cloudgpu.control.launch.launch import launch
@@ -233,7 +233,7 @@ def test_who_types_no_guard_launches_and_it_is_written_down_and_shown(poor):
     assert line.body["guards"]["waived"] is True
     value = machine_document(row, poor.clock())
     assert value["guards"]["waived"] is True
-    assert guards(value, poor.clock()).endswith("and it was launched or started with --no-guard")
+    assert guards_text(value, poor.clock()).endswith("and it was launched or started with --no-guard")
     poor.later(hours=2)
     assert unguarded_sentence(poor.session) is None  # it was agreed to
 

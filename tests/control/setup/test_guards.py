@@ -7,7 +7,7 @@ import json
 import pytest
 
 from cloudgpu.cli.launch.planned import plan_text
-from cloudgpu.cli.machine_text import guards
+from cloudgpu.cli.machine_text import guards_text
 from cloudgpu.control.budgets.commands import BudgetOptions, set_budget_document
 from cloudgpu.control.launch.budget_preview import admission_request
 from cloudgpu.control.launch.launch import launch
@@ -31,7 +31,7 @@ def text(lab, **more):
 
 def shown(lab):
     (row,) = lab.rows()
-    return guards(machine_document(row, lab.clock()), lab.clock())
+    return guards_text(machine_document(row, lab.clock()), lab.clock())
 
 
 def test_without_an_agent_and_a_timer_the_plan_names_neither(make_lab):
@@ -131,7 +131,7 @@ def test_the_timer_of_a_local_machine_is_named_as_what_it_is(tmp_path, monkeypat
     lab.up()
     (row,) = lab.rows()
     value = machine_document(row._replace(guards=MachineGuards.of(found.to_json())), lab.clock())
-    assert "its own timer, a separate process in 3d" in guards(value, lab.clock())
+    assert "its own timer, a separate process in 3d" in guards_text(value, lab.clock())
 
 
 def test_a_machine_without_an_agent_is_asked_nothing_and_says_why(make_lab):

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 import cloudgpu
-from cloudgpu.cli.machine_text import lease_lines, line
+from cloudgpu.cli.machine_text import lease_lines, machine_line
 from cloudgpu.cli.render import machine_row
 from cloudgpu.core.model.instances import TAG_ID
 from cloudgpu.errors import NoCapacity, QuotaExceeded
@@ -179,7 +179,7 @@ def test_a_lease_that_ends_nothing_is_said_to_warn_alone(lambdalabs, gpu, policy
     assert value["lease_ends"] is (policy == "throwaway")
     assert machine_row(value, now)[-1] == column
     assert dict(lease_lines(value, now))["lease"].startswith(row)
-    assert ("its lease only warns" in line(value)) is (policy == "default")
+    assert ("its lease only warns" in machine_line(value)) is (policy == "default")
     lambdalabs.advance(10 * 3600)
     later = machine_row(value, lambdalabs.clock.now())[-1]
     assert later == ("warned, ends in 2d 14h" if policy == "default" else "over 2h")
