@@ -245,10 +245,10 @@ class Blobs:
                 except ProcessLookupError:
                     path.unlink()
 
-    def clean(self, own: Iterable[str], needed: Iterable[str]) -> int:
-        """Remove the files of `own` that are not in `needed`; return the bytes freed."""
+    def clean(self, digests: Iterable[str], needed: Iterable[str]) -> int:
+        """Remove the files with these `digests` that are not in `needed`; return the bytes freed."""
         freed = 0
-        for digest in set(own) - set(needed):
+        for digest in set(digests) - set(needed):
             with contextlib.suppress(OSError):
                 path = self.path(digest)
                 size = path.stat().st_size

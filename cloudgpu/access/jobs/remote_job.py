@@ -101,9 +101,11 @@ def start(request: dict[str, Any]) -> None:
         parts = [request["files"], *(part["files"] for part in request["restore"].values())]
         fetched = {one["name"] for one in (request.get("download") or {"files": ()})["files"]}
         needed = [(one[3], one[1]) for part in parts for one in part if one[3] not in fetched]
-        absent = blobs.missing(needed)
-        if absent:
-            raise Fault("missing", f"{len(absent)} files of the job are not on the machine", hashes=absent)
+        missing_digests = blobs.missing(needed)
+        if missing_digests:
+            raise Fault(
+                "missing", f"{len(missing_digests)} files of the job are not on the machine", hashes=missing_digests
+            )
         attempt.reserve_disk()
         remove(attempt.dir / "setup.json")
         save(attempt.dir / "files.json", sorted({*dict(needed), *fetched}))
@@ -356,10 +358,10 @@ def clean(request: dict[str, Any]) -> None:
             raise Fault("busy", f"attempt {number} of {request['job']} still runs")
         attempt.kill(attempt.process())  # left by a killed supervisor
     with locked(blobs.base / ".lock"):
-        own = [one for number in numbers for one in load(job_dir / str(number) / "files.json") or []]
+        digests = [one for number in numbers for one in load(job_dir / str(number) / "files.json") or []]
         others = [path for path in job_dir.parent.glob("*/*/files.json") if path.parent.parent != job_dir]
         needed = [one for path in others for one in load(path) or []]
-        freed = blobs.clean(own, needed) + remove_unused_data({*own, *needed})
+        freed = blobs.clean(digests, needed) + remove_unused_data({*digests, *needed})
         shutil.rmtree(str(job_dir), ignore_errors=True)
     answer({"freed": freed, "removed": not job_dir.exists()})
 

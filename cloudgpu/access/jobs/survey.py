@@ -30,7 +30,7 @@ from cloudgpu.errors import InvalidRequest
 GIB = 1 << 30
 MAX_BYTES = 10 * GIB
 OWN_IGNORE, GIT_IGNORE = ".cloudgpuignore", ".gitignore"
-ENVIRONMENT_MARKS = ("pyvenv.cfg", "conda-meta")  # a Python environment has one, and works on this computer only
+ENVIRONMENT_FILES = ("pyvenv.cfg", "conda-meta")  # a Python environment has one, and works on this computer only
 MAX_COUNTED = 50_000  # entries of directories that are left out: their sizes are only shown
 MAX_NAMED = 3  # large files and directories that an error names
 GIT_TIMEOUT_S = 30
@@ -225,8 +225,8 @@ class _Walk:
             self._leave_out(entry, path, "ignored")
 
     def _is_environment(self, path: str, mode: _Mode) -> bool:
-        marks = (f"{self.top}/{path}/{mark}" for mark in ENVIRONMENT_MARKS)
-        return mode is _Mode.ORDINARY and any(os.path.lexists(mark) for mark in marks)
+        files = (f"{self.top}/{path}/{file}" for file in ENVIRONMENT_FILES)
+        return mode is _Mode.ORDINARY and any(os.path.lexists(file) for file in files)
 
     def _is_ignored(self, entry: os.DirEntry[str], path: str, chain: Chain, mode: _Mode, *, is_directory: bool) -> bool:
         is_included = bool(self.include) and not is_directory and self.include.takes(path, is_directory=False)
@@ -334,11 +334,11 @@ def _tracked_paths(top: str) -> frozenset[str]:
     except (OSError, subprocess.SubprocessError):
         return frozenset()
     files = [os.fsdecode(one) for one in completed.stdout.split(b"\0") if one]
-    return frozenset(path[:at] for path in files for at in (len(path), *_slashes(path)))
+    return frozenset(path[:end] for path in files for end in (len(path), *_slashes(path)))
 
 
 def _slashes(path: str) -> list[int]:
-    return [at for at, letter in enumerate(path) if letter == "/"]
+    return [index for index, letter in enumerate(path) if letter == "/"]
 
 
 def _read_rules(file: str) -> Rules | None:

@@ -284,8 +284,8 @@ def fetch_results(attempt_dir: Path, hosts: list[str]) -> list[str]:
     """
     ranks, errors = list(range(1, len(hosts))), []
     while ranks:
-        batch_, ranks = ranks[:MAX_PARALLEL], ranks[MAX_PARALLEL:]
-        for rank, process in [(rank, start_sender(attempt_dir, hosts[rank], rank)) for rank in batch_]:
+        next_ranks, ranks = ranks[:MAX_PARALLEL], ranks[MAX_PARALLEL:]
+        for rank, process in [(rank, start_sender(attempt_dir, hosts[rank], rank)) for rank in next_ranks]:
             why = receive_results(attempt_dir, process)
             if why is not None:
                 errors.append(f"the results of rank {rank} on {hosts[rank]} are incomplete{why}")
