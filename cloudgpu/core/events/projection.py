@@ -95,10 +95,10 @@ def packed(state: State) -> State:
     """
     meter = state["meter"]
     run, prices = meter["open"].get("instance"), meter["prices"]
-    since = 0 if run is None else len(run["segments"])
-    in_row = since > 0 and prices[-since:] == run["segments"]
-    packed_meter = {"open": list(meter["open"]), "waiting": len(meter["waiting"]), "in_row": in_row}
-    packed_meter["prices"] = prices[:-since] if in_row else prices
+    run_price_count = 0 if run is None else len(run["segments"])
+    run_prices_in_record = run_price_count > 0 and prices[-run_price_count:] == run["segments"]
+    packed_meter = {"open": list(meter["open"]), "waiting": len(meter["waiting"]), "in_row": run_prices_in_record}
+    packed_meter["prices"] = prices[:-run_price_count] if run_prices_in_record else prices
     return {"last": state["last"], "meter": meter | packed_meter}
 
 

@@ -48,7 +48,7 @@ def machine_assignments(jobs: Iterable[Job]) -> dict[str, tuple[Assignment, ...]
         if machine not in launched:
             visits.setdefault(machine, [])
     found |= {tariff_record_id(job): (Assignment(None, None, job.id),) for job in known if has_tariff(job)}
-    return found | {machine: tuple(_assignments_of_visits(there)) for machine, there in visits.items()}
+    return found | {machine: tuple(_assignments_of_visits(own_visits)) for machine, own_visits in visits.items()}
 
 
 def launched_for(jobs: Iterable[Job]) -> dict[str, str]:
@@ -81,7 +81,7 @@ def job_cost(job: str, assigned: Assigned, machines: Iterable[Machine], ended: I
     for machine in machines:
         assignments = assigned.get(machine.id, UNASSIGNED)
         if len(assignments) == 1 and assignments[0].key == job:
-            exact += sum(sums[1] for sums in machine.usage_totals.values())
+            exact += sum(sums[1] for sums in machine.usage_totals.values())  # [low, amount, high, ...]
             exact += sum(charge(use, now).amount for use in machine.open_usage)
         elif any(assignment.key == job for assignment in assignments):
             assignments_by_machine[machine.id] = assignments

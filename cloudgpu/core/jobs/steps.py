@@ -27,11 +27,11 @@ class JobAction(StrEnum):
 
     SCHEDULE = "schedule"  # write which machine an attempt gets
     LAUNCH = "launch"  # launch that machine, or find it by its key
-    OBSERVE = "observe"  # query the machine at the next run
+    OBSERVE = "observe"  # query the machine at the next pass of the watcher
     START = "start"  # send the files and begin
     WATCH = "watch"  # record what is new, and do nothing else
     CANCEL = "cancel"  # stop the command
-    MOVE = "move"  # end the machine under the command, which continues elsewhere
+    MOVE = "move"  # end the machine although the command runs: it continues on another one
     RETRY = "retry"  # close this attempt; another one follows
     END = "end"  # write how the job ended
     FETCH = "fetch"  # bring the results back
@@ -92,7 +92,7 @@ CANCEL_TIMEOUT = timedelta(minutes=10)  # after which a cancelled job is over ev
 MOVED = "moved"  # the exit reason of a command that continues on another machine
 MAX_RESUMES = 2  # each costs the time of a boot, at least
 INTERRUPTED = "interrupted"  # a provider's state reason of an interrupted spot machine
-RUNNING_STATES = ("pending", "running", "stopping", "unknown")
+RUNNING_STATES = ("pending", "running", "stopping", "unknown")  # in which a machine may still answer
 _ENDING_STATES = ("stopping", "terminated")
 STATE_OF_EXIT_REASON = {
     "exited": State.FAILED,
@@ -218,8 +218,8 @@ def _after_interruption(job: Job, machine: Machine) -> Step | None:
 
     That is so with a deadline. Another job waits for its machine, which has its newest files.
     """
-    taken = machine.market == "spot" and machine.state_reason == INTERRUPTED and not machine.parked
-    if not taken or job.deadline is None or job.cancel is not None:
+    was_interrupted = machine.market == "spot" and machine.state_reason == INTERRUPTED and not machine.parked
+    if not was_interrupted or job.deadline is None or job.cancel is not None:
         return None
     return Step(JobAction.MOVE, f"{machine.name} was taken by its provider", interrupted=True)
 
@@ -254,10 +254,10 @@ def _machine_stopped(job: Job, machine: Machine, state: ObservedState) -> Step:
     why = f"{machine.name} was stopped: {machine.action_reason or machine.state_reason or 'nobody said why'}"
     was_idle = machine.unrequested_stop or (machine.decision is not None and machine.decision.rule == "idle")
     if was_idle and job.spec["machine"] is None and job.resumes < MAX_RESUMES:
-        taken = machine.state_reason == INTERRUPTED
-        if taken and state.sold_out and job.cancel is None and job.interruptions < job.spec["restarts"]:
+        was_interrupted = machine.state_reason == INTERRUPTED
+        if was_interrupted and state.sold_out and job.cancel is None and job.interruptions < job.spec["restarts"]:
             return Step(JobAction.RETRY, f"{why}; it cannot be started again now", interrupted=True)
-        what = "taken" if taken else "stopped for idle time"
+        what = "taken" if was_interrupted else "stopped for idle time"
         return Step(JobAction.RESUME, f"its command may have ended before its machine was {what}")
     return _cancelled(job) or Step(JobAction.END, why, State.LOST)
 
@@ -274,8 +274,8 @@ def _machine_gone(job: Job, machine: Machine) -> Step:
 
 def _is_limited(job: Job) -> bool:
     """Return whether a job gets no further machine; with a deadline, only that limits how many it gets."""
-    often = job.deadline is None and job.interruptions >= job.spec["restarts"]
-    return job.spec["machine"] is not None or often
+    is_out_of_restarts = job.deadline is None and job.interruptions >= job.spec["restarts"]
+    return job.spec["machine"] is not None or is_out_of_restarts
 
 
 def _ended_by_hand(machine: Machine) -> bool:
@@ -372,8 +372,8 @@ def _failed(remote: RemoteState | None) -> bool:
 
 def _end_rest_of_gang(job: Job, state: ObservedState) -> Step | None:
     """Return the step that ends the other nodes of an interrupted gang, before anything else; None if none are left."""
-    left = any(one.terminated_at is None for one in (state.machine, *state.others) if one is not None)
-    if not state.others or not left or not job.attempts[-1].interrupted:
+    nodes_remain = any(one.terminated_at is None for one in (state.machine, *state.others) if one is not None)
+    if not state.others or not nodes_remain or not job.attempts[-1].interrupted:
         return None
     return Step(JobAction.TERMINATE, "a gang starts again as a whole")
 
@@ -384,17 +384,17 @@ def _cancelled(job: Job) -> Step | None:
 
 def _after_the_end(job: Job, state: ObservedState, now: datetime) -> Step:
     """Return the step for a job whose command is over: fetch its results, then end its machine."""
-    machine, whole = state.machine, job.fetched is not None and job.fetched.whole
-    gone = machine is None or (machine.terminated_at is not None and not machine.parked)
-    if not whole and state.stored is not None and state.stored.attempt == job.attempts[-1].number:
+    machine, results_complete = state.machine, job.fetched is not None and job.fetched.whole
+    machine_gone = machine is None or (machine.terminated_at is not None and not machine.parked)
+    if not results_complete and state.stored is not None and state.stored.attempt == job.attempts[-1].number:
         return Step(JobAction.RECORD_STORED)
-    if not whole and gone and state.unread is not None and now < _wait_ends(job, machine, now):
+    if not results_complete and machine_gone and state.unread is not None and now < _wait_ends(job, machine, now):
         return Step(JobAction.WAIT, state.unread)
-    if not whole and not gone and machine is not None and _had_a_command(job):
+    if not results_complete and not machine_gone and machine is not None and _had_a_command(job):
         return _fetch(job, machine, state, now)
-    left = gone and any(one.terminated_at is None for one in state.others)
-    if not left and (gone or job.spec["machine"] is not None):
-        return Step(JobAction.CLOSE, "" if whole else "its results are those of the last copy")
+    nodes_remain = machine_gone and any(one.terminated_at is None for one in state.others)
+    if not nodes_remain and (machine_gone or job.spec["machine"] is not None):
+        return Step(JobAction.CLOSE, "" if results_complete else "its results are those of the last copy")
     if is_retained(job) and now < retained_until(job):
         return Step(JobAction.WAIT, "its machine is kept for a look", kept_until=retained_until(job))
     return Step(JobAction.TERMINATE)
