@@ -15,7 +15,7 @@ from cloudgpu.core.events.bodies import Able
 from cloudgpu.core.events.launch_lines import machine_adopted
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.observations import spot_price_events
-from cloudgpu.core.launch.plan_cost import AddedCost, beside_entry
+from cloudgpu.core.launch.plan_cost import AddedCost, attached_cost_of
 from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.model.instances import TAG_ID, Instance
 from cloudgpu.core.model.machine import PriceSubject
@@ -57,7 +57,7 @@ def adoption_events(
         price,
         now,
         on_demand=on_demand,
-        costs=list(map(beside_entry, attached)),
+        costs=list(map(attached_cost_of, attached)),
         able=abilities_of(provider),
         identity=provider.identity(instance.region),
         unknown=unknown_text,

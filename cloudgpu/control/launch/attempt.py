@@ -25,7 +25,7 @@ from cloudgpu.core.events.launch_lines import launch_intended, launch_settled
 from cloudgpu.core.events.observations import instance_observed
 from cloudgpu.core.launch.attempt import attempt_of, launch_name, next_number
 from cloudgpu.core.launch.plan import stop_effect
-from cloudgpu.core.launch.plan_cost import beside_entry, row_of
+from cloudgpu.core.launch.plan_cost import attached_cost_of, machine_of_launch
 from cloudgpu.core.model.cluster import node_keys, request_of_node
 from cloudgpu.core.model.launch import Attempt, Boot, BootPart
 from cloudgpu.core.model.machine import has_retained_resources, scope_of_machine
@@ -106,7 +106,9 @@ def record_intents(
             )
             for attempt in attempts
         ]
-        first, *other_nodes = [row_of(event, view.machine(event.subject)) for event in events]  # the machines planned
+        first, *other_nodes = [
+            machine_of_launch(event, view.machine(event.subject)) for event in events
+        ]  # the machines planned
         check_credit(session, view, credit, [first, *other_nodes], scope_of_machine(first), lease)
         cluster = attempts[0].request.cluster
         cluster_name = cluster.name if cluster else ""
@@ -131,7 +133,7 @@ def _gather_facts(session: Session, prepared: PreparedLaunch, offer: Offer, reso
         resolved,
         registered_identity(session, available.account, available.region),
         _boot(session, prepared.template, candidate, offer, resolved),
-        list(map(beside_entry, added_costs(offer, resolved))),
+        list(map(attached_cost_of, added_costs(offer, resolved))),
         on_demand_of(session, offer, prepared.offers),
         guards_record(candidate.provider, offer, resolved, waived=prepared.no_guard),
     )

@@ -33,7 +33,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import check_may, check_override, claim_owner
 from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.clusters.layout import engine_of_machine
-from cloudgpu.core.launch.attempt import launching, living_of, unsettled_of
+from cloudgpu.core.launch.attempt import launched_machine, launching, unfinished_attempt
 from cloudgpu.core.launch.plan import Lease, budget_subject, node_offers
 from cloudgpu.core.model.machine import Machine, Ownership, billed_text, can_be_restored, command_name, launched_text
 from cloudgpu.core.model.offers import Market, Offer, Trust
@@ -162,7 +162,7 @@ def _find_or_resolve(
     one. The machine of an interrupted launch is this request's, too. Its call is sent again only where no other machine
     exists, and the plan allows it.
     """
-    machine = None if prepared.new else living_of(session.ledger.machines(), prepared.key, prepared.fingerprint)
+    machine = None if prepared.new else launched_machine(session.ledger.machines(), prepared.key, prepared.fingerprint)
     if machine is not None and machine.terminated_at is None:
         machine = refresh(session, machine)  # it may have ended since the last sync
         if machine.terminated_at is None:
@@ -172,8 +172,8 @@ def _find_or_resolve(
         return machine, True
     if machine is not None and not can_be_restored(machine):
         # Raises where its key cannot be used again.
-        living_of(session.ledger.machines(), prepared.key, prepared.fingerprint)
-    machine = unsettled_of(session.ledger.machines(), prepared.lock)
+        launched_machine(session.ledger.machines(), prepared.key, prepared.fingerprint)
+    machine = unfinished_attempt(session.ledger.machines(), prepared.lock)
     if machine is None:
         return None, False
     if prepared.existing is not None:

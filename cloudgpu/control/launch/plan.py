@@ -37,7 +37,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import check_override, check_owner
 from cloudgpu.core.budgets.credit import CreditFit
 from cloudgpu.core.budgets.refusal import Remedy, shorter_launch
-from cloudgpu.core.launch.attempt import fingerprint_of, living_of, unsettled_of
+from cloudgpu.core.launch.attempt import fingerprint_of, launched_machine, unfinished_attempt
 from cloudgpu.core.launch.plan import LaunchPlan, launch_plan, layers_of, nodes_of, setup_remarks
 from cloudgpu.core.launch.plan_cost import traffic_remarks
 from cloudgpu.core.launch.trust import check_exposure, password_remarks, passwords_of, trust_remarks
@@ -102,9 +102,9 @@ def prepare(session: Session, request: UpRequest) -> PreparedLaunch:
     candidates = candidates_of(session, request, template)
     fingerprint = fingerprint_of(candidates.fingerprint_request, request.name)
     machines = session.ledger.machines()
-    existing = None if request.new else living_of(machines, request.key, fingerprint)
+    existing = None if request.new else launched_machine(machines, request.key, fingerprint)
     lock = lock_name(request.key or derived_key(fingerprint, 1))
-    existing_or_unsettled = existing or unsettled_of(machines, lock)  # else the machine of an interrupted launch
+    existing_or_unsettled = existing or unfinished_attempt(machines, lock)  # else the machine of an interrupted launch
     if existing and candidates.any_account:
         target = candidate(session, request, template, session.account_here(existing))
         candidates = replace(candidates, items=(target,), skipped=())

@@ -25,7 +25,7 @@ from cloudgpu.control.team.authorization import check_may, check_override
 from cloudgpu.core.budgets.refusal import Remedy, shorter_launch
 from cloudgpu.core.launch.attempt import setup_from_json
 from cloudgpu.core.launch.plan import Lease
-from cloudgpu.core.launch.plan_cost import AddedCost, running_until
+from cloudgpu.core.launch.plan_cost import AddedCost, as_running
 from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.model.launch import LaunchRequest, Setup
 from cloudgpu.core.model.machine import Machine, can_be_restored, has_retained_resources, not_none
@@ -247,7 +247,7 @@ def check_move(session: Session, move: MovePlan, lease: Lease, override: str | N
     sync_before_admission(session, {}, lambda budget: budget.scope.covers(machine))
     session.check_launchable()
     available, price = offer.available, on_demand_of(session, offer, move.offers)
-    moved_machine = running_until(machine, lease.renew_until)
+    moved_machine = as_running(machine, lease.renew_until)
     moved_machine = moved_machine._replace(
         instance_type=available.instance_type,
         zone=available.zone,

@@ -36,7 +36,7 @@ from cloudgpu.core.events.machine_lines import hold_set, lease_put_back
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.launch.limit_checks import check_extended, check_hold_length
 from cloudgpu.core.launch.plan import Lease, extend_lease, hold_tags, run_cost
-from cloudgpu.core.launch.plan_cost import running_until
+from cloudgpu.core.launch.plan_cost import as_running
 from cloudgpu.core.model.account import PrepaidCredit
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine, command_name, not_none
@@ -232,7 +232,7 @@ def admit_lease(
     def build_events(view: View) -> Sequence[Draft]:
         latest = [view.machine(machine.id) or machine for machine in machines]
         check_credit_until(session, view, credit, latest, lease.expires, "new lease", "extend it by less")
-        with_later_end = [running_until(one, lease.renew_until) for one in latest if _moves_renew_until(one, lease)]
+        with_later_end = [as_running(one, lease.renew_until) for one in latest if _moves_renew_until(one, lease)]
         return [*drafts, *(admit_all(session, view, with_later_end, override) if with_later_end else [])]
 
     append_if_admitted(session, build_events, _shorter_extension(machines[0], session.clock()))

@@ -29,10 +29,10 @@ from cloudgpu.core.events.machine_lines import requested
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.launch.limit_checks import start_within
 from cloudgpu.core.launch.plan import Lease
-from cloudgpu.core.launch.plan_cost import running_until
+from cloudgpu.core.launch.plan_cost import as_running
 from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.model.machine import Machine, billed_text, command_name, not_none, scope_of_machine
-from cloudgpu.core.policies.description import off_now
+from cloudgpu.core.policies.description import schedule_notes
 from cloudgpu.core.policies.guards import needs_runs
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, NoCapacity, ProviderUnavailable, QuotaExceeded
@@ -144,10 +144,10 @@ def admit_start(
     for machine in machines:
         provider = stoppable_provider(session, machine)
         timers.check_host_stays(session, machine, lease.expires)
-        for sentence in off_now(policy_of(session, machine).policy, machine, now):
+        for sentence in schedule_notes(policy_of(session, machine).policy, machine, now):
             session.report(f"{machine.name}: {sentence}")
         price_events, who = _price_events(session, machine, provider), requested_by(session, machine, "start")
-        to_start.append(_with_price(running_until(machine, lease.renew_until), price_events))
+        to_start.append(_with_price(as_running(machine, lease.renew_until), price_events))
         events += [
             lease_event(machine, lease, "start", now, who=who),
             *price_events,

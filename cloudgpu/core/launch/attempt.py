@@ -38,17 +38,17 @@ from cloudgpu.errors import InvalidRequest
 def attempt_of(
     request: LaunchRequest, offer: Offer, boot: Boot, number: int, ledger: tuple[str, int], now: datetime
 ) -> Attempt:
-    """Return the attempt of this number to launch a request at an offer. `ledger` is its id and its last line."""
-    id_, head = ledger
+    """Return the attempt of this number to launch a request at an offer. `ledger`: its id, and how many entries it has."""
+    ledger_id, entry_count = ledger
     expires = now.replace(microsecond=0) + timedelta(seconds=request.lease_s)
     renew_until = now.replace(microsecond=0) + timedelta(seconds=request.renew_s)
     cluster = request.cluster
-    machine = node_id(cluster) if cluster else machine_id(id_, request.key)
+    cloudgpu_id = node_id(cluster) if cluster else machine_id(ledger_id, request.key)
     tags = {
-        instances.TAG_ID: machine,
+        instances.TAG_ID: cloudgpu_id,
         instances.TAG_NAME: tag_value(request.name),
-        instances.TAG_LEDGER: id_,
-        instances.TAG_SEQ: str(head),
+        instances.TAG_LEDGER: ledger_id,
+        instances.TAG_SEQ: str(entry_count),
         instances.TAG_KEY: request.key,
         instances.TAG_OWNER: tag_value(request.owner),
         instances.TAG_PROJECT: tag_value(request.project),
@@ -59,10 +59,10 @@ def attempt_of(
     if cluster is not None:
         tags |= {instances.TAG_CLUSTER: cluster.tag(), instances.TAG_NODE: str(cluster.node)}
     return Attempt(
-        token=token(id_, request.key, number),
+        token=token(ledger_id, request.key, number),
         number=number,
-        machine=machine,
-        ledger=id_,
+        machine=cloudgpu_id,
+        ledger=ledger_id,
         request=request,
         offer=offer,
         tags=tags,
@@ -78,41 +78,45 @@ def next_number(machines: Iterable[Machine]) -> int:
     return max((machine.attempt_number for machine in machines), default=0) + 1
 
 
-def launch_name(name: str | None, key: str, nodes: int, there: Collection[tuple[str, str]]) -> str:
-    """Return what a machine or a cluster is called: neither has the name of one that is there, nor has a node.
+def launch_name(name: str | None, key: str, nodes: int, existing: Collection[tuple[str, str]]) -> str:
+    """Return the name of a new machine or cluster: no other machine, cluster or node has it.
 
-    `there` are the names that machines have, each with its launch key. Raises InvalidRequest for a `name` that is
+    `existing` are the names of existing machines, each with its launch key. Raises InvalidRequest for a `name` that is
     taken.
     """
-    own = {key, *(node_key(key, node) for node in range(nodes))}
-    taken = {name for name, of in there if of not in own}
-    taken |= {cluster_name(name) for name, of in there if of not in own and of.endswith("--0")}
+    own_keys = {key, *(node_key(key, node) for node in range(nodes))}
+    taken = {name for name, launched_as in existing if launched_as not in own_keys}
+    taken |= {
+        cluster_name(name)
+        for name, launched_as in existing
+        if launched_as not in own_keys and launched_as.endswith("--0")
+    }
     if name is None:
         return generated_name(key, taken)
     names = [name, *(node_name(name, node) for node in range(nodes) if nodes > 1)]
-    found = next((one for one in names if one in taken), None)
-    if found is None:
+    taken_name = next((one for one in names if one in taken), None)
+    if taken_name is None:
         return name
     raise InvalidRequest(
-        f"A machine called {found} is already there, launched by another request.",
+        f"A machine called {taken_name} is already there, launched by another request.",
         field="--name",
         value=name,
-        next=f"Choose another --name, use it as it is (cloudgpu show {found}), or end it first: cloudgpu down {found}",
+        next=f"Choose another --name, use it as it is (cloudgpu show {taken_name}), or end it first: cloudgpu down {taken_name}",
     )
 
 
 def launching(attempts: Sequence[Attempt]) -> str:
-    """Return the sentence that is told when these attempts of a launch are sent."""
-    request, item = attempts[0].request, attempts[0].offer.available
+    """Return the sentence that users see when these attempts of a launch are sent."""
+    request, available = attempts[0].request, attempts[0].offer.available
     if len(attempts) == 1 or request.cluster is None:
-        return f"launching {request.name} on {item.provider} ({item.zone})"
+        return f"launching {request.name} on {available.provider} ({available.zone})"
     zones = ", ".join(dict.fromkeys(one.offer.available.zone for one in attempts))
-    return f"launching {request.cluster.name} on {item.provider} ({zones}): {len(attempts)} machines"
+    return f"launching {request.cluster.name} on {available.provider} ({zones}): {len(attempts)} machines"
 
 
 def attempt_to_json(attempt: Attempt) -> dict[str, Any]:
     """Return the whole attempt as plain JSON values. It holds the host's private key: write it 0600."""
-    return {field.name: _plain(getattr(attempt, field.name)) for field in fields(attempt)}
+    return {field.name: _json_value(getattr(attempt, field.name)) for field in fields(attempt)}
 
 
 def attempt_from_json(data: Mapping[str, Any]) -> Attempt:
@@ -124,7 +128,7 @@ def attempt_from_json(data: Mapping[str, Any]) -> Attempt:
         machine=data["machine"],
         ledger=data["ledger"],
         request=_request(request),
-        offer=Offer(_available(offer["available"]), price_from_json(offer["price"])),
+        offer=Offer(_available_of(offer["available"]), price_from_json(offer["price"])),
         tags=dict(data["tags"]),
         boot=Boot(
             **{
@@ -144,7 +148,7 @@ def _request(data: Mapping[str, Any]) -> LaunchRequest:
     return LaunchRequest(
         **{
             **data,
-            "want": _want(data["want"]),
+            "want": _requirements(data["want"]),
             "setup": setup_from_json(data["setup"]),
             "cluster": ClusterNode(*data["cluster"]) if data["cluster"] else None,
         }
@@ -157,43 +161,45 @@ def setup_from_json(data: Mapping[str, Any]) -> Setup:
     return Setup(**{**data, "volume": data["volume"] and Volume(**data["volume"]), "network": Network(**network)})
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if isinstance(value, datetime):
         return iso(value)
     if isinstance(value, StrEnum):
         return str(value)
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _json_value(item) for key, item in value.items()}
     if is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: _json_value(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [_json_value(item) for item in value]
     return value
 
 
-def _want(data: Mapping[str, Any]) -> Requirements:
+def _requirements(data: Mapping[str, Any]) -> Requirements:
     limit = data["max_price"]
-    words = {"market": Market(data["market"]), "trust": Trust(data["trust"])}
-    return Requirements(**{**data, **words, "max_price": limit and Money(limit["nanos"])})
+    enums = {"market": Market(data["market"]), "trust": Trust(data["trust"])}
+    return Requirements(**{**data, **enums, "max_price": limit and Money(limit["nanos"])})
 
 
-def _available(data: Mapping[str, Any]) -> Available:
+def _available_of(data: Mapping[str, Any]) -> Available:
     gpus = tuple(Accelerator(**gpu) for gpu in data["accelerators"])
     fields = {name: tuple(data[name]) for name in ("after", "gpus_now")}
-    words = {"market": Market(data["market"]), "trust": Trust(data["trust"])}
-    costs = data["traffic"] and TrafficPrices(
+    enums = {"market": Market(data["market"]), "trust": Trust(data["trust"])}
+    traffic_prices = data["traffic"] and TrafficPrices(
         Money(data["traffic"]["out"]["nanos"]), Money(data["traffic"]["into"]["nanos"])
     )
-    return Available(**{**data, **fields, **words, "accelerators": gpus, "traffic": costs})
+    return Available(**{**data, **fields, **enums, "accelerators": gpus, "traffic": traffic_prices})
 
 
-def living_of(machines: Sequence[Machine], key: str | None, fingerprint: str) -> Machine | None:
-    """Return the machine of this request that lives, or that can be started from what is kept of it.
+def launched_machine(machines: Sequence[Machine], key: str | None, fingerprint: str) -> Machine | None:
+    """Return the machine that an equal request has launched: it exists, or can be restored from what is retained of it.
 
     Raises InvalidRequest when `key` cannot be used for it.
     """
     if key is None:
-        same = [machine for machine in machines if _is_of(machine, fingerprint) and _is_there(machine)]
+        same = [
+            machine for machine in machines if _has_request(machine, fingerprint) and _exists_or_restorable(machine)
+        ]
         return max(same, key=lambda machine: machine.terminated_at is None) if same else None
     for machine in machines:
         if launch_key(machine) != key or (
@@ -210,14 +216,17 @@ def living_of(machines: Sequence[Machine], key: str | None, fingerprint: str) ->
                 value=key,
                 next="Use another --key for a new machine.",
             )
-        if machine.request not in (fingerprint, machine.key):  # one that was taken up without its launch bears its key
+        if machine.request not in (
+            fingerprint,
+            machine.key,
+        ):  # an adopted machine, whose launch is not recorded, has its key here
             raise InvalidRequest(
                 f"--key {key} belongs to {machine.name}, which was launched by a different request.",
                 field="--key",
                 value=key,
                 next=f"Repeat that request as it was, or use another --key (cloudgpu show {machine.name}).",
             )
-        return machine if _is_there(machine) else None
+        return machine if _exists_or_restorable(machine) else None
     return None
 
 
@@ -227,18 +236,18 @@ def launch_key(machine: Machine) -> str:
     return machine.key.removesuffix(f"--{cluster.node}") if cluster is not None and cluster.nodes > 1 else machine.key
 
 
-def _is_there(machine: Machine) -> bool:
+def _exists_or_restorable(machine: Machine) -> bool:
     return can_be_restored(machine) or (machine.terminated_at is None and machine.launch_status == "made")
 
 
-def _is_of(machine: Machine, fingerprint: str) -> bool:
-    """Say whether a row is of this request: by its fingerprint, or by its key where its launch is not known here."""
+def _has_request(machine: Machine, fingerprint: str) -> bool:
+    """Say whether a machine is of this request: by its fingerprint, or by its key where its launch is not recorded."""
     if machine.request == machine.key:
         return lock_name(machine.key) == lock_name(derived_key(fingerprint, 1))
     return bool(machine.request == fingerprint)
 
 
-def unsettled_of(machines: Sequence[Machine], lock: str) -> Machine | None:
+def unfinished_attempt(machines: Sequence[Machine], lock: str) -> Machine | None:
     """Return the unfinished attempt that is launched under this lock, if there is one."""
     open_ = (machine for machine in machines if machine.terminated_at is None and machine.launch_status == "open")
     return next((machine for machine in open_ if lock_name(machine.key) == lock), None)
@@ -246,16 +255,16 @@ def unsettled_of(machines: Sequence[Machine], lock: str) -> Machine | None:
 
 def fingerprint_of(request: LaunchRequest, name: str | None) -> str:
     """Return what makes two requests the same: everything but how long the machine may live and who may reach it."""
-    want, setup, cluster = request.want, request.setup, request.cluster
+    requirements, setup, cluster = request.want, request.setup, request.cluster
     return digest(
         request.provider,
         request.account,
-        want.gpu or "",
-        str(want.gpu_count),
-        want.instance_type or "",
-        want.region or "",
-        want.zone or "",
-        str(want.market),
+        requirements.gpu or "",
+        str(requirements.gpu_count),
+        requirements.instance_type or "",
+        requirements.region or "",
+        requirements.zone or "",
+        str(requirements.market),
         request.template,
         request.owner,
         request.project,

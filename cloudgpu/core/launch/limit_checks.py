@@ -1,4 +1,4 @@
-"""Refuses what was asked for beyond the lab's limits, and says how far they go."""
+"""Refuses policies, leases and holds beyond the lab's limits, and says what the limits are."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def check_allowed(chosen: Chosen, limits: Limits) -> None:
         f"The limits do not allow policy {chosen.name}" + ("." if by_option else f" ({chosen.why})."),
         field=BY_OPTION if by_option else f"config.toml: {chosen.why.removesuffix(' of config.toml')}",
         value=chosen.name,
-        next=f"Use one of: {', '.join(limits.policies or ()) or 'none is allowed'} ({_places(limits)}).",
+        next=f"Use one of: {', '.join(limits.policies or ()) or 'none is allowed'} ({_limit_sources(limits)}).",
     )
 
 
 def check_typed_limits(lifetime: Lifetime, limits: Limits) -> None:
     """Raise InvalidRequest for a lease or a renew-until that was typed and goes beyond the limits."""
-    most = limits.longest_lease
-    if lifetime.lease_from is Origin.TYPED and most is not None and lifetime.lease > most:
-        raise _beyond("--lease", lifetime.lease, most, limits)
+    longest = limits.longest_lease
+    if lifetime.lease_from is Origin.TYPED and longest is not None and lifetime.lease > longest:
+        raise _limit_exceeded("--lease", lifetime.lease, longest, limits)
     if (
         lifetime.renew_from is Origin.TYPED
         and limits.renew_until is not None
         and lifetime.renew_until > limits.renew_until
     ):
-        raise _beyond("--renew-until", lifetime.renew_until, limits.renew_until, limits)
+        raise _limit_exceeded("--renew-until", lifetime.renew_until, limits.renew_until, limits)
 
 
 def start_within(lease: Lease, now: datetime, limits: Limits, *, typed: tuple[bool, bool]) -> Lease:
@@ -42,10 +42,10 @@ def start_within(lease: Lease, now: datetime, limits: Limits, *, typed: tuple[bo
 
     Raises InvalidRequest for what was typed beyond them.
     """
-    by = [Origin.TYPED if one else Origin.POLICY for one in typed]
-    lasting, _ = cut_lifetime(Lifetime(lease.expires - now, lease.renew_until - now, *by), limits)
-    check_typed_limits(lasting, limits)
-    return Lease(now + lasting.lease, now + lasting.renew_until)
+    origins = [Origin.TYPED if one else Origin.POLICY for one in typed]
+    lifetime, _ = cut_lifetime(Lifetime(lease.expires - now, lease.renew_until - now, *origins), limits)
+    check_typed_limits(lifetime, limits)
+    return Lease(now + lifetime.lease, now + lifetime.renew_until)
 
 
 def check_extended(name: str, lease: Lease, now: datetime, limits: Limits) -> None:
@@ -53,39 +53,39 @@ def check_extended(name: str, lease: Lease, now: datetime, limits: Limits) -> No
 
     Where renew-until moves, it moves to the end of the lease: no more needs to be checked.
     """
-    most, span = limits.longest_lease, lease.expires - now
-    if most is None or span <= most:
+    longest, length = limits.longest_lease, lease.expires - now
+    if longest is None or length <= longest:
         return
     raise InvalidRequest(
-        f"The lease of {name} would end {duration_text(span)} from now, beyond the limit of {duration_text(most)}.",
+        f"The lease of {name} would end {duration_text(length)} from now, beyond the limit of {duration_text(longest)}.",
         field="BY",
-        value=duration_text(span),
-        next=f"Extend it by less, or later. The limits are in {_places(limits)}.",
+        value=duration_text(length),
+        next=f"Extend it by less, or later. The limits are in {_limit_sources(limits)}.",
     )
 
 
 def check_hold_length(name: str, until: datetime, now: datetime, limits: Limits) -> None:
     """Raise InvalidRequest for a hold that goes further ahead than the longest lease, whose end it would keep off."""
-    most = limits.longest_lease
-    if most is None or until - now <= most:
+    longest = limits.longest_lease
+    if longest is None or until - now <= longest:
         return
-    asked = duration_text(timedelta(minutes=round((until - now) / timedelta(minutes=1))))  # as typed, not 9h 59m
+    length_text = duration_text(timedelta(minutes=round((until - now) / timedelta(minutes=1))))  # as typed, not 9h 59m
     raise InvalidRequest(
-        f"The hold of {name} would last {asked}, beyond the limit of {duration_text(most)}.",
+        f"The hold of {name} would last {length_text}, beyond the limit of {duration_text(longest)}.",
         field="UNTIL",
-        value=asked,
-        next=f"Hold it for at most {duration_text(most)}. The limits are in {_places(limits)}.",
+        value=length_text,
+        next=f"Hold it for at most {duration_text(longest)}. The limits are in {_limit_sources(limits)}.",
     )
 
 
-def _beyond(option: str, span: timedelta, most: timedelta, limits: Limits) -> InvalidRequest:
+def _limit_exceeded(option: str, typed: timedelta, longest: timedelta, limits: Limits) -> InvalidRequest:
     return InvalidRequest(
-        f"{option} is {duration_text(span)}, beyond the limit of {duration_text(most)}.",
+        f"{option} is {duration_text(typed)}, beyond the limit of {duration_text(longest)}.",
         field=option,
-        value=duration_text(span),
-        next=f"Ask for at most {duration_text(most)}. The limits are in {_places(limits)}.",
+        value=duration_text(typed),
+        next=f"Ask for at most {duration_text(longest)}. The limits are in {_limit_sources(limits)}.",
     )
 
 
-def _places(limits: Limits) -> str:
+def _limit_sources(limits: Limits) -> str:
     return " and ".join(limits.places)

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from cloudgpu.core.launch.plan_cost import AddedCost, RunCost, beside_entry, cost_between, paid_meanwhile
+from cloudgpu.core.launch.plan_cost import AddedCost, RunCost, attached_cost_of, cost_between, costs_while_running
 from cloudgpu.core.model.facts import HourlyPrice, MachineGuards, MachineSetup
 from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL
 from cloudgpu.core.model.launch import LaunchRequest, Setup, setup_to_json
 from cloudgpu.core.model.machine import BudgetSubject
 from cloudgpu.core.model.offers import Market, Note, NoteKind, Offer, Price, price_to_json
-from cloudgpu.core.policies.description import DescribedRule, off_now, rules_for
+from cloudgpu.core.policies.description import DescribedRule, rules_for, schedule_notes
 from cloudgpu.core.policies.guards import (
     Agent,
     Safeguards,
@@ -32,19 +32,25 @@ from cloudgpu.core.values.times import epoch_text, iso
 from cloudgpu.errors import NoCapacity
 
 HOUR = timedelta(hours=1)
+# Texts of the safeguards that a plan lists: what ends a machine that nobody ends.
 REPORTS_ONLY = "the agent on the machine, which reports whether it is used, and cannot end billing"
 OWN_TIMER = "its own timer, a process on the same computer (renew-until)"
-AGENT_WORDS = "the agent on the machine (idle time, lease"
+AGENT_WORDS = "the agent on the machine (idle time, lease"  # every text of an agent that ends machines begins so
 EACH_AGENT = "the agent on each node (renew-until)"
 BY_REAPER = "cloudgpu reap or watch (idle time and lease, for all nodes at once)"
 ONLY_REAPER = "only cloudgpu reap or watch ends it"
-_PLANNED = (Rule.BUDGET, Rule.SCHEDULE, Rule.IDLE, Rule.UNLABELLED)  # lease and renew-until have lines of their own
+_PLANNED_RULES = (
+    Rule.BUDGET,
+    Rule.SCHEDULE,
+    Rule.IDLE,
+    Rule.UNLABELLED,
+)  # lease and renew-until have lines of their own
 ALL_GUARDS = Safeguards(Agent.ENDS, Timer.CLOUD)
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one account has in the offers: how many, and the one that is tried first."""
+    """How many of the offers are of one account, and the one of them that is tried first."""
 
     offers: int
     first: Offer
@@ -76,13 +82,13 @@ class IdleEnd:
 class LaunchPlan:
     """A launch before it happens.
 
-    `to_lease_end` and `to_renew_until` are what it costs with all beside it if it runs that long, at the price of now.
-    `left_out` names the kinds of template parts that this provider does not run; `guards` the layers that end it
-    in words, `guarded` what they are. `lease_ends`: its lease ends it where nobody uses it; else it goes on to
-    renew-until.
-    `remarks` are sentences that the user has to read: what is bound, lost, or could not be checked. `rules` is what
-    the policy says beside lease and renew-until. `by_account` is what each account has in the offers, the cheapest
-    first, where they were asked for from all; else nothing.
+    `further_offers` counts the offers that are tried if `offer` fails. `to_lease_end` and `to_renew_until` are what it
+    costs with all attached costs if it runs that long, at today's price. `left_out` names the kinds of template parts
+    that this provider does not run. `guards` has a text for each safeguard, `guarded` the same as a value. `ends` is
+    how it ends. `lease_ends`: its lease ends it where nobody uses it; else it goes on to renew-until.
+    `remarks` are sentences that the user has to read: which placement is fixed, what is lost, what could not be
+    checked. `rules` are the policy's other than lease and renew-until. `by_account` has a share for each account, the
+    cheapest first, if offers of all accounts were requested; else it is empty.
     """
 
     request: LaunchRequest
@@ -147,9 +153,9 @@ def launch_plan(
     be resolved. `run` is the scheduled run that is to end it where nothing else does; `waived`: the user does without.
     """
     offer = offers[0]
-    guarded_row = guarded_offer(offer.available, request.setup, guarded)
+    guarded_subject = guarded_offer(offer.available, request.setup, guarded)
     ends, subject = ends_of(request, offer, policy), of_offer(offer.available, request.setup)
-    paid = tuple(paid_meanwhile(extras, volume_there=volume_there))
+    running_costs = tuple(costs_while_running(extras, volume_there=volume_there))
     lease, renew = timedelta(seconds=request.lease_s), timedelta(seconds=request.renew_s)
     return LaunchPlan(
         request=request,
@@ -158,23 +164,28 @@ def launch_plan(
         highest_price=max(each.price.per_hour for each in offers),
         expires=now + lease,
         renew_until=now + renew,
-        to_lease_end=cost_between(offer, paid, now, now + lease, licence).times(nodes_of(request)),
-        to_renew_until=cost_between(offer, paid, now, now + renew, licence).times(nodes_of(request)),
+        to_lease_end=cost_between(offer, running_costs, now, now + lease, licence).times(nodes_of(request)),
+        to_renew_until=cost_between(offer, running_costs, now, now + renew, licence).times(nodes_of(request)),
         stop_effect=stop_effect(request, offer),
         left_out=left_out,
         guards=guards,
         extras=extras,
-        remarks=(*remarks, *offer.available.after, *end_remarks(request, offer, ends), *off_now(policy, subject, now)),
+        remarks=(
+            *remarks,
+            *offer.available.after,
+            *end_remarks(request, offer, ends),
+            *schedule_notes(policy, subject, now),
+        ),
         lease_from=lifetime_from[0],
         renew_from=lifetime_from[1],
         licence=licence,
         rules=()
         if policy is None
-        else tuple(rule for rule in rules_for(policy, now, guarded_row) if rule.rule in _PLANNED),
+        else tuple(rule for rule in rules_for(policy, now, guarded_subject) if rule.rule in _PLANNED_RULES),
         by_account=_shares(offers) if any_provider else (),
         ends=ends,
         guarded=guarded,
-        lease_ends=lease_ends(guarded_row, policy),
+        lease_ends=lease_ends(guarded_subject, policy),
         idle=idle_of(policy, guarded, ends),
         run=run,
         waived=waived,
@@ -202,24 +213,24 @@ def node_offers(nodes: int, offer: Offer, offers: Sequence[Offer]) -> list[Offer
 
 
 def layers_of(guarded: Safeguards, looked_up: tuple[str, ...], nodes: int) -> tuple[str, ...]:
-    """Return what ends the machines of a plan, in words: what its provider has looked up, else what guards them.
+    """Return a text for each safeguard of a plan's machines: those that its provider `looked_up`, else those of `guarded`.
 
-    Of several machines no agent decides alone, it only keeps to renew-until.
+    On a cluster's node, the agent alone decides nothing: it only ends the node at renew-until.
     """
-    layers = (looked_up or _words_of(guarded)) + (ONLY_REAPER,) * guarded.only_reaper
+    layers = (looked_up or _safeguard_texts(guarded)) + (ONLY_REAPER,) * guarded.only_reaper
     if nodes == 1:
         return layers
     return (BY_REAPER, *(EACH_AGENT if layer.startswith(AGENT_WORDS) else layer for layer in layers))
 
 
-def _words_of(guarded: Safeguards) -> tuple[str, ...]:
+def _safeguard_texts(guarded: Safeguards) -> tuple[str, ...]:
     agents = {Agent.ENDS: "the agent on the machine (idle time, lease)", Agent.TELLS: REPORTS_ONLY}
     timers = {Timer.CLOUD: "a timer on the provider's side (renew-until)", Timer.OWN: OWN_TIMER}
     return tuple(filter(None, (agents.get(guarded.agent), timers.get(guarded.timer))))
 
 
 def idle_of(policy: Policy | None, guarded: Safeguards, ends: EndActions) -> IdleEnd | None:
-    """Return what idle time does to a machine that is guarded and ends so; None for nothing, or unseen."""
+    """Return what idle time does to a machine with these safeguards and ends; None: nothing, or nobody can see its use."""
     if policy is None or policy.idle.do is Act.DISABLED or guarded.agent is Agent.NONE:
         return None
     idle = policy.idle
@@ -263,7 +274,7 @@ def ends_of(request: LaunchRequest, offer: Offer, policy: Policy | None) -> EndA
 
 
 def end_remarks(request: LaunchRequest, offer: Offer, ends: EndActions) -> Iterator[str]:
-    """Yield what has to be known before the launch of what does not come back as it was: no cluster from images."""
+    """Yield remarks on data and clusters that are lost when the machine ends."""
     if ends.renew_until is Do.PARK and nodes_of(request) > 1:
         yield (
             "a cluster of such machines is not stopped: what ends it keeps each node's disk as an image, which costs "
@@ -290,7 +301,7 @@ def end_remarks(request: LaunchRequest, offer: Offer, ends: EndActions) -> Itera
 
 
 def setup_remarks(setup: Setup) -> tuple[str, ...]:
-    """Return what has to be read before a machine is set up so."""
+    """Return remarks on how a machine of this setup is reached."""
     if setup.network.public_ip:
         return ()
     fetches = "without a public address it can fetch packages only if its subnet has a NAT gateway or Cloud NAT"
@@ -313,7 +324,7 @@ class Lease:
 def extend_lease(expires: datetime, renew_until: datetime, by: timedelta, now: datetime) -> Lease:
     """Return the lease made longer by `by`, counted from its end, or from `now` when it is over.
 
-    Past `renew_until` that end moves along: the caller has to admit it anew.
+    Past `renew_until`, renew-until moves along: the caller has to ask the budgets again.
     """
     end = max(expires, now) + by
     return Lease(end, max(renew_until, end))
@@ -341,14 +352,14 @@ def budget_subject(
     `name` is what the machine is called where its request does not say.
     """
     request, offer = plan.request, offer or plan.offer
-    item = offer.available
+    available = offer.available
     return BudgetSubject(
-        provider=item.provider,
-        account=item.account,
-        region=item.region,
-        zone=item.zone,
-        instance_type=item.instance_type,
-        market=str(item.market),
+        provider=available.provider,
+        account=available.account,
+        region=available.region,
+        zone=available.zone,
+        instance_type=available.instance_type,
+        market=str(available.market),
         price=HourlyPrice.of(price_to_json(offer.price)),
         id="",
         name=request.name or name or "this machine",
@@ -357,7 +368,7 @@ def budget_subject(
         owner=request.owner,
         project=request.project,
         setup=MachineSetup.of(setup_to_json(request.setup)),
-        attached_costs=tuple([beside_entry(extra) for extra in plan.extras]),
+        attached_costs=tuple([attached_cost_of(extra) for extra in plan.extras]),
         licence=plan.licence,
         renew_until=iso(plan.renew_until),
         guards=MachineGuards.of(plan.guarded.to_json()),

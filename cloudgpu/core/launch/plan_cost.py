@@ -1,4 +1,4 @@
-"""What a launch costs up to a moment, machine and all beside it, and the machine that its line makes. Pure."""
+"""What a launch costs up to a moment, with attached costs, and the machine that its ledger entry makes. Pure."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _MAY_COST_LESS = "it may cost less than its price says"
 
 @dataclass(frozen=True, slots=True)
 class AddedCost:
-    """What a launch costs beside the machine, per month; None: no price is known. `upper_bound`: it may cost less.
+    """An attached cost of a launch, such as a disk, per month; None: no price is known. `upper_bound`: it may cost less.
 
-    `running`: it costs while the machine runs; `kept`: it does while that is stopped or parked. `rate` is its price as
+    `running`: it costs while the machine runs; `kept`: it costs while the machine is stopped or parked. `rate` is its price as
     it is billed. `named`: it is a volume that the user keeps by name, and is billed as that and not with the machine.
     """
 
@@ -62,67 +62,74 @@ class RunCost:
 def cost_between(
     offer: Offer, extras: Iterable[AddedCost], begin: datetime, end: datetime, licence: str = ""
 ) -> RunCost:
-    """Return what the machine of an offer costs from `begin` to `end`, at its price of now, with what is beside it.
+    """Return what the machine of an offer costs from `begin` to `end`, at its price of now, with attached costs.
 
     By the rules of the bill (`core.billing`), in the more expensive reading where they have two. What is kept goes on
     costing after `end`, and that is not in it. `licence` is that of the system where it changes the rule.
     """
-    own = charge(_machine(offer, begin, licence), end)
-    beside = [(extra, charge(_attached_usage(offer, extra, begin), end)) for extra in extras]
-    found = total([own, *(each for _, each in beside)])
-    unpriced = tuple(one.what for one, each in beside if each.unpriced_us)
-    reasons = tuple(reason for each in (own, *(each for _, each in beside)) if each.high for reason in each.reasons)
-    return RunCost(money(found.high), money(found.low), money(own.high), tuple(dict.fromkeys(reasons)), unpriced)
+    machine_charge = charge(_machine_usage(offer, begin, licence), end)
+    attached_charges = [(extra, charge(_attached_usage(offer, extra, begin), end)) for extra in extras]
+    summed = total([machine_charge, *(each for _, each in attached_charges)])
+    unpriced = tuple(one.what for one, each in attached_charges if each.unpriced_us)
+    reasons = tuple(
+        reason
+        for each in (machine_charge, *(each for _, each in attached_charges))
+        if each.high
+        for reason in each.reasons
+    )
+    return RunCost(
+        money(summed.high), money(summed.low), money(machine_charge.high), tuple(dict.fromkeys(reasons)), unpriced
+    )
 
 
-def paid_meanwhile(extras: Iterable[AddedCost], *, volume_there: bool) -> Iterator[AddedCost]:
-    """Yield what the launch makes cost while it runs: not an image for later, nor a volume that is there anyhow."""
+def costs_while_running(extras: Iterable[AddedCost], *, volume_there: bool) -> Iterator[AddedCost]:
+    """Yield the costs that the launch adds while the machine runs: no image of a later stop, no volume that exists already."""
     return (extra for extra in extras if extra.running and not (extra.named and volume_there))
 
 
-def _machine(offer: Offer, begin: datetime, licence: str) -> Usage:
-    item, price, at = offer.available, offer.price, iso(begin)
-    held = PriceInterval(at, price.per_hour.nanos, price.source, iso(price.as_of), str(price.basis))
+def _machine_usage(offer: Offer, begin: datetime, licence: str) -> Usage:
+    available, price, begin_text = offer.available, offer.price, iso(begin)
+    price_interval = PriceInterval(begin_text, price.per_hour.nanos, price.source, iso(price.as_of), str(price.basis))
     return Usage(
         resource=Resource.INSTANCE,
         id="",
-        what=item.instance_type,
-        provider=item.provider,
-        market=str(item.market),
-        kind=item.instance_type,
+        what=available.instance_type,
+        provider=available.provider,
+        market=str(available.market),
+        kind=available.instance_type,
         quantity=1,
         per=Per.HOUR,
-        begin=at,
+        begin=begin_text,
         end=None,
-        segments=(held,),
+        segments=(price_interval,),
         licence=licence,
     )
 
 
 def _attached_usage(offer: Offer, extra: AddedCost, begin: datetime) -> Usage:
-    """Return it as a use; a price that a plug-in said per month is that of a disk."""
-    item, rate, at = offer.available, extra.rate, iso(begin)
+    """Return an attached cost as a usage; one with only a monthly price is billed like a disk."""
+    available, rate, begin_text = offer.available, extra.rate, iso(begin)
     price = rate.price if rate else extra.per_month
     why = (rate.why_maybe_less if rate else "") or _MAY_COST_LESS * extra.upper_bound
-    held = () if price is None else (PriceInterval(at, price.nanos, extra.source, None, ""),)
+    price_intervals = () if price is None else (PriceInterval(begin_text, price.nanos, extra.source, None, ""),)
     return Usage(
         resource=rate.resource if rate else Resource.DISK,
         id="",
         what=extra.what,
-        provider=item.provider,
-        market=str(item.market),
+        provider=available.provider,
+        market=str(available.market),
         kind=rate.stored_as if rate else "",
         quantity=rate.quantity if rate else 1,
         per=rate.per if rate else Per.MONTH,
-        begin=at,
+        begin=begin_text,
         end=None,
-        segments=held,
+        segments=price_intervals,
         why_maybe_less=why,
     )
 
 
-def beside_entry(extra: AddedCost) -> AttachedCost:
-    """Return what is paid beside a machine as the ledger knows it."""
+def attached_cost_of(extra: AddedCost) -> AttachedCost:
+    """Return an attached cost as the ledger records it."""
     entry = AttachedCost(
         what=extra.what,
         nanos_per_month=None if extra.per_month is None else extra.per_month.nanos,
@@ -147,13 +154,13 @@ def traffic_remarks(offer: Offer) -> Iterator[str]:
         )
 
 
-def row_of(draft: Draft, before: Machine | None = None) -> Machine:
-    """Return the row that the line of a launch makes; what is kept of the machine's life `before` goes on costing."""
+def machine_of_launch(draft: Draft, before: Machine | None = None) -> Machine:
+    """Return the machine that a launch's ledger entry makes; what is retained of the machine `before` goes on costing."""
     at = iso(draft.occurred_at)
     line = Event(1, at, draft.clock, at, "", draft.kind, draft.subject, draft.dedupe, "", draft.body)
     return not_none(machine_of([line]))._replace(retained=before.retained if before else ())
 
 
-def running_until(machine: Machine, renew_until: datetime) -> Machine:
-    """Return a machine's row as it is once it runs under this renew-until."""
+def as_running(machine: Machine, renew_until: datetime) -> Machine:
+    """Return a machine as it will be once it runs under this renew-until."""
     return machine._replace(renew_until=iso(renew_until), state="running", billed=True, pending_action="start")

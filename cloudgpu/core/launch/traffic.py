@@ -15,7 +15,7 @@ GB = 10**9  # bytes
 
 @dataclass(frozen=True, slots=True)
 class JobTraffic:
-    """The bytes that a machine receives for a job, and what a GB costs each way; None: nothing is charged.
+    """The bytes that a machine receives for a job (`received`), and what a GB costs each way; None: it is free.
 
     `previous_bytes` are the results of the job `previous_job`, the latest of this name or command; None: none is known.
     `at_most`: a part of what it sends may be free.
@@ -44,42 +44,47 @@ def job_traffic(
 ) -> JobTraffic | None:
     """Return what a job's traffic costs; None where nothing of it is charged.
 
-    `prices` are the prices of its machine's offer, which win over `egress`: what the catalogue says of bytes out.
+    `received` is in bytes. `prices` are those of its machine's offer, which win over `egress`, the catalogue's price of a
+    GB sent. `last` is the bytes and the name of the latest job of its name or command.
     """
-    known, name = last or (None, "")
+    previous_bytes, previous_job = last or (None, "")
     if prices is not None:
-        return JobTraffic(received, prices.into, prices.out, known, name)
-    return None if egress is None else JobTraffic(received, None, egress, known, name, at_most=True)
+        return JobTraffic(received, prices.into, prices.out, previous_bytes, previous_job)
+    return None if egress is None else JobTraffic(received, None, egress, previous_bytes, previous_job, at_most=True)
 
 
 def move_traffic(
-    sent: int, received: int, prices: TrafficPrices | None, egress: Money | None, there: TrafficPrices | None
+    sent_bytes: int,
+    received_bytes: int,
+    prices: TrafficPrices | None,
+    egress: Money | None,
+    target_prices: TrafficPrices | None,
 ) -> Money:
     """Return what it costs to leave a machine for another one: what the old one sends, and what the new one receives.
 
-    `prices` are those of the old machine's offer, which win over `egress`, as in `job_traffic`; `there` those of the
+    `prices` are those of the old machine's offer, which win over `egress`, as in `job_traffic`; `target_prices` those of the
     new one's offer. Where neither charges for something, that is free.
     """
-    out = _cost(egress if prices is None else prices.out, sent)
-    return out if there is None else out + _cost(there.into, received)
+    sent_cost = _cost(egress if prices is None else prices.out, sent_bytes)
+    return sent_cost if target_prices is None else sent_cost + _cost(target_prices.into, received_bytes)
 
 
 def sentences(traffic: JobTraffic) -> str:
     """Return what is charged for a job's traffic, in words, for its plan."""
-    found = []
+    clauses = []
     if traffic.per_gb_in is not None:
         cost = f"{_text(traffic.upload_cost)} ({traffic.per_gb_in.text(4)} a GB)"
-        found.append(f"what it is sent costs {cost}, again on each machine")
+        clauses.append(f"what it is sent costs {cost}, again on each machine")
     if traffic.per_gb_out is not None:
-        most = "at most " if traffic.at_most else ""
+        bound_text = "at most " if traffic.at_most else ""
         previous = traffic.previous_cost
         known = "" if previous is None else f", {_text(previous)} for as many as {traffic.previous_job} had"
-        found.append(f"results cost {most}{traffic.per_gb_out.text(4)} for each GB that leaves it{known}")
-    return "; ".join(found)
+        clauses.append(f"results cost {bound_text}{traffic.per_gb_out.text(4)} for each GB that leaves it{known}")
+    return "; ".join(clauses)
 
 
-def _cost(price: Money | None, number: int) -> Money:
-    return Money(0 if price is None else -(-price.nanos * number // GB))
+def _cost(price: Money | None, byte_count: int) -> Money:
+    return Money(0 if price is None else -(-price.nanos * byte_count // GB))
 
 
 def _text(amount: Money) -> str:

@@ -146,7 +146,11 @@ class Retained(NamedTuple):
 
 
 class ChargeNote(NamedTuple):
-    """What the totals of ended usages do not contain; `core.billing.charges` makes it."""
+    """What the totals of ended usages do not contain; `core.billing.charges` makes it.
+
+    `marks` are of uncertain prices (`~?^!`), `reasons` say why low and high differ, `compared` is the cost of runs with a
+    known list cost, `interrupted` is [low, amount, high, micros, runs] of interrupted runs, all in exact parts.
+    """
 
     marks: str
     reasons: tuple[str, ...]
@@ -215,7 +219,7 @@ class MachineGuards(NamedTuple):
 
     agent: str
     timer: str
-    follows: bool
+    follows: bool  # the timer follows renew-until by itself
     tagged: bool = True  # its tags can be changed; else only the ledger knows when its lease was renewed
     alone: bool = False  # at its provider, nothing but scheduled runs of the reaper can stop its costs
     waived: bool = False  # launched or started with --no-guard: the user needs no scheduled runs
@@ -223,8 +227,8 @@ class MachineGuards(NamedTuple):
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
         """Return the value of a record."""
-        more = (record.get("tagged", True), record.get("alone", False), record.get("waived", False))
-        return cls(record["agent"], record["timer"], record["follows"], *more)
+        optional = (record.get("tagged", True), record.get("alone", False), record.get("waived", False))
+        return cls(record["agent"], record["timer"], record["follows"], *optional)
 
 
 class SentWarning(NamedTuple):
@@ -238,7 +242,10 @@ class SentWarning(NamedTuple):
 
 
 class LastDecision(NamedTuple):
-    """The last decision of the reaper about a machine, and since when the decisions are the same."""
+    """The last decision of the reaper about a machine: `do` since `since`, by `rule`; `at` is when it ends the machine.
+
+    `activity` is ACTIVE, IDLE or UNKNOWN, unchanged since `activity_since`.
+    """
 
     do: str
     rule: str
@@ -250,7 +257,7 @@ class LastDecision(NamedTuple):
 
 
 class CountedTraffic(NamedTuple):
-    """Until when bytes were counted, and the machine's own counter then; `received` where received bytes cost."""
+    """Until when (`until`) sent bytes were counted, and the machine's counter then; `received`: that of received bytes."""
 
     until: str
     counted: int
@@ -339,7 +346,10 @@ class TermsText(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """The texts of the policy and limits of a machine. `policy` None: one that cloudgpu ships."""
+    """The texts of the policy and limits of a machine, as the home (its id) that launched it last read them.
+
+    `policy` None: one that cloudgpu ships. `price_jump` is that home's setting, a factor as text.
+    """
 
     home: str
     policy: TermsText | None
@@ -362,7 +372,7 @@ class Terms(NamedTuple):
         return cast("TermsRecord", record_of(self))
 
 
-EMPTY: Mapping[str, Any] = MappingProxyType({})
+EMPTY: Mapping[str, Any] = MappingProxyType({})  # the default of fields that hold mappings
 _KEYS: dict[type, dict[str, str]] = {  # field -> key of the record, where the two differ
     MachineGpus: {"number": "count", "out_of": "of"},
     SentWarning: {"times": "count"},

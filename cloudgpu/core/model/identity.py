@@ -20,7 +20,7 @@ class AccountIdentity:
     """An account as its provider identifies it, whatever the settings call it.
 
     `kind` says what `id` names: "aws account", "google project", "azure subscription", "computer", "ssh host". `words`
-    is for sentences: "AWS account 123456789012". None of them is a secret.
+    is its name in sentences: "AWS account 123456789012". None of them is a secret.
     """
 
     kind: str

@@ -106,9 +106,10 @@ class Machine(NamedTuple):
     Times are ledger times (`times.iso`), which sort by time; money is whole nano-dollars. None: not known, or does not
     apply.
 
-    `is_named_resource`: this is no machine but a named volume or image. `seq` is the number of ledger entries at the
+    `key` is its launch key, `request` the fingerprint of its launch request. `is_named_resource`: this is no machine but a named volume or image. `seq` is the number of ledger entries at the
     latest launch, as in the machine's tags. `launch_status` is `open`, `made`, `refused` or `void` (no machine was
-    created). `pending_action` is the last action that was requested and not yet confirmed. `terminated_at` is when its
+    created; `settled_reason` says why). `since` is when its `state` began, `seen_at` when its provider last reported it.
+    `pending_action` is the last action that was requested and not yet confirmed. `terminated_at` is when its
     end was proved. `launch_failed`: it was terminated because it never came up. `parked`: it was terminated so that
     `start` can restore it; `discard`: nothing of it is to stay. `retained` are its disks and images that outlive it.
     `open_usage` is what is still billed; `usage_totals` are the sums of what has ended, by resource: [low, amount,

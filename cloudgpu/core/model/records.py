@@ -6,7 +6,7 @@ from typing import Literal, NotRequired, TypedDict
 
 
 class IdentityRecord(TypedDict):
-    """The account as its provider identifies it: `core.model.identity.AccountIdentity`."""
+    """The account as its provider identifies it: `core.model.identity.AccountIdentity`; `words` is its name in texts."""
 
     kind: str
     id: str
@@ -141,7 +141,10 @@ class ScheduledRunRecord(TypedDict):
 
 
 class CreditRecord(TypedDict):
-    """The credit left in a prepaid account when a run read it, in nano-dollars: `core.budgets.credit.CreditReading`."""
+    """The credit `left` in a prepaid account when a run read it, in nano-dollars: `core.budgets.credit.CreditReading`.
+
+    `hourly` is what the account spends, `elsewhere` the part of it that is not in the ledger; `page` is where to add credit.
+    """
 
     scope: str
     account: str
@@ -175,7 +178,7 @@ class PolicyTextRecord(TextRecord):
 
 
 class TermsRecord(TypedDict):
-    """The texts of the policy and limits of a machine. `policy` None: one that cloudgpu ships."""
+    """The texts of the policy and limits of a machine: `core.model.facts.Terms`."""
 
     home: str
     policy: PolicyTextRecord | None

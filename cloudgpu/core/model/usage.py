@@ -48,7 +48,7 @@ class PriceInterval(NamedTuple):
 class Usage(NamedTuple):
     """One uninterrupted interval in which a resource is billed. Times are ledger times (`times.iso`).
 
-    `kind` is the price list's name: an instance type, `gp3`, `public_ipv4`. `quantity` is whole GB, addresses, bytes
+    `what` names it for people, `kind` is the price list's name: an instance type, `gp3`, `public_ipv4`. `quantity` is whole GB, addresses, bytes
     (traffic) or 1. `segments` are the prices in the order of `at`; the first also holds before it, none: no price is
     known. `on_demand` is the on-demand price of an hour, None where it is not known or does not apply. `first`: the
     first run since the launch. `reason` is the provider's for its end (`interrupted`, ...). `licence` is that of an

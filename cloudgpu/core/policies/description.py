@@ -144,7 +144,7 @@ def rules_in_force(policy: Policy | None, machine: Machine, now: datetime) -> tu
 _PER_MACHINE_RULES = (Rule.RENEW_UNTIL, Rule.SCHEDULE, Rule.HOLD, Rule.LEASE)
 
 
-def off_now(policy: Policy | None, machine: EndableMachine, now: datetime) -> tuple[str, ...]:
+def schedule_notes(policy: Policy | None, machine: EndableMachine, now: datetime) -> tuple[str, ...]:
     """Return what has to be known of a machine that is started while its schedule keeps machines off; else nothing."""
     until = None if policy is None else off_until(policy.schedules, now)
     if policy is None or until is None:

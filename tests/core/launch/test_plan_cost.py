@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from cloudgpu.core.billing.rates import Rate
-from cloudgpu.core.launch.plan_cost import AddedCost, cost_between, paid_meanwhile
+from cloudgpu.core.launch.plan_cost import AddedCost, cost_between, costs_while_running
 from cloudgpu.core.model.offers import Basis, Market, Offer, Requirements
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.money import ZERO, Money
@@ -67,8 +67,8 @@ def test_a_month_that_may_be_shorter_counts_at_its_dearer_reading() -> None:
 
 def test_nothing_is_paid_twice() -> None:
     parked, volume = replace(DISK, running=False), replace(DISK, named=True)
-    assert list(paid_meanwhile([DISK, parked, volume], volume_there=True)) == [DISK]
-    assert list(paid_meanwhile([DISK, parked, volume], volume_there=False)) == [DISK, volume]
+    assert list(costs_while_running([DISK, parked, volume], volume_there=True)) == [DISK]
+    assert list(costs_while_running([DISK, parked, volume], volume_there=False)) == [DISK, volume]
 
 
 def test_no_time_costs_at_most_the_minimum_of_a_start() -> None:
