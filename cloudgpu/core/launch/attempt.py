@@ -38,7 +38,7 @@ from cloudgpu.errors import InvalidRequest
 def attempt_of(
     request: LaunchRequest, offer: Offer, boot: Boot, number: int, ledger: tuple[str, int], now: datetime
 ) -> Attempt:
-    """Return the attempt of this number to launch a request at an offer. `ledger`: its id, and how many entries it has."""
+    """Return the attempt of this number to launch a request at an offer. `ledger`: its id and its number of entries."""
     ledger_id, entry_count = ledger
     expires = now.replace(microsecond=0) + timedelta(seconds=request.lease_s)
     renew_until = now.replace(microsecond=0) + timedelta(seconds=request.renew_s)
@@ -94,14 +94,14 @@ def launch_name(name: str | None, key: str, nodes: int, existing: Collection[tup
     if name is None:
         return generated_name(key, taken)
     names = [name, *(node_name(name, node) for node in range(nodes) if nodes > 1)]
-    taken_name = next((one for one in names if one in taken), None)
-    if taken_name is None:
+    other = next((one for one in names if one in taken), None)
+    if other is None:
         return name
     raise InvalidRequest(
-        f"A machine called {taken_name} is already there, launched by another request.",
+        f"A machine called {other} is already there, launched by another request.",
         field="--name",
         value=name,
-        next=f"Choose another --name, use it as it is (cloudgpu show {taken_name}), or end it first: cloudgpu down {taken_name}",
+        next=f"Choose another --name, use it as it is (cloudgpu show {other}), or end it first: cloudgpu down {other}",
     )
 
 

@@ -53,13 +53,13 @@ def check_extended(name: str, lease: Lease, now: datetime, limits: Limits) -> No
 
     Where renew-until moves, it moves to the end of the lease: no more needs to be checked.
     """
-    longest, length = limits.longest_lease, lease.expires - now
-    if longest is None or length <= longest:
+    longest, span = limits.longest_lease, lease.expires - now
+    if longest is None or span <= longest:
         return
     raise InvalidRequest(
-        f"The lease of {name} would end {duration_text(length)} from now, beyond the limit of {duration_text(longest)}.",
+        f"The lease of {name} would end {duration_text(span)} from now, beyond the limit of {duration_text(longest)}.",
         field="BY",
-        value=duration_text(length),
+        value=duration_text(span),
         next=f"Extend it by less, or later. The limits are in {_limit_sources(limits)}.",
     )
 

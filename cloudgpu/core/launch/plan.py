@@ -213,7 +213,7 @@ def node_offers(nodes: int, offer: Offer, offers: Sequence[Offer]) -> list[Offer
 
 
 def layers_of(guarded: Safeguards, looked_up: tuple[str, ...], nodes: int) -> tuple[str, ...]:
-    """Return a text for each safeguard of a plan's machines: those that its provider `looked_up`, else those of `guarded`.
+    """Return a text for each safeguard of a plan's machines: what its provider `looked_up`, else `guarded` in words.
 
     On a cluster's node, the agent alone decides nothing: it only ends the node at renew-until.
     """
@@ -230,7 +230,7 @@ def _safeguard_texts(guarded: Safeguards) -> tuple[str, ...]:
 
 
 def idle_of(policy: Policy | None, guarded: Safeguards, ends: EndActions) -> IdleEnd | None:
-    """Return what idle time does to a machine with these safeguards and ends; None: nothing, or nobody can see its use."""
+    """Return what idle time does to a machine with these safeguards and ends; None: nothing, or its use is not seen."""
     if policy is None or policy.idle.do is Act.DISABLED or guarded.agent is Agent.NONE:
         return None
     idle = policy.idle

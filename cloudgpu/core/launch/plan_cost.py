@@ -22,10 +22,11 @@ _MAY_COST_LESS = "it may cost less than its price says"
 
 @dataclass(frozen=True, slots=True)
 class AddedCost:
-    """An attached cost of a launch, such as a disk, per month; None: no price is known. `upper_bound`: it may cost less.
+    """An attached cost of a launch, like a disk, per month; None: no price is known. `upper_bound`: it may cost less.
 
-    `running`: it costs while the machine runs; `kept`: it costs while the machine is stopped or parked. `rate` is its price as
-    it is billed. `named`: it is a volume that the user keeps by name, and is billed as that and not with the machine.
+    `running`: it costs while the machine runs; `kept`: it costs while the machine is stopped or parked. `rate` is its
+    price as it is billed. `named`: it is a volume that the user keeps by name, and is billed as that and not with the
+    machine.
     """
 
     what: str
@@ -83,7 +84,7 @@ def cost_between(
 
 
 def costs_while_running(extras: Iterable[AddedCost], *, volume_there: bool) -> Iterator[AddedCost]:
-    """Yield the costs that the launch adds while the machine runs: no image of a later stop, no volume that exists already."""
+    """Yield the costs that a launch adds while its machine runs: no image of a later stop, no existing volume."""
     return (extra for extra in extras if extra.running and not (extra.named and volume_there))
 
 
@@ -155,7 +156,7 @@ def traffic_remarks(offer: Offer) -> Iterator[str]:
 
 
 def machine_of_launch(draft: Draft, before: Machine | None = None) -> Machine:
-    """Return the machine that a launch's ledger entry makes; what is retained of the machine `before` goes on costing."""
+    """Return the machine that a launch's ledger entry makes; what is retained of `before`, its last life, still costs."""
     at = iso(draft.occurred_at)
     line = Event(1, at, draft.clock, at, "", draft.kind, draft.subject, draft.dedupe, "", draft.body)
     return not_none(machine_of([line]))._replace(retained=before.retained if before else ())

@@ -44,8 +44,8 @@ def job_traffic(
 ) -> JobTraffic | None:
     """Return what a job's traffic costs; None where nothing of it is charged.
 
-    `received` is in bytes. `prices` are those of its machine's offer, which win over `egress`, the catalogue's price of a
-    GB sent. `last` is the bytes and the name of the latest job of its name or command.
+    `received` is in bytes. `prices` are those of its machine's offer, which win over `egress`, the catalogue's price of
+    a GB sent. `last` is the bytes and the name of the latest job of its name or command.
     """
     previous_bytes, previous_job = last or (None, "")
     if prices is not None:
@@ -62,8 +62,8 @@ def move_traffic(
 ) -> Money:
     """Return what it costs to leave a machine for another one: what the old one sends, and what the new one receives.
 
-    `prices` are those of the old machine's offer, which win over `egress`, as in `job_traffic`; `target_prices` those of the
-    new one's offer. Where neither charges for something, that is free.
+    `prices` are those of the old machine's offer, which win over `egress`, as in `job_traffic`; `target_prices` those
+    of the new one's offer. Where neither charges for something, that is free.
     """
     sent_cost = _cost(egress if prices is None else prices.out, sent_bytes)
     return sent_cost if target_prices is None else sent_cost + _cost(target_prices.into, received_bytes)

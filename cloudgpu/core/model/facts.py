@@ -148,8 +148,8 @@ class Retained(NamedTuple):
 class ChargeNote(NamedTuple):
     """What the totals of ended usages do not contain; `core.billing.charges` makes it.
 
-    `marks` are of uncertain prices (`~?^!`), `reasons` say why low and high differ, `compared` is the cost of runs with a
-    known list cost, `interrupted` is [low, amount, high, micros, runs] of interrupted runs, all in exact parts.
+    `marks` are of uncertain prices (`~?^!`), `reasons` say why low and high differ, `compared` is the cost of runs with
+    a known list cost, `interrupted` is [low, amount, high, micros, runs] of interrupted runs, all in exact parts.
     """
 
     marks: str
@@ -257,7 +257,7 @@ class LastDecision(NamedTuple):
 
 
 class CountedTraffic(NamedTuple):
-    """Until when (`until`) sent bytes were counted, and the machine's counter then; `received`: that of received bytes."""
+    """Until when (`until`) sent bytes were counted, and the machine's counter then; `received`: that of received ones."""
 
     until: str
     counted: int

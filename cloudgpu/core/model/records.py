@@ -6,7 +6,7 @@ from typing import Literal, NotRequired, TypedDict
 
 
 class IdentityRecord(TypedDict):
-    """The account as its provider identifies it: `core.model.identity.AccountIdentity`; `words` is its name in texts."""
+    """The account as its provider identifies it: `core.model.identity.AccountIdentity`; `words` names it."""
 
     kind: str
     id: str
@@ -143,7 +143,8 @@ class ScheduledRunRecord(TypedDict):
 class CreditRecord(TypedDict):
     """The credit `left` in a prepaid account when a run read it, in nano-dollars: `core.budgets.credit.CreditReading`.
 
-    `hourly` is what the account spends, `elsewhere` the part of it that is not in the ledger; `page` is where to add credit.
+    `hourly` is what the account spends, `elsewhere` the part of it that is not in the ledger; `page` is where to add
+    credit.
     """
 
     scope: str

@@ -48,15 +48,16 @@ class PriceInterval(NamedTuple):
 class Usage(NamedTuple):
     """One uninterrupted interval in which a resource is billed. Times are ledger times (`times.iso`).
 
-    `what` names it for people, `kind` is the price list's name: an instance type, `gp3`, `public_ipv4`. `quantity` is whole GB, addresses, bytes
-    (traffic) or 1. `segments` are the prices in the order of `at`; the first also holds before it, none: no price is
-    known. `on_demand` is the on-demand price of an hour, None where it is not known or does not apply. `first`: the
-    first run since the launch. `reason` is the provider's for its end (`interrupted`, ...). `licence` is that of an
-    operating system with billing rules of its own (`suse`, `rhel`), else empty. `sure_from`: it was certainly billed
-    from then on; the amount counts all since `begin`. `maybe_since`: it may have been billed since then, before
-    `begin`; the amount does not count that. `maybe_until`: it may have been billed until then, though `end` is the
-    last proof. `why_maybe_less`: why it may cost less, even nothing; empty if it cannot. `continues`: since when the
-    same disk, snapshot or run was billed in an earlier usage; the time that this one rounded up is already paid.
+    `what` names it for people, `kind` is the price list's name: an instance type, `gp3`, `public_ipv4`. `quantity` is
+    whole GB, addresses, bytes (traffic) or 1. `segments` are the prices in the order of `at`; the first also holds
+    before it, none: no price is known. `on_demand` is the on-demand price of an hour, None where it is not known or
+    does not apply. `first`: the first run since the launch. `reason` is the provider's for its end (`interrupted`,
+    ...). `licence` is that of an operating system with billing rules of its own (`suse`, `rhel`), else empty.
+    `sure_from`: it was certainly billed from then on; the amount counts all since `begin`. `maybe_since`: it may have
+    been billed since then, before `begin`; the amount does not count that. `maybe_until`: it may have been billed until
+    then, though `end` is the last proof. `why_maybe_less`: why it may cost less, even nothing; empty if it cannot.
+    `continues`: since when the same disk, snapshot or run was billed in an earlier usage; the time that this one
+    rounded up is already paid.
     """
 
     resource: Resource
