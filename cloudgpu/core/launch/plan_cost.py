@@ -156,7 +156,7 @@ def traffic_remarks(offer: Offer) -> Iterator[str]:
 
 
 def machine_of_launch(draft: Draft, before: Machine | None = None) -> Machine:
-    """Return the machine that a launch's ledger entry makes; what is retained of `before`, its last life, still costs."""
+    """Return the machine that a launch's ledger entry makes, with what is retained of the machine `before`."""
     at = iso(draft.occurred_at)
     line = Event(1, at, draft.clock, at, "", draft.kind, draft.subject, draft.dedupe, "", draft.body)
     return not_none(machine_of([line]))._replace(retained=before.retained if before else ())

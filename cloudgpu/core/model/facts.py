@@ -257,7 +257,7 @@ class LastDecision(NamedTuple):
 
 
 class CountedTraffic(NamedTuple):
-    """Until when (`until`) sent bytes were counted, and the machine's counter then; `received`: that of received ones."""
+    """Until when (`until`) sent bytes were counted, and the machine's counter then; `received`: that of received."""
 
     until: str
     counted: int
