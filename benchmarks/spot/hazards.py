@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from cloudgpu.core.spot.replay.quote import EDGES_H, Hazards
+from cloudgpu.core.spot.replay.quote import EDGES_H, AvailabilityModel
 from cloudgpu.core.spot.replay.traces import Trace, parse_trace
 
 GROUPS = {"scarce": (0.0, 0.4), "mixed": (0.4, 0.7), "plenty": (0.7, 1.01)}  # by the share of time with spot
@@ -30,7 +30,7 @@ def main() -> None:
         print(f"{fit_rates(name, [trace for trace in traces if low <= trace.share < high])},")
 
 
-def fit_rates(name: str, traces: list[Trace]) -> Hazards:
+def fit_rates(name: str, traces: list[Trace]) -> AvailabilityModel:
     """Return the rates of these traces: changes per hour at each age. The first stretch of a trace has no known age."""
     changes = {1: [0] * len(EDGES_H), 0: [0] * len(EDGES_H)}
     hours = {1: [0.0] * len(EDGES_H), 0: [0.0] * len(EDGES_H)}
@@ -51,7 +51,7 @@ def fit_rates(name: str, traces: list[Trace]) -> Hazards:
     }
     samples = sum(len(trace.data) for trace in traces)
     share = round(sum(sum(trace.data) for trace in traces) / samples, 2)
-    return Hazards(name, len(traces), share, rates[1], rates[0])
+    return AvailabilityModel(name, len(traces), share, rates[1], rates[0])
 
 
 if __name__ == "__main__":

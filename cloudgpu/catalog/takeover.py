@@ -1,4 +1,4 @@
-"""Merges a provider's answer into the stored price list: what moved, what is held back, what stays. Writes nothing."""
+"""Merges a provider's answer into the stored price list: which prices change, stay or are held back. Writes nothing."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ from cloudgpu.core.model.offers import Basis, Market
 @dataclass(frozen=True, slots=True)
 class MergedPrices:
     """The result of a merge. `stored` is the new price list; `unknown` are types that the catalogue lacks.
+
+    `moves` are changed prices, `refused` are rows that cannot be read.
 
     `renewed` counts the prices that the answer renewed. `unanswered` are the parts that did not answer, or answered
     without any price: their old prices stay, with their dates. `not_renewed` are types sold today whose on-demand price
@@ -64,7 +66,8 @@ def merge_prices(previous: StoredPrices, answer: PriceList, max_factor: float, *
                 unanswered.append(Unanswered(part.scope, "it answered without a single price that the catalogue knows"))
             continue  # a region in which nothing was known to be sold sells nothing
         rows_and_moves = [
-            (row, _move(known_rows.get(row.key), row, answer.provider, max_factor, accept=accept)) for row in rows
+            (row, _price_change(known_rows.get(row.key), row, answer.provider, max_factor, accept=accept))
+            for row in rows
         ]
         moves += [one for _, one in rows_and_moves if one is not None]
         rejected_changes += [row for row, one in rows_and_moves if one is not None and not one.is_accepted]
@@ -84,7 +87,7 @@ def merge_prices(previous: StoredPrices, answer: PriceList, max_factor: float, *
     )
 
 
-def _move(
+def _price_change(
     known_row: PriceRow | None, row: PriceRow, provider: str, max_factor: float, *, accept: bool
 ) -> ListPriceChange | None:
     previous = known_row or embedded_row(provider, row.key)

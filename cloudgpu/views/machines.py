@@ -14,7 +14,7 @@ from cloudgpu.core.billing.charges import spent_until_now, unpriced_of
 from cloudgpu.core.model.facts import record_of
 from cloudgpu.core.model.identity import cloud_id
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.policies.guards import agents_end, guards_of, only_warns_to_keep_disk, reason_of, timers_end
+from cloudgpu.core.policies.guards import agent_ends_at, guards_of, only_warns_to_keep_disk, reason_of, timer_fires_at
 from cloudgpu.core.values.money import Money, usd
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ def guards_document(machine: Machine) -> Guards:
     """
     safeguards, has_ended = guards_of(machine), machine.terminated_at is not None or not machine.billed
     return {
-        "agent": None if has_ended else agents_end(machine),
-        "timer": None if has_ended else timers_end(machine),
+        "agent": None if has_ended else agent_ends_at(machine),
+        "timer": None if has_ended else timer_fires_at(machine),
         "reaper": machine.decision.at if machine.decision and not has_ended else None,
         "agent_is": None if safeguards is None else str(safeguards.agent),
         "timer_is": None if safeguards is None else str(safeguards.timer),

@@ -30,7 +30,7 @@ from cloudgpu.core.model.cluster import node_keys, request_of_node
 from cloudgpu.core.model.launch import Attempt, Boot, BootPart
 from cloudgpu.core.model.machine import has_retained_resources, scope_of_machine
 from cloudgpu.core.model.offers import Offer, Price
-from cloudgpu.core.policies.guards import of_offer, only_warns_to_keep_disk
+from cloudgpu.core.policies.guards import only_warns_to_keep_disk, subject_of_offer
 from cloudgpu.core.policies.policy import for_agent
 from cloudgpu.core.values.naming import derived_key, lock_name
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, ProviderUnavailable
@@ -158,7 +158,7 @@ def _boot(session: Session, template: Template, candidate: Candidate, offer: Off
     host_key, user_key = _host_key(session, offer, resolved), client_key(session.home.keys)
     now, policy, request = session.clock(), candidate.policy, candidate.request
     renew_until, available = now + timedelta(seconds=request.renew_s), offer.available
-    is_exempt = only_warns_to_keep_disk(of_offer(available, request.setup), policy)
+    is_exempt = only_warns_to_keep_disk(subject_of_offer(available, request.setup), policy)
     is_node = request.cluster is not None
     driver: tuple[BootPart, ...] = ()
     if resolved.driver is not None and template.name != DRIVER_TEMPLATE:

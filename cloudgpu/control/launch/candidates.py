@@ -22,7 +22,7 @@ from cloudgpu.core.model.launch import LaunchRequest, Setup
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Market, Offer, Requirements, Trust
 from cloudgpu.core.model.resources import Kind
-from cloudgpu.core.policies.policy import Lifetime, Policy, PolicyText
+from cloudgpu.core.policies.policy import Lifetime, LifetimeOverride, Policy
 from cloudgpu.errors import (
     AuthFailed,
     CloudgpuError,
@@ -189,7 +189,9 @@ def _request(
     policy_facts = {"owner": owner, "project": project, "template": template.name, "provider": provider.kind}
     policy_facts |= {"account": provider.account, "market": str(market), "name": request.name or ""}
     trust = request.trust or Trust(session.settings.trust)
-    resolved = resolve_policy(session, request.policy, PolicyText(request.lease, request.renew_until), policy_facts)
+    resolved = resolve_policy(
+        session, request.policy, LifetimeOverride(request.lease, request.renew_until), policy_facts
+    )
     keep_disk = keeps_disk(resolved.policy, request.setup, market, pausable=isinstance(provider, Pausable))
     return LaunchRequest(
         key=request.key or "",

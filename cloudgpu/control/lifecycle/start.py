@@ -33,7 +33,7 @@ from cloudgpu.core.launch.plan_cost import as_running
 from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.model.machine import Machine, billed_text, command_name, not_none, scope_of_machine
 from cloudgpu.core.policies.description import schedule_notes
-from cloudgpu.core.policies.guards import needs_runs
+from cloudgpu.core.policies.guards import depends_on_reaper
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, NoCapacity, ProviderUnavailable, QuotaExceeded
 from cloudgpu.ledger.log.base import View
@@ -152,7 +152,7 @@ def admit_start(
             lease_event(machine, lease, "start", now, who=who),
             *price_events,
             # Waived only where it matters: nothing but a scheduled run of the reaper could end this machine.
-            _start_event(session, machine, now, waived=no_guard and needs_runs(without_waiver(machine))),
+            _start_event(session, machine, now, waived=no_guard and depends_on_reaper(without_waiver(machine))),
         ]
     provider = session.provider_of(machines[0])
     credit, lease_length, scope = read_credit(provider), lease.expires - now, scope_of_machine(machines[0])

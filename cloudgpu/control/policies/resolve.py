@@ -31,10 +31,10 @@ from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.core.policies.description import BY_OPTION, DEFAULT, Chosen, choose
 from cloudgpu.core.policies.policy import (
     Lifetime,
+    LifetimeOverride,
     Limits,
     Origin,
     Policy,
-    PolicyText,
     cut_lifetime,
     lifetime,
     limit_policy,
@@ -43,7 +43,7 @@ from cloudgpu.core.policies.policy import (
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import InvalidRequest
 
-_NOT_GIVEN = PolicyText()  # neither a lease nor a renew-until
+_NOT_GIVEN = LifetimeOverride()  # neither a lease nor a renew-until
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def limits_of(session: Session) -> Limits:
 
 
 def resolve_policy(
-    session: Session, policy_option: str | None, lifetime_options: PolicyText, facts: Mapping[str, str | None]
+    session: Session, policy_option: str | None, lifetime_options: LifetimeOverride, facts: Mapping[str, str | None]
 ) -> ResolvedPolicy:
     """Return the policy and lifetime of a launch with these facts; `policy_option` is the policy that was named for it.
 
@@ -155,14 +155,16 @@ def policies_of(
     return chosen_policies(machines, policy_name, authorization_of(session), session.published(), session.home_terms)
 
 
-def lifetime_of(policy: Policy, settings: Settings, options: PolicyText = _NOT_GIVEN) -> Lifetime:
+def lifetime_of(policy: Policy, settings: Settings, options: LifetimeOverride = _NOT_GIVEN) -> Lifetime:
     """Return how long a machine of this policy may live, and who said so. The limits are not in it.
 
     `lease` and `renew_until` of config.toml change only the default `policy` of that file: another policy, named for
     one machine, counts as it is. Raises InvalidRequest for a lease that contradicts renew_until.
     """
     is_default = policy.name == settings.policy
-    resolved = lifetime(policy, options, PolicyText(settings.lease, settings.renew_until) if is_default else _NOT_GIVEN)
+    resolved = lifetime(
+        policy, options, LifetimeOverride(settings.lease, settings.renew_until) if is_default else _NOT_GIVEN
+    )
     if resolved.contradict:
         raise _contradiction(policy, resolved)
     return resolved
@@ -175,7 +177,7 @@ def lifetime_of_start(session: Session, machine: Machine, lease: timedelta | Non
     """
     try:
         name = choose_policy(session.home_terms, machine).name
-        return lifetime_of(_policy_for_start(session, machine, name), session.settings, PolicyText(lease))
+        return lifetime_of(_policy_for_start(session, machine, name), session.settings, LifetimeOverride(lease))
     except InvalidRequest as error:
         error.next = f"{error.next or ''} Or say how long: cloudgpu start {command_name(machine)} --lease 8h".strip()
         raise

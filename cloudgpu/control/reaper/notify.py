@@ -124,7 +124,7 @@ def _terminal_counts(
     A warning about a cluster goes to all its nodes.
     """
     calls = [
-        (index, machine, warning_sentence(decision.called, warned))
+        (index, machine, warning_sentence(decision.display_name, warned))
         for index, (decision, warned) in enumerate(warnings)
         for machine in _reachable_machines(decision, reachable)
     ]
@@ -162,7 +162,7 @@ def warning_sentence(name: str, warned: Warned) -> str:
 
 def _stored_warning(decision: Decision, warned: Warned, *, alerted: bool, terminals: int) -> GivenWarning:
     channels = ["ledger", *(["alert"] if alerted else []), *(["terminal"] if terminals else [])]
-    return GivenWarning(decision.machine, decision.called, warned.rule, warned.why, warned.due, tuple(channels))
+    return GivenWarning(decision.machine, decision.display_name, warned.rule, warned.why, warned.due, tuple(channels))
 
 
 def _event_time(session: Session, machine_id: str) -> datetime:
@@ -217,12 +217,17 @@ def _decision_findings(session: Session, run: ReaperRun, machines: Iterable[Mach
 
 
 def _urgent_finding(decision: Decision, owner: str) -> Finding:
-    facts = {"machine": decision.called, "rule": str(decision.rule), "activity": decision.activity, "owner": owner}
+    facts = {
+        "machine": decision.display_name,
+        "rule": str(decision.rule),
+        "activity": decision.activity,
+        "owner": owner,
+    }
     result = "is ended" if decision.ends else "goes on"
     return Finding(
         key=f"{TOPIC}:{decision.machine}:{decision.rule}:{decision.do}",
         kind="machine",
-        title=f"{decision.called} {result} ({decision.rule})",
+        title=f"{decision.display_name} {result} ({decision.rule})",
         text=f"{decision.why[:1].upper()}{decision.why[1:]}. To see it: cloudgpu show {decision.name} --history",
         facts={name: value for name, value in facts.items() if value},
         urgent=True,

@@ -23,7 +23,7 @@ from cloudgpu.control.session.last_run import read_last_run
 from cloudgpu.core.model.identity import COMPUTER_KINDS, QueriedAccount, Unanswered
 from cloudgpu.core.model.machine import Machine, scope_of_machine
 from cloudgpu.core.model.offers import Offer
-from cloudgpu.core.policies.guards import ScheduledRun, guarding_run, missing_for_guard, needs_runs, with_run
+from cloudgpu.core.policies.guards import ScheduledRun, depends_on_reaper, guarding_run, missing_for_guard, with_run
 from cloudgpu.core.values.naming import account_scope
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 
@@ -125,14 +125,17 @@ def check_launch_guarded(session: SessionBase, offer: Offer) -> None:
 def check_start_guarded(session: SessionBase, machines: Sequence[Machine]) -> None:
     """Raise InvalidRequest, as a launch does, where one of these stopped machines would be guarded by nothing."""
     for machine in machines:
-        if needs_runs(without_waiver(machine)):
+        if depends_on_reaper(without_waiver(machine)):
             _check_guarded(session, scope_of_machine(machine), machine.account or "")
 
 
 def is_guarded(session: SessionBase, machine: Machine) -> bool:
     """Say whether something would end this machine, or its user waived that with --no-guard."""
     now = session.clock()
-    return not needs_runs(machine) or guarding_run(scheduled_runs(session), scope_of_machine(machine), now) is not None
+    return (
+        not depends_on_reaper(machine)
+        or guarding_run(scheduled_runs(session), scope_of_machine(machine), now) is not None
+    )
 
 
 def without_waiver(machine: Machine) -> Machine:

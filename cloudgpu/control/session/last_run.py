@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from cloudgpu.core.model.machine import Machine, scope_of_machine
-from cloudgpu.core.policies.guards import ScheduledRun, guarding_run, missing_for_guard, needs_runs, with_run
+from cloudgpu.core.policies.guards import ScheduledRun, depends_on_reaper, guarding_run, missing_for_guard, with_run
 from cloudgpu.core.values.naming import first_few
 from cloudgpu.core.values.times import duration_text, from_iso, iso
 
@@ -151,7 +151,7 @@ def unguarded_machines(
 
     `last` is the last run, where the caller has it. Nothing is read where no machine needs such a run.
     """
-    dependent = [machine for machine in machines if may_be_billed(machine) and needs_runs(machine)]
+    dependent = [machine for machine in machines if may_be_billed(machine) and depends_on_reaper(machine)]
     if not dependent:
         return []
     now = session.clock()

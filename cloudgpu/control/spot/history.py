@@ -13,7 +13,7 @@ from cloudgpu.core.billing.rules import rule_of
 from cloudgpu.core.events.bodies import How
 from cloudgpu.core.events.machine_lines import spot_interrupted
 from cloudgpu.core.model.usage import Resource
-from cloudgpu.core.spot.places import Kind, PlaceOffer, Sighting, SpotLocation, order_places
+from cloudgpu.core.spot.places import PlaceOffer, Sighting, SightingKind, SpotLocation, order_places
 from cloudgpu.core.values.times import duration_text, from_iso
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 from cloudgpu.providers.abilities import HasPlacementScores
@@ -123,7 +123,7 @@ def _sightings(machine: Machine) -> Iterator[Sighting]:
     yield Sighting(started_at, location, "made", price)
     if machine.terminated_at is not None or was_interrupted(machine):
         at = from_iso(ended_at(machine))
-        kind: Kind = "taken" if was_interrupted(machine) else "ended"
+        kind: SightingKind = "taken" if was_interrupted(machine) else "ended"
         yield Sighting(at, location, kind, price, max(0.0, (at - started_at).total_seconds() / 3600))
 
 

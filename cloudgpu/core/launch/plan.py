@@ -24,7 +24,7 @@ from cloudgpu.core.policies.guards import (
     gentlest_ending,
     guarded_offer,
     lease_ends,
-    of_offer,
+    subject_of_offer,
 )
 from cloudgpu.core.policies.policy import Act, Do, Origin, Policy, Rule, Unpausable
 from cloudgpu.core.values.money import Money, charge
@@ -154,7 +154,7 @@ def launch_plan(
     """
     offer = offers[0]
     guarded_subject = guarded_offer(offer.available, request.setup, guarded)
-    ends, subject = ends_of(request, offer, policy), of_offer(offer.available, request.setup)
+    ends, subject = ends_of(request, offer, policy), subject_of_offer(offer.available, request.setup)
     running_costs = tuple(costs_while_running(extras, volume_there=volume_there))
     lease, renew = timedelta(seconds=request.lease_s), timedelta(seconds=request.renew_s)
     return LaunchPlan(
@@ -253,7 +253,7 @@ def run_cost(per_hour: Money, span: timedelta) -> Money:
 
 def stop_effect(request: LaunchRequest, offer: Offer) -> str:
     """Return the sentence that says what `stop` does to this machine."""
-    if gentlest_ending(of_offer(offer.available, request.setup)) is Do.TERMINATE:
+    if gentlest_ending(subject_of_offer(offer.available, request.setup)) is Do.TERMINATE:
         return "it can be neither stopped nor kept as an image: down ends it and deletes its disk"
     if not offer.available.stoppable and not request.setup.keep_disk:
         return (
@@ -267,7 +267,7 @@ def stop_effect(request: LaunchRequest, offer: Offer) -> str:
 
 def ends_of(request: LaunchRequest, offer: Offer, policy: Policy | None) -> EndActions:
     """Return how this machine would end, by what its provider can do and what its policy agrees to lose."""
-    subject = of_offer(offer.available, request.setup)
+    subject = subject_of_offer(offer.available, request.setup)
     return EndActions(
         automatic_ending(subject, policy), ending_at_renew_until(subject, policy), gentlest_ending(subject)
     )

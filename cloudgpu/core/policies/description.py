@@ -20,12 +20,20 @@ from cloudgpu.core.policies.schedule import Schedule, next_scheduled_end, off_un
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.times import duration_text, from_iso
 
-SELECTOR_KEYS = ("owner", "project", "template", "provider", "account", "market", "name")  # what a machine is chosen by
+SELECTOR_KEYS = (
+    "owner",
+    "project",
+    "template",
+    "provider",
+    "account",
+    "market",
+    "name",
+)  # facts of a machine by which its policy is chosen
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What [policies] of config.toml says: a policy's name by project, and by a `KEY=VALUE` that a machine bears."""
+    """What [policies] of config.toml says: the policy's name by project, and by `KEY=VALUE`: a fact of a machine."""
 
     projects: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -33,12 +41,13 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The name of a policy, and who chose it: `--policy`, `policies.projects.thesis`, `policy of config.toml`."""
+    """The name of a policy, and the option or setting that chose it: `--policy`, `policy of config.toml`."""
 
     name: str
     why: str
 
 
+# Two values of `Chosen.why`.
 BY_OPTION = "--policy"
 DEFAULT = "policy of config.toml"
 NO_CHOICES = Choices()
@@ -47,28 +56,28 @@ NO_CHOICES = Choices()
 def choose(typed: str | None, facts: Mapping[str, str | None], choices: Choices | None, default: str) -> Chosen:
     """Return the policy of a machine with these facts (some of SELECTOR_KEYS): the most specific setting wins.
 
-    A project is more specific than a tag, and of two tags the one that stands first counts. What was read from a
-    cloud's tags is compared as a tag can say it.
+    A project is more specific than a tag, and of two tags the one that stands first counts. Facts that were read from a
+    cloud's tags are compared in their tag form (`tag_value`).
     """
     choices = choices or NO_CHOICES
     if typed is not None:
         return Chosen(typed, BY_OPTION)
     for project, policy in choices.projects.items():
-        if _is(project, facts.get("project")):
+        if _matches(project, facts.get("project")):
             return Chosen(policy, f"policies.projects.{project} of config.toml")
     for tag, policy in choices.tags.items():
         key, _, value = tag.partition("=")
-        if _is(value, facts.get(key)):
+        if _matches(value, facts.get(key)):
             return Chosen(policy, f'policies.tags."{tag}" of config.toml')
     return Chosen(default, DEFAULT)
 
 
-def _is(wanted: str, value: str | None) -> bool:
+def _matches(wanted: str, value: str | None) -> bool:
     return value is not None and (wanted == value or tag_value(wanted) == value)
 
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-_NAMED = {tuple(range(7)): "daily", tuple(range(5)): "on weekdays", (5, 6): "on weekends"}
+_DAY_GROUPS = {tuple(range(7)): "daily", tuple(range(5)): "on weekdays", (5, 6): "on weekends"}
 HOLD = (
     "protects a machine from the rules below until the hold ends; renew-until and schedules ignore it, "
     "and a budget waits for at most two warnings"
@@ -91,36 +100,38 @@ class DescribedRule:
 
 
 def rules_of(policy: Policy, now: datetime) -> tuple[DescribedRule, ...]:
-    """Return what a policy says of any machine, the strongest rule first; `now` is for the next off alone."""
-    return tuple(_general(policy, now))
+    """Return the rules of a policy for any machine, the strongest first; `now` is for the next scheduled end."""
+    return tuple(_rules_of_policy(policy, now))
 
 
 def rules_for(policy: Policy, now: datetime, machine: EndableMachine) -> tuple[DescribedRule, ...]:
-    """Return what a policy says of a machine that is to be launched: where it ends otherwise than stopped, so."""
-    end = guards.automatic_ending(machine, policy)
-    for_budget, unjudged = guards.gentlest_ending(machine), has_no_agent(machine)
+    """Return the rules of a policy for a machine to be launched, worded by how that ends."""
+    ending = guards.automatic_ending(machine, policy)
+    budget_ending, no_agent = guards.gentlest_ending(machine), has_no_agent(machine)
     return tuple(
-        _unjudged(rule) if unjudged and rule.rule in _BY_USE else _adapted(rule, policy, end, for_budget)
-        for rule in _general(policy, now)
+        _without_agent(rule)
+        if no_agent and rule.rule in _RULES_BY_USE
+        else _for_ending(rule, policy, ending, budget_ending)
+        for rule in _rules_of_policy(policy, now)
     )
 
 
-_BY_USE = (Rule.IDLE, Rule.UNLABELLED)
+_RULES_BY_USE = (Rule.IDLE, Rule.UNLABELLED)
 
 
-def _unjudged(rule: DescribedRule) -> DescribedRule:
-    """Return what a rule of _BY_USE says of a machine without an agent: nobody can tell its use, so it ends nothing."""
+def _without_agent(rule: DescribedRule) -> DescribedRule:
+    """Return what a rule of _BY_USE says of a machine without an agent: its use is not known, so it ends nothing."""
     if rule.rule is Rule.IDLE:
         return replace(rule, text="never: no agent runs on it, so its use is not known")
     return replace(rule, text=rule.text.replace("stopped once nobody uses it", "warned of"))
 
 
-def _adapted(rule: DescribedRule, policy: Policy, end: Do | None, for_budget: Do) -> DescribedRule:
-    if rule.rule is Rule.BUDGET and for_budget is Do.TERMINATE:
+def _for_ending(rule: DescribedRule, policy: Policy, ending: Do | None, budget_ending: Do) -> DescribedRule:
+    if rule.rule is Rule.BUDGET and budget_ending is Do.TERMINATE:
         return replace(rule, text=rule.text.replace("stopped once", "terminated once"))
-    if rule.rule not in (Rule.IDLE, Rule.UNLABELLED, Rule.SCHEDULE) or end in (Do.STOP, Do.PARK):
+    if rule.rule not in (Rule.IDLE, Rule.UNLABELLED, Rule.SCHEDULE) or ending in (Do.STOP, Do.PARK):
         return rule
-    if end is None:
+    if ending is None:
         return replace(rule, text=_only_warned_text(rule, policy))
     text = rule.text.removesuffix(_warned_only(policy))
     return replace(rule, text=text.replace("stopped", "terminated") + rule.text[len(text) :])
@@ -137,7 +148,7 @@ def rules_in_force(policy: Policy | None, machine: Machine, now: datetime) -> tu
     rules = (
         [] if policy is None else [one for one in rules_for(policy, now, machine) if one.rule not in _PER_MACHINE_RULES]
     )
-    rules += _of_row(policy, machine, now)
+    rules += _rules_of_machine(policy, machine, now)
     return tuple(sorted(rules, key=lambda rule: list(Rule).index(rule.rule)))
 
 
@@ -145,17 +156,17 @@ _PER_MACHINE_RULES = (Rule.RENEW_UNTIL, Rule.SCHEDULE, Rule.HOLD, Rule.LEASE)
 
 
 def schedule_notes(policy: Policy | None, machine: EndableMachine, now: datetime) -> tuple[str, ...]:
-    """Return what has to be known of a machine that is started while its schedule keeps machines off; else nothing."""
+    """Return notes on a machine that is started while its schedule keeps machines off; none at other times."""
     until = None if policy is None else off_until(policy.schedules, now)
     if policy is None or until is None:
         return ()
-    grace, kept = duration_text(policy.idle.grace), f"its schedule keeps it off until {until:%a %Y-%m-%d %H:%M} UTC"
+    grace, off_text = duration_text(policy.idle.grace), f"its schedule keeps it off until {until:%a %Y-%m-%d %H:%M} UTC"
     if guards.only_warned(machine, policy):
-        return (f"{kept}: the reaper only warns of that",)
-    return (f"{kept}: the next run warns, and ends it {grace} later unless it is held (cloudgpu hold)",)
+        return (f"{off_text}: the reaper only warns of that",)
+    return (f"{off_text}: the next run warns, and ends it {grace} later unless it is held (cloudgpu hold)",)
 
 
-def _general(policy: Policy, now: datetime) -> Iterator[DescribedRule]:
+def _rules_of_policy(policy: Policy, now: datetime) -> Iterator[DescribedRule]:
     if policy.budget is not None:
         does = "stopped" if policy.budget.do is Act.STOP else "warned of"
         yield DescribedRule(Rule.BUDGET, f"{does} once it has cost {policy.budget.limit.text()} in all")
@@ -214,15 +225,19 @@ def _warned_only(policy: Policy) -> str:
 
 
 def _off_text(schedule: Schedule) -> str:
-    days = _NAMED.get(tuple(sorted(schedule.days))) or "on " + ", ".join(_DAYS[day] for day in sorted(schedule.days))
-    excepts = f", except {_breaks(schedule)}" if schedule.excepts else ""
-    back = schedule.until
-    stays = f", and kept off until {_DAYS[back[0]]} {back[1]:%H:%M} unless held" if back else ""
-    return f"ended at {schedule.off:%H:%M} {days} by the clock of {schedule.tz}{excepts}, whoever uses it{stays}"
+    days = _DAY_GROUPS.get(tuple(sorted(schedule.days))) or "on " + ", ".join(
+        _DAYS[day] for day in sorted(schedule.days)
+    )
+    except_text = f", except {_exception_dates(schedule)}" if schedule.excepts else ""
+    off_until = schedule.until
+    until_text = f", and kept off until {_DAYS[off_until[0]]} {off_until[1]:%H:%M} unless held" if off_until else ""
+    return (
+        f"ended at {schedule.off:%H:%M} {days} by the clock of {schedule.tz}{except_text}, whoever uses it{until_text}"
+    )
 
 
-def _breaks(schedule: Schedule) -> str:
-    """Return the dates on which nothing is ended, what follows each other as one."""
+def _exception_dates(schedule: Schedule) -> str:
+    """Return the dates on which nothing is ended; consecutive dates are one range, `2026-12-24 to 2027-01-03`."""
     days = sorted(schedule.excepts)
     gaps = [(before, after) for before, after in pairwise(days) if after - before > timedelta(days=1)]
     begins, ends = [days[0], *(after for _, after in gaps)], [*(before for before, _ in gaps), days[-1]]
@@ -231,22 +246,22 @@ def _breaks(schedule: Schedule) -> str:
     )
 
 
-def _of_row(policy: Policy | None, machine: Machine, now: datetime) -> Iterator[DescribedRule]:
-    """Yield the rules of which each machine has a moment of its own."""
+def _rules_of_machine(policy: Policy | None, machine: Machine, now: datetime) -> Iterator[DescribedRule]:
+    """Yield the rules whose times each machine has for itself: renew-until, hold, lease, schedules."""
     if machine.renew_until:
-        says = f"{_ended_word(guards.ending_at_renew_until(machine, policy))}, whoever uses it; extend moves it"
-        yield DescribedRule(Rule.RENEW_UNTIL, says, from_iso(machine.renew_until))
+        text = f"{_ending_text(guards.ending_at_renew_until(machine, policy))}, whoever uses it; extend moves it"
+        yield DescribedRule(Rule.RENEW_UNTIL, text, from_iso(machine.renew_until))
     else:
         yield DescribedRule(Rule.RENEW_UNTIL, "it has none")
-    held = from_iso(machine.hold_until) if machine.hold_until else None
-    if held is not None and held > now:
-        yield DescribedRule(Rule.HOLD, "until then its lease and idle time do not end it", held)
+    held_until = from_iso(machine.hold_until) if machine.hold_until else None
+    if held_until is not None and held_until > now:
+        yield DescribedRule(Rule.HOLD, "until then its lease and idle time do not end it", held_until)
     if machine.expires:
         unknown_ends = policy is not None and policy.unknown is Unknown.END
         use = "is in use" if unknown_ends else "is in use or nobody knows"
         end = guards.automatic_ending(machine, policy)
-        says = f"{_ended_word(end)}, unless it {use}: then it is renewed" if end else _WARN_TO_KEEP_DISK
-        yield DescribedRule(Rule.LEASE, says, from_iso(machine.expires))
+        text = f"{_ending_text(end)}, unless it {use}: then it is renewed" if end else _WARN_TO_KEEP_DISK
+        yield DescribedRule(Rule.LEASE, text, from_iso(machine.expires))
     else:
         yield DescribedRule(Rule.LEASE, "it has none")
     if policy is not None:
@@ -254,20 +269,22 @@ def _of_row(policy: Policy | None, machine: Machine, now: datetime) -> Iterator[
 
 
 def _schedules_of(policy: Policy, machine: Machine, now: datetime) -> Iterator[DescribedRule]:
-    spared, only_warned = guards.only_warns_to_keep_disk(machine, policy), guards.only_warned(machine, policy)
-    for one in policy.schedules:
-        at = next_scheduled_end((one,), now)
-        following = f"the next is {at.astimezone(ZoneInfo(one.tz)):%a %Y-%m-%d %H:%M} there" if at else "there is none"
-        until = off_until((one,), now)
-        local = None if until is None else until.astimezone(ZoneInfo(one.tz))
-        kept = "" if local is None else f"; it is kept off now, until {local:%a %Y-%m-%d %H:%M} there"
-        text = f"{_off_text(one)}; {following}{kept}"
-        why = guards.NOTHING_GENTLER if spared else "it cannot be stopped"
+    keeps_disk, only_warned = guards.only_warns_to_keep_disk(machine, policy), guards.only_warned(machine, policy)
+    for schedule in policy.schedules:
+        at = next_scheduled_end((schedule,), now)
+        next_text = (
+            f"the next is {at.astimezone(ZoneInfo(schedule.tz)):%a %Y-%m-%d %H:%M} there" if at else "there is none"
+        )
+        until = off_until((schedule,), now)
+        local = None if until is None else until.astimezone(ZoneInfo(schedule.tz))
+        off_text = "" if local is None else f"; it is kept off now, until {local:%a %Y-%m-%d %H:%M} there"
+        text = f"{_off_text(schedule)}; {next_text}{off_text}"
+        why = guards.NOTHING_GENTLER if keeps_disk else "it cannot be stopped"
         yield DescribedRule(Rule.SCHEDULE, text + (f"; it is only warned of: {why}" * only_warned), at)
 
 
 _WARN_TO_KEEP_DISK = f"only warned of then: {guards.NOTHING_GENTLER}, and its policy is to keep its disk"
 
 
-def _ended_word(end: Do) -> str:
+def _ending_text(end: Do) -> str:
     return "terminated then, and its disk deleted" if end is Do.TERMINATE else "ended then"

@@ -1,6 +1,6 @@
-"""How a machine can end, and what ends it when nobody watches: its agent, a timer of its provider, or runs. Pure.
+"""How a machine can end, and what ends it unattended: its agent, a timer of its provider, or runs of the reaper.
 
-A provider says which of these it has (`Provider.guards`); a machine's row has them since its launch.
+Pure. A provider says which of these it has (`Provider.guards`); a machine's record has them since its launch.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def gentlest_ending(machine: EndableMachine) -> Do:
 def automatic_ending(machine: EndableMachine, policy: Policy | None) -> Do | None:
     """Return how its lease, idle time and schedules end it; None: not at all, as that would delete its disk.
 
-    The launch has settled whether the disk of a machine that cannot be stopped is to stay (`unpausable`). Where it is
+    The launch has recorded whether the disk of a machine that cannot be stopped is to stay (`unpausable`). Where it is
     to stay and cannot, only `renew-until` and budgets end the machine.
     """
     end = gentlest_ending(machine)
@@ -70,8 +70,8 @@ def only_warned(machine: EndableMachine, policy: Policy | None) -> bool:
     return by_policy or only_warns_to_keep_disk(machine, policy)
 
 
-def of_offer(item: Available, setup: Setup) -> EndSubject:
-    """Return of a machine that is to be launched what is asked for here of a row."""
+def subject_of_offer(item: Available, setup: Setup) -> EndSubject:
+    """Return a machine to be launched as a value that the functions here take in place of a `Machine`."""
     from cloudgpu.core.model.launch import setup_to_json
 
     return EndSubject(item.stoppable, item.parkable, MachineSetup.of(setup_to_json(setup)))
@@ -116,11 +116,11 @@ class Timer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Safeguards:
-    """What can end a machine beside runs from outside.
+    """What can end a machine besides runs of the reaper, which come from another computer.
 
-    `follows`: the timer follows renew-until by itself, and is set by nobody. `tagged`: a lease or a hold can be set on
-    the machine's tags after its launch; else those tell of the launch alone, and the ledger decides. `alone`: its place
-    has no such layer, whatever is set up there, so a launch there asks for a scheduled run of the reaper.
+    `follows`: the timer follows renew-until by itself, and nobody has to set it. `tagged`: a lease or a hold can be set
+    in the machine's tags after its launch; else its tags are those of the launch, and the ledger decides. `alone`: its
+    provider has neither agent nor timer that ends costs, so that only scheduled runs of the reaper do.
     """
 
     agent: Agent
@@ -131,7 +131,7 @@ class Safeguards:
 
     @property
     def only_reaper(self) -> bool:
-        """Whether nothing but a run from outside ends it."""
+        """Whether nothing but a run of the reaper ends it."""
         return self.agent is not Agent.ENDS and self.timer is Timer.NONE
 
     def to_json(self) -> GuardsRecord:
@@ -152,11 +152,11 @@ def guards_of(machine: Machine | BudgetSubject | EndSubject) -> Safeguards | Non
 
 def ends_itself(machine: Machine) -> bool:
     """Say whether the agent's shutdown ends what the machine costs; where its launch is not known, it may."""
-    found = guards_of(machine)
-    return found is None or found.agent is Agent.ENDS
+    safeguards = guards_of(machine)
+    return safeguards is None or safeguards.agent is Agent.ENDS
 
 
-def agents_end(machine: Machine) -> str | None:
+def agent_ends_at(machine: Machine) -> str | None:
     """Return when the agent ends a machine at the latest, if nobody uses it; None where its shutdown ends nothing.
 
     Its lease may be no reason for that.
@@ -166,10 +166,10 @@ def agents_end(machine: Machine) -> str | None:
     return machine.renew_until if only_warns_to_keep_disk(machine, None) else machine.expires
 
 
-def timers_end(machine: Machine) -> str | None:
+def timer_fires_at(machine: Machine) -> str | None:
     """Return when its timer fires, as far as the ledger knows; None for none."""
-    found = guards_of(machine)
-    follows = found is not None and found.follows and found.timer is not Timer.NONE
+    safeguards = guards_of(machine)
+    follows = safeguards is not None and safeguards.follows and safeguards.timer is not Timer.NONE
     return machine.renew_until if follows else machine.timer
 
 
@@ -177,22 +177,22 @@ def timer_is_due(machine: Machine, now: datetime) -> bool:
     """Say whether a machine needs a timer that the ledger does not know. A stopped one that is over needs none."""
     if machine.terminated_at is not None or machine.provider_id is None or machine.renew_until is None:
         return False
-    rests = machine.state in ("stopped", "deallocated") and not machine.billed
-    return machine.timer != machine.renew_until and not (rests and from_iso(machine.renew_until) <= now)
+    is_off = machine.state in ("stopped", "deallocated") and not machine.billed
+    return machine.timer != machine.renew_until and not (is_off and from_iso(machine.renew_until) <= now)
 
 
 def reason_of(machine: Machine) -> str | None:
-    """Return why a machine is over, where that was not asked: its provider's word, else its timer's time."""
+    """Return why a machine ended unrequested: its provider's reason, else its timer if that was due then."""
     at, since = machine.timer, machine.since
     if machine.state_reason is not None or machine.billed or at is None or since is None:
         return machine.state_reason
     return BY_TIMER if from_iso(at) <= from_iso(since) <= from_iso(at) + FIRES_WITHIN else None
 
 
-def needs_runs(machine: Machine) -> bool:
+def depends_on_reaper(machine: Machine) -> bool:
     """Say whether only scheduled runs of the reaper end what a machine costs, and nobody agreed to do without them.
 
-    At a place where a layer can be set up (`init azure`) no run is asked for: there the plan says what is missing.
+    Where a timer can be set up (`init azure`), none is required: there the plan says what is missing.
     """
     guards = machine.guards
     if guards is None or guards.waived or not guards.alone:
@@ -223,17 +223,17 @@ def lease_ends(machine: EndableMachine, policy: Policy | None) -> bool:
 
 def guarded_offer(item: Available, setup: Setup, guards: Safeguards) -> EndSubject:
     """Return how a machine that is to be launched can end, and what guards it."""
-    return of_offer(item, setup)._replace(guards=MachineGuards.of(guards.to_json()))
+    return subject_of_offer(item, setup)._replace(guards=MachineGuards.of(guards.to_json()))
 
 
-LATE_FACTOR = 2  # times its interval: a run that is older than that has fallen silent
+LATE_FACTOR = 2  # a run older than so many of its intervals is not recent
 MAX_HOMES = 16  # homes that are remembered
 
 
 class ScheduledRun(NamedTuple):
-    """The latest scheduled run of one home, as the ledger heard of it.
+    """The latest scheduled run of the reaper from one home, as the ledger records it.
 
-    `home` tells it from all others: two computers may have the same name, and one computer two homes. `host` is the
+    `home` is that home's id: two computers may have the same name, and one computer two homes. `host` is the
     name of its computer, for people. `at` is when it ended, `every` how often that home makes one. `battery`: it ran on
     one then; None: not known. `accounts` are those that answered it, by the subjects of their syncs
     (`core.values.naming.account_scope`).
@@ -272,14 +272,14 @@ def is_recent(run: ScheduledRun, now: datetime) -> bool:
 
 def guarding_run(runs: Iterable[ScheduledRun], account: str, now: datetime) -> ScheduledRun | None:
     """Return the run that guards the machines of an account, the most frequent of several; None where none does."""
-    fit = [run for run in runs if account in run.accounts and run.battery is False and is_recent(run, now)]
-    return min(fit, key=lambda run: (run.every, abs(now - run.at), run.host, run.home), default=None)
+    guarding = [run for run in runs if account in run.accounts and run.battery is False and is_recent(run, now)]
+    return min(guarding, key=lambda run: (run.every, abs(now - run.at), run.host, run.home), default=None)
 
 
 def with_run(
     before: Iterable[ScheduledRun], scheduled_run: ScheduledRun | None, now: datetime
 ) -> tuple[ScheduledRun, ...]:
-    """Return the runs that the next line carries: `scheduled_run` in place of that home's last, the recent ones first.
+    """Return the runs that the next ledger entry has: `scheduled_run` in place of that home's last, recent ones first.
 
     At most `MAX_HOMES`: containers with a new home each time must not fill the ledger, nor push out a run that guards
     an account.

@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     from cloudgpu.core.policies.schedule import Schedule
 
 NO_ACTIVITIES = "-"  # in place of the activities at which a lease ends: the agent neither ends nor renews it
-MAX_OFFS = 60  # of a schedule, that a machine is told ahead
-LEASE_MARGIN = timedelta(days=7)  # it is told so much more than its renew-until: `extend` may move that
+MAX_OFFS = 60  # scheduled ends that an agent is told in advance
+LEASE_MARGIN = timedelta(
+    days=7
+)  # an agent knows the scheduled ends until so long after renew-until, which `extend` may move
 
 
 class Do(StrEnum):
-    """What is to be done with a machine, or with what is kept of it."""
+    """What a decision of the reaper does with a machine, or with an image that is kept of it."""
 
     KEEP = "keep"
     WARN = "warn"
@@ -39,21 +41,21 @@ class Do(StrEnum):
 
 
 class Rule(StrEnum):
-    """Why something is done or left, the strongest first."""
+    """The rule that explains a decision, in the order of precedence, the strongest first."""
 
-    REQUESTED = "requested-end"
+    REQUESTED = "requested-end"  # a requested stop or end that is not done
     BUDGET = "budget"
     RENEW_UNTIL = "renew-until"
-    PART = "part-of-cluster"
+    PART = "part-of-cluster"  # the cluster is incomplete
     SCHEDULE = "schedule"
     HOLD = "hold"
     NODE_LOSS = "node-loss"
     LEASE = "lease"
     IDLE = "idle"
-    UNLABELLED = "unlabelled"
-    STOPPED = "stopped"
-    IMAGES = "images"
-    NONE = "none"
+    UNLABELLED = "unlabelled"  # no owner or project
+    STOPPED = "stopped"  # stopped for too long
+    IMAGES = "images"  # an image kept for too long
+    NONE = "none"  # no rule acts
 
 
 class Unpausable(StrEnum):
@@ -69,7 +71,7 @@ class Unpausable(StrEnum):
 
 
 class Act(StrEnum):
-    """What a rule does once it holds. Each rule allows some of these."""
+    """What a policy's key `do` says that a rule does once it applies. Each rule allows some of these."""
 
     STOP = "stop"
     WARN = "warn"
@@ -188,23 +190,23 @@ def for_agent(
 ) -> dict[str, Any]:
     """Return what the agent is told of a policy, for a machine that begins at `begin` and may live until `end`.
 
-    `spared`: renew-until alone ends it, as it could only be terminated. `node`: it is a node of a cluster, of which a
-    single node knows too little: renew-until alone ends it, and it leaves its lease to the runs, which renew or end
-    that of all nodes. Spans are in seconds. `ends` names the activities at which a lease ends. `off` is every off of
-    the schedules from `begin` on as epoch seconds, at most 60 of them and none later than a week after `end`: the
-    machine knows no time zones.
+    `spared`: only renew-until ends it, as it could only be terminated. `node`: it is a node of a cluster, of which a
+    single node knows too little: only renew-until ends it, and runs of the reaper renew or end the lease of all nodes.
+    Spans are in seconds. `ends` names the activities at which a lease ends. `off` is every off of the schedules from
+    `begin` on as epoch seconds, at most 60 of them and none later than a week after `end`: the machine knows no time
+    zones.
     """
-    idle, warned = policy.idle, spared or node or policy.only_warned(stoppable=stoppable)
+    idle, only_renew_until = policy.idle, spared or node or policy.only_warned(stoppable=stoppable)
     ends = (IDLE, UNKNOWN) if policy.unknown is Unknown.END else (IDLE,)
     offs: Iterable[datetime] = ()
-    if not warned and policy.schedules:
+    if not only_renew_until and policy.schedules:
         from cloudgpu.core.policies.schedule import offs_between  # `ls` shows policies that have none
 
         offs = islice(offs_between(policy.schedules, begin, end + LEASE_MARGIN), MAX_OFFS)
     return {
         **thresholds(policy)._asdict(),
         "grace": idle.grace.total_seconds(),
-        "stop": idle.do is Act.STOP and not warned,
+        "stop": idle.do is Act.STOP and not only_renew_until,
         "off": [int(off.timestamp()) for off in offs],
         "ends": NO_ACTIVITIES if node else "" if spared else " ".join(ends),
         "scratch": str(idle.scratch),
@@ -212,7 +214,7 @@ def for_agent(
 
 
 class Origin(StrEnum):
-    """Who said how long, the nearest first."""
+    """Where a duration was set; an earlier one takes precedence."""
 
     TYPED = "option"
     SETTINGS = "config.toml"
@@ -220,8 +222,8 @@ class Origin(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyText:
-    """What one of them said; None: nothing."""
+class LifetimeOverride:
+    """The lifetime that options or settings give; None: not given."""
 
     lease: timedelta | None = None
     renew_until: timedelta | None = None
@@ -229,7 +231,7 @@ class PolicyText:
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
-    """How long a machine may live, and who said so. Where `renew_until` is the shorter one, they contradict."""
+    """How long a machine may live, and where each was set. Where `renew_until` is the shorter one, they contradict."""
 
     lease: timedelta
     renew_until: timedelta
@@ -242,19 +244,19 @@ class Lifetime:
         return self.renew_until < self.lease
 
 
-def lifetime(policy: Policy, typed: PolicyText, settings: PolicyText) -> Lifetime:
+def lifetime(policy: Policy, typed: LifetimeOverride, settings: LifetimeOverride) -> Lifetime:
     """Return how long a machine of this policy may live: what was typed, else the settings', else the policy's.
 
     A lease that was typed takes `renew_until` along where that was not typed too: who types a longer one means it.
     """
-    lease, lease_from = _first(typed.lease, settings.lease, policy.lease)
-    renew, renew_from = _first(typed.renew_until, settings.renew_until, policy.renew_until)
+    lease, lease_from = _first_given(typed.lease, settings.lease, policy.lease)
+    renew, renew_from = _first_given(typed.renew_until, settings.renew_until, policy.renew_until)
     if renew < lease and lease_from is Origin.TYPED and renew_from is not Origin.TYPED:
         renew, renew_from = lease, lease_from
     return Lifetime(lease, renew, lease_from, renew_from)
 
 
-def _first(typed: timedelta | None, settings: timedelta | None, policy: timedelta) -> tuple[timedelta, Origin]:
+def _first_given(typed: timedelta | None, settings: timedelta | None, policy: timedelta) -> tuple[timedelta, Origin]:
     if typed is not None:
         return typed, Origin.TYPED
     return (policy, Origin.POLICY) if settings is None else (settings, Origin.SETTINGS)
@@ -303,27 +305,27 @@ NO_LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True)
 class LimitedPolicy:
-    """A policy or its spans as the limits leave them; `cuts` says in a sentence each what was taken away."""
+    """A policy within the limits; `cuts` are sentences, one for each rule that the limits changed."""
 
     policy: Policy
     cuts: tuple[str, ...] = ()
 
 
-def narrowest_limits(every: Iterable[Limits]) -> Limits:
+def narrowest_limits(all_limits: Iterable[Limits]) -> Limits:
     """Return the limits that hold where several files say some: the narrowest of each, so that none loosens another."""
-    found = [limits for limits in every if limits != NO_LIMITS]
-    named = [one.policies for one in found if one.policies is not None]
-    payers = [one.payers for one in found if one.payers]
-    stops = [one.stop for one in found if one.stop is not None]
+    given = [limits for limits in all_limits if limits != NO_LIMITS]
+    allowed = [one.policies for one in given if one.policies is not None]
+    payers = [one.payers for one in given if one.payers]
+    stops = [one.stop for one in given if one.stop is not None]
     return Limits(
-        _least(one.lease for one in found),
-        _least(one.renew_until for one in found),
-        _least(one.idle_after for one in found),
-        _common(named) if named else None,
+        _least(one.lease for one in given),
+        _least(one.renew_until for one in given),
+        _least(one.idle_after for one in given),
+        _common(allowed) if allowed else None,
         _common(payers) if payers else (),
         (Stoppers.OWNER if Stoppers.OWNER in stops else Stoppers.MEMBERS) if stops else None,
-        min((one.price_jump for one in found if one.price_jump is not None), default=None),
-        tuple(place for one in found for place in one.places),
+        min((one.price_jump for one in given if one.price_jump is not None), default=None),
+        tuple(place for one in given for place in one.places),
     )
 
 
@@ -333,13 +335,13 @@ def limit_policy(policy: Policy, limits: Limits) -> LimitedPolicy:
     A limit on idle time makes a rule that only warns, or none, one that stops: else it would be no limit.
     """
     idle, sentences = policy.idle, []
-    most = limits.idle_after
-    if most is not None and (idle.after > most or idle.do is not Act.STOP):
+    limit = limits.idle_after
+    if limit is not None and (idle.after > limit or idle.do is not Act.STOP):
         was = duration_text(idle.after) if idle.do is Act.STOP else f"do: {idle.do}"
-        after = min(idle.after, most)
+        after = min(idle.after, limit)
         idle = replace(idle, after=after, grace=min(idle.grace, after), do=Act.STOP)
         sentences.append(f"the limits stop it after {duration_text(after)} of idle time (policy {policy.name}: {was})")
-    lease, renew = _within(policy.lease, limits.lease), _within(policy.renew_until, limits.renew_until)
+    lease, renew = _at_most(policy.lease, limits.lease), _at_most(policy.renew_until, limits.renew_until)
     return LimitedPolicy(replace(policy, idle=idle, lease=min(lease, renew), renew_until=renew), tuple(sentences))
 
 
@@ -348,8 +350,8 @@ def cut_lifetime(lifetime: Lifetime, limits: Limits) -> tuple[Lifetime, tuple[st
 
     What was typed is left as it is: that is refused, and not shortened behind the back of whoever typed it.
     """
-    renew = _within(lifetime.renew_until, None if lifetime.renew_from is Origin.TYPED else limits.renew_until)
-    lease = _within(lifetime.lease, None if lifetime.lease_from is Origin.TYPED else limits.longest_lease)
+    renew = _at_most(lifetime.renew_until, None if lifetime.renew_from is Origin.TYPED else limits.renew_until)
+    lease = _at_most(lifetime.lease, None if lifetime.lease_from is Origin.TYPED else limits.longest_lease)
     if lifetime.lease_from is not Origin.TYPED:
         lease = min(lease, renew)
     pairs = (("lease", lifetime.lease, lease), ("renew-until", lifetime.renew_until, renew))
@@ -360,8 +362,8 @@ def cut_lifetime(lifetime: Lifetime, limits: Limits) -> tuple[Lifetime, tuple[st
     return replace(lifetime, lease=lease, renew_until=renew), notes
 
 
-def _within(span: timedelta, most: timedelta | None) -> timedelta:
-    return span if most is None else min(span, most)
+def _at_most(duration: timedelta, limit: timedelta | None) -> timedelta:
+    return duration if limit is None else min(duration, limit)
 
 
 def _least(spans: Iterable[timedelta | None]) -> timedelta | None:

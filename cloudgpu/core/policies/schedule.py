@@ -1,4 +1,4 @@
-"""Schedules: at which moments a machine is off, by the clock of its people. Level-triggered and pure.
+"""Schedules: the moments (each an "off") at which machines are ended, in local time. Level-triggered and pure.
 
 Whoever asks compares the last off with the machine's latest start, instead of asking whether it is seven o'clock now:
 a run that was missed catches up, and a machine that was started after an off stays until the next one.
@@ -64,7 +64,7 @@ def offs_between(schedules: Iterable[Schedule], begin: datetime, end: datetime) 
 
 @lru_cache(maxsize=256)  # a run asks the same for every machine of a policy
 def _last(schedule: Schedule, now: datetime) -> datetime | None:
-    offs = (_moment(schedule, day) for day in _days(schedule, now, -1))
+    offs = (_off_on(schedule, day) for day in _days(schedule, now, -1))
     return next((off for off in offs if off <= now), None)
 
 
@@ -73,16 +73,16 @@ def _stays_off(schedule: Schedule, now: datetime) -> datetime | None:
     off = _last(schedule, now)
     if schedule.until is None or off is None or now.astimezone(ZoneInfo(schedule.tz)).date() in schedule.excepts:
         return None
-    weekday, at = schedule.until
-    back, begun = replace(schedule, off=at), off.astimezone(ZoneInfo(schedule.tz)).date()
-    days = (begun + count * _DAY for count in range(8))
-    end = next(end for day in days if day.weekday() == weekday and (end := _moment(back, day)) > off)
+    weekday, end_time = schedule.until
+    end_schedule, off_date = replace(schedule, off=end_time), off.astimezone(ZoneInfo(schedule.tz)).date()
+    days = (off_date + count * _DAY for count in range(8))
+    end = next(end for day in days if day.weekday() == weekday and (end := _off_on(end_schedule, day)) > off)
     return end if now < end else None
 
 
 @lru_cache(maxsize=256)
 def _next(schedule: Schedule, now: datetime) -> datetime | None:
-    offs = (_moment(schedule, day) for day in _days(schedule, now, 1))
+    offs = (_off_on(schedule, day) for day in _days(schedule, now, 1))
     return next((off for off in offs if off > now), None)
 
 
@@ -102,7 +102,7 @@ def _days(schedule: Schedule, now: datetime, step: int) -> Iterator[date]:
             yield day
 
 
-def _moment(schedule: Schedule, day: date) -> datetime:
+def _off_on(schedule: Schedule, day: date) -> datetime:
     """Return when the off of a local date is: the first of a time that comes twice.
 
     Of one that does not exist, the first moment after the gap.

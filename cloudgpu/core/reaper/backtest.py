@@ -95,15 +95,15 @@ def backtest(
     """Return what a policy would have done with one machine from `since` to `until`, runs coming every `interval`."""
     ends = replay(past.recorded, policy, since, interval=interval)
     runs = past.recorded.runs
-    blind = sum(_blind(past.recorded, run.begin, run.end) for run in runs)
+    blind_s = sum(_blind_s(past.recorded, run.begin, run.end) for run in runs)
     cost, saved = _bill(past.uses, (), since, until), []
-    left = cost
+    remaining = cost
     for number, end in enumerate(ends, 1):
-        rest = _bill(past.uses, [(one.at, one.until) for one in ends[:number]], since, until)
-        start = _least(past.uses, end.until, until) if end.work is not None else Amount()
-        saved.append(EndEffect(end, left - rest, start, _blind(past.recorded, end.at, end.until)))
-        left = rest
-    return BacktestResult(past, sum((run.end - run.begin).total_seconds() for run in runs), blind, cost, tuple(saved))
+        without_ends = _bill(past.uses, [(one.at, one.until) for one in ends[:number]], since, until)
+        start = _minimum_charge(past.uses, end.until, until) if end.work is not None else Amount()
+        saved.append(EndEffect(end, remaining - without_ends, start, _blind_s(past.recorded, end.at, end.until)))
+        remaining = without_ends
+    return BacktestResult(past, sum((run.end - run.begin).total_seconds() for run in runs), blind_s, cost, tuple(saved))
 
 
 def add_results(amounts: Iterable[Amount]) -> Amount:
@@ -144,19 +144,21 @@ def cut_usage(usage: Usage, gaps: Sequence[tuple[datetime, datetime]], until: da
             parts.append(_part(usage, begin, first))
         begin = last
     if begin < end or not inside:
-        parts.append(usage._replace(begin=iso(begin), first=usage.first and not inside, sure_from=_sure(usage, begin)))
+        parts.append(
+            usage._replace(begin=iso(begin), first=usage.first and not inside, sure_from=_sure_from(usage, begin))
+        )
     return parts
 
 
 def _part(usage: Usage, begin: datetime, end: datetime) -> Usage:
     first = usage.first and iso(begin) == usage.begin
-    sure_from = _sure(usage, begin)
+    sure_from = _sure_from(usage, begin)
     return usage._replace(
         begin=iso(begin), end=iso(end), first=first, reason=None, maybe_until=None, sure_from=sure_from
     )
 
 
-def _sure(usage: Usage, begin: datetime) -> str | None:
+def _sure_from(usage: Usage, begin: datetime) -> str | None:
     return usage.sure_from if usage.sure_from is not None and usage.sure_from > iso(begin) else None
 
 
@@ -169,7 +171,7 @@ def _bill(uses: Sequence[Usage], gaps: Sequence[tuple[datetime, datetime]], sinc
     return add_results(_amount(charge(part, until, since=since, until=until)) for part in parts)
 
 
-def _least(uses: Sequence[Usage], at: datetime, until: datetime) -> Amount:
+def _minimum_charge(uses: Sequence[Usage], at: datetime, until: datetime) -> Amount:
     """Return what starting the machine at `at` is billed at least, by its provider's rule."""
     running = [use for use in uses if from_iso(use.begin) <= at <= _end(use, until)]
     return add_results(_amount(charge(_part(use, at, at + _MOMENT), until)) for use in running)
@@ -179,7 +181,7 @@ def _amount(charge: Charge) -> Amount:
     return Amount(charge.low, charge.amount, charge.high, bool(charge.unpriced_us))
 
 
-def _blind(recorded: Recorded, begin: datetime, end: datetime) -> float:
+def _blind_s(recorded: Recorded, begin: datetime, end: datetime) -> float:
     """Return for how many seconds there are no samples; of a cluster for the node that told least."""
     known = min(seconds_covered(node.samples, begin.timestamp(), end.timestamp()) for node in recorded.nodes)
     return max(0.0, (end - begin).total_seconds() - known)

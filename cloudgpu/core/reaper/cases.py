@@ -19,10 +19,13 @@ from cloudgpu.core.reaper.clusters import NO_GANG, Gang
 from cloudgpu.core.reaper.decisions import ACTIVE, Evidence, MachineView, Warned
 from cloudgpu.core.values.times import from_iso
 
-FIRST, LAST = timedelta(minutes=60), timedelta(minutes=10)  # before the end of a lease its people are told, twice
-MAX_WAIT = timedelta(seconds=60)  # runs do not come to the second: so much is waited for rather than left to the next
-REPEAT_AFTER = timedelta(days=1)  # what is only told is told again after that
-NEAR = timedelta(hours=12)  # so near a time is named by its hour alone
+FIRST_WARNING, LAST_WARNING = (
+    timedelta(minutes=60),
+    timedelta(minutes=10),
+)  # before the end of a lease its people are told, twice
+MAX_WAIT = timedelta(seconds=60)  # a run waits so long for an end that is due rather than leave it to the next run
+REPEAT_AFTER = timedelta(days=1)  # a warning that ends nothing is repeated after that
+SHOW_HOUR_ALONE_WITHIN = timedelta(hours=12)  # a time this near is shown without its date
 
 
 class Stage(StrEnum):
@@ -55,12 +58,13 @@ class RuleResult:
 class Case:
     """One machine, or a cluster as one, with all that the rules need.
 
-    `held` is the end of a hold that has not ended, `gang` what the rows of its cluster say of the whole.
+    `started` is since when it has been in its stage, `stop` what a budget does with it, `interval` how often runs come,
+    `held` the end of a hold that has not ended, and `gang` what the ledger knows of its cluster.
     """
 
     view: MachineView
     stage: Stage
-    known: Evidence
+    evidence: Evidence
     started: datetime
     stop: budget_stops.Stop | None
     now: datetime
@@ -78,7 +82,7 @@ class Case:
         text: str | None = getattr(self.view.machine, name)
         return from_iso(text) if text else None
 
-    def given(self, rule: Rule) -> tuple[datetime, datetime, datetime | None] | None:
+    def warning_times(self, rule: Rule) -> tuple[datetime, datetime, datetime | None] | None:
         """Return when people were first and last warned by this rule, and the announced end; None: never.
 
         A warning about an earlier run of the machine does not count.
@@ -92,7 +96,7 @@ class Case:
 def clock(at: datetime, now: datetime) -> str:
     """Return a time for people: the hour alone where it is near."""
     text = at.isoformat(" ", "minutes")[:16]  # a fifth of what strftime takes
-    return f"{text[11:] if abs(at - now) < NEAR else text} UTC"
+    return f"{text[11:] if abs(at - now) < SHOW_HOUR_ALONE_WITHIN else text} UTC"
 
 
 def warn_only(case: Case, rule: Rule, due: datetime, why: str, do: Do) -> RuleResult:
@@ -108,8 +112,8 @@ def erasure_text(do: Do) -> str:
 
 def end_after_warning(case: Case, rule: Rule, due: datetime, why: str, do: Do) -> RuleResult:
     """Return the result that ends a machine by `do` at `due`, after people were warned."""
-    times = case.given(rule)
-    message = f"{why}; warned {clock(times[0], case.now)}" if times else why
+    warning_times = case.warning_times(rule)
+    message = f"{why}; warned {clock(warning_times[0], case.now)}" if warning_times else why
     if due <= case.now + MAX_WAIT:
         return RuleResult(rule, do, message, due, due)
     return RuleResult(rule, Do.KEEP, f"{message}, ends {clock(due, case.now)}", due, due)
@@ -117,19 +121,19 @@ def end_after_warning(case: Case, rule: Rule, due: datetime, why: str, do: Do) -
 
 def notify_again(case: Case, rule: Rule, why: str, again: timedelta = REPEAT_AFTER) -> RuleResult:
     """Return the result that only notifies people, and again after `again`; it ends nothing."""
-    times = case.given(rule)
-    due = times is None or times[2] is not None or case.now - times[1] >= again
+    warning_times = case.warning_times(rule)
+    due = warning_times is None or warning_times[2] is not None or case.now - warning_times[1] >= again
     return RuleResult(rule, Do.KEEP, why, warn=Warned(rule, None, why) if due else None)
 
 
 def warn_before_end(case: Case, rule: Rule, at: datetime, what: str, do: Do) -> RuleResult:
     """Return the result that warns 60 and 10 minutes before an end; warnings about another end time do not count."""
-    why, left = f"{what} {clock(at, case.now)}{erasure_text(do)}", at - case.now
-    if left > FIRST:
+    why, time_left = f"{what} {clock(at, case.now)}{erasure_text(do)}", at - case.now
+    if time_left > FIRST_WARNING:
         return RuleResult(rule, Do.KEEP, why, at, stands=False)
-    times = case.given(rule)
-    last = times[1] if times and times[2] == at else None
-    due = last is None or (left <= LAST and last < at - LAST)
+    warning_times = case.warning_times(rule)
+    last_warned = warning_times[1] if warning_times and warning_times[2] == at else None
+    due = last_warned is None or (time_left <= LAST_WARNING and last_warned < at - LAST_WARNING)
     return RuleResult(rule, Do.KEEP, why, at, warn=Warned(rule, at, why) if due else None, urgent=due)
 
 
@@ -137,17 +141,17 @@ QUEUE_TIMEOUT = timedelta(minutes=20)  # in which `up` or `start` sets a queue u
 
 
 def part_of_cluster(case: Case) -> RuleResult | None:
-    """End what is there of a cluster whose other machines never came, or were ended for good: for ever, unless used.
+    """End the machines of a cluster whose others never came or were terminated: terminate them, unless they were used.
 
-    A stop or an end that was requested of it is a promise: what a killed command has left of that is finished.
+    Finish a requested stop or end of the cluster that an interrupted command left undone.
     """
     gang, machine = case.gang, case.view.machine
     reason = gang.unended or gang.part or gang.unstopped
     if not reason:
         return None
-    stops = not gang.unended and (not gang.part or (gang.begun and not gang.discard))
+    can_stop = not gang.unended and (not gang.part or (gang.begun and not gang.discard))
     why = f"{reason}, and a cluster is all of its machines or none"
-    end = guards.ending_at_renew_until(machine, case.policy) if stops else Do.TERMINATE
+    end = guards.ending_at_renew_until(machine, case.policy) if can_stop else Do.TERMINATE
     if end is Do.STOP and case.stage is Stage.STOPPED:
         return None
     return RuleResult(Rule.PART, end, why, case.now, urgent=True)
@@ -164,9 +168,9 @@ def part_of_start(case: Case) -> RuleResult | None:
         return None
     name = cluster.name
     why = f"{started.why}; cloudgpu start {name} continues it, {stop_command(case.view.machine)} ends the rest"
-    if cluster.engine == "none" or started.ran_before or case.known.activity == ACTIVE:
+    if cluster.engine == "none" or started.ran_before or case.evidence.activity == ACTIVE:
         return notify_again(case, Rule.PART, why)
-    end, given = guards.ending_at_renew_until(case.view.machine, case.policy), case.given(Rule.PART)
+    end, given = guards.ending_at_renew_until(case.view.machine, case.policy), case.warning_times(Rule.PART)
     if given is None or given[2] is None or given[0] < started.at:
         return warn_only(case, Rule.PART, case.now + GRACE, why, end)
     return end_after_warning(case, Rule.PART, given[2], why, end)
@@ -179,14 +183,14 @@ def node_loss(case: Case) -> RuleResult | None:
         return None
     names = lost[0] if len(lost) == 1 else f"{len(lost)} nodes ({', '.join(lost[:3])}{', ...' * (len(lost) > 3)})"  # noqa: PLR2004  (as many as a line has room for)
     why = f"{names} was lost" if len(lost) == 1 else f"{names} were lost"
-    end = guards.ending_at_renew_until(case.view.machine, case.policy)
+    ending = guards.ending_at_renew_until(case.view.machine, case.policy)
     return RuleResult(
-        Rule.NODE_LOSS, end, f"{why}, and {cluster.name} is to stop then (on-node-loss)", case.now, urgent=True
+        Rule.NODE_LOSS, ending, f"{why}, and {cluster.name} is to stop then (on-node-loss)", case.now, urgent=True
     )
 
 
-def mended_by(case: Case) -> str:
-    """Return what sets up a queue that does not answer, and what stops its cluster, as a clause; empty for no such."""
+def queue_remedy(case: Case) -> str:
+    """Return the commands that set up a queue that does not answer, or stop its cluster, as a clause; else ""."""
     engine, machine = case.view.engine, case.view.machine
     if engine is None or engine.queue is not None or not engine.asked:
         return ""

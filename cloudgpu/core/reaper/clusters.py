@@ -41,10 +41,10 @@ from cloudgpu.core.values.times import duration_text
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """What the rows of a cluster say of the whole: why it is only a part of one, and which nodes were lost.
+    """What the ledger knows of a cluster as a whole. The texts are sentences, empty where there is nothing to say.
 
-    `unended` says whose end was requested and is not done, and `unstopped` whose stop. `started` is a start that was
-    interrupted.
+    `part` says why it is incomplete, `unended` whose end was requested and is not done, `unstopped` whose stop.
+    `started` is a start that was interrupted, `lost` has the names of lost nodes.
     """
 
     part: str = ""
@@ -52,8 +52,8 @@ class Gang:
     unstopped: str = ""
     started: PartlyStarted | None = None
     lost: tuple[str, ...] = ()
-    begun: bool = False  # some node of it has been used before this run, or was kept: it holds somebody's work
-    discard: bool = False  # the end of what is there of it was asked for, for good
+    begun: bool = False  # some node has run before, or was retained: it may hold somebody's work
+    discard: bool = False  # it was requested to end for good
 
     @property
     def ends_whole(self) -> bool:
@@ -65,9 +65,9 @@ NO_GANG = Gang()
 
 
 def cluster_machines(machines: Iterable[Machine], views: Sequence[MachineView], now: datetime) -> dict[str, Gang]:
-    """Return what the ledger's rows, those that were just seen in place of them, say of each cluster, by its id.
+    """Return what is known of each cluster, by its id: by the ledger's machines, or by their newer `views`.
 
-    Of a cluster without rows nothing is said: which of its nodes are missing is not known.
+    A cluster that the ledger does not have is left out: which of its nodes are missing is not known.
     """
     known_rows = {machine.id: machine for machine in machines if machine.cluster is not None}
     latest = known_rows | {view.machine.id: view.machine for view in views if view.machine.id in known_rows}
@@ -165,46 +165,46 @@ def _engine(nodes: Sequence[MachineView]) -> EngineStatus | None:
     return EngineStatus(None, "it was not asked" if there else f"{cluster.name}-0, which has it, does not run")
 
 
-def joint_case(nodes: Sequence[MachineView], now: datetime) -> MachineView:
+def joint_view(nodes: Sequence[MachineView], now: datetime) -> MachineView:
     """Return the nodes of one cluster (in their order) merged into one machine, based on the first that runs."""
     machines = [view.machine for view in nodes]
     first = min(nodes, key=lambda view: view.machine.state in SHUT_DOWN)
-    unruled = next((view for view in nodes if view.policy is None), first)
+    without_policy = next((view for view in nodes if view.policy is None), first)
     silent = next((view for view in nodes if not view.answered), None)
-    run = [view for view in nodes if view.machine.terminated_at is None and may_be_running(view.machine)]
+    running = [view for view in nodes if view.machine.terminated_at is None and may_be_running(view.machine)]
     scratch = tuple((f"{view.machine.name}:{path}", size) for view in nodes for path, size in view.scratch)
     return replace(
         first,
-        machine=_row(first.machine, machines, now),
-        policy=unruled.policy,
-        why_policy=unruled.why_policy,
+        machine=_joint_machine(first.machine, machines, now),
+        policy=without_policy.policy,
+        why_policy=without_policy.why_policy,
         judged=None,
         last_active=None,
         scratch=scratch,
         answered=silent is None,
         judged_fault="" if silent is None else own_activity_evidence(silent, now).why,
-        whole=None if silent is not None or not run else cluster_activity(run, now),
+        whole=None if silent is not None or not running else cluster_activity(running, now),
     )
 
 
-def _row(first: Machine, machines: Sequence[Machine], now: datetime) -> Machine:
+def _joint_machine(first: Machine, machines: Sequence[Machine], now: datetime) -> Machine:
     costliest = max(machines, key=lambda row: spent_until_now(row, now).nanos)
     leases = [machine.expires for machine in machines]
     return first._replace(
         expires=None if None in leases else max(not_none(lease) for lease in leases),
         renew_until=min((one for machine in machines if (one := machine.renew_until)), default=None),
         hold_until=max((one for machine in machines if (one := machine.hold_until)), default=None),
-        stoppable=_least(machine.stoppable for machine in machines),
-        parkable=_least(machine.parkable for machine in machines),
+        stoppable=_all_known_true(machine.stoppable for machine in machines),
+        parkable=_all_known_true(machine.parkable for machine in machines),
         warnings=_warnings(machines),
         usage_totals=costliest.usage_totals,
         open_usage=costliest.open_usage,
     )
 
 
-def _least(said: Iterable[bool | None]) -> bool | None:
-    every = list(said)
-    return False if False in every else None if None in every else True
+def _all_known_true(flags: Iterable[bool | None]) -> bool | None:
+    known = list(flags)
+    return False if False in known else None if None in known else True
 
 
 def _warnings(machines: Sequence[Machine]) -> dict[str, SentWarning]:
@@ -239,19 +239,19 @@ def decisions_per_node(decision: Decision, nodes: Sequence[MachineView]) -> list
     ]
 
 
-def blocked_by_other_nodes(ended: Iterable[str], machines: Iterable[Machine]) -> frozenset[str]:
+def blocked_by_other_nodes(ended_ids: Iterable[str], machines: Iterable[Machine]) -> frozenset[str]:
     """Return which of these machines, by id, are not to be ended: their clusters' other nodes that run would go on.
 
     `machines` are the latest ones of all nodes of these clusters.
     """
-    ids, left = frozenset(ended), set[str]()
+    to_end, blocked = frozenset(ended_ids), set[str]()
     for nodes in by_cluster(machines).values():
-        run = [
+        running = [
             node
             for node in nodes
             if node.terminated_at is None and node.launch_status != "open" and may_be_running(node)
         ]
-        ends = {node.id for node in nodes if node.id in ids}
-        if ends and any(machine.id not in ends and machine.state != "stopping" for machine in run):
-            left |= ends
-    return frozenset(left)
+        ends = {node.id for node in nodes if node.id in to_end}
+        if ends and any(machine.id not in ends and machine.state != "stopping" for machine in running):
+            blocked |= ends
+    return frozenset(blocked)

@@ -17,8 +17,8 @@ from cloudgpu.core.reaper.clusters import (
     cluster_machines,
     decisions_per_node,
     group_by_cluster,
-    joint_case,
     joint_stop,
+    joint_view,
 )
 from cloudgpu.core.reaper.decisions import (
     ENDINGS,
@@ -56,12 +56,12 @@ def decide(
     rules are tried in the order of RULES. Idle time, with a label missing or without, ends at most `max_idle_stops`
     machines in a run, those that are idle longest; a cluster whole, even where it alone is more than that.
     """
-    over = {stop.machine: stop for stop in stops}
-    whole, groups = cluster_machines(machines, views, now), group_by_cluster(views)
-    units = [_unit(group, over, whole, now, interval) for group in groups]
-    put_off = _put_off([unit for some in units for unit in some], now, max_idle_stops)
+    stops_by_machine = {stop.machine: stop for stop in stops}
+    gangs, groups = cluster_machines(machines, views, now), group_by_cluster(views)
+    units = [_unit(group, stops_by_machine, gangs, now, interval) for group in groups]
+    postponed = _over_idle_limit([unit for some in units for unit in some], now, max_idle_stops)
     found = {decision.machine: decision for some in units for unit in some for decision in unit.decisions}
-    found |= {one: _later(found[one], now + interval, max_idle_stops) for one in put_off}
+    found |= {one: _postponed(found[one], now + interval, max_idle_stops) for one in postponed}
     return [found[view.machine.id] for view in views]
 
 
@@ -75,8 +75,8 @@ class _Unit:
 
 def _unit(
     group: Sequence[MachineView],
-    over: Mapping[str, Stop],
-    whole: Mapping[str, Gang],
+    stops_by_machine: Mapping[str, Stop],
+    gangs: Mapping[str, Gang],
     now: datetime,
     interval: timedelta,
 ) -> list[_Unit]:
@@ -84,45 +84,47 @@ def _unit(
     cluster = group[0].machine.cluster
     if cluster is None:
         (view,) = group
-        stop, started = over.get(view.machine.id), _started(view.machine)
-        return [_Unit(view, [_decide_unmanaged(view, now) or _judged(view, stop, now, interval, started=started)])]
-    apart = [_Unit(view, [left]) for view in group if (left := _decide_unmanaged(view, now)) is not None]
+        stop, started = stops_by_machine.get(view.machine.id), _started(view.machine)
+        return [
+            _Unit(view, [_decide_unmanaged(view, now) or _decide_by_rules(view, stop, now, interval, started=started)])
+        ]
+    unmanaged = [_Unit(view, [left]) for view in group if (left := _decide_unmanaged(view, now)) is not None]
     rest = [view for view in group if _decide_unmanaged(view, now) is None]
     stage = next((stage for stage in Stage if any(_stage(one.machine) is stage for one in rest)), None)
     nodes = [one for one in rest if _stage(one.machine) is stage]
     if not nodes:
-        return apart
-    gang = whole.get(cluster.id, NO_GANG)
-    stop = joint_stop([over[one.machine.id] for one in nodes if one.machine.id in over])
-    one = joint_case(nodes, now)
+        return unmanaged
+    gang = gangs.get(cluster.id, NO_GANG)
+    stop = joint_stop([stops_by_machine[one.machine.id] for one in nodes if one.machine.id in stops_by_machine])
+    one = joint_view(nodes, now)
     started = max(_started(node.machine) for node in nodes)
-    decision = _judged(one, stop, now, interval, gang=gang, started=started)
+    decision = _decide_by_rules(one, stop, now, interval, gang=gang, started=started)
     others = [node for node in rest if node not in nodes]
     if gang.ends_whole and decision.rule is Rule.PART and decision.ends:
         nodes, others = nodes + [node for node in others if _stage(node.machine) is not Stage.IMAGE], []
-    resting = [_Unit(node, [_left_alone(node, "it rests, and other nodes of its cluster run")]) for node in others]
-    return [*apart, *resting, _Unit(one, decisions_per_node(decision, nodes))]
+    resting = [_Unit(node, [_keep(node, "it rests, and other nodes of its cluster run")]) for node in others]
+    return [*unmanaged, *resting, _Unit(one, decisions_per_node(decision, nodes))]
 
 
 def _decide_unmanaged(view: MachineView, now: datetime) -> Decision | None:
     """Return the decision for a machine that is left as it is without trying its rules; None for any other."""
     machine = view.machine
     if machine.terminated_at is not None and image_since(machine) is None:
-        return _left_alone(view, f"it ended {clock(from_iso(machine.terminated_at), now)}")
+        return _keep(view, f"it ended {clock(from_iso(machine.terminated_at), now)}")
     if machine.launch_status == "open":
-        return _left_alone(view, "the outcome of its launch is not known yet; the next sync finds out")
+        return _keep(view, "the outcome of its launch is not known yet; the next sync finds out")
     if machine.state == "stopping":
-        return _left_alone(view, "it is stopping")
+        return _keep(view, "it is stopping")
     return None
 
 
-def _judged(
+def _decide_by_rules(
     view: MachineView, stop: Stop | None, now: datetime, interval: timedelta, *, started: datetime, gang: Gang = NO_GANG
 ) -> Decision:
     case = _case(view, stop, now, interval, started, gang)
     if not view.answered:
         at = case.time("renew_until") if may_be_running(view.machine) else None  # by the machine's own timer
-        return replace(_left_alone(view, f"{case.known.why}: it is left alone"), at=at)
+        return replace(_keep(view, f"{case.evidence.why}: it is left alone"), at=at)
     finders = finders_at(case.stage, held=case.held is not None)
     return _join(case, [result for find in finders if (result := find(case)) is not None])
 
@@ -141,7 +143,7 @@ def _case(
     return Case(
         view=view,
         stage=stage,
-        known=activity_evidence(view, now)
+        evidence=activity_evidence(view, now)
         if may_be_running(machine)
         else Evidence(UNKNOWN, "it is stopped", asked=False),
         started=started,
@@ -160,18 +162,18 @@ def _stage(machine: Machine) -> Stage:
 
 
 def _join(case: Case, results: Sequence[RuleResult]) -> Decision:
-    """Return what follows from what the rules find: the strongest end, else a renewal, else what is told, else keep."""
+    """Return the decision by the results of the rules: the strongest end, else a renewal, else a warning, else keep."""
     warnings = [result.warn for result in results if result.warn is not None]
-    first = min(results, key=_order, default=None)
+    first = min(results, key=_precedence, default=None)
     base = Decision(
         machine=case.view.machine.id,
         name=case.view.machine.name,
         do=Do.KEEP,
         rule=Rule.NONE,
-        why=case.known.why,
+        why=case.evidence.why,
         at=min((result.at for result in results if result.at is not None and result.do is not Do.RENEW), default=None),
-        activity=case.known.activity,
-        lifted=tuple(_lifted(case, results)) if case.view.machine.warnings else (),
+        activity=case.evidence.activity,
+        lifted=tuple(_lifted_warnings(case, results)) if case.view.machine.warnings else (),
     )
     if first is not None and first.do in ENDINGS:
         return _with_policy(case, replace(_apply(base, first), at=first.at, after=first.after, lifted=()))
@@ -184,8 +186,8 @@ def _join(case: Case, results: Sequence[RuleResult]) -> Decision:
     return _with_policy(case, held[0] if held else base)
 
 
-def _order(result: RuleResult) -> tuple[int, float, int]:
-    """Return what is sorted by: ends and a renewal by strength, then what is told now, and what was, by its time."""
+def _precedence(result: RuleResult) -> tuple[int, float, int]:
+    """Return a sort key: ends and a renewal by strength, then warnings of now, then earlier ones, by their times."""
     kind = (
         0 if result.do in ENDINGS else 1 if result.do is Do.RENEW else 2 if result.warn else 3 if result.stands else 4
     )
@@ -206,7 +208,7 @@ def _with_policy(case: Case, decision: Decision) -> Decision:
     )
 
 
-def _lifted(case: Case, results: Sequence[RuleResult]) -> Iterator[Lifted]:
+def _lifted_warnings(case: Case, results: Sequence[RuleResult]) -> Iterator[Lifted]:
     """Yield the warnings that no longer apply, each with the reason."""
     holding = {result.rule for result in results if result.stands or result.do in ENDINGS}
     for rule in map(Rule, case.view.machine.warnings):
@@ -219,14 +221,14 @@ def _why_lifted(case: Case, rule: Rule) -> str:
         return f"it is held until {clock(case.held, case.now)}"
     if rule in (Rule.RENEW_UNTIL, Rule.SCHEDULE, Rule.BUDGET):
         return {Rule.BUDGET: "no budget is passed any more"}.get(rule, f"its {rule} is another one now")
-    return f"{case.known.activity}: {case.known.why}"
+    return f"{case.evidence.activity}: {case.evidence.why}"
 
 
-def _left_alone(view: MachineView, why: str) -> Decision:
+def _keep(view: MachineView, why: str) -> Decision:
     return Decision(view.machine.id, view.machine.name, Do.KEEP, Rule.NONE, why)
 
 
-def _put_off(units: Sequence[_Unit], now: datetime, most: int) -> set[str]:
+def _over_idle_limit(units: Sequence[_Unit], now: datetime, most: int) -> set[str]:
     """Return the machines that idle time would end beyond the number of a run: those that are idle shortest.
 
     A cluster is put off whole. The one that is idle longest is larger than the number, maybe, and ends all the same.
@@ -245,6 +247,6 @@ def _put_off(units: Sequence[_Unit], now: datetime, most: int) -> set[str]:
     return put_off
 
 
-def _later(decision: Decision, then: datetime, most: int) -> Decision:
+def _postponed(decision: Decision, then: datetime, most: int) -> Decision:
     why = f"{decision.why}; it waits for a later run, as one run stops at most {most} machines for idle time"
     return replace(decision, do=Do.KEEP, why=why, at=then, after=None)

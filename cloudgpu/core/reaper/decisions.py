@@ -38,10 +38,11 @@ class MachineView:
 
     `policy` None: its name cannot be resolved, `why_policy` says why; then only its lease counts. `judged` None:
     nothing is known of what it does, or it was not asked; `judged_fault` says why where asking failed, and is empty
-    where nobody had to ask. `last_active` is its own word that can be read without SSH, `reached_at` when its samples
-    were last read; times are aware UTC. `scratch` are (path, bytes used) of disks that a stop erases. `answered`: the
-    provider said in this sync what it is; where it did not, `judged_fault` may say why. `engine` is what the engine of
-    its cluster said (None: it is not asked here), `whole` what is known of the use of the whole cluster.
+    where nobody had to ask. `last_active` is when it reported use itself, as can be read without SSH, `reached_at` when
+    its samples were last read; times are aware UTC. `scratch` are (path, bytes used) of disks that a stop erases.
+    `answered`: the provider said in this sync what it is; where it did not, `judged_fault` may say why. `engine` is
+    what the engine of its cluster said (None: it is not asked here), `whole` what is known of the use of the whole
+    cluster.
     """
 
     machine: Machine
@@ -99,7 +100,7 @@ class Decision:
     cluster: str = ""
 
     @property
-    def called(self) -> str:
+    def display_name(self) -> str:
         """What people call what it is decided of: the cluster, or the machine."""
         return self.cluster or self.name
 
@@ -110,7 +111,7 @@ class Decision:
 
 
 DEFAULT_AFTER = timedelta(hours=1)  # where no policy says for how long a sign of life counts
-CLOCK_SLACK = timedelta(minutes=10)  # of ours, a machine's clock may be; what is later than that says nothing
+CLOCK_SLACK = timedelta(minutes=10)  # a machine's clock may be ahead of ours by so much; a later report is ignored
 MAX_IDLE = timedelta(days=366)  # without a sign of life: a machine with a wrong clock may say thousands of years
 SHUT_DOWN = ("stopped", "deallocated")
 
@@ -130,32 +131,32 @@ def activity_evidence(view: MachineView, now: datetime) -> Evidence:
 def own_activity_evidence(view: MachineView, now: datetime) -> Evidence:
     """Return what is known of the use of this machine, whatever other nodes of its cluster do.
 
-    A machine that is shut down and billed on is used by nobody. Samples that were read after the machine last wrote
-    that it was in use say more than that word, and older ones that show use less; without samples a word within the
-    window makes it ACTIVE, and an older one, or none, says nothing.
+    A machine that is shut down and billed on is used by nobody. Samples read after the machine last reported use
+    take precedence over that report; without newer samples, a report within the window makes it ACTIVE, and an older
+    one, or none, says nothing.
     """
     machine, judged = view.machine, view.judged
     if not view.answered:
-        silent = f"{machine.region or machine.account} did not answer, so nothing is known of it"
-        return Evidence(UNKNOWN, view.judged_fault or silent)
+        problem = f"{machine.region or machine.account} did not answer, so nothing is known of it"
+        return Evidence(UNKNOWN, view.judged_fault or problem)
     if machine.state in SHUT_DOWN:
         return _shut_down(view, now)
-    word = _word(view, now)
+    self_report = _self_report_evidence(view, now)
     if judged is None:
-        return word or Evidence(UNKNOWN, _silence(view), asked=bool(view.judged_fault))
+        return self_report or Evidence(UNKNOWN, _why_unknown(view), asked=bool(view.judged_fault))
     quiet = min(timedelta(seconds=judged.ago), MAX_IDLE) if judged.ago >= 0 else None
     evidence = Evidence(str(judged.activity), evidence_text(judged), quiet)
-    if word is None:
+    if self_report is None:
         return evidence
     if judged.activity == ACTIVE:
-        return word if _is_later(word, evidence) and not _read_since(view) else evidence
-    return evidence if judged.activity == IDLE and _read_since(view) else word
+        return self_report if _is_later(self_report, evidence) and not _read_since(view) else evidence
+    return evidence if judged.activity == IDLE and _read_since(view) else self_report
 
 
 def evidence_text(judged: Judged) -> str:
     """Return why it was judged so, with the age of the last sign of life as people say it: `CPU, 1h 12m ago`.
 
-    The agent has no room for such words; its own are seconds, and stay where it says what is missing.
+    The agent's own texts, which must be short, give ages in seconds.
     """
     seen = [signal for signal in judged.signals if signal.ago >= 0]
     if not seen or not judged.why.endswith(" s ago"):
@@ -183,8 +184,8 @@ def did_not_start(machine: Machine) -> bool:
     return machine.pending_action == "start" and machine.state in SHUT_DOWN and not machine.billed
 
 
-def _word(view: MachineView, now: datetime) -> Evidence | None:
-    """Return what the machine's own last word means; None: nothing."""
+def _self_report_evidence(view: MachineView, now: datetime) -> Evidence | None:
+    """Return what the machine's last report of use means; None: nothing."""
     if view.last_active is None:
         return None
     quiet = now - view.last_active
@@ -193,9 +194,9 @@ def _word(view: MachineView, now: datetime) -> Evidence | None:
     return Evidence(ACTIVE, f"it wrote {duration_text(max(quiet, timedelta(0)))} ago that it is in use", quiet)
 
 
-def _is_later(word: Evidence, evidence: Evidence) -> bool:
-    """Say whether the machine's own word tells of use after the last sign of life in its samples."""
-    return word.quiet is not None and evidence.quiet is not None and word.quiet < evidence.quiet
+def _is_later(self_report: Evidence, evidence: Evidence) -> bool:
+    """Say whether the machine reported use after the last sign of life in its samples."""
+    return self_report.quiet is not None and evidence.quiet is not None and self_report.quiet < evidence.quiet
 
 
 def _read_since(view: MachineView) -> bool:
@@ -203,7 +204,7 @@ def _read_since(view: MachineView) -> bool:
     return view.reached_at is not None and view.last_active is not None and view.reached_at >= view.last_active
 
 
-def _silence(view: MachineView) -> str:
+def _why_unknown(view: MachineView) -> str:
     if has_no_agent(view.machine):
         return "no agent runs on it, so its use is not known"
     return view.judged_fault or "its use was not checked, as idle time could not end it now"

@@ -1,7 +1,7 @@
 """Replays what was recorded of one machine under a policy: at which runs it would have been ended. Pure.
 
 Judged and decided is by the very functions of a run (`core.activity.idle.judge`, `core.reaper.decide.decide`); what
-is made up here is only what follows from an end that did not happen. A machine that was ended is off until somebody
+is assumed here is only what follows from an end that did not happen. A machine that was ended is off until somebody
 used it in truth: then it is taken as started again, under a new lease. Budgets of the lab are not replayed: they are
 over all machines. A cluster is replayed as one: it is in use when any node is. What waited in its queue is not
 recorded, so a job counts once a node works on it.
@@ -31,8 +31,8 @@ from cloudgpu.core.reaper.decisions import Decision, MachineView
 from cloudgpu.core.values.times import from_iso, iso
 
 Sample = dict[str, Any]
-DAY = 86400.0
-BREAK = 600.0  # seconds: work that pauses for no longer is one piece of work
+DAY_S = 86400.0
+WORK_PAUSE_S = 600.0  # seconds: work that pauses for no longer is one piece of work
 SAME_WORK_GAP_S = 60.0  # seconds: work that begins so soon after an end was under way
 
 
@@ -65,7 +65,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Use that the samples show after an end: from when to when, `seconds` of it in all, and by which signs.
+    """Use that the samples show after an end: from when to when, `seconds` of it in all, and by which signals (`what`).
 
     `under_way`: it was going on when the machine would have been ended.
     """
@@ -95,8 +95,10 @@ class WouldEnd:
 
 def replay(recorded: Recorded, policy: Policy, since: datetime, *, interval: timedelta) -> list[WouldEnd]:
     """Return the ends that the policy would have made, oldest first; runs come every `interval` from `since` on."""
-    nodes = [_Node(_PastMachine(node.lines), _Watch(node.samples, thresholds(policy))) for node in recorded.nodes]
-    return [end for run in recorded.runs for end in _of_run(run, policy, nodes, _Ticks(since, interval))]
+    nodes = [
+        _Node(_PastMachine(node.lines), _SampleHistory(node.samples, thresholds(policy))) for node in recorded.nodes
+    ]
+    return [end for run in recorded.runs for end in _ends_in_run(run, policy, nodes, _Ticks(since, interval))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,7 @@ class _Ticks:
 
 @dataclass(slots=True)
 class _ReplayState:
-    """What is made up of a run: since when it is on, what its people were told, its lease where it has another."""
+    """What the replay assumes of a run: since when it is on, warnings given, a new lease (expires, renew-until)."""
 
     started: datetime
     lease: tuple[datetime, datetime] | None = None
@@ -145,15 +147,15 @@ class _ReplayState:
             self.lease = (decision.at, from_iso(machine.renew_until) if machine.renew_until else decision.at)
 
 
-def _of_run(run: Run, policy: Policy, nodes: Sequence[_Node], ticks: _Ticks) -> Iterator[WouldEnd]:
-    life, now = _ReplayState(run.started), ticks.from_on(run.begin)
+def _ends_in_run(run: Run, policy: Policy, nodes: Sequence[_Node], ticks: _Ticks) -> Iterator[WouldEnd]:
+    replayed, now = _ReplayState(run.started), ticks.from_on(run.begin)
     while now < run.end:
-        end = _passed(life, policy, nodes, _Moment(now, run, ticks.every))
+        end = _run_once(replayed, policy, nodes, _Moment(now, run, ticks.every))
         now += ticks.every
         if end is None:
             continue
         yield end
-        life = _ReplayState(end.until, (end.until + policy.lease, end.until + policy.renew_until))
+        replayed = _ReplayState(end.until, (end.until + policy.lease, end.until + policy.renew_until))
         now = max(now, ticks.from_on(end.until))
 
 
@@ -164,15 +166,15 @@ class _Moment:
     interval: timedelta
 
 
-def _passed(life: _ReplayState, policy: Policy, nodes: Sequence[_Node], at: _Moment) -> WouldEnd | None:
+def _run_once(replayed: _ReplayState, policy: Policy, nodes: Sequence[_Node], at: _Moment) -> WouldEnd | None:
     """Make one run over the machine, or all nodes; return the end that it would have made within the run."""
     now = at.now
-    first = _seen(nodes[0], life, policy, now)
+    first = _view_of(nodes[0], replayed, policy, now)
     if first is None:
         return None
-    seen = [first, *(view for node in nodes[1:] if (view := _seen(node, life, policy, now)) is not None)]
+    seen = [first, *(view for node in nodes[1:] if (view := _view_of(node, replayed, policy, now)) is not None)]
     decision = decide(seen, (), now, interval=at.interval)[0]
-    life.take(decision, first.machine, now)
+    replayed.take(decision, first.machine, now)
     when = max(now, decision.after or now)
     if not decision.ends or when >= at.run.end:
         return None
@@ -187,19 +189,19 @@ class _Node:
     """One node of what is replayed: what its lines, and its samples, say of it."""
 
     past: _PastMachine
-    watch: _Watch
+    watch: _SampleHistory
 
 
-def _seen(node: _Node, life: _ReplayState, policy: Policy, now: datetime) -> MachineView | None:
+def _view_of(node: _Node, replayed: _ReplayState, policy: Policy, now: datetime) -> MachineView | None:
     """Return what a run sees of one node; None before anything was known of it."""
-    known = node.past.at(now)
-    if known is None:
+    recorded_machine = node.past.at(now)
+    if recorded_machine is None:
         return None
-    row = life.machine(known)
-    judged = node.watch.judged(now.timestamp(), life.started.timestamp())
-    word = from_iso(row.last_active) if row.last_active else None
-    engine = EngineStatus(Queue()) if has_engine(row) else None
-    return MachineView(row, policy, judged=judged, last_active=word, reached_at=now, engine=engine)
+    machine = replayed.machine(recorded_machine)
+    judged = node.watch.judged(now.timestamp(), replayed.started.timestamp())
+    reported_at = from_iso(machine.last_active) if machine.last_active else None
+    engine = EngineStatus(Queue()) if has_engine(machine) else None
+    return MachineView(machine, policy, judged=judged, last_active=reported_at, reached_at=now, engine=engine)
 
 
 class _PastMachine:
@@ -224,7 +226,7 @@ class _PastMachine:
         return self._machine
 
 
-class _Watch:
+class _SampleHistory:
     """What the samples show; judged at ever later moments.
 
     `judge` is given the samples of its window, and of the day before only the one that has its lowest CPU: that is all
@@ -242,7 +244,7 @@ class _Watch:
         """Return whether the machine was in use then."""
         first = bisect_right(self._times, now - self._limits.after)
         window = self._samples[first : bisect_right(self._times, now)]
-        return judge([*self._base(first, now - DAY), *window], self._limits, now, up_since)
+        return judge([*self._base(first, now - DAY_S), *window], self._limits, now, up_since)
 
     def _base(self, first: int, oldest: float) -> list[Sample]:
         """Return the sample with the lowest CPU before the window, none where there is none."""
@@ -261,7 +263,9 @@ class _Watch:
         begin, signs, last, seconds = None, dict[str, None](), 0.0, 0.0
         stop = end.timestamp()
         for sample in self._samples[bisect_right(self._times, at.timestamp()) :]:
-            if sample["t"] - sample["s"] >= stop or (begin is not None and sample["t"] - sample["s"] - last > BREAK):
+            if sample["t"] - sample["s"] >= stop or (
+                begin is not None and sample["t"] - sample["s"] - last > WORK_PAUSE_S
+            ):
                 break
             shown = signs_of(sample, self._limits) or signs_of(sample, Thresholds())
             if shown:

@@ -15,8 +15,10 @@ from cloudgpu.core.reaper.clusters import blocked_by_other_nodes
 from cloudgpu.core.reaper.decisions import Decision, MachineView
 from cloudgpu.core.values.naming import lock_name
 
-PROVED_NOT, UNKNOWN_PART = 9, 8  # exit codes, as cloudgpu.errors has them
-CHECK_VALID_FOR = timedelta(minutes=1)  # a look: machines before this one may have taken a quarter of an hour to end
+STOP_UNCONFIRMED, PARTLY_UNKNOWN = 9, 8  # exit codes, as cloudgpu.errors has them
+CHECK_VALID_FOR = timedelta(
+    minutes=1
+)  # an observation: machines before this one may have taken a quarter of an hour to end
 OTHER_NODE_STAYS = "another node of its cluster cannot be ended with it now; the next run checks again"
 
 
@@ -76,7 +78,7 @@ class EndItem:
         return self.decision.machine
 
     def is_stale(self, now: datetime) -> bool:
-        """Say whether so much time has passed since the look at it that somebody may be at work there by now."""
+        """Say whether it was observed so long ago that somebody may be using it by now."""
         return self.observed_at is None or now - self.observed_at > CHECK_VALID_FOR
 
     def done(self, now: str) -> EndedItem:
@@ -117,10 +119,10 @@ def split_ends(end_items: Sequence[EndItem], machines: Sequence[Machine]) -> tup
     """Return those that are to be ended, and the others; of a cluster all nodes that run are, or none."""
     ends = [one for one in end_items if one.decision.ends]
     kept = [one for one in end_items if not one.decision.ends]
-    partly = blocked_by_other_nodes([one.id for one in ends], machines)
+    blocked = blocked_by_other_nodes([one.id for one in ends], machines)
     outcome = Outcome(skipped=[one.left(one.decision.why) for one in kept], again=[one.decision for one in kept])
-    outcome.skipped += [one.left(OTHER_NODE_STAYS) for one in ends if one.id in partly]
-    return [one for one in ends if one.id not in partly], outcome
+    outcome.skipped += [one.left(OTHER_NODE_STAYS) for one in ends if one.id in blocked]
+    return [one for one in ends if one.id not in blocked], outcome
 
 
 def lock_of(machine: Machine) -> str:
@@ -138,12 +140,12 @@ class ReaperRun:
     """One run. `busy`: another one holds the lock, so that nothing was done.
 
     `decisions` has one for each machine, also "keep"; `seen` is what each was judged by, in the same order. `ended`,
-    `renewed` and `warned` are what was done, `spared` what was left in the end. `unproved` may still be billed.
+    `renewed` and `warned` are what was done, `skipped` what was not. `unconfirmed` may still be billed.
     `unanswered` are parts of the providers that said nothing, `faults` what else keeps the answer from being whole (a
     policy that cannot be resolved). `sentences` say what the sync has put right. `undelivered` are receivers of alerts
-    that did not take theirs. `credits` are those of accounts that are paid in advance, as they were read. `asked` are
-    the accounts that were asked; `closed` are those that only a credential on this computer names, and that it does not
-    open.
+    that did not take theirs. `credits` are those of prepaid accounts, as they were read. `queried` are the
+    accounts that were queried; `not_queried` are those that only a credential on this computer names, and that it does
+    not open.
     """
 
     begun_at: datetime
@@ -169,11 +171,11 @@ class ReaperRun:
     def exit_code(self) -> int:
         """What the command ends with: 9 where a stop is not proved, 8 where a part of the answer is missing, else 0."""
         if self.unconfirmed:
-            return PROVED_NOT
-        return UNKNOWN_PART if self.unanswered or self.faults else 0
+            return STOP_UNCONFIRMED
+        return PARTLY_UNKNOWN if self.unanswered or self.faults else 0
 
     def without_remote_accounts(self) -> ReaperRun:
-        """Return it without what is tended elsewhere: a mail every ten minutes would tell of nothing that is wrong."""
+        """Return it without accounts that another computer has queried lately: nothing is wrong with them."""
         gaps = (gap for gap in self.unanswered if not (isinstance(gap, AccountElsewhere) and gap.was_asked_lately))
         return replace(self, unanswered=tuple(gaps))
 

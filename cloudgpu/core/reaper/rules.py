@@ -20,7 +20,7 @@ from cloudgpu.core.policies.description import HOLD
 from cloudgpu.core.policies.policy import Act, Do, Policy, Retention, Rule, Unknown
 from cloudgpu.core.policies.schedule import missed_off, next_scheduled_end, off_until
 from cloudgpu.core.reaper.cases import (
-    LAST,
+    LAST_WARNING,
     QUEUE_TIMEOUT,
     Case,
     RuleResult,
@@ -28,11 +28,11 @@ from cloudgpu.core.reaper.cases import (
     clock,
     end_after_warning,
     erasure_text,
-    mended_by,
     node_loss,
     notify_again,
     part_of_cluster,
     part_of_start,
+    queue_remedy,
     warn_before_end,
     warn_only,
 )
@@ -40,9 +40,9 @@ from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, SHUT_DOWN, UNKNOWN, War
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text, from_iso
 
-NOTICE = timedelta(days=1)  # what is deleted does not come back, and costs little meanwhile
-RETENTION_REPEAT_AFTER = timedelta(days=7)  # what is only told of a stopped machine or an image
-_DO = {Act.IMAGE: Do.IMAGE, Act.TERMINATE: Do.TERMINATE, Act.REMOVE: Do.REMOVE}
+NOTICE = timedelta(days=1)  # before a deletion: it cannot be undone, and waiting costs little
+RETENTION_REPEAT_AFTER = timedelta(days=7)  # warnings about stopped machines and images that end nothing
+_DO_OF_ACT = {Act.IMAGE: Do.IMAGE, Act.TERMINATE: Do.TERMINATE, Act.REMOVE: Do.REMOVE}
 
 
 def stopped_since(machine: Machine) -> datetime:
@@ -53,7 +53,7 @@ def stopped_since(machine: Machine) -> datetime:
 def stopped(case: Case) -> RuleResult | None:
     """Tell of a machine that is stopped for long, or keep it as an image, or terminate it."""
     rule = case.policy and case.policy.stopped
-    result = _kept(case, Rule.STOPPED, rule, case.started, "it is stopped") if rule else None
+    result = _retention_result(case, Rule.STOPPED, rule, case.started, "it is stopped") if rule else None
     return result or _costly_stop(case)
 
 
@@ -64,16 +64,16 @@ def _costly_stop(case: Case) -> RuleResult | None:
     deletes the disk: it comes a day after it was announced at the earliest.
     """
     machine, rule = case.view.machine, Rule.STOPPED
-    dearer = [one for one in machine.attached_costs or () if one.kept and not one.running]
+    costlier = [one for one in machine.attached_costs or () if one.kept and not one.running]
     at = case.time("renew_until")
-    if not dearer or at is None:
+    if not costlier or at is None:
         return None
-    cost = " and ".join(f"{one.what} costs {_monthly(one.nanos_per_month)} a month" for one in dearer)
+    cost = " and ".join(f"{one.what} costs {_monthly(one.nanos_per_month)} a month" for one in costlier)
     why = f"it is stopped, and {cost} until it is started or ended"
-    given = case.given(rule)
+    warning_times = case.warning_times(rule)
     if case.now >= at - NOTICE:  # else it was extended since the end was announced
-        if given is not None and given[2] is not None:
-            return end_after_warning(case, rule, max(at, given[2]), why, Do.TERMINATE)
+        if warning_times is not None and warning_times[2] is not None:
+            return end_after_warning(case, rule, max(at, warning_times[2]), why, Do.TERMINATE)
         return warn_only(case, rule, max(at, case.now + NOTICE), why, Do.TERMINATE)
     return notify_again(case, rule, f"{why}; its renew-until ends it {clock(at, case.now)}{erasure_text(Do.TERMINATE)}")
 
@@ -98,10 +98,10 @@ def image_since(machine: Machine) -> datetime | None:
 def images(case: Case) -> RuleResult | None:
     """Tell of an image that is kept for long, or remove it."""
     rule = case.policy and case.policy.images
-    return _kept(case, Rule.IMAGES, rule, case.started, "its image is kept") if rule else None
+    return _retention_result(case, Rule.IMAGES, rule, case.started, "its image is kept") if rule else None
 
 
-def _kept(case: Case, rule: Rule, retention: Retention, since: datetime, what: str) -> RuleResult | None:
+def _retention_result(case: Case, rule: Rule, retention: Retention, since: datetime, what: str) -> RuleResult | None:
     at = since + retention.after
     if case.now < at:
         return None
@@ -113,15 +113,15 @@ def _kept(case: Case, rule: Rule, retention: Retention, since: datetime, what: s
             f"{why}; {case.view.machine.provider} keeps no images, so it is only warned of",
             RETENTION_REPEAT_AFTER,
         )
-    if retention.do not in _DO:
+    if retention.do not in _DO_OF_ACT:
         return notify_again(case, rule, why, RETENTION_REPEAT_AFTER)
-    given, do = case.given(rule), _DO[retention.do]
-    if given is None or given[2] is None:
+    warning_times, do = case.warning_times(rule), _DO_OF_ACT[retention.do]
+    if warning_times is None or warning_times[2] is None:
         return warn_only(case, rule, case.now + NOTICE, why, do)
-    return end_after_warning(case, rule, given[2], why, do)
+    return end_after_warning(case, rule, warning_times[2], why, do)
 
 
-RENEWED_BY = timedelta(hours=1)
+RENEWED_BY = timedelta(hours=1)  # by how much a run extends the lease of a machine in use
 
 
 def requested_end(case: Case) -> RuleResult | None:
@@ -141,7 +141,7 @@ def requested_end(case: Case) -> RuleResult | None:
 def budget(case: Case) -> RuleResult | None:
     """Budgets of the lab, then what the policy lets one machine cost. It ends in the gentlest way that there is."""
     if case.stop is not None:
-        return _over(case, case.stop.why, told_only=case.stop.do is budget_stops.BudgetAction.WARN)
+        return _budget_result(case, case.stop.why, only_warns=case.stop.do is budget_stops.BudgetAction.WARN)
     limit = case.policy and case.policy.budget
     if not limit or (cost := spent_until_now(case.view.machine, case.now)) < limit.limit:
         return None
@@ -152,16 +152,16 @@ def budget(case: Case) -> RuleResult | None:
     count = warned.times if warned else 0
     spared = case.held is not None and count < budget_stops.WARNINGS
     more = f"; held, warning {count + 1} of {budget_stops.WARNINGS}" if spared else ""
-    return _over(case, why + more, told_only=spared)
+    return _budget_result(case, why + more, only_warns=spared)
 
 
-def _over(case: Case, why: str, *, told_only: bool) -> RuleResult:
-    if told_only:
+def _budget_result(case: Case, why: str, *, only_warns: bool) -> RuleResult:
+    if only_warns:
         return RuleResult(Rule.BUDGET, Do.KEEP, why, warn=Warned(Rule.BUDGET, None, why), urgent=True)
-    end = guards.gentlest_ending(case.view.machine)
-    if end is Do.TERMINATE and guards.NOTHING_GENTLER not in why:  # a budget of the lab says it by itself
+    ending = guards.gentlest_ending(case.view.machine)
+    if ending is Do.TERMINATE and guards.NOTHING_GENTLER not in why:  # a budget of the lab says it by itself
         why += f"; {guards.NOTHING_GENTLER}"
-    return RuleResult(Rule.BUDGET, end, why, case.now, urgent=True)
+    return RuleResult(Rule.BUDGET, ending, why, case.now, urgent=True)
 
 
 def renew_until(case: Case) -> RuleResult | None:
@@ -184,17 +184,17 @@ def schedule(case: Case) -> RuleResult | None:
     if off is None:
         return None
     why = f"its schedule has it off at {clock(off, case.now)}"
-    end = guards.automatic_ending(case.view.machine, case.policy)
-    if end is None or _only_warned(case):
+    ending = guards.automatic_ending(case.view.machine, case.policy)
+    if ending is None or _only_warned(case):
         return notify_again(case, Rule.SCHEDULE, why + _why_spared(case)) if missed else None
     grace = case.policy.idle.grace
-    given = case.given(Rule.SCHEDULE)
-    due = given[2] if given and given[2] is not None and given[2] >= off else None
+    warning_times = case.warning_times(Rule.SCHEDULE)
+    due = warning_times[2] if warning_times and warning_times[2] is not None and warning_times[2] >= off else None
     if due is None and (missed or off - grace - case.interval <= case.now):
-        return warn_only(case, Rule.SCHEDULE, max(off, case.now + grace), why, end)
+        return warn_only(case, Rule.SCHEDULE, max(off, case.now + grace), why, ending)
     if due is None:
         return RuleResult(Rule.SCHEDULE, Do.KEEP, why, off, stands=False)
-    return end_after_warning(case, Rule.SCHEDULE, due, why, end)
+    return end_after_warning(case, Rule.SCHEDULE, due, why, ending)
 
 
 def scheduled_off(case: Case) -> RuleResult | None:
@@ -205,21 +205,25 @@ def scheduled_off(case: Case) -> RuleResult | None:
     if until is None or missed_off(case.policy.schedules, case.started, case.now) is not None:
         return None
     why = f"its schedule keeps it off until {clock(until, case.now)}"
-    end = guards.automatic_ending(case.view.machine, case.policy)
-    if end is None or _only_warned(case):
+    ending = guards.automatic_ending(case.view.machine, case.policy)
+    if ending is None or _only_warned(case):
         return notify_again(case, Rule.SCHEDULE, why + _why_spared(case))
-    given = case.given(Rule.SCHEDULE)
-    due = given[2] if given and given[2] is not None and case.started <= given[2] < until else None
+    warning_times = case.warning_times(Rule.SCHEDULE)
+    due = (
+        warning_times[2]
+        if warning_times and warning_times[2] is not None and case.started <= warning_times[2] < until
+        else None
+    )
     if due is None:
-        return warn_only(case, Rule.SCHEDULE, case.now + case.policy.idle.grace, why, end)
-    return end_after_warning(case, Rule.SCHEDULE, due, why, end)
+        return warn_only(case, Rule.SCHEDULE, case.now + case.policy.idle.grace, why, ending)
+    return end_after_warning(case, Rule.SCHEDULE, due, why, ending)
 
 
 def hold(case: Case) -> RuleResult | None:
-    """Say until when a machine is held, where no rule has more to say of it."""
+    """Report until when a machine is held, if no rule acts on it."""
     if case.held is None:
         return None
-    return RuleResult(Rule.HOLD, Do.KEEP, f"held until {clock(case.held, case.now)}; {case.known.why}", stands=False)
+    return RuleResult(Rule.HOLD, Do.KEEP, f"held until {clock(case.held, case.now)}; {case.evidence.why}", stands=False)
 
 
 def shut_down(case: Case) -> RuleResult | None:
@@ -227,7 +231,7 @@ def shut_down(case: Case) -> RuleResult | None:
     machine = case.view.machine
     if machine.state not in SHUT_DOWN or machine.stoppable is False:
         return None
-    return RuleResult(Rule.IDLE, Do.STOP, case.known.why, case.now)
+    return RuleResult(Rule.IDLE, Do.STOP, case.evidence.why, case.now)
 
 
 def lease(case: Case) -> RuleResult | None:
@@ -236,10 +240,10 @@ def lease(case: Case) -> RuleResult | None:
     if at is None or (last is not None and at >= last):
         return None
     renews_unknown = case.policy is None or case.policy.unknown is Unknown.RENEW
-    if case.known.activity == ACTIVE or (case.known.activity == UNKNOWN and renews_unknown):
+    if case.evidence.activity == ACTIVE or (case.evidence.activity == UNKNOWN and renews_unknown):
         return _renewal(case, at, last)
     end, over = guards.automatic_ending(case.view.machine, case.policy), at <= case.now
-    why = f"its lease ended {clock(at, case.now)}, and there is no sign of use: {case.known.why}"
+    why = f"its lease ended {clock(at, case.now)}, and there is no sign of use: {case.evidence.why}"
     if end is None:
         return notify_again(case, Rule.LEASE, why + _why_spared(case)) if over else None
     if over:
@@ -249,13 +253,15 @@ def lease(case: Case) -> RuleResult | None:
 
 def idle(case: Case) -> RuleResult | None:
     """Time that nobody uses: warned, the warning waited out, then ended; nothing of this where anything is unknown."""
-    policy, known = case.policy, case.known
-    if policy is None or policy.idle.do is Act.DISABLED or known.activity == ACTIVE:
+    policy, evidence = case.policy, case.evidence
+    if policy is None or policy.idle.do is Act.DISABLED or evidence.activity == ACTIVE:
         return None
-    if known.activity == UNKNOWN:
+    if evidence.activity == UNKNOWN:
         return _still_warned(case)
-    spent_idle = duration_text(known.quiet) if known.quiet is not None else f"over {duration_text(policy.idle.after)}"
-    why = f"idle for {spent_idle} (limit {duration_text(policy.idle.after)}): {known.why}"
+    spent_idle = (
+        duration_text(evidence.quiet) if evidence.quiet is not None else f"over {duration_text(policy.idle.after)}"
+    )
+    why = f"idle for {spent_idle} (limit {duration_text(policy.idle.after)}): {evidence.why}"
     spared = _spared(case, policy)
     if spared or policy.idle.do is Act.WARN:
         return notify_again(case, Rule.IDLE, why + (spared or "; its policy only warns of that"))
@@ -273,21 +279,21 @@ def unlabelled(case: Case) -> RuleResult | None:
     if not missing or case.now < begun + rule.after:
         return None
     why = f"it runs for {duration_text(case.now - begun)} without {' and '.join(missing)}"
-    if rule.do is Act.WARN or case.known.activity != IDLE or _spared(case, policy):
+    if rule.do is Act.WARN or case.evidence.activity != IDLE or _spared(case, policy):
         return notify_again(case, Rule.UNLABELLED, why)
-    return _ended_when_waited(case, Rule.UNLABELLED, policy, f"{why}, and nobody uses it: {case.known.why}")
+    return _ended_when_waited(case, Rule.UNLABELLED, policy, f"{why}, and nobody uses it: {case.evidence.why}")
 
 
 def silence(case: Case) -> RuleResult | None:
     """Tell of a machine of which runs know nothing for as long as idleness takes; it is never ended for that."""
     before = case.view.machine.decision
-    if case.known.activity != UNKNOWN or not case.known.asked or before is None or before.activity != UNKNOWN:
+    if case.evidence.activity != UNKNOWN or not case.evidence.asked or before is None or before.activity != UNKNOWN:
         return None
     span = case.now - max(from_iso(before.activity_since), case.started)
-    queueless = mended_by(case)
+    queueless = queue_remedy(case)
     if span < (QUEUE_TIMEOUT if queueless else window(case.view)):
         return None
-    why = f"whether it is used is not known for {duration_text(span)}: {case.known.why}{queueless}"
+    why = f"whether it is used is not known for {duration_text(span)}: {case.evidence.why}{queueless}"
     return notify_again(case, Rule.NONE, why)
 
 
@@ -421,28 +427,32 @@ def _spared(case: Case, policy: Policy) -> str:
 
 def _ended_when_waited(case: Case, rule: Rule, policy: Policy, why: str) -> RuleResult:
     """End it once a warning is as old as the grace and older than nothing that anybody did since."""
-    given, end = case.given(rule), guards.ending_at_renew_until(case.view.machine, case.policy)
-    quiet_since = case.now - case.known.quiet if case.known.quiet is not None else None
-    if given is None or given[2] is None or (quiet_since is not None and quiet_since > given[0]):
-        return warn_only(case, rule, case.now + policy.idle.grace, why, end)
-    return end_after_warning(case, rule, max(given[0] + policy.idle.grace, given[2]), why, end)
+    warning_times, ending = case.warning_times(rule), guards.ending_at_renew_until(case.view.machine, case.policy)
+    quiet_since = case.now - case.evidence.quiet if case.evidence.quiet is not None else None
+    if (
+        warning_times is None
+        or warning_times[2] is None
+        or (quiet_since is not None and quiet_since > warning_times[0])
+    ):
+        return warn_only(case, rule, case.now + policy.idle.grace, why, ending)
+    return end_after_warning(case, rule, max(warning_times[0] + policy.idle.grace, warning_times[2]), why, ending)
 
 
 def _still_warned(case: Case) -> RuleResult | None:
     """Let a warning stand where a sync learns nothing, while it is no older than what counts as lately."""
-    given = case.given(Rule.IDLE)
-    if given is None or given[2] is None or case.now - given[0] >= window(case.view):
+    warning_times = case.warning_times(Rule.IDLE)
+    if warning_times is None or warning_times[2] is None or case.now - warning_times[0] >= window(case.view):
         return None
-    return RuleResult(Rule.IDLE, Do.KEEP, f"warned {clock(given[0], case.now)}, but {case.known.why}")
+    return RuleResult(Rule.IDLE, Do.KEEP, f"warned {clock(warning_times[0], case.now)}, but {case.evidence.why}")
 
 
 def _renewal(case: Case, at: datetime, last: datetime | None) -> RuleResult | None:
     """Renew shortly before the end: the machine's own timer must not be the faster one."""
-    if at > case.now + min(case.interval, LAST):
+    if at > case.now + min(case.interval, LAST_WARNING):
         return None
     end = max(at, case.now) + RENEWED_BY
     end = end if last is None else min(end, last)
-    unknown = case.known.activity == UNKNOWN
+    unknown = case.evidence.activity == UNKNOWN
     state = "whether it is used is not known" if unknown else "it is in use"
-    why = f"its lease is extended to {clock(end, case.now)}, as {state}: {case.known.why}"
+    why = f"its lease is extended to {clock(end, case.now)}, as {state}: {case.evidence.why}"
     return RuleResult(Rule.LEASE, Do.RENEW, why, end, stands=False, urgent=unknown)

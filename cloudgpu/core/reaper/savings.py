@@ -113,7 +113,7 @@ def _launched(machines: Iterable[Machine], runs: Mapping[str, Sequence[Usage]]) 
 
 
 def _request(machine: Machine) -> str:
-    """Return what all machines have in common that one request was answered with, one after the other."""
+    """Return a key that all machines launched for one request share, one after the other."""
     return lock_name(machine.key) if machine.key else machine.id
 
 
@@ -122,20 +122,20 @@ def _stops(
 ) -> Iterator[Stop]:
     """Yield the ends by rules of one machine; `launched` is when it, and others for the same request, began to run."""
     begins = sorted(use.begin for use in (*runs, *machine.open_usage) if use.resource == "instance")
-    in_time = _History(sorted(lines, key=lambda line: (line.occurred_at, line.seq)))
+    history = _History(sorted(lines, key=lambda line: (line.occurred_at, line.seq)))
     for use in runs:
-        rule = in_time.rule_of(machine, use, is_last=use.begin == begins[-1])
+        rule = history.rule_of(machine, use, is_last=use.begin == begins[-1])
         if rule not in SAVING_RULES:
             continue
         ended = not_none(use.end)
         following = bisect_right(launched, ended)
-        bounds = (*launched[following : following + 1], in_time.lease_at(ended)[1], in_time.removed(machine, ended))
+        bounds = (*launched[following : following + 1], history.lease_at(ended)[1], history.removed(machine, ended))
         until = min(filter(None, (last, *bounds)))
         if until > ended:
-            end, gone_on = _time(ended), _time(until)
-            cost = _cost(use, gone_on - end)
+            end, would_have_ended = _time(ended), _time(until)
+            cost = _cost(use, would_have_ended - end)
             if cost != 0:  # an end of what is free saves no money
-                yield Stop(machine.id, machine.name, str(rule), end, gone_on, cost)
+                yield Stop(machine.id, machine.name, str(rule), end, would_have_ended, cost)
 
 
 def _cost(usage: Usage, span: timedelta) -> int | None:
@@ -147,7 +147,7 @@ def _cost(usage: Usage, span: timedelta) -> int | None:
 
 
 class _History:
-    """The lines of one machine in the order of time, asked about one end at a time.
+    """The ledger entries ("lines") of one machine in the order of time, queried for one end at a time.
 
     Ledger times are compared as they stand: their text sorts by time.
     """
@@ -165,13 +165,13 @@ class _History:
             return self._decided(asked, usage.begin)
         reason = str(usage.reason or "")
         if reason in SAVING_RULES:
-            return reason  # the agent's own word
+            return reason  # reported by the agent
         if reason != _INSIDE:
             return None
         return self._announced(end) or self._by_lease(end) or (_by_quiet(machine, end) if is_last else None)
 
     def _asked(self, begin: str, end: str, moment: datetime) -> int | None:
-        """Return the place of the last line of a run that asked for its end; by our clock that may be just after it."""
+        """Return the index of the last line of a run that requested its end; by our clock that may be just after it."""
         latest, place = None, bisect_right(self._times, end)
         while place < len(self._lines) and _time(self._times[place]) - moment <= _SOON:
             latest = place if self._lines[place].kind in _ASKED else latest
@@ -223,7 +223,7 @@ class _History:
         return Rule.LEASE if expires is not None and timedelta(0) <= end - from_iso(expires) <= _NEAR else None
 
     def _last(self, kinds: Sequence[str], since: str, until: str, before: int | None = None) -> int | None:
-        """Return the place of the last line of these kinds within [`since`, `until`], and `before` a place."""
+        """Return the index of the last line of these kinds within [`since`, `until`], and below the index `before`."""
         place = bisect_right(self._times, until) if before is None else before
         while place and self._times[place - 1] >= since:
             place -= 1
@@ -238,7 +238,7 @@ def _time(text: str) -> datetime:
 
 
 def _by_quiet(machine: Machine, end: datetime) -> str | None:
-    """Return idle time where the machine's own word says that nobody had used it for a while."""
+    """Return the idle rule where the machine itself reported no use for a while before its end."""
     last = machine.last_active
     return Rule.IDLE if last and end - from_iso(last) >= _QUIET else None
 
@@ -255,18 +255,18 @@ def idle_cost(hours: Sequence[Hour], runs: Iterable[CostTimeline], since: int = 
     Each hour is shared by its seconds. `low` counts none of the time of which nothing is known, and `high` all of it;
     beside that, each has the low and the high of the price.
     """
-    laid = list(runs)
+    timelines = list(runs)
     if not any(one.gpu_s or one.used_s or one.idle_s for one in hours):
-        return Sums(0, 0, sum(intervals_cost(one.high, since, until) for one in laid) if hours else 0)
-    found = [one for one in hours if one.idle_s or one.unknown_s]
-    begins = [to_us(one.at) for one in found]
-    amounts = _by_hour(begins, chain.from_iterable(one.amount for one in laid), since, until)
-    least_of, most_of = amounts, amounts
-    if any(one.low is not one.high for one in laid):
-        least_of = _by_hour(begins, chain.from_iterable(one.low for one in laid), since, until)
-        most_of = _by_hour(begins, chain.from_iterable(one.high for one in laid), since, until)
+        return Sums(0, 0, sum(intervals_cost(one.high, since, until) for one in timelines) if hours else 0)
+    idle_hours = [one for one in hours if one.idle_s or one.unknown_s]
+    begins = [to_us(one.at) for one in idle_hours]
+    amounts = _by_hour(begins, chain.from_iterable(one.amount for one in timelines), since, until)
+    low_amounts, high_amounts = amounts, amounts
+    if any(one.low is not one.high for one in timelines):
+        low_amounts = _by_hour(begins, chain.from_iterable(one.low for one in timelines), since, until)
+        high_amounts = _by_hour(begins, chain.from_iterable(one.high for one in timelines), since, until)
     low = middle = high = 0
-    for hour, least, exact, most in zip(found, least_of, amounts, most_of, strict=True):
+    for hour, least, exact, most in zip(idle_hours, low_amounts, amounts, high_amounts, strict=True):
         gpu, used, idle, unknown = (
             round(one * _SECOND) for one in (hour.gpu_s, hour.used_s, hour.idle_s, hour.unknown_s)
         )
@@ -279,7 +279,7 @@ def idle_cost(hours: Sequence[Hour], runs: Iterable[CostTimeline], since: int = 
 
 def _by_hour(begins: Sequence[int], intervals: Iterable[RateInterval], since: int, until: int) -> list[int]:
     """Return what rate intervals cost in each of these hours, which are in order, within [since, until)."""
-    found = [0] * len(begins)
+    costs = [0] * len(begins)
     first = 0
     for begin, end, rate in sorted(intervals):
         begin, end = max(begin, since), min(end, until)  # noqa: PLW2901  (the inner loop)
@@ -287,6 +287,6 @@ def _by_hour(begins: Sequence[int], intervals: Iterable[RateInterval], since: in
             first += 1
         place = first
         while place < len(begins) and begins[place] < end:
-            found[place] += rate * (min(end, begins[place] + HOUR_MICROS) - max(begin, begins[place]))
+            costs[place] += rate * (min(end, begins[place] + HOUR_MICROS) - max(begin, begins[place]))
             place += 1
-    return found
+    return costs

@@ -1,4 +1,4 @@
-"""What is known of a machine before it is judged: its own word, and what its agent said."""
+"""What is known of a machine before it is judged: its self-report, and what its agent said."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def to_ask(views: Sequence[MachineView], now: datetime) -> list[Machine]:
 def _to_ask(group: Sequence[MachineView], now: datetime) -> Iterator[Machine]:
     if not any(is_to_ask(view, now) for view in group):
         return
-    if group[0].machine.cluster is not None and any(_has_spoken(view, now) for view in group):
+    if group[0].machine.cluster is not None and any(_has_reported_use(view, now) for view in group):
         return  # one node in use is enough
     for view in group:
         if is_to_ask(view, now) or (view.machine.cluster is not None and _can_tell(view)):
@@ -70,7 +70,7 @@ def _to_ask(group: Sequence[MachineView], now: datetime) -> Iterator[Machine]:
 def is_to_ask(view: MachineView, now: datetime) -> bool:
     """Say whether what this machine does can change what is decided, and only it can tell."""
     machine, policy = view.machine, view.policy
-    if not _can_tell(view) or _is_settled(machine, now) or _has_spoken(view, now):
+    if not _can_tell(view) or _is_settled(machine, now) or _has_reported_use(view, now):
         return False
     ends_soon = machine.expires is not None and from_iso(machine.expires) - now <= WARN_BEFORE
     return ends_soon or _could_be_idle(machine, policy, _window(policy), now)
@@ -78,15 +78,18 @@ def is_to_ask(view: MachineView, now: datetime) -> bool:
 
 def _can_tell(view: MachineView) -> bool:
     """Say whether it runs, and has an agent that can say what it does."""
-    row = view.machine
+    machine = view.machine
     runs = (
-        row.terminated_at is None and row.state == State.RUNNING and row.launch_status == "made" and may_be_running(row)
+        machine.terminated_at is None
+        and machine.state == State.RUNNING
+        and machine.launch_status == "made"
+        and may_be_running(machine)
     )
-    return runs and view.answered and not has_no_agent(row)
+    return runs and view.answered and not has_no_agent(machine)
 
 
-def _has_spoken(view: MachineView, now: datetime) -> bool:
-    """Say whether its own word of lately makes it a machine in use."""
+def _has_reported_use(view: MachineView, now: datetime) -> bool:
+    """Say whether its own latest report makes it a machine in use."""
     return view.last_active is not None and timedelta(0) <= now - view.last_active < _window(view.policy)
 
 
@@ -107,6 +110,6 @@ def _could_be_idle(machine: Machine, policy: Policy | None, window: timedelta, n
 
 
 def with_machine(view: MachineView, machine: Machine) -> MachineView:
-    """Return it with its row of now; a word that was heard in this run, and is no news to the ledger, counts on."""
+    """Return the view with a newer record of its machine; a report of use that the ledger lacks still counts."""
     written = from_iso(machine.last_active) if machine.last_active else None
     return replace(view, machine=machine, last_active=max(filter(None, (written, view.last_active)), default=None))

@@ -16,8 +16,8 @@ from typing import Any
 from cloudgpu.core.values.naming import closest_match
 from cloudgpu.errors import InvalidRequest
 
-# What has to be there, and what each was called in other versions of the specification.
-NEEDED = {
+# Columns of an export, each with its names in other versions of the specification.
+REQUIRED = {
     "BilledCost": (),
     "BillingCurrency": ("BilledCurrency",),
     "ChargeCategory": ("ChargeType",),
@@ -26,7 +26,7 @@ NEEDED = {
     "ProviderName": ("Provider", "ServiceProviderName"),
     "ResourceId": ("ResourceID",),
 }
-WELCOME = {
+OPTIONAL = {
     "Tags": (),
     "ServiceCategory": (),
     "ServiceName": (),
@@ -38,18 +38,19 @@ WELCOME = {
     "SubAccountId": (),
 }
 _NULLS = ("", "NULL", "null", "None")
-_KEY = re.compile(r"^(?:user[:_/]|label[:_/]|labels[./]|aws:)?(.*)$")
+_TAG_PREFIX = re.compile(r"^(?:user[:_/]|label[:_/]|labels[./]|aws:)?(.*)$")
 _NUMBER = re.compile(r"-?(\d+(\.\d*)?|\.\d+)([eE]-?\d+)?")
-_WIDEST = 40  # characters of a wrong value that an error repeats
-_LONGEST = 60  # characters of a number; no bill is longer, and a longer one would take forever
+_MAX_SHOWN_LENGTH = 40  # characters of a wrong value that an error repeats
+_MAX_NUMBER_LENGTH = 60  # characters of a number; no bill is longer, and a longer one would take forever
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
     """One row of an export. Amounts are in `currency`; times are aware UTC; what is null there is empty here.
 
-    `tags` are those of ours, under our names, whatever the provider put before them. `list_cost`, `quantity`: None
-    where they are null. `account` is what the row calls the account: the last part of it, in lower case.
+    `tags` are only those of cloudgpu, without the prefix that a provider puts before them. `line` is its line number.
+    `list_cost`, `quantity`: None where they are null. `account` is what the row calls the account: the last part of it,
+    in lower case.
     """
 
     line: int
@@ -77,23 +78,23 @@ def records(lines: Iterable[tuple[int, Sequence[str]]], name: str) -> Iterator[R
     value that is none of its column.
     """
     rest = iter(lines)
-    number, header = next(rest, (1, ()))
-    places = _places(header, name)
-    found = False
-    for number, cells in rest:
+    line_number, header = next(rest, (1, ()))
+    column_indexes = _column_indexes(header, name)
+    has_rows = False
+    for line_number, cells in rest:
         if not cells:
             continue
         if len(cells) != len(header):
             why = "it is cut short" if len(cells) < len(header) else "a comma or a quote is wrong"
             raise InvalidRequest(
-                f"{name}, line {number} has {len(cells)} columns and the header {len(header)}: {why}.",
+                f"{name}, line {line_number} has {len(cells)} columns and the header {len(header)}: {why}.",
                 field="FILE",
-                value=f"line {number}",
+                value=f"line {line_number}",
                 next="Download the complete file again.",
             )
-        found = True
-        yield _record(_Line(name, number, cells, places))
-    if not found:
+        has_rows = True
+        yield _record(_Line(name, line_number, cells, column_indexes))
+    if not has_rows:
         raise InvalidRequest(
             f"{name} has a header and no rows.", field="FILE", value=name, next="Export a period with charges."
         )
@@ -105,10 +106,10 @@ def our_tags(text: str) -> dict[str, str]:
     AWS may write `user:` before a key, Google Cloud calls them labels: what stands before our names is left out.
     Raises ValueError for what is neither.
     """
-    found: Any = json.loads(text) if text else {}
-    pairs = found.items() if isinstance(found, dict) else [(one["key"], one["value"]) for one in found]
-    named = ((_KEY.sub(r"\1", str(key)).lower().replace("_", "-"), str(value)) for key, value in pairs)
-    return {key: value for key, value in named if key.startswith("cloudgpu-")}
+    parsed: Any = json.loads(text) if text else {}
+    pairs = parsed.items() if isinstance(parsed, dict) else [(one["key"], one["value"]) for one in parsed]
+    normalized = ((_TAG_PREFIX.sub(r"\1", str(key)).lower().replace("_", "-"), str(value)) for key, value in pairs)
+    return {key: value for key, value in normalized if key.startswith("cloudgpu-")}
 
 
 def provider_of(name: str) -> str:
@@ -123,7 +124,7 @@ def provider_of(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A line with the places of its columns."""
+    """A line of the file `name` with the index of each column (`places`)."""
 
     name: str
     number: int
@@ -139,7 +140,7 @@ class _Line:
         if not found:
             return None
         try:
-            if _NUMBER.fullmatch(found) and len(found) <= _LONGEST:
+            if _NUMBER.fullmatch(found) and len(found) <= _MAX_NUMBER_LENGTH:
                 return Decimal(found)
         except InvalidOperation:
             pass
@@ -154,7 +155,7 @@ class _Line:
             raise self.fault(column, found, "is not a time") from None
 
     def fault(self, column: str, value: str, says: str) -> InvalidRequest:
-        shown = value if len(value) <= _WIDEST else f"{value[:_WIDEST]}..."
+        shown = value if len(value) <= _MAX_SHOWN_LENGTH else f"{value[:_MAX_SHOWN_LENGTH]}..."
         return InvalidRequest(
             f"{self.name}, line {self.number}: {column} {says}: {shown!r}.",
             field=column,
@@ -192,29 +193,29 @@ def _record(line: _Line) -> Record:
     )
 
 
-def _places(header: Sequence[str], name: str) -> dict[str, int]:
-    """Return where each column is; raise InvalidRequest for a header that is none of FOCUS."""
-    at = {column.strip(): place for place, column in enumerate(header)}
-    found = {}
-    for column, others in (NEEDED | WELCOME).items():
-        known = next((one for one in (column, *others) if one in at), None)
-        if known is not None:
-            found[column] = at[known]
-    missing = [column for column in NEEDED if column not in found]
+def _column_indexes(header: Sequence[str], name: str) -> dict[str, int]:
+    """Return the index of each column; raise InvalidRequest for a header that is none of FOCUS."""
+    index_by_header = {column.strip(): index for index, column in enumerate(header)}
+    indexes = {}
+    for column, others in (REQUIRED | OPTIONAL).items():
+        header_name = next((one for one in (column, *others) if one in index_by_header), None)
+        if header_name is not None:
+            indexes[column] = index_by_header[header_name]
+    missing = [column for column in REQUIRED if column not in indexes]
     if missing:
-        raise _no_focus(missing, list(at), name)
-    return found
+        raise _not_focus_error(missing, list(index_by_header), name)
+    return indexes
 
 
-def _no_focus(missing: Sequence[str], there: Sequence[str], name: str) -> InvalidRequest:
+def _not_focus_error(missing: Sequence[str], there: Sequence[str], name: str) -> InvalidRequest:
     meant = closest_match(missing[0], there)
     like = f" (it has {meant!r})" if meant and meant.lower() == missing[0].lower() else ""
     message = f"has no column {missing[0]}{like}" if there and any(there) else "is empty"
-    if len(missing) == len(NEEDED) and any(there):
+    if len(missing) == len(REQUIRED) and any(there):
         message = "has not one column of FOCUS that is needed"
     return InvalidRequest(
         f"{name} {message}: it is not a FOCUS export.",
         field="FILE",
         value=", ".join(missing),
-        next=f"It needs the columns {', '.join(NEEDED)}; docs/focus.md says where each cloud writes such a file.",
+        next=f"It needs the columns {', '.join(REQUIRED)}; docs/focus.md says where each cloud writes such a file.",
     )

@@ -1,4 +1,4 @@
-"""Lays the cloud's bill beside ours: which of its rows are of which resource, what the gap is and why. Pure.
+"""Compares the cloud's bill with the ledger: which of its rows are of which resource, what the gap is and why. Pure.
 
 The gap of a resource is cut into reasons that add up to it.
 """
@@ -35,7 +35,7 @@ class Part(StrEnum):
     OTHER = "other"
 
 
-_OF = {Resource.INSTANCE: Part.COMPUTE, Resource.ADDRESS: Part.ADDRESS, Resource.TRAFFIC: Part.EGRESS}
+_PART_OF_RESOURCE = {Resource.INSTANCE: Part.COMPUTE, Resource.ADDRESS: Part.ADDRESS, Resource.TRAFFIC: Part.EGRESS}
 _EGRESS = re.compile(r"data.?transfer|egress|bandwidth|network.*(internet|out)|bytes.?out", re.IGNORECASE)
 _ADDRESS = re.compile(r"\bip(v4)?\b.*\baddress|public.?ipv4|external ip|elastic ip", re.IGNORECASE)
 _STORAGE = re.compile(r"storage|\bdisks?\b|snapshot|provisioned space|volume|-mo(nth)?\b", re.IGNORECASE)
@@ -45,7 +45,7 @@ _UNIT = re.compile(r"(?:(\d+) )?([a-z]+?)s?", re.IGNORECASE)
 
 @dataclass(slots=True)
 class ResourceTotal:
-    """What one side says of a resource: dollars by part, from when to when, and the machine's hours, None unknown."""
+    """What the bill, or the ledger, charges for a resource: dollars by part, its time, and the machine's hours."""
 
     parts: dict[Part, Fraction] = field(default_factory=dict)
     begin: datetime | None = None
@@ -62,7 +62,7 @@ class ResourceTotal:
         return sum(self.parts.values(), Fraction(0))
 
     def of(self, part: Part) -> Fraction:
-        """Return what it says of one part, in dollars."""
+        """Return what it charges for one part, in dollars."""
         return self.parts.get(part, Fraction(0))
 
     def add(self, part: Part, usd: Fraction, begin: datetime, end: datetime, resource: str) -> None:
@@ -77,7 +77,7 @@ class ResourceTotal:
 
 @dataclass(slots=True)
 class LedgerTotal(ResourceTotal):
-    """What the ledger says of a resource: also the range, why it is one, and whether something has no price."""
+    """What the ledger charges for a resource: also the range in dollars, why, and whether a price is missing."""
 
     low: Fraction = Fraction(0)
     high: Fraction = Fraction(0)
@@ -102,14 +102,14 @@ class MachineIndex:
                 *(use.id for use in machine.open_usage),
             ]
             for resource in resources:
-                self._note(resource, machine.id)
+                self._register(resource, machine.id)
         for subject, use in uses:
-            self._note(use.id, subject)
+            self._register(use.id, subject)
 
-    def _note(self, own: str | None, subject: str) -> None:
-        for name in _names(own or ""):
+    def _register(self, resource_id: str | None, subject: str) -> None:
+        for name in _comparable_ids(resource_id or ""):
             if self._by_id.setdefault(name, subject) != subject:
-                self._by_id[name] = None  # one name for two: it says nothing
+                self._by_id[name] = None  # two machines share it, so it identifies neither
 
     def of(self, record: Record) -> str | None:
         """Return the machine's id in the ledger; "" for one of another ledger, None where it is not known.
@@ -119,14 +119,14 @@ class MachineIndex:
         ledger = record.tags.get(TAG_LEDGER)
         if ledger is not None and ledger != self._ledger:
             return ""
-        found = (self._by_id.get(name) for name in _names(record.resource))
+        found = (self._by_id.get(name) for name in _comparable_ids(record.resource))
         return next((one for one in found if one), None) or record.tags.get(TAG_ID)
 
 
-def _names(own: str) -> list[str]:
-    """Return what an id may be called elsewhere: whole, and its last part (an ARN, a path, ours with the region)."""
-    low = own.lower()
-    return list(dict.fromkeys(name for name in (low, re.split(r"[/:]", low)[-1]) if name))
+def _comparable_ids(resource_id: str) -> list[str]:
+    """Return the forms of an id to compare: the whole, and its last part (of an ARN, a path, ours with the region)."""
+    lower_case = resource_id.lower()
+    return list(dict.fromkeys(name for name in (lower_case, re.split(r"[/:]", lower_case)[-1]) if name))
 
 
 def part_of(record: Record) -> Part:
@@ -135,54 +135,54 @@ def part_of(record: Record) -> Part:
         return Part.TAX
     if record.category == "Credit" or record.billed < 0:
         return Part.CREDIT
-    words = f"{record.service} {record.description}"
-    if _EGRESS.search(words) and seconds_of(record) is None:
+    text = f"{record.service} {record.description}"
+    if _EGRESS.search(text) and seconds_of(record) is None:
         return Part.EGRESS
-    if _ADDRESS.search(words):
+    if _ADDRESS.search(text):
         return Part.ADDRESS
     if record.service_category == "Storage" or (_STORAGE.search(record.description) and seconds_of(record) is None):
         return Part.STORAGE
-    machines = record.service_category in ("Compute", "") or "compute" in record.service.lower()
-    return Part.COMPUTE if machines else Part.OTHER
+    is_compute = record.service_category in ("Compute", "") or "compute" in record.service.lower()
+    return Part.COMPUTE if is_compute else Part.OTHER
 
 
 def seconds_of(record: Record) -> Fraction | None:
     """Return for how long a row charges, None where its unit is not one of time.
 
-    Google Cloud charges cores, memory and GPUs for themselves: their hours are not the machine's.
+    Google Cloud charges cores, memory and GPUs separately: their hours are not the machine's.
     """
     unit = _UNIT.fullmatch(record.unit)
     if record.quantity is None or unit is None or record.provider == "gcp":
         return None
-    length = _SECONDS.get(unit[2].lower())
-    return None if length is None else Fraction(record.quantity) * length * int(unit[1] or 1)
+    unit_seconds = _SECONDS.get(unit[2].lower())
+    return None if unit_seconds is None else Fraction(record.quantity) * unit_seconds * int(unit[1] or 1)
 
 
-def add_export_row(side: ResourceTotal, record: Record, per_usd: Decimal) -> None:
-    """Add a row of an export, at so many of its currency for a dollar, to what the cloud says of its resource."""
+def add_export_row(provider_total: ResourceTotal, record: Record, per_usd: Decimal) -> None:
+    """Add a row of an export to the total of its resource; `per_usd` is how much of its currency a dollar is."""
     part = part_of(record)
     usd = in_dollars(record.billed, per_usd)
-    side.add(part, usd, record.begin, record.end, record.resource)
+    provider_total.add(part, usd, record.begin, record.end, record.resource)
     if part is Part.COMPUTE:
-        length = seconds_of(record)
-        side.hours += (length or 0) / Fraction(3600)
-        side.hours_known = side.hours_known and length is not None
-        side.list_cost += usd if record.list_cost is None else in_dollars(record.list_cost, per_usd)
+        seconds = seconds_of(record)
+        provider_total.hours += (seconds or 0) / Fraction(3600)
+        provider_total.hours_known = provider_total.hours_known and seconds is not None
+        provider_total.list_cost += usd if record.list_cost is None else in_dollars(record.list_cost, per_usd)
 
 
-def add_charge(side: LedgerTotal, billed: Billed, now: datetime, since: datetime, until: datetime) -> None:
-    """Add a charge of the ledger, within [`since`, `until`), to what it says of its resource."""
+def add_charge(ledger_total: LedgerTotal, billed: Billed, now: datetime, since: datetime, until: datetime) -> None:
+    """Add a charge of the ledger, within [`since`, `until`), to the total of its resource."""
     charge = billed.charge
     begin, end = billed_span(charge.usage, now)
     begin, end = max(begin, since), min(end, until)
-    part = _OF.get(charge.usage.resource, Part.STORAGE)
-    side.add(part, dollars(charge.amount), begin, end, charge.usage.id)
-    side.low += dollars(charge.low)
-    side.high += dollars(charge.high)
-    side.unpriced = side.unpriced or bool(charge.unpriced_us)
-    side.reasons |= dict.fromkeys(charge.reasons)
+    part = _PART_OF_RESOURCE.get(charge.usage.resource, Part.STORAGE)
+    ledger_total.add(part, dollars(charge.amount), begin, end, charge.usage.id)
+    ledger_total.low += dollars(charge.low)
+    ledger_total.high += dollars(charge.high)
+    ledger_total.unpriced = ledger_total.unpriced or bool(charge.unpriced_us)
+    ledger_total.reasons |= dict.fromkeys(charge.reasons)
     if part is Part.COMPUTE and charge.high:
-        side.hours += Fraction(charge.billed_us, HOUR_MICROS)
+        ledger_total.hours += Fraction(charge.billed_us, HOUR_MICROS)
 
 
 def dollars(exact: int) -> Fraction:
@@ -197,12 +197,12 @@ def in_dollars(amount: Decimal, per_usd: Decimal) -> Fraction:
 
 CENT = Fraction(1, 100)
 PER_MILLE = Fraction(1, 1000)
-USAGE_LAG = timedelta(hours=48)  # the clouds' words: usage shows within a day, two at most
+USAGE_LAG = timedelta(hours=48)  # the clouds document that usage shows within a day, two at most
 
 
 @dataclass(frozen=True, slots=True)
 class GapReason:
-    """A part of a gap: one word for why, how many dollars, and a sentence. Positive: theirs is more."""
+    """A part of a gap: its kind in a word, its dollars (positive: the bill is higher), and a sentence why."""
 
     kind: str
     usd: Fraction
@@ -217,7 +217,7 @@ def gap_reasons(ours: LedgerTotal, theirs: ResourceTotal, last: datetime | None,
     gap = theirs.total - ours.total
     if abs(gap) <= max(CENT, abs(theirs.total) * PER_MILLE):
         return []
-    reasons = [reason for reason in _parts(ours, theirs, last, now) if abs(reason.usd) * 2 > CENT]
+    reasons = [reason for reason in _unsorted_reasons(ours, theirs, last, now) if abs(reason.usd) * 2 > CENT]
     reasons.sort(key=lambda one: -abs(one.usd))
     if ours.low <= theirs.total <= ours.high and ours.rows:
         why = "; ".join(ours.reasons) or "the amount is a range"
@@ -225,16 +225,18 @@ def gap_reasons(ours: LedgerTotal, theirs: ResourceTotal, last: datetime | None,
     return reasons
 
 
-def _parts(ours: LedgerTotal, theirs: ResourceTotal, last: datetime | None, now: datetime) -> Iterator[GapReason]:
+def _unsorted_reasons(
+    ours: LedgerTotal, theirs: ResourceTotal, last: datetime | None, now: datetime
+) -> Iterator[GapReason]:
     if not theirs.rows:
         yield _missing_there(ours, last, now)
         return
     if not ours.rows:
         yield GapReason("missing here", theirs.total, "the ledger has no charge of it in this period")
         return
-    for part, why in _WHY.items():
+    for part, why in _REASON_OF_PART.items():
         yield GapReason(str(part), theirs.of(part) - ours.of(part), why)
-    yield from _compute(ours, theirs, last, now)
+    yield from _compute_reasons(ours, theirs, last, now)
 
 
 def _missing_there(ours: LedgerTotal, last: datetime | None, now: datetime) -> GapReason:
@@ -246,7 +248,9 @@ def _missing_there(ours: LedgerTotal, last: datetime | None, now: datetime) -> G
     return GapReason("missing there", -ours.total, why)
 
 
-def _compute(ours: LedgerTotal, theirs: ResourceTotal, last: datetime | None, now: datetime) -> Iterator[GapReason]:
+def _compute_reasons(
+    ours: LedgerTotal, theirs: ResourceTotal, last: datetime | None, now: datetime
+) -> Iterator[GapReason]:
     """Cut the gap of the machine itself into what its hours and what their price make."""
     gap = theirs.of(Part.COMPUTE) - ours.of(Part.COMPUTE)
     if ours.unpriced:
@@ -261,16 +265,22 @@ def _compute(ours: LedgerTotal, theirs: ResourceTotal, last: datetime | None, no
         )
         return
     price = ours.of(Part.COMPUTE) / ours.hours
-    by_hours = (theirs.hours - ours.hours) * price
+    gap_by_hours = (theirs.hours - ours.hours) * price
     late = _is_late(ours, theirs, last, now)
-    both = f"they charge {float(theirs.hours):.2f} hours, the ledger {float(ours.hours):.2f}"
-    yield GapReason("lag", by_hours, late) if late and by_hours < 0 else GapReason("hours", by_hours, both)
+    hours_text = f"they charge {float(theirs.hours):.2f} hours, the ledger {float(ours.hours):.2f}"
+    yield (
+        GapReason("lag", gap_by_hours, late)
+        if late and gap_by_hours < 0
+        else GapReason("hours", gap_by_hours, hours_text)
+    )
     paid, listed = theirs.of(Part.COMPUTE) / theirs.hours, theirs.list_cost / theirs.hours
-    says = f"they charge ${float(paid):.4f} an hour, the ledger ${float(price):.4f}"
+    prices_text = f"they charge ${float(paid):.4f} an hour, the ledger ${float(price):.4f}"
     if paid < listed and abs(listed - price) <= price * PER_MILLE:
-        yield GapReason("discount", gap - by_hours, f"{says}: theirs is below the list price")
+        yield GapReason("discount", gap - gap_by_hours, f"{prices_text}: theirs is below the list price")
     else:
-        yield GapReason("price", gap - by_hours, f"{says}: the price changed, or the ledger's was not theirs")
+        yield GapReason(
+            "price", gap - gap_by_hours, f"{prices_text}: the price changed, or the ledger's was not theirs"
+        )
 
 
 def _is_late(ours: ResourceTotal, theirs: ResourceTotal, last: datetime | None, now: datetime) -> str:
@@ -282,7 +292,7 @@ def _is_late(ours: ResourceTotal, theirs: ResourceTotal, last: datetime | None, 
     return ""
 
 
-_WHY = {
+_REASON_OF_PART = {
     Part.TAX: "tax, which the ledger does not know",
     Part.CREDIT: "credits, refunds and sustained use, which the ledger does not take off",
     Part.EGRESS: "bytes out: the machine counts all that it sends, the cloud charges what leaves the region",

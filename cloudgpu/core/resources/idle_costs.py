@@ -1,6 +1,6 @@
-"""What goes on costing without a machine that works: disks of stopped machines, what is kept. By the ledger; pure.
+"""Costs without a running machine: disks of stopped machines, retained resources. By the ledger; pure.
 
-`cloudgpu orphans` asks the clouds, and finds more: what no launch of this ledger made. This asks nobody.
+`cloudgpu orphans` queries the clouds, and also finds what no launch of this ledger made. This queries nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MONTH_HOURS = 730  # of a price per hour, as the clouds' own price pages count a
 
 @dataclass(frozen=True, slots=True)
 class OngoingCost:
-    """One thing that is billed still: `per_month` None where no price is known; `since` None where nobody knows."""
+    """A resource that is still billed: `per_month` None where no price is known; `since` None where nobody knows."""
 
     name: str
     kind: str
@@ -32,39 +32,39 @@ class OngoingCost:
 
 def left_over(machines: Iterable[Machine], now: datetime) -> list[OngoingCost]:
     """Return what costs money without a running machine, of `View.billable_machines`: the most expensive first."""
-    costs = [_ongoing_cost(open_usage) for open_usage in open_usages(machines, now) if _is_left(open_usage)]
+    costs = [_ongoing_cost(open_usage) for open_usage in open_usages(machines, now) if _is_idle_cost(open_usage)]
     costs = [cost for cost in costs if cost.per_month is None or cost.per_month]  # what is free is no cost
     return sorted(costs, key=lambda one: (-(one.per_month.nanos if one.per_month else 0), one.name, one.kind))
 
 
-def _is_left(running: OngoingUsage) -> bool:
-    """Say whether nothing works with it; what is billed though it was shut down counts, a volume in use does not."""
-    machine = running.machine
+def _is_idle_cost(ongoing: OngoingUsage) -> bool:
+    """Say whether no running machine uses it; a machine billed though shut down counts, a volume in use does not."""
+    machine = ongoing.machine
     if machine.is_named_resource:
         return not any(entry.attached_to for entry in machine.retained or ())
-    return running.part is not BurnPart.MACHINES or machine.state == "stopped"
+    return ongoing.part is not BurnPart.MACHINES or machine.state == "stopped"
 
 
-def _ongoing_cost(running: OngoingUsage) -> OngoingCost:
-    row, use = running.machine, running.usage
+def _ongoing_cost(ongoing: OngoingUsage) -> OngoingCost:
+    machine, usage = ongoing.machine, ongoing.usage
     return OngoingCost(
-        name=row.name,
-        kind=row.state if row.is_named_resource else str(use.resource),
-        provider=use.provider,
-        region=row.region or "",
-        per_month=_per_month(running),
-        since=use.begin if row.is_named_resource else row.terminated_at or row.since or row.seen_at,
-        why=_why(row, use.resource),
+        name=machine.name,
+        kind=machine.state if machine.is_named_resource else str(usage.resource),
+        provider=usage.provider,
+        region=machine.region or "",
+        per_month=_per_month(ongoing),
+        since=usage.begin if machine.is_named_resource else machine.terminated_at or machine.since or machine.seen_at,
+        why=_why(machine, usage.resource),
     )
 
 
-def _per_month(running: OngoingUsage) -> Money | None:
+def _per_month(ongoing: OngoingUsage) -> Money | None:
     """Return what a month of it costs, of 730 hours where the price is by the hour; None where there is none."""
-    use = running.usage
-    if not use.segments:
+    usage = ongoing.usage
+    if not usage.segments:
         return None
-    nanos = use.quantity * use.segments[-1].nanos
-    return Money(nanos * MONTH_HOURS if use.per is Per.HOUR else nanos)
+    nanos = usage.quantity * usage.segments[-1].nanos
+    return Money(nanos * MONTH_HOURS if usage.per is Per.HOUR else nanos)
 
 
 def _why(machine: Machine, resource: Resource) -> str:

@@ -1,4 +1,4 @@
-"""Something that is left over, as a value, and what is known when it is judged: who lives, is held, is worked on."""
+"""An orphaned resource or stopped machine as a value, and what is known to judge it: machines, holds, open work."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAUSED = (State.STOPPED, State.DEALLOCATED)
 
 
 class Cleanup(StrEnum):
-    """What cleaning does with something that is left over."""
+    """What a cleanup does with an orphan."""
 
     REMOVE = "remove"
     END = "end"  # the machine, with all that is kept of it
@@ -38,7 +38,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Which launch something came from, as its ledger or its tags say; an empty `id` is a launch that is not known."""
+    """Which launch a resource came from, as its ledger or its tags say; an empty `id` is a launch that is not known."""
 
     id: str
     name: str
@@ -49,10 +49,11 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """Something that is left over: `why` it counts as such, why it `stays` when all is cleaned, which `way` it ends.
+    """An orphan: `why` it counts as one, why it `stays` in a cleanup (empty: it does not), the command (`way`) for it.
 
-    `what` is a kind of thing, or of machine that is stopped: `allocated` is one that is billed as if it ran. `since` is
-    when it was left, None where nobody knows. `machine` is what left it, None for a launch that is not known.
+    `what` is a `resources.Kind`, or STOPPED or ALLOCATED for a stopped machine: ALLOCATED is billed as if it ran.
+    `since` is when it was orphaned, None where nobody knows. `machine` is the one that it came from, None where its
+    launch is not known.
     """
 
     what: str
@@ -76,9 +77,9 @@ class Orphan:
 
 @dataclass(frozen=True, slots=True)
 class CleanupOptions:
-    """What is asked for: `older_than` leaves out what was left later; `stopped_older_than` ends machines, too.
+    """The options of a cleanup: `older_than` leaves out newer orphans; `stopped_older_than` ends stopped machines, too.
 
-    `spare` leaves alone from what a machine that ended by itself can be started again.
+    `spare` keeps resources from which a machine that ended by itself can be restored.
     """
 
     older_than: timedelta | None = None
@@ -88,10 +89,10 @@ class CleanupOptions:
 
 @dataclass(frozen=True, slots=True)
 class LedgerKnowledge:
-    """What is known beside the things: this ledger's records of machines, and what keeps things from being judged.
+    """What is known besides the resources: the ledger's machines (`rows`), other ledgers' machines (`foreign`).
 
-    `busy` are ids of machines at which a living process is at work, `silent` zones, regions and accounts that did not
-    answer, `costs` what things cost, by their ids.
+    `busy` are ids of machines that a running process works on, `silent` are zones, regions and accounts that did not
+    answer, `costs` is what resources cost, by their ids.
     """
 
     ledger: str
@@ -127,12 +128,12 @@ def comes_back(machine: Machine) -> str:
 
 
 def lives(machine: Machine | None) -> bool:
-    """Say whether there is such a machine, not proved gone."""
+    """Say whether the machine exists: it is not confirmed as terminated."""
     return machine is not None and machine.terminated_at is None
 
 
 def work_on(machines: Sequence[Machine], knowledge: LedgerKnowledge) -> str:
-    """Return what is under way at one of these machines: a launch that makes things, or one that is not settled."""
+    """Return a sentence on work under way at one of these machines, or on its unsettled launch; empty for none."""
     for machine in machines:
         if machine.id in knowledge.busy:
             return f"something is under way at {machine.name}"
@@ -154,11 +155,11 @@ def origin_of(tags: Mapping[str, str], machine: Machine | None, knowledge: Ledge
 
 
 def is_saved(orphan: Orphan) -> bool:
-    """Say whether an image of it is made before it goes, where that is asked: it is a disk."""
+    """Say whether `--snapshot` makes an image of it before its removal: it is a disk."""
     return orphan.do is Cleanup.REMOVE and orphan.what == Kind.DISK
 
 
 def image_name(orphan: Orphan) -> str:
-    """Return the name of the image: it follows from the disk, so that who asks again after a crash makes no second."""
-    word = re.sub(r"[^a-z0-9]+", "-", orphan.origin.name.lower()).strip("-")[:31]
-    return f"{word if word[:1].isalpha() else 'disk'}-{digest(orphan.id)[:8]}"
+    """Return the name of the image: derived from the disk, so that a retry makes no second image."""
+    base = re.sub(r"[^a-z0-9]+", "-", orphan.origin.name.lower()).strip("-")[:31]
+    return f"{base if base[:1].isalpha() else 'disk'}-{digest(orphan.id)[:8]}"

@@ -1,7 +1,7 @@
-"""Says what is left over without a running machine: resources, and stopped machines that go on costing. Pure.
+"""Finds orphans: resources that no running machine uses, and stopped machines that go on costing. Pure.
 
-Stopped machines are of this ledger and of others. What is left over is told as it was asked for:
-why it counts, since when, and what speaks against its removal now.
+Stopped machines are of this ledger and of others. For each orphan it says why it counts as one, since when, and what
+speaks against its removal now.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _GOES_WITH_ITS_MACHINE = {
 
 
 def machines(knowledge: LedgerKnowledge) -> Iterator[Orphan]:
-    """Yield the stopped machines of this ledger, with what a month of what stays costs."""
+    """Yield the stopped machines of this ledger, with their monthly costs."""
     for machine in knowledge.rows:
         if machine.terminated_at is None and machine.state in PAUSED:
             yield _machine(machine, knowledge)
@@ -56,11 +56,11 @@ def machines(knowledge: LedgerKnowledge) -> Iterator[Orphan]:
 
 def _machine(machine: Machine, knowledge: LedgerKnowledge) -> Orphan:
     since, name, billed = machine.since or machine.seen_at, machine.name, machine.billed
-    kept = work_on([machine], knowledge)
-    if not kept and {machine.region, machine.account} & knowledge.silent:
-        kept = f"{machine.region} did not answer"
-    if not kept and has_hold(machine, knowledge.now):
-        kept = f"it is held until {minute_text(not_none(machine.hold_until))}"
+    reason_to_stay = work_on([machine], knowledge)
+    if not reason_to_stay and {machine.region, machine.account} & knowledge.silent:
+        reason_to_stay = f"{machine.region} did not answer"
+    if not reason_to_stay and has_hold(machine, knowledge.now):
+        reason_to_stay = f"it is held until {minute_text(not_none(machine.hold_until))}"
     return Orphan(
         what=ALLOCATED if billed else STOPPED,
         id=machine.provider_id or machine.id,
@@ -75,14 +75,14 @@ def _machine(machine: Machine, knowledge: LedgerKnowledge) -> Orphan:
         since=from_iso(since) if since else None,
         why="it was shut down from inside, and is billed as if it ran" if billed else "it is stopped",
         do=Cleanup.STAY,
-        stays=kept or comes_back(machine),
+        stays=reason_to_stay or comes_back(machine),
         way=f"cloudgpu {'stop' if billed else 'down'} {name}",
         machine=machine,
     )
 
 
 def _while_stopped(machine: Machine) -> Cost:
-    """Return what a stopped machine costs a month: what is paid beside it, and itself where it is billed on."""
+    """Return what a stopped machine costs a month: its attached costs, and itself if it is still billed."""
     costs = [attached_cost for attached_cost in machine.attached_costs or () if attached_cost.kept or machine.billed]
     parts = [cost.nanos_per_month for cost in costs]
     if machine.billed:
@@ -132,13 +132,13 @@ def orphans(
     knowledge: LedgerKnowledge,
     request: CleanupOptions = CleanupOptions(),  # noqa: B008  (frozen)
 ) -> list[Orphan]:
-    """Return what is left over, by account and region. Nothing that a running machine uses is among it."""
-    there = list(resources)
-    found = [*counted(there, knowledge), *machines(knowledge), *others(knowledge, there)]
+    """Return the orphans, by account and region. Nothing that a running machine uses is among them."""
+    listed = list(resources)
+    found = [*counted(listed, knowledge), *machines(knowledge), *others(knowledge, listed)]
     if request.older_than is not None:
         found = [one for one in found if one.since is None or knowledge.now - one.since >= request.older_than]
-    asked = [_as_requested(orphan, knowledge, request) for orphan in found]
-    return sorted(asked, key=lambda orphan: (orphan.account, orphan.region, orphan.what, orphan.name, orphan.id))
+    adapted = [_as_requested(orphan, knowledge, request) for orphan in found]
+    return sorted(adapted, key=lambda orphan: (orphan.account, orphan.region, orphan.what, orphan.name, orphan.id))
 
 
 def _as_requested(orphan: Orphan, knowledge: LedgerKnowledge, request: CleanupOptions) -> Orphan:
@@ -159,7 +159,7 @@ def _as_requested(orphan: Orphan, knowledge: LedgerKnowledge, request: CleanupOp
 
 @dataclass(frozen=True, slots=True)
 class _Cause:
-    """Why something counts as left over; `kept` why it is there on purpose, `way` what ends it then."""
+    """Why a resource is an orphan; `kept`: why it is there on purpose, `way`: the command that ends it then."""
 
     why: str
     kept: str = ""
@@ -167,29 +167,29 @@ class _Cause:
 
 
 def counted(resources: Iterable[ProviderResource], knowledge: LedgerKnowledge) -> Iterator[Orphan]:
-    """Yield those of these things that count as left over; nothing that a running machine uses is among them."""
+    """Yield the orphans among these resources; nothing that a running machine uses is among them."""
     rows = {machine.id: machine for machine in knowledge.rows}
     for resource in resources:
         machine = rows.get(resource.tags.get(TAG_ID, "")) if is_ours(resource, knowledge) else None
-        found = _counts(resource, machine, knowledge)
-        if found is not None:
-            yield _orphan(resource, machine, found, knowledge)
+        cause = _cause_of(resource, machine, knowledge)
+        if cause is not None:
+            yield _orphan(resource, machine, cause, knowledge)
 
 
 def is_ours(resource: ProviderResource, facts: LedgerKnowledge) -> bool:
-    """Say whether a thing belongs to this ledger."""
+    """Say whether a resource belongs to this ledger."""
     return bool(facts.ledger) and resource.tags.get(TAG_LEDGER) == facts.ledger  # one without lines has no id yet
 
 
 def is_shared(resource: ProviderResource) -> bool:
-    """Say whether all launches of a ledger in a region share a thing: what bears a machine's id is that one's alone."""
+    """Say whether all launches of a ledger in a region share a resource: one with a machine's id is not shared."""
     return resource.kind in SHARED and TAG_ID not in resource.tags
 
 
-def _counts(resource: ProviderResource, machine: Machine | None, facts: LedgerKnowledge) -> _Cause | None:
-    """Return why a thing counts as left over; None where it does not."""
+def _cause_of(resource: ProviderResource, machine: Machine | None, facts: LedgerKnowledge) -> _Cause | None:
+    """Return why a resource is an orphan; None where it is none."""
     if resource.attached_to is not None:
-        return _of_a_stopped_machine(resource, facts)
+        return _cause_if_attached(resource, facts)
     if is_on_purpose(resource) and resource.kind in (*_DISKS, Kind.VOLUME):
         word = "volume" if resource.kind is Kind.VOLUME else "image"
         return _Cause("it is a named image or volume", "on purpose", f"cloudgpu {word} rm {resource.name}")
@@ -197,21 +197,21 @@ def _counts(resource: ProviderResource, machine: Machine | None, facts: LedgerKn
         return None if _is_needed(resource, facts) else _Cause(f"no machine of its ledger is left in {resource.region}")
     if resource.kind in _GOES_WITH_ITS_MACHINE:
         return None if lives(machine) else _Cause(_GOES_WITH_ITS_MACHINE[resource.kind])
-    return _unused(resource, machine)
+    return _cause_if_unused(resource, machine)
 
 
-def _unused(resource: ProviderResource, machine: Machine | None) -> _Cause | None:
+def _cause_if_unused(resource: ProviderResource, machine: Machine | None) -> _Cause | None:
     """Return why something counts that no machine uses."""
     if machine is None:
         return _Cause("no machine uses it")
     if resource.kind in _DISKS:
-        return _of_machine(resource, machine)
+        return _cause_of_disk(resource, machine)
     if not lives(machine):
         return _Cause("its machine is gone")
     return _Cause("no machine uses it", f"{machine.name} is there", f"cloudgpu down {command_name(machine)}")
 
 
-def _of_a_stopped_machine(resource: ProviderResource, facts: LedgerKnowledge) -> _Cause | None:
+def _cause_if_attached(resource: ProviderResource, facts: LedgerKnowledge) -> _Cause | None:
     """Return a volume that is kept by name and hangs on a stopped machine: `down` leaves it. Nothing else."""
     machine = next((one for one in facts.rows if one.provider_id == resource.attached_to and is_paused(one)), None)
     if machine is None or resource.kind is not Kind.VOLUME or not is_ours(resource, facts):
@@ -219,7 +219,7 @@ def _of_a_stopped_machine(resource: ProviderResource, facts: LedgerKnowledge) ->
     return _Cause(f"it is a named image or volume, at {machine.name}, which is stopped", "on purpose")
 
 
-def _of_machine(resource: ProviderResource, machine: Machine) -> _Cause | None:
+def _cause_of_disk(resource: ProviderResource, machine: Machine) -> _Cause | None:
     """Return why a disk or image of our machine counts; None where it is the machine's, or gone since the sync."""
     name = machine.name
     if resource.id not in {entry.id for entry in machine.retained}:
@@ -244,9 +244,9 @@ def _is_needed(resource: ProviderResource, knowledge: LedgerKnowledge) -> bool:
     return any((instance.account, instance.region) == here for instance in others)
 
 
-def _orphan(resource: ProviderResource, machine: Machine | None, found: _Cause, knowledge: LedgerKnowledge) -> Orphan:
+def _orphan(resource: ProviderResource, machine: Machine | None, cause: _Cause, knowledge: LedgerKnowledge) -> Orphan:
     since = _since(resource, machine, knowledge)
-    kept = next(filter(None, _reasons(resource, machine, found, since, knowledge)), "")
+    reason_to_stay = next(filter(None, _reasons_to_stay(resource, machine, cause, since, knowledge)), "")
     return Orphan(
         what=str(resource.kind),
         id=resource.id,
@@ -259,17 +259,17 @@ def _orphan(resource: ProviderResource, machine: Machine | None, found: _Cause, 
         cost=knowledge.costs.get(resource.id, Cost(None)),
         origin=origin_of(resource.tags, machine, knowledge),
         since=since,
-        why=found.why,
-        do=Cleanup.STAY if kept else Cleanup.REMOVE,
-        stays=kept,
-        way=found.way if is_ours(resource, knowledge) else "",
+        why=cause.why,
+        do=Cleanup.STAY if reason_to_stay else Cleanup.REMOVE,
+        stays=reason_to_stay,
+        way=cause.way if is_ours(resource, knowledge) else "",
         resource=resource,
         machine=machine,
     )
 
 
 def _since(resource: ProviderResource, machine: Machine | None, knowledge: LedgerKnowledge) -> datetime | None:
-    """Return since when a thing is left: its machine's end, or, where that is not known, when it was made."""
+    """Return since when a resource is orphaned: its machine's end, or, where that is not known, when it was made."""
     ends = [machine.terminated_at] if machine is not None else []
     if is_shared(resource) and is_ours(resource, knowledge):
         here = (resource.account, resource.region)
@@ -284,14 +284,14 @@ def _is_settled(resource: ProviderResource, machine: Machine | None) -> bool:
     return machine is not None and machine.terminated_at is not None and resource.kind not in (*_DISKS, Kind.VOLUME)
 
 
-def _reasons(
-    resource: ProviderResource, machine: Machine | None, found: _Cause, since: datetime | None, facts: LedgerKnowledge
+def _reasons_to_stay(
+    resource: ProviderResource, machine: Machine | None, cause: _Cause, since: datetime | None, facts: LedgerKnowledge
 ) -> Iterator[str | None]:
-    """Yield what speaks against its removal, the gravest first; what does not, as nothing."""
+    """Yield what speaks against its removal, the most serious first; an empty text or None for what does not."""
     if not is_ours(resource, facts):
         yield f"it belongs to another ledger ({resource.tags.get(TAG_LEDGER) or 'not said'})"
-    yield (is_on_purpose(resource) and found.kept) or None
-    # what bears no machine's id may be what any launch makes just now
+    yield (is_on_purpose(resource) and cause.kept) or None
+    # without a machine's id, any launch may be making it just now
     yield work_on(
         [machine] if machine is not None else [row for row in facts.rows if row.account == resource.account], facts
     )
@@ -299,7 +299,7 @@ def _reasons(
         yield f"{resource.region} did not answer in whole"
     if machine is not None and has_hold(machine, facts.now):
         yield f"{machine.name} is held until {minute_text(not_none(machine.hold_until))}"
-    yield found.kept
+    yield cause.kept
     if not resource.ready:
         yield "it is still being made"
     if not _is_settled(resource, machine) and any(

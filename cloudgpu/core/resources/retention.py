@@ -1,4 +1,4 @@
-"""What stays when a machine is gone: which disks and images are whose, and what is to be done with them. Pure."""
+"""Retained resources: which disks and images stay when a machine is gone, and what is to be done with them. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.resources import Kind, ProviderResource
 from cloudgpu.core.values.times import from_iso
 
-IMAGE_AFTER = timedelta(days=14)  # a disk that nobody takes up costs more than its image: then it is imaged
+IMAGE_AFTER = timedelta(days=14)  # an unused disk costs more than its image: after this time it is replaced by one
 DELETE_IMAGE_AFTER = timedelta(minutes=15)  # longer than anybody waits for a machine to come up: then its image can go
 
 
@@ -25,7 +25,7 @@ class StepKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RetentionStep:
-    """One thing to do, that can be done now."""
+    """One step that can be done now."""
 
     do: StepKind
     resource: ProviderResource
@@ -47,7 +47,7 @@ def resources_of_machine(resources: Iterable[ProviderResource], machine: str, le
 
 
 def retained_of(machine: Machine, resources: Sequence[ProviderResource]) -> list[ProviderResource]:
-    """Return those of a machine's things that stay without it, the newest first.
+    """Return those of a machine's resources that stay without it, the newest first.
 
     A disk that another machine uses is that machine's matter. A living machine's own disk is no leftover, nor is one
     that was made with it and is not attached yet.
@@ -60,24 +60,24 @@ def retained_of(machine: Machine, resources: Sequence[ProviderResource]) -> list
             if resource.kind is not Kind.DISK
             or (resource.attached_to is None and is_of_earlier_life(machine, resource.tags))
         ]
-    return sorted(free, key=lambda resource: (-_life(resource), resource.kind, resource.id))
+    return sorted(free, key=lambda resource: (-_launch_seq(resource), resource.kind, resource.id))
 
 
 def steps(machine: Machine, resources: Sequence[ProviderResource], now: datetime) -> list[RetentionStep]:
     """Return what can be done now with what stays of this machine; none when it is as it should be.
 
-    Level-triggered: it follows from what there is, whatever process died over it. An image is made of the newest disk
-    before that disk, or anything older, is removed.
+    Level-triggered: it depends only on what exists now, whatever process was interrupted. An image is made of the
+    newest disk before that disk, or anything older, is removed.
     """
-    found = retained_of(machine, resources)
+    retained = retained_of(machine, resources)
     if machine.terminated_at is None:
         since = machine.since or machine.seen_at
         runs = machine.launch_status == "made" and machine.state == State.RUNNING
-        done = runs and since is not None and now - from_iso(since) >= DELETE_IMAGE_AFTER
-        return [RetentionStep(StepKind.REMOVE, resource) for resource in found] if done else []
+        image_can_go = runs and since is not None and now - from_iso(since) >= DELETE_IMAGE_AFTER
+        return [RetentionStep(StepKind.REMOVE, resource) for resource in retained] if image_can_go else []
     if machine.discard:
-        return [RetentionStep(StepKind.REMOVE, resource) for resource in found if resource.attached_to is None]
-    return _parking(found) if machine.parked else []
+        return [RetentionStep(StepKind.REMOVE, resource) for resource in retained if resource.attached_to is None]
+    return _parking(retained) if machine.parked else []
 
 
 def is_forgotten(machine: Machine, now: datetime) -> bool:
@@ -96,12 +96,14 @@ def is_parked(machine: Machine) -> bool:
 
 def image_name(resource: ProviderResource) -> str:
     """Return the full name of the image of a machine's disk: one for each life of each machine."""
-    return f"cloudgpu-{resource.tags[TAG_ID]}-{_life(resource)}"
+    return f"cloudgpu-{resource.tags[TAG_ID]}-{_launch_seq(resource)}"
 
 
 def _parking(resources: list[ProviderResource]) -> list[RetentionStep]:
     """Return the steps to one ready image of the newest life, and nothing else."""
-    newest = [resource for resource in resources if _life(resource) == _life(resources[0])] if resources else []
+    newest = (
+        [resource for resource in resources if _launch_seq(resource) == _launch_seq(resources[0])] if resources else []
+    )
     ready = [resource for resource in newest if resource.kind is Kind.IMAGE and resource.ready]
     if ready:
         others = [resource for resource in resources if resource is not ready[0] and resource.attached_to is None]
@@ -119,7 +121,7 @@ def _parking(resources: list[ProviderResource]) -> list[RetentionStep]:
 
 def is_of_earlier_life(machine: Machine, tags: Mapping[str, str]) -> bool:
     """Say whether something with these tags is of a launch before the machine's latest one: the ledger was shorter."""
-    return TAG_SEQ in tags and _length(tags) < machine.seq
+    return TAG_SEQ in tags and _seq_of(tags) < machine.seq
 
 
 def is_remnant(machine: Machine, instance: Instance) -> bool:
@@ -127,11 +129,11 @@ def is_remnant(machine: Machine, instance: Instance) -> bool:
     return machine.launch_status == "open" and instance.state is State.STOPPED and instance.reason == NEVER_RAN
 
 
-def _life(resource: ProviderResource) -> int:
-    """Return how long the ledger was when the machine was launched whose disk this is: later lives count higher."""
-    return _length(resource.tags)
+def _launch_seq(resource: ProviderResource) -> int:
+    """Return the number of ledger entries at the launch that this resource is of: a later launch has more."""
+    return _seq_of(resource.tags)
 
 
-def _length(tags: Mapping[str, str]) -> int:
+def _seq_of(tags: Mapping[str, str]) -> int:
     text = tags.get(TAG_SEQ, "")
     return int(text) if text.isascii() and text.isdecimal() else 0

@@ -63,11 +63,11 @@ class Adaptive:
         costs = self._costs(now, self._zone(now))
         return self._net.check(answer(min(costs, key=costs.__getitem__), now, self._zone(now)), now)
 
-    def _see(self, up: tuple[bool, ...]) -> None:
+    def _see(self, available: tuple[bool, ...]) -> None:
         """Learn from one tick, and count how long each zone has had spot."""
-        self._belief.see(any(up))
-        known = self._ages + [0] * (len(up) - len(self._ages))
-        self._ages = [age + 1 if has else 0 for age, has in zip(known, up, strict=False)]
+        self._belief.see(any(available))
+        known = self._ages + [0] * (len(available) - len(self._ages))
+        self._ages = [age + 1 if has else 0 for age, has in zip(known, available, strict=False)]
 
     def _zone(self, now: Situation) -> int | None:
         """Return where spot runs, or the zone that has had it longest; None where no zone has it."""

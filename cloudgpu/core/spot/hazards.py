@@ -83,7 +83,7 @@ class Mixture:
 
 
 class Belief:
-    """What is known of one zone. It learns from one observation a tick."""
+    """The chance of each model for one zone, by the observations so far: one a tick. `node` is a bucket of age."""
 
     def __init__(self, mixture: Mixture, tick: float) -> None:
         """Begin with the chances of the mixture; `tick` is in hours."""

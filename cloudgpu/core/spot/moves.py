@@ -99,27 +99,27 @@ def saving(
     """
     there_seen = [one for one in sightings if one.place == there.place and one.at <= now]
     here_seen = [one for one in sightings if one.place == here.place and one.at <= now]
-    losses, lasts = _losses_and_hours(running.age_h, running.work_left_h, life_h(here_seen, now))
-    more = max(0.0, _losses_and_hours(0.0, lasts, life_h(there_seen, now))[0] - losses)
+    losses, lasts_h = _losses_and_hours(running.age_h, running.work_left_h, life_h(here_seen, now))
+    more_losses = max(0.0, _losses_and_hours(0.0, lasts_h, life_h(there_seen, now))[0] - losses)
     one_loss = (running.start_h + running.redone_h) * there.price + there.transfer_cost
     costs = (
         (running.start_h + running.unsaved_h) * there.price
         + running.end_h * here.price
         + there.transfer_cost
-        + more * one_loss
+        + more_losses * one_loss
     )
     margin = MARGIN * 2**running.moves
-    saves = _launch_chance(there_seen, now) * _lasting_difference(here, there, now) * lasts
-    saved = None if running.left_at is None else -sum(_hourly_differences(here, there, running.left_at, now))
+    saves = _launch_chance(there_seen, now) * _lasting_difference(here, there, now) * lasts_h
+    saved_before = None if running.left_at is None else -sum(_hourly_differences(here, there, running.left_at, now))
     extra_cost = extra_cost_here(here, there, now, costs * margin)
-    return Saving(saves, costs, extra_cost, margin, MIN_SAVING_H * here.price, saved)
+    return Saving(saves, costs, extra_cost, margin, MIN_SAVING_H * here.price, saved_before)
 
 
-def extra_cost_here(here: PricedPlace, there: PricedPlace, now: datetime, most: float) -> float:
+def extra_cost_here(here: PricedPlace, there: PricedPlace, now: datetime, bound: float) -> float:
     """Return what it has cost more to be here than there, since `LOOK_BACK`; never below `-most`, where it begins."""
-    total = -most
-    for more in _hourly_differences(here, there, now - LOOK_BACK, now):
-        total = max(-most, total + more)
+    total = -bound
+    for difference in _hourly_differences(here, there, now - LOOK_BACK, now):
+        total = max(-bound, total + difference)
     return total
 
 
@@ -154,14 +154,14 @@ def _losses_and_hours(age: float, hours: float, life: float) -> tuple[float, flo
 
     `life` is how many hours machines were seen to last at its place: the shipped rates are of a usual one.
     """
-    losses = lasts = 0.0
+    losses = lasts_h = 0.0
     for (begun, rate), (ended, _) in pairwise((*_losses_per_hour(), (FOR_EVER_H, 0.0))):
         span = min(ended, age + hours) - max(begun, age)
         if span > 0:
             scaled = rate * DEFAULT_LIFE_H / life
-            lasts += exp(-losses) * (-expm1(-scaled * span) / scaled if scaled else span)
+            lasts_h += exp(-losses) * (-expm1(-scaled * span) / scaled if scaled else span)
             losses += scaled * span
-    return losses, lasts
+    return losses, lasts_h
 
 
 @lru_cache(maxsize=1)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
-Kind = Literal["made", "refused", "taken", "ended"]
+SightingKind = Literal["made", "refused", "taken", "ended"]
 HALF_LIFE = timedelta(days=3)  # in which what was seen comes to count half
 SKIP_REFUSED_FOR = timedelta(minutes=30)  # a place without capacity is passed over, where another one may have some
 SKIP_INTERRUPTED_FOR = timedelta(minutes=20)  # the same for one that took a machine
@@ -38,7 +38,7 @@ class Sighting:
 
     at: datetime
     place: SpotLocation
-    kind: Kind
+    kind: SightingKind
     price: int | None = None
     hours: float = 0.0
 
@@ -60,22 +60,24 @@ def order_places(
     offers: Iterable[PlaceOffer], seen: Sequence[Sighting], now: datetime, changeover_h: float
 ) -> list[PlaceOffer]:
     """Return the places in the order in which to try them; those of equal worth keep theirs."""
-    each = list(dict.fromkeys(offers))
-    best = max((one.score for one in each if one.score is not None), default=None)
-    return sorted(each, key=lambda one: _cost(one, seen, now, changeover_h, best))
+    distinct = list(dict.fromkeys(offers))
+    best_score = max((one.score for one in distinct if one.score is not None), default=None)
+    return sorted(distinct, key=lambda one: _cost(one, seen, now, changeover_h, best_score))
 
 
 def _cost(
-    offered: PlaceOffer, seen: Sequence[Sighting], now: datetime, changeover_h: float, best: int | None
+    offered: PlaceOffer, seen: Sequence[Sighting], now: datetime, changeover_h: float, best_score: int | None
 ) -> tuple[bool, float]:
     """Return whether a place is passed over for now, and what an hour of work costs there.
 
     Scores are compared with the best one: what all of them have in common says nothing about a place.
     """
-    here = [one for one in seen if one.place == offered.place and one.at <= now]
-    lost = (changeover_h * offered.price + offered.move) / life_h(here, now)
-    unlikely = 1.0 if offered.score is None or best is None else 1.0 + (best - offered.score) / PER_SCORE
-    return is_passed_over(here, now), (offered.price + lost) * unlikely
+    seen_here = [one for one in seen if one.place == offered.place and one.at <= now]
+    loss_cost = (changeover_h * offered.price + offered.move) / life_h(seen_here, now)
+    score_factor = (
+        1.0 if offered.score is None or best_score is None else 1.0 + (best_score - offered.score) / PER_SCORE
+    )
+    return is_passed_over(seen_here, now), (offered.price + loss_cost) * score_factor
 
 
 def life_h(here: Iterable[Sighting], now: datetime) -> float:

@@ -32,7 +32,7 @@ class OnDemand:
         return answer("on_demand" if now.work > 0 else "wait", now)
 
 
-class _Ruled:
+class _ThresholdPolicy:
     """What greedy and uniform progress share, of "Can't Be Late" (NSDI 2024).
 
     Thrifty: nothing runs once the work is done. Exploitation: stay on spot until it is lost. Safety net: idle with
@@ -59,14 +59,14 @@ class _Ruled:
         raise NotImplementedError
 
 
-class Greedy(_Ruled):
+class Greedy(_ThresholdPolicy):
     """Take spot whenever it is there, wait else, and go on demand when the time left forces it."""
 
     def _choose(self, now: Situation) -> Answer:
         return answer("wait" if now.first_available is None else "spot", now)
 
 
-class UniformProgress(_Ruled):
+class UniformProgress(_ThresholdPolicy):
     """Keep to the line of even progress: on demand when behind it, spot whenever it is there."""
 
     def _choose(self, now: Situation) -> Answer:
@@ -77,9 +77,9 @@ class UniformProgress(_Ruled):
             return answer("spot", now)
         return answer("wait" if self._is_ahead(now, 0.0) else "on_demand", now)
 
-    def _is_ahead(self, now: Situation, later: float) -> bool:
+    def _is_ahead(self, now: Situation, hours_ahead: float) -> bool:
         task = self._task
-        expected = (now.elapsed + later) * task.work / task.deadline
+        expected = (now.elapsed + hours_ahead) * task.work / task.deadline
         return task.work - now.work >= expected - TOLERANCE_H
 
 

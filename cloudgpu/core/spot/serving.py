@@ -43,7 +43,7 @@ class Serving:
         if op == "reset":
             self._policy = None  # a reset that fails leaves no job behind
             policy = self._make()
-            policy.reset(cast("JobFacts", _checked_job(_part(request, "job"))))
+            policy.reset(cast("JobFacts", _checked_job(_object_at(request, "job"))))
             self._policy = policy
             return {"ok": True}
         if op != "decide":
@@ -52,7 +52,7 @@ class Serving:
             raise InvalidRequest(
                 "No job has begun.", field="op", value="decide", next='Send {"op": "reset", "job": {...}} first.'
             )
-        answer = self._policy.decide(cast("State", checked_state(_part(request, "state"))))
+        answer = self._policy.decide(cast("State", checked_state(_object_at(request, "state"))))
         return {"action": answer["action"], "zone": answer["zone"]}
 
 
@@ -89,21 +89,21 @@ def _request(line: str | bytes) -> Mapping[str, object]:
     if len(line) > LONGEST_LINE:
         raise InvalidRequest("The line is too long.", field="line", value=None, next=f"Send an op: {_OPS}.")
     try:
-        found = json.loads(line)
+        parsed = json.loads(line)
     except ValueError as error:  # UnicodeDecodeError is one
         raise InvalidRequest(
             f"The line is not JSON ({error}).", field="line", value=None, next=f"Send an op: {_OPS}."
         ) from None
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         raise InvalidRequest("The line holds no JSON object.", field="line", value=None, next=f"Send an op: {_OPS}.")
-    return found
+    return parsed
 
 
-def _part(request: Mapping[str, object], key: str) -> dict[str, object]:
-    found = request.get(key)
-    if not isinstance(found, dict):
-        raise _wrong(key, found, "is not an object")
-    return found
+def _object_at(request: Mapping[str, object], key: str) -> dict[str, object]:
+    value = request.get(key)
+    if not isinstance(value, dict):
+        raise _wrong(key, value, "is not an object")
+    return value
 
 
 def _number(state: Mapping[str, object], key: str, *, least: float = -math.inf) -> float:

@@ -133,7 +133,7 @@ def simulate(
 
 
 class _Decider:
-    """Asks the policy, within the net, telling it what there is to be seen."""
+    """Queries the policy within the safety net, and tells it what a job of this kind can see."""
 
     def __init__(self, policy: Policy, net: SafetyNet | None, seen_spot: ObservedSpot | None) -> None:
         self._policy, self._net, self._seen_spot = policy, net, seen_spot
@@ -156,9 +156,9 @@ class _Decider:
         return ("spot", zone) if zone is not None and 0 <= zone < len(up) and up[zone] else ("wait", None)
 
     def _try(self, world: World, seen_spot: ObservedSpot, up: Sequence[bool]) -> Answer:
-        """Return what a live job does: where spot is refused, what ran is gone, and the policy is asked again."""
-        told = world.mode == "spot" or seen_spot.may_be_available(world.mode, world.elapsed_h)
-        state = world.unseen(spot=told)
+        """Return what a live job does: where spot is refused, the machine is gone, and the policy decides again."""
+        may_have_spot = world.mode == "spot" or seen_spot.may_be_available(world.mode, world.elapsed_h)
+        state = world.unseen(spot=may_have_spot)
         net = self._net or SafetyNet(world.job.changeover_h, world.job.tick_h)
         answer = self._within_net(resolve_wait(self._policy.decide(state), state, net), state)
         if answer["action"] != "spot":

@@ -155,9 +155,9 @@ def _number(job: JobFacts, key: str, least: float) -> float:
     return float(value)
 
 
-def _history(given: object) -> tuple[tuple[bool, ...], ...]:
-    if not isinstance(given, (list, tuple)) or not given:
+def _history(history: object) -> tuple[tuple[bool, ...], ...]:
+    if not isinstance(history, (list, tuple)) or not history:
         return ()
-    if all(isinstance(zone, (list, tuple)) for zone in given):
-        return tuple(tuple(map(bool, zone)) for zone in given)
-    return (tuple(map(bool, given)),)
+    if all(isinstance(zone, (list, tuple)) for zone in history):
+        return tuple(tuple(map(bool, zone)) for zone in history)
+    return (tuple(map(bool, history)),)

@@ -36,7 +36,7 @@ class People:
     `users` are the members of the team: their database names are theirs without a ledger line.
     """
 
-    of: Mapping[str, str] = field(default_factory=dict)
+    of: Mapping[str, str] = field(default_factory=dict)  # the recorded person by owner's name, in tag form
     texts: Mapping[str, str] = field(default_factory=dict, compare=False)  # the names as they were written
     users: Collection[str] = field(default=(), compare=False)
 
@@ -238,7 +238,7 @@ class Authorization:
         return self.role is Role.ALONE or self.people.owns(self.person, owner) or self.may_claim(owner)
 
     def may_claim(self, owner: str | None) -> bool:
-        """Say whether this name is recorded as nobody's, and becomes theirs by what they do under it."""
+        """Say whether no person has this name yet, so that their first action under it makes it theirs."""
         return bool(owner) and claim(self.people, self.role, self.person, owner or "", self.own_owner) is Claim.NEW
 
     def whose(self, machine: OwnedSubject) -> str:

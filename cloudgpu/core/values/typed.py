@@ -12,7 +12,7 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
 
-Word = TypeVar("Word", bound=StrEnum)
+Member = TypeVar("Member", bound=StrEnum)
 MAX_GPUS = 64  # more than any machine on offer has
 MAX_GPU_GIB = 10_000  # more than any GPU on offer has
 MAX_USD_PER_HOUR = 100_000  # more expensive than any machine on offer
@@ -24,7 +24,7 @@ def check_keywords(verb: str, keywords: Mapping[str, object], parameters: Mappin
         raise TypeError(f"{verb}() got an unexpected keyword argument {min(unknown)!r}")
 
 
-def parse_member(kind: type[Word], text: str, noun: str, field: str) -> Word:
+def parse_member(kind: type[Member], text: str, noun: str, field: str) -> Member:
     """Return the enum member of this text; raise InvalidRequest, which suggests a similar one, for any other text."""
     if text in list(kind):
         return kind(text)

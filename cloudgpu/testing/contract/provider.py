@@ -233,7 +233,9 @@ class ProviderContract(ContractBase):
     ) -> None:
         """At a lease's end, at renew-until, for a budget: stopped, parked or terminated, as far as the provider can."""
         attempt = make_attempt()
-        offer_guards = guards.of_offer(limited_to_abilities(provider, attempt.offer.available), attempt.request.setup)
+        offer_guards = guards.subject_of_offer(
+            limited_to_abilities(provider, attempt.offer.available), attempt.request.setup
+        )
         endings = {
             guards.gentlest_ending(offer_guards),
             guards.ending_at_renew_until(offer_guards, None),

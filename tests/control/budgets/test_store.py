@@ -31,7 +31,7 @@ from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.setup.ledger_admin import verify_document
 from cloudgpu.core.budgets.budget import Action
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.launch.plan_cost import row_of
+from cloudgpu.core.launch.plan_cost import machine_of_launch
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import BudgetRefused, InvalidRequest
 from cloudgpu.ledger.log.storage_errors import LedgerAway
@@ -297,7 +297,7 @@ def attempt(environ, clock, draft, gate):
     way = admission.Remedy(str)
 
     def decision(view):
-        return [draft, *admission.admit(session, view, row_of(draft), None)]
+        return [draft, *admission.admit(session, view, machine_of_launch(draft), None)]
 
     while True:
         try:

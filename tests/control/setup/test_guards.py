@@ -124,9 +124,9 @@ def test_the_timer_of_a_local_machine_is_named_as_what_it_is(tmp_path, monkeypat
     session = open_session(environ)
     found = session.provider("local").guards
     assert json.loads(json.dumps(found.to_json())) == {"agent": "ends", "timer": "own", "follows": True}
-    from cloudgpu.core.launch.plan import _words_of
+    from cloudgpu.core.launch.plan import _safeguard_texts
 
-    assert _words_of(found)[1] == "its own timer, a process on the same computer (renew-until)"
+    assert _safeguard_texts(found)[1] == "its own timer, a process on the same computer (renew-until)"
     lab = Lab(tmp_path, monkeypatch)
     lab.up()
     (row,) = lab.rows()

@@ -8,27 +8,27 @@ from itertools import product
 import pytest
 from hypothesis import given, strategies as st
 
-from cloudgpu.core.policies.policy import Origin, Policy, PolicyText, lifetime
+from cloudgpu.core.policies.policy import LifetimeOverride, Origin, Policy, lifetime
 
 H = timedelta(hours=1)
 POLICY = Policy("own", 8 * H, 72 * H)
 TYPED, SETTINGS, BY_POLICY = Origin
 some_spans = st.integers(1, 200).map(lambda hours: hours * H)
-said = st.builds(PolicyText, st.none() | some_spans, st.none() | some_spans)
+said = st.builds(LifetimeOverride, st.none() | some_spans, st.none() | some_spans)
 
 
 @pytest.mark.parametrize(
     ("typed", "settings", "lease", "renew", "by"),
     [
-        (PolicyText(), PolicyText(), 8, 72, (BY_POLICY, BY_POLICY)),
-        (PolicyText(), PolicyText(2 * H), 2, 72, (SETTINGS, BY_POLICY)),
-        (PolicyText(), PolicyText(2 * H, 4 * H), 2, 4, (SETTINGS, SETTINGS)),
-        (PolicyText(3 * H), PolicyText(2 * H, 4 * H), 3, 4, (TYPED, SETTINGS)),
-        (PolicyText(3 * H), PolicyText(), 3, 72, (TYPED, BY_POLICY)),
-        (PolicyText(5 * H), PolicyText(2 * H, 4 * H), 5, 5, (TYPED, TYPED)),
-        (PolicyText(100 * H), PolicyText(), 100, 100, (TYPED, TYPED)),
-        (PolicyText(None, 9 * H), PolicyText(2 * H, 4 * H), 2, 9, (SETTINGS, TYPED)),
-        (PolicyText(1 * H, 1 * H), PolicyText(2 * H, 4 * H), 1, 1, (TYPED, TYPED)),
+        (LifetimeOverride(), LifetimeOverride(), 8, 72, (BY_POLICY, BY_POLICY)),
+        (LifetimeOverride(), LifetimeOverride(2 * H), 2, 72, (SETTINGS, BY_POLICY)),
+        (LifetimeOverride(), LifetimeOverride(2 * H, 4 * H), 2, 4, (SETTINGS, SETTINGS)),
+        (LifetimeOverride(3 * H), LifetimeOverride(2 * H, 4 * H), 3, 4, (TYPED, SETTINGS)),
+        (LifetimeOverride(3 * H), LifetimeOverride(), 3, 72, (TYPED, BY_POLICY)),
+        (LifetimeOverride(5 * H), LifetimeOverride(2 * H, 4 * H), 5, 5, (TYPED, TYPED)),
+        (LifetimeOverride(100 * H), LifetimeOverride(), 100, 100, (TYPED, TYPED)),
+        (LifetimeOverride(None, 9 * H), LifetimeOverride(2 * H, 4 * H), 2, 9, (SETTINGS, TYPED)),
+        (LifetimeOverride(1 * H, 1 * H), LifetimeOverride(2 * H, 4 * H), 1, 1, (TYPED, TYPED)),
     ],
 )
 def test_the_nearest_word_counts(typed, settings, lease, renew, by):
@@ -41,10 +41,10 @@ def test_the_nearest_word_counts(typed, settings, lease, renew, by):
 @pytest.mark.parametrize(
     ("typed", "settings"),
     [
-        (PolicyText(4 * H, 3 * H), PolicyText()),
-        (PolicyText(None, 7 * H), PolicyText()),
-        (PolicyText(), PolicyText(100 * H)),
-        (PolicyText(), PolicyText(None, 7 * H)),
+        (LifetimeOverride(4 * H, 3 * H), LifetimeOverride()),
+        (LifetimeOverride(None, 7 * H), LifetimeOverride()),
+        (LifetimeOverride(), LifetimeOverride(100 * H)),
+        (LifetimeOverride(), LifetimeOverride(None, 7 * H)),
     ],
 )
 def test_only_a_typed_lease_takes_renew_until_along(typed, settings):
@@ -54,7 +54,7 @@ def test_only_a_typed_lease_takes_renew_until_along(typed, settings):
 @given(said, said)
 def test_each_span_is_what_its_origin_said(typed, settings):
     found = lifetime(POLICY, typed, settings)
-    words = {TYPED: typed, SETTINGS: settings, BY_POLICY: PolicyText(POLICY.lease, POLICY.renew_until)}
+    words = {TYPED: typed, SETTINGS: settings, BY_POLICY: LifetimeOverride(POLICY.lease, POLICY.renew_until)}
     assert words[found.lease_from].lease == found.lease
     assert found.renew_until in (words[found.renew_from].renew_until, typed.lease)
     for origin, name in product((TYPED, SETTINGS), ("lease", "renew")):

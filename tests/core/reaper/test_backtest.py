@@ -11,7 +11,7 @@ from cloudgpu.core.billing.rules import PARTS_PER_NANO
 from cloudgpu.core.policies.policy import Act, Do, Idle, MachineBudget, Policy
 from cloudgpu.core.policies.schedule import Schedule
 from cloudgpu.core.reaper.backtest import Amount, cut_usage, off_seconds
-from cloudgpu.core.reaper.replay import _Watch, seconds_covered
+from cloudgpu.core.reaper.replay import _SampleHistory, seconds_covered
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso
 from tests.core import bills
@@ -232,7 +232,7 @@ sample = st.builds(
 def test_what_a_replay_leaves_out_of_the_samples_changes_no_judgement(drawn, asked):
     samples = [bucket(20 * (number + 1)) | one for number, one in enumerate(drawn)]  # nearly two days of them
     limits, up_since = Thresholds(after=5400.0, share=0.01), minute(-6000).timestamp()
-    watch = _Watch(samples, limits)
+    watch = _SampleHistory(samples, limits)
     for number in sorted(asked):
         now = minute(20 * number + 3).timestamp()
         whole = judge([one for one in samples if now - 86400 < one["t"] <= now], limits, now, up_since)

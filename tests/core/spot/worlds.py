@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import product
 
 from cloudgpu.core.spot.replay.draws import Draws
-from cloudgpu.core.spot.replay.quote import Hazards, make_trace
+from cloudgpu.core.spot.replay.quote import AvailabilityModel, make_trace
 from cloudgpu.core.spot.replay.traces import Trace
 from cloudgpu.core.spot.simulate import SpotJob, World
 
@@ -25,7 +25,7 @@ def trace_of(name: str, interval_s: float, samples: Iterable[object]) -> Trace:
     return Trace(name, interval_s, bytes(1 if sample else 0 for sample in samples))
 
 
-def generated_trace(hazards: Hazards, interval_s: float, samples: int, seed: int) -> Trace:
+def generated_trace(hazards: AvailabilityModel, interval_s: float, samples: int, seed: int) -> Trace:
     """Return generated availability as a trace."""
     return Trace(f"{hazards.name}-{seed}", interval_s, make_trace(hazards, interval_s / 3600, samples, Draws(seed)))
 

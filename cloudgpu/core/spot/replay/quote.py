@@ -77,24 +77,26 @@ def quote(
     model. The same arguments give the same answer. `policy` is a name or a policy, uniform progress without one. It is
     told no more of spot than in a live job. A quotation takes about a third of a second, one of `adaptive` about one.
     """
-    coarse = replace(job, tick_h=max(job.tick_h, job.deadline_h / MAX_TICKS))
-    if coarse.work_h + coarse.changeover_h + coarse.tick_h > coarse.deadline_h:
-        coarse = job  # so little slack that each tick counts
+    coarse_job = replace(job, tick_h=max(job.tick_h, job.deadline_h / MAX_TICKS))
+    if coarse_job.work_h + coarse_job.changeover_h + coarse_job.tick_h > coarse_job.deadline_h:
+        coarse_job = job  # so little slack that each tick counts
     draws = Draws(seed)
     usable = [trace for trace in traces if trace.window_starts(job.deadline_h * 3600)]
-    decider = POLICIES[policy]() if isinstance(policy, str) else policy or POLICIES[_DEFAULT_POLICY]()
-    net = SafetyNet(coarse.changeover_h, coarse.tick_h)
+    chosen_policy = POLICIES[policy]() if isinstance(policy, str) else policy or POLICIES[_DEFAULT_POLICY]()
+    net = SafetyNet(coarse_job.changeover_h, coarse_job.tick_h)
     count = runs or (ADAPTIVE_RUNS if policy == "adaptive" else RUNS)
-    found = [simulate(coarse, _zones(coarse, usable, draws), decider, net=net, live=True) for _ in range(count)]
-    costs = sorted(run.cost for run in found)
+    simulated = [
+        simulate(coarse_job, _zones(coarse_job, usable, draws), chosen_policy, net=net, live=True) for _ in range(count)
+    ]
+    costs = sorted(run.cost for run in simulated)
     return Quote(
         low=percentile(costs, 0.1),
         high=percentile(costs, 0.9),
         mean=mean(costs),
         on_demand=job.on_demand_only,
-        on_demand_share=mean([float(run.ended_on_demand) for run in found]),
-        on_demand_h=mean([run.on_demand_h for run in found]),
-        missed=sum(run.missed for run in found),
+        on_demand_share=mean([float(run.ended_on_demand) for run in simulated]),
+        on_demand_h=mean([run.on_demand_h for run in simulated]),
+        missed=sum(run.missed for run in simulated),
         runs=count,
     )
 
@@ -129,7 +131,7 @@ EDGES_H = (0.0, 0.25, 1.0, 4.0)  # an age belongs to the last edge that it has r
 
 
 @dataclass(frozen=True, slots=True)
-class Hazards:
+class AvailabilityModel:
     """Rates per hour, one for each age of `EDGES_H`: at which spot goes, and at which it comes back."""
 
     name: str
@@ -140,18 +142,18 @@ class Hazards:
 
 
 SHIPPED = (
-    Hazards("scarce", 2, 0.22, (1.1227, 0.8196, 0.5389, 0.2394), (1.5248, 0.6686, 0.3465, 0.0296)),
-    Hazards("mixed", 3, 0.45, (2.1544, 1.1561, 0.5458, 0.1786), (2.3687, 0.9295, 0.3963, 0.1914)),
-    Hazards("plenty", 6, 0.88, (1.0786, 0.5399, 0.2205, 0.0671), (1.7991, 1.5674, 0.4777, 0.4237)),
+    AvailabilityModel("scarce", 2, 0.22, (1.1227, 0.8196, 0.5389, 0.2394), (1.5248, 0.6686, 0.3465, 0.0296)),
+    AvailabilityModel("mixed", 3, 0.45, (2.1544, 1.1561, 0.5458, 0.1786), (2.3687, 0.9295, 0.3963, 0.1914)),
+    AvailabilityModel("plenty", 6, 0.88, (1.0786, 0.5399, 0.2205, 0.0671), (1.7991, 1.5674, 0.4777, 0.4237)),
 )
 
 
-def make_trace(hazards: Hazards, tick_h: float, ticks: int, draws: Draws, *, before_h: float = 48.0) -> bytes:
+def make_trace(model: AvailabilityModel, tick_h: float, ticks: int, draws: Draws, *, before_h: float = 48.0) -> bytes:
     """Return availability at so many ticks; it has been going on for `before_h` hours, so that ages are realistic."""
     warm_up_ticks = round(before_h / tick_h)
-    probabilities = {1: _probabilities(hazards.loss_rates, tick_h), 0: _probabilities(hazards.return_rates, tick_h)}
+    probabilities = {1: _probabilities(model.loss_rates, tick_h), 0: _probabilities(model.return_rates, tick_h)}
     age_edges = [round(edge / tick_h) for edge in EDGES_H[1:]]
-    up, age, availability = int(draws.uniform() < hazards.share), 0, bytearray()
+    up, age, availability = int(draws.uniform() < model.share), 0, bytearray()
     for _ in range(warm_up_ticks + ticks):
         availability.append(up)
         if draws.uniform() < probabilities[up][sum(age >= edge for edge in age_edges)]:
@@ -161,7 +163,7 @@ def make_trace(hazards: Hazards, tick_h: float, ticks: int, draws: Draws, *, bef
     return bytes(availability[warm_up_ticks:])
 
 
-def pick_model(draws: Draws, models: tuple[Hazards, ...] = SHIPPED) -> Hazards:
+def pick_model(draws: Draws, models: tuple[AvailabilityModel, ...] = SHIPPED) -> AvailabilityModel:
     """Return one of the models, as often as its weight says."""
     return models[draws.weighted([hazards.weight for hazards in models])]
 

@@ -9,7 +9,7 @@ from cloudgpu.core.spot.policies import POLICIES
 from cloudgpu.core.spot.replay.backtest import backtest, percentile
 from cloudgpu.core.spot.replay.draws import Draws
 from cloudgpu.core.spot.replay.optimum import optimum
-from cloudgpu.core.spot.replay.quote import EDGES_H, SHIPPED, Hazards, Quote, pick_model, quote
+from cloudgpu.core.spot.replay.quote import EDGES_H, SHIPPED, AvailabilityModel, Quote, pick_model, quote
 from cloudgpu.core.spot.replay.traces import Trace
 from cloudgpu.core.spot.simulate import SpotJob
 from cloudgpu.errors import InvalidRequest
@@ -102,7 +102,7 @@ def test_a_percentile_is_interpolated():
 
 @pytest.mark.soak
 def test_a_fit_finds_the_rates_that_a_trace_was_made_with():
-    model = Hazards("made", 1, 0.5, (2.0, 1.0, 0.5, 0.2), (1.5, 1.0, 0.4, 0.3))
+    model = AvailabilityModel("made", 1, 0.5, (2.0, 1.0, 0.5, 0.2), (1.5, 1.0, 0.4, 0.3))
     found = fit_rates("found", [generated_trace(model, 60, 200_000, 1)])
     assert found.loss_rates == pytest.approx(model.loss_rates, rel=0.25)
     assert found.return_rates == pytest.approx(model.return_rates, rel=0.25)
