@@ -1,4 +1,4 @@
-"""How the wording of the facts is read: what is legacy, derived or unverified; which providers and regions exist."""
+"""How the wording of the facts (the CSV tables in facts/) is read: what is legacy, derived or unverified; which providers and regions exist."""
 
 from __future__ import annotations
 

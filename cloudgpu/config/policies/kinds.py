@@ -119,7 +119,7 @@ def _dates(value: object) -> frozenset[date]:
 
 
 def _days_of_break(item: object) -> Iterable[date]:
-    """Return the days of a break: a single date, or all from a first to a last date."""
+    """Return the days of an entry of `except`: a single date, or all from a first to a last date."""
     match = _DATES.fullmatch(item) if isinstance(item, str) else None
     dates = [] if match is None else [_date(text) for text in (match[1], match[2] or match[1])]
     if not dates or None in dates:

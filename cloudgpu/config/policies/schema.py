@@ -18,7 +18,7 @@ Default = str | float | tuple[str, ...] | None
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key. `default` is its value if it is missing, as a file would write it; None: none, or `means` says it."""
+    """One key. `means` describes it. `default` is as a file would write it; None: no fixed default."""
 
     kind: Kind
     means: str

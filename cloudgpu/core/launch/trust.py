@@ -1,4 +1,4 @@
-"""Whose computer a machine may be on: what was typed, what is refused there, and what a plan says of it."""
+"""Whose computer a machine may be on: parses --trust, refuses secrets on strangers' computers, and words remarks."""
 
 from __future__ import annotations
 
@@ -43,33 +43,33 @@ def password_remarks(offers: Sequence[Offer], passwords: Sequence[str]) -> Itera
         )
 
 
-def trust_remarks(offers: Sequence[Offer], less: Sequence[Offer]) -> Iterator[str]:
-    """Yield what has to be known of the owners of these offers' computers, and once what less trust would save.
+def trust_remarks(offers: Sequence[Offer], less_trusted: Sequence[Offer]) -> Iterator[str]:
+    """Yield remarks on the owners of these offers' computers, and on a cheaper offer of less trust.
 
-    `offers` are in the order of trying, at least one; `less` are those of less trust than is accepted.
+    `offers` are in the order of trying, at least one; `less_trusted` are those of less trust than is accepted.
     """
     if any(offer.available.trust is Trust.COMMUNITY for offer in offers):
         yield Note(HOST_READS_ALL, NoteKind.ACCESS)
     elif offers[0].available.trust is Trust.DATACENTER:
         yield EXAMINED.format(provider=offers[0].available.provider)
-    cheapest = min(less, key=lambda offer: offer.price.per_hour, default=None)
+    cheapest = min(less_trusted, key=lambda offer: offer.price.per_hour, default=None)
     if cheapest is not None and cheapest.price.per_hour < offers[0].price.per_hour:
         host = "a community host" if cheapest.available.trust is Trust.COMMUNITY else "a data centre of somebody else"
-        yield f"cheaper from {host} with --trust {cheapest.available.trust}: {_brief(cheapest)}"
+        yield f"cheaper from {host} with --trust {cheapest.available.trust}: {_offer_text(cheapest)}"
 
 
-def _brief(offer: Offer) -> str:
-    item = offer.available
-    return f"{item.instance_type} at {item.account} for {offer.price.per_hour.text(4)} an hour"
+def _offer_text(offer: Offer) -> str:
+    available = offer.available
+    return f"{available.instance_type} at {available.account} for {offer.price.per_hour.text(4)} an hour"
 
 
-def too_little_trust(needs: Requirements, less: Sequence[Offer]) -> NoCapacity:
-    """Return that all that fits is of less trust than is accepted; `less` has at least one offer."""
-    cheapest = min(less, key=lambda offer: offer.price.per_hour)
+def too_little_trust(needs: Requirements, less_trusted: Sequence[Offer]) -> NoCapacity:
+    """Return that all that fits is of less trust than is accepted; `less_trusted` has at least one offer."""
+    cheapest = min(less_trusted, key=lambda offer: offer.price.per_hour)
     trust = cheapest.available.trust
     return NoCapacity(
         f"Nothing that fits is trusted enough (--trust {needs.trust}); the cheapest is {_WHOSE[trust]}: "
-        f"{_brief(cheapest)}.",
+        f"{_offer_text(cheapest)}.",
         field="--trust",
         value=str(needs.trust),
         next=f"Accept it with --trust {trust}; the computer's owner can read what is on it. Or choose another --gpu.",

@@ -70,10 +70,10 @@ def _costly_stop(case: Case) -> RuleResult | None:
         return None
     cost = " and ".join(f"{one.what} costs {_monthly(one.nanos_per_month)} a month" for one in costlier)
     why = f"it is stopped, and {cost} until it is started or ended"
-    warning_times = case.warning_times(rule)
+    warned = case.warning_times(rule)
     if case.now >= at - NOTICE:  # else it was extended since the end was announced
-        if warning_times is not None and warning_times[2] is not None:
-            return end_after_warning(case, rule, max(at, warning_times[2]), why, Do.TERMINATE)
+        if warned is not None and warned[2] is not None:
+            return end_after_warning(case, rule, max(at, warned[2]), why, Do.TERMINATE)
         return warn_only(case, rule, max(at, case.now + NOTICE), why, Do.TERMINATE)
     return notify_again(case, rule, f"{why}; its renew-until ends it {clock(at, case.now)}{erasure_text(Do.TERMINATE)}")
 
@@ -115,10 +115,10 @@ def _retention_result(case: Case, rule: Rule, retention: Retention, since: datet
         )
     if retention.do not in _DO_OF_ACT:
         return notify_again(case, rule, why, RETENTION_REPEAT_AFTER)
-    warning_times, do = case.warning_times(rule), _DO_OF_ACT[retention.do]
-    if warning_times is None or warning_times[2] is None:
+    warned, do = case.warning_times(rule), _DO_OF_ACT[retention.do]
+    if warned is None or warned[2] is None:
         return warn_only(case, rule, case.now + NOTICE, why, do)
-    return end_after_warning(case, rule, warning_times[2], why, do)
+    return end_after_warning(case, rule, warned[2], why, do)
 
 
 RENEWED_BY = timedelta(hours=1)  # by how much a run extends the lease of a machine in use
@@ -188,8 +188,8 @@ def schedule(case: Case) -> RuleResult | None:
     if ending is None or _only_warned(case):
         return notify_again(case, Rule.SCHEDULE, why + _why_spared(case)) if missed else None
     grace = case.policy.idle.grace
-    warning_times = case.warning_times(Rule.SCHEDULE)
-    due = warning_times[2] if warning_times and warning_times[2] is not None and warning_times[2] >= off else None
+    warned = case.warning_times(Rule.SCHEDULE)
+    due = warned[2] if warned and warned[2] is not None and warned[2] >= off else None
     if due is None and (missed or off - grace - case.interval <= case.now):
         return warn_only(case, Rule.SCHEDULE, max(off, case.now + grace), why, ending)
     if due is None:
@@ -208,12 +208,8 @@ def scheduled_off(case: Case) -> RuleResult | None:
     ending = guards.automatic_ending(case.view.machine, case.policy)
     if ending is None or _only_warned(case):
         return notify_again(case, Rule.SCHEDULE, why + _why_spared(case))
-    warning_times = case.warning_times(Rule.SCHEDULE)
-    due = (
-        warning_times[2]
-        if warning_times and warning_times[2] is not None and case.started <= warning_times[2] < until
-        else None
-    )
+    warned = case.warning_times(Rule.SCHEDULE)
+    due = warned[2] if warned and warned[2] is not None and case.started <= warned[2] < until else None
     if due is None:
         return warn_only(case, Rule.SCHEDULE, case.now + case.policy.idle.grace, why, ending)
     return end_after_warning(case, Rule.SCHEDULE, due, why, ending)
@@ -427,23 +423,19 @@ def _spared(case: Case, policy: Policy) -> str:
 
 def _ended_when_waited(case: Case, rule: Rule, policy: Policy, why: str) -> RuleResult:
     """End it once a warning is as old as the grace and older than nothing that anybody did since."""
-    warning_times, ending = case.warning_times(rule), guards.ending_at_renew_until(case.view.machine, case.policy)
+    warned, ending = case.warning_times(rule), guards.ending_at_renew_until(case.view.machine, case.policy)
     quiet_since = case.now - case.evidence.quiet if case.evidence.quiet is not None else None
-    if (
-        warning_times is None
-        or warning_times[2] is None
-        or (quiet_since is not None and quiet_since > warning_times[0])
-    ):
+    if warned is None or warned[2] is None or (quiet_since is not None and quiet_since > warned[0]):
         return warn_only(case, rule, case.now + policy.idle.grace, why, ending)
-    return end_after_warning(case, rule, max(warning_times[0] + policy.idle.grace, warning_times[2]), why, ending)
+    return end_after_warning(case, rule, max(warned[0] + policy.idle.grace, warned[2]), why, ending)
 
 
 def _still_warned(case: Case) -> RuleResult | None:
     """Let a warning stand where a sync learns nothing, while it is no older than what counts as lately."""
-    warning_times = case.warning_times(Rule.IDLE)
-    if warning_times is None or warning_times[2] is None or case.now - warning_times[0] >= window(case.view):
+    warned = case.warning_times(Rule.IDLE)
+    if warned is None or warned[2] is None or case.now - warned[0] >= window(case.view):
         return None
-    return RuleResult(Rule.IDLE, Do.KEEP, f"warned {clock(warning_times[0], case.now)}, but {case.evidence.why}")
+    return RuleResult(Rule.IDLE, Do.KEEP, f"warned {clock(warned[0], case.now)}, but {case.evidence.why}")
 
 
 def _renewal(case: Case, at: datetime, last: datetime | None) -> RuleResult | None:

@@ -35,7 +35,7 @@ KINDS = (  # the kinds of line that `policy_stops` reads
     "stop_requested", "park_requested", "terminate_requested", "decision_made", "warning_sent",
     "launch_intended", "machine_adopted", "lease_set",
 )  # fmt: skip
-RULE = (
+RULE = (  # how savings are counted, for people
     "For every stop by a policy (idle, schedule, lease, budget): the machine's price at that time, until the first of "
     "these: it was started, launched again or terminated, its renew-until, or now. It is an upper bound: somebody "
     "might have stopped it before. A stop that a person requested does not count."

@@ -87,6 +87,7 @@ class Plan:
         return self._value(2 + whole, node, time, slack - (rest - self._grid.remainder))
 
     def _value(self, kind: int, node: int, time: float, slack: float) -> float:
+        """Return the cost to come of an action; `kind` is its index in a `Row`."""
         if time - slack <= ROUNDING_H:
             return 0.0
         below, share = self._grid.place(slack)
@@ -127,6 +128,7 @@ class _Solver:
         ]  # spot with carried steps of changeover
 
     def _moves(self, hazards: Hazards, node: int) -> tuple[int, int, float, float, float]:
+        """Return the next older bucket, the one after a change, and the chances to stay, to grow older, to change."""
         older, share = hazards.older(node, self._grid.step)
         change = hazards.change(node, self._grid.step)
         other = self._up if node < self._up else 0
@@ -161,6 +163,7 @@ class _Solver:
         return [[array("f", vector) for vector in kind] for kind in (spot, on_demand, idle, *late[1:])]
 
     def _mean(self, vectors: list[Vector], node: int, changed: list[Vector], cost: Vector) -> Vector:
+        """Return the expected cost after a step: of `vectors`, or after a change of `changed`, plus the step's `cost`."""
         older, other, stay, grow, change = self._chances[node]
         rows = zip(vectors[node], vectors[older], changed[other], cost, strict=True)
         return [stay * x + grow * y + change * z + c for x, y, z, c in rows]

@@ -104,6 +104,7 @@ class _Search:
         return bound.after[-1][0] + bound.price * self.work
 
     def _bound(self, price: float) -> _Bound:
+        """Return the lower bound for this price of a unit of work, computed backwards from the deadline."""
         started = price * self.changeover
         runs = [(self.spot - price) * self.tick] * len(self.zones) + [(self.on_demand - price) * self.tick]
         ups = [*self.zones, b"\1" * self.ticks]
