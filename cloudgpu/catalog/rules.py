@@ -1,4 +1,4 @@
-"""How the wording of the facts (the CSV tables in facts/) is read: what is legacy, derived or unverified; which providers and regions exist."""
+"""How the facts (the CSV tables in facts/) are worded: what is legacy, derived or unverified; providers and regions."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ class _Solver:
         return [[array("f", vector) for vector in kind] for kind in (spot, on_demand, idle, *late[1:])]
 
     def _mean(self, vectors: list[Vector], node: int, changed: list[Vector], cost: Vector) -> Vector:
-        """Return the expected cost after a step: of `vectors`, or after a change of `changed`, plus the step's `cost`."""
+        """Return the expected cost after a step: of `vectors`, or after a change of `changed`, plus its `cost`."""
         older, other, stay, grow, change = self._chances[node]
         rows = zip(vectors[node], vectors[older], changed[other], cost, strict=True)
         return [stay * x + grow * y + change * z + c for x, y, z, c in rows]
