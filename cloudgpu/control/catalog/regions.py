@@ -192,10 +192,10 @@ def _cheapest(
 ) -> tuple[dict[str, Offer], list[Unanswered]]:
     """Return the cheapest offer of each region, and the regions that did not answer."""
     availability = provider.available(requirements)
-    machine_offers = [item for item in availability.items if fits(item, requirements)]
-    prices = discounted_prices(provider, machine_offers, session.settings.discounts, session.clock())
+    unpriced_offers = [item for item in availability.items if fits(item, requirements)]
+    prices = discounted_prices(provider, unpriced_offers, session.settings.discounts, session.clock())
     cheapest: dict[str, Offer] = {}
-    for offer in matching_offers(price_offers(machine_offers, prices)[0], requirements):
+    for offer in matching_offers(price_offers(unpriced_offers, prices)[0], requirements):
         cheapest.setdefault(offer.available.region, offer)
     return cheapest, list(availability.unanswered)
 

@@ -353,8 +353,8 @@ def _unresolved_machine(session: Session, call: Attempt) -> Machine | None:
 
 
 def _launch_intended(session: Session, call: Attempt) -> Draft:
-    machine_offer = call.offer.available
-    identity = call.identity or session.provider(machine_offer.account).identity(machine_offer.region)
+    unpriced_offer = call.offer.available
+    identity = call.identity or session.provider(unpriced_offer.account).identity(unpriced_offer.region)
     return launch_intended(
         call, call.request.key, stop_effect(call.request, call.offer), call.made_at, identity=identity
     )

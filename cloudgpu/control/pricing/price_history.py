@@ -37,14 +37,14 @@ NO_PRICES = AccountPrices()
 _BY_SETTINGS = (Basis.SETTING, Basis.ASSUMED)  # bases of prices that come from a home's settings
 
 
-def item_of_machine(machine: Machine, market: Market | None = None) -> Available:
+def unpriced_offer_of(machine: Machine, market: Market | None = None) -> Available:
     """Return a launched machine as an offer without its price, to query that; on `market` where that is given."""
     gpus = tuple(Accelerator(*gpu) for gpu in machine.accelerators or ())
     location = (machine.provider, machine.account, machine.region, machine.zone or "", machine.instance_type or "")
     return Available(*location, market or Market(machine.market), gpus, machine=machine.provider_id)
 
 
-def item_of_instance(instance: Instance) -> Available:
+def unpriced_offer_of_instance(instance: Instance) -> Available:
     """Return a machine, as its provider lists it, as an offer without its price, to query that."""
     location = (instance.provider, instance.account, instance.region, instance.zone, instance.instance_type)
     return Available(*location, instance.market, instance.accelerators, machine=instance.id)
@@ -56,41 +56,45 @@ def on_demand_of(session: Session, offer: Offer, others: Sequence[Offer] = ()) -
     Looks in the `others` offers, then asks the provider, then reads the dated list. An error of the provider
     does not stop a launch.
     """
-    item = offer.available
-    if item.market is Market.ON_DEMAND:
+    unpriced_offer = offer.available
+    if unpriced_offer.market is Market.ON_DEMAND:
         return offer.price
     for other in others:
-        other_item = other.available
-        if (other_item.market, other_item.instance_type, other_item.region) == (
+        other_unpriced = other.available
+        if (other_unpriced.market, other_unpriced.instance_type, other_unpriced.region) == (
             Market.ON_DEMAND,
-            item.instance_type,
-            item.region,
+            unpriced_offer.instance_type,
+            unpriced_offer.region,
         ):
             return other.price
-    return list_price(session, replace(item, market=Market.ON_DEMAND))
+    return list_price(session, replace(unpriced_offer, market=Market.ON_DEMAND))
 
 
-def list_price(session: Session, item: Available) -> Price | None:
-    """Return the price of an offer (`item`) from its provider, else from the dated list; None where neither has one."""
+def list_price(session: Session, unpriced_offer: Available) -> Price | None:
+    """Return the price of an offer from its provider, else from the dated list; None where neither has one."""
     now = session.clock()
     price = None
     with suppress(CloudgpuError):
-        (price,) = discounted_prices(session.provider(item.account), [item], session.settings.discounts, now)
-    return price or _discounted(session, item, _listed_price(item), now)
+        (price,) = discounted_prices(
+            session.provider(unpriced_offer.account), [unpriced_offer], session.settings.discounts, now
+        )
+    return price or _discounted(session, unpriced_offer, _listed_price(unpriced_offer), now)
 
 
-def _listed_price(item: Available) -> Price | None:
+def _listed_price(unpriced_offer: Available) -> Price | None:
     """Return what an offer costs by the dated list; None where that does not have it."""
     from cloudgpu.catalog import listed_price
 
     with suppress(CloudgpuError):
-        return listed_price(item.provider, item.instance_type, item.region, item.market)
+        return listed_price(
+            unpriced_offer.provider, unpriced_offer.instance_type, unpriced_offer.region, unpriced_offer.market
+        )
     return None
 
 
-def _discounted(session: Session, item: Available, price: Price | None, at: datetime) -> Price | None:
+def _discounted(session: Session, unpriced_offer: Available, price: Price | None, at: datetime) -> Price | None:
     """Return what this user pays at that price: less, where config.toml has a discount."""
-    return agreed_price(session.settings.discounts, item, price, at)
+    return agreed_price(session.settings.discounts, unpriced_offer, price, at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,19 +150,22 @@ def query_prices(session: Session, account: str, since: str | None, machines: Se
     """
     try:
         has_history = bool(machines) and isinstance(session.provider(account), HasPriceHistory)
-        spot = [machine for machine in machines if has_history and machine.market == Market.SPOT]
-        others = [
+        spot_machines = [machine for machine in machines if has_history and machine.market == Market.SPOT]
+        other_machines = [
             machine
             for machine in machines
             if machine.terminated_at is None and not (has_history and machine.market == Market.SPOT)
         ]
-        history, current = _spot_histories(session, account, spot), _current_prices(session, account, others)
-        metered = _metered_prices(session, account, others, current)
+        history, current = (
+            _spot_histories(session, account, spot_machines),
+            _current_prices(session, account, other_machines),
+        )
+        metered = _metered_prices(session, account, other_machines, current)
         return AccountPrices(
             since,
             history,
-            prices_in_effect(session, others, current),
-            metered=prices_in_effect(session, others, metered),
+            prices_in_effect(session, other_machines, current),
+            metered=prices_in_effect(session, other_machines, metered),
         )
     except CloudgpuError as error:
         return AccountPrices(since, gap=error.message)
@@ -168,14 +175,14 @@ def _spot_histories(session: Session, account: str, machines: Sequence[Machine])
     """Return the price history of each spot machine, by id, since its last recorded price."""
     if not machines:
         return {}
-    machine_offers = [_item_in_account(machine, account) for machine in machines]
+    unpriced_offers = [_unpriced_offer_in_account(machine, account) for machine in machines]
     known_until = min(machine.price.as_of if machine.price else machine.intended_at for machine in machines)
-    histories = spot_price_history(session, account, machine_offers, from_iso(known_until))
+    histories = spot_price_history(session, account, unpriced_offers, from_iso(known_until))
     return {machine.id: prices for machine, prices in zip(machines, histories, strict=True)}
 
 
 def spot_price_history(
-    session: Session, account: str, items: Sequence[Available], since: datetime
+    session: Session, account: str, unpriced_offers: Sequence[Available], since: datetime
 ) -> Sequence[Sequence[Price]]:
     """Return the price history of each of these spot machines since then; empty where the provider has none.
 
@@ -183,14 +190,17 @@ def spot_price_history(
     """
     provider = session.provider(account)
     if not isinstance(provider, HasPriceHistory):
-        return [() for _ in items]
-    histories = zip(items, provider.price_history(items, since), strict=True)
-    return [[_discounted(session, item, price, price.as_of) or price for price in prices] for item, prices in histories]
+        return [() for _ in unpriced_offers]
+    histories = zip(unpriced_offers, provider.price_history(unpriced_offers, since), strict=True)
+    return [
+        [_discounted(session, unpriced_offer, price, price.as_of) or price for price in prices]
+        for unpriced_offer, prices in histories
+    ]
 
 
-def _item_in_account(machine: Machine, account: str) -> Available:
+def _unpriced_offer_in_account(machine: Machine, account: str) -> Available:
     """Return a machine as an offer without its price, under the name that its account has here."""
-    return replace(item_of_machine(machine), account=account)
+    return replace(unpriced_offer_of(machine), account=account)
 
 
 def _current_prices(session: Session, account: str, machines: Sequence[Machine]) -> dict[str, Price]:
@@ -201,9 +211,9 @@ def _current_prices(session: Session, account: str, machines: Sequence[Machine])
     prices_by_machine = _list_prices(session, account, listed)
     to_query = [machine for machine in machines if machine.id not in prices_by_machine]
     if to_query:
-        machine_offers = [_item_in_account(machine, account) for machine in to_query]
+        unpriced_offers = [_unpriced_offer_in_account(machine, account) for machine in to_query]
         prices = discounted_prices(
-            session.provider(account), machine_offers, session.settings.discounts, session.clock()
+            session.provider(account), unpriced_offers, session.settings.discounts, session.clock()
         )
         prices_by_machine |= zip([machine.id for machine in to_query], prices, strict=True)
     return {machine: price for machine, price in prices_by_machine.items() if price is not None}
@@ -219,8 +229,8 @@ def _list_prices(session: Session, account: str, machines: Sequence[Machine]) ->
     for machine in machines:
         price_key = machine.provider, machine.region, machine.instance_type
         if price_key not in prices_by_type:
-            item = _item_in_account(machine, account)
-            prices_by_type[price_key] = _discounted(session, item, _listed_price(item), now)
+            unpriced_offer = _unpriced_offer_in_account(machine, account)
+            prices_by_type[price_key] = _discounted(session, unpriced_offer, _listed_price(unpriced_offer), now)
         prices_by_machine[machine.id] = prices_by_type[price_key]
     return prices_by_machine
 
@@ -259,7 +269,9 @@ def _metered_prices(
     if not machines or not isinstance(provider := session.provider(account), HasMeteredPrice):
         return {}
     prices = {
-        machine.id: metered_price(session, provider, machine, _item_in_account(machine, account), settings_prices)
+        machine.id: metered_price(
+            session, provider, machine, _unpriced_offer_in_account(machine, account), settings_prices
+        )
         for machine in machines
     }
     return {machine_id: price for machine_id, price in prices.items() if price is not None}
@@ -270,7 +282,9 @@ def start_price_events(session: Session, machine: Machine, price: Price, now: da
     if machine.price and price.per_hour.nanos == machine.price.nanos_per_hour:
         return []
     on_demand = (
-        price if machine.market == Market.ON_DEMAND else list_price(session, item_of_machine(machine, Market.ON_DEMAND))
+        price
+        if machine.market == Market.ON_DEMAND
+        else list_price(session, unpriced_offer_of(machine, Market.ON_DEMAND))
     )
     return [price_observed(machine.id, price, now, on_demand=on_demand, clock=OWN_CLOCK)]
 
@@ -287,7 +301,7 @@ def reported_price_events(session: Session, machine: Machine | None, instance: I
     ):
         return []
     asked_price = Price(instance.per_hour, f"{machine.provider}'s own word of this machine", now, Basis.ASKED)
-    price = agreed_price(session.settings.discounts, item_of_instance(instance), asked_price, now)
+    price = agreed_price(session.settings.discounts, unpriced_offer_of_instance(instance), asked_price, now)
     return [] if price is None else start_price_events(session, machine, price, from_iso(machine.intended_at))
 
 
@@ -306,7 +320,11 @@ MIN_CHANGE = Fraction(1, 10)  # of the price in force: a smaller change is not r
 
 
 def metered_price(
-    session: Session, provider: HasMeteredPrice, machine: Machine, item: Available, settings_prices: Mapping[str, Price]
+    session: Session,
+    provider: HasMeteredPrice,
+    machine: Machine,
+    unpriced_offer: Available,
+    settings_prices: Mapping[str, Price],
 ) -> Price | None:
     """Return the metered price that replaces the one in force from now on; None where that one stays.
 
@@ -322,7 +340,7 @@ def metered_price(
         return None
     watts_and_time = _mean_draw(session, machine, now)
     price = watts_and_time and agreed_price(
-        session.settings.discounts, item, provider.metered_price(item, *watts_and_time), now
+        session.settings.discounts, unpriced_offer, provider.metered_price(unpriced_offer, *watts_and_time), now
     )
     nanos_before = price_in_force.nanos_per_hour
     return price if price and abs(price.per_hour.nanos - nanos_before) > nanos_before * MIN_CHANGE else None

@@ -157,5 +157,7 @@ def _check_guarded(session: SessionBase, scope: str, account: str) -> None:
 
 
 def _scope_of_offer(session: SessionBase, offer: Offer) -> str:
-    configuration = offer.available
-    return account_scope(configuration.provider, identity_of(session, configuration.account, configuration.region).id)
+    unpriced_offer = offer.available
+    return account_scope(
+        unpriced_offer.provider, identity_of(session, unpriced_offer.account, unpriced_offer.region).id
+    )

@@ -17,7 +17,7 @@ from cloudgpu.control.alerts.alerts import record_finding
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.launch.candidates import candidate
 from cloudgpu.control.launch.offers import offers_unless_launched, with_constraint
-from cloudgpu.control.pricing.price_history import item_of_machine, spot_price_history
+from cloudgpu.control.pricing.price_history import spot_price_history, unpriced_offer_of
 from cloudgpu.control.session.session import Session, all_jobs
 from cloudgpu.control.spot.history import history, offer_location, preferred_offer, spot_location
 from cloudgpu.core.jobs.alerts import job_alert_key, late_finding
@@ -314,7 +314,7 @@ def reason_to_move(
 
 def _current_offer(session: Session, machine: Machine) -> Offer:
     """Return the offer of a machine that runs, at its last known price."""
-    available = replace(item_of_machine(machine), account=session.account_here(machine))
+    available = replace(unpriced_offer_of(machine), account=session.account_here(machine))
     return Offer(available, price_from_json(not_none(machine.price).record()))
 
 
