@@ -1,13 +1,12 @@
-"""Makes one call to Azure with its error in our words, and waits for long-running operations.
+"""Makes one call to Azure, raises its error as one of `cloudgpu.errors`, and waits for long-running operations.
 
-What is not there is told from all other errors. A wait goes by the clock that is given to us, until the operation has
+`find` returns None for a resource that does not exist. A wait goes by the account's clock, until the operation has
 ended or a deadline has passed. The SDK follows the operation (Azure-AsyncOperation, Location, or the resource itself:
-Azure's page "Track asynchronous Azure operations"); here is said how long. A failed one is an error with the
-operation's own code.
+Azure's page "Track asynchronous Azure operations"). A failed operation raises the error of its own code.
 
-A lock that keeps something from its end lies on a thing, its group or the subscription, and holds for all below
-(Microsoft's page "Lock your Azure resources to protect your infrastructure"). The error tells the locked scopes; what
-lies there is looked up, and named with the command that lifts it.
+A lock that forbids a deletion is set on a resource, its group or the subscription, and holds for all below
+(Microsoft's page "Lock your Azure resources to protect your infrastructure"). Azure's error names the locked scopes;
+their locks are read, and our error names them with the command that removes them.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _LIST_LOCKS = "az lock list --output table"
 
 
 def invoke(azure: Azure, action: str, call: Callable[[], T], *, region: str = "", value: str | None = None) -> T:
-    """Return what a call answers; `action` is the permission that it takes. Raises our errors.
+    """Return what a call answers; `action` is the permission that it takes. Raises the errors of `cloudgpu.errors`.
 
     Where a lock refuses a deletion, more calls find that lock: the error names it and the command that removes it.
     """
@@ -50,7 +49,7 @@ def invoke(azure: Azure, action: str, call: Callable[[], T], *, region: str = ""
 
 
 def find(azure: Azure, action: str, call: Callable[[], T], *, region: str = "", value: str | None = None) -> T | None:
-    """Return what a call answers; None where Azure answered that it has no such thing. Raises our other errors."""
+    """Return what a call answers; None where Azure answered that it does not exist. Raises as `invoke` otherwise."""
     try:
         return invoke(azure, action, call, region=region, value=value)
     except CloudgpuError as error:
@@ -60,9 +59,9 @@ def find(azure: Azure, action: str, call: Callable[[], T], *, region: str = "", 
 
 
 def is_absent(error: CloudgpuError) -> bool:
-    """Say whether Azure answered that it has no such thing, or that its group is going already.
+    """Say whether Azure answered that the resource does not exist, or that its group is being deleted.
 
-    A 404 of the subscription (`SubscriptionNotFound`: another login, another tenant) says nothing of what is in it.
+    A 404 of the subscription (`SubscriptionNotFound`: another login or tenant) says nothing about its resources.
     """
     if code_of(error) in ABSENT_CODES:
         return True
@@ -87,10 +86,10 @@ def complete(
     value: str | None = None,
     field: str | None = None,
 ) -> Any:
-    """Begin an operation, wait for its end and return what it made; `begin` takes the SDK's `polling`.
+    """Begin an operation, wait for its end and return its result; `begin` takes the SDK's `polling`.
 
-    Raises OperationPending at the deadline, OperationUnknown where a query of its progress fails, and our errors for a
-    call that is refused or an operation that failed.
+    Raises OperationPending at the deadline, OperationUnknown where a query of its progress fails, and other errors
+    for a call that is refused or an operation that failed.
     """
     with azure.calling(action, region, value=value, field=field):
         return begin(_polling(azure, action, deadline)).result()
@@ -101,11 +100,11 @@ def _polling(azure: Azure, action: str, deadline: datetime) -> Any:
     from azure.core.polling.base_polling import LocationPolling, OperationFailed
     from azure.mgmt.core.polling.arm_polling import ARMPolling
 
-    waiting = WaitReports(azure.notify, azure.clock, f"Azure has not finished {action}", deadline)
+    wait_reports = WaitReports(azure.notify, azure.clock, f"Azure has not finished {action}", deadline)
 
     class PollingUntilDeadline(ARMPolling):  # type: ignore[misc, unused-ignore]
         def run(self) -> None:
-            """Wait for the end. At `Location` alone, the status of a look is the operation's own result."""
+            """Wait for the end. If only `Location` is polled, the status of a poll is the operation's own result."""
             try:
                 super().run()
             except AzureError as error:
@@ -114,12 +113,12 @@ def _polling(azure: Azure, action: str, deadline: datetime) -> Any:
                 raise _unknown_outcome(action, error) from error
 
         def _sleep(self, delay: float) -> None:
-            left = (deadline - azure.clock()).total_seconds()
-            if left <= 0:
+            remaining_s = (deadline - azure.clock()).total_seconds()
+            if remaining_s <= 0:
                 message = f"Azure is still at work on {action} at the deadline."
                 raise OperationPending(message, field="provider", next="Run the same again in a minute.")
-            waiting.report_progress("it is at work on it")
-            azure.pause(min(delay, left))
+            wait_reports.report_progress("it is at work on it")
+            azure.pause(min(delay, remaining_s))
 
     return PollingUntilDeadline(timeout=POLL_S)
 
@@ -132,20 +131,20 @@ def _unknown_outcome(action: str, error: Exception) -> OperationUnknown:
 
 
 def _name_locks(azure: Azure, error: EndRefused) -> None:
-    """Let a refusal say which locks it is about, and what lifts them; where they cannot be read, how they are found."""
+    """Add to the error which locks forbid it and the command that removes them, or how to find them."""
     scopes = _SCOPE.findall(code_and_message(error.__cause__)[1].partition("locked")[2]) if error.__cause__ else []
     found = [one for scope in scopes for one in _locks_at(azure, scope)]
     if not found:
         error.next = f"Find the lock: {_LIST_LOCKS}; then run: az lock delete --ids ID"
         return
-    named = ", ".join(f"{one['name']} ({_level(one)}) on {_short_scope(str(one['id']))}" for one in found)
-    error.message += f" Locked by: {named}."
+    locks_text = ", ".join(f"{one['name']} ({_level(one)}) on {_short_scope(str(one['id']))}" for one in found)
+    error.message += f" Locked by: {locks_text}."
     error.lifts = f"az lock delete --ids {' '.join(str(one['id']) for one in found)}"
     error.next = f"Run: {error.lifts}"
 
 
 def _locks_at(azure: Azure, scope: str) -> Iterator[Raw]:
-    """Yield the locks that lie on a scope itself; none where they cannot be read."""
+    """Yield the locks that are set on a scope itself; none where they cannot be read."""
     with suppress(CloudgpuError):
         for one in get_values(azure, _READ_LOCKS, f"{scope}/providers/Microsoft.Authorization/locks", _LOCKS_VERSION):
             if str(one.get("id") or "").lower().startswith(f"{scope.lower()}{_LOCKS}"):
@@ -157,16 +156,16 @@ def _level(lock: Raw) -> str:
 
 
 def _short_scope(lock: str) -> str:
-    """Return the last two parts of the scope that a lock lies on: `resourceGroups/cloudgpu-1a2b`."""
+    """Return the last two parts of the scope that a lock is set on: `resourceGroups/cloudgpu-1a2b`."""
     return "/".join(lock[: lock.lower().index(_LOCKS)].split("/")[-2:])
 
 
 def properties_of(raw: Raw) -> Raw:
-    """Return what Azure tells of anything under `properties`; empty for nothing."""
+    """Return the `properties` of a resource; empty for none."""
     properties: Raw = raw.get("properties") or {}
     return properties
 
 
 def provisioning_state(raw: Raw) -> str:
-    """Return how far Azure is with making a thing, in small letters: `succeeded`, `creating`, `deleting`, ..."""
+    """Return the provisioning state of a resource in small letters: `succeeded`, `creating`, `deleting`, ..."""
     return str(properties_of(raw).get("provisioningState") or "").lower()

@@ -1,7 +1,7 @@
 """Talks to Azure Resource Manager through its SDKs, and in plain JSON where no SDK has the call.
 
-There is one client per service. Errors are in our own words, and waits go by the clock given to us. Plain JSON calls go
-through the same client as all others.
+There is one client per service. Errors are those of `cloudgpu.errors`, and waits go by the account's clock. Plain JSON
+calls go through the same client as all others.
 """
 
 from __future__ import annotations
@@ -27,40 +27,40 @@ from cloudgpu.providers.patience import Patience
 from cloudgpu.providers.shared.account import CloudAccount, translated_errors
 from cloudgpu.providers.shared.calls import FIRST_REPORT_AFTER_S, count_request
 
-_SLOW = "GET skus"  # all sizes of a region in one answer: `az vm list-skus` is known for taking long
+_SLOW_READ = "GET skus"  # all sizes of a region in one answer: `az vm list-skus` is known for taking long
 _READS, _LOGIN = ("GET", "HEAD"), "/oauth2/v2.0/token"
-_KIND = re.compile(r"/providers/[^/?]+/([A-Za-z]+)(?!.*/providers/)")
+_RESOURCE_TYPE = re.compile(r"/providers/[^/?]+/([A-Za-z]+)(?!.*/providers/)")
 
 
 class Transport:
-    """azure-core's protocol HttpTransport, over its own transport; `pause` waits before a call is sent again.
+    """azure-core's protocol HttpTransport, over its own transport `inner`; `pause` waits before a call is sent again.
 
-    A call that was not answered within the patience raises Silent, which azure-core does not send again. So does a read
-    that was not even connected: azure-core would try that five times.
+    A call that was not answered within the timeouts of `patience` raises Silent, which azure-core does not send again.
+    So does a read whose connection timed out: azure-core would try that five times.
     """
 
     def __init__(self, inner: Any, pause: Callable[[float], None], patience: Patience) -> None:
         self._inner, self._pause, self._patience = inner, pause, patience
 
     def open(self) -> None:
-        """Begin a session; sending does so, too."""
+        """Open a session; `send` does so, too."""
         self._inner.open()
 
     def close(self) -> None:
-        """End the session."""
+        """Close the session."""
         self._inner.close()
 
     def __enter__(self) -> Self:
-        """Begin a session."""
+        """Open a session."""
         self._inner.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
-        """End the session."""
+        """Close the session."""
         self._inner.__exit__(*error)
 
-    def send(self, request: Any, **how: Any) -> Any:
-        """Send a call and return its answer. Raises Silent, at once for a read that was silent a moment ago."""
+    def send(self, request: Any, **options: Any) -> Any:
+        """Send a call and return its answer. Raises Silent, at once for a read that timed out a moment ago."""
         from azure.core.exceptions import ServiceRequestError, ServiceResponseError
 
         path = urlsplit(request.url).path
@@ -68,19 +68,19 @@ class Transport:
         action, read = call_name(request.method, request.url), request.method in _READS or path.endswith(_LOGIN)
         if read:
             self._patience.raise_if_silent(action, service)
-        quick = read and action != _SLOW
-        seconds = self._patience.read_s if quick else self._patience.change_s
-        begun = self._patience.now()
+        is_quick = read and action != _SLOW_READ
+        seconds = self._patience.read_s if is_quick else self._patience.change_s
+        started_s = self._patience.now()
         count_request("azure", action)
         try:
             answer = self._inner.send(
-                request, **{**how, "connection_timeout": self._patience.connect_s, "read_timeout": seconds}
+                request, **{**options, "connection_timeout": self._patience.connect_s, "read_timeout": seconds}
             )
         except (ServiceRequestError, ServiceResponseError) as error:
-            took = self._patience.now() - begun
-            if read and took >= self._patience.connect_s and isinstance(error, ServiceRequestError):
+            elapsed_s = self._patience.now() - started_s
+            if read and elapsed_s >= self._patience.connect_s and isinstance(error, ServiceRequestError):
                 raise self._patience.record_silence(action, service, self._patience.connect_s) from error
-            if took < seconds:
+            if elapsed_s < seconds:
                 raise
             if read:
                 raise self._patience.record_silence(action, service, seconds) from error
@@ -96,7 +96,7 @@ class Transport:
 
 
 def transport(pause: Callable[[float], None], patience: Patience) -> Transport:
-    """Return a transport for every client of an account; it asks nobody before it is used."""
+    """Return a transport for every client of an account; it sends nothing before it is used."""
     try:
         from azure.core.pipeline.transport import RequestsTransport
     except ModuleNotFoundError as error:
@@ -110,18 +110,18 @@ def transport(pause: Callable[[float], None], patience: Patience) -> Transport:
 def call_name(method: str, url: str) -> str:
     """Return a short name of a call for the metrics: `PUT virtualMachines`, `DELETE resourcegroups`."""
     path = url.partition("?")[0]
-    found = _KIND.search(path)
+    found = _RESOURCE_TYPE.search(path)
     if found:
         return f"{method} {found[1]}"
     return f"{method} resourceGroups" if "/resourcegroups" in path.lower() else f"{method} other"
 
 
 KIND = "azure"
-ENDPOINT, DEFAULT = "CLOUDGPU_AZURE_ENDPOINT", "https://management.azure.com"
+ENDPOINT, DEFAULT_ENDPOINT = "CLOUDGPU_AZURE_ENDPOINT", "https://management.azure.com"
 SUBSCRIPTION_VARIABLE = "AZURE_SUBSCRIPTION_ID"
-SENDS = 5  # of a call that is harmless when it is repeated, or that Azure asks to send again
-AT_ONCE = 8  # calls side by side
-POLL_S = 5.0  # between looks at an operation, where Azure does not say how long to wait
+MAX_SENDS = 5  # of a call that can be repeated, or that Azure asks to send again
+MAX_PARALLEL = 8  # calls at the same time
+POLL_S = 5.0  # between polls of an operation, where Azure does not say how long to wait
 _CLIENTS: Mapping[str, tuple[str, str]] = {
     "authorization": ("azure.mgmt.authorization", "AuthorizationManagementClient"),
     "compute": ("azure.mgmt.compute", "ComputeManagementClient"),
@@ -134,7 +134,7 @@ _CLIENTS: Mapping[str, tuple[str, str]] = {
 
 
 class Azure(CloudAccount):
-    """One account: its subscription, its clients, its clock. Makes no network call until it is asked."""
+    """One account: its subscription, its clients, its clock. Makes no network call by itself."""
 
     def __init__(self, settings: ProviderSettings) -> None:
         super().__init__(settings)
@@ -142,14 +142,14 @@ class Azure(CloudAccount):
         self.launched_in = self.pins("subscription")
         self.endpoint = os.environ.get(ENDPOINT, "").rstrip("/") or None
         self._lock = threading.RLock()
-        # the answers of some minutes by region, which `skus` writes and reads
+        # the sizes of each region and when they were read; `skus` writes and reads it
         self.sku_cache: dict[str, tuple[datetime, Mapping[str, Sku]]] = {}
         self._clients: dict[str, Any] = {}
         self._transport: Any = None
         self._credential: Any = None
 
     def _wait_before_send(self, seconds: float) -> None:
-        """Wait before the SDK sends a call again, or looks at an operation again."""
+        """Wait before the SDK sends a call again, or polls an operation again."""
         if seconds >= FIRST_REPORT_AFTER_S:
             self.notify(f"Azure is asked again in {seconds:g} seconds, as it says.")
         self.pause(seconds)
@@ -160,9 +160,11 @@ class Azure(CloudAccount):
         found = self.options.subscription or os.environ.get(SUBSCRIPTION_VARIABLE, "")
         if ids.SUBSCRIPTION.fullmatch(found):
             return found
-        says = f"{SUBSCRIPTION_VARIABLE} is {found[:80]!r}, which is not an id" if found else "no subscription is named"
+        problem = (
+            f"{SUBSCRIPTION_VARIABLE} is {found[:80]!r}, which is not an id" if found else "no subscription is named"
+        )
         raise InvalidRequest(
-            f"Account {self.account} of azure: {says}.",
+            f"Account {self.account} of azure: {problem}.",
             field=f"accounts.{self.account}.subscription",
             value=found[:80] or None,
             next="See yours: az account show --query id; then set subscription in config.toml, "
@@ -204,14 +206,14 @@ class Azure(CloudAccount):
             base_url=base,
             credential_scopes=[f"{base}/.default"],
             transport=self._shared_transport(),
-            retry_total=SENDS - 1,
+            retry_total=MAX_SENDS - 1,
             timeout=self.patience.change_s,  # of a call, over all its sends
             polling_interval=POLL_S,
         )
 
     def _checked_endpoint(self) -> str:
-        """Return whom to ask. The SDK sends a token over https alone."""
-        base = self.endpoint or DEFAULT
+        """Return the endpoint. Raises InvalidRequest unless it is https: the SDK sends a token over that alone."""
+        base = self.endpoint or DEFAULT_ENDPOINT
         parts = urlsplit(base)
         if parts.scheme == "https" and parts.hostname:
             return base
@@ -220,7 +222,7 @@ class Azure(CloudAccount):
 
     @property
     def credential(self) -> Any:
-        """The credential that signs the calls, made once; it asks nobody before it is needed."""
+        """The credential that signs the calls, made once; it sends nothing before it is used."""
         with self._lock:
             if self._credential is None:
                 try:
@@ -238,10 +240,10 @@ class Azure(CloudAccount):
     def calling(
         self, action: str, region: str = "", *, value: str | None = None, field: str | None = None
     ) -> AbstractContextManager[None]:
-        """Turn what the SDK raises inside into our own errors; `action` and `region` (where it is about one) are named.
+        """Turn what the SDK raises inside into errors of `cloudgpu.errors`, which name `action` and, if any, `region`.
 
-        `value` is what the user named. `field` is the option that named it, where that is no machine: what Azure does
-        not find is then an InvalidRequest of that field.
+        `value` is what the user named. `field` is the option that named it, unless it is a machine: a resource that
+        Azure does not find raises InvalidRequest for that field then.
         """
         return translated_errors(
             lambda error: translated(error, CallContext(action, region, self.account, self.own_time(), value, field))
@@ -259,7 +261,7 @@ def get_json(azure: Azure, action: str, path: str, version: str, **query: str) -
 
 
 def get_values(azure: Azure, action: str, path: str, version: str, **query: str) -> Iterator[Mapping[str, Any]]:
-    """Yield each `value` of a list. A call per page."""
+    """Yield each entry of `value` in a list's answers. A call per page."""
     page = get_json(azure, action, path, version, **query)
     yield from page.get("value", ())
     while page.get("nextLink"):

@@ -1,8 +1,7 @@
-"""Whose credential signs the calls. One that is found by default goes to Azure and to nobody else.
+"""Finds the credential that signs the calls. One that is found by default is sent to Azure and to nobody else.
 
 azure-identity raises the same ClientAuthenticationError for a sign-in service that is down and for credentials that it
-refuses, mostly without the status. So each answer that its pipelines get is noted, and looked up when no token came of
-it.
+refuses, mostly without the HTTP status. So the answers of sign-in services are recorded, and read when it raises.
 """
 
 from __future__ import annotations
@@ -20,28 +19,28 @@ from urllib.parse import urlsplit
 from cloudgpu.errors import ProviderUnavailable, RateLimited, Silent
 from cloudgpu.providers.shared.errors import retry_after
 
-# azure-identity warns of each login that failed; the error says it once. Who wants its log sets a handler.
+# azure-identity logs a warning for each failed login; the error says it once. A handler of the user's still gets them.
 logging.getLogger("azure").addHandler(logging.NullHandler())
-_SECRET = ("AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET")
-AUTHORITY = "AZURE_AUTHORITY_HOST"
-# By these variables azure-identity knows that a managed identity is served here.
-IDENTITY = ("IDENTITY_ENDPOINT", "MSI_ENDPOINT", "AZURE_POD_IDENTITY_AUTHORITY_HOST")
+_CLIENT_SECRET_VARIABLES = ("AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET")
+AUTHORITY_VARIABLE = "AZURE_AUTHORITY_HOST"
+# From these variables azure-identity knows that this machine has a managed identity.
+IDENTITY_VARIABLES = ("IDENTITY_ENDPOINT", "MSI_ENDPOINT", "AZURE_POD_IDENTITY_AUTHORITY_HOST")
 
 
 def credential(tenant: str | None, endpoint: str | None, transport: Any) -> Any:
-    """Return a credential of azure-core's protocol; `endpoint` is somebody's own server in Azure's place, None: Azure.
+    """Return a credential of azure-core's protocol; `endpoint` is the user's own server in Azure's place, None: Azure.
 
-    At somebody's own server those that the environment names together with their authority are used, else none at
-    all: a word that means nothing stands in the token's place.
+    At such a server, only credentials that the environment names together with their authority are used; without
+    them it is sent a token that means nothing.
     """
     if endpoint is None:
         return _default_credential(tenant)
-    if os.environ.get(AUTHORITY) and all(os.environ.get(name) for name in _SECRET):
-        return _secret(tenant, transport)
-    if any(os.environ.get(name) for name in IDENTITY):
+    if os.environ.get(AUTHORITY_VARIABLE) and all(os.environ.get(name) for name in _CLIENT_SECRET_VARIABLES):
+        return _client_secret_credential(tenant, transport)
+    if any(os.environ.get(name) for name in IDENTITY_VARIABLES):
         from azure.identity import ManagedIdentityCredential
 
-        return Watched(partial(ManagedIdentityCredential, client_id=os.environ.get("AZURE_CLIENT_ID")))
+        return CheckedCredential(partial(ManagedIdentityCredential, client_id=os.environ.get("AZURE_CLIENT_ID")))
     return _NoCredential()
 
 
@@ -50,33 +49,35 @@ def _default_credential(tenant: str | None) -> Any:
     from azure.identity import DefaultAzureCredential
 
     if tenant is None:
-        return Watched(DefaultAzureCredential)
-    return _TenantCredential(Watched(partial(DefaultAzureCredential, additionally_allowed_tenants=[tenant])), tenant)
+        return CheckedCredential(DefaultAzureCredential)
+    return _TenantCredential(
+        CheckedCredential(partial(DefaultAzureCredential, additionally_allowed_tenants=[tenant])), tenant
+    )
 
 
-def _secret(tenant: str | None, transport: Any) -> Any:
+def _client_secret_credential(tenant: str | None, transport: Any) -> Any:
     from azure.identity import ClientSecretCredential
 
-    named, client, secret = (os.environ[name] for name in _SECRET)
+    environment_tenant, client, secret = (os.environ[name] for name in _CLIENT_SECRET_VARIABLES)
     create = partial(
         ClientSecretCredential,
-        tenant or named,
+        tenant or environment_tenant,
         client,
         secret,
-        authority=os.environ[AUTHORITY],
+        authority=os.environ[AUTHORITY_VARIABLE],
         disable_instance_discovery=True,  # else it asks Microsoft whether the authority is known
         transport=transport,
     )
-    return Watched(create)
+    return CheckedCredential(create)
 
 
 def who() -> str:
-    """Return whose credentials are used, in words: never the credential itself."""
+    """Return a text that says which credentials are used, for errors: never the credential itself."""
     if os.environ.get("AZURE_CLIENT_ID") and os.environ.get("AZURE_CLIENT_SECRET"):
         return "AZURE_CLIENT_ID of the environment"
     if os.environ.get("AZURE_FEDERATED_TOKEN_FILE"):
         return "the workload identity of the environment"
-    if any(os.environ.get(name) for name in IDENTITY):
+    if any(os.environ.get(name) for name in IDENTITY_VARIABLES):
         return "the managed identity of this machine"
     return "the default credentials of this machine"
 
@@ -94,7 +95,7 @@ class _TenantCredential:
 
 @dataclass(frozen=True, slots=True)
 class _NoCredential:
-    """No credential: what a server of one's own is sent in a token's place."""
+    """No credential: the user's own server is sent a token that means nothing."""
 
     def get_token(self, *_scopes: str, **_more: Any) -> Any:
         from azure.core.credentials import AccessToken
@@ -102,20 +103,20 @@ class _NoCredential:
         return AccessToken("nobody", sys.maxsize)
 
 
-THROTTLED, SERVER_ERROR = 429, 500  # and all statuses from that on
-_LINK_LOCAL = "169.254."  # a machine's own identity: nobody answers there outside Azure, which says nothing
+THROTTLED, SERVER_ERROR = 429, 500  # HTTP statuses; all above 500 are server errors, too
+_LINK_LOCAL = "169.254."  # where Azure serves a machine's own identity; outside Azure, no answer there proves nothing
 
 
-class Watched:
-    """A credential of azure-core's protocol: the one that `make` returns, given the hooks of azure-core's pipelines.
+class CheckedCredential:
+    """A credential of azure-core's protocol: the one that `make` returns, with hooks that record its services' answers.
 
-    Raises RateLimited, Silent and ProviderUnavailable where the service that gives tokens is at fault, else what the
-    credential raises.
+    Raises RateLimited, Silent and ProviderUnavailable where the sign-in service failed, else what the credential
+    raises.
     """
 
     def __init__(self, make: Callable[..., Any]) -> None:
         self._answers = threading.local()
-        self._inner = make(raw_request_hook=self._note_request, raw_response_hook=self._note_answer)
+        self._inner = make(raw_request_hook=self._record_request, raw_response_hook=self._record_answer)
 
     def get_token(self, *scopes: str, **more: Any) -> Any:
         """Return a token, as azure-core asks for it."""
@@ -126,34 +127,36 @@ class Watched:
             return self._inner.get_token(*scopes, **more)
         except ClientAuthenticationError as error:
             for host, answer in self._answers.by_host.items():
-                fault = _fault(host, answer)
-                if fault is not None:
-                    raise (Silent(fault.message, field="provider") if _is_timeout(error) else fault) from error
+                service_error = _service_error(host, answer)
+                if service_error is not None:
+                    raise (
+                        Silent(service_error.message, field="provider") if _is_timeout(error) else service_error
+                    ) from error
             raise
 
-    def _note_request(self, request: Any) -> None:
+    def _record_request(self, request: Any) -> None:
         host = urlsplit(request.http_request.url).hostname or ""
         if not host.startswith(_LINK_LOCAL):
-            self._note(host, None)
+            self._record(host, None)
 
-    def _note_answer(self, response: Any) -> None:
-        self._note(urlsplit(response.http_request.url).hostname or "", response.http_response)
+    def _record_answer(self, response: Any) -> None:
+        self._record(urlsplit(response.http_request.url).hostname or "", response.http_response)
 
-    def _note(self, host: str, answer: Any) -> None:
-        """Keep the last answer of each host; None while it is silent."""
+    def _record(self, host: str, answer: Any) -> None:
+        """Store the last answer of each host; None while it has not answered."""
         if hasattr(self._answers, "by_host"):
             self._answers.by_host[host] = answer
 
 
 def _is_timeout(error: BaseException | None) -> bool:
-    """Say whether the time of a call has run out, which azure-identity wraps into an error of its own."""
+    """Say whether a call timed out, which azure-identity wraps into an error of its own."""
     while error is not None and not isinstance(error, Silent):
         error = error.__cause__ or error.__context__
     return error is not None
 
 
-def _fault(host: str, answer: Any) -> ProviderUnavailable | None:
-    """Return what is wrong with a service; None where it answered as one that works."""
+def _service_error(host: str, answer: Any) -> ProviderUnavailable | None:
+    """Return the error for a sign-in service that failed; None for one that works. `answer` None: it did not answer."""
     status = None if answer is None else int(answer.status_code)
     if status is not None and status < SERVER_ERROR and status != THROTTLED:
         return None

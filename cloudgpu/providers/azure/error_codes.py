@@ -1,4 +1,4 @@
-"""What each error code of Azure means for whoever asked: the class of our error, the field it is about, the way out.
+"""What each error code of Azure means for the caller: the class of our error, the field it is about, the remedy.
 
 Codes and their meaning are from Microsoft's pages "Troubleshoot common Azure deployment errors", "Understand common
 error messages when you manage virtual machines", "Error messages for Azure Spot Virtual Machines" and the REST
@@ -10,7 +10,7 @@ from __future__ import annotations
 from cloudgpu.errors import AuthFailed, InstanceNotFound, InvalidRequest, ProviderUnavailable, QuotaExceeded
 from cloudgpu.providers.shared.errors import RETRY_LATER, Meaning, meanings
 
-# A credential that Azure does not take, and a request that it takes from nobody who may not do it.
+# Codes for a credential that Azure does not accept, and for a missing permission.
 CREDENTIAL = frozenset(
     "AuthenticationFailed AuthenticationFailedMissingToken ExpiredAuthenticationToken InvalidAuthenticationToken "
     "InvalidAuthenticationTokenAudience InvalidAuthenticationTokenTenant InvalidAuthenticationInfo".split()
@@ -20,18 +20,19 @@ DENIED = frozenset(
     "LinkedAccessCheckFailed RequestDisallowedByAzure".split()
 )
 NOT_FOUND = frozenset("NotFound ParentResourceNotFound ResourceGroupNotFound ResourceNotFound VMNotFound".split())
-# Codes with others inside, or that say many things: what is inside, or Azure's sentence, has to tell.
+# Codes with more than one meaning: the codes of the inner errors, or Azure's message, decide.
 ENVELOPES = frozenset(
     "BadRequest Conflict DeploymentFailed InvalidTemplateDeployment MultipleErrorsOccurred OperationNotAllowed "
     "ResourceDeploymentFailure ResourceOperationFailure".split()
 )
-NOT_ALLOWED = "OperationNotAllowed"  # a quota, throttling, or a state in which Azure does not do that
-# The machine is there: its system has not reported in time, or something that is put on it afterwards failed.
+NOT_ALLOWED = "OperationNotAllowed"  # means a quota, throttling, or a state in which Azure refuses the operation
+# The machine exists; only its operating system did not report in time, or an extension failed.
 ONLY_INSIDE = frozenset(
     "OSProvisioningClientError OSProvisioningInternalError OSProvisioningTimedOut VMExtensionHandlerNonTransientError "
     "VMExtensionManagementInternalError VMExtensionProvisioningError VMExtensionProvisioningTimeout "
     "VMAgentStatusCommunicationError".split()
 )
+# Another operation on the resource, its group or its image is still going on.
 BUSY = frozenset(
     "AnotherOperationInProgress Conflict ConcurrentUpdateError OperationPreempted PutOperationInProgress "
     "ReferencedResourceNotProvisioned ResourceGroupBeingDeleted RetryableError RetryableErrorDueToAnotherOperation "
@@ -66,7 +67,7 @@ _UNREGISTERED = """
     NoRegisteredProviderFound SubscriptionNotRegistered SubscriptionNotRegisteredForFeature FeatureNotRegistered"""
 _LOCKED = "ScopeLocked CannotDeleteLockedResource"
 
-_REQUESTS = {  # by the field that the request got wrong
+_INVALID_REQUESTS = {  # codes of an invalid request, by the field that is wrong
     "--image": """
         DiskImageNotReady GalleryImageNotFound ImageNotFound ImageVersionDeprecated InvalidImageReference
         MarketplacePurchaseEligibilityFailed OfferNotFound PlatformImageNotFound ResourcePurchaseValidationFailed
@@ -113,22 +114,22 @@ _REQUESTS = {  # by the field that the request got wrong
         VariablePricingIsNotSupportedForThisAPIVersion VariablePricingIsSupportedOnlyForLowPriorityVirtualMachines
         RequestEntityTooLarge UnsupportedApiVersion PolicyViolation InvalidPolicyParameters""",
 }
-_WAYS = {  # where Azure's sentence says what is wrong, and not what would be right
+_REMEDIES = {  # by field, where Azure's message says what is wrong, and not what would be right
     "--image": "See your own: cloudgpu image ls; or name one as publisher:offer:sku:version.",
     "--subnet": "See what there is: az network vnet list",
     "--security-group": "See what there is: az network nsg list",
     "--volume": "See what there is: az disk list",
 }
-_PORTAL = "Open the subscription in the Azure portal and finish what it asks for, or ask Azure Support."
+_PORTAL_REMEDY = "Open the subscription in the Azure portal and finish what it asks for, or ask Azure Support."
 
 
-_REGISTER = (
+_REGISTER_REMEDY = (
     "Run: az provider register --namespace Microsoft.Compute (and Microsoft.Network); cloudgpu doctor names them."
 )
-_SEE_QUOTA = "See it and where to raise it: cloudgpu quota --provider azure --region REGION"
+_QUOTA_REMEDY = "See it and where to raise it: cloudgpu quota --provider azure --region REGION"
 
 MEANINGS = meanings(
-    (_QUOTA_OF_MACHINES, Meaning(QuotaExceeded, "quota", _SEE_QUOTA)),
+    (_QUOTA_OF_MACHINES, Meaning(QuotaExceeded, "quota", _QUOTA_REMEDY)),
     (
         _QUOTA_OF_OTHERS,
         Meaning(QuotaExceeded, "quota", "Remove what is not needed there, or ask Azure for a higher limit."),
@@ -136,15 +137,15 @@ MEANINGS = meanings(
     (ONLY_INSIDE, RETRY_LATER),
     (BUSY, Meaning(ProviderUnavailable, remedy="Azure is at work on it: run it again in a minute.")),
     (NOT_FOUND, Meaning(InstanceNotFound, "instance")),
-    (_UNREGISTERED, Meaning(InvalidRequest, "subscription", _REGISTER)),
+    (_UNREGISTERED, Meaning(InvalidRequest, "subscription", _REGISTER_REMEDY)),
     (_SUBSCRIPTION, Meaning(AuthFailed, "subscription", "See those that the login may use: az account list")),
-    (_BLOCKED, Meaning(AuthFailed, "subscription", _PORTAL)),
+    (_BLOCKED, Meaning(AuthFailed, "subscription", _PORTAL_REMEDY)),
     (CREDENTIAL | DENIED, Meaning(AuthFailed, "credentials")),
     (_LOCKED, Meaning(InvalidRequest, "lock", "Take the lock away (az lock list names it), and run it again.")),
     no_capacity=_NO_CAPACITY,
     throttled=_THROTTLED,
     down=_DOWN,
-    requests=_REQUESTS,
-    remedies=_WAYS,
+    requests=_INVALID_REQUESTS,
+    remedies=_REMEDIES,
 )
 """Every code that has a meaning for us."""

@@ -1,4 +1,4 @@
-"""Maps what Azure's SDKs raise to the error tree: the code decides the class, not the status.
+"""Maps what Azure's SDKs raise to the classes of `cloudgpu.errors`: the code decides the class, not the status.
 
 The SDK's own classes say less than the code: a quota and a size that is not offered are 409, so ResourceExistsError,
 and an operation that failed is an HttpResponseError with status 200.
@@ -39,26 +39,28 @@ _BY_STATUS = {
     FORBIDDEN: Meaning(AuthFailed, "credentials"),
     THROTTLED: MEANINGS["TooManyRequests"],
 }
-# OperationNotAllowed says many things. That of a quota is known by its words alone: "Operation could not be completed
+# OperationNotAllowed has several meanings. A quota is known by its message alone: "Operation could not be completed
 # as it results in exceeding approved standardNCSv3Family Cores quota" (Resolve errors for resource quotas).
-_OF_QUOTA = re.compile(r"exceeding approved|quota", re.IGNORECASE)
-_OF_RATE = re.compile(r"too many requests|throttl", re.IGNORECASE)
-_ACTION = re.compile(r"perform action '([A-Za-z0-9./]+)'")
-_ENTRA = re.compile(r"AADSTS\d+")
-NOT_NOW = "AADSTS700024"  # "Client assertion is not within its valid time range" (Entra's list of error codes)
-# Of a login that another program made (az login): Entra was busy or down, which says nothing of the credentials
+_QUOTA_TEXT = re.compile(r"exceeding approved|quota", re.IGNORECASE)
+_THROTTLING_TEXT = re.compile(r"too many requests|throttl", re.IGNORECASE)
+_DENIED_ACTION = re.compile(r"perform action '([A-Za-z0-9./]+)'")
+_ENTRA_CODE = re.compile(r"AADSTS\d+")
+ASSERTION_NOT_VALID_NOW = (
+    "AADSTS700024"  # "Client assertion is not within its valid time range" (Entra's list of error codes)
+)
+# Codes for Entra ID busy or down, at a login by another program (az login): they say nothing of the credentials
 # (Microsoft's page "Microsoft Entra authentication and authorization error codes").
-_PASSING = frozenset("AADSTS90006 AADSTS90012 AADSTS90033 AADSTS90055".split())
-LOCK = "lock"  # the field of what a lock of Azure's forbids
-_ENDS = ("/delete", "/deallocate/action")
+_TRANSIENT_CODES = frozenset("AADSTS90006 AADSTS90012 AADSTS90033 AADSTS90055".split())
+LOCK_FIELD = "lock"  # the field of an error for what a lock on Azure forbids
+_END_ACTIONS = ("/delete", "/deallocate/action")
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """What was asked, of whom, and as whom. `action` is the permission, or the operation's name; `region` may be empty.
+    """A call to Azure, as its errors describe it. `action` is the permission, or the operation; `region` may be empty.
 
-    `value` is what the user named. `field` is the option that named it, where that is no machine.
+    `value` is what the user named. `field` is the option that named it, unless it is a machine.
     """
 
     action: str
@@ -70,7 +72,7 @@ class CallContext:
 
     @property
     def where(self) -> str:
-        """The place, for a sentence."""
+        """Azure, with the region if there is one, for a sentence."""
         return f"Azure {self.region}".strip()
 
 
@@ -104,13 +106,13 @@ def translated(error: Exception, call: CallContext) -> CloudgpuError | None:
 
 
 def code_of(error: CloudgpuError) -> str:
-    """Return the code of Azure's that an error of ours stands for; empty where there was none."""
+    """Return Azure's code behind an error of ours; empty where there was none."""
     cause = error.__cause__
     return "" if cause is None else code_and_message(cause)[0]
 
 
 def code_and_message(error: BaseException) -> tuple[str, str]:
-    """Return the code and the sentence that Azure gave: those inside, where the code outside says nothing."""
+    """Return Azure's code and message: those of an inner error, where the outer code has no meaning of its own."""
     code, sentence, details = _code(error)
     if code in ENVELOPES or code not in MEANINGS:
         for inner in details:
@@ -120,14 +122,14 @@ def code_and_message(error: BaseException) -> tuple[str, str]:
 
 
 def _code(error: BaseException) -> tuple[str, str, list[Mapping[str, Any]]]:
-    """Return the code, the sentence and what is inside of an answer, empty where it bears none."""
+    """Return the code, the message and the inner errors of an answer, empty where it has none."""
     body = _body(getattr(error, "response", None))
     found = body.get("error", body)
     if not isinstance(found, Mapping):  # Entra answers {"error": "invalid_client"}
         return "", str(getattr(error, "message", "") or error), []
     code = str(found.get("code") or "")
     sentence = str(found.get("message") or getattr(error, "message", "") or error)
-    return (code if _CODE.fullmatch(code) else ""), sentence, list(_inside(found))
+    return (code if _CODE.fullmatch(code) else ""), sentence, list(_inner_errors(found))
 
 
 def _body(response: Any) -> Mapping[str, Any]:
@@ -139,13 +141,13 @@ def _body(response: Any) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def _inside(raw: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+def _inner_errors(raw: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
     """Yield the errors inside an error, the innermost first: that is the root (Microsoft's page on error messages)."""
     details = raw.get("details")
     inner = raw.get("innererror") or raw.get("innerError")
     for one in [*(details if isinstance(details, list) else []), inner]:
         if isinstance(one, Mapping):
-            yield from _inside(one)
+            yield from _inner_errors(one)
             yield one
 
 
@@ -160,57 +162,61 @@ def _refused(error: Any, call: CallContext) -> CloudgpuError:
             return wrong_clock("Azure", call.region, headers, call.now)
         return _bad_credentials(code, call)
     if meaning.kind is AuthFailed and (code in DENIED or code not in MEANINGS):
-        named, where = _ACTION.search(sentence), f" in {call.region}" if call.region else ""
-        whose = f"The Azure credentials of account {call.account} ({who()})"
-        return denied_error(whose, named[1] if named else call.action, where, grant="a role that allows")
+        denied_action, where = _DENIED_ACTION.search(sentence), f" in {call.region}" if call.region else ""
+        credentials = f"The Azure credentials of account {call.account} ({who()})"
+        return denied_error(
+            credentials, denied_action[1] if denied_action else call.action, where, grant="a role that allows"
+        )
     if not code and meaning is UNKNOWN:
         return unanswered_error(f"{call.where} answered {call.action} with the status {status} and no code", call.value)
-    if meaning.kind is NoCapacity:  # one line per attempt: what Azure goes on to advise is what the launch does next
+    if meaning.kind is NoCapacity:  # one sentence: Azure goes on to advise what the launch tries next anyway
         sentence = sentence.partition(". ")[0]
     if code in NOT_FOUND and call.field:
         meaning = Meaning(InvalidRequest, call.field, meaning.remedy)
-    if meaning.field == LOCK and call.action.endswith(_ENDS):
-        meaning = Meaning(EndRefused, LOCK, meaning.remedy)
-    full = f"{call.where} refused {call.action}: {shorten(sentence)} ({code or status})."
+    if meaning.field == LOCK_FIELD and call.action.endswith(_END_ACTIONS):
+        meaning = Meaning(EndRefused, LOCK_FIELD, meaning.remedy)
+    message = f"{call.where} refused {call.action}: {shorten(sentence)} ({code or status})."
     headers = getattr(error.response, "headers", None) or {}
-    return refusal_error(meaning, full, value=call.value, region=call.region, headers=headers)
+    return refusal_error(meaning, message, value=call.value, region=call.region, headers=headers)
 
 
 def _meaning(code: str, sentence: str, status: int) -> Meaning:
-    if code == NOT_ALLOWED and _OF_QUOTA.search(sentence):
+    if code == NOT_ALLOWED and _QUOTA_TEXT.search(sentence):
         return MEANINGS["QuotaExceeded"]
-    if code == NOT_ALLOWED and (status == THROTTLED or _OF_RATE.search(sentence)):
+    if code == NOT_ALLOWED and (status == THROTTLED or _THROTTLING_TEXT.search(sentence)):
         return _BY_STATUS[THROTTLED]
     return MEANINGS.get(code) or _BY_STATUS.get(status, UNKNOWN)
 
 
 def _bad_credentials(code: str, call: CallContext) -> AuthFailed:
-    says = {
+    problem = {
         "ExpiredAuthenticationToken": "have expired",
         "InvalidAuthenticationTokenTenant": "are of another tenant than the subscription",
     }.get(code, "are not accepted by Azure")
-    sentence = f"The Azure credentials of account {call.account} ({who()}) {says} ({code or UNAUTHENTICATED})."
+    sentence = f"The Azure credentials of account {call.account} ({who()}) {problem} ({code or UNAUTHENTICATED})."
     remedy = "Run: az login (with --tenant, where there are several), or renew the client secret of the environment."
     return AuthFailed(sentence, field="credentials", value=who(), next=remedy)
 
 
 def _no_credentials(error: Exception, call: CallContext) -> CloudgpuError:
-    """Return the error for a token that nobody gave: Entra's code says why, where it was asked and answered."""
+    """Return the error where no token was issued: by Entra ID's code, if it answered."""
     from azure.core.exceptions import ServiceRequestError, ServiceResponseError
 
-    entra = _ENTRA.search(str(error))
-    if not entra and isinstance(error.__cause__, (ServiceRequestError, ServiceResponseError)):
+    entra_code = _ENTRA_CODE.search(str(error))
+    if not entra_code and isinstance(error.__cause__, (ServiceRequestError, ServiceResponseError)):
         why = f"Entra ID did not answer the login of account {call.account}: {shorten(str(error.__cause__))}."
         return ProviderUnavailable(why, field="provider", value=call.value)
-    if entra and entra[0] in _PASSING:
-        why = f"Entra ID is busy, and did not take the login of account {call.account} ({entra[0]})."
+    if entra_code and entra_code[0] in _TRANSIENT_CODES:
+        why = f"Entra ID is busy, and did not take the login of account {call.account} ({entra_code[0]})."
         return ProviderUnavailable(why, field="provider", value=call.value, next="Run it again in a while.")
-    if entra and entra[0] == NOT_NOW:
+    if entra_code and entra_code[0] == ASSERTION_NOT_VALID_NOW:
         return wrong_clock("Entra ID", "", {}, call.now)
-    if entra:
-        says = f"The Azure credentials of account {call.account} ({who()}) are not accepted by Entra ID ({entra[0]})."
+    if entra_code:
+        problem = (
+            f"The Azure credentials of account {call.account} ({who()}) are not accepted by Entra ID ({entra_code[0]})."
+        )
         remedy = "Run: az login; or correct AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET."
     else:
-        says = f"There are no Azure credentials for account {call.account} ({who()})."
+        problem = f"There are no Azure credentials for account {call.account} ({who()})."
         remedy = "Run: az login (or set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET)."
-    return AuthFailed(says, field="credentials", value=who(), next=remedy)
+    return AuthFailed(problem, field="credentials", value=who(), next=remedy)

@@ -1,7 +1,7 @@
-"""Manages resource groups, and the Azure services that a subscription has to switch on before they answer.
+"""Manages resource groups, and the registration of Azure's resource providers, which they need before they answer.
 
-Each launch has a group with all that it has made; volumes and images have one together. Azure calls such services
-resource providers.
+Each launch has a group with all that it has made; volumes and images share one group. A resource provider is a service
+of Azure, such as Microsoft.Compute.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from cloudgpu.providers.azure.client import Azure
 Raw = Mapping[str, Any]
 READ, WRITE, DELETE = (f"Microsoft.Resources/subscriptions/resourceGroups/{one}" for one in ("read", "write", "delete"))
 LIST = "Microsoft.Resources/subscriptions/resourceGroups/resources/read"
-TAG_KEPT = "cloudgpu-kept"  # on a launch's group: its machine was ended, and its disk is there on purpose
+TAG_KEPT = "cloudgpu-kept"  # on a launch's group: its machine was ended, and its disk is retained
 _DISK = "microsoft.compute/disks"
-# What a launch makes that costs nothing, and of which nobody keeps anything.
-_FREE = frozenset(
+# Types of resources of a launch that cost nothing, and hold no data.
+_FREE_TYPES = frozenset(
     "microsoft.network/networksecuritygroups microsoft.network/virtualnetworks "
     "microsoft.network/networkinterfaces".split()
 )
 
 
 def of_launches(raws: Sequence[Raw]) -> list[Raw]:
-    """Return those among groups that are a launch's, of any ledger, but those that are just being deleted."""
+    """Return those of these groups that are a launch's, of any ledger, without those that are being deleted."""
     return [one for one in raws if ids.GROUP.fullmatch(str(one["name"]).lower()) and not is_being_deleted(one)]
 
 
@@ -41,18 +41,18 @@ def listed(azure: Azure) -> list[Raw]:
 
 
 def is_being_deleted(raw: Raw) -> bool:
-    """Say whether a group is just being deleted."""
+    """Say whether Azure is deleting a group."""
     return provisioning_state(raw) == "deleting"
 
 
 def tags_of_all(azure: Azure) -> dict[str, Mapping[str, str]]:
-    """Return the tags of each launch's group by its name, and of that of volumes and images. A call per page."""
+    """Return the tags of each launch's group, and of that of volumes and images, by name. A call per page."""
     ours = [one for one in listed(azure) if _is_ours(str(one["name"]).lower()) and not is_being_deleted(one)]
     return {str(one["name"]).lower(): one.get("tags") or {} for one in ours}
 
 
 def tags_of(azure: Azure, group: str) -> Mapping[str, str]:
-    """Return the tags of a group; none where it is not there. One call."""
+    """Return the tags of a group; none where it does not exist. One call."""
     found = find(azure, READ, lambda: azure.resources.resource_groups.get(group).as_dict(), value=group)
     return (found or {}).get("tags") or {}
 
@@ -63,16 +63,16 @@ def tag(azure: Azure, group: str, tags: Mapping[str, str]) -> None:
 
 
 def merge_tags(azure: Azure, scope: str, tags: Mapping[str, str], *, region: str = "", value: str) -> None:
-    """Set tags of whatever this id of Azure's names, and leave its others alone, by the Tags API's Merge. One call."""
+    """Set tags of the resource with this Azure id, and leave its others alone, by the Tags API's Merge. One call."""
     body, api = {"operation": "Merge", "properties": {"tags": dict(tags)}}, azure.resources.tags
     action = "Microsoft.Resources/tags/write"
     invoke(azure, action, lambda: api.begin_update_at_scope(scope, body, polling=False), region=region, value=value)
 
 
-def need_shared(azure: Azure, region: str) -> None:
-    """Make the group of volumes and images, where it is not. One call, two the first time.
+def ensure_shared_group(azure: Azure, region: str) -> None:
+    """Create the group of volumes and images, where it is missing. One call, two the first time.
 
-    It lies in the region of whatever came first: what is in it may lie anywhere.
+    It is in the region of its first resource; the others may be in any region.
     """
     groups = azure.resources.resource_groups
     if find(azure, READ, lambda: groups.get(ids.SHARED_GROUP)) is None:
@@ -81,28 +81,28 @@ def need_shared(azure: Azure, region: str) -> None:
 
 
 def delete_if_empty(azure: Azure, region: str, group: str, *, deleted_disk: str) -> None:
-    """Delete a launch's group in which nothing is left that costs, or that is not ours: a network and its rules.
+    """Delete a launch's group that has only free resources of the launch left: a network and its rules.
 
-    `deleted_disk` is the name of one that is just being deleted. Two calls, one where something is left.
+    `deleted_disk` is the name of a disk that is being deleted. Two calls, one where the group is not deleted.
     """
     found, disk = resources_in(azure, region, group), (_DISK, deleted_disk.lower())
-    if found is not None and all(_is_free(one, group) or one == disk for one in map(_kind_and_name, found)):
+    if found is not None and all(_is_free(one, group) or one == disk for one in map(_type_and_name, found)):
         delete(azure, region, group)
 
 
 def resources_in(azure: Azure, region: str, group: str, *, value: str | None = None) -> list[Raw] | None:
-    """Return what lies in a group, as Resource Manager lists it; None for no group. One call."""
+    """Return the resources in a group, as Resource Manager lists them; None for no group. One call."""
     listed = azure.resources.resources.list_by_resource_group
     return find(azure, LIST, lambda: [one.as_dict() for one in listed(group)], region=region, value=value or group)
 
 
-def _is_free(kind_and_name: tuple[str, str], group: str) -> bool:
-    """Say whether something of this kind and name is what the launch has made, and costs nothing."""
-    kind, name = kind_and_name
-    return kind in _FREE and name.startswith(group)
+def _is_free(type_and_name: tuple[str, str], group: str) -> bool:
+    """Say whether a resource of this type and name is a free one of the launch."""
+    kind, name = type_and_name
+    return kind in _FREE_TYPES and name.startswith(group)
 
 
-def _kind_and_name(raw: Raw) -> tuple[str, str]:
+def _type_and_name(raw: Raw) -> tuple[str, str]:
     return str(raw.get("type") or "").lower(), str(raw.get("name") or "").lower()
 
 
@@ -122,26 +122,26 @@ COMPUTE, NETWORK, TIMERS, QUOTA = (
     "Microsoft.ComputeSchedule",
     "Microsoft.Quota",
 )
-ON = ("registered", "registering")
+REGISTERED_STATES = ("registered", "registering")
 
 
-def state(azure: Azure, namespace: str) -> str:
-    """Return how it stands with a service: `Registered`, `NotRegistered`, ... One call."""
+def registration_state(azure: Azure, namespace: str) -> str:
+    """Return the registration state of a resource provider: `Registered`, `NotRegistered`, ... One call."""
     action, providers = "Microsoft.Resources/subscriptions/providers/read", azure.resources.providers
     return str(invoke(azure, action, lambda: providers.get(namespace), value=namespace).registration_state or "")
 
 
-def is_on(azure: Azure, namespace: str) -> bool:
-    """Say whether a service is switched on, or is just being so. One call."""
-    return state(azure, namespace).lower() in ON
+def is_registered(azure: Azure, namespace: str) -> bool:
+    """Say whether a resource provider is registered, or is just being registered. One call."""
+    return registration_state(azure, namespace).lower() in REGISTERED_STATES
 
 
-def switch_on(azure: Azure, namespace: str) -> None:
-    """Switch a service on for the subscription, where it is not. It is free, and takes a minute at Azure."""
-    if not is_on(azure, namespace):
+def register(azure: Azure, namespace: str) -> None:
+    """Register a resource provider for the subscription, where it is not. It is free, and takes Azure a minute."""
+    if not is_registered(azure, namespace):
         invoke(azure, f"{namespace}/register/action", lambda: azure.resources.providers.register(namespace))
 
 
 def register_command(namespace: str) -> str:
-    """Return the command that switches a service on."""
+    """Return the command that registers a resource provider."""
     return f"az provider register --namespace {namespace}"

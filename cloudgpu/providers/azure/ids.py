@@ -1,7 +1,7 @@
-"""Makes and reads our ids on Azure, and defines the table of an azure account in config.toml.
+"""Makes and reads our ids on Azure, and defines the options of an azure account in config.toml.
 
-An id is the region and the resource group of a launch, `eastus/cloudgpu-3f9a...`. The machine is called as its group,
-so that an id names all that a launch has made, and no request has to search.
+An id is the region and the resource group of a launch, `eastus/cloudgpu-3f9a...`. The machine has the name of its
+group, so that no request has to search.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class Sku:
 
     `withheld` says why the subscription may not use it there (`NotAvailableForSubscription`), empty where it may.
     `generations` are those of images that it boots (`V1`, `V2`). `temp_gb` is the temporary disk that a stop erases.
+    `premium`: it takes Premium SSDs; `trusted`: it can have Trusted Launch; `spot`: it is sold on spot.
     """
 
     name: str
@@ -48,7 +49,7 @@ class Sku:
     withheld: str
     generations: frozenset[str]
     temp_gb: float
-    machine: str = "x86_64"
+    architecture: str = "x86_64"  # of its processor; or `arm64`
     premium: bool = False
     trusted: bool = True
     spot: bool = True
@@ -56,9 +57,9 @@ class Sku:
 
 
 def group_of(token: str) -> str:
-    """Return the name of a launch's resource group, after which all in it is called: it follows from the token.
+    """Return the name of a launch's resource group, which its resources are named after: a hash of the token.
 
-    A name that is there already is a second proof that the token has been used.
+    A group of that name that exists already is a second proof that the token was used.
     """
     return f"cloudgpu-{digest('azure', token)[:20]}"
 
@@ -66,7 +67,7 @@ def group_of(token: str) -> str:
 def cluster_group(cluster: str, number: int) -> str:
     """Return the name of the group with the network of a cluster (`ClusterNode.id`), one for each attempt to launch it.
 
-    So what takes an earlier one's away late takes nothing from the next.
+    So a late deletion of an earlier attempt's network does not affect the next one.
     """
     return f"cloudgpu-net-{digest('azure', cluster, str(number))[:20]}"
 
@@ -77,9 +78,9 @@ def joined(region: str, group: str) -> str:
 
 
 def machine(id: str) -> tuple[str, str]:  # noqa: A002
-    """Return the region and the resource group of a machine, which is called as the group.
+    """Return the region and the resource group of a machine, which has the machine's name.
 
-    Raises InvalidRequest for what is no such id: Azure was not asked, so the machine is not proved to be gone.
+    Raises InvalidRequest for any other text, not InstanceNotFound: Azure was not asked, so no machine is proved gone.
     """
     found = _MACHINE.fullmatch(id)
     if found is None:
@@ -90,7 +91,7 @@ def machine(id: str) -> tuple[str, str]:  # noqa: A002
 
 
 def region_of(zone: str) -> str | None:
-    """Return the region of `eastus` (anywhere in it) or `eastus-1` (its zone 1); None for what is neither."""
+    """Return the region of `eastus` (anywhere in it) or `eastus-1` (its zone 1); None for any other text."""
     numbered = ZONE.fullmatch(zone)
     if numbered:
         return numbered[1]
@@ -117,13 +118,13 @@ def machine_id(subscription: str, group: str) -> str:
 
 
 def resource_id(subscription: str, group: str, kind: str, name: str) -> str:
-    """Return Azure's id of something in a group: `kind` is `Microsoft.Network/virtualNetworks`."""
+    """Return Azure's id of a resource in a group: `kind` is `Microsoft.Network/virtualNetworks`."""
     return f"{group_id(subscription, group)}/providers/{kind}/{name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What an id of Azure's names: `kind` and `group` in small letters, as Azure answers them in any; `rest` below."""
+    """What an id of Azure's names: `kind` (its type) and `group` in small letters; `rest` is the path below it."""
 
     subscription: str
     group: str
@@ -133,7 +134,7 @@ class Resource:
 
 
 def resource(id: str) -> Resource | None:  # noqa: A002
-    """Return what an id of Azure's names; None for what is none of something in a resource group."""
+    """Return what an id of Azure's names; None for any id that is not in a resource group."""
     found = _ARM.fullmatch(id)
     if found is None:
         return None
@@ -148,7 +149,7 @@ _ROLE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class AzureOptions:
-    """What an account's table says. `regions` empty: those in which the catalogue has a price of what is wanted.
+    """The options of an account. `regions` empty: those in which the catalogue has a price of the requested type.
 
     `subscription` empty: that of AZURE_SUBSCRIPTION_ID. `machine_role` is the id of the role definition that lets a
     machine deallocate and tag itself (None: machines have no identity). `timers`: the subscription may use scheduled
@@ -166,7 +167,7 @@ class AzureOptions:
 
 
 def azure_options(account: str, table: Mapping[str, Any]) -> AzureOptions:
-    """Return the options of an account's table; raise InvalidRequest for the first that is none or cannot be."""
+    """Return the options of an account's table; raise InvalidRequest for the first that is unknown or invalid."""
     return AzureOptions(**read_table("azure", account, table, _READERS))
 
 

@@ -46,12 +46,12 @@ def make(settings: ProviderSettings) -> AzureProvider:
 class AzureProvider:
     """Implements Provider, and the abilities of providers/abilities.py that fit Azure.
 
-    Not HasPriceHistory: the retail price list tells the spot price of now, and none of before. Not HasPlacementScores:
-    Azure's are not asked for.
+    Not HasPriceHistory: the retail price list has the present spot price alone. Not HasPlacementScores: Azure's
+    are not used.
     """
 
     kind = KIND
-    saves_running = True  # an image is made of a disk that is in use, as if the power had gone
+    saves_running = True  # an image can be made of a disk in use; it is as after a loss of power
     supported_parts = frozenset({"cloud_init", "container", "disk_gb", "image", "on_start", "packages"})
     token_rule = TokenRule(
         lifetime=timedelta(hours=23),
@@ -79,11 +79,11 @@ class AzureProvider:
         return AccountIdentity("azure subscription", subscription, f"Azure subscription {subscription}")
 
     def available(self, requirements: Requirements) -> Availability:
-        """Return what Azure offers of what fits, by region and market, and the regions that did not answer."""
+        """Return what Azure offers that satisfies the requirements, and the regions that did not answer."""
         return availability.available(self._azure, requirements)
 
     def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
-        """Return one price per offer, by the dated list; asked for what that lacks."""
+        """Return one price per offer, from the catalogue; from the Retail Prices API where that lacks one."""
         return pricelist.prices(self._azure, offers)
 
     def resolve(self, request: LaunchRequest, item: Available) -> Resolved:
@@ -111,7 +111,7 @@ class AzureProvider:
         power.terminate(self._azure, id)
 
     def stop(self, id: str) -> None:  # noqa: A002
-        """Ask to deallocate the machine: to shut it down alone does not end what it costs."""
+        """Request deallocation: Azure bills a machine that is only shut down."""
         power.stop(self._azure, id)
 
     def stop_many(self, ids: Sequence[str]) -> Mapping[str, CloudgpuError]:
@@ -119,7 +119,7 @@ class AzureProvider:
         return power.stop_many(self._azure, ids)
 
     def get_many(self, ids: Sequence[str]) -> Mapping[str, Instance | CloudgpuError]:
-        """Return each machine now, or why not: by the two listings."""
+        """Return each machine now, or its error, by two listings."""
         return power.get_many(self._azure, ids)
 
     def start(self, id: str) -> None:  # noqa: A002
@@ -135,11 +135,11 @@ class AzureProvider:
         return security_group.allowed(self._azure, id)
 
     def allow(self, id: str, label: str, cidr: str | None) -> None:  # noqa: A002
-        """Let this CIDR in under this label in place of the one before; None takes it out."""
+        """Allow SSH from this CIDR under this label, in place of the one before; None removes it."""
         security_group.allow(self._azure, id, label, cidr)
 
     def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:
-        """Return where an own image, a volume or a subnet ties a launch to."""
+        """Return the region or zone to which an own image, a volume or a subnet pins a launch."""
         return resolve.constraint(self._azure, setup, requirements)
 
     def interrupt(self, id: str) -> datetime:  # noqa: A002
@@ -163,7 +163,7 @@ class AzureProvider:
         orphans.remove(self._azure, orphan)
 
     def save_image(self, source: str, name: str, tags: Mapping[str, str], *, restart: bool = True) -> ProviderResource:
-        """Go on making the image `name` of a machine or a disk; nothing is restarted for it."""
+        """Take the next step to the image `name` of a machine or a disk; nothing is restarted for it."""
         del restart  # a snapshot is of one moment, whether the machine runs or not
         return create_image.save_image(self._azure, source, name, tags)
 
@@ -172,7 +172,7 @@ class AzureProvider:
         power.terminate_keeping_disk(self._azure, id)
 
     def attach(self, id: str, volume: Volume, tags: Mapping[str, str]) -> ProviderResource:  # noqa: A002
-        """Make sure that the volume exists where the machine lies, and is attached to it."""
+        """Make sure that the volume exists in the machine's region or zone, and is attached to it."""
         return disks.attach(self._azure, id, volume, tags)
 
     def regions(self) -> Sequence[Region]:
@@ -200,19 +200,19 @@ class AzureProvider:
         return login.login(self._azure)
 
     def findings(self, region: str | None = None) -> Sequence[Finding]:
-        """Return how it stands with the subscription, its services, the role of machines and timers."""
+        """Return the results of checks of the subscription, its services, the role of machines and timers."""
         return findings.findings(self._azure, region)
 
     def machine_role(self, document: str) -> MachineRole:
-        """Return what there is of the role under which machines deallocate and tag themselves."""
+        """Return the state of the role with which machines deallocate and tag themselves."""
         return machine_role.read_role(self._azure, document)
 
     def make_machine_role(self, document: str) -> None:
-        """Make it, or put it right, and switch the service of timers on."""
+        """Create or correct the role, and register the resource provider of timers."""
         machine_role.make(self._azure, document)
 
     def remove_machine_role(self) -> None:
-        """Take it away, where it is ours, from whoever has it first."""
+        """Delete the role, where it is ours, after all its assignments."""
         machine_role.remove(self._azure)
 
     def why_no_timer(self) -> str:
@@ -234,7 +234,7 @@ class AzureProvider:
         return schedules.set_timer(self._azure, id, at)
 
     def drop_timer(self, id: str) -> None:  # noqa: A002
-        """Take the machine's timer away; none is no error."""
+        """Delete the machine's timer; none is no error."""
         schedules.drop_timer(self._azure, id)
 
     def timers(self, region: str | None = None, *, ids: Collection[str] | None = None) -> Mapping[str, datetime]:  # noqa: ARG002
@@ -242,13 +242,13 @@ class AzureProvider:
         return schedules.timers(self._azure, region)
 
     def budget_alert(self) -> BudgetAlert | None:
-        """Return Azure's own budget as we have made it; None for none."""
+        """Return the budget that cloudgpu made on Azure; None for none."""
         return budget_alert.read_alert(self._azure)
 
     def set_budget_alert(self, alert: BudgetAlert) -> None:
-        """Make Azure's own budget so."""
+        """Create or replace the budget on Azure as `alert` says."""
         budget_alert.make(self._azure, alert)
 
     def remove_budget_alert(self) -> None:
-        """Take Azure's own budget away."""
+        """Delete the budget on Azure."""
         budget_alert.remove(self._azure)

@@ -1,9 +1,8 @@
-"""Azure's own budget on the whole subscription, which mails when nothing of ours lives any more. It stops nothing.
+"""Azure's own budget on the whole subscription, which sends mail even if nothing of cloudgpu runs. It stops nothing.
 
 Budgets are compared with the cost once a day, which itself is up to 24 hours old ("Tutorial: Create and manage
-budgets"), so this is the last net, not the first. Its amount counts in the currency in which the subscription is
-billed: where that is not US dollars, the figure is taken as it is. Its name says that it is ours: a scope has each name
-once.
+budgets"), so this alert comes late. Its amount counts in the currency in which the subscription is
+billed: where that is not US dollars, the figure is taken as it is. A name is unique in a scope: this one is ours.
 """
 
 from __future__ import annotations
@@ -23,39 +22,39 @@ NOTIFICATIONS = {
     "actual80": ("Actual", 80),
     "actual100": ("Actual", 100),
     "forecasted100": ("Forecasted", 100),
-}  # percent
+}  # which cost, and percent of the budget
 _ACTION = "Microsoft.Consumption/budgets"
 Raw = Mapping[str, Any]
 
 
 def read_alert(azure: Azure) -> BudgetAlert | None:
-    """Return what there is of the budget; without `emails` where it is not as we make it. One call."""
+    """Return what there is of the budget; without `emails` where somebody changed it. One call."""
     found = _read_budget(azure)
     if found is None:
         return None
     properties = found["properties"]
-    is_plain = (
+    is_unchanged = (
         properties.get("category") == "Cost"
         and properties.get("timeGrain") == "Monthly"
         and not properties.get("filter")
     )
     amount = Money.usd(str(Decimal(str(properties["amount"]))))
-    return BudgetAlert(amount, _emails(properties.get("notifications") or {}) if is_plain else ())
+    return BudgetAlert(amount, _emails(properties.get("notifications") or {}) if is_unchanged else ())
 
 
 def make(azure: Azure, alert: BudgetAlert) -> None:
-    """Make the budget, or put what there is of it right. Idempotent. Two calls.
+    """Create the budget, or correct it. Idempotent. Two calls.
 
-    A budget keeps the month in which it began, and is only changed by whoever names its latest `eTag`.
+    The first month of a budget cannot be changed, and a change has to name its latest `eTag`.
     """
     found = _read_budget(azure)
-    began = f"{azure.clock().astimezone(UTC):%Y-%m}-01T00:00:00Z"
+    month_start = f"{azure.clock().astimezone(UTC):%Y-%m}-01T00:00:00Z"
     body: dict[str, Any] = {
         "properties": {
             "category": "Cost",
             "timeGrain": "Monthly",
             "amount": float(alert.per_month.dollars),
-            "timePeriod": {"startDate": began},
+            "timePeriod": {"startDate": month_start},
             "notifications": {name: _notification(*one, alert) for name, one in NOTIFICATIONS.items()},
         }
     }
@@ -67,7 +66,7 @@ def make(azure: Azure, alert: BudgetAlert) -> None:
 
 
 def remove(azure: Azure) -> None:
-    """Take the budget away. Idempotent. One call."""
+    """Delete the budget. Idempotent. One call."""
     budgets = azure.client("consumption").budgets
     find(azure, f"{_ACTION}/delete", lambda: budgets.delete(_scope(azure), NAME), value=NAME)
 
@@ -79,7 +78,7 @@ def _read_budget(azure: Azure) -> Raw | None:
 
 
 def _emails(notifications: Mapping[str, Raw]) -> tuple[str, ...]:
-    """Return who is mailed, where all of our mails go to the same people; nobody otherwise."""
+    """Return who gets mail, where all NOTIFICATIONS go to the same people; empty otherwise."""
     enabled = (one for one in notifications.values() if one["enabled"])
     thresholds = {(one.get("thresholdType", "Actual"), float(one["threshold"])) for one in enabled}
     if thresholds != {(kind, float(percent)) for kind, percent in NOTIFICATIONS.values()}:

@@ -1,7 +1,7 @@
-"""Gives a machine's own identity its role on itself, and on nothing else; tells and takes what was given.
+"""Assigns the machine role to a machine's own identity, on itself alone; lists and removes these assignments.
 
-The assignment's name follows from the machine and from its identity, so that one that was given twice is one, and the
-next identity of a machine of the same name gets one of its own: "Tenant ID, application ID, principal ID, and scope are
+The assignment's name is a hash of the machine and its identity, so that assigning twice makes one, and the next
+identity of a machine of the same name gets one of its own: "Tenant ID, application ID, principal ID, and scope are
 not allowed to be updated" (RoleAssignmentUpdateNotPermitted, Troubleshoot Azure RBAC).
 """
 
@@ -25,7 +25,7 @@ _ACTION = "Microsoft.Authorization/roleAssignments"
 
 @dataclass(frozen=True, slots=True)
 class RoleAssignment:
-    """Azure's assignment of a role: its id, its scope (a machine's id) and who has it."""
+    """Azure's assignment of a role: its id, its scope (a machine's id) and the id of the principal that has it."""
 
     id: str
     scope: str
@@ -33,9 +33,9 @@ class RoleAssignment:
 
 
 def assign(azure: Azure, machine_id: str, principal: str) -> None:
-    """Give a machine (Azure's whole id) with this identity (its principal's id) the settings' role on itself.
+    """Assign the settings' `machine_role` to this identity (its principal's id) on its machine (Azure's full id).
 
-    One call; idempotent. Without `machine_role` in the settings, nothing is given. `principalType` is said since Azure
+    One call; idempotent. Without `machine_role` in the settings, no call. `principalType` is sent since Azure
     may not know a new identity everywhere yet ("Assign Azure roles using the REST API", new service principal).
     """
     role = azure.options.machine_role
@@ -49,35 +49,35 @@ def assign(azure: Azure, machine_id: str, principal: str) -> None:
 
 
 def role_assignments(azure: Azure, role: str) -> list[RoleAssignment]:
-    """Return who has this role (its whole id) anywhere in the subscription. A call per page.
+    """Return the assignments of this role (its full id) anywhere in the subscription. A call per page.
 
     Azure has no filter by role: all assignments of the subscription are read.
     """
-    wanted = role.rpartition("/")[2].lower()
+    role_guid = role.rpartition("/")[2].lower()
     listed = azure.client("authorization").role_assignments.list_for_subscription
     found = invoke(azure, f"{_ACTION}/read", lambda: list(listed()))
-    ours = (one for one in found if str(one.role_definition_id).rpartition("/")[2].lower() == wanted)
+    ours = (one for one in found if str(one.role_definition_id).rpartition("/")[2].lower() == role_guid)
     return [RoleAssignment(str(one.id), str(one.scope), str(one.principal_id)) for one in ours]
 
 
 def remove_assignment(azure: Azure, assignment: str) -> None:
-    """Take a role away (the whole id of its assignment); what is gone already is no error."""
+    """Delete an assignment (its full id) of a role; what is gone already is no error."""
     assignments = azure.client("authorization").role_assignments
     find(azure, f"{_ACTION}/delete", lambda: assignments.delete_by_id(assignment), value=assignment)
 
 
 def assignment_of(azure: Azure, id: str) -> str:  # noqa: A002
-    """Return the whole id of the assignment of a machine's role; empty where it has none, or Azure does not tell.
+    """Return the full id of the assignment of a machine's role; empty where it has none, or Azure does not say.
 
-    One call; none without `machine_role` in the settings: a role that was given under other settings is found by
-    `orphans`, too.
+    One call; none without `machine_role` in the settings: an assignment made with other settings is found by
+    `orphans`.
     """
     if not azure.options.machine_role:
         return ""
     scope = ids.machine_id(azure.subscription, ids.machine(id)[1])
     try:
         principal = str((machine.read(azure, id).get("identity") or {}).get("principalId") or "")
-    except CloudgpuError:  # whatever it is, it is no reason to leave the machine on
+    except CloudgpuError:  # no error here is a reason not to end the machine
         return ""
     return (
         f"{scope}/providers/Microsoft.Authorization/roleAssignments/{assignment_name(scope, principal)}"
@@ -87,7 +87,7 @@ def assignment_of(azure: Azure, id: str) -> str:  # noqa: A002
 
 
 def remove_machine_assignment(azure: Azure, assignment: str) -> None:
-    """Take its role from a machine that is being ended; what fails is left for `orphans`. One call, none for none."""
+    """Delete the assignment of a machine that is being ended; where it fails, `orphans` finds it. One call at most."""
     if assignment:
         with suppress(CloudgpuError):
             remove_assignment(azure, assignment)

@@ -1,4 +1,4 @@
-"""What the account's credential is and how long it lasts with nobody at the keyboard, in words. Asks nobody."""
+"""Describes the account's credential and how long it lasts while nobody renews it. No network call."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from pathlib import Path
 from cloudgpu.errors import AuthFailed
 from cloudgpu.providers.account_abilities import Login
 from cloudgpu.providers.azure.client import Azure
-from cloudgpu.providers.azure.credentials import AUTHORITY, IDENTITY
+from cloudgpu.providers.azure.credentials import AUTHORITY_VARIABLE, IDENTITY_VARIABLES
 
 ENDPOINT = "CLOUDGPU_AZURE_ENDPOINT"
 # How a system knows that it runs on Azure: cloud-init's DataSourceAzure and walinuxagent read the same tag.
-_CHASSIS, _AZURE = Path("/sys/class/dmi/id/chassis_asset_tag"), "7783-7084-3265-9085-8269-3286-77"
-# Of a client secret or a certificate, only the directory knows the end (two years at most, as the portal makes them).
-_ENDS = "its end is known to Entra ID alone"
-_CLI = "AZURE_CONFIG_DIR"  # where the Azure CLI keeps its login; ~/.azure without it
+_CHASSIS_TAG_FILE, _AZURE_CHASSIS_TAG = Path("/sys/class/dmi/id/chassis_asset_tag"), "7783-7084-3265-9085-8269-3286-77"
+# Only Entra ID knows when a client secret expires (after two years at most, if the portal made it).
+_UNKNOWN_END = "its end is known to Entra ID alone"
+_CLI_FOLDER_VARIABLE = "AZURE_CONFIG_DIR"  # where the Azure CLI keeps its login; ~/.azure without it
 
 
 def login(azure: Azure) -> Login:
     """Return the credential that azure-identity takes first here; raise AuthFailed where nothing is found.
 
-    The order is DefaultAzureCredential's: the environment, a workload's identity, a managed one, the tools' logins.
+    The order is DefaultAzureCredential's: the environment, workload and managed identity, the Azure CLI's login.
     """
-    if azure.endpoint is not None and not os.environ.get(AUTHORITY) and _identity() is None:
+    if azure.endpoint is not None and not os.environ.get(AUTHORITY_VARIABLE) and _managed_identity_login() is None:
         what = f"none: the server that {ENDPOINT} names is sent no credential that was found by default"
         return Login(what, None, lasts=True)
-    found = _environment() or _identity() or _tools() or _machine()
+    found = _environment_login() or _managed_identity_login() or _cli_login() or _azure_machine_login()
     if found is not None:
         return found
     raise AuthFailed(
@@ -37,22 +37,22 @@ def login(azure: Azure) -> Login:
     )
 
 
-def _machine() -> Login | None:
-    """Return the identity of the machine that this runs on, where that is one of Azure's."""
+def _azure_machine_login() -> Login | None:
+    """Return the managed identity of this machine, where it is one of Azure's; None otherwise."""
     try:
-        tag = _CHASSIS.read_text(encoding="ascii").strip()
+        tag = _CHASSIS_TAG_FILE.read_text(encoding="ascii").strip()
     except (OSError, ValueError):
         return None
     what = "the managed identity of this machine, if it was given one; renewed by itself"
-    return Login(what, None, lasts=True) if tag == _AZURE else None
+    return Login(what, None, lasts=True) if tag == _AZURE_CHASSIS_TAG else None
 
 
-def _environment() -> Login | None:
+def _environment_login() -> Login | None:
     """Return a service principal of the environment; None where its three variables are not all there."""
     if not (os.environ.get("AZURE_TENANT_ID") and os.environ.get("AZURE_CLIENT_ID")):
         return None
     if os.environ.get("AZURE_CLIENT_SECRET"):
-        return Login(f"a service principal with a secret in the environment; {_ENDS}", None, lasts=None)
+        return Login(f"a service principal with a secret in the environment; {_UNKNOWN_END}", None, lasts=None)
     if os.environ.get("AZURE_CLIENT_CERTIFICATE_PATH"):
         return Login("a service principal with a certificate; it says itself when it ends", None, lasts=None)
     if os.environ.get("AZURE_FEDERATED_TOKEN_FILE"):
@@ -60,19 +60,19 @@ def _environment() -> Login | None:
     return None
 
 
-def _identity() -> Login | None:
-    if any(os.environ.get(name) for name in IDENTITY):
+def _managed_identity_login() -> Login | None:
+    if any(os.environ.get(name) for name in IDENTITY_VARIABLES):
         return Login("the managed identity of this machine, renewed by itself", None, lasts=True)
     return None
 
 
-def _tools() -> Login | None:
-    """Return the login of the Azure CLI, where one is kept.
+def _cli_login() -> Login | None:
+    """Return the login of the Azure CLI, where its files have one.
 
     It is refreshed by itself while it is used at least every 90 days ("Refresh tokens in the Microsoft identity
     platform"), unless the organisation asks sooner.
     """
-    folder = Path(os.environ.get(_CLI) or "~/.azure").expanduser()
+    folder = Path(os.environ.get(_CLI_FOLDER_VARIABLE) or "~/.azure").expanduser()
     names = ("msal_token_cache.json", "msal_token_cache.bin", "service_principal_entries.json")
     if not any((folder / name).is_file() for name in names):
         return None

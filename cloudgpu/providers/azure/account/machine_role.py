@@ -1,8 +1,8 @@
-"""The role under which machines deallocate and tag themselves: a custom role of the subscription, and who may give it.
+"""The role with which machines deallocate and tag themselves: a custom role of the subscription.
 
-It is given to each machine's own identity, on that one machine alone (`identity`). Its id follows from the
-subscription, so that it is found without a search; its name bears a part of that, for a name is unique in the whole
-directory ("Azure custom roles": "Must be unique at the scope of the Microsoft Entra directory").
+It is assigned to each machine's own identity, on that one machine alone (`identity`). Its id is a hash of the
+subscription's, so that no search is needed; its name has a part of that, since a name is unique in the whole directory
+ ("Azure custom roles": "Must be unique at the scope of the Microsoft Entra directory").
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cloudgpu.providers.azure import groups
 from cloudgpu.providers.azure.calls import find, invoke
 from cloudgpu.providers.azure.client import Azure
 
-PART = "custom role"
+PART_KIND = "custom role"
 ADMINISTRATOR = "f58310d9-a9f6-439a-9e8d-f62e7b41a168"  # Azure built-in roles: Role Based Access Control Administrator
 _ROLES = "Microsoft.Authorization/roleDefinitions"
 _WRITE, _DELETE = (f"Microsoft.Authorization/roleAssignments/{one}" for one in ("write", "delete"))
@@ -25,20 +25,20 @@ _WRITE, _DELETE = (f"Microsoft.Authorization/roleAssignments/{one}" for one in (
 
 def read_role(azure: Azure, document: str) -> MachineRole:
     """Return what there is of the role, and in which subscription. One call; changes nothing."""
-    found = _named(azure)
+    found = _roles_of_this_name(azure)
     ours = next((one for one in found if _guid(one) == guid(azure)), None)
     is_current = ours is not None and _actions(ours.permissions) == set(json.loads(document)["Actions"])
-    part = RolePart(PART, name(azure), exists=is_current, is_ours=ours is not None or not found)
+    part = RolePart(PART_KIND, name(azure), exists=is_current, is_ours=ours is not None or not found)
     where = f"Azure subscription {azure.subscription}, where {groups.TIMERS} is switched on for timers"
     return MachineRole(where, (part,), {"machine_role": id_of(azure), "timers": True})
 
 
 def make(azure: Azure, document: str) -> None:
-    """Make the role, or put it right, and switch the service of timers on. Idempotent.
+    """Create or correct the role, and register the resource provider of timers. Idempotent.
 
     Raises InvalidRequest for somebody else's role of this name, AuthFailed naming the action.
     """
-    found = _named(azure)
+    found = _roles_of_this_name(azure)
     if found and all(_guid(one) != guid(azure) for one in found):
         message = f"There is a custom role {name(azure)!r} already that cloudgpu init did not create."
         remedy = "Remove or rename it there, or use cloudgpu without it: launches work, and say what is lost."
@@ -53,13 +53,13 @@ def make(azure: Azure, document: str) -> None:
     }
     roles, role = azure.client("authorization").role_definitions, _definition(body)
     invoke(azure, f"{_ROLES}/write", lambda: roles.create_or_update(scope(azure), guid(azure), role), value=name(azure))
-    groups.switch_on(azure, groups.TIMERS)
+    groups.register(azure, groups.TIMERS)
 
 
 def remove(azure: Azure) -> None:
-    """Take the role away, where it is ours, and who has it first: Azure keeps a role that is given to somebody.
+    """Delete the role, where it is ours, after its assignments: Azure does not delete a role that is assigned.
 
-    Idempotent. Machines that live lose it, and a shutdown from inside does not end their bill any more.
+    Idempotent. Machines that run lose it, so that a shutdown from inside does not end their bill any more.
     """
     from cloudgpu.providers.azure.account import identity
 
@@ -71,12 +71,12 @@ def remove(azure: Azure) -> None:
 
 def role_exists(azure: Azure) -> bool:
     """Say whether the role that the settings name exists. One call."""
-    named, roles = azure.options.machine_role, azure.client("authorization").role_definitions
-    return find(azure, f"{_ROLES}/read", lambda: roles.get_by_id(named), value=named) is not None
+    role_id, roles = azure.options.machine_role, azure.client("authorization").role_definitions
+    return find(azure, f"{_ROLES}/read", lambda: roles.get_by_id(role_id), value=role_id) is not None
 
 
 def condition(role: str) -> str:
-    """Return the condition under which somebody may give and take this role (its id), to machines, and no other one.
+    """Return the condition under which a launcher may assign and unassign this role (its id) to machines, and no other.
 
     Written as in "Examples to delegate Azure role assignment management with conditions", version 2.0.
     """
@@ -93,7 +93,7 @@ def condition(role: str) -> str:
 
 
 def assign_role_command(azure: Azure) -> str:
-    """Return the command with which an administrator lets a launcher give machines their role, and nothing else."""
+    """Return the command with which an administrator lets a launcher assign machines their role, and nothing else."""
     return (
         f"az role assignment create --assignee LAUNCHER --role {ADMINISTRATOR} --scope {scope(azure)} "
         f'--condition-version 2.0 --condition "{condition(id_of(azure))}"'
@@ -101,27 +101,27 @@ def assign_role_command(azure: Azure) -> str:
 
 
 def name(azure: Azure) -> str:
-    """Return what the role is called."""
+    """Return the role's name."""
     return f"cloudgpu-machine-{azure.subscription[:8]}"
 
 
 def guid(azure: Azure) -> str:
-    """Return the role's own id, which follows from the subscription."""
+    """Return the role's GUID, a hash of the subscription's id."""
     return str(uuid5(NAMESPACE_URL, f"cloudgpu machine {azure.subscription.lower()}"))
 
 
 def id_of(azure: Azure) -> str:
-    """Return the role's whole id, as config.toml names it."""
+    """Return the role's full id, as config.toml names it."""
     return f"{scope(azure)}/providers/Microsoft.Authorization/roleDefinitions/{guid(azure)}"
 
 
 def scope(azure: Azure) -> str:
-    """Return the subscription as a scope."""
+    """Return the subscription's id as a scope of Azure's roles."""
     return f"/subscriptions/{azure.subscription}"
 
 
-def _named(azure: Azure) -> list[Any]:
-    """Return the roles of this name, ours or not. One call, and its pages: Azure's filter knows no names."""
+def _roles_of_this_name(azure: Azure) -> list[Any]:
+    """Return the roles of this name, ours or not. One call, and its pages: Azure cannot filter by name."""
     custom = "type eq 'CustomRole'"
     roles = azure.client("authorization").role_definitions
     found = invoke(azure, f"{_ROLES}/read", lambda: list(roles.list(scope(azure), filter=custom)), value=name(azure))

@@ -1,8 +1,8 @@
-"""Lists every action that cloudgpu uses at Azure, and asks what a credential may do, without doing it.
+"""Lists every action that cloudgpu uses at Azure, and checks which of them a credential may do, without doing it.
 
 The documents in policies/permissions allow these and no others: a test compares them both ways. What the names mean is
 in "Azure permissions" (learn.microsoft.com/azure/role-based-access-control/resource-provider-operations). One call
-tells all that a credential may do, with wildcards, and is compared here.
+returns all that a credential may do, with wildcards.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from cloudgpu.providers.azure.client import Azure, get_values
 from cloudgpu.providers.azure.market.availability import check_region
 
 _COMPUTE, _NETWORK, _RESOURCES = "Microsoft.Compute", "Microsoft.Network", "Microsoft.Resources"
-_RIGHTS, _SCHEDULE = "Microsoft.Authorization", "Microsoft.ComputeSchedule/locations"
+_AUTHORIZATION, _SCHEDULE = "Microsoft.Authorization", "Microsoft.ComputeSchedule/locations"
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """An action; `used_for` goes on after "needed to". `needed`: nothing can be launched or ended without it."""
+    """An action; `used_for` completes "needed to ...". `needed`: nothing can be launched or ended without it."""
 
     action: str
     used_for: str
     needed: bool = True
 
 
-def _probes_of(provider: str, used: dict[str, str], *, needed: bool = True) -> tuple[Probe, ...]:
-    """Return the probes of one provider: each text names the actions, by their ends, that serve one purpose."""
+def _probes_of(provider: str, actions_by_use: dict[str, str], *, needed: bool = True) -> tuple[Probe, ...]:
+    """Return the probes of one resource provider, from the actions without its name, by what they are used for."""
     return tuple(
         Probe(f"{provider}/{action}", used_for, needed)
-        for used_for, actions in used.items()
+        for used_for, actions in actions_by_use.items()
         for action in actions.split()
     )
 
@@ -82,7 +82,7 @@ PROBES = (
         "remove snapshots": "snapshots/delete",
         "remove images": "images/delete galleries/images/delete galleries/images/versions/delete",
     }, needed=False),
-    *_probes_of(_RIGHTS, {
+    *_probes_of(_AUTHORIZATION, {
         "tell what this credential may do": "permissions/read",
         "name the lock that keeps a machine from its end": "locks/read",
         "let machines deallocate and tag themselves": "roleAssignments/write",
@@ -99,14 +99,14 @@ PROBES = (
 
 
 VERSION = "2022-04-01"  # of Microsoft.Authorization/permissions
-Rights = Mapping[str, Any]
+Rights = Mapping[str, Any]  # what one role allows: `actions`, `notActions`, `condition`
 
 
 def permissions(azure: Azure, region: str | None = None) -> Sequence[Permission]:
     """Return every action that cloudgpu uses at Azure, and whether it is allowed in the subscription. One call.
 
-    Azure tells what the caller's roles allow, not what a policy or a lock of the organisation forbids. What is allowed
-    under a condition is not known: only Azure reads those. Raises AuthFailed for credentials that do not work.
+    Azure returns what the caller's roles allow, not what a policy or lock of the organisation forbids. What is allowed
+    under a condition is not known: only Azure evaluates those. Raises AuthFailed for credentials that do not work.
     """
     if region is not None:
         check_region(azure, region)
@@ -126,18 +126,20 @@ def allows(rights: Iterable[Rights], action: str) -> bool | None:
     An entry allows what `actions` names and `notActions` does not: that subtracts from its own entry and denies
     nothing that another one allows ("Understand Azure role definitions", NotActions).
     """
-    entries = [one for one in rights if _names(one, "actions", action) and not _names(one, "notActions", action)]
+    entries = [
+        one for one in rights if _lists_action(one, "actions", action) and not _lists_action(one, "notActions", action)
+    ]
     if any(not one.get("condition") for one in entries):
         return True
     return None if entries else False
 
 
-def _names(entry: Rights, key: str, action: str) -> bool:
+def _lists_action(entry: Rights, key: str, action: str) -> bool:
     return any(_matches(str(pattern), action) for pattern in entry.get(key) or ())
 
 
 def _matches(pattern: str, action: str) -> bool:
-    """Say whether a pattern names an action: `*` stands for any text, and Azure reads no capitals."""
+    """Say whether a pattern names an action: `*` stands for any text, and case does not matter."""
     return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), action, re.IGNORECASE) is not None
 
 

@@ -1,9 +1,9 @@
-"""When Azure took a spot machine, by the subscription's activity log: the machine itself does not tell.
+"""Finds when Azure evicted a spot machine by the subscription's activity log: the machine itself does not say.
 
 An evicted machine is deallocated like one that somebody has stopped. The log has `evictSpotVM` for it, and
-`simulateEviction` for a rehearsal, with the moment; a deallocation that somebody asked for is there by its own name.
-That a machine of its own, and not only one of a scale set, is logged so is seen in public programs that read it, and
-unverified here. The log is kept for 90 days and may be some minutes late.
+`simulateEviction` for a rehearsal, with the time; a deallocation that somebody requested is there by its own name.
+That single machines, and not only those of scale sets, are logged so is known from public programs that read the log,
+and unverified here. The log is kept for 90 days and may be some minutes late.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from cloudgpu.providers.shared.calls import by_item
 
 Raw = Mapping[str, Any]
 VERSION = "2015-04-01"  # of Microsoft.Insights/eventtypes
-LOG_KEPT = timedelta(days=89)
-AT_ONCE = 8
+LOG_RETENTION = timedelta(days=89)
+MAX_PARALLEL = 8
 REASON = "interrupted"
 _ACTION = "Microsoft.Insights/eventtypes/values/read"
 _EVICTIONS, _OTHER_ENDS = ("evictspotvm", "simulateeviction"), ("deallocate", "poweroff")
@@ -31,17 +31,17 @@ _FAILED = ("failed", "cancelled")
 
 
 def with_causes(azure: Azure, instances: Sequence[Instance]) -> list[Instance]:
-    """Return these machines; those on spot that are deallocated for no known cause with what the log says of them.
+    """Return these machines, deallocated spot machines without a known cause with the cause in the activity log.
 
-    One call for each of these, none where there are none. What the log does not say, or was not answered, stays as it
-    was: how a machine is, matters more than why.
+    One call for each of these, none where there are none. A cause that the log does not have, or a call that is not
+    answered, is no error: the state of a machine matters more than its cause.
     """
-    candidates = [one.id for one in instances if _has_no_cause(one)]
-    evicted_at = by_item(candidates, lambda one: _evicted_at(azure, one), AT_ONCE)
+    candidates = [one.id for one in instances if _lacks_cause(one)]
+    evicted_at = by_item(candidates, lambda one: _evicted_at(azure, one), MAX_PARALLEL)
     return [_with_cause(one, evicted_at.get(one.id)) for one in instances]
 
 
-def _has_no_cause(instance: Instance) -> bool:
+def _lacks_cause(instance: Instance) -> bool:
     return instance.market is Market.SPOT and instance.state is State.DEALLOCATED and instance.reason is None
 
 
@@ -50,7 +50,7 @@ def _with_cause(instance: Instance, at: datetime | None) -> Instance:
 
 
 def _evicted_at(azure: Azure, id: str) -> datetime | None:  # noqa: A002
-    """Return when Azure took a machine; None where something else was its last end, or nobody knows."""
+    """Return when Azure evicted a machine; None where it was stopped otherwise since, or the log does not say."""
     try:
         found = list(_events(azure, ids.machine(id)[1]))
     except CloudgpuError:
@@ -60,29 +60,31 @@ def _evicted_at(azure: Azure, id: str) -> datetime | None:  # noqa: A002
 
 def _events(azure: Azure, group: str) -> Iterable[Raw]:
     path = f"/subscriptions/{azure.subscription}/providers/Microsoft.Insights/eventtypes/management/values"
-    since = (azure.clock() - LOG_KEPT).astimezone(UTC)
+    since = (azure.clock() - LOG_RETENTION).astimezone(UTC)
     events_of_group = f"eventTimestamp ge '{since:%Y-%m-%dT%H:%M:%SZ}' and resourceGroupName eq '{group}'"
-    more = {"$filter": events_of_group, "$select": "eventTimestamp,operationName,status,resourceId"}
-    return get_values(azure, _ACTION, path, VERSION, **more)
+    query = {"$filter": events_of_group, "$select": "eventTimestamp,operationName,status,resourceId"}
+    return get_values(azure, _ACTION, path, VERSION, **query)
 
 
 def last_eviction(events: Iterable[Raw]) -> datetime | None:
-    """Return when the last end in a log was an eviction; None where it was another one, or there is none."""
+    """Return when the machine was evicted, if that is the last stop in the log; None otherwise."""
     ends = sorted(
-        (_at(one), _name(one)) for one in events if _name(one) in (*_EVICTIONS, *_OTHER_ENDS) and _happened(one)
+        (_time_of(one), _action_of(one))
+        for one in events
+        if _action_of(one) in (*_EVICTIONS, *_OTHER_ENDS) and _succeeded(one)
     )
     return ends[-1][0] if ends and ends[-1][1] in _EVICTIONS else None
 
 
-def _happened(event: Raw) -> bool:
+def _succeeded(event: Raw) -> bool:
     return str((event.get("status") or {}).get("value") or "").lower() not in _FAILED
 
 
-def _name(event: Raw) -> str:
-    """Return what was done, in small letters: the operation is `Microsoft.Compute/virtualMachines/NAME/action`."""
+def _action_of(event: Raw) -> str:
+    """Return the NAME of an event's operation, in small letters: `Microsoft.Compute/virtualMachines/NAME/action`."""
     parts = str((event.get("operationName") or {}).get("value") or "").lower().split("/")
     return parts[-2] if parts[-1] == "action" and len(parts) > 1 else parts[-1]
 
 
-def _at(event: Raw) -> datetime:
+def _time_of(event: Raw) -> datetime:
     return datetime.fromisoformat(str(event["eventTimestamp"])).astimezone(UTC)

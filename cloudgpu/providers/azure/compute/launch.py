@@ -1,7 +1,7 @@
 """Launches: a resource group, its network, then the machine by one PUT; a failed attempt leaves nothing behind.
 
-Azure says in the operation, and not at the call, that it has no capacity. What a failed one has made by then (a disk,
-an address) is billed, so the whole group is deleted, and gone, before the refusal is said: else it is uncertain.
+Azure reports missing capacity in the operation, not in the answer to the call. What a failed launch has made by then (a
+disk, an address) is billed, so the whole group is deleted before the error is raised; else the launch is uncertain.
 """
 
 from __future__ import annotations
@@ -43,11 +43,13 @@ from cloudgpu.providers.shared.calls import WaitReports, retry
 
 MAX_CUSTOM_DATA = 65_535  # bytes of custom data, before they are encoded (REST reference, OSProfile)
 POLL_PAUSE_S = 3.0
-MAX_POLLS_OF_NEW = 10  # for a machine whose making was taken: that one poll does not find it proves nothing
-GONE_WITHIN = timedelta(minutes=10)  # beyond a launch's deadline: half a launch costs more than these minutes
-ROLE_TRIES = 5  # a new identity is not known everywhere at once
+MAX_POLLS_OF_NEW = 10  # for a machine whose PUT was accepted: one poll that does not find it proves nothing
+DELETE_WITHIN = timedelta(
+    minutes=10
+)  # even after a launch's deadline: what a failed launch leaves costs more than these minutes
+ROLE_TRIES = 5  # Azure may not know a new identity everywhere yet
 _REFUSED = (AuthFailed, InvalidRequest, NoCapacity, QuotaExceeded)
-# What a sending finds where the machine is being made, or is there, already.
+# Error codes of the PUT where an earlier one has made the machine, or is making it.
 _ALREADY_SENT = BUSY | {"PropertyChangeNotAllowed"}
 
 
@@ -61,15 +63,15 @@ def launch(azure: Azure, attempt: Attempt, *, deadline: datetime) -> Instance:
 
 
 class _Launch:
-    """One attempt: what is sent for it, and how long."""
+    """One attempt: its calls, and the deadline until which they are sent."""
 
     def __init__(self, azure: Azure, attempt: Attempt, deadline: datetime) -> None:
         self._azure, self._attempt, self._deadline = azure, attempt, deadline
         self._call = Call(**attempt.call)
         self._group = ids.group_of(attempt.token)
         what = f"Azure has not accepted the launch in {self._call.region}"
-        self._waiting = WaitReports(azure.notify, azure.clock, what, deadline, after=0)
-        boot = boot_data(attempt, self._call)  # a fault in it is said before anything is made
+        self._wait_reports = WaitReports(azure.notify, azure.clock, what, deadline, after=0)
+        boot = boot_data(attempt, self._call)  # raises for bad boot data before anything is created
         self._body = request.machine(attempt, self._call, azure.subscription, boot)
 
     def run(self) -> Instance:
@@ -85,7 +87,7 @@ class _Launch:
         return listing.instance(self._azure, found)
 
     def _check_subscription(self) -> None:
-        """Raise LaunchUncertain where the attempt was sent before in another subscription; else write down in which."""
+        """Raise LaunchUncertain where the attempt was sent before in another subscription; else record this one."""
         try:
             self._azure.launched_in.check(self._group, lambda: self._azure.subscription)
         except AuthFailed as error:
@@ -94,7 +96,7 @@ class _Launch:
             self._azure.launched_in.remember(self._group, self._azure.subscription)
 
     def _wait_until_made(self) -> Raw | None:
-        """Return the machine once its making has ended: another sending of the same attempt may still be at it."""
+        """Return the machine once its creation has ended, which an earlier call for this attempt may have begun."""
         while (found := self._read_machine()) is not None and _is_being_made(found):
             self._wait(ProviderUnavailable("Azure is still making it."))
         return found
@@ -103,7 +105,7 @@ class _Launch:
         return listing.read_with_view(self._azure, self._call.region, self._group)
 
     def _poll_machine(self) -> Raw | None:
-        """Return a machine that Azure has taken the call for, looked for again while it is not shown; None for none."""
+        """Return a machine whose PUT Azure has accepted; polled while Azure does not find it. None for none."""
         for _ in range(MAX_POLLS_OF_NEW):
             found = self._read_machine()
             if found is not None or self._azure.clock() >= self._deadline:
@@ -117,24 +119,24 @@ class _Launch:
             self._make_network()
             self._make_machine()
         except _REFUSED as refusal:
-            if self._is_made():
+            if self._exists_already():
                 return
-            self._undo(refusal)
+            self._delete_group(refusal)
             self._azure.launched_in.forget(self._group)
             raise
-        except InstanceNotFound as error:  # somebody deletes the group meanwhile
+        except InstanceNotFound as error:  # somebody has deleted the group meanwhile
             raise self._uncertain(error.message) from error
 
-    def _is_made(self) -> bool:
-        """Say whether an earlier sending has made the machine: what refuses this one is no reason to delete that."""
+    def _exists_already(self) -> bool:
+        """Say whether an earlier call has made the machine: an error of this one is no reason to delete it."""
         try:
             found = self._read_machine()
-        except CloudgpuError:  # who may not look may not make either; what there is goes, or is uncertain
+        except CloudgpuError:  # without the read permission: the group is deleted, or the launch is uncertain
             return False
-        return found is not None and _has_power(found)
+        return found is not None and _has_power_state(found)
 
     def _make_group(self) -> None:
-        """Make the group; one that is just being deleted is not used: it is waited for."""
+        """Create the group; wait first while an earlier one of this name is being deleted."""
         operations, body = self._azure.resources.resource_groups, request.group(self._attempt, self._call)
         while True:
             try:
@@ -147,20 +149,24 @@ class _Launch:
                 return
 
     def _make_network(self) -> None:
-        """Make the security group and the network side by side; what is somebody else's is not made."""
+        """Create the security group and the network at the same time, unless the user named others."""
         call, tags, network = self._call, self._attempt.tags, self._azure.network
         with Pool(2) as pool:
-            parts = []
+            pending_calls = []
             if call.group is None:
                 body = rules.security_group(call.region, tags, call.callers, call.ssh_port)
-                parts.append(pool.submit(self._put, network.network_security_groups, "networkSecurityGroups", body))
+                pending_calls.append(
+                    pool.submit(self._put, network.network_security_groups, "networkSecurityGroups", body)
+                )
             if call.subnet is None and request.network_group(self._attempt, call) != self._group:
-                parts.append(pool.submit(make_shared, self._azure, self._attempt, call, deadline=self._deadline))
+                pending_calls.append(
+                    pool.submit(make_shared, self._azure, self._attempt, call, deadline=self._deadline)
+                )
             elif call.subnet is None:
                 body = request.network(self._attempt, call, self._group)
-                parts.append(pool.submit(self._put, network.virtual_networks, "virtualNetworks", body))
-            for part in parts:
-                part.result()
+                pending_calls.append(pool.submit(self._put, network.virtual_networks, "virtualNetworks", body))
+            for pending_call in pending_calls:
+                pending_call.result()
 
     def _put(self, operations: Any, kind: str, body: request.Body) -> None:
         complete(
@@ -190,12 +196,12 @@ class _Launch:
             self._resolve_error(error)
 
     def _resolve_error(self, error: CloudgpuError) -> None:
-        """Return where the machine is there all the same; raise what the fault comes to where it is not."""
+        """Return if the machine exists in spite of the error; else raise the refusal, or LaunchUncertain."""
         code = code_of(error)
         if isinstance(error, _REFUSED) and code not in _ALREADY_SENT:
             raise error
         while (found := self._poll_or_uncertain(error)) is not None:
-            if _has_power(found):
+            if _has_power_state(found):
                 return
             statuses = translate.statuses_of(found)
             if translate.creation_failed(found, statuses):
@@ -208,7 +214,7 @@ class _Launch:
         raise self._uncertain(error.message) from error
 
     def _refuse_unmade(self, statuses: Sequence[Raw]) -> None:
-        """Raise why a machine could not be made, where its own view tells that and the operation did not."""
+        """Raise the error in a machine's instance view, where it has one of those that surely refuse a launch."""
         code = translate.failure_code(statuses)
         meaning = MEANINGS.get(code)
         if meaning is not None and meaning.kind in _REFUSED:
@@ -222,16 +228,16 @@ class _Launch:
         except CloudgpuError:
             raise self._uncertain(error.message) from error
 
-    def _undo(self, refusal: CloudgpuError) -> None:
+    def _delete_group(self, refusal: CloudgpuError) -> None:
         """Delete all that the attempt has made, and wait until it is gone; raise LaunchUncertain where it is not."""
         operations = self._azure.resources.resource_groups
-        until = max(self._deadline, self._azure.clock() + GONE_WITHIN)
+        delete_deadline = max(self._deadline, self._azure.clock() + DELETE_WITHIN)
         try:
             complete(
                 self._azure,
                 groups.DELETE,
                 lambda polling: operations.begin_delete(self._group, polling=polling),
-                deadline=until,
+                deadline=delete_deadline,
                 region=self._call.region,
             )
         except CloudgpuError as error:
@@ -240,13 +246,13 @@ class _Launch:
                     f"{refusal.message} What it had made could not be removed yet: {error.message}"
                 ) from error
             return
-        while self._may_have_group():  # an answer that names no operation says nothing of its end
-            if self._azure.clock() >= until:
+        while self._may_have_group():  # an answer without an operation does not say when it ends
+            if self._azure.clock() >= delete_deadline:
                 raise self._uncertain(f"{refusal.message} What it had made is not gone yet.") from refusal
             self._azure.pause(POLL_PAUSE_S)
 
     def _may_have_group(self) -> bool:
-        """Say whether the group is there, or may be: who may not make one, may not delete it either."""
+        """Say whether the group exists, or may exist: an error proves nothing."""
         get = self._azure.resources.resource_groups.get
         try:
             return find(self._azure, groups.READ, lambda: get(self._group), region=self._call.region) is not None
@@ -254,9 +260,9 @@ class _Launch:
             return True
 
     def _finish(self, raw: Raw) -> None:
-        """Give the machine its role and its driver. A fault of these is told: the machine is there, and is billed."""
+        """Assign the machine's role and install its driver. Errors here only notify: the machine is billed."""
         try:
-            self._give_role(raw)
+            self._assign_role(raw)
         except CloudgpuError as error:
             self._notify(
                 "has no role, so it cannot deallocate itself: a shutdown from inside (idle time, lease) does not end "
@@ -271,7 +277,7 @@ class _Launch:
     def _notify(self, what: str, error: CloudgpuError) -> None:
         self._azure.notify(f"{self._attempt.request.name} {what}. {error.message}")
 
-    def _give_role(self, raw: Raw) -> None:
+    def _assign_role(self, raw: Raw) -> None:
         principal = str((raw.get("identity") or {}).get("principalId") or "")
         if not principal or not self._call.role:
             return
@@ -284,7 +290,7 @@ class _Launch:
         )
 
     def _install_extension(self) -> None:
-        """Put the extension on the machine that the size needs; it works on by itself."""
+        """Request the extension that the size needs; not waited for."""
         extension = self._call.extension
         if extension is None:
             return
@@ -304,7 +310,7 @@ class _Launch:
         """Wait a little, unless the deadline has passed."""
         if self._azure.clock() >= self._deadline:
             raise self._uncertain(error.message) from error
-        self._waiting.report_progress(error.message)
+        self._wait_reports.report_progress(error.message)
         self._azure.pause(POLL_PAUSE_S)
 
     def _uncertain(self, why: str) -> LaunchUncertain:
@@ -317,23 +323,23 @@ class _Launch:
 
 
 def _is_being_made(raw: Raw) -> bool:
-    """Say whether Azure is at making a machine that has no hardware yet: it may still come to no capacity."""
+    """Say whether Azure is creating a machine that has no hardware yet: there may still be no capacity."""
     power = translate.power_of(translate.statuses_of(raw))
     return provisioning_state(raw) == "creating" and power in ("", "creating")
 
 
-def _has_power(raw: Raw) -> bool:
-    """Say whether a machine has been made: it has a state of power, whichever it is."""
+def _has_power_state(raw: Raw) -> bool:
+    """Say whether a machine has been created: it has a power state, whichever it is."""
     return translate.power_of(translate.statuses_of(raw)) in ("starting", "running", "stopped", "deallocated")
 
 
 def boot_data(attempt: Attempt, call: Call) -> bytes:
-    """Return the machine's custom data, the same bytes for the same attempt; packed where Azure takes no more of them.
+    """Return the machine's custom data, the same bytes for the same attempt; compressed only where they are too large.
 
-    Raises InvalidRequest when they are too large all the same.
+    Raises InvalidRequest when they are too large even so.
     """
     plain = user_data(attempt, request.boot_options(attempt, call)).encode("ascii")
-    packed = plain if len(plain) <= MAX_CUSTOM_DATA else gzip.compress(plain, compresslevel=9, mtime=0)
-    if len(packed) > MAX_CUSTOM_DATA:
-        raise too_large_error(attempt, len(packed), MAX_CUSTOM_DATA, "Azure")
-    return packed
+    compressed = plain if len(plain) <= MAX_CUSTOM_DATA else gzip.compress(plain, compresslevel=9, mtime=0)
+    if len(compressed) > MAX_CUSTOM_DATA:
+        raise too_large_error(attempt, len(compressed), MAX_CUSTOM_DATA, "Azure")
+    return compressed

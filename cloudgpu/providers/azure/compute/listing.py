@@ -1,4 +1,4 @@
-"""Looks at machines: one by its id, or all of ours in the subscription, whatever their region."""
+"""Reads machines: one by its id, or all of ours in the subscription, whatever their region."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cloudgpu.errors import AuthFailed, InstanceNotFound
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.calls import find, invoke, properties_of
-from cloudgpu.providers.azure.client import AT_ONCE, Azure
+from cloudgpu.providers.azure.client import MAX_PARALLEL, Azure
 from cloudgpu.providers.azure.compute import interruption, translate
 from cloudgpu.providers.azure.compute.machine import READ
 from cloudgpu.providers.machine.files import USER
@@ -22,12 +22,12 @@ _INTERFACES = "Microsoft.Network/networkInterfaces/read"
 
 
 def get(azure: Azure, id: str) -> Instance:  # noqa: A002
-    """Return the machine now; raise InstanceNotFound when Azure has it no more, and its group is gone, too.
+    """Return the machine now; raise InstanceNotFound when Azure has neither it nor its group.
 
-    Raises AuthFailed where the account's subscription is another one now than the machine's: that one was not asked.
+    Raises AuthFailed where the account's subscription is now another one than the machine's.
 
     One call, a second one for the address of one that runs. A machine that is gone while its group is still being
-    deleted is `stopping`: its disk may be there. A group that stays without its machine is for `orphans`.
+    deleted is `stopping`: its disk may be there. `orphans` lists a group that stays without its machine.
     """
     region, group = ids.machine(id)
     found = read_with_view(azure, region, group)
@@ -35,7 +35,7 @@ def get(azure: Azure, id: str) -> Instance:  # noqa: A002
 
 
 def read_with_view(azure: Azure, region: str, group: str) -> Raw | None:
-    """Return what Azure says of a machine, its instance view in it; None for none. One call."""
+    """Return a machine as Azure describes it, with its instance view (its statuses); None for none. One call."""
     machines, id_ = azure.compute.virtual_machines, ids.joined(region, group)
     return find(
         azure, READ, lambda: machines.get(group, group, expand="instanceView").as_dict(), region=region, value=id_
@@ -43,10 +43,10 @@ def read_with_view(azure: Azure, region: str, group: str) -> Raw | None:
 
 
 def instance(azure: Azure, raw: Raw) -> Instance:
-    """Return a machine as ours; one call where it runs, for its address."""
+    """Return the `Instance` of a machine as Azure describes it; one call where it runs, for its address."""
     statuses = translate.statuses_of(raw)
-    runs = translate.state_of(raw, statuses) in (State.PENDING, State.RUNNING)
-    address = _address(azure, raw) if runs else None
+    is_running = translate.state_of(raw, statuses) in (State.PENDING, State.RUNNING)
+    address = _address(azure, raw) if is_running else None
     found = translate.instance(raw, statuses, account=azure.account, address=address)
     return interruption.with_causes(azure, [found])[0]
 
@@ -64,16 +64,16 @@ def _being_deleted(azure: Azure, region: str, group: str) -> Instance:
 
 
 def _address(azure: Azure, raw: Raw) -> Address | None:
-    """Return where SSH answers: the public address in the machine's group, else what its interface says."""
+    """Return the address of SSH: the public one in the machine's group, else that of its network interface."""
     group, region = str(raw["name"]), str(raw["location"])
     addresses = azure.network.public_ip_addresses
     public = find(azure, _ADDRESSES, lambda: [one.as_dict() for one in addresses.list(group)], region=region) or []
-    host = next((ip for one in public if (ip := _ip(one))), None) or _by_interface(azure, raw)
+    host = next((ip for one in public if (ip := _ip(one))), None) or _interface_host(azure, raw)
     return Address(str(host), azure.options.ssh_port, USER) if host else None
 
 
-def _by_interface(azure: Azure, raw: Raw) -> str | None:
-    """Return the public address that the machine's interface names, else the one in its own network."""
+def _interface_host(azure: Azure, raw: Raw) -> str | None:
+    """Return the public address that the machine's interface names, else the private one in its network."""
     network, region = azure.network, str(raw["location"])
     interfaces = (properties_of(raw).get("networkProfile") or {}).get("networkInterfaces") or ()
     ref = next((ref for one in interfaces if (ref := ids.resource(str(one.get("id") or "")))), None)
@@ -100,9 +100,9 @@ def _ip(raw: Raw) -> str | None:
 def listed(azure: Azure) -> Listing:
     """Return every machine with a cloudgpu-id tag in the subscription, by two listings: tags, and power.
 
-    Azure does not say that the listing of power bears tags, so that both are asked, side by side. Addresses are not
-    asked for. A machine with our tag that is not where it was made is named: it cannot be managed there. One call
-    more for each spot machine that is deallocated: the log tells whether Azure took it.
+    Azure does not document that the listing of power states has tags, so both are called, at the same time. Addresses
+    are not read. A machine with our tag that was moved to another group is named: it cannot be managed there. One call
+    more for each deallocated spot machine: the activity log says whether Azure evicted it.
     """
     found, silent = list_ours(azure)
     silent += _in_other_subscriptions(azure)
@@ -112,23 +112,22 @@ def listed(azure: Azure) -> Listing:
 def list_ours(azure: Azure) -> tuple[dict[str, Instance], list[Unanswered]]:
     """Return the machines of ours by their ids, and those that have been moved away.
 
-    One whose power the listing of power does not tell (it was made in between, say, or is not made) is asked for by
-    itself.
+    One whose power state the listing does not have (it was created in between, say) is read by itself.
     """
     with Pool(2) as pool:
         with_tags, with_power = pool.submit(_list_all, azure), pool.submit(_list_all, azure, status_only="true")
-        statuses = {_key(one): translate.statuses_of(one) for one in with_power.result()}
+        statuses = {_azure_id(one): translate.statuses_of(one) for one in with_power.result()}
         ours = [one for one in with_tags.result() if TAG_ID in (one.get("tags") or {})]
     in_place = [one for one in ours if _is_in_place(one)]
-    unknown = [one for one in in_place if _is_power_unknown(one, statuses.get(_key(one), ()))]
-    with Pool(AT_ONCE) as pool:
-        statuses |= zip(map(_key, unknown), pool.map(lambda one: _read_statuses(azure, one), unknown), strict=True)
-    found = [translate.instance(one, statuses.get(_key(one), ()), account=azure.account) for one in in_place]
+    unknown = [one for one in in_place if _is_power_unknown(one, statuses.get(_azure_id(one), ()))]
+    with Pool(MAX_PARALLEL) as pool:
+        statuses |= zip(map(_azure_id, unknown), pool.map(lambda one: _read_statuses(azure, one), unknown), strict=True)
+    found = [translate.instance(one, statuses.get(_azure_id(one), ()), account=azure.account) for one in in_place]
     return {one.id: one for one in found}, [_moved_away(one) for one in ours if not _is_in_place(one)]
 
 
 def _is_power_unknown(raw: Raw, statuses: Sequence[Raw]) -> bool:
-    """Say whether the listing of power tells nothing to go by of a machine; that it was never made, is no such word."""
+    """Say whether the listing of power states does not prove a machine's state; a failed creation there is no proof."""
     return translate.state_of(raw, statuses) is State.UNKNOWN or translate.creation_failed(raw, statuses)
 
 
@@ -137,28 +136,28 @@ def _read_statuses(azure: Azure, raw: Raw) -> Sequence[Raw]:
     return () if found is None else translate.statuses_of(found)
 
 
-def _list_all(azure: Azure, **which: str) -> list[Raw]:
-    return invoke(azure, READ, lambda: [one.as_dict() for one in azure.compute.virtual_machines.list_all(**which)])
+def _list_all(azure: Azure, **query: str) -> list[Raw]:
+    return invoke(azure, READ, lambda: [one.as_dict() for one in azure.compute.virtual_machines.list_all(**query)])
 
 
-def _key(raw: Raw) -> str:
+def _azure_id(raw: Raw) -> str:
     return str(raw.get("id") or "").lower()
 
 
 def _is_in_place(raw: Raw) -> bool:
-    of, name = ids.resource(str(raw.get("id") or "")), str(raw.get("name") or "").lower()
-    return of is not None and of.group == name and ids.GROUP.fullmatch(name) is not None
+    resource, name = ids.resource(str(raw.get("id") or "")), str(raw.get("name") or "").lower()
+    return resource is not None and resource.group == name and ids.GROUP.fullmatch(name) is not None
 
 
 def _moved_away(raw: Raw) -> Unanswered:
-    of = ids.resource(str(raw.get("id") or ""))
-    where = of.group if of else "?"
+    resource = ids.resource(str(raw.get("id") or ""))
+    where = resource.group if resource else "?"
     why = f"the machine {raw.get('name')} has our tags and is in the group {where}, where cloudgpu did not make it"
     return Unanswered(f"{raw.get('location')}/{where}", f"{why}: move it back, or end it at Azure.")
 
 
 def _in_other_subscriptions(azure: Azure) -> list[Unanswered]:
-    """Return the machines that were launched in another subscription than the account's of now: nobody asks there."""
+    """Return the machines that were launched in another subscription than the account's present one."""
     found = []
     for group in sorted(one.name for one in azure.launched_in.file("").glob("cloudgpu-*")):
         try:

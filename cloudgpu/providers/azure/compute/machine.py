@@ -1,4 +1,4 @@
-"""A machine as Azure itself describes it: read, changed in part, waited for."""
+"""A machine as Azure itself describes it: read, listed, and changed in part."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from cloudgpu.providers.azure.client import Azure
 
 Raw = Mapping[str, Any]
 READ, WRITE = "Microsoft.Compute/virtualMachines/read", "Microsoft.Compute/virtualMachines/write"
-SPOT = ("spot", "low")
+SPOT_PRIORITIES = ("spot", "low")
 
 
 def read(azure: Azure, id: str) -> Raw:  # noqa: A002
-    """Return what Azure says of a machine; raise InstanceNotFound when it has none. One call."""
+    """Return a machine as Azure describes it; raise InstanceNotFound when it has none. One call."""
     region, group = ids.machine(id)
     machines = azure.compute.virtual_machines
     found: Raw | None = find(azure, READ, lambda: machines.get(group, group).as_dict(), region=region, value=id)
@@ -51,11 +51,11 @@ def system_disk(raw: Raw) -> str:
 
 
 def zone_of(raw: Raw) -> str:
-    """Return where a machine lies: `eastus-1` in a zone, `eastus` anywhere in its region."""
+    """Return the zone or region of a machine: `eastus-1` in a zone, `eastus` anywhere in its region."""
     zones = raw.get("zones") or ()
     return f"{raw['location']}-{zones[0]}" if zones else str(raw["location"])
 
 
 def is_spot(raw: Raw) -> bool:
     """Say whether a machine is one on the spot market."""
-    return str(properties_of(raw).get("priority") or "").lower() in SPOT
+    return str(properties_of(raw).get("priority") or "").lower() in SPOT_PRIORITIES

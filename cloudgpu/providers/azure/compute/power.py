@@ -1,6 +1,6 @@
-"""Ends, stops, starts and tags machines, so that nothing of them is billed but what is kept on purpose.
+"""Ends, stops, starts and tags machines, so that nothing of them is billed but what the user retains.
 
-Where a system disk is kept, it stays in its launch's group, with that group's tags. The rehearsal of an interruption is
+A system disk that is retained stays in its launch's group, with that group's tags. The rehearsal of an interruption is
 Azure's own simulation of an eviction, with its notice and its end.
 """
 
@@ -16,7 +16,7 @@ from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, Pro
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.account import identity
 from cloudgpu.providers.azure.calls import OperationPending, complete, find, invoke, properties_of, provisioning_state
-from cloudgpu.providers.azure.client import AT_ONCE, Azure
+from cloudgpu.providers.azure.client import MAX_PARALLEL, Azure
 from cloudgpu.providers.azure.compute import listing, machine, translate
 from cloudgpu.providers.azure.compute.request import is_system_disk
 from cloudgpu.providers.azure.error_codes import BUSY
@@ -25,11 +25,11 @@ from cloudgpu.providers.shared.calls import by_item, result_or_error, retry
 
 START_WITHIN = timedelta(minutes=10)
 Raw = Mapping[str, Any]
-_UNSUPPORTED_STATUSES = (405, 501)  # a question that a server of one's own does not know
+_UNSUPPORTED_STATUSES = (405, 501)  # HTTP statuses of a server in Azure's place that does not have this call
 RETRY_PAUSE_S, MAX_RETRIES = 3.0, 20  # while another operation on the machine goes on, Azure refuses the next
-POLL_PAUSE_S, MAX_POLLS = 2.0, 60  # until Azure has let go of a system disk that is to stay
+POLL_PAUSE_S, MAX_POLLS = 2.0, 60  # until Azure has recorded that a system disk is to stay
 _MACHINE = "Microsoft.Compute/virtualMachines"
-_KINDS = {  # of what a launch makes in its group
+_LAUNCH_RESOURCE_TYPES = {  # the types of resources that a launch makes in its group
     "microsoft.compute/virtualmachines",
     "microsoft.compute/virtualmachines/extensions",
     "microsoft.compute/disks",
@@ -43,14 +43,14 @@ _KINDS = {  # of what a launch makes in its group
 def terminate(azure: Azure, id: str) -> None:  # noqa: A002
     """Ask to delete the machine with its whole group; an unknown id is no error. Two calls, not waited for.
 
-    Two more where the settings name a role of machines: it is taken from this one, as Azure leaves it behind.
+    Two more where the settings name a role of machines: its assignment is deleted, which Azure would leave behind.
 
-    Where somebody has put a thing of their own into the group, the machine alone is deleted, and what it made with it;
-    the group stays, and `orphans` tells of it. Raises EndRefused where a lock forbids it.
+    Where somebody has put a resource of their own into the group, only the machine is deleted with what goes with it;
+    the group stays, and `orphans` lists it. Raises EndRefused where a lock forbids it.
     """
     assignment = identity.assignment_of(azure, id)
     _delete(azure, id)
-    # not before: a machine that is not ended needs its role to deallocate itself
+    # only now: a machine that could not be deleted needs its role to deallocate itself
     identity.remove_machine_assignment(azure, assignment)
 
 
@@ -64,7 +64,7 @@ def _delete(azure: Azure, id: str) -> None:  # noqa: A002
 
 
 def _resources_in_group(azure: Azure, id: str) -> list[Raw]:  # noqa: A002
-    """Return what lies in a machine's group; nothing where the group is not there, or does not tell."""
+    """Return the resources in a machine's group; none where there is no group, or it cannot be listed."""
     region, group = ids.machine(id)
     try:
         return groups.resources_in(azure, region, group, value=id) or []
@@ -75,21 +75,21 @@ def _resources_in_group(azure: Azure, id: str) -> list[Raw]:  # noqa: A002
 
 
 def is_ours(resource: Raw, group: str) -> bool:
-    """Say whether something in a launch's group was made by that launch: of its kinds, with its name or our tags.
+    """Say whether a resource in a launch's group was made by that launch: of its types, with its name or our tags.
 
-    Of disks that is the machine's system disk alone.
+    Of disks, only the machine's system disk was.
     """
     kind, name = str(resource.get("type") or "").lower(), str(resource.get("name") or "").lower()
     if kind == "microsoft.compute/disks":
         return is_system_disk(name, group)
-    return kind in _KINDS and (name.startswith(group) or TAG_ID in (resource.get("tags") or {}))
+    return kind in _LAUNCH_RESOURCE_TYPES and (name.startswith(group) or TAG_ID in (resource.get("tags") or {}))
 
 
 def terminate_keeping_disk(azure: Azure, id: str) -> None:  # noqa: A002
-    """Let the disk stay when the machine goes, see that it is so, then ask to delete the machine; no machine, no error.
+    """Set the disk to outlive the machine, wait until it does, then request the machine's deletion; none is no error.
 
-    Its interface and its address go with it (`deleteOption`), and its group says by a tag that a disk in it is kept.
-    Five calls, three where the disk stays already.
+    Its interface and its address are deleted with it (`deleteOption`); its group gets the tag TAG_KEPT. Five calls,
+    three where the disk is set so already.
     """
     region, group = ids.machine(id)
     try:
@@ -108,7 +108,7 @@ def terminate_keeping_disk(azure: Azure, id: str) -> None:  # noqa: A002
 
 
 def _keep_disk(azure: Azure, id: str, raw: Raw) -> None:  # noqa: A002
-    if _stays(raw):
+    if _disk_outlives_machine(raw):
         return
     disk = raw["properties"]["storageProfile"]["osDisk"]
     wanted = {"managedDisk": {"id": machine.system_disk(raw)}, "deleteOption": "Detach"}
@@ -116,21 +116,21 @@ def _keep_disk(azure: Azure, id: str, raw: Raw) -> None:  # noqa: A002
         wanted["createOption"] = disk["createOption"]
     machine.change(azure, id, {"storageProfile": {"osDisk": wanted}})
     for _ in range(MAX_POLLS):
-        if _stays(machine.read(azure, id)):
+        if _disk_outlives_machine(machine.read(azure, id)):
             return
         azure.pause(POLL_PAUSE_S)
     message = f"Azure has not let go of the disk of {id}, so the machine was not ended."
     raise ProviderUnavailable(message, field="instance", value=id, next="Run it again.")
 
 
-def _stays(raw: Raw) -> bool:
-    """Say whether the system disk stays when the machine goes: it does where nobody said otherwise."""
+def _disk_outlives_machine(raw: Raw) -> bool:
+    """Say whether the system disk outlives the machine: by default it does."""
     disk = (properties_of(raw).get("storageProfile") or {}).get("osDisk") or {}
     return str(disk.get("deleteOption") or "Detach").lower() == "detach"
 
 
 def stop(azure: Azure, id: str) -> None:  # noqa: A002
-    """Ask to deallocate the machine. Idempotent; one call, again while Azure is at work on it. Not waited for.
+    """Ask to deallocate the machine. Idempotent; one call, again while another operation on it goes on. Not waited for.
 
     Raises InstanceNotFound.
     """
@@ -178,7 +178,7 @@ def _start(azure: Azure, region: str, group: str) -> None:
             region=region,
             value=id_,
         )
-    except OperationPending:  # it is asked; the next look tells
+    except OperationPending:  # it is requested; the next sync has the outcome
         return
 
 
@@ -197,39 +197,39 @@ MachinesById = dict[str, Instance | CloudgpuError]
 
 
 def stop_many(azure: Azure, machine_ids: Sequence[str]) -> dict[str, CloudgpuError]:
-    """Ask to deallocate these machines; return why not, by id, for those that were not asked.
+    """Ask to deallocate these machines; return the error, by id, of those that surely were not.
 
-    One call each: Azure Resource Manager has none for many, so that one that is refused keeps no other one running.
+    One call each: Azure has none for many, so one that is refused keeps no other one running.
     """
-    outcomes = by_item(machine_ids, partial(result_or_error, stop, azure), AT_ONCE)
-    return {id_: fault for id_, fault in outcomes.items() if isinstance(fault, CloudgpuError)}
+    outcomes = by_item(machine_ids, partial(result_or_error, stop, azure), MAX_PARALLEL)
+    return {id_: outcome for id_, outcome in outcomes.items() if isinstance(outcome, CloudgpuError)}
 
 
 def get_many(azure: Azure, machine_ids: Sequence[str]) -> MachinesById:
-    """Return each machine now, or why not, by id: two calls and their pages, and one for each that is not listed.
+    """Return each machine now, or its error, by id: two calls and their pages, and one for each that is not listed.
 
-    That one is missing in a listing is no proof that it is gone: it is asked by itself.
+    A machine that is missing in a listing is not proved to be gone: it is read by itself.
     """
     wanted = list(dict.fromkeys(machine_ids))
     if len(wanted) <= MAX_READ_SINGLY:
-        return by_item(wanted, partial(result_or_error, listing.get, azure), AT_ONCE)
+        return by_item(wanted, partial(result_or_error, listing.get, azure), MAX_PARALLEL)
     try:
         listed, _ = listing.list_ours(azure)
     except Silent:  # each may answer by itself
         listed = {}
     except CloudgpuError as error:
-        return {id_: _fault_of(id_, error) for id_ in wanted}
+        return {id_: _error_of(id_, error) for id_ in wanted}
     found: MachinesById = {id_: listed[id_] for id_ in wanted if id_ in listed}
     others = [id_ for id_ in wanted if id_ not in listed]
-    return {**found, **by_item(others, partial(result_or_error, listing.get, azure), AT_ONCE)}
+    return {**found, **by_item(others, partial(result_or_error, listing.get, azure), MAX_PARALLEL)}
 
 
-def _fault_of(id_: str, error: CloudgpuError) -> CloudgpuError:
-    """Return the error for what is no id at all, else the one of the listing."""
+def _error_of(id_: str, error: CloudgpuError) -> CloudgpuError:
+    """Return the error of an invalid id, else the one of the listing."""
     try:
         ids.machine(id_)
-    except InvalidRequest as wrong:
-        return wrong
+    except InvalidRequest as id_error:
+        return id_error
     return error
 
 
@@ -237,7 +237,7 @@ NOTICE = timedelta(seconds=30)  # "Azure will try to provide up to 30 seconds' n
 
 
 def interrupt(azure: Azure, id: str) -> datetime:  # noqa: A002
-    """Simulate the eviction of a spot machine; return when it is taken at the earliest, aware UTC. Two calls.
+    """Simulate the eviction of a spot machine; return when it is evicted at the earliest, aware UTC. Two calls.
 
     Azure does it within half an hour ("Simulate an eviction"), so the time may be later. Raises InstanceNotFound, and
     InvalidRequest for a machine on demand.

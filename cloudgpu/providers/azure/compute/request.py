@@ -1,7 +1,7 @@
-"""From an attempt to what is sent for it: pure, so that a replay in another process sends the same calls.
+"""Makes the bodies of an attempt's calls. Pure, so that a replay in another process sends the same calls.
 
-The machine, its interface, its address and its system disk are made by one PUT, with what goes with the machine when it
-is deleted (`deleteOption`). Source: REST reference, "Virtual Machines - Create Or Update".
+The machine, its interface, its address and its system disk are made by one PUT, which also says what is
+deleted with the machine (`deleteOption`). Source: REST reference, "Virtual Machines - Create Or Update".
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cloudgpu.providers.azure.compute.translate import GROUP_MARKET, GROUP_SIZE
 from cloudgpu.providers.machine.files import USER, BootOptions
 
 Body = dict[str, Any]
-NETWORK, SUBNET = "10.77.0.0/16", "10.77.0.0/24"  # of a machine's own network; nothing else is in it
+NETWORK, SUBNET = "10.77.0.0/16", "10.77.0.0/24"  # the address ranges of a machine's own network
 NETWORK_VERSION = "2022-11-01"  # of Microsoft.Network, for what the machine's PUT makes there
 _NETWORKS = "Microsoft.Network/virtualNetworks"
 _SECURITY = "Microsoft.Network/networkSecurityGroups"
@@ -30,10 +30,11 @@ TRUSTED = "TrustedLaunch"
 class Call:
     """What was looked up for one launch, as it is saved with the attempt.
 
-    `image` is an imageReference, `plan` what an image of the marketplace is sold under. `subnet` and `group` are
-    Azure's ids of somebody else's (None: those of the launch's own group, which lets `callers`, CIDR per label, in).
-    `number` is the zone's (None: anywhere in the region). `role`: the machine gets an identity of its own.
-    `extension` is what is put on the machine once it is there. `host_at`: its disks are encrypted at the host, too.
+    `image` is an imageReference, `plan` the purchase plan of an image of the marketplace. `subnet` and `group` are
+    Azure's ids of somebody else's (None: those of the launch's own group, which admits `callers`, CIDR per label).
+    `number` is the zone's (None: anywhere in the region). `role`: the machine gets an identity with a role.
+    `extension` is installed on the machine after the launch. `host_at`: its disks are encrypted at the host, too.
+    `trusted`: it has Trusted Launch.
     """
 
     region: str
@@ -54,13 +55,13 @@ class Call:
 
 
 def boot_options(attempt: Attempt, call: Call) -> BootOptions:
-    """Return what the machine's boot data have to know. A data volume hangs at the LUN that `volumes` gives it."""
+    """Return the options of the machine's boot data. A data volume is named by its LUN, which is 0."""
     volume = "0" if attempt.request.setup.volume is not None else ""
     return BootOptions("azure", ssh_port=call.ssh_port, reports=call.role, volume=volume, can_deallocate=call.role)
 
 
 def group(attempt: Attempt, call: Call) -> Body:
-    """Return the resource group, with all tags, and with what the machine is: it outlives that by some minutes."""
+    """Return the resource group, with all tags, and the machine's size and market: it outlives the machine."""
     item = attempt.offer.available
     return {
         "location": call.region,
@@ -76,9 +77,9 @@ def network(attempt: Attempt, call: Call, name: str) -> Body:
 
 
 def network_group(attempt: Attempt, call: Call) -> str:
-    """Return the group with the network of an attempt's machine: its own, or that which its cluster's machines share.
+    """Return the name of the group with a machine's network, and of that network: its own, or its cluster's.
 
-    The network is called as the group. It means nothing where a subnet was named.
+    It is not used where the user named a subnet.
     """
     node = node_of_tags(attempt.tags)
     if node is None or node.nodes == 1 or call.subnet is not None:
@@ -99,7 +100,7 @@ def machine(attempt: Attempt, call: Call, subscription: str, boot: bytes) -> Bod
             "networkInterfaceConfigurations": [_interface(attempt, call, subscription, name)],
         },
     }
-    properties |= _security_profile(call) | (_spot(attempt) if item.market is Market.SPOT else {})
+    properties |= _security_profile(call) | (_spot_properties(attempt) if item.market is Market.SPOT else {})
     body: Body = {"location": call.region, "tags": dict(attempt.tags), "properties": properties}
     if call.number is not None:
         body["zones"] = [call.number]
@@ -111,14 +112,14 @@ def machine(attempt: Attempt, call: Call, subscription: str, boot: bytes) -> Bod
 
 
 def disk_name(name: str) -> str:
-    """Return what the system disk of a launch is called: it takes no tags in the call that makes it."""
+    """Return the name of a launch's system disk, by which it is found: the call that makes it cannot set tags."""
     return f"{name}-os"
 
 
 def is_system_disk(disk: str, group: str) -> bool:
-    """Say whether a disk is called as that of a launch's machine is, by us or by Azure where it chooses the name.
+    """Say whether a disk has the name of a launch's system disk, whether cloudgpu or Azure has chosen it.
 
-    The portal calls a person's own data disk `MACHINE_DataDisk_0`: that it begins with the group's name, says nothing.
+    The portal names a user's own data disk `MACHINE_DataDisk_0`, which begins with the group's name, too.
     """
     return disk.lower() == disk_name(group) or disk.lower().startswith(f"{group}_osdisk_")
 
@@ -149,21 +150,21 @@ def _os_profile(attempt: Attempt, name: str, boot: bytes) -> Body:
 def _interface(attempt: Attempt, call: Call, subscription: str, name: str) -> Body:
     network = network_group(attempt, call)
     network_id = ids.resource_id(subscription, network, _NETWORKS, network)
-    rules = call.group or ids.resource_id(subscription, name, _SECURITY, name)
-    inside: Body = {"primary": True, "subnet": {"id": call.subnet or f"{network_id}/subnets/{network}"}}
+    security_group_id = call.group or ids.resource_id(subscription, name, _SECURITY, name)
+    ip_configuration: Body = {"primary": True, "subnet": {"id": call.subnet or f"{network_id}/subnets/{network}"}}
     if attempt.request.setup.network.public_ip:
-        inside["publicIPAddressConfiguration"] = _address(attempt, name)
+        ip_configuration["publicIPAddressConfiguration"] = _address(attempt, name)
     properties = {
         "primary": True,
         "deleteOption": "Delete",
-        "networkSecurityGroup": {"id": rules},
-        "ipConfigurations": [{"name": name, "properties": inside}],
+        "networkSecurityGroup": {"id": security_group_id},
+        "ipConfigurations": [{"name": name, "properties": ip_configuration}],
     }
     return {"name": name, "tags": dict(attempt.tags), "properties": properties}
 
 
 def _address(attempt: Attempt, name: str) -> Body:
-    """Return the public address: one of the kind Standard lets nobody in without a security group."""
+    """Return the public address: one of the SKU Standard, to which nobody can connect without a security group."""
     return {
         "name": name,
         "tags": dict(attempt.tags),
@@ -180,8 +181,8 @@ def _security_profile(call: Call) -> Body:
     return {"securityProfile": profile} if profile else {}
 
 
-def _spot(attempt: Attempt) -> Body:
-    """Return what makes it a spot machine. -1: the price of now, up to the on-demand price (REST reference)."""
-    limit = attempt.request.want.max_price
-    price = -1 if limit is None else float(limit.dollars)
+def _spot_properties(attempt: Attempt) -> Body:
+    """Return the properties of a spot machine. maxPrice -1: up to the on-demand price (REST reference)."""
+    max_price = attempt.request.want.max_price
+    price = -1 if max_price is None else float(max_price.dollars)
     return {"priority": "Spot", "evictionPolicy": "Deallocate", "billingProfile": {"maxPrice": price}}

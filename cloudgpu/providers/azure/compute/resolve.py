@@ -1,4 +1,4 @@
-"""Makes a request at one offer exact: image, network, limits and volume looked up side by side; nothing is changed."""
+"""Resolves a request at one offer: looks up image, network, limits and volume at the same time; changes nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from cloudgpu.providers.azure.market.availability import named_region
 from cloudgpu.providers.azure.market.skus import skus
 from cloudgpu.providers.azure.network import network
 from cloudgpu.providers.azure.storage import disks, images, resources
-from cloudgpu.providers.azure.storage.disks import LARGEST_GB, SKU as VOLUME_SKU
+from cloudgpu.providers.azure.storage.disks import LARGEST_GB, VOLUME_SKU
 from cloudgpu.providers.azure.storage.images import Image, ImageChoice
 from cloudgpu.providers.shared.named_volumes import (
     DataVolume,
@@ -47,7 +47,7 @@ from cloudgpu.providers.shared.rules import (
     disk_gb,
 )
 
-DEFAULT_GB = 128
+DEFAULT_DISK_GB = 128
 PREMIUM, STANDARD = "Premium_LRS", "StandardSSD_LRS"
 PUBLIC_ADDRESS = "public_ip_standard_static_regional"  # as the price list calls it
 DEALLOCATES_ITSELF = "its own identity deallocates it, so that a shutdown from inside ends what it costs"
@@ -67,9 +67,9 @@ class _Lookups:
     sku: Sku
     choice: ImageChoice
     network_placement: network.NetworkPlacement
-    limits: str | None
+    limits: str | None  # a remark for the plan, where the quotas could not be checked
     volume: DataVolume | None
-    role: bool
+    role: bool  # the machine gets an identity with a role
 
 
 def resolve(azure: Azure, request: LaunchRequest, item: Available) -> Resolved:
@@ -100,14 +100,14 @@ def _look_up(azure: Azure, request: LaunchRequest, item: Available) -> _Lookups:
         limits = pool.submit(quotas.check, azure, item.region, sku, item.market, nodes)
         volume = pool.submit(data_volume, azure, item, setup.volume)
         role = pool.submit(_may_assign_role, azure)
-        # the first fault in this order is said, whichever came first
+        # of several errors, always the same one is raised
         return _Lookups(sku, choice.result(), placement.result(), limits.result(), volume.result(), role.result())
 
 
 def _may_assign_role(azure: Azure) -> bool:
     """Say whether the machine gets an identity with a role: the settings name one, and this login may give it.
 
-    One call, none where they name none. What Azure does not tell is tried: only a clear no is one.
+    One call, none where they name none. Where it is not known, the role is tried.
     """
     if not azure.options.machine_role:
         return False
@@ -150,7 +150,7 @@ def _call(azure: Azure, request: LaunchRequest, item: Available, found: _Lookups
 
 def _disk_gb(request: LaunchRequest, image: Image) -> int:
     return disk_gb(
-        request.setup.disk_gb, image.name, image.size_gb, default=DEFAULT_GB, maximum=LARGEST_GB, whose="Azure"
+        request.setup.disk_gb, image.name, image.size_gb, default=DEFAULT_DISK_GB, maximum=LARGEST_GB, whose="Azure"
     )
 
 
@@ -180,7 +180,7 @@ def _remarks(azure: Azure, request: LaunchRequest, item: Available, found: _Look
         erased = f"its temporary disk (/mnt, {found.sku.temp_gb:,.0f} GB) is erased whenever it is deallocated"
         yield Note(erased, NoteKind.ERASURE)
     if item.market is Market.SPOT:
-        yield from _about_spot(request, item)
+        yield from _spot_remarks(request, item)
     if request.setup.volume is not None:
         yield f"the volume {request.setup.volume.name} is bound to {item.zone}: only machines there can use it"
     if not azure.options.machine_role:
@@ -195,13 +195,13 @@ def _remarks(azure: Azure, request: LaunchRequest, item: Available, found: _Look
         yield found.limits
 
 
-def _about_spot(request: LaunchRequest, item: Available) -> Iterator[str]:
+def _spot_remarks(request: LaunchRequest, item: Available) -> Iterator[str]:
     yield "Azure takes a spot machine with 30 seconds' notice: it is deallocated then, and its disk stays"
     if request.want.max_price is None:
         listed = listed_price(KIND, item.instance_type, item.region, Market.ON_DEMAND)
-        most = f"{listed.per_hour.text(4)} an hour (listed {listed.as_of:%Y-%m-%d})" if listed else "not known here"
+        cap = f"{listed.per_hour.text(4)} an hour (listed {listed.as_of:%Y-%m-%d})" if listed else "not known here"
         yield (
-            f"the spot price can rise up to the on-demand price, {most}, and Azure does not take the machine for its "
+            f"the spot price can rise up to the on-demand price, {cap}, and Azure does not take the machine for its "
             "price. --max-price sets a limit"
         )
 
@@ -211,7 +211,7 @@ _SUBNETS = "Microsoft.Network/virtualNetworks/read"
 
 
 def constraint(azure: Azure, setup: Setup, requirements: Requirements) -> PlacementConstraint:
-    """Return the region of an own image or a subnet, the zone of a volume of `setup`; none of them: nothing is asked.
+    """Return the region of an own image or a subnet, the zone of a volume of `setup`; no call without one.
 
     One call each. Raises InvalidRequest for one that does not exist, or that lies elsewhere than the requirements or
     another of them says.
@@ -234,14 +234,14 @@ def constraint(azure: Azure, setup: Setup, requirements: Requirements) -> Placem
 
 
 def data_volume(azure: Azure, item: Available, volume: Volume | None) -> DataVolume | None:
-    """Return the ledger's volume of this name in the offer's zone; None where it is to be made, or none is wanted.
+    """Return the ledger's volume of this name in the offer's zone; None: not made yet, or not requested.
 
-    Raises InvalidRequest where another machine uses it: launched, this one would run without it.
+    Raises InvalidRequest where another machine uses it, so that this one would run without it.
     """
     if volume is None:
         return None
-    at = (volume.name, item.zone or item.region)
-    found = next((one for one in _volumes(azure) if (one.name, one.zone) == at), None)
+    name_and_zone = (volume.name, item.zone or item.region)
+    found = next((one for one in _volumes(azure) if (one.name, one.zone) == name_and_zone), None)
     if found is not None and found.used_by is not None:
         raise volume_in_use_error(volume, found.used_by)
     return found
@@ -249,7 +249,7 @@ def data_volume(azure: Azure, item: Available, volume: Volume | None) -> DataVol
 
 @dataclass(frozen=True, slots=True)
 class _Constraint:
-    """Something that ties a launch: what it is, its name, and the zone or region in which it lies."""
+    """A resource that pins a launch: its kind in words, its name, and the zone or region in which it is."""
 
     what: str
     name: str
@@ -270,15 +270,15 @@ def _different_places_error(first: _Constraint, other: _Constraint) -> InvalidRe
 # Images
 
 
-def _image_region(azure: Azure, named: str) -> Iterator[str]:
-    """Yield where an own image lies; nothing for one that lies everywhere: a public one, or one of a gallery."""
-    if not named or named.count(":") in (2, 3) or "galleries/" in named.lower():
+def _image_region(azure: Azure, name_or_id: str) -> Iterator[str]:
+    """Yield the region of an own image; nothing for one that is in many: a public one, or one of a gallery."""
+    if not name_or_id or name_or_id.count(":") in (2, 3) or "galleries/" in name_or_id.lower():
         return
-    ref = resources.parse(named)
+    ref = resources.parse(name_or_id)
     if ref is not None:
         yield ref.region
         return
-    found = images.own_image(azure, named)
+    found = images.own_image(azure, name_or_id)
     if found is not None:
         yield str(found["location"])
 
@@ -288,10 +288,10 @@ def _image_region(azure: Azure, named: str) -> Iterator[str]:
 
 def _volumes(azure: Azure) -> list[DataVolume]:
     """Return the data volumes of this ledger, since another's are not attached either."""
-    return [_data(one) for one in disks.named_disks(azure, azure.ledger)]
+    return [_to_volume(one) for one in disks.named_disks(azure, azure.ledger)]
 
 
-def _data(raw: Raw) -> DataVolume:
+def _to_volume(raw: Raw) -> DataVolume:
     size = int(properties_of(raw).get("diskSizeGB") or 0)
     return DataVolume(raw["tags"][TAG_VOLUME], str(raw["id"]), machine.zone_of(raw), size, used_by=disks.holder(raw))
 
@@ -309,12 +309,12 @@ def _check_size(volume: Volume) -> None:
 # Subnets
 
 
-def _subnet_region(azure: Azure, named: str) -> Iterator[str]:
+def _subnet_region(azure: Azure, name_or_id: str) -> Iterator[str]:
     """Yield the region of a subnet (Azure's id of it): that of its network. One call; none where none is named."""
-    if not named:
+    if not name_or_id:
         return
-    of, networks = network.network_of_subnet(named), azure.network.virtual_networks
-    found = find(azure, _SUBNETS, lambda: networks.get(of.group, of.name), value=named)
+    network_ref, networks = network.network_of_subnet(name_or_id), azure.network.virtual_networks
+    found = find(azure, _SUBNETS, lambda: networks.get(network_ref.group, network_ref.name), value=name_or_id)
     if found is None:
-        raise not_found_error("subnet", "--subnet", named, set(), (), "See what there is: az network vnet list")
+        raise not_found_error("subnet", "--subnet", name_or_id, set(), (), "See what there is: az network vnet list")
     yield str(found.as_dict()["location"])

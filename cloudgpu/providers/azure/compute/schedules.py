@@ -1,11 +1,11 @@
-"""The timer in the cloud: a deallocation that is submitted to Azure's scheduled actions for one machine and moment.
+"""The timer in the cloud: a deallocation that is submitted to Azure's scheduled actions for one machine and time.
 
-Azure gives each submission an id and has no list of them, so the machine bears it with its time in the tag
+Azure gives each submission an id and has no list of them, so the machine has the id with its time in the tag
 `cloudgpu-timer`, as `EPOCH_ID`: it goes with the machine, and an action on a machine that is gone does nothing. A timer
-is moved by submitting another one, writing that down and cancelling the one before, in this order: a crash in between
-leaves two, and the earlier ends the machine. Azure can only deallocate by it: a machine that is to be ended altogether
-stops costing for its computing then, and its disk and address go on until a pass ends it. How far ahead Azure takes one
-is unverified; what it refuses is said.
+is moved by submitting another one, tagging the machine and cancelling the previous one, in this order: a crash in
+between leaves two, and the earlier stops the machine. Azure's timers can only deallocate: of a machine that is to be
+terminated, disk and address are billed until a run of the reaper ends it. How far ahead Azure accepts a timer is
+unverified.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.compute import machine, power
 
 Raw = Mapping[str, Any]
-TAG = "cloudgpu-timer"
+TIMER_TAG = "cloudgpu-timer"
 NO_TIMER = "none"
 MIN_DELAY = timedelta(minutes=2)
-MAX_IDS = 100  # ids in a question
+MAX_IDS = 100  # ids in one call
 ENDED_STATES = ("succeeded", "failed", "cancelled", "blocked")  # a blocked one ends nothing
-# A call that failed is made again.
-RETRY = {"retryCount": 5, "retryWindowInMinutes": 60}
+# Azure sends a call that failed again.
+RETRY_POLICY = {"retryCount": 5, "retryWindowInMinutes": 60}
 _ACTIONS = "Microsoft.ComputeSchedule/locations"
-_TIMER_TAG = re.compile(r"([1-9]\d{0,10})_([0-9a-zA-Z-]{1,50})")
+_TIMER_TAG_VALUE = re.compile(r"([1-9]\d{0,10})_([0-9a-zA-Z-]{1,50})")
 
 
 def why_no_timer(azure: Azure) -> str:
@@ -53,15 +53,15 @@ def set_timer(azure: Azure, id: str, at: datetime) -> bool:  # noqa: A002
     if why_no_timer(azure):
         field = f"accounts.{azure.account}.timers"
         raise InvalidRequest(f"{id} gets none: {why_no_timer(azure)}.", field=field, next="Run: cloudgpu init azure")
-    before = _tagged_timer(machine.read(azure, id))
-    moment = max(at, azure.clock() + MIN_DELAY).astimezone(UTC).replace(microsecond=0)
+    previous = _tagged_timer(machine.read(azure, id))
+    fires_at = max(at, azure.clock() + MIN_DELAY).astimezone(UTC).replace(microsecond=0)
     region, _ = ids.machine(id)
-    if before is not None and before[0] == moment and before[1] in _pending(azure, region, [before[1]]):
+    if previous is not None and previous[0] == fires_at and previous[1] in _pending(azure, region, [previous[1]]):
         return False
-    operation = _submit(azure, id, moment)
-    power.tag(azure, id, {TAG: f"{int(moment.timestamp())}_{operation}"})
-    if before is not None:
-        _cancel(azure, region, before[1])
+    operation = _submit(azure, id, fires_at)
+    power.tag(azure, id, {TIMER_TAG: f"{int(fires_at.timestamp())}_{operation}"})
+    if previous is not None:
+        _cancel(azure, region, previous[1])
     return True
 
 
@@ -70,16 +70,16 @@ def drop_timer(azure: Azure, id: str) -> None:  # noqa: A002
     if why_no_timer(azure):
         return
     try:
-        before = _tagged_timer(machine.read(azure, id))
+        previous = _tagged_timer(machine.read(azure, id))
     except InstanceNotFound:
         return
-    if before is not None:
-        _cancel(azure, ids.machine(id)[0], before[1])
-        power.tag(azure, id, {TAG: NO_TIMER})
+    if previous is not None:
+        _cancel(azure, ids.machine(id)[0], previous[1])
+        power.tag(azure, id, {TIMER_TAG: NO_TIMER})
 
 
 def timer(azure: Azure, id: str) -> datetime | None:  # noqa: A002
-    """Return when the machine is deallocated; None for never. Two calls, one where it bears none."""
+    """Return when the machine is deallocated; None for never. Two calls, one where it has no tag."""
     scheduled = _tagged_timer(machine.read(azure, id))
     if scheduled is None or why_no_timer(azure):
         return None
@@ -89,7 +89,7 @@ def timer(azure: Azure, id: str) -> datetime | None:  # noqa: A002
 def timers(azure: Azure, region: str | None = None) -> dict[str, datetime]:
     """Return when each machine of this ledger is deallocated: one listing, and a call per region and hundred of them.
 
-    Those of machines that are gone are not among them: nothing is known of them, and they do nothing.
+    Timers of machines that are gone are left out: they are not known, and do nothing.
     """
     if why_no_timer(azure):
         return {}
@@ -98,7 +98,9 @@ def timers(azure: Azure, region: str | None = None) -> dict[str, datetime]:
     by_region: dict[str, list[str]] = {}
     for one, (_, operation) in sorted(scheduled.items()):
         by_region.setdefault(ids.machine(one)[0], []).append(operation)
-    pending = {operation for where, listed in by_region.items() for operation in _pending(azure, where, listed)}
+    pending = {
+        operation for region_name, listed in by_region.items() for operation in _pending(azure, region_name, listed)
+    }
     return {one: at for one, (at, operation) in scheduled.items() if operation in pending}
 
 
@@ -108,7 +110,7 @@ def _is_of_ledger(azure: Azure, raw: Raw) -> bool:
 
 def _tagged_timer(raw: Raw) -> tuple[datetime, str] | None:
     """Return the time and Azure's id of a machine's timer, as its tag has them."""
-    match = _TIMER_TAG.fullmatch(str((raw.get("tags") or {}).get(TAG, "")))
+    match = _TIMER_TAG_VALUE.fullmatch(str((raw.get("tags") or {}).get(TIMER_TAG, "")))
     return None if match is None else (datetime.fromtimestamp(int(match[1]), UTC), match[2])
 
 
@@ -117,11 +119,11 @@ def _submit(azure: Azure, id: str, at: datetime) -> str:  # noqa: A002
     region, group = ids.machine(id)
     body = {
         "schedule": {"deadline": f"{at:%Y-%m-%dT%H:%M:%SZ}", "timezone": "UTC", "deadlineType": "InitiateAt"},
-        "executionParameters": {"retryPolicy": RETRY},
+        "executionParameters": {"retryPolicy": RETRY_POLICY},
         "resources": {"ids": [ids.machine_id(azure.subscription, group)]},
         "correlationid": str(uuid4()),
     }
-    results = _call(azure, region, "SubmitDeallocate", body)
+    results = _call_scheduled_actions(azure, region, "SubmitDeallocate", body)
     operation: Raw = next((one["operation"] for one in results if one.get("operation")), {})
     if operation.get("operationId"):
         return str(operation["operationId"])
@@ -131,23 +133,29 @@ def _submit(azure: Azure, id: str, at: datetime) -> str:  # noqa: A002
 
 
 def _cancel(azure: Azure, region: str, operation: str) -> None:
-    _call(azure, region, "CancelOperations", {"operationIds": [operation], "correlationid": str(uuid4())})
+    _call_scheduled_actions(
+        azure, region, "CancelOperations", {"operationIds": [operation], "correlationid": str(uuid4())}
+    )
 
 
 def _pending(azure: Azure, region: str, operations: list[str]) -> set[str]:
-    """Return those of these operations that are still to be carried out, or just are."""
+    """Return those of these operations that are not over yet."""
     pending = set[str]()
     for begin in range(0, len(operations), MAX_IDS):
         body = {"operationIds": operations[begin : begin + MAX_IDS], "correlationid": str(uuid4())}
-        answers = [one["operation"] for one in _call(azure, region, "GetOperationStatus", body) if one.get("operation")]
+        answers = [
+            one["operation"]
+            for one in _call_scheduled_actions(azure, region, "GetOperationStatus", body)
+            if one.get("operation")
+        ]
         pending |= {str(one["operationId"]) for one in answers if str(one.get("state", "")).lower() not in ENDED_STATES}
     return pending
 
 
-def _call(azure: Azure, region: str, name: str, body: Raw) -> list[Raw]:
-    """Call Azure's scheduled actions; return the results, none where it knows nothing of what was asked."""
-    plain = "".join(f"_{one.lower()}" if one.isupper() else one for one in name)
-    call = getattr(azure.client("computeschedule").scheduled_actions, f"virtual_machines{plain}")
+def _call_scheduled_actions(azure: Azure, region: str, name: str, body: Raw) -> list[Raw]:
+    """Call Azure's scheduled actions; return the results, none where it does not know the ids."""
+    method_suffix = "".join(f"_{one.lower()}" if one.isupper() else one for one in name)
+    call = getattr(azure.client("computeschedule").scheduled_actions, f"virtual_machines{method_suffix}")
     action = f"{_ACTIONS}/virtualMachines{name}/action"
     if name == "SubmitDeallocate":
         found = invoke(azure, action, lambda: call(region, body), region=region)

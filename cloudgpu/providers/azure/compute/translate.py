@@ -1,8 +1,8 @@
-"""From what Azure says of a machine to `Instance`: pure, no call, no clock.
+"""Translates a machine of Azure's answers to an `Instance`. Pure: no call, no clock.
 
-Which power states are billed is from Azure's page "States and billing of Azure Virtual Machines": what is stopped and
-not deallocated is billed as if it ran. One that is being deallocated counts until it is so: that is the proof. What is
-creating is not billed, what is starting is: both are pending here, and the amount of the bill has both.
+Which power states are billed is from Azure's page "States and billing of Azure Virtual Machines": a machine that is
+stopped and not deallocated is billed as if it ran. One that is being deallocated counts as billed until it is. A
+`creating` machine is not billed, a `starting` one is: both are pending here, and the bill charges both.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cloudgpu.providers.shared.rules import gpus_of, time_of_tag
 
 Raw = Mapping[str, Any]
 TAG_PREFIX = "cloudgpu-"
-# A group bears what its machine was, for the minutes in which the group is deleted and the machine is gone already.
+# Tags of a group with its machine's size and market, for the minutes in which the machine is gone and the group not.
 GROUP_SIZE, GROUP_MARKET = "cloudgpu-group-size", "cloudgpu-group-market"
 SHUT_DOWN_INSIDE = "shut down from inside"
 _STATES = {
@@ -33,7 +33,7 @@ _STATES = {
     "deallocated": State.DEALLOCATED,
 }
 _UNBILLED = (State.DEALLOCATED, State.TERMINATED)
-_OWN_TAGS = (GROUP_SIZE, GROUP_MARKET, "cloudgpu-timer")
+_AZURE_ONLY_TAGS = (GROUP_SIZE, GROUP_MARKET, "cloudgpu-timer")
 
 
 def instance(raw: Raw, statuses: Sequence[Raw], *, account: str, address: Address | None = None) -> Instance:
@@ -63,7 +63,7 @@ def instance(raw: Raw, statuses: Sequence[Raw], *, account: str, address: Addres
 def of_group(group: Raw, *, account: str) -> Instance:
     """Return a machine that is gone while its group is still being deleted, by the group's tags.
 
-    Nothing computes any more; its disk may be there for some minutes, so it is no proof of an end yet.
+    Its disk may exist for some minutes, so its end is not proved yet.
     """
     tags, region = group.get("tags") or {}, str(group["location"]).lower()
     size = str(tags.get(GROUP_SIZE, ""))
@@ -83,16 +83,16 @@ def of_group(group: Raw, *, account: str) -> Instance:
 
 
 def tags_of(raw: Raw) -> dict[str, str]:
-    """Return the tags that cloudgpu gives every machine on every cloud, without those of this provider's own."""
+    """Return the tags that cloudgpu gives every machine on every cloud, without those that only Azure has."""
     return {
         key: value
         for key, value in (raw.get("tags") or {}).items()
-        if key.startswith(TAG_PREFIX) and key not in _OWN_TAGS
+        if key.startswith(TAG_PREFIX) and key not in _AZURE_ONLY_TAGS
     }
 
 
 def state_of(raw: Raw, statuses: Sequence[Raw]) -> State:
-    """Return the state by the power state, and where Azure tells none by how far it is with making the machine."""
+    """Return the state by the power state, and where Azure gives none by the provisioning state."""
     power, provisioning = power_of(statuses), provisioning_state(raw)
     if provisioning == "deleting":
         return State.STOPPING
@@ -106,19 +106,19 @@ def state_of(raw: Raw, statuses: Sequence[Raw]) -> State:
 def creation_failed(raw: Raw, statuses: Sequence[Raw]) -> bool:
     """Say whether a machine's creation failed: it has no power state, so no hardware, and a disk of it may be there.
 
-    The view has to say so: one that runs is `failed`, too, when an extension or a later change of it has failed. A view
-    without a word, or with the power state `unknown`, is no proof.
+    The instance view has to say so: a machine that runs is `failed`, too, when an extension or a later change of it has
+    failed. A view without statuses, or with the power state `unknown`, is no proof.
     """
     return provisioning_state(raw) == "failed" and bool(statuses) and power_of(statuses) in ("", "creating")
 
 
 def power_of(statuses: Sequence[Raw]) -> str:
-    """Return the power state in Azure's word (`running`, `deallocated`, ...); empty where it tells none."""
-    return next((code for kind, code in _codes(statuses) if kind == "powerstate"), "")
+    """Return Azure's power state (`running`, `deallocated`, ...); empty where it gives none."""
+    return next((code for kind, code in _kinds_and_codes(statuses) if kind == "powerstate"), "")
 
 
 def failure_code(statuses: Sequence[Raw]) -> str:
-    """Return the code for which the last operation on a machine failed, as its view tells it; empty for none."""
+    """Return the code with which the last operation on a machine failed, by its instance view; empty for none."""
     for one in statuses:
         parts = str(one.get("code") or "").split("/")
         if len(parts) > 2 and [part.lower() for part in parts[:2]] == ["provisioningstate", "failed"]:  # noqa: PLR2004
@@ -127,11 +127,11 @@ def failure_code(statuses: Sequence[Raw]) -> str:
 
 
 def statuses_of(raw: Raw) -> Sequence[Raw]:
-    """Return the statuses of the instance view that stands in an answer; none where it has none."""
+    """Return the statuses of the instance view in an answer; none where it has none."""
     return list((properties_of(raw).get("instanceView") or {}).get("statuses") or ())
 
 
-def _codes(statuses: Sequence[Raw]) -> list[tuple[str, str]]:
+def _kinds_and_codes(statuses: Sequence[Raw]) -> list[tuple[str, str]]:
     pairs = (str(one.get("code") or "").lower().partition("/") for one in statuses)
     return [(kind, code) for kind, _, code in pairs]
 
@@ -139,7 +139,7 @@ def _codes(statuses: Sequence[Raw]) -> list[tuple[str, str]]:
 def _since(statuses: Sequence[Raw]) -> datetime | None:
     """Return when the power state began, where Azure says so.
 
-    The time of the provisioning state is no such time: a change of tags moves it, and a shutdown from inside does not.
+    The time of the provisioning state is not used: a change of tags moves it, and a shutdown from inside does not.
     """
     power = (one for one in statuses if str(one.get("code") or "").lower().startswith("powerstate/"))
     return next((_time(one.get("time")) for one in power), None)
@@ -155,9 +155,9 @@ def _time(value: object) -> datetime | None:
 
 
 def _reason(raw: Raw, statuses: Sequence[Raw], state: State) -> str | None:
-    """Return why a machine that does not run does not; None where Azure does not tell.
+    """Return why a machine does not run; None where Azure does not say.
 
-    Who deallocated a machine (its user, its own identity, an eviction) Azure's answers do not tell.
+    Azure does not say who deallocated a machine: its user, its own identity, or an eviction.
     """
     if state is State.STOPPED:
         return SHUT_DOWN_INSIDE

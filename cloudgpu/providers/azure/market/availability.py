@@ -1,9 +1,9 @@
-"""Finds what could be launched on Azure now, and which regions a request means.
+"""Finds what could be launched on Azure now, and in which regions a request is to be satisfied.
 
-The regions are the one that it names, checked, or those of the account where it may be sold. What could be launched are
-sizes that fit, in the regions that sell them to this subscription. A machine is offered anywhere in its region (zone
-`eastus`), where Azure chooses: that has the best chance of capacity. In one zone alone (`eastus-1`) it is offered where
-`--zone` names that one.
+These are the region that it names, or those of the account where the sizes may be sold. What could be launched are the
+sizes that satisfy the request, in the regions that sell them to this subscription. A machine is offered anywhere in its
+region (zone `eastus`), where Azure chooses: that has the best chance of capacity. It is offered in one zone alone
+(`eastus-1`) only where `--zone` names that one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cloudgpu.core.values.naming import closest_match, did_you_mean, unknown_wor
 from cloudgpu.errors import InvalidRequest, NoCapacity
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.calls import find
-from cloudgpu.providers.azure.client import AT_ONCE, KIND, Azure, get_values
+from cloudgpu.providers.azure.client import KIND, MAX_PARALLEL, Azure, get_values
 from cloudgpu.providers.azure.ids import Sku
 from cloudgpu.providers.azure.market.skus import skus
 from cloudgpu.providers.shared.calls import ask_each
@@ -29,49 +29,51 @@ from cloudgpu.providers.shared.rules import excluded_place_error, gpus_of, match
 VERSION = "2022-12-01"  # of Microsoft.Resources/subscriptions
 _PORTS = {"https": 443, "http": 80}
 NO_ZONE = "not a zone of Azure"
-ZONE_LIKE = "Write it like eastus-1, or like eastus for anywhere in that region."
+ZONE_REMEDY = "Write it like eastus-1, or like eastus for anywhere in that region."
 
 
 def account_regions(azure: Azure) -> tuple[str, ...]:
     """Return the regions that this account uses: those of the settings, else all that the price list has.
 
-    Asks nothing. What a subscription may use beyond that list, it uses where `--region` names it.
+    No call. Any other region of the subscription is used only where `--region` names it.
     """
-    chosen = azure.options.regions or tuple(sorted(listed_regions("azure")))
-    return tuple(one for one in chosen if one not in azure.options.exclude_regions)
+    configured_regions = azure.options.regions or tuple(sorted(listed_regions("azure")))
+    return tuple(one for one in configured_regions if one not in azure.options.exclude_regions)
 
 
 def wanted_regions(azure: Azure, requirements: Requirements, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the regions in which to look for the sizes `names`: where the price list has one, else all. Asks nothing.
+    """Return the regions in which to look for the sizes `names`: where the price list has one, else all. No call.
 
-    Raises InvalidRequest for a region that the account does not use, a zone that is none, or one of another region.
+    Raises InvalidRequest for a region that the account does not use, an unknown zone, or one of another region.
     """
     named = named_region(azure, requirements)
     if named is not None:
         return (named,)
     priced = priced_regions("azure")
-    sold = frozenset[str]().union(*(priced.get(name, ()) for name in names))
+    priced_somewhere = frozenset[str]().union(*(priced.get(name, ()) for name in names))
     unlisted = any(name not in priced for name in names)
-    return tuple(one for one in account_regions(azure) if one in sold or unlisted)
+    return tuple(one for one in account_regions(azure) if one in priced_somewhere or unlisted)
 
 
 def named_region(azure: Azure, requirements: Requirements) -> str | None:
-    """Return the region that a wish names, by itself or by its zone, None for no wish. Raises InvalidRequest."""
-    region = requested_region(requirements, ids.region_of, NO_ZONE, ZONE_LIKE)
+    """Return the region of the requirements, named itself or by its zone; None for none. Raises InvalidRequest."""
+    region = requested_region(requirements, ids.region_of, NO_ZONE, ZONE_REMEDY)
     if region is not None:
         check_region(azure, region)
     return region
 
 
 def check_region(azure: Azure, region: str) -> None:
-    """Raise InvalidRequest, with the near one, for a region that this account does not use.
+    """Raise InvalidRequest, which suggests a similar one, for a region that this account does not use.
 
-    What the settings and the price list know is not asked; for any other, Azure is asked what there is.
+    No call for a region of the settings or the price list; for any other, Azure's list of regions is read.
     """
-    known, chosen = listed_regions("azure"), azure.options.regions
-    if region in azure.options.exclude_regions or (chosen and region not in chosen and region in known):
+    known, configured_regions = listed_regions("azure"), azure.options.regions
+    if region in azure.options.exclude_regions or (
+        configured_regions and region not in configured_regions and region in known
+    ):
         raise excluded_place_error(azure.account, "--region", region)
-    if region in (*chosen, *known):
+    if region in (*configured_regions, *known):
         return
     names = [str(one["name"]) for one in _locations(azure)] or known
     if region not in names:
@@ -94,28 +96,31 @@ def endpoints(azure: Azure) -> list[Region]:
 
 
 def _locations(azure: Azure) -> list[Mapping[str, Any]]:
-    """Return the subscription's physical regions as Azure tells them; none where it does not know the question."""
+    """Return the subscription's physical regions as Azure lists them; none where a server in its place has no list."""
     action, path = "Microsoft.Resources/subscriptions/locations/read", f"/subscriptions/{azure.subscription}/locations"
     found = find(azure, action, lambda: list(get_values(azure, action, path, VERSION))) or []
     return [one for one in found if (one.get("metadata") or {}).get("regionType", "Physical") == "Physical"]
 
 
+# What `stop` does to a machine, as a sentence without its subject.
 STOPS = "deallocates it: keeps its disk and its address, and costs those alone"
-PREFIX = "Standard_"
+SIZE_PREFIX = "Standard_"
 SkusByName = Mapping[str, Sku]
 
 
 def available(azure: Azure, requirements: Requirements) -> Availability:
-    """Return what Azure offers of what fits, by region and market, and the regions that did not answer.
+    """Return what Azure offers that satisfies the requirements, and the regions that did not answer.
 
-    One call per region, none for one that was asked some minutes ago. Raises InvalidRequest for a size, region or zone
-    that does not exist, NoCapacity where what fits is withheld from this subscription everywhere.
+    One call per region, none for one that was called some minutes ago. Raises InvalidRequest for a size, region or zone
+    that does not exist, NoCapacity where Azure withholds all fitting sizes from this subscription.
     """
-    names = _names(requirements)
+    names = _fitting_sizes(requirements)
     regions = wanted_regions(azure, requirements, names) if names else ()
     if not regions:
         return Availability(())
-    answers, silent = ask_each(regions, lambda region: skus(azure, region), AT_ONCE, patience=azure.patience.change_s)
+    answers, silent = ask_each(
+        regions, lambda region: skus(azure, region), MAX_PARALLEL, patience=azure.patience.change_s
+    )
     items = tuple(
         item
         for region in sorted(answers)
@@ -128,8 +133,8 @@ def available(azure: Azure, requirements: Requirements) -> Availability:
     return Availability(items, silent)
 
 
-def _names(requirements: Requirements) -> list[str]:
-    """Return the sizes that fit: of the catalogue, or the one that was named, which that may lack."""
+def _fitting_sizes(requirements: Requirements) -> list[str]:
+    """Return the sizes that satisfy the requirements: of the catalogue, or the one that is named."""
     known = {one.name: one for one in instance_types(KIND)}
     if requirements.instance_type is not None and requirements.instance_type not in known:
         return [requirements.instance_type]
@@ -158,28 +163,28 @@ def _items(azure: Azure, name: str, sku: Sku, region: str, requirements: Require
 
 
 def _accelerators(name: str, sku: Sku) -> tuple[Accelerator, ...]:
-    """Return the GPUs by the catalogue; for a size that it lacks Azure tells their number alone, not their name."""
+    """Return the GPUs by the catalogue; for a size that it lacks Azure says only how many they are."""
     known = gpus_of("azure", name)
     return known or ((Accelerator("GPU", sku.gpus),) if sku.gpus else ())
 
 
 def _erased_by_stop(sku: Sku) -> str:
-    """Return what stopping a machine of this size erases, as the beginning of what it means; empty for nothing."""
+    """Return what stopping a machine of this size erases, as the beginning of `stop_effect`; empty for nothing."""
     return f"erases its temporary disk of {sku.temp_gb:,.0f} GB (/mnt) and " if sku.temp_gb else ""
 
 
 def _explain_none(requirements: Requirements, names: list[str], answers: Mapping[str, SkusByName]) -> None:
-    """Raise what says why there is nothing, where one thing was named; return where nothing has to be said."""
+    """Raise the error that explains why nothing is offered, if a zone, a size or a GPU was named; else return."""
     number = ids.number_of(requirements.zone) if requirements.zone else None
-    zones = {zone for here in answers.values() for sku in here.values() for zone in sku.zones}
+    zones = {zone for sizes in answers.values() for sku in sizes.values() for zone in sku.zones}
     if number is not None and number not in zones:
         listed = ", ".join(f"{next(iter(answers))}-{zone}" for zone in sorted(zones)) or "none"
         message = f"This subscription has no zone {requirements.zone!r}."
         raise InvalidRequest(message, field="--zone", value=requirements.zone, next=f"Use one of: {listed}.")
     found = {
         region: skus
-        for region, here in sorted(answers.items())
-        if (skus := [sku for name in names if (sku := here.get(name.lower())) is not None])
+        for region, sizes in sorted(answers.items())
+        if (skus := [sku for name in names if (sku := sizes.get(name.lower())) is not None])
     }
     if requirements.instance_type is not None and not found:
         _refuse_unknown(requirements.instance_type, answers)
@@ -192,19 +197,21 @@ def _explain_none(requirements: Requirements, names: list[str], answers: Mapping
 
 
 def _refuse_unknown(name: str, answers: Mapping[str, SkusByName]) -> None:
-    """Raise InvalidRequest, with the near one, for a size that nobody has; one of the catalogue is sold elsewhere."""
+    """Raise InvalidRequest, which suggests a similar one, for an unknown size; return for one of the catalogue."""
     if name in {one.name for one in instance_types(KIND)}:
         return
-    known = {sku.name for here in answers.values() for sku in here.values()} | {
+    known = {sku.name for sizes in answers.values() for sku in sizes.values()} | {
         one.name for one in instance_types(KIND)
     }
-    near = f"{PREFIX}{name}" if f"{PREFIX}{name}" in known else closest_match(name, known)
+    suggestion = f"{SIZE_PREFIX}{name}" if f"{SIZE_PREFIX}{name}" in known else closest_match(name, known)
     where = f"in {next(iter(answers))}" if len(answers) == 1 else "in the regions of this account"
     raise InvalidRequest(
-        f"Azure has no size {name!r} {where}" + did_you_mean(near, "."),
+        f"Azure has no size {name!r} {where}" + did_you_mean(suggestion, "."),
         field="--instance-type",
         value=name,
-        next=f"Use {near}, or name the --region that has it." if near else "See those with GPUs: cloudgpu gpus --all",
+        next=f"Use {suggestion}, or name the --region that has it."
+        if suggestion
+        else "See those with GPUs: cloudgpu gpus --all",
     )
 
 
@@ -213,12 +220,16 @@ def _refuse_withheld(requirements: Requirements, found: Mapping[str, list[Sku]],
     first, *more = found
     sku = found[first][0]
     others = {one.name for skus in found.values() for one in skus} - {sku.name}
-    what = f"{sku.name} and {_count(len(others), 'other size')}" if others else sku.name
-    where = f"{first} and {_count(len(more), 'more region')}" if more else first
-    offered = f" {_count(elsewhere, 'other region')} of this account do not offer it at all." if elsewhere > 1 else ""
-    offered = " The other region of this account does not offer it at all." if elsewhere == 1 else offered
+    what = f"{sku.name} and {_counted(len(others), 'other size')}" if others else sku.name
+    where = f"{first} and {_counted(len(more), 'more region')}" if more else first
+    not_offered_text = (
+        f" {_counted(elsewhere, 'other region')} of this account do not offer it at all." if elsewhere > 1 else ""
+    )
+    not_offered_text = (
+        " The other region of this account does not offer it at all." if elsewhere == 1 else not_offered_text
+    )
     raise NoCapacity(
-        f"Azure withholds {what} from this subscription in {where} ({sku.withheld}).{offered}",
+        f"Azure withholds {what} from this subscription in {where} ({sku.withheld}).{not_offered_text}",
         field="--instance-type" if requirements.instance_type else "--gpu",
         value=requirements.instance_type or requirements.gpu,
         next="Choose another --region or size, or ask for access: Help + support in the Azure portal, issue type "
@@ -226,5 +237,5 @@ def _refuse_withheld(requirements: Requirements, found: Mapping[str, list[Sku]],
     )
 
 
-def _count(number: int, what: str) -> str:
+def _counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"

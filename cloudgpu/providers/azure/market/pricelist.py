@@ -1,7 +1,7 @@
 """The price list of Azure, region by region: machines with GPUs on demand and spot, disks, addresses, traffic.
 
 How the items of the Retail Prices API are read: of type Consumption alone; Windows by the product's name; spot by a
-meter or SKU that ends in " Spot"; of a price in steps (tierMinimumUnits) the first that is not free; of several dates
+meter or SKU that ends in " Spot"; of a tiered price (tierMinimumUnits) the first paid tier; of several dates
 (effectiveStartDate) the latest.
 """
 
@@ -22,29 +22,29 @@ from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.shared.calls import ask_each, by_item
 
 SOURCE = "Azure Retail Prices API"
-AT_ONCE = 6  # regions asked side by side
-SILENT_S = 60.0  # a page of prices may take long
+MAX_PARALLEL = 6  # regions that are read at the same time
+PAGE_TIMEOUT_S = 60.0  # a page of prices may take long
 _DISKS = {"Premium SSD": "P", "Standard SSD": "E", "Standard HDD": "S"}
-_FILTERS = (  # serviceName, and what narrows it
+_FILTERS = (  # serviceName, and the rest of the filter
     ("Virtual Machines", " and contains(armSkuName, 'Standard_N')"),
     ("Storage", " and contains(productName, 'Managed Disks')"),
     ("Virtual Network", " and productName eq 'IP Addresses'"),
     ("Bandwidth", " and meterName eq 'Standard Data Transfer Out'"),
 )
-_NEEDED = ("serviceName", "productName", "skuName", "meterName", "type", "unitOfMeasure")
+_REQUIRED_FIELDS = ("serviceName", "productName", "skuName", "meterName", "type", "unitOfMeasure")
 
 
 def price_list(settings: ProviderSettings) -> PriceList:
     """Return Azure's price list, a part for each region of the account (else of the catalogue).
 
-    Raises InvalidRequest for regions that are none, and what the first region raised when none answered.
+    Raises InvalidRequest for `regions` that is no list of names, and what the first region raised when none answered.
     """
     server = Retail()
     answers, silent = ask_each(
         _regions(settings),
         lambda region: part_from(_items_of(server, region), region, settings.clock()),
-        AT_ONCE,
-        patience=SILENT_S,
+        MAX_PARALLEL,
+        patience=PAGE_TIMEOUT_S,
     )
     return PriceList("azure", tuple(answers.values()), silent)
 
@@ -59,39 +59,39 @@ def _regions(settings: ProviderSettings) -> list[str]:
 
 
 def _items_of(server: Retail, region: str) -> Iterator[Item]:
-    for service, narrower in _FILTERS:
-        of_region = f"serviceName eq '{service}' and armRegionName eq '{region}' and priceType eq 'Consumption'"
-        yield from server.items(of_region + narrower)
+    for service, extra_filter in _FILTERS:
+        region_filter = f"serviceName eq '{service}' and armRegionName eq '{region}' and priceType eq 'Consumption'"
+        yield from server.items(region_filter + extra_filter)
 
 
 def part_from(items: Iterable[Item], region: str, read_at: datetime) -> PricePart:
     """Return the prices that the items of a region stand for."""
-    rows = PartBuilder(region, read_at, region)
+    part_builder = PartBuilder(region, read_at, region)
     found: dict[tuple[RowKey, str], list[Item]] = {}
     for item in items:
-        lacking = [key for key in (*_NEEDED, "retailPrice") if key not in item]
-        if lacking:
-            rows.refuse(_name(item), f"has no {' and no '.join(lacking)}")
+        missing_fields = [key for key in (*_REQUIRED_FIELDS, "retailPrice") if key not in item]
+        if missing_fields:
+            part_builder.refuse(_item_name(item), f"has no {' and no '.join(missing_fields)}")
         elif item["type"] == "Consumption" and (key_and_unit := _key_and_unit(item, region)) is not None:
             found.setdefault(key_and_unit, []).append(item)
-    for (key, unit), same in found.items():
-        for item in _in_force(same):
+    for (key, unit), items_of_key in found.items():
+        for item in _current_items(items_of_key):
             amount, currency = item["retailPrice"], item.get("currencyCode", "no currency")
-            free = (
+            free_note = (
                 f"first {_tier_start(item):g} {item['unitOfMeasure'].removeprefix('1 ')} a month free"
                 if _tier_start(item)
                 else ""
             )
-            rows.add(key, unit, amount, currency=currency, source=SOURCE, name=_name(item), note=free)
-    return rows.part()
+            part_builder.add(key, unit, amount, currency=currency, source=SOURCE, name=_item_name(item), note=free_note)
+    return part_builder.part()
 
 
-def _name(item: Item) -> str:
+def _item_name(item: Item) -> str:
     return " ".join(str(item.get(key, "?")) for key in ("meterId", "productName", "meterName"))
 
 
 def _key_and_unit(item: Item, region: str) -> tuple[RowKey, str] | None:
-    """Return what an item is the price of, and per what; None for what the catalogue does not carry."""
+    """Return what an item is the price of, and its unit; None for what the catalogue does not list."""
     reader = _READERS.get(item["serviceName"])
     kind = reader(item) if reader else None
     if kind is None:
@@ -100,15 +100,15 @@ def _key_and_unit(item: Item, region: str) -> tuple[RowKey, str] | None:
     return RowKey(name, region, market), unit
 
 
-Kind = tuple[str, str, Market | None]
+Kind = tuple[str, str, Market | None]  # the catalogue's name of what is priced, the unit, the market of a machine
 
 
 def _machine(item: Item) -> Kind | None:
-    words = (item["meterName"], item["skuName"])
-    other = "Windows" in item["productName"] or any(word.endswith("Low Priority") for word in words)
-    if other or not item.get("armSkuName") or item["unitOfMeasure"] != "1 Hour":
+    names = (item["meterName"], item["skuName"])
+    is_excluded = "Windows" in item["productName"] or any(word.endswith("Low Priority") for word in names)
+    if is_excluded or not item.get("armSkuName") or item["unitOfMeasure"] != "1 Hour":
         return None
-    spot = any(word.endswith(" Spot") for word in words)
+    spot = any(word.endswith(" Spot") for word in names)
     return item["armSkuName"], PER_HOUR, Market.SPOT if spot else Market.ON_DEMAND
 
 
@@ -119,8 +119,12 @@ def _disk(item: Item) -> Kind | None:
         return "snapshot", "usd_per_gb_month", None
     tier, _, redundancy = sku.partition(" ")
     size = TIER_SIZES_GIB.get(int(tier[1:]) if tier[1:].isdigit() else 0)
-    fits = letter is not None and tier.startswith(letter) and redundancy == "LRS" and size is not None
-    if fits and item["meterName"] in (f"{tier} LRS Disk", f"{tier} Disk", f"{tier} Disks") and unit == "1/Month":
+    is_known_disk = letter is not None and tier.startswith(letter) and redundancy == "LRS" and size is not None
+    if (
+        is_known_disk
+        and item["meterName"] in (f"{tier} LRS Disk", f"{tier} Disk", f"{tier} Disks")
+        and unit == "1/Month"
+    ):
         return f"{tier} {size} GiB", "usd_per_disk_month", None
     return None
 
@@ -143,19 +147,23 @@ _READERS: dict[str, Callable[[Item], Kind | None]] = {
 }
 
 
-def _in_force(same: list[Item]) -> list[Item]:
-    """Return, of the items for one thing, those of the latest date and of the first step that is not free."""
-    latest = max(str(item.get("effectiveStartDate", "")) for item in same)
-    dated = [item for item in same if str(item.get("effectiveStartDate", "")) == latest]
-    steps = sorted({_tier_start(item) for item in dated})
-    paid = (step for step in steps if any(_tier_start(item) == step and item["retailPrice"] != 0 for item in dated))
-    chosen = next(paid, steps[0])
+def _current_items(items_of_key: list[Item]) -> list[Item]:
+    """Return those of the latest date and of the first tier that is not free, of the items with one key."""
+    latest = max(str(item.get("effectiveStartDate", "")) for item in items_of_key)
+    dated = [item for item in items_of_key if str(item.get("effectiveStartDate", "")) == latest]
+    tier_starts = sorted({_tier_start(item) for item in dated})
+    paid_tiers = (
+        tier_start
+        for tier_start in tier_starts
+        if any(_tier_start(item) == tier_start and item["retailPrice"] != 0 for item in dated)
+    )
+    chosen = next(paid_tiers, tier_starts[0])
     return [item for item in dated if _tier_start(item) == chosen]
 
 
 def _tier_start(item: Item) -> float:
-    least: Any = item.get("tierMinimumUnits", 0)
-    return float(least) if isinstance(least, int | float) else 0.0
+    minimum: Any = item.get("tierMinimumUnits", 0)
+    return float(minimum) if isinstance(minimum, int | float) else 0.0
 
 
 SPOT_VALID_FOR = timedelta(days=90)  # of a spot price in the dated list
@@ -163,11 +171,11 @@ PriceKey = tuple[str, str]  # size and region
 
 
 def prices(azure: Azure, offers: Sequence[Available]) -> list[Price | None]:
-    """Return one price per offer, in order; None where nobody knows one: no estimate stands in for a spot price.
+    """Return one price per offer, in order; None where none is known: a spot price is never estimated.
 
     One call per size and region that the dated list lacks, or of which it has an old spot price (`SPOT_VALID_FOR`):
-    those move from month to month (Microsoft Learn, "Use Azure Spot Virtual Machines"). A price list that does not
-    answer is no fault of an offer: the dated price stands, where there is one.
+    those move from month to month (Microsoft Learn, "Use Azure Spot Virtual Machines"). Where the
+    Retail Prices API does not answer, the dated price is returned, if there is one.
     """
     listed = [listed_price(KIND, one.instance_type, one.region, one.market) for one in offers]
     since = azure.clock() - SPOT_VALID_FOR
@@ -192,18 +200,18 @@ def _query_prices(azure: Azure, type_regions: Sequence[PriceKey]) -> dict[PriceK
         server = Retail(azure.patience.read_s)
     except CloudgpuError:
         return {}
-    return by_item(type_regions, lambda type_region: _prices_by_market(azure, server, type_region), AT_ONCE)
+    return by_item(type_regions, lambda type_region: _prices_by_market(azure, server, type_region), MAX_PARALLEL)
 
 
 def _prices_by_market(azure: Azure, server: Retail, type_region: PriceKey) -> Mapping[Market, Price]:
-    """Return what the price list tells of a size in a region, by market."""
+    """Return the prices of a size in a region, by market; none where the price list does not answer."""
     name, region = type_region
-    of_type = (
+    type_filter = (
         f"serviceName eq 'Virtual Machines' and armRegionName eq '{region}' and armSkuName eq '{name}' "
         "and priceType eq 'Consumption'"
     )
     try:
-        part = part_from(server.items(of_type), region, azure.clock())
+        part = part_from(server.items(type_filter), region, azure.clock())
     except CloudgpuError:
         return {}
     return {

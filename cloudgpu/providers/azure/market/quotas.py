@@ -34,7 +34,7 @@ def quotas(azure: Azure, region: str) -> list[Quota]:
 
 
 def usages(azure: Azure, region: str) -> list[Raw]:
-    """Return every limit of a region as Azure tells it: `name.value`, `limit`, `currentValue`. One call per page."""
+    """Return every limit of a region as Azure returns it: `name.value`, `limit`, `currentValue`. One call per page."""
     with azure.calling("Microsoft.Compute/locations/usages/read", region):
         return [one.as_dict() for one in azure.compute.usage.list(region)]
 
@@ -47,7 +47,7 @@ def page(_region: str, _code: str) -> str:
 def request(azure: Azure, region: str, code: str, limit: float) -> str:
     """Ask Azure for a higher limit; return the request's id. Two calls, and it is not waited for.
 
-    Raises InvalidRequest for a code that is none, or a limit that is not higher.
+    Raises InvalidRequest for an unknown code, or a limit that is not higher.
     """
     check_region(azure, region)
     found = {str(one["name"]["value"]): one for one in usages(azure, region)}
@@ -57,9 +57,9 @@ def request(azure: Azure, region: str, code: str, limit: float) -> str:
         )
         remedy = f"See them: cloudgpu quota --provider azure --region {region}"
         raise InvalidRequest(message, field="--request", value=code, next=remedy)
-    now = float(found[code]["limit"])
-    if limit <= now:
-        message = f"The limit {code} in {region} is {now:g} already."
+    current_limit = float(found[code]["limit"])
+    if limit <= current_limit:
+        message = f"The limit {code} in {region} is {current_limit:g} already."
         raise InvalidRequest(message, field="--request", value=f"{code}={limit:g}", next="Ask for more than that.")
     return _request_limit(azure, region, code, limit)
 
@@ -80,8 +80,8 @@ def _request_limit(azure: Azure, region: str, code: str, limit: float) -> str:
         azure.client("quota").quota.begin_create_or_update(
             code, scope, {"properties": properties}, polling=False, raw_response_hook=keep_headers
         )
-    where = headers.get("location") or headers.get("azure-asyncoperation") or f"{scope}/{code}"
-    return where.partition("?")[0].rstrip("/").rpartition("/")[2]
+    operation_url = headers.get("location") or headers.get("azure-asyncoperation") or f"{scope}/{code}"
+    return operation_url.partition("?")[0].rstrip("/").rpartition("/")[2]
 
 
 def _is_relevant(code: str) -> bool:
@@ -96,7 +96,7 @@ def _quota(azure: Azure, region: str, raw: Raw) -> Quota:
 
 
 def check(azure: Azure, region: str, sku: Sku, market: Market, machines: int = 1) -> str | None:
-    """Return what could not be checked, as a remark for the plan; None where there is room for so many. One call.
+    """Return what could not be checked, as a remark for the plan; None where the limits are large enough. One call.
 
     A machine counts for its family and for the region's total, one on spot for `lowPriorityCores` alone ("Check vCPU
     quotas", Azure Virtual Machines). Raises QuotaExceeded, with the page where a person asks for more.
@@ -111,19 +111,19 @@ def check(azure: Azure, region: str, sku: Sku, market: Market, machines: int = 1
     missing = [code for code in codes if code.lower() not in found]
     for code in codes:
         if code.lower() in found:
-            _check_room(azure, region, found[code.lower()], sku, machines)
+            _check_limit(azure, region, found[code.lower()], sku, machines)
     return f"Azure tells no limit {' or '.join(missing)} in {region}, so that was not checked" if missing else None
 
 
-def _check_room(azure: Azure, region: str, raw: Raw, sku: Sku, machines: int) -> None:
+def _check_limit(azure: Azure, region: str, raw: Raw, sku: Sku, machines: int) -> None:
     used, needed = int(raw.get("currentValue") or 0), machines * (sku.vcpus or 0)
-    what = f"{sku.name} needs" if machines == 1 else f"{machines} x {sku.name} need"
+    launch_text = f"{sku.name} needs" if machines == 1 else f"{machines} x {sku.name} need"
     limit = raw.get("limit")
     if limit is None or used + needed <= int(limit):
         return
     name, title = _name(raw), (raw.get("name") or {}).get("localizedValue") or _name(raw)
     raise QuotaExceeded(
-        f"The limit {title!r} ({name}) in {region} allows {limit} vCPUs, of which {used} are used, and {what} "
+        f"The limit {title!r} ({name}) in {region} allows {limit} vCPUs, of which {used} are used, and {launch_text} "
         f"{needed}.",
         field="quota",
         value=name,

@@ -1,7 +1,7 @@
-"""Asks the Azure Retail Prices API, page by page; errors in our own words.
+"""Reads the Azure Retail Prices API, page by page; its errors are those of `cloudgpu.errors`.
 
 https://learn.microsoft.com/rest/api/cost-management/retail-prices/azure-retail-prices: needs no account, gives pages
-of at most 1,000 items, and names the next page by its whole address. That address is followed only to the same server.
+of at most 1,000 items, and names the next page by its URL, which is followed only to the same server.
 """
 
 from __future__ import annotations
@@ -17,46 +17,46 @@ from cloudgpu.parallel import beat
 from cloudgpu.providers.patience import CONNECT_S, patience_s
 from cloudgpu.providers.shared.errors import retry_after
 
-DEFAULT, PATH = "https://prices.azure.com", "/api/retail/prices"
+DEFAULT_ENDPOINT, PATH = "https://prices.azure.com", "/api/retail/prices"
 ENDPOINT = "CLOUDGPU_AZURE_ENDPOINT"
 VERSION = "2023-01-01-preview"  # filters are exact about upper and lower case from here on
 MAX_PAGES = 500
-SENDS = 5
+MAX_SENDS = 5
 _PORTS = {"https": 443, "http": 80}
 Item = Mapping[str, Any]
 
 
 class Retail:
-    """The price list's server; asks nothing before it is asked, and one that was silent nothing more."""
+    """The price list's server; after a timeout, no further call is sent. Makes no call by itself."""
 
     def __init__(self, seconds: float | None = None) -> None:
-        self.endpoint = os.environ.get(ENDPOINT, DEFAULT).rstrip("/")
+        self.endpoint = os.environ.get(ENDPOINT, DEFAULT_ENDPOINT).rstrip("/")
         self._client = _client(self.endpoint, seconds or patience_s())
         self._is_silent = False
 
     def items(self, odata_filter: str) -> Iterator[Item]:
-        """Yield every item that fits an OData filter.
+        """Yield every item that matches an OData filter.
 
-        Raises ProviderUnavailable for an answer that is none, a page that comes again, or one at another server.
+        Raises ProviderUnavailable for an invalid answer, a repeated page, or a next page on another server.
         """
         query = {"api-version": VERSION, "currencyCode": "USD", "$filter": odata_filter}
         page = self._page(f"{self.endpoint}{PATH}", query)
-        seen = set[str]()
+        seen_links = set[str]()
         for _ in range(MAX_PAGES):
             yield from _items(page)
-            following = page.get("NextPageLink")
-            if not following:
+            next_link = page.get("NextPageLink")
+            if not next_link:
                 return
-            self._check_next(following, seen)
-            page = self._page(following, {})
+            self._check_next(next_link, seen_links)
+            page = self._page(next_link, {})
         raise _unavailable("has no end")
 
-    def _check_next(self, link: object, seen: set[str]) -> None:
+    def _check_next(self, link: object, seen_links: set[str]) -> None:
         if not isinstance(link, str) or _server(link) != _server(self.endpoint) or urlsplit(link).path != PATH:
             raise _unavailable(f"sends us on to another server: {str(link)[:80]!r}")
-        if link in seen:
+        if link in seen_links:
             raise _unavailable("gives the same page again and again, so it has no end")
-        seen.add(link)
+        seen_links.add(link)
 
     def _page(self, url: str, query: Mapping[str, str]) -> Item:
         from azure.core.exceptions import AzureError, ServiceRequestTimeoutError, ServiceResponseTimeoutError
@@ -84,7 +84,7 @@ class Retail:
 def _client(endpoint: str, seconds: float) -> Any:
     """Return azure-core's client: it waits where Azure says how long, and follows no redirection.
 
-    A page has so many seconds, over all its sends.
+    A page has `seconds`, over all its sends.
     """
     if urlsplit(endpoint).scheme not in _PORTS or not urlsplit(endpoint).hostname:
         message = f"{ENDPOINT} is {endpoint!r}, which is not an http or https address."
@@ -96,8 +96,8 @@ def _client(endpoint: str, seconds: float) -> Any:
         message = f"The price list of azure needs {error.name}, which is not installed."
         remedy = "Run: pip install 'cloudgpu[azure]'"
         raise MissingExtra(message, field="--provider", value="azure", next=remedy) from error
-    again = RetryPolicy(retry_total=SENDS - 1, retry_backoff_factor=0.4, timeout=seconds)
-    policies = [HeadersPolicy({"Accept": "application/json"}), UserAgentPolicy("cloudgpu"), again]
+    retry_policy = RetryPolicy(retry_total=MAX_SENDS - 1, retry_backoff_factor=0.4, timeout=seconds)
+    policies = [HeadersPolicy({"Accept": "application/json"}), UserAgentPolicy("cloudgpu"), retry_policy]
     return PipelineClient(endpoint, policies=policies, connection_timeout=CONNECT_S, read_timeout=seconds)
 
 
@@ -109,11 +109,11 @@ def _items(page: Item) -> Iterator[Item]:
 
 
 def _server(url: str) -> tuple[str, str | None, int | None]:
-    """Return what has to be the same for two addresses to be one server; Azure writes its port out."""
+    """Return scheme, host and port of a URL, to compare servers: Azure's links name the default port."""
     parts = urlsplit(url)
     try:
         return parts.scheme, parts.hostname, parts.port or _PORTS.get(parts.scheme)
-    except ValueError:  # a port that is none
+    except ValueError:  # an invalid port
         return parts.scheme, None, None
 
 
@@ -123,5 +123,5 @@ def _refused(status: int, headers: Mapping[str, str]) -> CloudgpuError:
     return _unavailable(f"answered with the status {status}")
 
 
-def _unavailable(says: str) -> ProviderUnavailable:
-    return ProviderUnavailable(f"Azure's price list {says}.", field="provider", value="azure")
+def _unavailable(problem: str) -> ProviderUnavailable:
+    return ProviderUnavailable(f"Azure's price list {problem}.", field="provider", value="azure")

@@ -1,4 +1,4 @@
-"""The network of a launch: one of its own, or the subnet and the security group of somebody else's. Reads only."""
+"""The network of a launch: one of its own, or a subnet and a security group that the user named. Reads only."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _NETWORKS, _GROUPS = "microsoft.network/virtualnetworks", "microsoft.network/net
 
 @dataclass(frozen=True, slots=True)
 class NetworkPlacement:
-    """Where a machine hangs: Azure's ids of somebody else's subnet and group, None for those of its own launch.
+    """A machine's network: Azure's ids of the subnet and security group that the user named; None: the launch's own.
 
-    `callers` are the CIDRs that may open SSH, by label; none where somebody else's group decides.
+    `callers` are the CIDRs that may reach SSH, by label; none where the user's group decides.
     """
 
     subnet: str | None
@@ -32,28 +32,30 @@ class NetworkPlacement:
     remarks: tuple[str, ...] = ()
 
 
-def placement(azure: Azure, region: str, wanted: Network) -> NetworkPlacement:
-    """Return where a launch's machine hangs. No call for a network of its own, one for each thing that was named.
+def placement(azure: Azure, region: str, network_setup: Network) -> NetworkPlacement:
+    """Return the network of a launch. No call for one of its own, one for each of subnet and group that was named.
 
-    Raises InvalidRequest for a subnet or a group that is not there, or lies in another region.
+    Raises InvalidRequest for a subnet or a group that does not exist, or is in another region.
     """
     with Pool(2) as pool:
-        network = pool.submit(_network, azure, region, wanted.subnet)
-        pool.submit(_check_group, azure, region, wanted.security_group).result()
+        network = pool.submit(_network, azure, region, network_setup.subnet)
+        pool.submit(_check_group, azure, region, network_setup.security_group).result()
     found = network.result()
-    if wanted.security_group is not None:
-        return NetworkPlacement(wanted.subnet, wanted.security_group, {})
+    if network_setup.security_group is not None:
+        return NetworkPlacement(network_setup.subnet, network_setup.security_group, {})
     cidr = _cidr(found) if found else NETWORK
-    return NetworkPlacement(wanted.subnet, None, ssh_sources(wanted, cidr), _about_subnet(found, wanted.subnet))
+    return NetworkPlacement(
+        network_setup.subnet, None, ssh_sources(network_setup, cidr), _subnet_remarks(found, network_setup.subnet)
+    )
 
 
 def _network(azure: Azure, region: str, subnet: str | None) -> Raw | None:
     if subnet is None:
         return None
-    of, networks = network_of_subnet(subnet), azure.network.virtual_networks
+    ref, networks = network_of_subnet(subnet), azure.network.virtual_networks
     action = "Microsoft.Network/virtualNetworks/read"
     found: Raw | None = find(
-        azure, action, lambda: networks.get(of.group, of.name).as_dict(), region=region, value=subnet
+        azure, action, lambda: networks.get(ref.group, ref.name).as_dict(), region=region, value=subnet
     )
     if found is None or _subnet(found, subnet) is None:
         remedy = "See what there is: az network vnet list"
@@ -63,7 +65,7 @@ def _network(azure: Azure, region: str, subnet: str | None) -> Raw | None:
 
 
 def network_of_subnet(subnet: str) -> ids.Resource:
-    """Return the network of a subnet, by Azure's id of that; raise InvalidRequest for what is no such id."""
+    """Return the network of a subnet, by Azure's id of that; raise InvalidRequest for any other text."""
     found = ids.resource(subnet)
     if found is None or found.kind != _NETWORKS or not found.rest.lower().startswith("/subnets/"):
         message = f"{subnet!r} is not an id of a subnet on Azure."
@@ -83,8 +85,8 @@ def _cidr(network: Raw) -> str:
     return next((str(one) for one in spaces if ":" not in str(one)), NETWORK)
 
 
-def _about_subnet(network: Raw | None, subnet: str | None) -> tuple[str, ...]:
-    """Return what has to be said of a subnet that has a security group itself: both have to let a caller in."""
+def _subnet_remarks(network: Raw | None, subnet: str | None) -> tuple[str, ...]:
+    """Return a remark on a subnet with a security group of its own: both groups have to let a caller in."""
     found = _subnet(network, subnet) if network and subnet else None
     if not properties_of(found or {}).get("networkSecurityGroup"):
         return ()
@@ -97,16 +99,16 @@ def _check_group(azure: Azure, region: str, id_: str | None) -> None:
     """Raise InvalidRequest for somebody else's group that is not there, or lies in another region."""
     if id_ is None:
         return
-    of = ids.resource(id_)
-    if of is None or of.kind != _GROUPS or of.rest:
+    ref = ids.resource(id_)
+    if ref is None or ref.kind != _GROUPS or ref.rest:
         message = f"{id_!r} is not an id of a network security group on Azure."
         remedy = "See yours: az network nsg list --query [].id"
         raise InvalidRequest(message, field="--security-group", value=id_, next=remedy)
     groups = azure.network.network_security_groups
     action = "Microsoft.Network/networkSecurityGroups/read"
-    found = find(azure, action, lambda: groups.get(of.group, of.name).as_dict(), region=region, value=id_)
+    found = find(azure, action, lambda: groups.get(ref.group, ref.name).as_dict(), region=region, value=id_)
     if found is None:
-        message = f"There is no network security group {of.name} in the resource group {of.group}."
+        message = f"There is no network security group {ref.name} in the resource group {ref.group}."
         raise InvalidRequest(
             message, field="--security-group", value=id_, next="See what there is: az network nsg list"
         )

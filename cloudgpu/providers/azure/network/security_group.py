@@ -1,4 +1,4 @@
-"""Lets addresses in to a machine, and out: a rule per label in the security group of the machine's own launch.
+"""Lets networks reach a machine, or no longer: a rule per label in the security group of the machine's own launch.
 
 A machine that was launched with somebody else's security group has none of ours, and is left alone.
 """
@@ -18,21 +18,21 @@ from cloudgpu.providers.azure.errors import code_of
 from cloudgpu.providers.azure.network import security_rules
 from cloudgpu.providers.shared.calls import retry
 
-WITHIN = timedelta(minutes=2)
+CHANGE_WITHIN = timedelta(minutes=2)
 _PRIORITY_TAKEN, _TRIES = "SecurityRuleConflict", 5  # another process took the number in the same moment
 _GROUP = "Microsoft.Network/networkSecurityGroups"
 Raw = Mapping[str, Any]
 
 
 def allowed(azure: Azure, id: str) -> Mapping[str, str]:  # noqa: A002
-    """Return the CIDR per label that may reach SSH; empty where somebody else's group decides. InstanceNotFound."""
+    """Return the CIDR per label that may reach SSH; empty where another's group decides. Raises InstanceNotFound."""
     found = _rules_of(azure, id)
     port = str(azure.options.ssh_port)
     return {one.label: one.cidr for one in security_rules.rules(found or ()) if one.port == port}
 
 
 def allow(azure: Azure, id: str, label: str, cidr: str | None) -> None:  # noqa: A002
-    """Let this CIDR in under this label in place of the one before; None takes it out. No call where it is so already.
+    """Let this CIDR in under this label in place of the one before; None removes it. No change where it is so already.
 
     Raises InstanceNotFound, InvalidRequest where somebody else's security group decides.
     """
@@ -49,17 +49,17 @@ def _allow(azure: Azure, id: str, label: str, cidr: str | None) -> None:  # noqa
             next="Ask whoever keeps that group to let the address in, or launch without --security-group.",
         )
     port = azure.options.ssh_port
-    before = next((one for one in security_rules.rules(found) if one.label == label and one.port == str(port)), None)
+    previous = next((one for one in security_rules.rules(found) if one.label == label and one.port == str(port)), None)
     if cidr is None:
-        if before is not None:
-            _drop(azure, id, before.name)
-    elif before is None or before.cidr != cidr:
-        priority = before.priority if before else security_rules.free_priority(found)
+        if previous is not None:
+            _drop(azure, id, previous.name)
+    elif previous is None or previous.cidr != cidr:
+        priority = previous.priority if previous else security_rules.free_priority(found)
         _put(azure, id, security_rules.rule(label, cidr, port, priority))
 
 
 def _rules_of(azure: Azure, id: str) -> list[Raw] | None:  # noqa: A002
-    """Return the rules of a machine's own security group; None where it has none. InstanceNotFound for no machine."""
+    """Return the rules of a machine's own security group; None where it has none. Raises InstanceNotFound."""
     region, group = ids.machine(id)
     groups = azure.network.network_security_groups
     found = find(azure, f"{_GROUP}/read", lambda: groups.get(group, group).as_dict(), region=region, value=id)
@@ -78,7 +78,7 @@ def _put(azure: Azure, id: str, rule: security_rules.Rule) -> None:  # noqa: A00
         azure,
         f"{_GROUP}/securityRules/write",
         lambda polling: operations.begin_create_or_update(group, group, rule.name, rule.body(), polling=polling),
-        deadline=azure.clock() + WITHIN,
+        deadline=azure.clock() + CHANGE_WITHIN,
         region=region,
         value=rule.cidr,
     )
@@ -94,7 +94,7 @@ def _drop(azure: Azure, id: str, name: str) -> None:  # noqa: A002
             azure,
             f"{_GROUP}/securityRules/delete",
             lambda polling: operations.begin_delete(group, group, name, polling=polling),
-            deadline=azure.clock() + WITHIN,
+            deadline=azure.clock() + CHANGE_WITHIN,
             region=region,
         ),
         region=region,

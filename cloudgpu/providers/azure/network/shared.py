@@ -1,8 +1,8 @@
 """What the machines of one cluster share on Azure: a virtual network, in a resource group of its own.
 
-A launch's own group goes with its machine, and Azure keeps a network that a machine of another group hangs in: so what
-all use lies in none of them. A security group's default rules let the machines of one network reach each other
-("Network security groups", AllowVnetInBound), and those of ours shut out the Internet alone. A network costs nothing.
+A launch's own group is deleted with its machine, and Azure refuses to delete a network that another machine uses: so
+the shared network is in none of these. A security group's default rules let a network's machines reach each other
+("Network security groups", AllowVnetInBound), and our rules only deny the Internet. A network costs nothing.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _NETWORKS, _INTERFACES = "Microsoft.Network/virtualNetworks", "Microsoft.Network
 
 
 def make_shared(azure: Azure, attempt: Attempt, call: Call, *, deadline: datetime) -> None:
-    """Make sure of the network in which the machines of this attempt's cluster are. One call where it is there.
+    """Create the network of this attempt's cluster, where it is missing. One call where it exists.
 
-    The network's name is its group's. Raises what Azure says where it cannot be made.
+    The network's name is its group's. Raises Azure's error where it cannot be created.
     """
     name = network_group(attempt, call)
     networks, resources = azure.network.virtual_networks, azure.resources.resource_groups
@@ -36,31 +36,31 @@ def make_shared(azure: Azure, attempt: Attempt, call: Call, *, deadline: datetim
     tags = _tags(attempt)
     body = {"location": call.region, "tags": tags}
     invoke(azure, groups.WRITE, lambda: resources.create_or_update(name, body), region=call.region, value=name)
-    wanted: Body = {**network(attempt, call, name), "tags": tags}
+    network_body: Body = {**network(attempt, call, name), "tags": tags}
     complete(
         azure,
         f"{_NETWORKS}/write",
-        lambda polling: networks.begin_create_or_update(name, name, wanted, polling=polling),
+        lambda polling: networks.begin_create_or_update(name, name, network_body, polling=polling),
         deadline=deadline,
         region=call.region,
     )
 
 
 def _tags(attempt: Attempt) -> dict[str, str]:
-    """Return the tags of what all nodes share: the id of node 0, and whose it is."""
+    """Return the tags of what all nodes share: the id of node 0, its ledger, owner and cluster."""
     node = node_of_tags(attempt.tags)
     first = node_name(node.id, 0) if node else attempt.machine
     return {TAG_ID: first} | {key: attempt.tags[key] for key in (TAG_LEDGER, TAG_OWNER, TAG_CLUSTER)}
 
 
 def users(azure: Azure) -> Mapping[str, str]:
-    """Return by the group of a cluster's network what hangs in it: Azure's id of a machine, or of an interface."""
+    """Return a user of each cluster network, by its group: Azure's id of a machine, or else of an interface."""
     listed = azure.network.network_interfaces.list_all
     return users_among(invoke(azure, f"{_INTERFACES}/read", lambda: [one.as_dict() for one in listed()]))
 
 
 def users_among(interfaces: Sequence[Raw]) -> Mapping[str, str]:
-    """Return what `users` does, of interfaces that are known. Pure."""
+    """Return what `users` does, from interfaces that were read already. Pure."""
     found: dict[str, str] = {}
     for one in interfaces:
         properties = properties_of(one)
@@ -72,18 +72,18 @@ def users_among(interfaces: Sequence[Raw]) -> Mapping[str, str]:
 
 
 def clear_shared(azure: Azure, cluster: str, region: str) -> bool:
-    """Ask to delete a cluster's networks with their groups; return whether a look found none.
+    """Ask to delete a cluster's networks with their groups; return whether none was found.
 
-    What a machine hangs in stays, and is no error. One call; where there are some, one more, and one for each.
+    A network that a machine uses stays, and is no error. One call; where there are some, one more, and one for each.
     """
     found = [
         one
         for one in groups.of_clusters(azure)
         if (one.get("tags") or {}).get(TAG_ID) == node_name(cluster, 0) and str(one["location"]).lower() == region
     ]
-    left = [str(one["name"]).lower() for one in found if not groups.is_being_deleted(one)]
-    used = users(azure) if left else {}
-    for name in left:
+    remaining = [str(one["name"]).lower() for one in found if not groups.is_being_deleted(one)]
+    used = users(azure) if remaining else {}
+    for name in remaining:
         if name not in used:
             groups.delete(azure, region, name)
     return not found

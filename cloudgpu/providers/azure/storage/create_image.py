@@ -1,7 +1,7 @@
-"""Makes an image of a machine or a disk on Azure, step by step, from what there is already: never two of one name.
+"""Makes an image of a machine or a disk on Azure, one step a call, from what exists by then: never two of one name.
 
-The way that Azure names first (deallocate, generalize, capture) destroys the machine: "After you mark a VM as
-generalized, you can't restart it". So the system disk's snapshot is taken while the machine goes on, and a managed
+The way that Azure recommends (deallocate, generalize, capture) destroys the machine: "After you mark a VM as
+generalized, you can't restart it". So the system disk's snapshot is taken while the machine runs, and a managed
 image is made of the snapshot, marked `Generalized`: a machine of it takes custom data, a user and keys, as cloud-init
 starts anew on a machine with another id. A `Specialized` one would take none of them. That Azure starts such an image
 whose system was not deprovisioned is unverified. The snapshot holds what was written to the disk at that moment, as
@@ -28,14 +28,14 @@ from cloudgpu.providers.azure.storage import disks, gallery, resources as refs
 from cloudgpu.providers.azure.storage.resources import ResourceRef
 
 Raw = Mapping[str, Any]
-_TRUSTED = "trustedlaunch"
-TAG_TRUSTED = "cloudgpu-trusted"  # on a snapshot: its disk is one of a machine with Trusted Launch
+_TRUSTED_LAUNCH = "trustedlaunch"
+TAG_TRUSTED = "cloudgpu-trusted"  # on a snapshot: its machine has Trusted Launch
 
 
 def save_image(azure: Azure, source: str, name: str, tags: Mapping[str, str]) -> ProviderResource:
     """Take the next step to the image `name` and return what there is: a snapshot, or the image, `ready` at the end.
 
-    Raises InstanceNotFound for a source that is not there, InvalidRequest for a name that something else bears.
+    Raises InstanceNotFound for a source that is not there, InvalidRequest for a name that is taken.
     """
     region = source.partition("/")[0]
     if not ids.LOCATION.fullmatch(region):
@@ -47,26 +47,26 @@ def save_image(azure: Azure, source: str, name: str, tags: Mapping[str, str]) ->
         and (snapshot is None or TAG_TRUSTED in (snapshot.get("tags") or {}))
         and gallery.gallery_exists(azure)
     ):
-        image = gallery.read(azure, gallery.name_of(name, region))
+        image = gallery.read(azure, gallery.definition_name(name, region))
     if image is not None:
-        return _finished(azure, image, snapshot_ref, tags)
-    snapshot = snapshot or _begin(azure, source, snapshot_ref, tags)
+        return _finish(azure, image, snapshot_ref, tags)
+    snapshot = snapshot or _begin_snapshot(azure, source, snapshot_ref, tags)
     _check_ours(snapshot, snapshot_ref, tags)
     if provisioning_state(snapshot) == "failed":
         disks.delete(azure, snapshot_ref)
         return disks.snapshot(azure, snapshot)
     if not _is_copied(snapshot):
         return disks.snapshot(azure, snapshot)
-    image_tags = {**tags, disks.TAG_MADE: str(int(azure.clock().timestamp()))}
+    image_tags = {**tags, disks.TAG_MADE_AT: str(int(azure.clock().timestamp()))}
     if TAG_TRUSTED not in (snapshot.get("tags") or {}):
-        return disks.image(azure, _register(azure, snapshot, image_ref, image_tags))
+        return disks.image(azure, _create_managed_image(azure, snapshot, image_ref, image_tags))
     gallery.make(azure, str(snapshot["id"]), name, region, image_tags)
-    registered = gallery.read(azure, gallery.name_of(name, region))
+    registered = gallery.read(azure, gallery.definition_name(name, region))
     return disks.snapshot(azure, snapshot) if registered is None else disks.image(azure, registered)
 
 
-def _finished(azure: Azure, image: Raw, snapshot_ref: ResourceRef, tags: Mapping[str, str]) -> ProviderResource:
-    """Return the image as it is; once it is done, the snapshot that it was made of goes.
+def _finish(azure: Azure, image: Raw, snapshot_ref: ResourceRef, tags: Mapping[str, str]) -> ProviderResource:
+    """Return the image as it is; once it is ready, delete the snapshot that it was made of.
 
     A managed image is a copy of its own: tools in wide use delete what they made theirs of (Packer, azure-chroot, does
     so with disks; of snapshots it is unverified).
@@ -82,14 +82,14 @@ def _finished(azure: Azure, image: Raw, snapshot_ref: ResourceRef, tags: Mapping
     return found
 
 
-def _begin(azure: Azure, source: str, snapshot_ref: ResourceRef, tags: Mapping[str, str]) -> Raw:
-    """Begin a snapshot of a machine's system disk, or of a free one. Its name is its own token."""
+def _begin_snapshot(azure: Azure, source: str, snapshot_ref: ResourceRef, tags: Mapping[str, str]) -> Raw:
+    """Begin a snapshot of a machine's system disk, or of a disk that no machine uses. Its name makes it idempotent."""
     disk = _disk_of(azure, source)
-    groups.need_shared(azure, snapshot_ref.region)
-    trusted = {TAG_TRUSTED: "yes"} if _security_type(disk) == _TRUSTED else {}
+    groups.ensure_shared_group(azure, snapshot_ref.region)
+    trusted_tags = {TAG_TRUSTED: "yes"} if _security_type(disk) == _TRUSTED_LAUNCH else {}
     body = {
         "location": snapshot_ref.region,
-        "tags": {**tags, **trusted},
+        "tags": {**tags, **trusted_tags},
         "sku": {"name": "Standard_LRS"},
         "properties": {"creationData": {"createOption": "Copy", "sourceResourceId": disk["id"]}, "incremental": False},
     }
@@ -102,7 +102,7 @@ def _begin(azure: Azure, source: str, snapshot_ref: ResourceRef, tags: Mapping[s
 
 
 def _disk_of(azure: Azure, source: str) -> Raw:
-    """Return the system disk of a machine, or the disk that is named; raise for what holds no system."""
+    """Return the system disk of a machine, or the disk that is named; raise InvalidRequest for a data volume."""
     ref = refs.parse(source, "disks")
     if ref is None and source.count("/") == 1:
         ref = refs.from_azure_id(source.partition("/")[0], machine.system_disk(machine.read(azure, source)))
@@ -126,8 +126,8 @@ def _is_copied(snapshot: Raw) -> bool:
     return provisioning_state(snapshot) == "succeeded" and percent >= 100  # noqa: PLR2004
 
 
-def _register(azure: Azure, snapshot: Raw, image_ref: ResourceRef, tags: Mapping[str, str]) -> Raw:
-    """Make the image of a snapshot that is done."""
+def _create_managed_image(azure: Azure, snapshot: Raw, image_ref: ResourceRef, tags: Mapping[str, str]) -> Raw:
+    """Create the image of a snapshot that is complete."""
     properties = properties_of(snapshot)
     disk = {
         "osType": "Linux",

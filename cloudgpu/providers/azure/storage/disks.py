@@ -1,12 +1,10 @@
-"""Disks, snapshots and images on Azure that go on costing money: all of ours, how they are removed, and volumes.
+"""Lists and removes our disks, snapshots and images on Azure, and attaches data volumes.
 
-A machine's system disk takes no tags in the call that makes it: it lies in its launch's group, whose name follows from
-the token, and has that group's tags. Volumes and images lie in the group `cloudgpu`, with tags of their own.
+The call that makes a machine's system disk cannot tag it: it is in its launch's group, and counts as having that
+group's tags. Volumes and images are in the group `cloudgpu`, with tags of their own.
 
-Data disks on Azure that outlive machines: found by name in the group `cloudgpu`, made once, attached.
-
-A disk's name follows from the ledger, the volume's name and the place, and a PUT of what is there makes no second one:
-no token is needed. A disk lies in a zone as its machine does, or in none where that lies in none.
+A volume's name at Azure is a hash of the ledger, its own name and its zone, and a PUT of a disk that exists makes no
+second one: no token is needed. A volume is in its machine's zone, or in none where the machine is in none.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ Tags = Mapping[str, Mapping[str, str]]  # of groups, by their names
 LARGEST_GB = 32_767  # of a Standard or Premium SSD: "Azure managed disk types"
 SNAPSHOT = "snapshot"  # the catalogue's name for what snapshots and images are billed as
 TAG_PREFIX = "cloudgpu-"
-TAG_MADE = "cloudgpu-made"  # on an image: the epoch second of its making
+TAG_MADE_AT = "cloudgpu-made"  # on an image: when it was made, in seconds since 1970
 _ACTION = "Microsoft.Compute"
 _SUCCEEDED, _DELETING = "succeeded", ("deleting", "failed deletion")
 
@@ -44,8 +42,8 @@ _SUCCEEDED, _DELETING = "succeeded", ("deleting", "failed deletion")
 def resources(azure: Azure, region: str | None) -> ResourceListing:
     """Return the disks, snapshots and images of ours, by four calls for the whole subscription and their pages.
 
-    Where there is a gallery, one more, and one for each image in it. Raises the error of whichever did not answer: a
-    part would look like the whole.
+    Where there is a gallery, one more, and one for each image in it. Raises the error of a call that failed: an
+    incomplete listing would look complete.
     """
     compute = azure.compute
     with Pool(4) as pool:
@@ -58,14 +56,16 @@ def resources(azure: Azure, region: str | None) -> ResourceListing:
                 ("images", compute.images),
             )
         )
-        shared = gallery.listed(azure) if gallery.TAG in tags.result().get(ids.SHARED_GROUP, {}) else []
-        kept = [one for one in (*images.result(), *shared) if _is_ours(one)]
-        parts = {(group_of(one), plain_name(one)) for one in kept}  # an image and its snapshot bear one name
-        copies = (one for one in snapshots.result() if (group_of(one), str(one["name"])) not in parts)
+        gallery_images = gallery.listed(azure) if gallery.TAG_GALLERY in tags.result().get(ids.SHARED_GROUP, {}) else []
+        our_images = [one for one in (*images.result(), *gallery_images) if _is_ours(one)]
+        image_snapshots = {
+            (group_of(one), plain_name(one)) for one in our_images
+        }  # an image and its snapshot have one name
+        lone_snapshots = (one for one in snapshots.result() if (group_of(one), str(one["name"])) not in image_snapshots)
         found = [
             *_ours(azure, disks.result(), tags.result()),
-            *(snapshot(azure, one) for one in copies if _is_ours(one)),
-            *(image(azure, one) for one in kept),
+            *(snapshot(azure, one) for one in lone_snapshots if _is_ours(one)),
+            *(image(azure, one) for one in our_images),
         ]
     here = tuple(one for one in found if region in (None, one.region))
     return ResourceListing(here, regions=None if region is None else frozenset({region}))
@@ -77,17 +77,17 @@ def _listed(azure: Azure, kind: str, operations: Any) -> list[Raw]:
 
 
 def _ours(azure: Azure, raws: Iterable[Raw], tags: Tags) -> list[ProviderResource]:
-    """Return the disks that bear our tags, or are called after the launch's group they lie in: its tags are theirs.
+    """Return the disks with our tags, and system disks of launches, which get their group's tags.
 
-    What else somebody has put into such a group is theirs.
+    Any other disk in such a group is somebody else's.
     """
-    whose = ((one, tags.get(group_of(one), {}) if _is_system(one) else {}) for one in raws)
-    tagged = ((one, {**of, **(one.get("tags") or {})}) for one, of in whose)
+    with_group_tags = ((one, tags.get(group_of(one), {}) if _has_system_disk_name(one) else {}) for one in raws)
+    tagged = ((one, {**of, **(one.get("tags") or {})}) for one, of in with_group_tags)
     return [disk(azure, one, merged) for one, merged in tagged if TAG_LEDGER in merged]
 
 
-def _is_system(raw: Raw) -> bool:
-    """Say whether a disk is that of a launch's machine: it is called after the group."""
+def _has_system_disk_name(raw: Raw) -> bool:
+    """Say whether a disk is a machine's system disk, by its name."""
     return is_system_disk(str(raw["name"]), group_of(raw))
 
 
@@ -96,7 +96,7 @@ def _is_ours(raw: Raw) -> bool:
 
 
 def disk(azure: Azure, raw: Raw, tags: Mapping[str, str]) -> ProviderResource:
-    """Return a disk: a volume where it bears a name of the user's, else a machine's system disk."""
+    """Return a disk: a volume where the user named it, else a machine's system disk."""
     size, name = int(properties_of(raw).get("diskSizeGB") or 0), tags.get(TAG_VOLUME, "")
     return _resource(
         azure,
@@ -112,7 +112,7 @@ def disk(azure: Azure, raw: Raw, tags: Mapping[str, str]) -> ProviderResource:
 
 
 def snapshot(azure: Azure, raw: Raw) -> ProviderResource:
-    """Return a snapshot that is no image yet; it is billed by what is written in it, its size at most."""
+    """Return a snapshot that is no image yet; it is billed for the data in it, for its size at most."""
     size, tags = int(properties_of(raw).get("diskSizeGB") or 0), raw.get("tags") or {}
     return _resource(
         azure, raw, tags, kind=Kind.SNAPSHOT, name=tags.get(TAG_IMAGE, ""), size_gb=size, stored_as=SNAPSHOT
@@ -142,21 +142,21 @@ def _resource(azure: Azure, raw: Raw, tags: Mapping[str, str], **facts: Any) -> 
     ref = refs.from_azure_id(region, str(raw["id"]))
     if is_in_gallery(raw):
         ref = refs.ResourceRef(region, ids.SHARED_GROUP, gallery.KIND, str(raw["name"]))
-    known = {"zone": "", "attached_to": None, **facts}
+    fields = {"zone": "", "attached_to": None, **facts}
     return ProviderResource(
         provider="azure",
         account=azure.account,
         region=region,
         id=str(raw["id"]) if ref is None else ref.id,
-        tags={key: value for key, value in tags.items() if key.startswith(TAG_PREFIX) and key != TAG_MADE},
+        tags={key: value for key, value in tags.items() if key.startswith(TAG_PREFIX) and key != TAG_MADE_AT},
         made_at=_made_at(raw),
         ready=provisioning_state(raw) in (_SUCCEEDED, ""),
-        **known,
+        **fields,
     )
 
 
 def holder(raw: Raw) -> str | None:
-    """Return our id of the machine that uses a disk, Azure's own where that is none of ours; None where it is free."""
+    """Return our id of the machine that uses a disk, Azure's for somebody else's machine; None for no machine."""
     azure_id = str(raw.get("managedBy") or "")
     user = ids.resource(azure_id)
     if user is None or not ids.GROUP.fullmatch(user.group):
@@ -165,26 +165,26 @@ def holder(raw: Raw) -> str | None:
 
 
 def group_of(raw: Raw) -> str:
-    """Return the resource group of something, in small letters; empty for what lies in none."""
+    """Return the resource group of something, in small letters; empty for what is in none."""
     found = ids.resource(str(raw.get("id") or ""))
     return "" if found is None else found.group
 
 
 def _made_at(raw: Raw) -> datetime | None:
-    """Return when it was made, aware UTC: of an image Azure may say so in `systemData`, or not at all; our tag does."""
+    """Return when a resource was made, aware UTC; for an image by our tag, where Azure does not say it."""
     text = properties_of(raw).get("timeCreated") or (raw.get("systemData") or {}).get("createdAt")
     if text:
         return datetime.fromisoformat(str(text)).astimezone(UTC)
-    return time_of_tag(str((raw.get("tags") or {}).get(TAG_MADE, "")))
+    return time_of_tag(str((raw.get("tags") or {}).get(TAG_MADE_AT, "")))
 
 
 def remove(azure: Azure, resource: ProviderResource) -> None:
     """Delete it, an image with the snapshot it was made of; what is gone already is no error.
 
-    The group of a launch goes with its last disk. Raises InvalidRequest while a machine uses it. Two calls; up to two
+    A launch's group is deleted with its last disk. Raises InvalidRequest while a machine uses it. Two calls; up to two
     more for the last disk of a launch.
     """
-    ref = refs.parse_leftover(resource.id, resource.kind)
+    ref = refs.parse_or_raise(resource.id, resource.kind)
     if ref.kind == gallery.KIND:
         gallery.delete(azure, ref.name)
         return
@@ -215,18 +215,18 @@ def read(azure: Azure, ref: refs.ResourceRef) -> Raw | None:
     return refs.read(azure, getattr(azure.compute, ref.kind), ref)
 
 
-LUN = 0  # on the machine it is /dev/disk/azure/scsi1/lun0 (udev rules of Azure's images)
-SKU = "StandardSSD_LRS"  # what every size takes; Premium SSD needs one that says so
+VOLUME_LUN = 0  # on the machine it is /dev/disk/azure/scsi1/lun0 (udev rules of Azure's images)
+VOLUME_SKU = "StandardSSD_LRS"  # every size takes it; Premium SSDs only those that say so
 POLL_PAUSE_S, MAX_POLLS = 2.0, 120  # until a volume is attached
 _READ, _WRITE = "Microsoft.Compute/disks/read", "Microsoft.Compute/disks/write"
-_UNSUPPORTED_STATUSES = (404, 405, 501)
+_NO_SUCH_CALL_STATUSES = (404, 405, 501)
 _ATTACH = "Microsoft.Compute/virtualMachines/attachDetachDataDisks/action"
 
 
 def attach(azure: Azure, id: str, volume: Volume, tags: Mapping[str, str]) -> ProviderResource:  # noqa: A002
-    """Find or make the volume where the machine lies, and attach it; return it as it is then.
+    """Find or make the volume in the machine's zone, and attach it; return it as it is afterwards.
 
-    Raises InvalidRequest where another machine uses it, it lies in another zone, or its size has to be said.
+    Raises InvalidRequest where another machine uses it, it lies in another zone, or its size has to be named.
     """
     raw = machine.read(azure, id)
     tags = {**tags, TAG_VOLUME: volume.name}
@@ -249,7 +249,7 @@ def attach(azure: Azure, id: str, volume: Volume, tags: Mapping[str, str]) -> Pr
 
 
 def named_disks(azure: Azure, ledger: str) -> list[Raw]:
-    """Return the data disks with a name of the user's, of this ledger; empty: of any. A call per page."""
+    """Return the data volumes of this ledger; empty: of any ledger. A call per page."""
     listed = azure.compute.disks.list_by_resource_group
     found = find(azure, _READ, lambda: [one.as_dict() for one in listed(ids.SHARED_GROUP)], value=ids.SHARED_GROUP)
     named = (one for one in found or () if TAG_VOLUME in (one.get("tags") or {}))
@@ -258,12 +258,12 @@ def named_disks(azure: Azure, ledger: str) -> list[Raw]:
 
 
 def name_of(volume: str, ledger: str, zone: str) -> str:
-    """Return what Azure calls a volume: the same for the same name of a ledger in a place."""
+    """Return a volume's name at Azure: a hash of its name, ledger and zone."""
     return f"volume-{digest('volume', ledger, volume, zone)[:20]}"
 
 
 def _find_volume(azure: Azure, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw | None:
-    """Return the ledger's volume of this name; one that lies elsewhere alone is refused."""
+    """Return the ledger's volume of this name; raise InvalidRequest where it exists only in another zone."""
     found = [one for one in named_disks(azure, "") if _is_named(one, volume.name, tags)]
     return pick_in_zone(zone, found, machine.zone_of, "name", volume)
 
@@ -274,14 +274,14 @@ def _is_named(raw: Raw, name: str, tags: Mapping[str, str]) -> bool:
 
 
 def _create_volume(azure: Azure, machine_raw: Raw, volume: Volume, tags: Mapping[str, str]) -> Raw:
-    """Make the volume where a machine lies, and return what there is of it. Encrypted, as every managed disk is."""
+    """Create the volume in a machine's zone, and return it. It is encrypted, as every managed disk is."""
     zone, region = machine.zone_of(machine_raw), str(machine_raw["location"])
     size_gb = size_to_make(volume, zone)
-    groups.need_shared(azure, region)
+    groups.ensure_shared_group(azure, region)
     body: dict[str, Any] = {
         "location": region,
         "tags": dict(tags),
-        "sku": {"name": SKU},
+        "sku": {"name": VOLUME_SKU},
         "properties": {"creationData": {"createOption": "Empty"}, "diskSizeGB": size_gb},
     }
     body |= {"zones": list(machine_raw["zones"])} if machine_raw.get("zones") else {}
@@ -310,30 +310,30 @@ def _read_volume(azure: Azure, ref: refs.ResourceRef, volume: Volume) -> Raw:
 
 
 def _attach(azure: Azure, id: str, disk: str) -> None:  # noqa: A002
-    """Ask for it, and leave what else hangs on the machine alone. Not waited for: the disk says when it is so.
+    """Request the attachment beside the machine's other disks. Not waited for: the disk says when it is done.
 
-    A cloud of Azure's kind that does not know this call (it is of 2024) is asked to change the machine's list of disks.
+    A cloud of Azure's kind without this call (it is of 2024) gets a change of the machine's list of disks instead.
     """
     region, group = ids.machine(id)
     send = azure.compute.virtual_machines.begin_attach_detach_data_disks
-    body = {"dataDisksToAttach": [{"diskId": disk, "lun": LUN, "deleteOption": "Detach"}]}
+    body = {"dataDisksToAttach": [{"diskId": disk, "lun": VOLUME_LUN, "deleteOption": "Detach"}]}
     try:
         invoke(azure, _ATTACH, lambda: send(group, group, body, polling=False), region=region, value=id)
     except CloudgpuError as error:
-        if getattr(error.__cause__, "status_code", None) not in _UNSUPPORTED_STATUSES:
+        if getattr(error.__cause__, "status_code", None) not in _NO_SUCH_CALL_STATUSES:
             raise
         _attach_by_update(azure, id, disk)
 
 
 def _attach_by_update(azure: Azure, id: str, disk: str) -> None:  # noqa: A002
-    """Write the disk into the machine's list of data disks: a change of it names all that are to hang there."""
+    """Write the disk into the machine's list of data disks: a change of it has to name all of them."""
     profile = properties_of(machine.read(azure, id)).get("storageProfile") or {}
     others = [_as_request(one) for one in profile.get("dataDisks") or ()]
-    new = {"lun": LUN, "createOption": "Attach", "deleteOption": "Detach", "managedDisk": {"id": disk}}
+    new = {"lun": VOLUME_LUN, "createOption": "Attach", "deleteOption": "Detach", "managedDisk": {"id": disk}}
     machine.change(azure, id, {"storageProfile": {"dataDisks": [*others, new]}})
 
 
 def _as_request(raw: Raw) -> Raw:
-    """Return a data disk that hangs on a machine already as a change has to name it."""
-    kept = {key: raw[key] for key in ("lun", "name", "createOption", "caching", "deleteOption") if key in raw}
-    return {**kept, "managedDisk": {"id": (raw.get("managedDisk") or {}).get("id")}}
+    """Return a data disk that is attached already as a change of the list has to name it."""
+    fields_kept = {key: raw[key] for key in ("lun", "name", "createOption", "caching", "deleteOption") if key in raw}
+    return {**fields_kept, "managedDisk": {"id": (raw.get("managedDisk") or {}).get("id")}}

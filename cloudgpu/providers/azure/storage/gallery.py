@@ -1,10 +1,10 @@
 """Images of machines with Trusted Launch: of such a disk Azure makes no managed image, but one of a gallery.
 
-All lie in one gallery, `cloudgpu` in the group of that name: an image definition each, called after the image and its
+All are in one gallery, `cloudgpu` in the group of that name: an image definition each, named after the image and its
 region, with one version. They are generalized and may have Trusted Launch or not ("Trusted Launch for Azure virtual
-machines", TrustedLaunchSupported), and are copies of their own: "Once the image version is created, you can delete the
-source". A version is billed as a snapshot of its size. The group says by a tag that it has the gallery: where it does
-not, nobody asks for it.
+machines", TrustedLaunchSupported), and are independent copies: "Once the image version is created, you can delete the
+source". A version is billed as a snapshot of its size. The group has a tag once there is a gallery: without it, no call
+is sent.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from cloudgpu.providers.azure.client import Azure
 Raw = Mapping[str, Any]
 KIND = "galleryImages"
 GALLERY, VERSION = "cloudgpu", "1.0.0"
-TAG = "cloudgpu-gallery"
-WITHIN = timedelta(minutes=5)  # a gallery and a definition are made at once; a version is waited for by looks
+TAG_GALLERY = "cloudgpu-gallery"
+CREATE_WITHIN = timedelta(minutes=5)  # for a gallery and a definition; a version takes longer, and is not waited for
 _ACTION = "Microsoft.Compute/galleries"
 _GALLERY_PATH = (ids.SHARED_GROUP, GALLERY)
 
 
-def name_of(name: str, region: str) -> str:
-    """Return what the definition of an image is called: the same name may be given in several regions."""
+def definition_name(name: str, region: str) -> str:
+    """Return the name of an image's definition: the same image name may be in several regions."""
     return f"{name}.{region}"
 
 
@@ -41,7 +41,7 @@ def read(azure: Azure, name: str) -> Raw | None:
 
 def gallery_exists(azure: Azure) -> bool:
     """Say whether there is a gallery. One call."""
-    return TAG in groups.tags_of(azure, ids.SHARED_GROUP)
+    return TAG_GALLERY in groups.tags_of(azure, ids.SHARED_GROUP)
 
 
 def listed(azure: Azure) -> list[Raw]:
@@ -55,9 +55,9 @@ def listed(azure: Azure) -> list[Raw]:
 
 
 def make(azure: Azure, snapshot: str, name: str, region: str, tags: Mapping[str, str]) -> None:
-    """Begin the image of a snapshot (Azure's id). Four calls and their looks; the version is not waited for."""
-    compute, own_name = azure.compute, name_of(name, region)
-    groups.tag(azure, ids.SHARED_GROUP, {TAG: GALLERY})
+    """Begin the image of a snapshot (Azure's id). Four calls and their polls; the version is not waited for."""
+    compute, own_name = azure.compute, definition_name(name, region)
+    groups.tag(azure, ids.SHARED_GROUP, {TAG_GALLERY: GALLERY})
     gallery = {"location": region, "properties": {"description": "Images that cloudgpu has saved"}}
     _create(azure, "write", compute.galleries.begin_create_or_update, _GALLERY_PATH, gallery)
     definition = {
@@ -94,13 +94,13 @@ def make(azure: Azure, snapshot: str, name: str, region: str, tags: Mapping[str,
 
 
 def _create(azure: Azure, action: str, begin: Any, names: tuple[str, ...], body: Raw) -> None:
-    deadline = azure.clock() + WITHIN
+    deadline = azure.clock() + CREATE_WITHIN
     complete(azure, f"{_ACTION}/{action}", lambda polling: begin(*names, body, polling=polling), deadline=deadline)
 
 
 def delete(azure: Azure, name: str) -> None:
-    """Delete an image (by its definition's name); one that is gone is no error. Two calls and looks at the first."""
-    compute, deadline = azure.compute, azure.clock() + WITHIN
+    """Delete an image (by its definition's name); one that is gone is no error. Two calls; the first is waited for."""
+    compute, deadline = azure.compute, azure.clock() + CREATE_WITHIN
 
     def version() -> Any:
         begin = compute.gallery_image_versions.begin_delete
@@ -119,16 +119,16 @@ def delete(azure: Azure, name: str) -> None:
 
 
 def _as_managed(raw: Raw, name: str) -> Raw:
-    """Return a version as a managed image is described: what reads one reads the other. `trusted` is ours."""
+    """Return a version in the form of a managed image, so that both are read alike. `trusted` is added by us."""
     properties = properties_of(raw)
     disk = ((properties.get("storageProfile") or {}).get("osDiskImage")) or {}
     os_disk = {"diskSizeGB": disk.get("sizeInGB") or 0}
-    facts = {"provisioningState": properties.get("provisioningState"), "hyperVGeneration": "V2", "trusted": True}
+    image_fields = {"provisioningState": properties.get("provisioningState"), "hyperVGeneration": "V2", "trusted": True}
     published = (properties.get("publishingProfile") or {}).get("publishedDate")
     return {
         "id": raw["id"],
         "name": name,
         "location": raw["location"],
         "tags": raw.get("tags") or {},
-        "properties": {**facts, "timeCreated": published, "storageProfile": {"osDisk": os_disk}},
+        "properties": {**image_fields, "timeCreated": published, "storageProfile": {"osDisk": os_disk}},
     }

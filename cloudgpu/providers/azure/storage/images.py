@@ -2,7 +2,7 @@
 
 `microsoft-dsvm:ubuntu-hpc` has NVIDIA's data centre driver and CUDA (AMD's ROCm: its sku `2204-rocm`). Shares of an A10
 (NVadsA10_v5) need the GRID driver instead ("NVadsA10 v5 series": "NVIDIA GRID drivers only"): a plain Ubuntu gets it by
-Azure's extension NvidiaGpuDriverLinux. What is chosen is from public lists and pages, and unverified on Azure itself.
+Azure's extension NvidiaGpuDriverLinux. The choice is by public lists and pages, and unverified on Azure itself.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from cloudgpu.providers.shared.rules import DRIVER_TEMPLATE, driver_install, wan
 Raw = Mapping[str, Any]
 _IMAGES = "Microsoft.Compute/images/read"
 _READ = "Microsoft.Compute/locations/publishers/artifacttypes/vmimage/offers/skus/versions/read"
-HPC = ("microsoft-dsvm:ubuntu-hpc:2204", "microsoft-dsvm:ubuntu-hpc:2404")
-ROCM = ("microsoft-dsvm:ubuntu-hpc:2204-rocm",)
-UBUNTU = ("Canonical:0001-com-ubuntu-server-jammy:22_04-lts-gen2", "Canonical:ubuntu-24_04-lts:server")
-UBUNTU_GEN1 = ("Canonical:0001-com-ubuntu-server-jammy:22_04-lts", "Canonical:ubuntu-24_04-lts:server-gen1")
-GRID = re.compile(r"Standard_NV\d+[a-z]*_A10_v5", re.IGNORECASE)
-AMD = ("MI300X",)
-EXTENSION = {  # facts: terraform and ARM templates in public use
+HPC_URNS = ("microsoft-dsvm:ubuntu-hpc:2204", "microsoft-dsvm:ubuntu-hpc:2404")
+ROCM_URNS = ("microsoft-dsvm:ubuntu-hpc:2204-rocm",)
+UBUNTU_URNS = ("Canonical:0001-com-ubuntu-server-jammy:22_04-lts-gen2", "Canonical:ubuntu-24_04-lts:server")
+UBUNTU_GEN1_URNS = ("Canonical:0001-com-ubuntu-server-jammy:22_04-lts", "Canonical:ubuntu-24_04-lts:server-gen1")
+GRID_SIZES = re.compile(r"Standard_NV\d+[a-z]*_A10_v5", re.IGNORECASE)
+AMD_GPUS = ("MI300X",)
+DRIVER_EXTENSION = {  # source: Terraform and ARM templates in public use
     "name": "NvidiaGpuDriverLinux",
     "publisher": "Microsoft.HpcCompute",
     "type": "NvidiaGpuDriverLinux",
@@ -51,9 +51,10 @@ _ARCHITECTURES = {"x64": "x86_64", "arm64": "arm64"}
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image: what a machine's body refers to it by, and what is known of it. `size_gb` 0: not known.
+    """An image: its imageReference in a machine's body, and what is known of it. `size_gb` 0: not known.
 
-    `generation` is the one it boots as, empty where that is not known. `trusted`: it may have a trusted launch.
+    `generation` is that of the machines that boot it (V1, V2), empty: not known. `trusted`: it supports Trusted Launch.
+    `plan` is its purchase plan, `licence` that of its operating system where it changes how the machine is billed.
     """
 
     reference: Mapping[str, str]
@@ -84,49 +85,49 @@ def choose_image(azure: Azure, item: Available, sku: Sku, named: str | None, tem
     if named is not None:
         return _requested_image(azure, item, sku, named)
     gpu = item.accelerators[0].name if item.accelerators else ""
-    if GRID.fullmatch(item.instance_type) and template != DRIVER_TEMPLATE:
-        image = _newest(azure, item.region, _plain(sku))
-        return ImageChoice(image, extension=EXTENSION, remarks=(_about_grid(item, image),))
-    if gpu in AMD:
-        return ImageChoice(_newest(azure, item.region, ROCM))
+    if GRID_SIZES.fullmatch(item.instance_type) and template != DRIVER_TEMPLATE:
+        image = _newest(azure, item.region, _ubuntu_urns(sku))
+        return ImageChoice(image, extension=DRIVER_EXTENSION, remarks=(_grid_remark(item, image),))
+    if gpu in AMD_GPUS:
+        return ImageChoice(_newest(azure, item.region, ROCM_URNS))
     if wants_driver_image(item, template) and V2 in sku.generations:
-        return ImageChoice(_newest(azure, item.region, HPC))
-    image = _newest(azure, item.region, _plain(sku))
+        return ImageChoice(_newest(azure, item.region, HPC_URNS))
+    image = _newest(azure, item.region, _ubuntu_urns(sku))
     driver, remarks = driver_install(item, image.name, template)
     return ImageChoice(image, driver=driver, remarks=remarks)
 
 
-def _plain(sku: Sku) -> Sequence[str]:
-    return UBUNTU if V2 in sku.generations else UBUNTU_GEN1
+def _ubuntu_urns(sku: Sku) -> Sequence[str]:
+    return UBUNTU_URNS if V2 in sku.generations else UBUNTU_GEN1_URNS
 
 
-def _about_grid(item: Available, image: Image) -> str:
+def _grid_remark(item: Available, image: Image) -> str:
     return (
         f"{item.instance_type} needs NVIDIA's GRID driver: {image.name} is used, and Azure's extension "
-        f"{EXTENSION['name']} installs that driver in the machine's first quarter of an hour (unverified)"
+        f"{DRIVER_EXTENSION['name']} installs that driver in the machine's first quarter of an hour (unverified)"
     )
 
 
 # The marketplace
 
 
-def _newest(azure: Azure, region: str, wanted: Sequence[str]) -> Image:
+def _newest(azure: Azure, region: str, urns: Sequence[str]) -> Image:
     """Return the first of these images that the region has, in its newest version.
 
-    Where Azure shows none of them, the first in whatever is its latest version: the launch tells whether that is there.
+    Where Azure lists none of them, return the first with the version `latest`: the launch fails if it does not exist.
     """
-    for urn in wanted:
+    for urn in urns:
         found = _find_urn(azure, region, *urn.split(":"))
         if found is not None:
             return found
-    publisher, offer, sku = wanted[0].split(":")
+    publisher, offer, sku = urns[0].split(":")
     return _image_of({}, publisher, offer, sku, "latest")
 
 
 def _find_urn(azure: Azure, region: str, publisher: str, offer: str, sku: str, version: str = "latest") -> Image | None:
     """Return an image of the marketplace in a version, None where the region has none. Two calls, one for a version.
 
-    The exact version is written into the saved call, so that a replay sends the same one.
+    The exact version is saved with the attempt, so that a replay sends the same one.
     """
     images = azure.compute.virtual_machine_images
     listed: Any = None
@@ -169,38 +170,42 @@ def _image_of(raw: Raw, publisher: str, offer: str, sku: str, version: str) -> I
 
 
 def _requested_image(azure: Azure, item: Available, sku: Sku, named: str) -> ImageChoice:
-    """Return the requested image: of the marketplace, of a gallery by its id, or one of the user's."""
+    """Return the requested image: of the marketplace, of a gallery by its id, or one of the user's own."""
     image, remarks = _find_named(azure, item, named)
     if image.generation and image.generation not in sku.generations:
-        can = " and ".join(sorted(sku.generations))
+        bootable = " and ".join(sorted(sku.generations))
         raise InvalidRequest(
-            f"The image {named} is of generation {image.generation}, and {item.instance_type} boots {can}.",
+            f"The image {named} is of generation {image.generation}, and {item.instance_type} boots {bootable}.",
             field="--image",
             value=named,
             next="Name another image, or another size.",
         )
-    if image.arch and image.arch != sku.machine:
+    if image.arch and image.arch != sku.architecture:
         raise InvalidRequest(
-            f"The image {named} is for {image.arch} processors, and {item.instance_type} has an {sku.machine} one.",
+            f"The image {named} is for {image.arch} processors, and {item.instance_type} has an "
+            f"{sku.architecture} one.",
             field="--image",
             value=named,
-            next=f"Name an image for {sku.machine}, or leave --image out.",
+            next=f"Name an image for {sku.architecture}, or leave --image out.",
         )
     return ImageChoice(image, remarks=remarks)
 
 
 def _find_named(azure: Azure, item: Available, named: str) -> tuple[Image, tuple[str, ...]]:
     urn, gallery_id = _URN.fullmatch(named), _GALLERY.fullmatch(named)
-    about_driver = _about_driver(item, named)
+    driver_remarks = _driver_remarks(item, named)
     if urn is not None:
         found = _find_urn(azure, item.region, *filter(None, urn.groups()))
         if found is None:
             raise _not_in_region(named, item.region)
-        return found, (*about_driver, *_about_plan(found))
+        return found, (*driver_remarks, *_plan_remarks(found))
     if gallery_id is not None:
         fields = {"communitygalleries": "communityGalleryImageId", "sharedgalleries": "sharedGalleryImageId"}
         field = fields.get(str(gallery_id["kind"] or "").lower(), "id")
-        return Image({field: named}, named), (*about_driver, f"the image {named} was not looked into before the launch")
+        return Image({field: named}, named), (
+            *driver_remarks,
+            f"the image {named} was not looked into before the launch",
+        )
     return _own_image(azure, item, named)
 
 
@@ -223,8 +228,8 @@ def _own_image(azure: Azure, item: Available, named: str) -> tuple[Image, tuple[
         trusted=bool(properties.get("trusted")),
     )
     tags = found.get("tags") or {}
-    ours = TAG_ID in tags or TAG_IMAGE in tags  # it has what its machine had
-    return image, () if ours else _about_driver(item, named)
+    is_ours = TAG_ID in tags or TAG_IMAGE in tags  # made by cloudgpu from a machine, which had its driver
+    return image, () if is_ours else _driver_remarks(item, named)
 
 
 def _not_in_region(named: str, region: str) -> InvalidRequest:
@@ -236,14 +241,14 @@ def _not_in_region(named: str, region: str) -> InvalidRequest:
     )
 
 
-def _about_driver(item: Available, named: str) -> tuple[str, ...]:
+def _driver_remarks(item: Available, named: str) -> tuple[str, ...]:
     if not item.accelerators:
         return ()
     return (f"whether the image {named} has a driver for {item.accelerators[0].name} is not known",)
 
 
-def _about_plan(image: Image) -> tuple[str, ...]:
-    """Return what an image that is sold under a plan of its own asks for, and may cost."""
+def _plan_remarks(image: Image) -> tuple[str, ...]:
+    """Return a remark for an image with a purchase plan: its terms have to be accepted, and it may cost."""
     if image.plan is None:
         return ()
     terms = f"az vm image terms accept --urn {image.name}"
@@ -253,9 +258,9 @@ def _about_plan(image: Image) -> tuple[str, ...]:
 
 
 def own_image(azure: Azure, named: str) -> Raw | None:
-    """Return the own image that a word of the user's means: its id, its name at Azure, or the one given to it.
+    """Return the own image that the user named by its id, its name at Azure, or the name it was saved under.
 
-    One of the gallery is described as a managed one is. None for Azure's id of something else. Raises InvalidRequest
+    An image of the gallery is returned in the form of a managed one. None for another Azure id. Raises InvalidRequest
     where there is none, or several, of that name. One call; for what is not there two, and those of the gallery.
     """
     by_azure_id = ids.resource(named)

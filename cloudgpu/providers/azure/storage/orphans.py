@@ -1,6 +1,6 @@
-"""What launches leave on Azure beside machines and disks: resource groups, interfaces, addresses, given roles.
+"""What launches leave on Azure beside machines and disks: resource groups, interfaces, addresses, role assignments.
 
-A launch's network and its rules lie in its group, cost nothing and go with it: they are not told one by one. An
+A launch's network and its rules are in its group, cost nothing and are deleted with it: they are not listed. An
 assignment of the role of machines stays when its machine is gone: "The role assignments aren't removed automatically"
 (Understand Azure role assignments, of deleted identities).
 """
@@ -29,10 +29,10 @@ POLL_PAUSE_S, MAX_POLLS = 2.0, 60  # until an interface is gone
 
 
 def orphans(azure: Azure, region: str | None) -> ResourceListing:
-    """Return these things of ours, in use or not, by five calls for the whole subscription and their pages.
+    """Return these resources of ours, in use or not, by five calls for the whole subscription and their pages.
 
-    One more where the settings name a role of machines. Raises the error of whichever did not answer: a part would
-    look like the whole.
+    One more where the settings name a role of machines. Raises the error of a call that failed: an incomplete
+    listing would look complete.
     """
     network = azure.network
     with Pool(6) as pool:
@@ -43,13 +43,13 @@ def orphans(azure: Azure, region: str | None) -> ResourceListing:
         assignments = pool.submit(_role_assignments, azure)
         launched = groups.of_launches(listed.result())
         networks = [one for one in listed.result() if ids.CLUSTER_GROUP.fullmatch(str(one["name"]).lower())]
-        known = _Inventory(azure, launched, machines.result(), all_disks.result(), interfaces.result())
+        inventory = _Inventory(azure, launched, machines.result(), all_disks.result(), interfaces.result())
         found = [
-            *(known.group(one) for one in launched),
-            *(known.network(one) for one in networks if not groups.is_being_deleted(one)),
-            *(known.interface(one) for one in interfaces.result() if known.tags_of(one)),
-            *(known.address(one) for one in addresses.result() if known.tags_of(one)),
-            *filter(None, map(known.role_assignment, assignments.result())),
+            *(inventory.group(one) for one in launched),
+            *(inventory.network(one) for one in networks if not groups.is_being_deleted(one)),
+            *(inventory.interface(one) for one in interfaces.result() if inventory.tags_of(one)),
+            *(inventory.address(one) for one in addresses.result() if inventory.tags_of(one)),
+            *filter(None, map(inventory.role_assignment, assignments.result())),
         ]
     here = tuple(one for one in found if TAG_LEDGER in one.tags and region in (None, one.region))
     return ResourceListing(here, regions=None if region is None else frozenset({region}))
@@ -65,7 +65,7 @@ def _role_assignments(azure: Azure) -> list[identity.RoleAssignment]:
 
 
 class _Inventory:
-    """What Azure said of groups, machines, disks and interfaces, by which the rest is told."""
+    """Groups, machines, disks and interfaces that were listed: with them, tags and users of the others are found."""
 
     def __init__(
         self, azure: Azure, launched: list[Raw], machines: list[Raw], all_disks: list[Raw], interfaces: list[Raw]
@@ -79,11 +79,11 @@ class _Inventory:
         self._holders = {address: self._user(one) for one in interfaces for address in _addresses_of(one)}
 
     def tags_of(self, raw: Raw) -> dict[str, str]:
-        """Return the tags of something: its own, else those of its launch's group; nothing for what is not ours."""
+        """Return the tags of a resource: its own and those of its launch's group; none for one that is not ours."""
         return {**self._tags.get(disks.group_of(raw), {}), **(raw.get("tags") or {})}
 
     def group(self, raw: Raw) -> ProviderResource:
-        """Return a launch's group: its machine uses it, or a disk in it that is kept on purpose."""
+        """Return a launch's group: its machine uses it, or a retained disk in it."""
         name, region = str(raw["name"]).lower(), str(raw["location"])
         disk = self._disks.get(name) if groups.TAG_KEPT in (raw.get("tags") or {}) else None
         user = self._machines.get(name) or (refs.ResourceRef(region, name, "disks", disk).id if disk else None)
@@ -91,7 +91,7 @@ class _Inventory:
         return self._orphan(orphan, Kind.GROUP, raw.get("tags") or {}, attached_to=user)
 
     def network(self, raw: Raw) -> ProviderResource:
-        """Return the group with a cluster's network: it is used as long as something hangs in that."""
+        """Return the group with a cluster's network: it is used as long as an interface is in that network."""
         name, region = str(raw["name"]).lower(), str(raw["location"])
         user = self._machine_or_azure_id(self._network_users.get(name, ""))
         orphan = refs.ResourceRef(region, name, "resourceGroups", name)
@@ -104,7 +104,7 @@ class _Inventory:
         )
 
     def address(self, raw: Raw) -> ProviderResource:
-        """Return an address: billed whether it is used or not. It is used where its interface's machine is there."""
+        """Return an address: billed whether it is used or not. It is used where its interface has a machine."""
         return self._orphan(
             self._ref(raw, "publicIPAddresses"),
             Kind.ADDRESS,
@@ -116,13 +116,13 @@ class _Inventory:
         )
 
     def role_assignment(self, assignment: identity.RoleAssignment) -> ProviderResource | None:
-        """Return a role that a machine's identity was given; None for what is no machine of ours."""
+        """Return the assignment of the machine role to a machine; None for one that is not on a machine of ours."""
         scope = ids.resource(assignment.scope)
         if scope is None or not ids.GROUP.fullmatch(scope.group):
             return None
-        region = self._regions.get(scope.group, refs.ANYWHERE)
+        region = self._regions.get(scope.group, refs.GLOBAL_REGION)
         orphan = refs.ResourceRef(region, scope.group, "roleAssignments", assignment.id.rpartition("/")[2])
-        # One of a launch that is gone with its group bears no word of its ledger: it is told as this one's own.
+        # Without its launch's group, its ledger is not known: it is listed as one of this ledger.
         tags = self._tags.get(scope.group) or {TAG_LEDGER: self._azure.ledger}
         return self._orphan(orphan, Kind.ROLE, tags, attached_to=self._machines.get(scope.group))
 
@@ -136,15 +136,15 @@ class _Inventory:
         return self._machine_or_azure_id(str((properties_of(raw).get("virtualMachine") or {}).get("id") or ""))
 
     def _machine_or_azure_id(self, azure_id: str) -> str | None:
-        """Return our id of a machine that is there, else Azure's of what it names; None for no id."""
+        """Return our id of a listed machine with this id of Azure's, else Azure's id itself; None for no id."""
         found = ids.resource(azure_id)
         return None if found is None else self._machines.get(found.name.lower(), azure_id)
 
     def _orphan(self, orphan: refs.ResourceRef, kind: Kind, tags: Mapping[str, str], **facts: Any) -> ProviderResource:
-        known = {"zone": "", "name": "", "size_gb": 0, "stored_as": "", **facts}
+        fields = {"zone": "", "name": "", "size_gb": 0, "stored_as": "", **facts}
         ours = {key: value for key, value in tags.items() if key.startswith(disks.TAG_PREFIX)}
         return ProviderResource(
-            "azure", self._azure.account, orphan.region, id=orphan.id, kind=kind, tags=ours, **known
+            "azure", self._azure.account, orphan.region, id=orphan.id, kind=kind, tags=ours, **fields
         )
 
 
@@ -158,9 +158,9 @@ def _addresses_of(interface: Raw) -> list[str]:
 def remove(azure: Azure, orphan: ProviderResource) -> None:
     """Ask to delete it; what is gone already is no error. Raises InvalidRequest while something uses it.
 
-    An address is let go of by the interface that holds it first: that one goes too, where it is not a machine's.
+    The interface that has an address is deleted first, if no machine uses it.
     """
-    ref = refs.parse_leftover(orphan.id, orphan.kind)
+    ref = refs.parse_or_raise(orphan.id, orphan.kind)
     if orphan.kind is Kind.ROLE:
         scope = ids.machine_id(azure.subscription, ref.group)
         _check_no_machine(azure, ref)  # a launch may have made it since the groups were listed
@@ -174,20 +174,20 @@ def remove(azure: Azure, orphan: ProviderResource) -> None:
 
 
 def _remove_group(azure: Azure, ref: refs.ResourceRef) -> None:
-    """Delete a launch's group; first Compute itself is asked whether its machine is there. Three calls or four."""
+    """Delete a launch's group; first check by Compute that it has no machine. Three calls or four."""
     region = ref.region
     _check_no_machine(azure, ref)
     if ids.CLUSTER_GROUP.fullmatch(ref.group) and (user := shared.users(azure).get(ref.group)):
         raise _in_use_error(ref, user)
-    inside = groups.resources_in(azure, region, ref.group)
-    if inside is None:
+    contents = groups.resources_in(azure, region, ref.group)
+    if contents is None:
         return
-    others = [one for one in inside if not power.is_ours(one, ref.group)]
-    kept = [one for one in inside if str(one.get("type") or "").lower() == "microsoft.compute/disks"]
-    if kept and groups.TAG_KEPT in groups.tags_of(azure, ref.group):
-        raise _in_use_error(ref, f"the disk {kept[0].get('name')}, which is kept")
-    if others:
-        raise _in_use_error(ref, f"{others[0].get('name')}, which cloudgpu has not made")
+    foreign_resources = [one for one in contents if not power.is_ours(one, ref.group)]
+    disks_inside = [one for one in contents if str(one.get("type") or "").lower() == "microsoft.compute/disks"]
+    if disks_inside and groups.TAG_KEPT in groups.tags_of(azure, ref.group):
+        raise _in_use_error(ref, f"the disk {disks_inside[0].get('name')}, which is kept")
+    if foreign_resources:
+        raise _in_use_error(ref, f"{foreign_resources[0].get('name')}, which cloudgpu has not made")
     groups.delete(azure, region, ref.group)
 
 
@@ -211,17 +211,19 @@ def _remove_interface(azure: Azure, ref: refs.ResourceRef) -> None:
 def _remove_address(azure: Azure, ref: refs.ResourceRef) -> None:
     address_id, interfaces = refs.azure_id(azure.subscription, ref).lower(), azure.network.network_interfaces
     action = f"{_NETWORK}/networkInterfaces/read"
-    there = find(azure, action, lambda: [one.as_dict() for one in interfaces.list(ref.group)], region=ref.region)
-    for one in there or ():
+    interfaces_there = find(
+        azure, action, lambda: [one.as_dict() for one in interfaces.list(ref.group)], region=ref.region
+    )
+    for one in interfaces_there or ():
         if address_id in _addresses_of(one):
-            holds = refs.ResourceRef(ref.region, ref.group, "networkInterfaces", str(one["name"]))
-            _remove_interface(azure, holds)
-            _wait_gone(azure, holds)
+            interface_ref = refs.ResourceRef(ref.region, ref.group, "networkInterfaces", str(one["name"]))
+            _remove_interface(azure, interface_ref)
+            _wait_gone(azure, interface_ref)
     refs.delete(azure, azure.network.public_ip_addresses, ref)
 
 
 def _wait_gone(azure: Azure, ref: refs.ResourceRef) -> None:
-    """Wait until an interface is gone: Azure refuses to delete an address before. What is not, the next call tells."""
+    """Wait until an interface is gone: Azure refuses to delete its address before. After MAX_POLLS, return anyway."""
     for _ in range(MAX_POLLS):
         if refs.read(azure, azure.network.network_interfaces, ref) is None:
             return

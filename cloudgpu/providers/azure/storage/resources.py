@@ -1,6 +1,6 @@
 """Ids of ours for disks, images and what else a launch leaves on Azure: `eastus/cloudgpu-3f9a.../disks/NAME`.
 
-Region and group stand in front as in a machine's id; the rest is Azure's own kind and name.
+Region and group come first, as in a machine's id; the rest is Azure's own type and name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.calls import find
 from cloudgpu.providers.azure.client import Azure
 
-NAMESPACES = {  # of Azure, by the kind
+NAMESPACES = {  # Azure's namespace of each type of resource
     "disks": "Microsoft.Compute",
     "snapshots": "Microsoft.Compute",
     "images": "Microsoft.Compute",
@@ -37,7 +37,7 @@ AZURE_KINDS = {
     Kind.GROUP: "resourceGroups",
     Kind.ROLE: "roleAssignments",
 }
-ANYWHERE = "global"  # the region of what has none
+GLOBAL_REGION = "global"  # the region in our id of a resource without one
 _ID = re.compile(rf"({ids.LOCATION.pattern})/([A-Za-z0-9_.()-]{{1,90}})/([a-zA-Z]+)/([A-Za-z0-9_.-]{{1,127}})")
 
 
@@ -57,7 +57,7 @@ class ResourceRef:
 
 
 def from_azure_id(region: str, azure_id: str) -> ResourceRef | None:
-    """Return what Azure's own id names that lies in a region; None for what is none of these kinds."""
+    """Return the resource of Azure's own id in this region; None for one of another type than in NAMESPACES."""
     found = ids.resource(azure_id)
     if found is None or found.rest:
         return None
@@ -66,15 +66,15 @@ def from_azure_id(region: str, azure_id: str) -> ResourceRef | None:
 
 
 def parse(id: str, kind: str = "") -> ResourceRef | None:  # noqa: A002
-    """Return what one of our ids names, of this kind where one is given; None for any other."""
+    """Return the resource of one of our ids, of this type of Azure's where one is given; None for any other id."""
     found = _ID.fullmatch(id)
     if found is None or found[3] not in NAMESPACES or kind not in ("", found[3]):
         return None
     return ResourceRef(found[1], found[2], found[3], found[4])
 
 
-def parse_leftover(id: str, kind: Kind) -> ResourceRef:  # noqa: A002
-    """Return what the id of a leftover names; raise InvalidRequest for what is no id of this kind."""
+def parse_or_raise(id: str, kind: Kind) -> ResourceRef:  # noqa: A002
+    """Return the resource of one of our ids; raise InvalidRequest for one that is not of this kind."""
     found = parse(id, AZURE_KINDS.get(kind, "-")) or (parse(id, "galleryImages") if kind is Kind.IMAGE else None)
     if found is None:
         message = f"{id!r} is not an id of a {kind} on Azure."
@@ -88,7 +88,7 @@ def azure_id(subscription: str, ref: ResourceRef) -> str:
 
 
 def read(azure: Azure, operations: Any, ref: ResourceRef) -> Mapping[str, Any] | None:
-    """Return what Azure says of it; None where it has none. `operations` are the SDK's of its kind. One call."""
+    """Return a resource as Azure describes it; None for none. `operations` are the SDK's of its type. One call."""
     action, get = f"{NAMESPACES[ref.kind]}/{ref.kind}/read", partial(operations.get, ref.group, ref.name)
     return find(azure, action, lambda: get().as_dict(), region=ref.region, value=ref.id)
 

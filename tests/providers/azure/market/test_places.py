@@ -70,7 +70,7 @@ def bare(account, monkeypatch, tmp_path):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AZURE_CONFIG_DIR", str(tmp_path / "cli"))
     monkeypatch.setattr(
-        "cloudgpu.providers.azure.account.login._CHASSIS", tmp_path / "chassis"
+        "cloudgpu.providers.azure.account.login._CHASSIS_TAG_FILE", tmp_path / "chassis"
     )  # this may be one of Azure's
     return account()
 
