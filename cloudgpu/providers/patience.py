@@ -36,7 +36,7 @@ def patience_s() -> float:
     )
 
 
-class Patience:
+class CallTimeouts:
     """The timeouts of one account's calls: seconds for a read, for a change, to connect; `monotonic` is their clock."""
 
     def __init__(self, seconds: float = DEFAULT_S, monotonic: Callable[[], float] = time.monotonic) -> None:

@@ -89,9 +89,9 @@ class Aws(CloudAccount):
         for an endpoint that is no URL.
         """
         if sends == 1:
-            return self._cached_client(service, region, sends, self.patience.change_s)
-        reads = self._cached_client(service, region, sends, self.patience.read_s)
-        return _Client(reads, lambda: self._cached_client(service, region, sends, self.patience.change_s))
+            return self._cached_client(service, region, sends, self.timeouts.change_s)
+        reads = self._cached_client(service, region, sends, self.timeouts.read_s)
+        return _Client(reads, lambda: self._cached_client(service, region, sends, self.timeouts.change_s))
 
     def _cached_client(self, service: str, region: str, sends: int | None, seconds: float) -> Any:
         key = (service, region, sends, seconds)
@@ -109,7 +109,7 @@ class Aws(CloudAccount):
 
         config = Config(
             retries={"mode": "standard", "total_max_attempts": sends or self._attempts},
-            connect_timeout=self.patience.connect_s,
+            connect_timeout=self.timeouts.connect_s,
             read_timeout=seconds,
             max_pool_connections=MAX_PARALLEL,
             signature_version="s3v4" if service == "s3" else None,  # else addresses are signed the old way
@@ -138,8 +138,8 @@ class Aws(CloudAccount):
     def _before_call(self, model: Any, context: dict[str, Any], **_more: Any) -> None:
         """Note when a call begins; raise Silent for a read that was not answered there a moment ago."""
         if _is_read(model.name):
-            self.patience.raise_if_silent(model.name, _service_label(context))
-        context[_CALL_STARTED] = self.patience.now()
+            self.timeouts.raise_if_silent(model.name, _service_label(context))
+        context[_CALL_STARTED] = self.timeouts.now()
 
     def _needs_retry(self, operation: Any, request_dict: Any, caught_exception: Any = None, **_more: Any) -> None:
         """Raise Silent where a call was not answered, and has had its time."""
@@ -147,19 +147,19 @@ class Aws(CloudAccount):
         started_s = context.get(_CALL_STARTED, 0.0)
         if caught_exception is None:
             return
-        if not self.patience.is_spent(started_s, read=read):
-            context["read_timeout"] = self.patience.seconds_left(
+        if not self.timeouts.is_spent(started_s, read=read):
+            context["read_timeout"] = self.timeouts.seconds_left(
                 started_s, read=read
             )  # older botocore does not look at it
             return
         where = _service_label(context)
         if read:
-            raise self.patience.record_silence(operation.name, where, self.patience.read_s) from caught_exception
-        message = f"{where} did not answer {operation.name} within {self.patience.change_s:g} seconds."
+            raise self.timeouts.record_silence(operation.name, where, self.timeouts.read_s) from caught_exception
+        message = f"{where} did not answer {operation.name} within {self.timeouts.change_s:g} seconds."
         raise Silent(message, field="provider") from caught_exception
 
     def _after_call(self, model: Any, context: dict[str, Any], **_more: Any) -> None:
-        self.patience.record_answer(model.name, _service_label(context))
+        self.timeouts.record_answer(model.name, _service_label(context))
         beat()
 
     def ec2(self, region: str) -> Any:
@@ -239,7 +239,7 @@ class Aws(CloudAccount):
 
         Raises the first error when no region answered.
         """
-        return ask_each(regions, ask, MAX_PARALLEL, patience=self.patience.read_s)
+        return ask_each(regions, ask, MAX_PARALLEL, patience=self.timeouts.read_s)
 
     def calling(self, action: str, region: str, *, value: str | None = None) -> AbstractContextManager[None]:
         """Turn what boto3 raises inside into our own errors; `action` and `region` are named in them."""

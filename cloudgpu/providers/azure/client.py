@@ -23,7 +23,7 @@ from cloudgpu.providers.azure.credentials import credential
 from cloudgpu.providers.azure.errors import CallContext, translated
 from cloudgpu.providers.azure.ids import AzureOptions, Sku, azure_options
 from cloudgpu.providers.base import ProviderSettings
-from cloudgpu.providers.patience import Patience
+from cloudgpu.providers.patience import CallTimeouts
 from cloudgpu.providers.shared.account import CloudAccount, translated_errors
 from cloudgpu.providers.shared.calls import FIRST_REPORT_AFTER_S, count_request
 
@@ -35,12 +35,12 @@ _RESOURCE_TYPE = re.compile(r"/providers/[^/?]+/([A-Za-z]+)(?!.*/providers/)")
 class Transport:
     """azure-core's protocol HttpTransport, over its own transport `inner`; `pause` waits before a call is sent again.
 
-    A call that was not answered within the timeouts of `patience` raises Silent, which azure-core does not send again.
+    A call that was not answered within `timeouts` raises Silent, which azure-core does not send again.
     So does a read whose connection timed out: azure-core would try that five times.
     """
 
-    def __init__(self, inner: Any, pause: Callable[[float], None], patience: Patience) -> None:
-        self._inner, self._pause, self._patience = inner, pause, patience
+    def __init__(self, inner: Any, pause: Callable[[float], None], timeouts: CallTimeouts) -> None:
+        self._inner, self._pause, self._timeouts = inner, pause, timeouts
 
     def open(self) -> None:
         """Open a session; `send` does so, too."""
@@ -67,25 +67,25 @@ class Transport:
         service = f"Azure ({path.rpartition('/providers/')[2] or path})"
         action, read = call_name(request.method, request.url), request.method in _READS or path.endswith(_LOGIN)
         if read:
-            self._patience.raise_if_silent(action, service)
+            self._timeouts.raise_if_silent(action, service)
         is_quick = read and action != _SLOW_READ
-        seconds = self._patience.read_s if is_quick else self._patience.change_s
-        started_s = self._patience.now()
+        seconds = self._timeouts.read_s if is_quick else self._timeouts.change_s
+        started_s = self._timeouts.now()
         count_request("azure", action)
         try:
             answer = self._inner.send(
-                request, **{**options, "connection_timeout": self._patience.connect_s, "read_timeout": seconds}
+                request, **{**options, "connection_timeout": self._timeouts.connect_s, "read_timeout": seconds}
             )
         except (ServiceRequestError, ServiceResponseError) as error:
-            elapsed_s = self._patience.now() - started_s
-            if read and elapsed_s >= self._patience.connect_s and isinstance(error, ServiceRequestError):
-                raise self._patience.record_silence(action, service, self._patience.connect_s) from error
+            elapsed_s = self._timeouts.now() - started_s
+            if read and elapsed_s >= self._timeouts.connect_s and isinstance(error, ServiceRequestError):
+                raise self._timeouts.record_silence(action, service, self._timeouts.connect_s) from error
             if elapsed_s < seconds:
                 raise
             if read:
-                raise self._patience.record_silence(action, service, seconds) from error
+                raise self._timeouts.record_silence(action, service, seconds) from error
             raise Silent(f"Azure did not answer {action} within {seconds:g} seconds.", field="provider") from error
-        self._patience.record_answer(action, service)
+        self._timeouts.record_answer(action, service)
         beat()
         return answer
 
@@ -95,7 +95,7 @@ class Transport:
         self._pause(duration)
 
 
-def transport(pause: Callable[[float], None], patience: Patience) -> Transport:
+def transport(pause: Callable[[float], None], timeouts: CallTimeouts) -> Transport:
     """Return a transport for every client of an account; it sends nothing before it is used."""
     try:
         from azure.core.pipeline.transport import RequestsTransport
@@ -103,8 +103,8 @@ def transport(pause: Callable[[float], None], patience: Patience) -> Transport:
         message = f"The provider azure needs {error.name}, which is not installed."
         remedy = "Run: pip install 'cloudgpu[azure]'"
         raise MissingExtra(message, field="provider", value="azure", next=remedy) from error
-    inner = RequestsTransport(connection_timeout=patience.connect_s, read_timeout=patience.change_s)
-    return Transport(inner, pause, patience)
+    inner = RequestsTransport(connection_timeout=timeouts.connect_s, read_timeout=timeouts.change_s)
+    return Transport(inner, pause, timeouts)
 
 
 def call_name(method: str, url: str) -> str:
@@ -207,7 +207,7 @@ class Azure(CloudAccount):
             credential_scopes=[f"{base}/.default"],
             transport=self._shared_transport(),
             retry_total=MAX_SENDS - 1,
-            timeout=self.patience.change_s,  # of a call, over all its sends
+            timeout=self.timeouts.change_s,  # of a call, over all its sends
             polling_interval=POLL_S,
         )
 
@@ -234,7 +234,7 @@ class Azure(CloudAccount):
     def _shared_transport(self) -> Any:
         with self._lock:
             if self._transport is None:
-                self._transport = transport(self._wait_before_send, self.patience)
+                self._transport = transport(self._wait_before_send, self.timeouts)
             return self._transport
 
     def calling(

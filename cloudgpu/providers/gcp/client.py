@@ -120,7 +120,7 @@ class Gcp(CloudAccount):
         request id of its own, so that it may be sent again. Raises the error that the answer means, and Silent without
         an answer in the time that a call has over all its sends.
         """
-        started_s, is_read = self.patience.now(), _is_read(action)
+        started_s, is_read = self.timeouts.now(), _is_read(action)
         request = {"project": self.project, **fields}
         if not is_read:
             request.setdefault("requestId", str(uuid.uuid4()))
@@ -130,13 +130,13 @@ class Gcp(CloudAccount):
             try:
                 return {**location, **self._send_once(action, where, value, request)}
             except Silent:
-                if is_read or send == sends or self.patience.is_spent(started_s, read=is_read):
+                if is_read or send == sends or self.timeouts.is_spent(started_s, read=is_read):
                     raise
             except CloudgpuError as error:
                 beat()
                 if not isinstance(error, RateLimited | ProviderUnavailable):
                     raise
-                if send == sends or _is_final(error) or self.patience.is_spent(started_s, read=is_read):
+                if send == sends or _is_final(error) or self.timeouts.is_spent(started_s, read=is_read):
                     raise
                 seconds = _pause_s(error, send)
                 if seconds >= FIRST_REPORT_AFTER_S:
@@ -156,7 +156,7 @@ class Gcp(CloudAccount):
             request = {name: field for name, field in request.items() if name != "requestId"}
         message = request_class.wrap(json_format.ParseDict(request, request_class.pb()()))
         method = getattr(client, f"{_snake(verb)}_unary", None) or getattr(client, _snake(verb))
-        timeout_s = self.patience.read_s if _is_read(action) else self.patience.change_s
+        timeout_s = self.timeouts.read_s if _is_read(action) else self.timeouts.change_s
         with (
             self._connection_slots,
             self._remembering_silence(action, where),
@@ -176,12 +176,12 @@ class Gcp(CloudAccount):
             yield
             return
         service = f"Google Cloud {where}".rstrip()
-        self.patience.raise_if_silent(action, service)
+        self.timeouts.raise_if_silent(action, service)
         try:
             yield
         except Silent as error:
-            raise self.patience.record_silence(action, service, self.patience.read_s) from error
-        self.patience.record_answer(action, service)
+            raise self.timeouts.record_silence(action, service, self.timeouts.read_s) from error
+        self.timeouts.record_answer(action, service)
 
     def pages(self, action: str, where: str = "", **fields: Any) -> Iterator[dict[str, Any]]:
         """Yield the pages of a list, a call for each; raises ProviderUnavailable for a list without an end."""

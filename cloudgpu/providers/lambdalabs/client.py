@@ -51,7 +51,7 @@ class Lambda(CloudAccount):
         self.launch_records = SendOnce(settings.home, settings.clock)
         intervals = {} if urlsplit(self.options.base).hostname in LOOPBACK else INTERVALS
         api = CloudApi(CLOUD, KIND, self.options.base, self._login, self._refused, intervals)
-        self.rest = RestClient(api, self.patience, settings.pause)
+        self.rest = RestClient(api, self.timeouts, settings.pause)
         self._key_missing_at: datetime | None = None  # when the account was seen without our SSH key
         self.machine_prices: dict[str, Money] = {}  # per hour, by machine id, from the last answers
         self._types: tuple[datetime, Mapping[str, Any]] | None = None  # when they were read, and by name

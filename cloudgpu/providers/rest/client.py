@@ -17,7 +17,7 @@ from urllib.parse import urlencode, urlsplit
 
 from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra, ProviderUnavailable, RateLimited, Silent
 from cloudgpu.parallel import beat
-from cloudgpu.providers.patience import Patience
+from cloudgpu.providers.patience import CallTimeouts
 from cloudgpu.providers.shared.calls import MAX_PARALLEL, count_request
 
 if TYPE_CHECKING:
@@ -65,10 +65,10 @@ class CloudApi:
 
 
 class RestClient:
-    """Sends one account's calls. `pause` waits that many seconds; `patience` limits how long a call may take in all."""
+    """Sends one account's calls. `pause` waits that many seconds; `timeouts` limits how long a call may take in all."""
 
-    def __init__(self, api: CloudApi, patience: Patience, pause: Callable[[float], None] = time.sleep) -> None:
-        self.api, self.patience, self.pause = api, patience, pause
+    def __init__(self, api: CloudApi, timeouts: CallTimeouts, pause: Callable[[float], None] = time.sleep) -> None:
+        self.api, self.timeouts, self.pause = api, timeouts, pause
         self._pool: urllib3.PoolManager | None = None
         self._next_turn: dict[str, float] = {}  # by action: the earliest time of its next call (monotonic)
         self._turn_lock = threading.Lock()
@@ -93,8 +93,8 @@ class RestClient:
         is_read = method in READS
         may_repeat = is_read if idempotent is None else idempotent
         if is_read:
-            self.patience.raise_if_silent(action, self.api.cloud)
-        started_s, tries = self.patience.now(), 0
+            self.timeouts.raise_if_silent(action, self.api.cloud)
+        started_s, tries = self.timeouts.now(), 0
         error: CloudgpuError
         while True:
             started_s += self._wait_for_turn(action)  # waiting for a turn does not count as the cloud's silence
@@ -104,7 +104,7 @@ class RestClient:
                 wait, error = PAUSES_S[min(tries, len(PAUSES_S) - 1)], failed
             else:
                 if answer.status < TOO_MANY_REQUESTS or TOO_MANY_REQUESTS < answer.status < SERVER_ERROR:
-                    self.patience.record_answer(action, self.api.cloud)
+                    self.timeouts.record_answer(action, self.api.cloud)
                     if answer.status >= 400:  # noqa: PLR2004  (RFC 9110, 15.5)
                         raise self.api.refused(answer)
                     if answer.status >= REDIRECT:
@@ -112,7 +112,7 @@ class RestClient:
                     return answer
                 wait, error = self._seconds_before_retry(answer, tries), self._error_for(answer)
             tries += 1
-            if not may_repeat or self.patience.seconds_left(started_s, read=is_read) < wait + self.patience.connect_s:
+            if not may_repeat or self.timeouts.seconds_left(started_s, read=is_read) < wait + self.timeouts.connect_s:
                 raise error
             beat(wait)
             self.pause(wait)
@@ -129,9 +129,9 @@ class RestClient:
 
         self._wait_for_turn(action)
         count_request(self.api.kind, action)
-        end = self.patience.now() + seconds
+        end = self.timeouts.now() + seconds
         headers = {"Accept": "text/event-stream", **self.api.login()}
-        timeout = urllib3.Timeout(connect=self.patience.connect_s, read=seconds)
+        timeout = urllib3.Timeout(connect=self.timeouts.connect_s, read=seconds)
         try:
             reply = self._connections().request(
                 "GET", self._url(path, query), headers=headers, timeout=timeout, preload_content=False, redirect=False
@@ -141,7 +141,7 @@ class RestClient:
                     raise self._error_for(_read_answer(reply, self.api.cloud))
                 for line in _read_lines(reply):
                     yield line
-                    if self.patience.now() >= end:
+                    if self.timeouts.now() >= end:
                         return
         except urllib3.exceptions.ReadTimeoutError:
             return
@@ -164,8 +164,8 @@ class RestClient:
         data = None if body is None else json.dumps(body).encode()
         if data is not None:
             headers["Content-Type"] = "application/json"
-        seconds = max(self.patience.seconds_left(started_s, read=method in READS), 0.001)
-        timeout = urllib3.Timeout(connect=min(self.patience.connect_s, seconds), read=seconds)
+        seconds = max(self.timeouts.seconds_left(started_s, read=method in READS), 0.001)
+        timeout = urllib3.Timeout(connect=min(self.timeouts.connect_s, seconds), read=seconds)
         count_request(self.api.kind, action)
         try:
             reply = self._connections().request(
@@ -195,7 +195,7 @@ class RestClient:
             message = f"{cloud} does not prove who it is: {str(error)[:_MAX_SHOWN]}."
             return NotSent(message, field="provider", value=self.api.kind, next="Look for a proxy in between.")
         if isinstance(error, urllib3.exceptions.TimeoutError):
-            return self.patience.record_silence(action, cloud, round(seconds, 1))
+            return self.timeouts.record_silence(action, cloud, round(seconds, 1))
         message = f"{cloud} did not answer {action} to its end: {type(error).__name__}."
         return Silent(message, field="provider", value=self.api.kind, next="Try again in a minute.")
 
@@ -215,13 +215,13 @@ class RestClient:
         """Wait until `api.intervals` allow this action; return how many seconds that took. Threads take turns."""
         intervals = {name: self.api.intervals[name] for name in ("*", action) if self.api.intervals.get(name)}
         with self._turn_lock:
-            now = self.patience.now()
+            now = self.timeouts.now()
             turn = max((now, *(self._next_turn.get(name, now) for name in intervals)))
             self._next_turn.update({name: turn + seconds for name, seconds in intervals.items()})
         if turn > now:
             beat(turn - now)
             self.pause(turn - now)
-        return self.patience.now() - now
+        return self.timeouts.now() - now
 
     def _url(self, path: str, query: Mapping[str, str] | None) -> str:
         return self.api.base.rstrip("/") + path + (f"?{urlencode(query)}" if query else "")

@@ -68,7 +68,7 @@ class Runpod(CloudAccount):
         """The client that sends the calls."""
         if self._rest is None:
             api = CloudApi("RunPod", KIND, endpoint(), login, errors.refused)
-            self._rest = RestClient(api, self.patience, self.pause)
+            self._rest = RestClient(api, self.timeouts, self.pause)
         return self._rest
 
     def identity(self) -> AccountIdentity:

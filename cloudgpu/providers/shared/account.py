@@ -16,7 +16,7 @@ from pathlib import Path
 
 from cloudgpu.errors import AuthFailed, CloudgpuError
 from cloudgpu.providers.base import ProviderSettings
-from cloudgpu.providers.patience import Patience
+from cloudgpu.providers.patience import CallTimeouts
 
 
 def write_file(file: Path, text: str) -> None:
@@ -81,7 +81,7 @@ class CloudAccount:
     """A configured account of a cloud: what its client needs of the settings. Making one sends no request.
 
     `account` is its name in config.toml, `home` the directory of its files, `clock` the cloud's time (aware UTC),
-    `pause` waits that many seconds, `notify` shows a line to the user, `patience` has the timeouts of calls.
+    `pause` waits that many seconds, `notify` shows a line to the user, `timeouts` has the timeouts of calls.
     """
 
     def __init__(self, settings: ProviderSettings) -> None:
@@ -89,7 +89,7 @@ class CloudAccount:
         self.clock: Callable[[], datetime] = settings.clock
         self.pause, self.notify = settings.pause, settings.notify
         self.home = settings.home
-        self.patience = Patience(settings.patience)
+        self.timeouts = CallTimeouts(settings.patience)
         self.regions_in_use = settings.regions_in_use
         self._ledger, self._current_ledger_id = settings.ledger, settings.current_ledger_id
         self._clock_ahead = settings.clock_ahead

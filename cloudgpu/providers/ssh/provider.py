@@ -35,7 +35,7 @@ from cloudgpu.errors import (
 from cloudgpu.providers import electricity
 from cloudgpu.providers.abilities import RemainingFiles
 from cloudgpu.providers.base import ProviderSettings, TokenRule
-from cloudgpu.providers.patience import Patience
+from cloudgpu.providers.patience import CallTimeouts
 from cloudgpu.providers.shared.calls import gather, result_or_error
 from cloudgpu.providers.ssh import client, translate
 from cloudgpu.providers.ssh.options import EXAMPLE, Host, ssh_hosts
@@ -68,7 +68,7 @@ class SshProvider:
     def __init__(self, settings: ProviderSettings) -> None:
         self.account = settings.account
         self._clock = settings.clock
-        self._patience = Patience(settings.patience)
+        self._timeouts = CallTimeouts(settings.patience)
         self._hosts = {host.name: host for host in ssh_hosts(settings.account, settings.options)}
         self._renamed_hosts = {old: new for old, new in settings.renamed_hosts.items() if old not in self._hosts}
         self._identities: dict[str, AccountIdentity] = {}  # of the hosts that have answered, as of their last answer
@@ -106,7 +106,7 @@ class SshProvider:
                 next=f"List your machines in config.toml under [accounts.{self.account}]: {EXAMPLE}",
             )
         hosts = [host for host in self._hosts.values() if self._may_fit(host, requirements)]
-        answers = self._ask_hosts(hosts, lambda host: self._offer(host, requirements), self._patience.change_s)
+        answers = self._ask_hosts(hosts, lambda host: self._offer(host, requirements), self._timeouts.change_s)
         offers = [answer for answer in answers if isinstance(answer, Available)]
         unanswered = []
         for host, error in zip(hosts, answers, strict=True):
@@ -130,7 +130,7 @@ class SshProvider:
         self._check_silent(host)
         try:
             with self._remembering_silence(host):
-                seconds = self._patience.change_s  # longer than a GPU driver takes to load
+                seconds = self._timeouts.change_s  # longer than a GPU driver takes to load
                 facts = client.ask(host, "facts", {}, timeout=seconds)
         except LoginRefused as error:
             raise client.uncertain_outcome(error) from error
@@ -220,7 +220,7 @@ class SshProvider:
 
     def _query_hosts(self, hosts: Sequence[Host]) -> Sequence[dict[str, Any] | CloudgpuError]:
         """Query each host for its machine, within the timeout of a read: a frozen host delays no other one."""
-        return self._ask_hosts(hosts, self._query_host, self._patience.read_s)
+        return self._ask_hosts(hosts, self._query_host, self._timeouts.read_s)
 
     def _ask_hosts(
         self, hosts: Sequence[Host], read: Callable[[Host], Answer], seconds: float
@@ -246,7 +246,7 @@ class SshProvider:
         if is_first:
             try:
                 with self._remembering_silence(host):
-                    query.answer = self._ask(host, "look", {}, timeout=self._patience.read_s)
+                    query.answer = self._ask(host, "look", {}, timeout=self._timeouts.read_s)
             except CloudgpuError as error:
                 query.fault = error
             finally:
@@ -258,27 +258,27 @@ class SshProvider:
     def _check_silent(self, host: Host) -> None:
         """Raise the error of a host that did not answer a moment ago."""
         silent_since, error = self._silent_hosts.get(host.name, (0.0, None))
-        if error is not None and self._patience.now() - silent_since < SILENCE_FACTOR * self._patience.read_s:
+        if error is not None and self._timeouts.now() - silent_since < SILENCE_FACTOR * self._timeouts.read_s:
             raise error
 
     @contextmanager
     def _remembering_silence(self, host: Host) -> Iterator[None]:
         """Remember a host that does not answer in time; one that refuses at once is not remembered."""
-        started_s = self._patience.now()
+        started_s = self._timeouts.now()
         try:
             yield
         except CloudgpuError as error:
-            if self._patience.now() - started_s >= self._patience.connect_s:
+            if self._timeouts.now() - started_s >= self._timeouts.connect_s:
                 self._remember_silence(host, client.uncertain_outcome(error))
             raise
         self._silent_hosts.pop(host.name, None)
 
     def _remember_silence(self, host: Host, error: CloudgpuError) -> None:
-        self._silent_hosts[host.name] = self._patience.now(), error
+        self._silent_hosts[host.name] = self._timeouts.now(), error
 
     def processes(self, id: str) -> Sequence[Process] | None:  # noqa: A002
         """Return what still runs there from this machine, None where the host cannot tell. Raises InstanceNotFound."""
-        listed = self._ask(self._machine_host(id), "processes", {"id": id}, timeout=self._patience.read_s)["processes"]
+        listed = self._ask(self._machine_host(id), "processes", {"id": id}, timeout=self._timeouts.read_s)["processes"]
         return None if listed is None else tuple(Process(**one) for one in listed)
 
     def tag(self, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002

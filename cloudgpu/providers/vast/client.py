@@ -54,7 +54,7 @@ class Vast(CloudAccount):
             refused=self._refused,
             intervals=INTERVALS if self.base == API_URL else {},
         )
-        self.client = RestClient(api, self.patience, settings.pause)
+        self.client = RestClient(api, self.timeouts, settings.pause)
 
     def call(
         self,
@@ -89,7 +89,7 @@ class Vast(CloudAccount):
         """
         parts = urlsplit(url)
         api = CloudApi(CLOUD, KIND, f"{parts.scheme}://{parts.netloc}", dict, lambda answer: _no_log_yet(answer.status))
-        reader = RestClient(api, self.patience, self.pause)
+        reader = RestClient(api, self.timeouts, self.pause)
         return list(reader.lines(parts.path, action="log", query=dict(parse_qsl(parts.query))))
 
 

@@ -13,7 +13,7 @@ from cloudgpu.core.model.instances import Instance
 from cloudgpu.errors import Silent
 from cloudgpu.providers.aws.provider import AwsProvider
 from cloudgpu.providers.base import ProviderSettings
-from cloudgpu.providers.patience import DEFAULT_S, Patience
+from cloudgpu.providers.patience import DEFAULT_S, CallTimeouts
 from tests.providers.aws.accounts import calls, machine
 
 EAST = "us-east-1/i-0123456789abcdef0"
@@ -58,10 +58,10 @@ def test_a_read_of_a_region_that_drops_packets_ends_within_its_time(aws, tmp_pat
     monkeypatch.setattr("botocore.endpoint.time", clock)
     monkeypatch.setattr("random.random", lambda: wait)  # of what the SDK waits, at most, between two sends
     provider = provider_of(tmp_path)
-    provider._aws.patience = Patience(monotonic=clock)
+    provider._aws.timeouts = CallTimeouts(monotonic=clock)
 
     def drop():
-        clock.sleep(provider._aws.patience.connect_s)
+        clock.sleep(provider._aws.timeouts.connect_s)
         raise ConnectTimeoutError(endpoint_url="x")
 
     speak_for_east(provider, drop)

@@ -9,13 +9,13 @@ from azure.core.exceptions import ServiceRequestError
 
 from cloudgpu.errors import Silent
 from cloudgpu.providers.azure.client import Transport
-from cloudgpu.providers.patience import DEFAULT_S, Patience
+from cloudgpu.providers.patience import DEFAULT_S, CallTimeouts
 
 
 def test_a_read_that_is_not_even_connected_ends_within_its_time(account):
     seconds = [0.0]
     azure = account()
-    azure.patience = Patience(monotonic=lambda: seconds[0])
+    azure.timeouts = CallTimeouts(monotonic=lambda: seconds[0])
 
     def wait(more):
         seconds[0] += more
@@ -25,7 +25,7 @@ def test_a_read_that_is_not_even_connected_ends_within_its_time(account):
         raise ServiceRequestError("timed out")
 
     nothing = SimpleNamespace(send=drop, open=lambda: None, close=lambda: None)
-    azure._transport = Transport(nothing, wait, azure.patience)
+    azure._transport = Transport(nothing, wait, azure.timeouts)
     with pytest.raises(Silent, match="did not answer"), azure.calling("read"):
         list(azure.compute.virtual_machines.list_all())
     assert seconds[0] <= DEFAULT_S

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from cloudgpu.errors import AuthFailed, InvalidRequest, NoCapacity, ProviderUnavailable, RateLimited, Silent
-from cloudgpu.providers.patience import Patience
+from cloudgpu.providers.patience import CallTimeouts
 from cloudgpu.providers.rest.client import CloudApi, NotSent, RestClient
 from tests.clouds.rest import Refusal, Reply, RestServer, Unmodelled
 
@@ -81,7 +81,7 @@ def refused(answer):
 def client(server, time, *, base=None, seconds=7.0, **more):
     login = {"Authorization": f"Bearer {KEY}"}
     place = CloudApi("Echo", "echo", base or f"{server.url}/v1", lambda: login, refused, **more)
-    return RestClient(place, Patience(seconds, lambda: time.now), time.pause)
+    return RestClient(place, CallTimeouts(seconds, lambda: time.now), time.pause)
 
 
 def test_a_read_is_sent_with_its_key_and_query_and_returns_the_value(server, time):

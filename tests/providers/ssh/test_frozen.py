@@ -24,7 +24,7 @@ from cloudgpu.control.session.identity import AccountScope, by_account
 from cloudgpu.core.model.facts import RecordedIdentity
 from cloudgpu.core.model.offers import Requirements
 from cloudgpu.errors import ProviderUnavailable
-from cloudgpu.providers.patience import Patience
+from cloudgpu.providers.patience import CallTimeouts
 from cloudgpu.providers.ssh import client
 from cloudgpu.providers.ssh.provider import SshProvider
 from cloudgpu.providers.ssh.translate import instance_id
@@ -97,10 +97,10 @@ def visits(monkeypatch):
 @pytest.mark.soak
 def test_a_frozen_host_is_waited_for_once_whatever_is_asked_of_it(session, visits):
     provider = session.provider("lab")
-    provider._patience = Patience(0.1)
+    provider._timeouts = CallTimeouts(0.1)
     with pytest.raises(ProviderUnavailable):
         provider.identity("frozen")
-    provider._patience = Patience(3600)
+    provider._timeouts = CallTimeouts(3600)
     with pytest.raises(ProviderUnavailable):
         provider.identity("frozen")
     (gap,) = provider.available(Requirements()).unanswered

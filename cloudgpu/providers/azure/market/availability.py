@@ -119,7 +119,7 @@ def available(azure: Azure, requirements: Requirements) -> Availability:
     if not regions:
         return Availability(())
     answers, silent = ask_each(
-        regions, lambda region: skus(azure, region), MAX_PARALLEL, patience=azure.patience.change_s
+        regions, lambda region: skus(azure, region), MAX_PARALLEL, patience=azure.timeouts.change_s
     )
     items = tuple(
         item

@@ -197,7 +197,7 @@ def _key(item: Available) -> PriceKey:
 
 def _query_prices(azure: Azure, type_regions: Sequence[PriceKey]) -> dict[PriceKey, Mapping[Market, Price]]:
     try:
-        server = Retail(azure.patience.read_s)
+        server = Retail(azure.timeouts.read_s)
     except CloudgpuError:
         return {}
     return by_item(type_regions, lambda type_region: _prices_by_market(azure, server, type_region), MAX_PARALLEL)

@@ -155,7 +155,7 @@ def _granted(gcp: Gcp, names: Sequence[str]) -> frozenset[str]:
 
         count_request(KIND, CALL)
         with AuthorizedSession(credentials) as session:  # type: ignore[no-untyped-call]
-            answer = session.post(url, json={"permissions": list(names)}, timeout=gcp.patience.read_s)
+            answer = session.post(url, json={"permissions": list(names)}, timeout=gcp.timeouts.read_s)
             if answer.status_code >= _FIRST_ERROR_STATUS:
                 raise from_http_response(answer)  # type: ignore[no-untyped-call]
             answer_json: dict[str, Any] = answer.json()

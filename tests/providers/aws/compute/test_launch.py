@@ -320,7 +320,7 @@ def test_a_lost_reply_never_launches_twice(aws, tmp_path, times):
 def test_a_launch_that_is_done_and_never_answered_is_uncertain_and_its_replay_returns_it(aws, tmp_path):
     provider = account(tmp_path)
     attempt = attempt_at(provider)
-    provider._aws.patience.change_s = 0.5
+    provider._aws.timeouts.change_s = 0.5
     fault = aws.faults.hang("RunInstances", done=True)
     with pytest.raises(LaunchUncertain, match="AWS us-east-1 did not answer RunInstances"):
         provider.launch(attempt, deadline=soon())
