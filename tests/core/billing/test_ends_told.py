@@ -87,7 +87,7 @@ def waited(life: Life) -> dict[str, Any]:
 
 
 def known(life: Life) -> dict[str, Any]:
-    """Return what a look knows of the time before an end, as `ledger.last_seen.observe_before_end` does."""
+    """Return what a look knows of the time before an end, as `ledger.last_seen.times_before_end` does."""
     saw = [look for look in life.looks if life.ran <= look < life.ended]
     billed = life.call if life.watched else max(saw, default=None)
     if life.told is None:
