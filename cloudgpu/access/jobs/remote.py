@@ -365,11 +365,6 @@ def _delete_damaged(files: Sequence[tuple[str, int, Path]]) -> int:
     return count
 
 
-def running_attempts(connection: Connection) -> tuple[tuple[str, int], ...]:
-    """Return the running jobs of a machine, with the number of their attempt. Raises Unreachable."""
-    return tuple((str(job), int(number)) for job, number in run_request(connection, "busy", timeout=TIMEOUT_S)["busy"])
-
-
 def _file_row(file: SnapshotFile | CopiedFile) -> list[Any]:
     return [file.path, file.size, file.mode, file.sha256]
 

@@ -334,17 +334,6 @@ def receive(request: dict[str, Any]) -> None:
     answer({"bytes": Blobs(root_dir()).receive(sys.stdin.buffer, [(one[0], one[1]) for one in request["files"]])})
 
 
-def busy(_request: dict[str, Any]) -> None:
-    """Answer with the attempts that run here."""
-    running = []
-    for lock in (root_dir() / "jobs").glob("*/*/keeper.lock"):
-        with contextlib.suppress(Fault, ValueError):
-            attempt = Attempt(lock.parent.parent.name, int(lock.parent.name))
-            if attempt.phase() in ("claimed", "setup", "running", "orphaned"):
-                running.append([attempt.job, attempt.number])
-    answer({"busy": sorted(running)})
-
-
 def clean(request: dict[str, Any]) -> None:
     """Remove a job's attempts, and the files that no other job needs."""
     blobs, job_dir = Blobs(root_dir()), Attempt(request["job"], 1).dir.parent
@@ -352,9 +341,8 @@ def clean(request: dict[str, Any]) -> None:
     for number in numbers:
         attempt = Attempt(request["job"], number)
         has_ended = attempt.phase() in ("absent", "exited", "lost")
-        if (
-            not has_ended or take_lock(attempt.supervisor_lock, wait=2 * SWEEP_S) < 0
-        ):  # the supervisor may still end left-over processes
+        # An ended attempt's supervisor may still end processes that were left over.
+        if not has_ended or take_lock(attempt.supervisor_lock, wait=2 * SWEEP_S) < 0:
             raise Fault("busy", f"attempt {number} of {request['job']} still runs")
         attempt.kill(attempt.process())  # left by a killed supervisor
     with locked(blobs.base / ".lock"):
@@ -381,7 +369,6 @@ VERBS = {
         fetch,
         missing,
         receive,
-        busy,
         clean,
     )
 }
