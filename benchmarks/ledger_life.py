@@ -9,7 +9,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.core.events.general_lines import ledger_opened
+from cloudgpu.core.events.general_events import ledger_opened
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.values.times import iso
 from cloudgpu.ledger.log import lines

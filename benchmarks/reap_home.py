@@ -65,7 +65,11 @@ def life(
 
 def identity(provider: str) -> dict[str, str]:
     """Return what an account says that it is; that of AWS is what the stub says."""
-    return {"kind": f"{provider} account", "id": "123456789012", "words": f"{provider.upper()} account 123456789012"}
+    return {
+        "kind": f"{provider} account",
+        "id": "123456789012",
+        "display_name": f"{provider.upper()} account 123456789012",
+    }
 
 
 def _intent(one: ec2_stub.Machine) -> dict[str, Any]:

@@ -85,11 +85,11 @@ class Book(Reader):
 
         A missing ledger is created again.
         """
-        from cloudgpu.core.events import general_lines
+        from cloudgpu.core.events import general_events
 
         problem = self.integrity_problem()
         with self._writing(recreate=True) as (connection, head_lock, _, start), self._store.translated():
-            draft = general_lines.ledger_settled(problem, why, self.now(), start[0])
+            draft = general_events.ledger_settled(problem, why, self.now(), start[0])
             (written,), end = self._write(connection, [draft], start)
             ledger = lines.id_of(connection)
             self._store.commit(end)
@@ -117,7 +117,7 @@ class Book(Reader):
         The head record stays. If there was none, a line says that what came after the copy is not known.
         Raises LedgerMoved if the ledger has moved away, as others already use it elsewhere.
         """
-        from cloudgpu.core.events import general_lines
+        from cloudgpu.core.events import general_events
 
         def check_present(present: Connection | None) -> None:
             mark = None if present is None else end_and_mark(present)[1]
@@ -134,7 +134,7 @@ class Book(Reader):
                 head_lock.let_go()
         if record is None:
             why = f"It was restored from a backup that ends at line {copy.lines}, recorded at {copy.recorded_at}."
-            self.append([general_lines.ledger_restored(why, copy.lines, copy.head_hash, now)])
+            self.append([general_events.ledger_restored(why, copy.lines, copy.head_hash, now)])
         return old_location
 
     @contextmanager
@@ -181,7 +181,7 @@ class Book(Reader):
     @contextmanager
     def writers_blocked(self) -> Iterator[tuple[Connection, Callable[[str, str], None]]]:
         """Block all writers; yield the connection, and a function that writes the last line: where the ledger moved."""
-        from cloudgpu.core.events.general_lines import ledger_moved
+        from cloudgpu.core.events.general_events import ledger_moved
 
         with self._writing() as (connection, _head_lock, _record, start):
 
@@ -199,7 +199,7 @@ class Book(Reader):
         `check` gets the connection, the last line and the mark of a move, raises if this is not the ledger that has
         moved, and returns where that came from. A head record of a later line than those here is left as it is.
         """
-        from cloudgpu.core.events import general_lines
+        from cloudgpu.core.events import general_events
 
         with self._writing(allow_marked=True) as (connection, head_lock, record, start):
             end = start
@@ -207,7 +207,7 @@ class Book(Reader):
             came_from = check(connection, start, mark)
             with self._store.translated():
                 if mark is not None:
-                    draft = general_lines.ledger_arrived(came_from, self.now(), end[0])
+                    draft = general_events.ledger_arrived(came_from, self.now(), end[0])
                     _, end = self._write(connection, [draft], end)
                 self._store.commit(end)
                 if mark_of(record) or check_head(connection, self.location, record) is None:
@@ -239,7 +239,7 @@ class Book(Reader):
 
     def _team_events(self, team: Team, view: View) -> list[Draft]:
         """Record the team under the append lock, and return the line about it if it has changed."""
-        from cloudgpu.core.events.general_lines import team_set
+        from cloudgpu.core.events.general_events import team_set
 
         self._store.restore_guards()
         if not self._store.record_team(team):
@@ -288,7 +288,7 @@ class Book(Reader):
         return connection
 
     def _create(self, record: Record, *, recreate: bool) -> None:
-        from cloudgpu.core.events.general_lines import ledger_opened
+        from cloudgpu.core.events.general_events import ledger_opened
 
         if not recreate:
             self._raise_if_missing(record)

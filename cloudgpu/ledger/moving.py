@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.events.general_lines import ledger_moving
+from cloudgpu.core.events.general_events import ledger_moving
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
 from cloudgpu.ledger.log import head, lines
 from cloudgpu.ledger.log.head import HeadRecord

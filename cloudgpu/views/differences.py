@@ -48,15 +48,15 @@ def differences_document(
             f"one of {duration_text(launch_renewal)}",
             f"cloudgpu extend {name} past it" if renewal > launch_renewal else f"{NEVER_SHORTER}, or {launch_new}",
         )
-    max_price = None if request.want.max_price is None else request.want.max_price.nanos
+    max_price = None if request.requirements.max_price is None else request.requirements.max_price.nanos
     if max_price != launch_body["max_price"]:
         yield _diff(
             "--max-price", _dollars(max_price), f"{_dollars(launch_body['max_price'])}{_cost_text(machine)}", launch_new
         )
     if request.policy != machine.policy:
         yield _diff("--policy", request.policy, str(machine.policy), launch_new)
-    if not request.want.trust.accepts(Trust(machine.trust or Trust.CLOUD)):
-        yield _diff("--trust", str(request.want.trust), str(machine.trust), launch_new)
+    if not request.requirements.trust.accepts(Trust(machine.trust or Trust.CLOUD)):
+        yield _diff("--trust", str(request.requirements.trust), str(machine.trust), launch_new)
     requested_networks = sorted(request.setup.network.ssh_from)
     open_networks = sorted(machine.setup.network.ssh_from if machine.setup else ())
     if requested_networks and requested_networks != open_networks:

@@ -109,7 +109,7 @@ def job_document(
         "key": job.key,
         "state": str(job.state),
         "why": _why_text(job),
-        "living": job.is_living,
+        "living": job.is_open,
         "command": list(job.spec["argv"]),
         "machine": None if machine is None else machine_document(machine, launched_for_job=job.spec["machine"] is None),
         "slurm": _slurm(job, now),

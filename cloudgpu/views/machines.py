@@ -141,7 +141,7 @@ def machine_document(
 
 
 def _identity(identity: RecordedIdentity | None) -> Identity | None:
-    return None if identity is None else {"kind": identity.kind, "id": identity.id, "text": identity.words}
+    return None if identity is None else {"kind": identity.kind, "id": identity.id, "text": identity.display_name}
 
 
 def retained_document(entry: Retained) -> RetainedPart:

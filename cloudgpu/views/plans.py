@@ -30,22 +30,22 @@ def plan_document(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
     """Return a launch plan: what `up --dry-run -o json` prints; `budgets` say how it fits them."""
     from cloudgpu.core.model.offers import note_kind
 
-    available, request = plan.offer.available, plan.request
+    unpriced, request = plan.offer.unpriced, plan.request
     return {
         "name": request.name or None,
         "nodes": plan.nodes,
         "engine": None if request.cluster is None else request.cluster.engine,
-        "provider": available.provider,
-        "account": available.account,
-        "region": available.region,
-        "zone": available.zone,
-        "instance_type": available.instance_type,
-        "market": str(available.market),
-        "trust": str(available.trust),
-        "gpus": [_accelerator(gpu) for gpu in available.accelerators],
-        "gpu_users": list(available.gpus_now),
-        "vcpus": available.vcpus,
-        "memory_gib": available.memory_gib,
+        "provider": unpriced.provider,
+        "account": unpriced.account,
+        "region": unpriced.region,
+        "zone": unpriced.zone,
+        "instance_type": unpriced.instance_type,
+        "market": str(unpriced.market),
+        "trust": str(unpriced.trust),
+        "gpus": [_accelerator(gpu) for gpu in unpriced.accelerators],
+        "gpu_users": list(unpriced.gpus_now),
+        "vcpus": unpriced.vcpus,
+        "memory_gib": unpriced.memory_gib,
         "price": price_document(plan.offer.price),
         "template": request.template,
         "left_out": list(plan.left_out),
@@ -80,7 +80,7 @@ def plan_document(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
         "further_offers": plan.further_offers,
         "highest_usd_per_hour": usd(plan.highest_price),
         "by_account": [_account_offers(share) for share in plan.by_account],
-        "on_demand_fallback": request.want.or_on_demand,
+        "on_demand_fallback": request.requirements.or_on_demand,
         "setup": setup_document(request.setup),
         "attached_costs": [extra_document(extra) for extra in plan.extras],
         "notes": [str(remark) for remark in plan.remarks],
@@ -91,13 +91,13 @@ def plan_document(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
 
 def _account_offers(share: Share) -> AccountOffers:
     """Return how many offers one account has, and the one of them that is tried first."""
-    available = share.first.available
+    unpriced = share.first.unpriced
     return {
-        "account": available.account,
-        "provider": available.provider,
+        "account": unpriced.account,
+        "provider": unpriced.provider,
         "offers": share.offers,
-        "zone": available.zone,
-        "instance_type": available.instance_type,
+        "zone": unpriced.zone,
+        "instance_type": unpriced.instance_type,
         "usd_per_hour": usd(share.first.price.per_hour),
     }
 

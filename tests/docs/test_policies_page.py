@@ -12,7 +12,7 @@ from cloudgpu.config.files.yaml import parse_yaml
 from cloudgpu.config.policies.find import limits_from, load_policy, policy_from, policy_names
 from cloudgpu.config.policies.schema import limits_schema, policy_schema
 from cloudgpu.config.settings import settings_from_text
-from cloudgpu.core.policies.policy import Act, Idle, thresholds
+from cloudgpu.core.policies.policy import Idle, RuleAction, thresholds
 from cloudgpu.core.reaper.rules import RULES
 from cloudgpu.core.values.times import duration_text, parse_duration
 
@@ -60,7 +60,7 @@ def test_the_table_of_the_shipped_ones_is_what_they_say():
     for name, lease, renew, idle in rows:
         policy = load_policy(name).policy
         assert (parse_duration(lease), parse_duration(renew)) == (policy.lease, policy.renew_until), name
-        assert idle == ("never" if policy.idle.do is Act.DISABLED else duration_text(policy.idle.after)), name
+        assert idle == ("never" if policy.idle.do is RuleAction.DISABLED else duration_text(policy.idle.after)), name
 
 
 def test_the_page_of_json_names_the_rules_in_the_order_in_which_they_are_tried():

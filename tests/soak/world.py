@@ -19,7 +19,7 @@ from fractions import Fraction
 from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import TAG_RENEW_UNTIL, Instance, Listing, State
-from cloudgpu.core.model.offers import Accelerator, Availability, Available, Basis, Market, Price
+from cloudgpu.core.model.offers import Accelerator, Availability, Basis, Market, Price, UnpricedOffer
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.core.policies.guards import Agent, Safeguards
 from cloudgpu.core.values.money import Money
@@ -104,7 +104,7 @@ class Box:
     id: str
     token: str
     tags: dict[str, str]
-    item: Available
+    item: UnpricedOffer
     launched: datetime
     state: State
     since: datetime
@@ -193,10 +193,10 @@ class Sim:
         if known:
             return self._shown(known[0])
         if self.chance.random() < 0.05:
-            raise NoCapacity("there is none now", field="zone", value=attempt.offer.available.zone)
+            raise NoCapacity("there is none now", field="zone", value=attempt.offer.unpriced.zone)
         self.strike()
         self.count += 1
-        now, item = self.clock(), attempt.offer.available
+        now, item = self.clock(), attempt.offer.unpriced
         id_ = f"{self.kind}-{self.count:04d}"
         box = Box(id_, attempt.token, dict(attempt.tags), item, now, State.RUNNING, now)
         box.keeps_disk = item.market is Market.SPOT and attempt.request.setup.keep_disk
@@ -290,25 +290,25 @@ class Sim:
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
-    def _item(self, name: str, market: Market) -> Available:
+    def _item(self, name: str, market: Market) -> UnpricedOffer:
         zone = f"{self.shop.region}-a"
         gpu = Accelerator(self.shop.types[name][0], 1, 16)
         on_demand = market is Market.ON_DEMAND
-        return Available(
+        return UnpricedOffer(
             self.kind, self.account, self.shop.region, zone, name, market, (gpu,), 4, 16, stoppable=on_demand
         )
 
-    def _price(self, item: Available) -> Price:
+    def _price(self, item: UnpricedOffer) -> Price:
         name = item.instance_type
         if item.market is Market.ON_DEMAND:
-            return Price(Money.usd(self.shop.types[name][1]), "this test", self.clock(), Basis.ASKED)
+            return Price(Money.usd(self.shop.types[name][1]), "this test", self.clock(), Basis.QUOTED)
         at, usd = self.spot[name][-1]
-        return Price(_money(usd), "this test", at, Basis.ASKED)
+        return Price(_money(usd), "this test", at, Basis.QUOTED)
 
-    def _history(self, item: Available, since: datetime):
+    def _history(self, item: UnpricedOffer, since: datetime):
         known = self.spot[item.instance_type]
         first = max(0, bisect.bisect_right([at for at, _ in known], since) - 1)
-        return [Price(_money(usd), "this test", at, Basis.ASKED) for at, usd in known[first:]]
+        return [Price(_money(usd), "this test", at, Basis.QUOTED) for at, usd in known[first:]]
 
     def _change(self, id_: str, change) -> None:
         self.settle()

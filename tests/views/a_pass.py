@@ -7,7 +7,7 @@ from datetime import timedelta
 from cloudgpu.core.activity.idle import Thresholds, judge
 from cloudgpu.core.events.projection import machine_of
 from cloudgpu.core.model.identity import QueriedAccount, Unanswered
-from cloudgpu.core.policies.policy import Do, Rule
+from cloudgpu.core.policies.policy import ReaperAction, Rule
 from cloudgpu.core.reaper.decide import decide
 from cloudgpu.core.reaper.decisions import MachineView
 from cloudgpu.core.reaper.result import EndedItem, GivenWarning, NotEnded, ReaperRun
@@ -27,11 +27,13 @@ def a_pass(**changes: object) -> ReaperRun:
         "duration": timedelta(seconds=2.5),
         "seen": (seen,),
         "decisions": tuple(decide([seen], [], NOW, interval=TEN)),
-        "ended": (EndedItem(machine, name, Do.STOP, Rule.IDLE, "idle for 2h", "stopped"),),
-        "renewed": (EndedItem(machine, name, Do.RENEW, Rule.LEASE, "it is in use", "2026-11-20T14:00:00.000000Z"),),
+        "ended": (EndedItem(machine, name, ReaperAction.STOP, Rule.IDLE, "idle for 2h", "stopped"),),
+        "renewed": (
+            EndedItem(machine, name, ReaperAction.RENEW, Rule.LEASE, "it is in use", "2026-11-20T14:00:00.000000Z"),
+        ),
         "warned": (GivenWarning(machine, name, Rule.IDLE, "idle for 2h", NOW + TEN, ("ledger", "alert", "terminal")),),
-        "skipped": (NotEnded(machine, name, Do.KEEP, "it is in use"),),
-        "unconfirmed": (NotEnded(machine, name, Do.STOP, "its stop was refused"),),
+        "skipped": (NotEnded(machine, name, ReaperAction.KEEP, "it is in use"),),
+        "unconfirmed": (NotEnded(machine, name, ReaperAction.STOP, "its stop was refused"),),
         "unanswered": (Unanswered("us-east-1", "it did not answer"),),
         "faults": ("no policy is called 'mine'",),
         "sentences": ("fox is gone",),

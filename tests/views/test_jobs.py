@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.core.events import job_lines as lines
+from cloudgpu.core.events import job_events as lines
 from cloudgpu.core.events.log import EventSummary
 from cloudgpu.core.jobs.job import jobs_of
 from cloudgpu.core.model.facts import HourlyPrice

@@ -6,7 +6,7 @@ import json
 
 from cloudgpu.cli.automation.reap import problems_text, run_text, summary
 from cloudgpu.core.model.identity import QueriedAccount
-from cloudgpu.core.policies.policy import Do, Rule
+from cloudgpu.core.policies.policy import ReaperAction, Rule
 from cloudgpu.core.reaper.decisions import Decision
 from cloudgpu.core.reaper.result import ReaperRun
 from cloudgpu.views.reaper import run_document
@@ -63,10 +63,10 @@ def test_a_pass_in_which_nothing_happened_says_nothing_unless_it_is_to():
 
 def test_what_would_be_done_is_said_with_the_use_of_what_runs():
     runs, off = (
-        Decision("cg-1", "fox", Do.KEEP, Rule.HOLD, "held", activity="IDLE"),
-        Decision("cg-2", "owl", Do.KEEP, Rule.NONE, "it is stopped"),
+        Decision("cg-1", "fox", ReaperAction.KEEP, Rule.HOLD, "held", activity="IDLE"),
+        Decision("cg-2", "owl", ReaperAction.KEEP, Rule.NONE, "it is stopped"),
     )
-    told = Decision("cg-3", "elk", Do.WARN, Rule.NONE, "no answer")
+    told = Decision("cg-3", "elk", ReaperAction.WARN, Rule.NONE, "no answer")
     found = ReaperRun(NOW, dry_run=True, decisions=(runs, off, told))
     assert run_text(found, verbose=True).splitlines()[:3] == [
         "fox: would be kept (hold): IDLE, held",

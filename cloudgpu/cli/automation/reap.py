@@ -14,7 +14,7 @@ from cloudgpu.cli.common import Format, Output, emit, open_session
 from cloudgpu.cli.machine_text import account_lines
 from cloudgpu.cli.render import paragraph
 from cloudgpu.core.model.identity import unanswered_text
-from cloudgpu.core.policies.policy import Do, Rule
+from cloudgpu.core.policies.policy import ReaperAction, Rule
 from cloudgpu.core.reaper.decisions import UNKNOWN
 from cloudgpu.core.values.naming import counted
 from cloudgpu.core.values.times import duration_text
@@ -139,22 +139,22 @@ def _show(run: ReaperRun, output: Format, *, explain: bool, verbose: bool) -> No
 
 
 _DONE_TEXTS = {
-    Do.STOP: "stopped",
-    Do.PARK: "parked",
-    Do.TERMINATE: "terminated",
-    Do.IMAGE: "kept as an image",
-    Do.REMOVE: "its image is removed",
-    Do.RENEW: "renewed",
+    ReaperAction.STOP: "stopped",
+    ReaperAction.PARK: "parked",
+    ReaperAction.TERMINATE: "terminated",
+    ReaperAction.IMAGE: "kept as an image",
+    ReaperAction.REMOVE: "its image is removed",
+    ReaperAction.RENEW: "renewed",
 }
 _WOULD_TEXTS = {
-    Do.KEEP: "would be kept",
-    Do.WARN: "would be warned",
-    Do.RENEW: "would be renewed",
-    Do.STOP: "would be stopped",
-    Do.PARK: "would be parked",
-    Do.TERMINATE: "would be terminated",
-    Do.IMAGE: "would be kept as an image",
-    Do.REMOVE: "its image would be removed",
+    ReaperAction.KEEP: "would be kept",
+    ReaperAction.WARN: "would be warned",
+    ReaperAction.RENEW: "would be renewed",
+    ReaperAction.STOP: "would be stopped",
+    ReaperAction.PARK: "would be parked",
+    ReaperAction.TERMINATE: "would be terminated",
+    ReaperAction.IMAGE: "would be kept as an image",
+    ReaperAction.REMOVE: "its image would be removed",
 }
 
 

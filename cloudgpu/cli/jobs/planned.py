@@ -21,7 +21,7 @@ from cloudgpu.core.values.times import duration_text, iso, minute_text
 
 if TYPE_CHECKING:
     from cloudgpu.control.jobs.plan import PlannedRun
-    from cloudgpu.core.events.job_lines import SlurmRecord
+    from cloudgpu.core.events.job_events import SlurmRecord
     from cloudgpu.core.jobs.notice import SpotNoticeFit
     from cloudgpu.core.jobs.snapshot import Snapshot
     from cloudgpu.views.documents.machines.plans import Plan

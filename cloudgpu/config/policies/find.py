@@ -23,13 +23,13 @@ from cloudgpu.core.model.facts import Terms, TermsText
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.policies.policy import (
     NO_LIMITS,
-    Act,
     Idle,
     LabelRule,
     Limits,
     MachineBudget,
     Policy,
     Retention,
+    RuleAction,
     Stoppers,
     Unknown,
     Unpausable,
@@ -365,8 +365,8 @@ def _idle_rule(table: Table, values: Values) -> Idle:
     return Idle(
         after=after,
         grace=grace,
-        do=Act(values.get("do", defaults.do)),
-        scratch=Act(values.get("scratch", defaults.scratch)),
+        do=RuleAction(values.get("do", defaults.do)),
+        scratch=RuleAction(values.get("scratch", defaults.scratch)),
         share=values["samples"] / _PERCENT if "samples" in values else defaults.share,
         **thresholds,
     )
@@ -389,13 +389,13 @@ def _optional_rules(values: Values) -> Values:
     """Return the rules that have no default."""
     rules: Values = {}
     if (rule := values.get("budget")) is not None:
-        rules["budget"] = MachineBudget(rule["amount"], Act(rule.get("do", Act.WARN)))
+        rules["budget"] = MachineBudget(rule["amount"], RuleAction(rule.get("do", RuleAction.WARN)))
     if (rule := values.get("unlabelled")) is not None:
         required = rule.get("require", ("owner", "project"))
-        rules["unlabelled"] = LabelRule(required, rule["after"], Act(rule.get("do", Act.WARN)))
+        rules["unlabelled"] = LabelRule(required, rule["after"], RuleAction(rule.get("do", RuleAction.WARN)))
     for name in ("stopped", "images"):
         if (rule := values.get(name)) is not None:
-            rules[name] = Retention(rule["after"], Act(rule.get("do", Act.WARN)))
+            rules[name] = Retention(rule["after"], RuleAction(rule.get("do", RuleAction.WARN)))
     return rules
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from cloudgpu.config.policies import kinds
 from cloudgpu.config.policies.kinds import Kind
-from cloudgpu.core.policies.policy import Act, Stoppers, Unknown, Unpausable
+from cloudgpu.core.policies.policy import RuleAction, Stoppers, Unknown, Unpausable
 
 Default = str | float | tuple[str, ...] | None
 
@@ -42,7 +42,11 @@ _IDLE = {
     "grace": Key(
         kinds.DURATION, "how long a warning is waited out; any use cancels it; never longer than after", "10m"
     ),
-    "do": Key(kinds.one_of(Act.STOP, Act.WARN, Act.DISABLED), "stop the machine, only warn, or nothing at all", "stop"),
+    "do": Key(
+        kinds.one_of(RuleAction.STOP, RuleAction.WARN, RuleAction.DISABLED),
+        "stop the machine, only warn, or nothing at all",
+        "stop",
+    ),
     "gpu": Key(kinds.number(100, "percent"), "from how many percent on a GPU is used, at the busiest of a minute", 3),
     "cpu": Key(kinds.number(1024, "cores"), "from how many cores above the machine's own baseline it computes", 0.25),
     "network": Key(kinds.BYTE_RATE, "from how much traffic on it works", "100 kB/s"),
@@ -51,7 +55,9 @@ _IDLE = {
     "samples": Key(kinds.number(100, "percent"), "how much of the time must have been measured for a verdict", 90),
     "uptime": Key(kinds.DURATION, "how long a machine is up before it is checked", "30m"),
     "scratch": Key(
-        kinds.one_of(Act.WARN, Act.STOP), "where a stop would erase scratch disks that are not empty", "warn"
+        kinds.one_of(RuleAction.WARN, RuleAction.STOP),
+        "where a stop would erase scratch disks that are not empty",
+        "warn",
     ),
 }
 _SCHEDULE = {
@@ -76,7 +82,7 @@ POLICY: Keys = {
         "what one machine may cost",
         {
             "amount": Key(kinds.AMOUNT, "in all since its launch, with its disks, in US dollars", needed=True),
-            "do": Key(kinds.one_of(Act.WARN, Act.STOP), "once it is spent", "warn"),
+            "do": Key(kinds.one_of(RuleAction.WARN, RuleAction.STOP), "once it is spent", "warn"),
         },
     ),
     "unlabelled": Section(
@@ -84,7 +90,7 @@ POLICY: Keys = {
         {
             "require": Key(kinds.list_of("owner", "project"), "what each has to bear", ("owner", "project")),
             "after": Key(kinds.DURATION, "how long one may run without", needed=True),
-            "do": Key(kinds.one_of(Act.WARN, Act.STOP), "once that is over", "warn"),
+            "do": Key(kinds.one_of(RuleAction.WARN, RuleAction.STOP), "once that is over", "warn"),
         },
     ),
     "stopped": Section(
@@ -92,7 +98,9 @@ POLICY: Keys = {
         {
             "after": Key(kinds.DURATION, "how long one may stay", needed=True),
             "do": Key(
-                kinds.one_of(Act.WARN, Act.IMAGE, Act.TERMINATE), "once that is over; image keeps it as one", "warn"
+                kinds.one_of(RuleAction.WARN, RuleAction.IMAGE, RuleAction.TERMINATE),
+                "once that is over; image keeps it as one",
+                "warn",
             ),
         },
     ),
@@ -100,7 +108,7 @@ POLICY: Keys = {
         "images that were made of machines",
         {
             "after": Key(kinds.DURATION, "how long one may stay", needed=True),
-            "do": Key(kinds.one_of(Act.WARN, Act.REMOVE), "once that is over", "warn"),
+            "do": Key(kinds.one_of(RuleAction.WARN, RuleAction.REMOVE), "once that is over", "warn"),
         },
     ),
 }

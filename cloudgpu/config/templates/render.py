@@ -95,16 +95,16 @@ def driver_parts(
 
 
 def _values(request: LaunchRequest, offer: Offer) -> Mapping[str, object]:
-    available = offer.available
+    unpriced = offer.unpriced
     return {
-        "provider": available.provider,
-        "account": available.account,
-        "region": available.region,
-        "zone": available.zone,
-        "instance_type": available.instance_type,
-        "market": str(available.market),
-        "gpu": available.accelerators[0].name if available.accelerators else "",
-        "gpu_count": sum(one.count for one in available.accelerators),
+        "provider": unpriced.provider,
+        "account": unpriced.account,
+        "region": unpriced.region,
+        "zone": unpriced.zone,
+        "instance_type": unpriced.instance_type,
+        "market": str(unpriced.market),
+        "gpu": unpriced.accelerators[0].name if unpriced.accelerators else "",
+        "gpu_count": sum(one.count for one in unpriced.accelerators),
         "owner": request.owner,
         "project": request.project,
         "template": request.template,

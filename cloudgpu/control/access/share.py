@@ -14,7 +14,7 @@ from cloudgpu.control.inventory.sync_some import explain_terminated
 from cloudgpu.control.network.authorized_keys import address_label
 from cloudgpu.control.network.reachability import client_cidr, firewall_of, no_firewall_error
 from cloudgpu.control.team.authorization import check_may, requested_by
-from cloudgpu.core.events.machine_lines import machine_shared, machine_unshared
+from cloudgpu.core.events.machine_events import machine_shared, machine_unshared
 from cloudgpu.core.model.machine import Machine, is_inside_network, not_none
 from cloudgpu.core.values.network import parse_cidr
 from cloudgpu.errors import InvalidRequest

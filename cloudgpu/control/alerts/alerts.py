@@ -50,8 +50,8 @@ from cloudgpu.core.alerts.findings import (
     withheld_prices_finding,
 )
 from cloudgpu.core.budgets.status import BudgetState, findings
-from cloudgpu.core.events.general_lines import alert_cleared, alert_sent
-from cloudgpu.core.events.job_lines import SUBJECT as JOBS
+from cloudgpu.core.events.general_events import alert_cleared, alert_sent
+from cloudgpu.core.events.job_events import SUBJECT as JOBS
 from cloudgpu.core.jobs.alerts import job_findings
 from cloudgpu.core.jobs.job import Job, jobs_of
 from cloudgpu.core.jobs.shares import job_cost, machine_assignments, on_existing_machines_since

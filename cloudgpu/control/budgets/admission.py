@@ -29,12 +29,12 @@ from cloudgpu.core.budgets.credit import (
     time_left,
 )
 from cloudgpu.core.budgets.refusal import Remedy, refusal
-from cloudgpu.core.events.general_lines import budget_overridden
+from cloudgpu.core.events.general_events import budget_overridden
 from cloudgpu.core.events.log import Draft, Event
 from cloudgpu.core.model.account import PrepaidCredit
 from cloudgpu.core.model.checks import Check, Verdict, failed
 from cloudgpu.core.model.identity import QueriedAccount, unanswered_text
-from cloudgpu.core.model.machine import BudgetedMachine, BudgetSubject, Machine, command_name, scope_of_machine
+from cloudgpu.core.model.machine import BudgetedMachine, Machine, PlannedLaunch, command_name, scope_of_machine
 from cloudgpu.core.model.offers import Note, NoteKind
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import account_scope
@@ -177,7 +177,7 @@ def check_credit_fit(
     session: Session,
     view: View,
     credit: PrepaidCredit,
-    machines: Sequence[Machine | BudgetSubject],
+    machines: Sequence[Machine | PlannedLaunch],
     scope: str,
     lease: timedelta,
 ) -> CreditFit:
@@ -195,7 +195,7 @@ def check_credit(
     session: Session,
     view: View,
     credit: PrepaidCredit | CloudgpuError | None,
-    machines: Sequence[Machine | BudgetSubject],
+    machines: Sequence[Machine | PlannedLaunch],
     scope: str,
     lease: timedelta,
 ) -> None:
@@ -257,7 +257,7 @@ def check_credit_of_hold(session: Session, machines: Sequence[Machine], until: d
 
 
 def planned_credit(
-    session: Session, provider: Provider, subjects: Sequence[BudgetSubject], lease: timedelta
+    session: Session, provider: Provider, subjects: Sequence[PlannedLaunch], lease: timedelta
 ) -> CreditFit | CloudgpuError | None:
     """Return how a plan fits the credit of its account, or the error of reading it; None if it is not prepaid."""
     credit = read_credit(provider)

@@ -21,7 +21,7 @@ from cloudgpu.core.budgets.budget import Action, Budget, LimitCurrency, Scope
 from cloudgpu.core.budgets.enforcement import budget_stops
 from cloudgpu.core.budgets.status import BudgetState
 from cloudgpu.core.policies.guards import gentlest_ending
-from cloudgpu.core.policies.policy import Do
+from cloudgpu.core.policies.policy import ReaperAction
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import NAME, NAME_RULE, unknown_word
 from cloudgpu.errors import CloudgpuError, InvalidRequest
@@ -206,7 +206,7 @@ def _machines_terminated(session: Session, budget: Budget) -> list[str]:
     if Action.STOP not in budget.actions:
         return []
     covered = (machine for machine in living_machines(session.ledger.machines()) if budget.scope.covers(machine))
-    return [machine.name for machine in covered if gentlest_ending(machine) is Do.TERMINATE]
+    return [machine.name for machine in covered if gentlest_ending(machine) is ReaperAction.TERMINATE]
 
 
 def list_budgets(session: Session) -> BudgetsDocument:

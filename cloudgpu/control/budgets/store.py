@@ -18,8 +18,8 @@ from cloudgpu.core.budgets.budget import SUBJECT, Budget, budgets_of
 from cloudgpu.core.budgets.commitments import Prices, StandIn
 from cloudgpu.core.budgets.exposure import Exposure
 from cloudgpu.core.budgets.status import BudgetState, status_of
-from cloudgpu.core.events import job_lines
-from cloudgpu.core.events.general_lines import budget_removed, budget_set
+from cloudgpu.core.events import job_events
+from cloudgpu.core.events.general_events import budget_removed, budget_set
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.deadline import has_running_machine, may_reserve, reservation_of
 from cloudgpu.core.jobs.job import Job, jobs_of
@@ -213,7 +213,7 @@ def reservations_of_jobs(session: Session, view: View, budgeted: BudgetedMachine
     key = budgeted.key if isinstance(budgeted, Machine) else ""
     waiting_jobs = (
         job
-        for job in jobs_of(session.ledger.events(job_lines.SUBJECT)).values()
+        for job in jobs_of(session.ledger.events(job_events.SUBJECT)).values()
         if may_reserve(job)
         and not key.startswith(f"{job.id}-")
         and not has_running_machine(_attempt_machines(view, job))

@@ -196,7 +196,7 @@ def _cheapest(
     prices = discounted_prices(provider, unpriced_offers, session.settings.discounts, session.clock())
     cheapest: dict[str, Offer] = {}
     for offer in matching_offers(price_offers(unpriced_offers, prices)[0], requirements):
-        cheapest.setdefault(offer.available.region, offer)
+        cheapest.setdefault(offer.unpriced.region, offer)
     return cheapest, list(availability.unanswered)
 
 
@@ -205,8 +205,8 @@ def _region_document(name: str, offer: Offer | None, ping: Ping | None) -> Regio
         "region": name,
         "ping_ms": round(ping * 1000, 2) if isinstance(ping, float) else None,
         "price": None if offer is None else price_document(offer.price),
-        "instance_type": None if offer is None else offer.available.instance_type,
-        "zone": None if offer is None else offer.available.zone,
+        "instance_type": None if offer is None else offer.unpriced.instance_type,
+        "zone": None if offer is None else offer.unpriced.zone,
     }
 
 

@@ -142,7 +142,7 @@ def _other_accounts(machines: Mapping[str, Machine], export: ParsedExport) -> di
     accounts = {id_: (str(machine.provider), identity.id.lower()) for id_, (machine, identity) in with_identity.items()}
     billed_providers = {account[0] for account in accounts.values() if account in export.accounts}
     return {
-        id_: identity.words
+        id_: identity.display_name
         for id_, (machine, identity) in with_identity.items()
         if machine.provider in billed_providers and accounts[id_] not in export.accounts and id_ not in export.by_id
     }

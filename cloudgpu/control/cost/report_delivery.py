@@ -14,7 +14,7 @@ from cloudgpu.config.files.user_files import zone_of
 from cloudgpu.control.alerts.alerts import outcomes_document
 from cloudgpu.control.alerts.channels import Outcome, label_of, send
 from cloudgpu.core.alerts.findings import SUBJECT, month_due, month_name, receivers_with_report, whole_month
-from cloudgpu.core.events.general_lines import report_sent
+from cloudgpu.core.events.general_events import report_sent
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
 

@@ -12,7 +12,7 @@ from cloudgpu.control.inventory.retention import is_silent
 from cloudgpu.control.pricing.price_history import list_price, spot_price_history, unpriced_offer_of_instance
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.bodies import Able
-from cloudgpu.core.events.launch_lines import machine_adopted
+from cloudgpu.core.events.launch_events import machine_adopted
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.observations import spot_price_events
 from cloudgpu.core.launch.plan_cost import AddedCost, attached_cost_of

@@ -11,7 +11,7 @@ from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import ownership_of_named, requested_by
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.events.machine_lines import requested
+from cloudgpu.core.events.machine_events import requested
 from cloudgpu.core.events.observations import (
     not_before,
     resource_observed,

@@ -10,7 +10,7 @@ from cloudgpu.control.inventory.retention import is_silent
 from cloudgpu.control.session.accounts import account_gap
 from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.events.launch_lines import machine_adopted_by_resource
+from cloudgpu.core.events.launch_events import machine_adopted_by_resource
 from cloudgpu.core.events.observations import instance_vanished
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER

@@ -20,9 +20,9 @@ from cloudgpu.control.network.host_keys import pin_launch_key
 from cloudgpu.control.pricing.price_history import reported_price_events
 from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.control.team.authorization import requested_by
-from cloudgpu.core.events.launch_lines import launch_settled
+from cloudgpu.core.events.launch_events import launch_settled
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.events.machine_lines import requested
+from cloudgpu.core.events.machine_events import requested
 from cloudgpu.core.events.observations import instance_observed, instance_vanished
 from cloudgpu.core.model.instances import REFUSED_PREFIX, TAG_ID, TAG_LEDGER, Instance, Listing, State
 from cloudgpu.core.model.launch import Attempt

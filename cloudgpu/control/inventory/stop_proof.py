@@ -27,7 +27,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import requested_by
 from cloudgpu.core.events.bodies import Resized
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.events.machine_lines import action_refused, requested
+from cloudgpu.core.events.machine_events import action_refused, requested
 from cloudgpu.core.events.observations import (
     differs_from_record,
     instance_observed,

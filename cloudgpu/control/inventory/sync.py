@@ -26,9 +26,9 @@ from cloudgpu.control.pricing.shared_computer import record_shared_costs
 from cloudgpu.control.session.accounts import queried_accounts, split_gaps, used_accounts
 from cloudgpu.control.session.identity import AccountScope, unqueried_accounts
 from cloudgpu.control.session.session import Session, living_machines
-from cloudgpu.core.events.general_lines import account_synced, ledger_doubted
+from cloudgpu.core.events.general_events import account_synced, ledger_doubted
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.events.machine_lines import start_refused
+from cloudgpu.core.events.machine_events import start_refused
 from cloudgpu.core.events.observations import (
     instance_observed,
     instance_vanished,
@@ -251,7 +251,7 @@ def _is_of_account(
     identity = answer.scope.identity(instance.region)
     if machine_id in by_id and identity is not None:
         other_account = account_text(by_id[machine_id])
-        why = f"{instance.id} in {identity.words} bears its tags, and the ledger has it in {other_account}"
+        why = f"{instance.id} in {identity.display_name} bears its tags, and the ledger has it in {other_account}"
         sync.unanswered.append(Unanswered(by_id[machine_id].name or machine_id, why))
     elif identity is None and machine_id not in by_id and (error := answer.scope.error_of(instance.region)) is not None:
         sync.unanswered.append(Unanswered(answer.account, error.message))

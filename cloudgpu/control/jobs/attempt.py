@@ -21,7 +21,7 @@ from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import PreparedLaunch, prepare
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.spot.history import better_location
-from cloudgpu.core.events.job_lines import Market, job_placed, job_waits
+from cloudgpu.core.events.job_events import Market, job_placed, job_waits
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.deadline import launch_options_of
 from cloudgpu.core.jobs.job import NOTHING_MADE, Attempt, Job

@@ -10,7 +10,7 @@ from cloudgpu.control.jobs.listing import find, job_document
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import append
 from cloudgpu.control.team.authorization import check_may
-from cloudgpu.core.events.job_lines import job_cancel_requested
+from cloudgpu.core.events.job_events import job_cancel_requested
 from cloudgpu.core.model.machine import Ownership
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def cancel(session: Session, name: str, environ: Mapping[str, str]) -> CancelDoc
     ending its machine, is done. Raises InstanceNotFound, RoleNeeded where the job is somebody else's.
     """
     job = find(session, name)
-    if not job.is_living:
+    if not job.is_open:
         return {"job": job_document(session, job), "was_over": True, "waits": None}
     was_over = job.outcome is not None
     if was_over:

@@ -14,7 +14,7 @@ from cloudgpu.control.jobs.results import deliver, deliver_copied, sync
 from cloudgpu.control.jobs.slurm.gang import start_gang, stop_gang, terminate_gang
 from cloudgpu.control.jobs.store import delete_copies, directory_of
 from cloudgpu.control.session.session import Session, all_jobs
-from cloudgpu.core.events import job_lines as job_events
+from cloudgpu.core.events import job_events
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.job import Job
 from cloudgpu.core.model.machine import Machine, command_name, is_owned
@@ -109,7 +109,7 @@ def close_job(session: Session, job: Job, remote: RemoteJob | None, why: str) ->
         with suppress(CloudgpuError):  # the next job there cleans up, too
             remote.clean()
     delete_copies(directory_of(session, job))
-    needed = {one.spec["snapshot"] for one in all_jobs(session).values() if one.is_living and one.id != job.id}
+    needed = {one.spec["snapshot"] for one in all_jobs(session).values() if one.is_open and one.id != job.id}
     with suppress(InvalidRequest):  # a damaged list: the next job's end tries again
         remove(session.home.snapshots, needed, taken_before=now.timestamp() - DAY_S)
     return [*drafts, job_events.job_closed(job.id, why, now)]

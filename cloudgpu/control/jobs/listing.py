@@ -30,7 +30,7 @@ def find(session: Session, name: str) -> Job:
     jobs, wanted = list(all_jobs(session).values()), name.removeprefix(NAME_PREFIX)
     matching = [job for job in jobs if wanted in (job.name, job.key, job.id)]
     if matching:
-        return next((job for job in matching if job.is_living), matching[-1])
+        return next((job for job in matching if job.is_open), matching[-1])
     known = dict.fromkeys(job.name for job in reversed(jobs))
     raise InstanceNotFound(
         f"No job is called {wanted!r}" + did_you_mean(closest_match(wanted, known), "."),
@@ -50,7 +50,7 @@ def find_same_living_job(session: Session, request: RunRequest) -> Job | None:
 
     Raises InvalidRequest where that job has another command, or name and key are those of two jobs.
     """
-    living_jobs = [job for job in all_jobs(session).values() if job.is_living]
+    living_jobs = [job for job in all_jobs(session).values() if job.is_open]
     by_key = next((job for job in living_jobs if request.key is not None and job.key == request.key), None)
     by_name = next((job for job in living_jobs if request.is_named and job.name == request.name), None)
     job = by_key or by_name
@@ -69,7 +69,7 @@ def find_same_living_job(session: Session, request: RunRequest) -> Job | None:
 
 def list_jobs(session: Session, *, ended: bool = False, mine: bool = False) -> JobsDocument:
     """Return the answer of `jobs`: those not closed, with `ended` every one; with `mine` only the settings' owner's."""
-    jobs = [job for job in all_jobs(session).values() if ended or job.is_living]
+    jobs = [job for job in all_jobs(session).values() if ended or job.is_open]
     owner = session.settings.owner
     shown = [job for job in jobs if not mine or job.spec["owner"] in (owner, tag_value(owner))]
     return {"jobs": _job_documents(session, shown)}
@@ -83,7 +83,7 @@ def job_document(session: Session, job: Job) -> JobDocument:
 def job_names(session: Session, *, living: bool = False) -> list[str]:
     """Return the names of jobs, the latest first, each once; with `living` only those that are not closed."""
     jobs = reversed(all_jobs(session).values())
-    return list(dict.fromkeys(job.name for job in jobs if job.is_living or not living))
+    return list(dict.fromkeys(job.name for job in jobs if job.is_open or not living))
 
 
 def _job_documents(session: Session, jobs: Sequence[Job]) -> list[JobDocument]:

@@ -24,7 +24,7 @@ from cloudgpu.control.jobs.slurm.gang import refresh_nodes, silent_node_name
 from cloudgpu.control.jobs.store import append, directory_of
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.clusters.layout import engine_files
-from cloudgpu.core.events import job_lines as job_events
+from cloudgpu.core.events import job_events
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.deadline import Choice, stored_work
 from cloudgpu.core.jobs.job import Attempt, Job, State

@@ -31,7 +31,7 @@ from cloudgpu.control.jobs.store import (
 from cloudgpu.control.launch.budget_preview import sync_for_budgets
 from cloudgpu.control.launch.plan import PreparedLaunch, prepare
 from cloudgpu.control.session.session import Session, all_jobs
-from cloudgpu.core.events.job_lines import JobSpec, job_requested
+from cloudgpu.core.events.job_events import JobSpec, job_requested
 from cloudgpu.core.jobs.job import Job, living_named
 from cloudgpu.core.jobs.notice import SpotNoticeFit, notice_fit
 from cloudgpu.core.jobs.snapshot import Snapshot
@@ -39,7 +39,7 @@ from cloudgpu.core.jobs.stored import VOLUME, bucket_of
 from cloudgpu.core.launch.traffic import JobTraffic, job_traffic
 from cloudgpu.core.launch.trust import check_exposure_on
 from cloudgpu.core.model.machine import Machine, is_owned
-from cloudgpu.core.model.offers import DEFAULT_TRUST, Available, Market, TrafficPrices
+from cloudgpu.core.model.offers import DEFAULT_TRUST, Market, TrafficPrices, UnpricedOffer
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.attached_costs import egress_rate
@@ -139,7 +139,7 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
 def _location(prepared: PreparedLaunch | None, machine: Machine | None) -> tuple[str, str]:
     """Return the provider and region where the job runs by its plan."""
     if prepared is not None:
-        return prepared.plan.offer.available.provider, prepared.plan.offer.available.region
+        return prepared.plan.offer.unpriced.provider, prepared.plan.offer.unpriced.region
     return ("", "") if machine is None else (machine.provider, machine.region or "")
 
 
@@ -151,8 +151,8 @@ def _traffic_prices(
     Results that go to a bucket are priced apart (`_results_traffic`): their price depends on the bucket's region.
     """
     if prepared is not None:
-        available = prepared.plan.offer.available
-        traffic_prices, provider, region = available.traffic, available.provider, available.region
+        unpriced = prepared.plan.offer.unpriced
+        traffic_prices, provider, region = unpriced.traffic, unpriced.provider, unpriced.region
     elif machine is not None:
         traffic_prices = machine.traffic_prices and TrafficPrices(*map(Money, machine.traffic_prices))
         provider, region = machine.provider, machine.region
@@ -188,26 +188,26 @@ def _notice_fit(session: Session, request: RunRequest, prepared: PreparedLaunch 
 
     None for a machine that is not spot.
     """
-    available = None if prepared is None else prepared.plan.offer.available
-    if available is None or available.market is not Market.SPOT:
+    unpriced = None if prepared is None else prepared.plan.offer.unpriced
+    if unpriced is None or unpriced.market is not Market.SPOT:
         return None
     bytes_per_s = last_checkpoint = None
     for job in islice(reversed(all_jobs(session).values()), MAX_COMPARED):
         measured = read_measured(directory_of(session, job))
-        if bytes_per_s is None and measured.bytes_per_s is not None and _ran_on_type(session, job, available):
+        if bytes_per_s is None and measured.bytes_per_s is not None and _ran_on_type(session, job, unpriced):
             bytes_per_s = measured.bytes_per_s
         if last_checkpoint is None and (job.name == request.name or tuple(job.spec["argv"]) == request.argv):
             last_checkpoint = None if measured.checkpoint_bytes is None else (measured.checkpoint_bytes, job.name)
-    return notice_fit(available.provider, bytes_per_s, available.instance_type, *(last_checkpoint or (None, "")))
+    return notice_fit(unpriced.provider, bytes_per_s, unpriced.instance_type, *(last_checkpoint or (None, "")))
 
 
-def _ran_on_type(session: Session, job: Job, available: Available) -> bool:
+def _ran_on_type(session: Session, job: Job, unpriced: UnpricedOffer) -> bool:
     """Say whether the last machine of a job was of this instance type, in this region."""
     machine = session.ledger.machine(job.machines[-1]) if job.machines else None
     if machine is None:
         return False
     launched = (machine.provider, machine.region, machine.instance_type)
-    return launched == (available.provider, available.region, available.instance_type)
+    return launched == (unpriced.provider, unpriced.region, unpriced.instance_type)
 
 
 def _launch_options(session: Session, request: RunRequest) -> UpOptions:

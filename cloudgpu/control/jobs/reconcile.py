@@ -41,7 +41,7 @@ from cloudgpu.control.jobs.store import directory_of, job_by_id, restore_missing
 from cloudgpu.control.lifecycle.lease import set_hold
 from cloudgpu.control.session.guarding import NO_GUARD_OPTION
 from cloudgpu.control.spot.history import record_interruption
-from cloudgpu.core.events import job_lines as job_events
+from cloudgpu.core.events import job_events
 from cloudgpu.core.jobs.job import Attempt, Job, State
 from cloudgpu.core.jobs.reconcile_result import REQUEUE_LATER, REQUEUE_SOON, ReconcileResult, waiting_text
 from cloudgpu.core.jobs.remote_state import Phase
@@ -136,7 +136,7 @@ class JobReconciler(JobObserver):
     def _execute(self, job: Job, step: Step) -> ReconcileResult | None:
         """Execute a step; return what the job waits for then, None where the next step can be taken at once."""
         if step.do is JobAction.WAIT and step.kept_until is None:
-            return ReconcileResult(job, step.why, REQUEUE_SOON if job.is_living else REQUEUE_LATER, self.remote)
+            return ReconcileResult(job, step.why, REQUEUE_SOON if job.is_open else REQUEUE_LATER, self.remote)
         try:
             if step.kept_until is not None:
                 return self._hold_machine(job, step, step.kept_until)

@@ -18,7 +18,7 @@ from cloudgpu.control.jobs.buckets.results import (
 from cloudgpu.control.jobs.results import fetch_output, sync
 from cloudgpu.control.jobs.store import directory_of, last_sync, log_file, record_sync
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.events import job_lines as job_events
+from cloudgpu.core.events import job_events
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs import stored
 from cloudgpu.core.jobs.deadline import last_upload_s

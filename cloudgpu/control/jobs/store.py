@@ -13,7 +13,7 @@ from typing import IO
 from cloudgpu.access.files import write_atomically
 from cloudgpu.access.jobs.journal import append_to_journal, read_journal
 from cloudgpu.control.session.session import Session, all_jobs
-from cloudgpu.core.events.job_lines import SUBJECT
+from cloudgpu.core.events.job_events import SUBJECT
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.job import Job
 from cloudgpu.core.jobs.notice import MeasuredCopies
@@ -61,7 +61,7 @@ def _journal(session: Session, job_id: str) -> Path:
 
 def check_not_busy(machine: Machine, jobs: Iterable[Job]) -> None:
     """Raise InvalidRequest where one of these jobs is not closed and runs on this machine."""
-    busy = next((one for one in jobs if one.is_living and machine.id in (one.spec["machine"], *one.machines)), None)
+    busy = next((one for one in jobs if one.is_open and machine.id in (one.spec["machine"], *one.machines)), None)
     if busy is not None:
         raise InvalidRequest(
             f"{machine.name} is busy: the job {busy.name} runs on it.",

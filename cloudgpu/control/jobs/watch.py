@@ -31,7 +31,7 @@ MIN_PAUSE, MAX_PAUSE = timedelta(seconds=0.5), timedelta(seconds=5)  # between t
 
 def living_jobs(session: Session) -> list[Job]:
     """Return the jobs for which something is left to do."""
-    return [job for job in all_jobs(session).values() if job.is_living]
+    return [job for job in all_jobs(session).values() if job.is_open]
 
 
 def restore_unknown_jobs(session: Session) -> None:
@@ -150,7 +150,7 @@ def sentences(jobs: Sequence[tuple[Job, ReconcileResult]]) -> list[str]:
     texts = []
     for job_before, result in jobs:
         job = result.job
-        if job.state is not job_before.state or job.is_living is not job_before.is_living:
+        if job.state is not job_before.state or job.is_open is not job_before.is_open:
             texts.append(f"job {job.name}: {_state_text(job)}")
         elif result.error is not None:
             texts.append(f"job {job.name}: {result.error.message}")
@@ -162,7 +162,7 @@ def _state_text(job: Job) -> str:
     state = str(job.state).replace("_", " ")
     reason = job.why or job.queued
     reason_clause = f" ({reason})" if reason else ""
-    if job.is_living or job.fetched is None:
+    if job.is_open or job.fetched is None:
         return f"{state}{reason_clause}"
     incomplete_note = "" if job.fetched.whole else ", as far as they were copied"
     return f"{state}{reason_clause}; its results are in {job.fetched.directory}{incomplete_note}"

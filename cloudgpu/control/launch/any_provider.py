@@ -30,7 +30,7 @@ def offers_of_any_provider(session: Session, candidates: Candidates, existing: M
     Raises the most important error where none has an offer.
     """
     constrained = constrain_candidates(session, candidates) if existing is None else candidates
-    needs = {candidate.account: candidate.request.want for candidate in candidates.items}
+    needs = {candidate.account: candidate.request.requirements for candidate in candidates.items}
     existing_account = None if existing is None else session.account_here(existing)
     offers_by_account: dict[str, Sequence[Offer]] = {}
     untrusted_offers: list[Offer] = []
@@ -53,7 +53,7 @@ def offers_of_any_provider(session: Session, candidates: Candidates, existing: M
     if not offers_by_account:
         raise _no_offers_error(skipped)
     with_offers = tuple(candidate for candidate in constrained.items if candidate.account in offers_by_account)
-    offers = by_preference(chain.from_iterable(offers_by_account.values()), with_offers[0].request.want.market)
+    offers = by_preference(chain.from_iterable(offers_by_account.values()), with_offers[0].request.requirements.market)
     return OffersFound(tuple(offers), replace(constrained, items=with_offers, skipped=skipped), tuple(untrusted_offers))
 
 

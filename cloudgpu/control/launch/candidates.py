@@ -82,7 +82,7 @@ class Candidates:
 
     def for_offer(self, offer: Offer) -> Candidate:
         """Return the candidate that has this offer."""
-        return self.for_account(offer.available.account)
+        return self.for_account(offer.unpriced.account)
 
     @property
     def fingerprint_request(self) -> LaunchRequest:
@@ -198,7 +198,7 @@ def _request(
         name=request.name or "",
         provider=provider.kind,
         account=provider.account,
-        want=replace(request.requirements, market=market, persistent=request.setup.persistent, trust=trust),
+        requirements=replace(request.requirements, market=market, persistent=request.setup.persistent, trust=trust),
         template=template.name,
         owner=owner,
         project=project,
@@ -275,7 +275,11 @@ def check_volume(session: Session, candidates: Candidates, name: str) -> None:
     for one in candidates.items:
         check_may_use(
             session,
-            [machine for machine in by_name.get(one.account, ()) if _may_be_in_location(machine, one.request.want)],
+            [
+                machine
+                for machine in by_name.get(one.account, ())
+                if _may_be_in_location(machine, one.request.requirements)
+            ],
         )
 
 

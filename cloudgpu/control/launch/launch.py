@@ -209,7 +209,7 @@ def _is_in_plan(session: Session, prepared: PreparedLaunch, machine: Machine) ->
 
     It has to be guarded, trusted as requested now, and no more expensive than the plan.
     """
-    is_trusted = prepared.plan.request.want.trust.accepts(Trust(machine.trust or Trust.CLOUD))
+    is_trusted = prepared.plan.request.requirements.trust.accepts(Trust(machine.trust or Trust.CLOUD))
     fits_price = machine.price is None or machine.price.nanos_per_hour <= prepared.plan.highest_price.nanos
     return is_trusted and fits_price and (prepared.no_guard or is_guarded(session, machine))
 
@@ -268,12 +268,12 @@ def _launch_new(session: Session, prepared: PreparedLaunch) -> Machine:
     # The plan expected an existing machine, which has ended: constrain location and firewall now.
     if prepared.resolved_offer is None:
         prepared = _with_constraints(session, prepared)
-    synced_accounts = {prepared.plan.offer.available.account}
+    synced_accounts = {prepared.plan.offer.unpriced.account}
     for offer in _remaining_offers(prepared):
         if refusals.rules_out(offer):
             continue
-        if offer.available.account not in synced_accounts:
-            synced_accounts.add(offer.available.account)
+        if offer.unpriced.account not in synced_accounts:
+            synced_accounts.add(offer.unpriced.account)
             _sync_if_old(session, prepared, offer)  # before anything is sent to another account
         try:
             offers_by_node = node_offers(prepared.plan.nodes, offer, prepared.offers)
@@ -283,12 +283,12 @@ def _launch_new(session: Session, prepared: PreparedLaunch) -> Machine:
         except refusals.errors_before_sending as error:  # known before anything is sent
             session.report(refusals.add(offer, error))
             continue
-        if is_forgotten(session, offer.available.account):
-            session.report(f"account {offer.available.account} was forgotten: from this launch on, it is synced again")
+        if is_forgotten(session, offer.unpriced.account):
+            session.report(f"account {offer.unpriced.account} was forgotten: from this launch on, it is synced again")
         attempts = record_intents(session, prepared, resolved)
         session.report(launching(attempts))
         try:
-            provider = session.provider(offer.available.account)
+            provider = session.provider(offer.unpriced.account)
             send_all(session, provider, attempts, deadline=session.clock() + SEND_TIMEOUT)
         except refusals.errors_after_sending as error:
             session.report(refusals.add(offer, error, was_sent=True))
@@ -303,9 +303,9 @@ def _launch_new(session: Session, prepared: PreparedLaunch) -> Machine:
 def _with_constraints(session: Session, prepared: PreparedLaunch) -> PreparedLaunch:
     """Return the plan with constrained requests, without offers that no longer fit or cannot run its container."""
     candidates = open_to_client(session, constrain_candidates(session, prepared.candidates))
-    needs = {one.account: one.request.want for one in candidates.items}
-    offers = (offer for offer in prepared.offers if offer.available.account in needs)
-    fitting = tuple(offer for offer in offers if fits(offer.available, needs[offer.available.account]))
+    needs = {one.account: one.request.requirements for one in candidates.items}
+    offers = (offer for offer in prepared.offers if offer.unpriced.account in needs)
+    fitting = tuple(offer for offer in offers if fits(offer.unpriced, needs[offer.unpriced.account]))
     return replace(prepared, candidates=candidates, offers=filter_runnable(prepared.template, fitting)[0])
 
 
@@ -313,7 +313,7 @@ def _all_refused_error(prepared: PreparedLaunch, first: CloudgpuError | None) ->
     """Return the first refusal, with the number of refused offers and a remedy."""
     if first is None:
         return NoCapacity("There is no offer that fits.", field="offer")
-    offers, want = _remaining_offers(prepared), prepared.plan.request.want
+    offers, want = _remaining_offers(prepared), prepared.plan.request.requirements
     if (isinstance(first, NoCapacity) or prepared.candidates.any_account) and len(offers) > 1:
         first.message = f"None of the {len(offers)} offers that fit could be launched; the first: {first.message}"
     if first.next is None:

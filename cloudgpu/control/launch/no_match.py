@@ -17,7 +17,7 @@ from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, InstanceType, b
 from cloudgpu.core.catalog.gpus import nearest_offer
 from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.model.machine import OWNED_PROVIDERS
-from cloudgpu.core.model.offers import Accelerator, Available, Market, Offer, Requirements, same_gpu
+from cloudgpu.core.model.offers import Accelerator, Market, Offer, Requirements, UnpricedOffer, same_gpu
 from cloudgpu.core.values.naming import closest_match, did_you_mean, first_few
 from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity
 from cloudgpu.providers.abilities import HasPriceHistory
@@ -125,7 +125,7 @@ def needs_text(needs: Requirements) -> str:
 
 
 def explain_no_match(
-    provider: Provider, needs: Requirements, items: Sequence[Available], priced: Sequence[Offer], *, unpriced: bool
+    provider: Provider, needs: Requirements, items: Sequence[UnpricedOffer], priced: Sequence[Offer], *, unpriced: bool
 ) -> CloudgpuError:
     """Return why none of `items` can be launched: NoCapacity, or InvalidRequest for an invalid request.
 
@@ -203,17 +203,17 @@ def _price_remedy(provider: Provider) -> str:
 
 def _too_expensive_error(needs: Requirements, priced: Sequence[Offer]) -> NoCapacity:
     cheapest = min(priced, key=lambda offer: offer.price.per_hour)
-    available, price, limit = cheapest.available, cheapest.price.per_hour, needs.max_price
+    unpriced, price, limit = cheapest.unpriced, cheapest.price.per_hour, needs.max_price
     return NoCapacity(
         f"Nothing at or under {'' if limit is None else limit.text(4)} an hour fits; the cheapest offer "
-        f"costs {price.text(4)}: {available.instance_type} in {available.zone}.",
+        f"costs {price.text(4)}: {unpriced.instance_type} in {unpriced.zone}.",
         field="--max-price",
         value=None if limit is None else f"{limit.dollars:f}",
         next=f"Allow --max-price {price.dollars:f} or more.",
     )
 
 
-def _no_offer_error(provider: Provider, needs: Requirements, available: Sequence[Available]) -> NoCapacity:
+def _no_offer_error(provider: Provider, needs: Requirements, available: Sequence[UnpricedOffer]) -> NoCapacity:
     requested = _requested_options(needs)
     if not requested:
         message, remedy = f"Account {provider.account} has nothing to offer.", "Pick another --provider."
@@ -228,7 +228,7 @@ def _no_offer_error(provider: Provider, needs: Requirements, available: Sequence
     )
 
 
-def _other_count(needs: Requirements, available: Sequence[Available]) -> str:
+def _other_count(needs: Requirements, available: Sequence[UnpricedOffer]) -> str:
     """Return the `--gpu` option with the nearest count that exists; empty for none."""
     same_gpus = (gpu for item in available for gpu in item.accelerators if needs.gpu and same_gpu(gpu.name, needs.gpu))
     counts = sorted(
@@ -237,7 +237,7 @@ def _other_count(needs: Requirements, available: Sequence[Available]) -> str:
     return f"Use --gpu {needs.gpu}:{counts[0]}. " if counts else ""
 
 
-def _other_gpus_clause(needs: Requirements, available: Sequence[Available]) -> str:
+def _other_gpus_clause(needs: Requirements, available: Sequence[UnpricedOffer]) -> str:
     """Return a clause with the provider's GPUs, if one was requested and it has any."""
     if needs.gpu is None or not available:
         return ""
@@ -255,7 +255,9 @@ def _requested_options(needs: Requirements) -> list[tuple[str, str]]:
     return [(key, value) for key, value in options.items() if value]
 
 
-def _contradiction_error(provider: Provider, needs: Requirements, items: Sequence[Available]) -> CloudgpuError | None:
+def _contradiction_error(
+    provider: Provider, needs: Requirements, items: Sequence[UnpricedOffer]
+) -> CloudgpuError | None:
     """Return the error for a GPU that no type has, or that the requested type lacks or has in another number."""
     if needs.gpu is None:
         return None
@@ -291,7 +293,7 @@ def _wrong_count_error(provider: Provider, needs: Requirements) -> NoCapacity | 
     return None
 
 
-def _wrong_type_error(provider: Provider, needs: Requirements, items: Sequence[Available]) -> InvalidRequest | None:
+def _wrong_type_error(provider: Provider, needs: Requirements, items: Sequence[UnpricedOffer]) -> InvalidRequest | None:
     """Return the error for an instance type and a GPU that contradict each other."""
     listed = [(one.gpu,) for one in catalog.instance_types(provider.kind) if one.name == needs.instance_type]
     available = [item.accelerators for item in items if item.instance_type == needs.instance_type]
@@ -350,7 +352,7 @@ def _list_text(names: Iterable[str], conjunction: str) -> str:
     return f" {conjunction} ".join(filter(None, (", ".join(items[:-1]), items[-1])))
 
 
-def all_available(provider: Provider, needs: Requirements) -> Sequence[Available]:
+def all_available(provider: Provider, needs: Requirements) -> Sequence[UnpricedOffer]:
     """Return all that a provider has on the requested market, queried once; empty where a part does not answer."""
     try:
         availability = provider.available(Requirements(market=needs.market, or_on_demand=needs.or_on_demand))
@@ -359,7 +361,9 @@ def all_available(provider: Provider, needs: Requirements) -> Sequence[Available
     return () if availability.unanswered else availability.items
 
 
-def find_misspelling(provider: Provider, needs: Requirements, available: Sequence[Available]) -> InvalidRequest | None:
+def find_misspelling(
+    provider: Provider, needs: Requirements, available: Sequence[UnpricedOffer]
+) -> InvalidRequest | None:
     """Return the error for a misspelt value; None where it may exist without capacity.
 
     On-premises machines are never sold out, so a name that is not in `available` does not exist. A cloud may leave out
@@ -379,7 +383,7 @@ def find_misspelling(provider: Provider, needs: Requirements, available: Sequenc
     return _no_gpu_error(provider, needs, available)
 
 
-def _no_gpu_error(provider: Provider, needs: Requirements, available: Sequence[Available]) -> InvalidRequest | None:
+def _no_gpu_error(provider: Provider, needs: Requirements, available: Sequence[UnpricedOffer]) -> InvalidRequest | None:
     """Return the error for a GPU that neither the provider nor the catalogue has."""
     gpu_names = {gpu.name.lower() for item in available for gpu in item.accelerators}
     if needs.gpu is None or any(same_gpu(name, needs.gpu) for name in gpu_names):

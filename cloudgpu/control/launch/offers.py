@@ -16,12 +16,12 @@ from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.offers import (
     Accelerator,
     Availability,
-    Available,
     Market,
     Offer,
     Requirements,
     TrafficPrices,
     Trust,
+    UnpricedOffer,
     price_from_json,
 )
 from cloudgpu.core.values.money import Money
@@ -77,7 +77,7 @@ class Refusals:
         if isinstance(error, LedgerUnavailable):
             raise error
         self.items.append((offer, error))
-        refused = offer.available
+        refused = offer.unpriced
         if was_sent and isinstance(error, QuotaExceeded):
             self._exhausted_quotas.add((refused.account, refused.region, str(refused.market)))
         where = f"{refused.account}, {refused.zone or refused.region}" if self.any_account else refused.zone
@@ -85,16 +85,16 @@ class Refusals:
 
     def rules_out(self, offer: Offer) -> bool:
         """Say whether earlier refusals rule this offer out: by a quota, or by an error of the whole account."""
-        available = offer.available
-        quota_scope = (available.account, available.region, str(available.market))
+        unpriced = offer.unpriced
+        quota_scope = (unpriced.account, unpriced.region, str(unpriced.market))
         if self.any_account and quota_scope in self._exhausted_quotas:
             return True
-        return available.account in self.unusable_accounts or is_over_quota(offer, self.items)
+        return unpriced.account in self.unusable_accounts or is_over_quota(offer, self.items)
 
     @property
     def unusable_accounts(self) -> set[str]:
         """The accounts of which no offer can be launched."""
-        return {offer.available.account for offer, error in self.items if isinstance(error, _ACCOUNT_ERRORS)}
+        return {offer.unpriced.account for offer, error in self.items if isinstance(error, _ACCOUNT_ERRORS)}
 
     @property
     def first_error(self) -> CloudgpuError | None:
@@ -115,7 +115,7 @@ def _quota_applies(error: QuotaExceeded, refused_offer: Offer, offer: Offer) -> 
     """Say whether a quota that refused one offer also refuses another."""
     from cloudgpu.catalog import quotas_of  # reads the whole catalogue
 
-    refused, other = refused_offer.available, offer.available
+    refused, other = refused_offer.unpriced, offer.unpriced
     if (refused.provider, refused.account) != (other.provider, other.account):
         return False
     return any(
@@ -126,9 +126,9 @@ def _quota_applies(error: QuotaExceeded, refused_offer: Offer, offer: Offer) -> 
     )
 
 
-def _quota_use(quota: ListedQuota, available: Available) -> int:
+def _quota_use(quota: ListedQuota, unpriced: UnpricedOffer) -> int:
     """Return how many units of a quota, GPUs or vCPUs, an offer needs."""
-    return sum(gpu.count for gpu in available.accelerators) if quota.unit == "GPU" else available.vcpus or 0
+    return sum(gpu.count for gpu in unpriced.accelerators) if quota.unit == "GPU" else unpriced.vcpus or 0
 
 
 _NOTHING_RESOLVED = Resolved({})
@@ -155,9 +155,9 @@ def with_constraint(provider: Provider, request: LaunchRequest) -> LaunchRequest
     """
     if not isinstance(provider, Resolves):
         return request
-    constraint = provider.placement_constraint(request.setup, request.want)
-    region, zone = constraint.region or request.want.region, constraint.zone or request.want.zone
-    return replace(request, want=replace(request.want, region=region, zone=zone))
+    constraint = provider.placement_constraint(request.setup, request.requirements)
+    region, zone = constraint.region or request.requirements.region, constraint.zone or request.requirements.zone
+    return replace(request, requirements=replace(request.requirements, region=region, zone=zone))
 
 
 def open_to_client(session: Session, candidates: Candidates) -> Candidates:
@@ -219,12 +219,12 @@ def first_launchable(
 
 
 def _account_prefix(offer: Offer, refusals: Refusals) -> str:
-    return f"account {offer.available.account}: " if refusals.any_account else ""
+    return f"account {offer.unpriced.account}: " if refusals.any_account else ""
 
 
 def resolve(provider: Provider, request: LaunchRequest, offer: Offer) -> Resolved:
     """Return what the provider looks up for the call that launches this offer; empty where it looks up nothing."""
-    return provider.resolve(request, offer.available) if isinstance(provider, Resolves) else _NOTHING_RESOLVED
+    return provider.resolve(request, offer.unpriced) if isinstance(provider, Resolves) else _NOTHING_RESOLVED
 
 
 def offers_unless_launched(
@@ -259,9 +259,9 @@ def offers_in(
     Offers that fit but are less trusted than requested go into `untrusted`.
     """
     try:
-        return offers_unless_launched(session, provider, request.want, existing, untrusted)
+        return offers_unless_launched(session, provider, request.requirements, existing, untrusted)
     except NoCapacity as error:
-        setup, want = request.setup, request.want
+        setup, want = request.setup, request.requirements
         if (want.region, want.zone) != (requirements.region, requirements.zone):
             volume = setup.volume.name if setup.volume else None
             options = {"--image": setup.image, "--volume": volume, "--subnet": setup.network.subnet}
@@ -275,7 +275,7 @@ def offers_in(
 
 def _offer_of(machine: Machine) -> Offer:
     """Return the offer from which a machine was launched, at its last known price."""
-    available = Available(
+    unpriced = UnpricedOffer(
         provider=machine.provider,
         account=machine.account,
         region=machine.region,
@@ -289,7 +289,7 @@ def _offer_of(machine: Machine) -> Offer:
         trust=Trust(machine.trust or Trust.CLOUD),
         traffic=machine.traffic_prices and TrafficPrices(*map(Money, machine.traffic_prices)),
     )
-    return Offer(available, price_from_json(not_none(machine.price).record()))
+    return Offer(unpriced, price_from_json(not_none(machine.price).record()))
 
 
 def _offers(session: Session, provider: Provider, needs: Requirements, untrusted: list[Offer]) -> list[Offer]:
@@ -303,7 +303,7 @@ def _offers(session: Session, provider: Provider, needs: Requirements, untrusted
     )
     offers = matching_offers(priced, needs)
     untrusted += (
-        offer for offer in matching_offers(priced, needs_any_trust) if not needs.trust.accepts(offer.available.trust)
+        offer for offer in matching_offers(priced, needs_any_trust) if not needs.trust.accepts(offer.unpriced.trust)
     )
     if offers:
         return offers
@@ -317,7 +317,7 @@ def _offers(session: Session, provider: Provider, needs: Requirements, untrusted
         provider,
         needs,
         availability.items,
-        [one for one in priced if fits(one.available, needs)],
+        [one for one in priced if fits(one.unpriced, needs)],
         unpriced=bool(unpriced),
     )
 

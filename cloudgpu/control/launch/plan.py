@@ -125,7 +125,7 @@ def prepare(session: Session, request: UpRequest) -> PreparedLaunch:
     )
     offers_found = replace(
         offers_found,
-        offers=tuple(o for o in offers_found.offers if o.available.account not in chosen.unusable_accounts),
+        offers=tuple(o for o in offers_found.offers if o.unpriced.account not in chosen.unusable_accounts),
     )
     return PreparedLaunch(
         plan=_plan(session, offers_found, template, chosen, unfit_remarks, no_guard=request.no_guard),
@@ -186,7 +186,7 @@ def _find_offers(session: Session, candidates: Candidates, existing: Machine | N
     if candidates.any_account:
         return offers_of_any_provider(session, candidates, existing)
     (target,) = candidates.items
-    unconstrained = target.request.want
+    unconstrained = target.request.requirements
     if existing is None:
         target = replace(target, request=with_constraint(target.provider, target.request))
     untrusted: list[Offer] = []
@@ -209,7 +209,7 @@ def prepare_restore(
     """
     provider, template = session.provider(request.account), session.find_template(request.template)
     request = with_constraint(provider, request)
-    offers: Sequence[Offer] = offers_unless_launched(session, provider, request.want, None)
+    offers: Sequence[Offer] = offers_unless_launched(session, provider, request.requirements, None)
     request = replace(request, setup=replace(request.setup, network=relaunch_network(session, request.setup.network)))
     target = Candidate(provider, request, lifetime, policy_of(session, machine).policy)
     offers, unfit_remarks = filter_runnable(template, offers)
@@ -294,7 +294,7 @@ def _cluster_remarks(session: Session, request: LaunchRequest, offer: Offer) -> 
     if request.cluster is not None and request.cluster.nodes > 1:
         from cloudgpu.control.clusters.remarks import cluster_remarks
 
-        yield from cluster_remarks(request.cluster.nodes, offer.available, session.ledger.machines())
+        yield from cluster_remarks(request.cluster.nodes, offer.unpriced, session.ledger.machines())
 
 
 def _scheduled_run_notes(session: Session, run: ScheduledRun | None, request: LaunchRequest) -> Iterator[Note]:

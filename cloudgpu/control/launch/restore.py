@@ -223,7 +223,7 @@ def plan_move(session: Session, machine: Machine, max_price: Money | None = None
     offers = [
         offer
         for offer in offers_unless_launched(session, provider, request, None)
-        if (offer.available.zone, offer.available.instance_type) != (machine.zone, machine.instance_type)
+        if (offer.unpriced.zone, offer.unpriced.instance_type) != (machine.zone, machine.instance_type)
     ]
     if not offers:
         raise NoCapacity(
@@ -246,11 +246,11 @@ def check_move(session: Session, move: MovePlan, lease: Lease, override: str | N
     machine, offer = move.machine, move.offers[0]
     sync_before_admission(session, {}, lambda budget: budget.scope.covers(machine))
     session.check_launchable()
-    available, price = offer.available, on_demand_of(session, offer, move.offers)
+    unpriced, price = offer.unpriced, on_demand_of(session, offer, move.offers)
     moved_machine = as_running(machine, lease.renew_until)
     moved_machine = moved_machine._replace(
-        instance_type=available.instance_type,
-        zone=available.zone,
+        instance_type=unpriced.instance_type,
+        zone=unpriced.zone,
         price=HourlyPrice.of(price_to_json(offer.price)),
         on_demand=None if price is None else HourlyPrice.of(price_to_json(price)),
     )
@@ -277,8 +277,8 @@ def offer_to_move(session: Session, machine: Machine, error: NoCapacity) -> NoCa
     per_month = plan.image.per_month
     costs = "whose price is not known" if per_month is None else f"at most {per_month.text()} a month until it runs"
     error.next = (
-        f"Its disk is kept. To move it by an image ({costs}) to {cheapest.available.instance_type} in "
-        f"{cheapest.available.zone} at {cheapest.price.per_hour.text(4)} an hour: cloudgpu start {machine.name} --move"
+        f"Its disk is kept. To move it by an image ({costs}) to {cheapest.unpriced.instance_type} in "
+        f"{cheapest.unpriced.zone} at {cheapest.price.per_hour.text(4)} an hour: cloudgpu start {machine.name} --move"
     )
     return error
 
@@ -310,7 +310,7 @@ def _launch_request(session: Session, machine: Machine, lease: Lease, needs: Req
         name=machine.name,
         provider=machine.provider,
         account=session.account_here(machine),
-        want=replace(needs, persistent=setup.persistent),
+        requirements=replace(needs, persistent=setup.persistent),
         template=not_none(machine.template),
         owner=machine.owner,
         project=machine.project,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.sync_some import explain_terminated, refresh_or_raise
 from cloudgpu.control.team.authorization import check_may
-from cloudgpu.core.events.machine_lines import interruption_simulated
+from cloudgpu.core.events.machine_events import interruption_simulated
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest

@@ -32,7 +32,7 @@ from cloudgpu.core.budgets.budget import Action
 from cloudgpu.core.budgets.enforcement import WARNINGS
 from cloudgpu.core.budgets.refusal import Remedy, span_text
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.events.machine_lines import hold_set, lease_put_back
+from cloudgpu.core.events.machine_events import hold_set, lease_put_back
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.launch.limit_checks import check_extended, check_hold_length
 from cloudgpu.core.launch.plan import Lease, extend_lease, hold_tags, run_cost
@@ -47,7 +47,7 @@ from cloudgpu.core.policies.guards import (
     guards_of,
     only_warned,
 )
-from cloudgpu.core.policies.policy import Act, Do, Policy
+from cloudgpu.core.policies.policy import Policy, ReaperAction, RuleAction
 from cloudgpu.core.policies.schedule import next_scheduled_end
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.times import from_iso
@@ -75,11 +75,11 @@ def _time_caveats(session: Session, machine: Machine, policy: Policy | None, unt
     if policy is not None and not only_warned(machine, policy):
         next_off_at = next_scheduled_end(policy.schedules, session.clock())
     if next_off_at is not None and next_off_at < until and (ends_at is None or next_off_at < ends_at):
-        is_erased = automatic_ending(machine, policy) is Do.TERMINATE
+        is_erased = automatic_ending(machine, policy) is ReaperAction.TERMINATE
         consequence = "its disk is deleted" if is_erased else "start brings it back until the next off"
         yield f"its schedule ends it at {next_off_at:%Y-%m-%d %H:%M} UTC all the same; {consequence}"
     if ends_at is not None and ends_at < until:
-        loss = " and deletes its disk" if ending_at_renew_until(machine, policy) is Do.TERMINATE else ""
+        loss = " and deletes its disk" if ending_at_renew_until(machine, policy) is ReaperAction.TERMINATE else ""
         yield f"renew-until ends it at {ends_at:%Y-%m-%d %H:%M} UTC all the same{loss}{_move_clause(session, machine)}"
 
 
@@ -90,7 +90,11 @@ def _agent_caveats(session: Session, machine: Machine, policy: Policy | None) ->
             return
     except CloudgpuError:
         return  # setting the hold raises it
-    result = "its disk is deleted then" if automatic_ending(machine, policy) is Do.TERMINATE else "start brings it back"
+    result = (
+        "its disk is deleted then"
+        if automatic_ending(machine, policy) is ReaperAction.TERMINATE
+        else "start brings it back"
+    )
     yield (
         "its agent cannot learn of a hold, and ends it all the same at the end of its lease, or when it is idle; "
         f"{result}"
@@ -117,7 +121,7 @@ def _budget_caveats(session: Session, machine: Machine, policy: Policy | None) -
             f"the budget{'s' * (len(names) > 1)} {', '.join(names)} may end it once it is spent, after {WARNINGS} "
             f"warnings{_lost_clause(machine)}"
         )
-    if policy is not None and policy.budget is not None and policy.budget.do is Act.STOP:
+    if policy is not None and policy.budget is not None and policy.budget.do is RuleAction.STOP:
         yield (
             f"its policy ends it once it has cost {policy.budget.limit.text()}, after {WARNINGS} "
             f"warnings{_lost_clause(machine)}"
@@ -125,7 +129,7 @@ def _budget_caveats(session: Session, machine: Machine, policy: Policy | None) -
 
 
 def _lost_clause(machine: Machine) -> str:
-    return "; its disk is deleted then" if gentlest_ending(machine) is Do.TERMINATE else ""
+    return "; its disk is deleted then" if gentlest_ending(machine) is ReaperAction.TERMINATE else ""
 
 
 @dataclass(frozen=True, slots=True)

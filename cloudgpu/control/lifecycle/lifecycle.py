@@ -31,7 +31,7 @@ from cloudgpu.control.team.authorization import check_may, requested_by
 from cloudgpu.core.clusters.completeness import node_exists
 from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.events.machine_lines import lease_set, requested, start_refused
+from cloudgpu.core.events.machine_events import lease_set, requested, start_refused
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.instances import State

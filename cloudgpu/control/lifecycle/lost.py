@@ -6,7 +6,7 @@ from cloudgpu.control.lifecycle.lifecycle import lock_machine
 from cloudgpu.control.session.base import is_mine
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import authorization_of, check_may
-from cloudgpu.core.events.launch_lines import launch_settled
+from cloudgpu.core.events.launch_events import launch_settled
 from cloudgpu.core.events.observations import instance_vanished, not_before
 from cloudgpu.core.model.identity import is_on_computer
 from cloudgpu.core.model.machine import Machine, not_none

@@ -25,7 +25,7 @@ from cloudgpu.control.team.authorization import check_may, check_override, reque
 from cloudgpu.core.budgets.refusal import Remedy, shorter_launch
 from cloudgpu.core.clusters.completeness import partly_started
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.events.machine_lines import requested
+from cloudgpu.core.events.machine_events import requested
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.launch.limit_checks import start_within
 from cloudgpu.core.launch.plan import Lease

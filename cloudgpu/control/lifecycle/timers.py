@@ -14,7 +14,7 @@ from typing import Any
 
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.events.machine_lines import timer_set
+from cloudgpu.core.events.machine_events import timer_set
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.core.policies.guards import timer_is_due

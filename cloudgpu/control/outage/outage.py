@@ -18,7 +18,7 @@ from cloudgpu.control.inventory.unrecorded_termination import Unrecorded
 from cloudgpu.control.session.accounts import used_accounts
 from cloudgpu.control.session.session import Session, find_all_nodes
 from cloudgpu.control.team.roles import last_role
-from cloudgpu.core.events.launch_lines import launch_intended, launch_settled, machine_adopted
+from cloudgpu.core.events.launch_events import launch_intended, launch_settled, machine_adopted
 from cloudgpu.core.events.log import Draft, EventSummary
 from cloudgpu.core.events.observations import instance_observed
 from cloudgpu.core.events.projection import machine_of
@@ -353,7 +353,7 @@ def _unresolved_machine(session: Session, call: Attempt) -> Machine | None:
 
 
 def _launch_intended(session: Session, call: Attempt) -> Draft:
-    unpriced_offer = call.offer.available
+    unpriced_offer = call.offer.unpriced
     identity = call.identity or session.provider(unpriced_offer.account).identity(unpriced_offer.region)
     return launch_intended(
         call, call.request.key, stop_effect(call.request, call.offer), call.made_at, identity=identity

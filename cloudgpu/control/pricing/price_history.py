@@ -22,7 +22,7 @@ from cloudgpu.core.events.log import OWN_CLOCK, Draft
 from cloudgpu.core.events.observations import AccountPrices, is_to_price, price_observed, spot_price_events
 from cloudgpu.core.model.instances import Instance, State
 from cloudgpu.core.model.machine import Machine, scope_of_machine
-from cloudgpu.core.model.offers import Accelerator, Available, Basis, Market, Offer, Price
+from cloudgpu.core.model.offers import Accelerator, Basis, Market, Offer, Price, UnpricedOffer
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.last_seen import prices_queried_at
@@ -37,17 +37,17 @@ NO_PRICES = AccountPrices()
 _BY_SETTINGS = (Basis.SETTING, Basis.ASSUMED)  # bases of prices that come from a home's settings
 
 
-def unpriced_offer_of(machine: Machine, market: Market | None = None) -> Available:
+def unpriced_offer_of(machine: Machine, market: Market | None = None) -> UnpricedOffer:
     """Return a launched machine as an offer without its price, to query that; on `market` where that is given."""
     gpus = tuple(Accelerator(*gpu) for gpu in machine.accelerators or ())
     location = (machine.provider, machine.account, machine.region, machine.zone or "", machine.instance_type or "")
-    return Available(*location, market or Market(machine.market), gpus, machine=machine.provider_id)
+    return UnpricedOffer(*location, market or Market(machine.market), gpus, machine=machine.provider_id)
 
 
-def unpriced_offer_of_instance(instance: Instance) -> Available:
+def unpriced_offer_of_instance(instance: Instance) -> UnpricedOffer:
     """Return a machine, as its provider lists it, as an offer without its price, to query that."""
     location = (instance.provider, instance.account, instance.region, instance.zone, instance.instance_type)
-    return Available(*location, instance.market, instance.accelerators, machine=instance.id)
+    return UnpricedOffer(*location, instance.market, instance.accelerators, machine=instance.id)
 
 
 def on_demand_of(session: Session, offer: Offer, others: Sequence[Offer] = ()) -> Price | None:
@@ -56,11 +56,11 @@ def on_demand_of(session: Session, offer: Offer, others: Sequence[Offer] = ()) -
     Looks in the `others` offers, then asks the provider, then reads the dated list. An error of the provider
     does not stop a launch.
     """
-    unpriced_offer = offer.available
+    unpriced_offer = offer.unpriced
     if unpriced_offer.market is Market.ON_DEMAND:
         return offer.price
     for other in others:
-        other_unpriced = other.available
+        other_unpriced = other.unpriced
         if (other_unpriced.market, other_unpriced.instance_type, other_unpriced.region) == (
             Market.ON_DEMAND,
             unpriced_offer.instance_type,
@@ -70,7 +70,7 @@ def on_demand_of(session: Session, offer: Offer, others: Sequence[Offer] = ()) -
     return list_price(session, replace(unpriced_offer, market=Market.ON_DEMAND))
 
 
-def list_price(session: Session, unpriced_offer: Available) -> Price | None:
+def list_price(session: Session, unpriced_offer: UnpricedOffer) -> Price | None:
     """Return the price of an offer from its provider, else from the dated list; None where neither has one."""
     now = session.clock()
     price = None
@@ -81,7 +81,7 @@ def list_price(session: Session, unpriced_offer: Available) -> Price | None:
     return price or _discounted(session, unpriced_offer, _listed_price(unpriced_offer), now)
 
 
-def _listed_price(unpriced_offer: Available) -> Price | None:
+def _listed_price(unpriced_offer: UnpricedOffer) -> Price | None:
     """Return what an offer costs by the dated list; None where that does not have it."""
     from cloudgpu.catalog import listed_price
 
@@ -92,7 +92,7 @@ def _listed_price(unpriced_offer: Available) -> Price | None:
     return None
 
 
-def _discounted(session: Session, unpriced_offer: Available, price: Price | None, at: datetime) -> Price | None:
+def _discounted(session: Session, unpriced_offer: UnpricedOffer, price: Price | None, at: datetime) -> Price | None:
     """Return what this user pays at that price: less, where config.toml has a discount."""
     return agreed_price(session.settings.discounts, unpriced_offer, price, at)
 
@@ -182,7 +182,7 @@ def _spot_histories(session: Session, account: str, machines: Sequence[Machine])
 
 
 def spot_price_history(
-    session: Session, account: str, unpriced_offers: Sequence[Available], since: datetime
+    session: Session, account: str, unpriced_offers: Sequence[UnpricedOffer], since: datetime
 ) -> Sequence[Sequence[Price]]:
     """Return the price history of each of these spot machines since then; empty where the provider has none.
 
@@ -198,7 +198,7 @@ def spot_price_history(
     ]
 
 
-def _unpriced_offer_in_account(machine: Machine, account: str) -> Available:
+def _unpriced_offer_in_account(machine: Machine, account: str) -> UnpricedOffer:
     """Return a machine as an offer without its price, under the name that its account has here."""
     return replace(unpriced_offer_of(machine), account=account)
 
@@ -300,7 +300,7 @@ def reported_price_events(session: Session, machine: Machine | None, instance: I
         or (machine.price is not None and machine.price.as_of > machine.intended_at)
     ):
         return []
-    asked_price = Price(instance.per_hour, f"{machine.provider}'s own word of this machine", now, Basis.ASKED)
+    asked_price = Price(instance.per_hour, f"{machine.provider}'s own word of this machine", now, Basis.QUOTED)
     price = agreed_price(session.settings.discounts, unpriced_offer_of_instance(instance), asked_price, now)
     return [] if price is None else start_price_events(session, machine, price, from_iso(machine.intended_at))
 
@@ -323,7 +323,7 @@ def metered_price(
     session: Session,
     provider: HasMeteredPrice,
     machine: Machine,
-    unpriced_offer: Available,
+    unpriced_offer: UnpricedOffer,
     settings_prices: Mapping[str, Price],
 ) -> Price | None:
     """Return the metered price that replaces the one in force from now on; None where that one stays.

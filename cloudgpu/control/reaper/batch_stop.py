@@ -18,7 +18,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import authorization_of, requested_by
 from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.events.machine_lines import requested
+from cloudgpu.core.events.machine_events import requested
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine, not_none

@@ -28,7 +28,7 @@ from cloudgpu.control.reaper.observe import (
 from cloudgpu.control.resources.named import remove_named
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.machine import Machine, node_of
-from cloudgpu.core.policies.policy import Do, Rule
+from cloudgpu.core.policies.policy import ReaperAction, Rule
 from cloudgpu.core.reaper.decisions import Decision, MachineView
 from cloudgpu.core.reaper.result import EndItem, Outcome, busy, lock_of
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, Silent
@@ -114,7 +114,7 @@ def _end_items(session: Session, items: Sequence[EndItem], decide: Decide, check
         if one.machine.cluster is not None:
             clusters.setdefault(one.machine.cluster.id, []).append(one)
             continue
-        in_batch = one.decision.do is Do.STOP and supports_batch_stop(session, one.machine)
+        in_batch = one.decision.do is ReaperAction.STOP and supports_batch_stop(session, one.machine)
         (batch if in_batch else one_by_one).append(one)
     calls = [partial(stop_batch, items=batch, decide=decide, check=check)] if batch else []
     calls += [partial(end_cluster, items=group, decide=decide, check=check) for group in clusters.values()]
@@ -152,8 +152,8 @@ def end_cluster(session: Session, items: Sequence[EndItem], decide: Decide, chec
 
 def _request_nodes(session: Session, items: Sequence[EndItem]) -> frozenset[str]:
     """Record which nodes will be terminated, or stopped one by one, before any is; return their ids."""
-    stops = [one.machine for one in _single_call_nodes(session, items) if one.decision.do is Do.STOP]
-    ends = [one.machine for one in items if one.decision.do is Do.TERMINATE]
+    stops = [one.machine for one in _single_call_nodes(session, items) if one.decision.do is ReaperAction.STOP]
+    ends = [one.machine for one in items if one.decision.do is ReaperAction.TERMINATE]
     why = items[0].decision.why
     requested = request_all(session, "stop", stops, why, is_by_reaper=True) if stops else frozenset()
     return requested | (request_all(session, "terminate", ends, why, is_by_reaper=True) if ends else frozenset())
@@ -161,7 +161,11 @@ def _request_nodes(session: Session, items: Sequence[EndItem]) -> frozenset[str]
 
 def _single_call_nodes(session: Session, items: Sequence[EndItem]) -> list[EndItem]:
     """Return the nodes that are not stopped in one call for several."""
-    return [one for one in items if one.decision.do is not Do.STOP or not supports_batch_stop(session, one.machine)]
+    return [
+        one
+        for one in items
+        if one.decision.do is not ReaperAction.STOP or not supports_batch_stop(session, one.machine)
+    ]
 
 
 def _end_nodes(session: Session, items: Sequence[EndItem], requested: frozenset[str]) -> Outcome:
@@ -202,11 +206,11 @@ def _end_node(session: Session, item: EndItem, *, is_requested: bool) -> Machine
     """End one node as decided, under the lock that the caller holds; return the machine."""
     machine, why = session.ledger.machine(item.id) or item.machine, item.decision.why
     match item.decision.do:
-        case Do.STOP:
+        case ReaperAction.STOP:
             return stop_locked(session, machine, why=why, is_requested=is_requested)
-        case Do.PARK | Do.IMAGE:
+        case ReaperAction.PARK | ReaperAction.IMAGE:
             return park(session, machine, why=why, finish=False)
-        case Do.REMOVE if machine.is_named_resource:
+        case ReaperAction.REMOVE if machine.is_named_resource:
             return remove_named(session, machine)
         case _:
             return end_locked(session, machine, why=why, is_requested=is_requested).machine
@@ -268,7 +272,7 @@ def _is_last_resort(item: EndItem) -> bool:
     Whether it can be stopped is not known before that, and no image of it can be kept.
     """
     machine, decision = item.machine, item.decision
-    is_forced_stop = decision.do is Do.STOP and decision.rule in (Rule.RENEW_UNTIL, Rule.BUDGET)
+    is_forced_stop = decision.do is ReaperAction.STOP and decision.rule in (Rule.RENEW_UNTIL, Rule.BUDGET)
     return is_forced_stop and machine.stoppable is None and machine.market == "spot" and machine.parkable is False
 
 
@@ -298,17 +302,17 @@ def _end(session: Session, machine: Machine, decision: Decision, check: MachineC
     """Stop, park, remove or terminate the machine as decided; `check` is called under its lock."""
     why = decision.why
     match decision.do:
-        case Do.STOP:
+        case ReaperAction.STOP:
             return lifecycle.stop(session, machine, why=why, check=check, is_by_reaper=True)
-        case Do.PARK | Do.IMAGE:  # later syncs make the image, so that no run waits for that
+        case ReaperAction.PARK | ReaperAction.IMAGE:  # later syncs make the image, so that no run waits for that
             with lifecycle.lock_machine(session, machine):
                 machine = session.ledger.machine(machine.id) or machine
                 check(machine)
                 return park(session, machine, why=why, finish=False)
-        case Do.REMOVE if machine.is_named_resource:
+        case ReaperAction.REMOVE if machine.is_named_resource:
             check(machine)
             return remove_named(session, machine)
-        case Do.TERMINATE | Do.REMOVE:
+        case ReaperAction.TERMINATE | ReaperAction.REMOVE:
             return _terminate(session, machine, why, check)
     raise AssertionError(f"{decision.do} ends no machine")
 

@@ -17,11 +17,11 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import authorization_of, requested_by
 from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.events.machine_lines import decision_made_for_lab
+from cloudgpu.core.events.machine_events import decision_made_for_lab
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_NAME, TAG_OWNER, TAG_RENEW_UNTIL, Instance
 from cloudgpu.core.model.machine import Ownership
 from cloudgpu.core.model.offers import Market
-from cloudgpu.core.policies.policy import PAYERS_WAIT, Do, Rule
+from cloudgpu.core.policies.policy import PAYERS_WAIT, ReaperAction, Rule
 from cloudgpu.core.reaper.result import EndedItem, NotEnded, Outcome
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.times import duration_text, from_epoch
@@ -65,10 +65,12 @@ def stop_overdue(session: Session, machines: Sequence[Instance]) -> Outcome:
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
-            outcome.unconfirmed.append(NotEnded(one.tags[TAG_ID], name_of(one), Do.STOP, with_remedy(error)))
+            outcome.unconfirmed.append(NotEnded(one.tags[TAG_ID], name_of(one), ReaperAction.STOP, with_remedy(error)))
             continue
         if state:
-            outcome.ended.append(EndedItem(one.tags[TAG_ID], name_of(one), Do.STOP, Rule.RENEW_UNTIL, why, state))
+            outcome.ended.append(
+                EndedItem(one.tags[TAG_ID], name_of(one), ReaperAction.STOP, Rule.RENEW_UNTIL, why, state)
+            )
     return outcome
 
 
@@ -149,7 +151,7 @@ def _stop_event(instance: Instance, why: str, now: datetime, who: RequestedBy) -
     return decision_made_for_lab(
         instance.tags[TAG_ID],
         now,
-        do=str(Do.STOP),
+        do=str(ReaperAction.STOP),
         rule=str(Rule.RENEW_UNTIL),
         why=f"{why}; the lab's limits let its payer stop it",
         host=platform.node(),

@@ -23,11 +23,11 @@ from cloudgpu.core.budgets.credit import TOPIC as CREDIT, credit_finding
 from cloudgpu.core.budgets.status import BudgetState
 from cloudgpu.core.events.annotations import not_before_last
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.events.machine_lines import warning_cleared, warning_sent
+from cloudgpu.core.events.machine_events import warning_cleared, warning_sent
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.facts import SentWarning
 from cloudgpu.core.model.machine import Machine, command_name, not_none
-from cloudgpu.core.policies.policy import Do, Rule
+from cloudgpu.core.policies.policy import ReaperAction, Rule
 from cloudgpu.core.reaper.decisions import Decision, MachineView, Warned
 from cloudgpu.core.reaper.result import EndedItem, EndItem, GivenWarning, NotEnded, ReaperRun
 from cloudgpu.core.values.times import from_iso, iso, minute_text
@@ -41,7 +41,11 @@ def renew_leases(
 ) -> tuple[list[EndedItem], list[NotEnded]]:
     """Renew the leases of these decisions; return those that were renewed and those that were not, with the reasons."""
     pairs = zip(views, decisions, strict=True)
-    items = [EndItem(one, decision) for one, decision in pairs if decision.do is Do.RENEW and decision.at is not None]
+    items = [
+        EndItem(one, decision)
+        for one, decision in pairs
+        if decision.do is ReaperAction.RENEW and decision.at is not None
+    ]
     renewed, not_renewed = list[EndedItem](), list[NotEnded]()
     silent: dict[tuple[str, str], str] = {}  # by account and region: what did not answer there
     with lock_each(session, items) as (locked, busy):

@@ -51,11 +51,11 @@ from cloudgpu.core.budgets.enforcement import allowed_stops
 from cloudgpu.core.budgets.status import BudgetState
 from cloudgpu.core.events.annotations import not_before_last
 from cloudgpu.core.events.general_bodies import RunResult
-from cloudgpu.core.events.general_lines import reap_finished
+from cloudgpu.core.events.general_events import reap_finished
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.events.machine_lines import decision_made
+from cloudgpu.core.events.machine_events import decision_made
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.policies.policy import Do
+from cloudgpu.core.policies.policy import ReaperAction
 from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS, decide
 from cloudgpu.core.reaper.decisions import Decision, MachineView, warned_by_budget
 from cloudgpu.core.reaper.result import EndedItem, NotEnded, Outcome, ReaperRun
@@ -270,7 +270,7 @@ def _renew_and_end(session: Session, evaluation: _Evaluation) -> tuple[tuple[lis
         with session.for_thread() as thread_session:
             return renew_leases(thread_session, views, decisions)
 
-    if not (any(one.ends for one in decisions) and any(one.do is Do.RENEW for one in decisions)):
+    if not (any(one.ends for one in decisions) and any(one.do is ReaperAction.RENEW for one in decisions)):
         return renew_leases(session, views, decisions), execute_decisions(
             session, views, decisions, decide_again, by_region=by_region
         )

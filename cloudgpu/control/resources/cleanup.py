@@ -21,7 +21,7 @@ from cloudgpu.control.resources.named import SAVE_TIMEOUT, record_image, wait_un
 from cloudgpu.control.resources.orphans import Survey, price_of, refresh_orphan, resources_of_kind
 from cloudgpu.control.team.authorization import authorization_of
 from cloudgpu.core.events.bodies import OrphanRemoved
-from cloudgpu.core.events.machine_lines import orphan_removed
+from cloudgpu.core.events.machine_events import orphan_removed
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, TAG_PROJECT
 from cloudgpu.core.model.machine import Machine, Ownership
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing

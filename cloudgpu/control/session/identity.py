@@ -399,7 +399,7 @@ def _elsewhere_reason(session: SessionBase, machine: Machine) -> str:
 
 
 def _mismatch_text(account: str, identity: AccountIdentity) -> str:
-    return f"`{account}` here is {identity.words}"
+    return f"`{account}` here is {identity.display_name}"
 
 
 def candidate_accounts(session: SessionBase, machine: Machine) -> list[str]:

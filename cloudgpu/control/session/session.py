@@ -331,7 +331,7 @@ def all_jobs(session: Session) -> dict[str, Job]:
 
     Not in the same read as the machines: a job event more or less moves costs between machines, and changes no sum.
     """
-    from cloudgpu.core.events.job_lines import SUBJECT
+    from cloudgpu.core.events.job_events import SUBJECT
     from cloudgpu.core.jobs.job import jobs_of  # `ls` does without
 
     return jobs_of(session.ledger.events(SUBJECT))

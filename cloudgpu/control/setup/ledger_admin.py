@@ -16,7 +16,7 @@ from cloudgpu.control.inventory.sync import SyncResult, sync_all
 from cloudgpu.control.session.accounts import recent_machines
 from cloudgpu.control.session.base import remembered_identities
 from cloudgpu.control.session.identity import by_account, identity_of
-from cloudgpu.core.events.general_lines import ledger_doubted
+from cloudgpu.core.events.general_events import ledger_doubted
 from cloudgpu.core.model.identity import (
     NOT_REACHABLE,
     SSH_HOST,
@@ -259,9 +259,9 @@ def _accounts_of_saved_calls(session: Session) -> Iterator[KnownAccount]:
         except LedgerUnavailable:  # reported by the command that settles that launch
             continue
         if call is not None and call.identity is not None and call.ledger == session.ledger.id:
-            one, region = call.identity, call.offer.available.region
+            one, region = call.identity, call.offer.unpriced.region
             why = f"a saved call of this home launched {call.request.name} there"
-            yield KnownAccount(one.kind, one.id, one.words, region if one.kind == SSH_HOST else None, why)
+            yield KnownAccount(one.kind, one.id, one.display_name, region if one.kind == SSH_HOST else None, why)
 
 
 def _accounts_in_outbox(session: Session) -> Iterator[KnownAccount]:
@@ -271,5 +271,5 @@ def _accounts_in_outbox(session: Session) -> Iterator[KnownAccount]:
             if one is not None:
                 region = line.body.get("region") if one["kind"] == SSH_HOST else None
                 yield KnownAccount(
-                    one["kind"], one["id"], one["words"], region, "lines in the outbox of this home name it"
+                    one["kind"], one["id"], one["display_name"], region, "lines in the outbox of this home name it"
                 )

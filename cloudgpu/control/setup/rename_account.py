@@ -16,7 +16,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.control.setup import init
 from cloudgpu.control.setup.init import ExistingSetup
 from cloudgpu.core.events.account_names import hosts_in
-from cloudgpu.core.events.general_lines import account_renamed
+from cloudgpu.core.events.general_events import account_renamed
 from cloudgpu.core.model.identity import SSH_HOST, account_text, is_on_computer, may_cost_money
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.naming import NAME, NAME_RULE, unknown_word
@@ -236,7 +236,7 @@ def _check_same(session: Session, renamed: AccountOrHost, machines: tuple[Machin
             raise InvalidRequest(message, field=OPTION, value=renamed.name, next=error.next) from error
         if not identity.is_of(machine.identity):
             kind = "another computer, user or home" if is_on_computer(machine) else "another account"
-            other = f"{kind}: {identity.words}"
+            other = f"{kind}: {identity.display_name}"
             raise InvalidRequest(
                 f"{machine.name} was launched at {account_text(machine)}, and {renamed.name} is {other}.",
                 field=OPTION,

@@ -17,7 +17,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.control.setup import init
 from cloudgpu.control.setup.rename_account import AccountOrHost, find_account_or_host
 from cloudgpu.core.events.account_names import SUBJECT, forgotten_at, is_unknown, may_cost
-from cloudgpu.core.events.general_lines import account_forgotten
+from cloudgpu.core.events.general_events import account_forgotten
 from cloudgpu.core.model.identity import AccountElsewhere, account_text, is_on_computer
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.core.model.machine import Machine, command_name

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.core.billing.rules import rule_of
 from cloudgpu.core.events.bodies import How
-from cloudgpu.core.events.machine_lines import spot_interrupted
+from cloudgpu.core.events.machine_events import spot_interrupted
 from cloudgpu.core.model.usage import Resource
 from cloudgpu.core.spot.places import PlaceOffer, Sighting, SightingKind, SpotLocation, order_places
 from cloudgpu.core.values.times import duration_text, from_iso
@@ -61,7 +61,7 @@ def better_location(session: Session, prepared: PreparedLaunch) -> SpotLocation 
 
     None where no other location of the plan is better than the cheapest offer's.
     """
-    offers = [offer for offer in prepared.offers if offer.available.market == "spot"]
+    offers = [offer for offer in prepared.offers if offer.unpriced.market == "spot"]
     if len(offers) < 2:  # noqa: PLR2004  (there is no choice)
         return None
     best = offer_location(preferred_offer(session, offers, history(session.ledger)))
@@ -86,16 +86,16 @@ def _placement_scores(session: Session, offers: Sequence[Offer]) -> dict[SpotLoc
 
     Raises LedgerUnavailable alone: no other error fails a launch.
     """
-    first = offers[0].available
+    first = offers[0].unpriced
     account_and_type = (first.account, first.instance_type)
     same_type_offers = [
-        offer for offer in offers if (offer.available.account, offer.available.instance_type) == account_and_type
+        offer for offer in offers if (offer.unpriced.account, offer.unpriced.instance_type) == account_and_type
     ]
     try:
         provider = session.provider(first.account)
         if len(same_type_offers) < 2 or not isinstance(provider, HasPlacementScores):  # noqa: PLR2004  (there is no choice)
             return {}
-        scores = provider.placement_scores([offer.available for offer in same_type_offers])
+        scores = provider.placement_scores([offer.unpriced for offer in same_type_offers])
     except LedgerUnavailable:
         raise
     except CloudgpuError:
@@ -107,8 +107,8 @@ def _placement_scores(session: Session, offers: Sequence[Offer]) -> dict[SpotLoc
 
 def offer_location(offer: Offer) -> SpotLocation:
     """Return where an offer would be launched."""
-    available = offer.available
-    return SpotLocation(available.account, available.region, available.zone or None, available.instance_type)
+    unpriced = offer.unpriced
+    return SpotLocation(unpriced.account, unpriced.region, unpriced.zone or None, unpriced.instance_type)
 
 
 def _sightings(machine: Machine) -> Iterator[Sighting]:

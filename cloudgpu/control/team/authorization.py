@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.team.roles import remember_role, require_payer_role
 from cloudgpu.core.events.bodies import RequestedBy
-from cloudgpu.core.events.general_lines import owner_assigned, owner_claimed
+from cloudgpu.core.events.general_events import owner_assigned, owner_claimed
 from cloudgpu.core.model.instances import TAG_OWNER
 from cloudgpu.core.model.machine import Machine, OwnedSubject, Ownership
 from cloudgpu.core.policies.policy import Stoppers

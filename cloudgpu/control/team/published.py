@@ -10,7 +10,7 @@ from cloudgpu.config.files.user_files import read_text
 from cloudgpu.config.files.yaml import parse_yaml
 from cloudgpu.config.policies.find import LIMITS_NAME, check_policy_name, limits_from, policy_from
 from cloudgpu.control.team.roles import require_payer_role
-from cloudgpu.core.events.general_lines import policy_published, policy_withdrawn
+from cloudgpu.core.events.general_events import policy_published, policy_withdrawn
 from cloudgpu.core.team.rights import Published
 from cloudgpu.core.values.naming import closest_match, did_you_mean
 from cloudgpu.errors import InvalidRequest

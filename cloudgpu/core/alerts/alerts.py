@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from cloudgpu.core.events.general_bodies import AlertRaised
-from cloudgpu.core.events.general_lines import alert_raised
+from cloudgpu.core.events.general_events import alert_raised
 from cloudgpu.core.events.log import Draft, Event
 from cloudgpu.core.team.rights import People, comparable_name
 from cloudgpu.core.values.times import from_iso

@@ -8,7 +8,7 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from fractions import Fraction
 
-from cloudgpu.core.model.offers import Available, Basis, Market, Price
+from cloudgpu.core.model.offers import Basis, Market, Price, UnpricedOffer
 from cloudgpu.core.values.money import ZERO, Money
 
 ANY = "*"
@@ -33,7 +33,7 @@ class Discount:
     until: datetime | None
     source: str
 
-    def fits(self, item: Available, at: datetime) -> bool:
+    def fits(self, item: UnpricedOffer, at: datetime) -> bool:
         """Say whether it applies to this machine at this moment."""
         patterns = (
             (self.account, item.account),
@@ -62,7 +62,9 @@ class Discount:
         return Price(paid, source, listed.as_of, Basis.SETTING, is_negotiated=True, listed=listed.per_hour)
 
 
-def agreed_price(discounts: Iterable[Discount], item: Available, listed: Price | None, at: datetime) -> Price | None:
+def agreed_price(
+    discounts: Iterable[Discount], item: UnpricedOffer, listed: Price | None, at: datetime
+) -> Price | None:
     """Return the effective price of a machine: by the first discount that applies, else the listed price.
 
     The source says by which setting, and what the list price was. None where no price is known: never free.

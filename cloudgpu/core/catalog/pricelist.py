@@ -158,7 +158,7 @@ def price_change(old: PriceRow, new: PriceRow, max_factor: float, *, accept: boo
     """
     if (old.price, old.unit) == (new.price, new.unit):
         return None
-    is_reliable = old.unit == new.unit and (old.basis in (Basis.ASKED, Basis.LISTED) or old.source == new.source)
+    is_reliable = old.unit == new.unit and (old.basis in (Basis.QUOTED, Basis.LISTED) or old.source == new.source)
     is_small = new.price.nanos <= max_factor * old.price.nanos and old.price.nanos <= max_factor * new.price.nanos
     return ListPriceChange(new.key, new.unit, old, new, is_accepted=accept or is_small or not is_reliable)
 

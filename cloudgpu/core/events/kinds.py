@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cloudgpu.core.events import bodies, general_bodies, job_lines
+from cloudgpu.core.events import bodies, general_bodies, job_events
 
 MACHINE, RESOURCE, EITHER = (
     "machine",
@@ -72,21 +72,21 @@ KINDS = {
     "ledger_moved": Kind("ledger", general_bodies.LedgerMoved),
     "ledger_moving": Kind("ledger", general_bodies.LedgerMoving),
     "ledger_arrived": Kind("ledger", general_bodies.LedgerArrived),
-    "job_requested": Kind("jobs", job_lines.JobRequested),
-    "job_placed": Kind("jobs", job_lines.JobPlaced),
-    "job_machine": Kind("jobs", job_lines.JobMachine),
-    "job_began": Kind("jobs", job_lines.JobBegan),
-    "job_progressed": Kind("jobs", job_lines.JobProgressed),
-    "job_work_saved": Kind("jobs", job_lines.JobWorkSaved),
-    "job_move_requested": Kind("jobs", job_lines.JobMoveRequested),
-    "job_try_ended": Kind("jobs", job_lines.JobTryEnded),
-    "job_ended": Kind("jobs", job_lines.JobEnded),
-    "job_cancel_requested": Kind("jobs", job_lines.JobCancelRequested),
-    "job_results_fetched": Kind("jobs", job_lines.JobResultsFetched),
-    "job_resumed": Kind("jobs", job_lines.JobResumed),
-    "job_waits": Kind("jobs", job_lines.JobWaits),
-    "job_gang_refused": Kind("jobs", job_lines.JobGangRefused),
-    "job_in_slurm": Kind("jobs", job_lines.JobInSlurm),
-    "slurm_job_recorded": Kind("jobs", job_lines.SlurmJobRecorded),
-    "job_closed": Kind("jobs", job_lines.JobClosed),
+    "job_requested": Kind("jobs", job_events.JobRequested),
+    "job_placed": Kind("jobs", job_events.JobPlaced),
+    "job_machine": Kind("jobs", job_events.JobMachine),
+    "job_began": Kind("jobs", job_events.JobBegan),
+    "job_progressed": Kind("jobs", job_events.JobProgressed),
+    "job_work_saved": Kind("jobs", job_events.JobWorkSaved),
+    "job_move_requested": Kind("jobs", job_events.JobMoveRequested),
+    "job_try_ended": Kind("jobs", job_events.JobTryEnded),
+    "job_ended": Kind("jobs", job_events.JobEnded),
+    "job_cancel_requested": Kind("jobs", job_events.JobCancelRequested),
+    "job_results_fetched": Kind("jobs", job_events.JobResultsFetched),
+    "job_resumed": Kind("jobs", job_events.JobResumed),
+    "job_waits": Kind("jobs", job_events.JobWaits),
+    "job_gang_refused": Kind("jobs", job_events.JobGangRefused),
+    "job_in_slurm": Kind("jobs", job_events.JobInSlurm),
+    "slurm_job_recorded": Kind("jobs", job_events.SlurmJobRecorded),
+    "job_closed": Kind("jobs", job_events.JobClosed),
 }

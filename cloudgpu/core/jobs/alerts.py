@@ -165,7 +165,7 @@ def _results(job: Job) -> str:
         return f"Its results are in {fetched.directory}{' on ' if fetched.host else ''}{fetched.host}."
     if not any(attempt.began_at is not None for attempt in job.attempts):
         return ""
-    if job.is_living:
+    if job.is_open:
         return "Its results are on its machine until a watcher fetches them: cloudgpu jobs."
     return "Its results were not fetched whole; what there is, is of the last copy."
 

@@ -28,7 +28,7 @@ from cloudgpu.core.spot.situation import Answer, JobFacts, Mode, Policy, State, 
 from cloudgpu.core.values.times import duration_text, from_iso
 
 if TYPE_CHECKING:
-    from cloudgpu.core.events.job_lines import DeadlineRecord
+    from cloudgpu.core.events.job_events import DeadlineRecord
     from cloudgpu.core.jobs.stored import StoredState
 
 

@@ -13,7 +13,7 @@ from cloudgpu.core.values.times import from_iso
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from cloudgpu.core.events.job_lines import DeadlineRecord, JobSpec, Market, Outcome, SlurmRecord
+    from cloudgpu.core.events.job_events import DeadlineRecord, JobSpec, Market, Outcome, SlurmRecord
     from cloudgpu.core.events.log import Line
 
 EventBody = Mapping[str, Any]
@@ -199,7 +199,7 @@ class Job:
         return self.spec.get("deadline")
 
     @property
-    def is_living(self) -> bool:
+    def is_open(self) -> bool:
         """Whether it is not closed: something is left to do for it, perhaps after its command has ended."""
         return self.closed_at is None
 
@@ -272,7 +272,7 @@ def jobs_of(lines: Iterable[Line]) -> dict[str, Job]:
 
 def living_named(jobs: Iterable[Job], name: str) -> Job | None:
     """Return the job with this name or key that is not closed, or None."""
-    return next((job for job in jobs if job.is_living and name in (job.name, job.key)), None)
+    return next((job for job in jobs if job.is_open and name in (job.name, job.key)), None)
 
 
 def _requested(line: Line) -> Job:

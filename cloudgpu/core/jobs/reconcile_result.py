@@ -31,7 +31,7 @@ class ReconcileResult:
     @property
     def is_over(self) -> bool:
         """Whether nobody has to wait for it any more."""
-        return not self.job.is_living or self.kept_until is not None
+        return not self.job.is_open or self.kept_until is not None
 
 
 def waiting_text(remote: RemoteState) -> str:

@@ -21,12 +21,12 @@ from cloudgpu.core.model.launch import Attempt, Boot, BootPart, LaunchRequest, N
 from cloudgpu.core.model.machine import Machine, can_be_restored
 from cloudgpu.core.model.offers import (
     Accelerator,
-    Available,
     Market,
     Offer,
     Requirements,
     TrafficPrices,
     Trust,
+    UnpricedOffer,
     price_from_json,
 )
 from cloudgpu.core.values.money import Money
@@ -107,11 +107,11 @@ def launch_name(name: str | None, key: str, nodes: int, existing: Collection[tup
 
 def launching(attempts: Sequence[Attempt]) -> str:
     """Return the sentence that users see when these attempts of a launch are sent."""
-    request, available = attempts[0].request, attempts[0].offer.available
+    request, unpriced = attempts[0].request, attempts[0].offer.unpriced
     if len(attempts) == 1 or request.cluster is None:
-        return f"launching {request.name} on {available.provider} ({available.zone})"
-    zones = ", ".join(dict.fromkeys(one.offer.available.zone for one in attempts))
-    return f"launching {request.cluster.name} on {available.provider} ({zones}): {len(attempts)} machines"
+        return f"launching {request.name} on {unpriced.provider} ({unpriced.zone})"
+    zones = ", ".join(dict.fromkeys(one.offer.unpriced.zone for one in attempts))
+    return f"launching {request.cluster.name} on {unpriced.provider} ({zones}): {len(attempts)} machines"
 
 
 def attempt_to_json(attempt: Attempt) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def attempt_from_json(data: Mapping[str, Any]) -> Attempt:
         machine=data["machine"],
         ledger=data["ledger"],
         request=_request(request),
-        offer=Offer(_available_of(offer["available"]), price_from_json(offer["price"])),
+        offer=Offer(_unpriced_offer_of(offer["unpriced"]), price_from_json(offer["price"])),
         tags=dict(data["tags"]),
         boot=Boot(
             **{
@@ -148,7 +148,7 @@ def _request(data: Mapping[str, Any]) -> LaunchRequest:
     return LaunchRequest(
         **{
             **data,
-            "want": _requirements(data["want"]),
+            "requirements": _requirements(data["requirements"]),
             "setup": setup_from_json(data["setup"]),
             "cluster": ClusterNode(*data["cluster"]) if data["cluster"] else None,
         }
@@ -181,14 +181,14 @@ def _requirements(data: Mapping[str, Any]) -> Requirements:
     return Requirements(**{**data, **enums, "max_price": limit and Money(limit["nanos"])})
 
 
-def _available_of(data: Mapping[str, Any]) -> Available:
+def _unpriced_offer_of(data: Mapping[str, Any]) -> UnpricedOffer:
     gpus = tuple(Accelerator(**gpu) for gpu in data["accelerators"])
     fields = {name: tuple(data[name]) for name in ("after", "gpus_now")}
     enums = {"market": Market(data["market"]), "trust": Trust(data["trust"])}
     traffic_prices = data["traffic"] and TrafficPrices(
         Money(data["traffic"]["out"]["nanos"]), Money(data["traffic"]["into"]["nanos"])
     )
-    return Available(**{**data, **fields, **enums, "accelerators": gpus, "traffic": traffic_prices})
+    return UnpricedOffer(**{**data, **fields, **enums, "accelerators": gpus, "traffic": traffic_prices})
 
 
 def launched_machine(machines: Sequence[Machine], key: str | None, fingerprint: str) -> Machine | None:
@@ -255,7 +255,7 @@ def unfinished_attempt(machines: Sequence[Machine], lock: str) -> Machine | None
 
 def fingerprint_of(request: LaunchRequest, name: str | None) -> str:
     """Return what makes two requests the same: everything but how long the machine may live and who may reach it."""
-    requirements, setup, cluster = request.want, request.setup, request.cluster
+    requirements, setup, cluster = request.requirements, request.setup, request.cluster
     return digest(
         request.provider,
         request.account,

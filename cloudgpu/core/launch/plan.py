@@ -11,7 +11,7 @@ from cloudgpu.core.launch.plan_cost import AddedCost, RunCost, attached_cost_of,
 from cloudgpu.core.model.facts import HourlyPrice, MachineGuards, MachineSetup
 from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL
 from cloudgpu.core.model.launch import LaunchRequest, Setup, setup_to_json
-from cloudgpu.core.model.machine import BudgetSubject
+from cloudgpu.core.model.machine import PlannedLaunch
 from cloudgpu.core.model.offers import Market, Note, NoteKind, Offer, Price, price_to_json
 from cloudgpu.core.policies.description import DescribedRule, rules_for, schedule_notes
 from cloudgpu.core.policies.guards import (
@@ -26,7 +26,7 @@ from cloudgpu.core.policies.guards import (
     lease_ends,
     subject_of_offer,
 )
-from cloudgpu.core.policies.policy import Act, Do, Origin, Policy, Rule, Unpausable
+from cloudgpu.core.policies.policy import Origin, Policy, ReaperAction, Rule, RuleAction, Unpausable
 from cloudgpu.core.values.money import Money, charge
 from cloudgpu.core.values.times import epoch_text, iso
 from cloudgpu.errors import NoCapacity
@@ -60,9 +60,9 @@ class Share:
 class EndActions:
     """How a machine ends: by lease, idle time and schedules (None: they only warn), at renew-until, for a budget."""
 
-    lease: Do | None
-    renew_until: Do
-    budget: Do
+    lease: ReaperAction | None
+    renew_until: ReaperAction
+    budget: ReaperAction
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class IdleEnd:
     `do` None: it is only warned of. `spares_scratch`: so too while disks that a stop would erase hold data.
     """
 
-    do: Do | None
+    do: ReaperAction | None
     after: timedelta
     grace: timedelta
     spares_scratch: bool = False
@@ -109,7 +109,7 @@ class LaunchPlan:
     licence: str = ""
     rules: tuple[DescribedRule, ...] = ()
     by_account: tuple[Share, ...] = ()
-    ends: EndActions = EndActions(Do.STOP, Do.STOP, Do.STOP)
+    ends: EndActions = EndActions(ReaperAction.STOP, ReaperAction.STOP, ReaperAction.STOP)
     guarded: Safeguards = ALL_GUARDS
     lease_ends: bool = True
     idle: IdleEnd | None = None  # None: idle time does nothing to it
@@ -153,8 +153,8 @@ def launch_plan(
     be resolved. `run` is the scheduled run that is to end it where nothing else does; `waived`: the user does without.
     """
     offer = offers[0]
-    guarded_subject = guarded_offer(offer.available, request.setup, guarded)
-    ends, subject = ends_of(request, offer, policy), subject_of_offer(offer.available, request.setup)
+    guarded_subject = guarded_offer(offer.unpriced, request.setup, guarded)
+    ends, subject = ends_of(request, offer, policy), subject_of_offer(offer.unpriced, request.setup)
     running_costs = tuple(costs_while_running(extras, volume_there=volume_there))
     lease, renew = timedelta(seconds=request.lease_s), timedelta(seconds=request.renew_s)
     return LaunchPlan(
@@ -172,7 +172,7 @@ def launch_plan(
         extras=extras,
         remarks=(
             *remarks,
-            *offer.available.after,
+            *offer.unpriced.after,
             *end_remarks(request, offer, ends),
             *schedule_notes(policy, subject, now),
         ),
@@ -197,19 +197,19 @@ def node_offers(nodes: int, offer: Offer, offers: Sequence[Offer]) -> list[Offer
 
     `offers` are all, in the order of trying. Raises NoCapacity where fewer hosts than nodes fit.
     """
-    if nodes == 1 or offer.available.provider != "ssh":
+    if nodes == 1 or offer.unpriced.provider != "ssh":
         return [offer] * nodes
     rest = offers[offers.index(offer) :] if offer in offers else (offer,)
-    hosts = {one.available.region: one for one in reversed(rest) if one.available.account == offer.available.account}
+    hosts = {one.unpriced.region: one for one in reversed(rest) if one.unpriced.account == offer.unpriced.account}
     if len(hosts) < nodes:
         raise NoCapacity(
             f"{nodes} nodes need as many machines of yours that fit, and there are {len(hosts)} from "
-            f"{offer.available.region} on.",
+            f"{offer.unpriced.region} on.",
             field="--nodes",
             value=str(nodes),
             next="Ask for fewer nodes, or add a host: cloudgpu init ssh",
         )
-    return [offer, *(one for region, one in reversed(hosts.items()) if region != offer.available.region)][:nodes]
+    return [offer, *(one for region, one in reversed(hosts.items()) if region != offer.unpriced.region)][:nodes]
 
 
 def layers_of(guarded: Safeguards, looked_up: tuple[str, ...], nodes: int) -> tuple[str, ...]:
@@ -231,18 +231,20 @@ def _safeguard_texts(guarded: Safeguards) -> tuple[str, ...]:
 
 def idle_of(policy: Policy | None, guarded: Safeguards, ends: EndActions) -> IdleEnd | None:
     """Return what idle time does to a machine with these safeguards and ends; None: nothing, or its use is not seen."""
-    if policy is None or policy.idle.do is Act.DISABLED or guarded.agent is Agent.NONE:
+    if policy is None or policy.idle.do is RuleAction.DISABLED or guarded.agent is Agent.NONE:
         return None
     idle = policy.idle
-    return IdleEnd(ends.lease if idle.do is Act.STOP else None, idle.after, idle.grace, idle.scratch is Act.WARN)
+    return IdleEnd(
+        ends.lease if idle.do is RuleAction.STOP else None, idle.after, idle.grace, idle.scratch is RuleAction.WARN
+    )
 
 
 def _shares(offers: Sequence[Offer]) -> tuple[Share, ...]:
     """Return what each account has in these offers, in the order of trying."""
     first: dict[str, Offer] = {}
     for offer in offers:
-        first.setdefault(offer.available.account, offer)
-    number = Counter(offer.available.account for offer in offers)
+        first.setdefault(offer.unpriced.account, offer)
+    number = Counter(offer.unpriced.account for offer in offers)
     return tuple(Share(number[account], offer) for account, offer in first.items())
 
 
@@ -253,21 +255,21 @@ def run_cost(per_hour: Money, span: timedelta) -> Money:
 
 def stop_effect(request: LaunchRequest, offer: Offer) -> str:
     """Return the sentence that says what `stop` does to this machine."""
-    if gentlest_ending(subject_of_offer(offer.available, request.setup)) is Do.TERMINATE:
+    if gentlest_ending(subject_of_offer(offer.unpriced, request.setup)) is ReaperAction.TERMINATE:
         return "it can be neither stopped nor kept as an image: down ends it and deletes its disk"
-    if not offer.available.stoppable and not request.setup.keep_disk:
+    if not offer.unpriced.stoppable and not request.setup.keep_disk:
         return (
             f"it cannot be stopped, and policy {request.policy} keeps nothing of such a machine: "
             "its system disk is deleted when it ends"
         )
-    if offer.available.stop_effect:
-        return offer.available.stop_effect
+    if offer.unpriced.stop_effect:
+        return offer.unpriced.stop_effect
     return "what stop keeps and costs is not known for this provider"
 
 
 def ends_of(request: LaunchRequest, offer: Offer, policy: Policy | None) -> EndActions:
     """Return how this machine would end, by what its provider can do and what its policy agrees to lose."""
-    subject = subject_of_offer(offer.available, request.setup)
+    subject = subject_of_offer(offer.unpriced, request.setup)
     return EndActions(
         automatic_ending(subject, policy), ending_at_renew_until(subject, policy), gentlest_ending(subject)
     )
@@ -275,15 +277,15 @@ def ends_of(request: LaunchRequest, offer: Offer, policy: Policy | None) -> EndA
 
 def end_remarks(request: LaunchRequest, offer: Offer, ends: EndActions) -> Iterator[str]:
     """Yield remarks on data and clusters that are lost when the machine ends."""
-    if ends.renew_until is Do.PARK and nodes_of(request) > 1:
+    if ends.renew_until is ReaperAction.PARK and nodes_of(request) > 1:
         yield (
             "a cluster of such machines is not stopped: what ends it keeps each node's disk as an image, which costs "
             "money until cloudgpu down. up --image launches from it; start does not bring the cluster back"
         )
-    if ends.budget is not Do.TERMINATE:
+    if ends.budget is not ReaperAction.TERMINATE:
         return
-    yield f"{offer.available.provider} can neither stop this machine nor keep an image of its disk"
-    if ends.lease is Do.TERMINATE:
+    yield f"{offer.unpriced.provider} can neither stop this machine nor keep an image of its disk"
+    if ends.lease is ReaperAction.TERMINATE:
         yield Note(
             "at the end of its lease, when it is idle, at renew-until or for a budget it is terminated, and what is on "
             "its disk is deleted",
@@ -346,25 +348,25 @@ def keeps_disk(policy: Policy, setup: Setup, market: Market, *, pausable: bool) 
 
 def budget_subject(
     plan: LaunchPlan, name: str | None, offer: Offer | None = None, *, on_demand: Price | None = None
-) -> BudgetSubject:
+) -> PlannedLaunch:
     """Return what budgets need to know of the plan's machine, or of the same at another offer.
 
     `name` is what the machine is called where its request does not say.
     """
     request, offer = plan.request, offer or plan.offer
-    available = offer.available
-    return BudgetSubject(
-        provider=available.provider,
-        account=available.account,
-        region=available.region,
-        zone=available.zone,
-        instance_type=available.instance_type,
-        market=str(available.market),
+    unpriced = offer.unpriced
+    return PlannedLaunch(
+        provider=unpriced.provider,
+        account=unpriced.account,
+        region=unpriced.region,
+        zone=unpriced.zone,
+        instance_type=unpriced.instance_type,
+        market=str(unpriced.market),
         price=HourlyPrice.of(price_to_json(offer.price)),
         id="",
         name=request.name or name or "this machine",
         on_demand=None if on_demand is None else HourlyPrice.of(price_to_json(on_demand)),
-        max_price=request.want.max_price.nanos if request.want.max_price else None,
+        max_price=request.requirements.max_price.nanos if request.requirements.max_price else None,
         owner=request.owner,
         project=request.project,
         setup=MachineSetup.of(setup_to_json(request.setup)),

@@ -74,12 +74,12 @@ class RecordedIdentity(NamedTuple):
 
     kind: str
     id: str
-    words: str
+    display_name: str
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
         """Return the value of a record."""
-        return cls(record["kind"], record["id"], record["words"])
+        return cls(record["kind"], record["id"], record["display_name"])
 
 
 class AttachedCost(NamedTuple):

@@ -19,17 +19,17 @@ NOT_REACHABLE = "not reachable from here"
 class AccountIdentity:
     """An account as its provider identifies it, whatever the settings call it.
 
-    `kind` says what `id` names: "aws account", "google project", "azure subscription", "computer", "ssh host". `words`
-    is its name in sentences: "AWS account 123456789012". None of them is a secret.
+    `kind` says what `id` names: "aws account", "google project", "azure subscription", "computer", "ssh host".
+    `display_name` is its name in sentences: "AWS account 123456789012". None of them is a secret.
     """
 
     kind: str
     id: str
-    words: str
+    display_name: str
 
     def to_json(self) -> IdentityRecord:
         """Return it as a ledger event stores it."""
-        return {"kind": self.kind, "id": self.id, "words": self.words}
+        return {"kind": self.kind, "id": self.id, "display_name": self.display_name}
 
     def is_of(self, recorded: RecordedIdentity | None) -> bool:
         """Say whether this is the account that a ledger entry recorded; False if it recorded none."""
@@ -86,7 +86,7 @@ def is_on_computer(machine: Machine) -> bool:
 
 def account_text(machine: Machine) -> str:
     """Return the recorded account of a machine or named resource for a sentence."""
-    return "an account that was never recorded" if machine.identity is None else str(machine.identity.words)
+    return "an account that was never recorded" if machine.identity is None else str(machine.identity.display_name)
 
 
 def may_cost_money(machine: Machine) -> bool:

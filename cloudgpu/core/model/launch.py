@@ -87,7 +87,7 @@ class LaunchRequest:
     name: str
     provider: str
     account: str
-    want: Requirements
+    requirements: Requirements
     template: str
     owner: str
     project: str

@@ -58,7 +58,7 @@ class PriceSubject(NamedTuple):
     price: HourlyPrice | None
 
 
-class BudgetSubject(NamedTuple):
+class PlannedLaunch(NamedTuple):
     """What budgets need to know about a planned launch: those fields of a `Machine` that a plan has."""
 
     id: str
@@ -91,7 +91,7 @@ class BudgetSubject(NamedTuple):
     identity: RecordedIdentity | None
 
 
-class EndSubject(NamedTuple):
+class EndCapabilities(NamedTuple):
     """What is needed to know how a machine of an offer can be ended, and its safeguards."""
 
     stoppable: bool | None
@@ -214,9 +214,9 @@ class Machine(NamedTuple):
         return cls._make(values)
 
 
-OwnedSubject = Machine | BudgetSubject | Ownership  # has an owner
-BudgetedMachine = Machine | BudgetSubject  # counted by budgets
-EndableMachine = Machine | EndSubject  # can be ended, and has safeguards
+OwnedSubject = Machine | PlannedLaunch | Ownership  # has an owner
+BudgetedMachine = Machine | PlannedLaunch  # counted by budgets
+EndableMachine = Machine | EndCapabilities  # can be ended, and has safeguards
 
 
 @lru_cache(maxsize=4096, typed=True)

@@ -24,7 +24,7 @@ class Market(StrEnum):
 class Basis(StrEnum):
     """Where a price comes from, and so how reliable it is; shown wherever the price is."""
 
-    ASKED = "quoted"  # the provider's own answer, now
+    QUOTED = "quoted"  # the provider's own answer, now
     LISTED = "listed"  # a dated price list
     DERIVED = "derived"  # computed from other figures
     UNVERIFIED = "unverified"  # from memory, without a source
@@ -110,7 +110,7 @@ class TrafficPrices:
 
 
 @dataclass(frozen=True, slots=True)
-class Available:
+class UnpricedOffer:
     """A machine that a provider could launch, without a price; or the offer of a launched machine, to query its price.
 
     `machine` is the provider's id of that machine, whose price may be its own; None for an offer.
@@ -139,7 +139,7 @@ class Available:
 class Offer:
     """An available machine with its price."""
 
-    available: Available
+    unpriced: UnpricedOffer
     price: Price
 
 
@@ -147,7 +147,7 @@ class Offer:
 class Availability:
     """All that could be launched, without prices and in no order, and the scopes that did not answer."""
 
-    items: tuple[Available, ...]
+    items: tuple[UnpricedOffer, ...]
     unanswered: tuple[Unanswered, ...] = ()
 
 

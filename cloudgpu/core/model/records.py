@@ -6,11 +6,11 @@ from typing import Literal, NotRequired, TypedDict
 
 
 class IdentityRecord(TypedDict):
-    """The account as its provider identifies it: `core.model.identity.AccountIdentity`; `words` names it."""
+    """The account as its provider identifies it: `core.model.identity.AccountIdentity`; `display_name` names it."""
 
     kind: str
     id: str
-    words: str
+    display_name: str
 
 
 class AddressRecord(TypedDict):

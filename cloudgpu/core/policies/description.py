@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 from cloudgpu.core.model.machine import EndableMachine, Machine
 from cloudgpu.core.policies import guards
 from cloudgpu.core.policies.guards import has_no_agent
-from cloudgpu.core.policies.policy import Act, Do, Policy, Rule, Unknown, Unpausable
+from cloudgpu.core.policies.policy import Policy, ReaperAction, Rule, RuleAction, Unknown, Unpausable
 from cloudgpu.core.policies.schedule import Schedule, next_scheduled_end, off_until
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.times import duration_text, from_iso
@@ -83,10 +83,10 @@ HOLD = (
     "and a budget waits for at most two warnings"
 )
 _OUTCOME_TEXTS = {
-    Act.WARN: "warned of",
-    Act.IMAGE: "kept as an image, then terminated",
-    Act.TERMINATE: "terminated",
-    Act.REMOVE: "removed",
+    RuleAction.WARN: "warned of",
+    RuleAction.IMAGE: "kept as an image, then terminated",
+    RuleAction.TERMINATE: "terminated",
+    RuleAction.REMOVE: "removed",
 }
 
 
@@ -126,10 +126,12 @@ def _without_agent(rule: DescribedRule) -> DescribedRule:
     return replace(rule, text=rule.text.replace("stopped once nobody uses it", "warned of"))
 
 
-def _for_ending(rule: DescribedRule, policy: Policy, ending: Do | None, budget_ending: Do) -> DescribedRule:
-    if rule.rule is Rule.BUDGET and budget_ending is Do.TERMINATE:
+def _for_ending(
+    rule: DescribedRule, policy: Policy, ending: ReaperAction | None, budget_ending: ReaperAction
+) -> DescribedRule:
+    if rule.rule is Rule.BUDGET and budget_ending is ReaperAction.TERMINATE:
         return replace(rule, text=rule.text.replace("stopped once", "terminated once"))
-    if rule.rule not in (Rule.IDLE, Rule.UNLABELLED, Rule.SCHEDULE) or ending in (Do.STOP, Do.PARK):
+    if rule.rule not in (Rule.IDLE, Rule.UNLABELLED, Rule.SCHEDULE) or ending in (ReaperAction.STOP, ReaperAction.PARK):
         return rule
     if ending is None:
         return replace(rule, text=_only_warned_text(rule, policy))
@@ -138,8 +140,8 @@ def _for_ending(rule: DescribedRule, policy: Policy, ending: Do | None, budget_e
 
 
 def _only_warned_text(rule: DescribedRule, policy: Policy) -> str:
-    if rule.rule is Rule.IDLE and policy.idle.do is Act.STOP:
-        return _idle_text(replace(policy, idle=replace(policy.idle, do=Act.WARN)))
+    if rule.rule is Rule.IDLE and policy.idle.do is RuleAction.STOP:
+        return _idle_text(replace(policy, idle=replace(policy.idle, do=RuleAction.WARN)))
     return rule.text.replace("stopped once nobody uses it", "warned of").replace("ended at", "only warned of at")
 
 
@@ -168,7 +170,7 @@ def schedule_notes(policy: Policy | None, machine: EndableMachine, now: datetime
 
 def _rules_of_policy(policy: Policy, now: datetime) -> Iterator[DescribedRule]:
     if policy.budget is not None:
-        does = "stopped" if policy.budget.do is Act.STOP else "warned of"
+        does = "stopped" if policy.budget.do is RuleAction.STOP else "warned of"
         yield DescribedRule(Rule.BUDGET, f"{does} once it has cost {policy.budget.limit.text()} in all")
     renew = duration_text(policy.renew_until)
     yield DescribedRule(
@@ -187,7 +189,7 @@ def _rules_of_policy(policy: Policy, now: datetime) -> Iterator[DescribedRule]:
 def _other_rules(policy: Policy) -> Iterator[DescribedRule]:
     if policy.unlabelled is not None:
         required, after = " and ".join(policy.unlabelled.require), duration_text(policy.unlabelled.after)
-        does = "stopped once nobody uses it" if policy.unlabelled.do is Act.STOP else "warned of"
+        does = "stopped once nobody uses it" if policy.unlabelled.do is RuleAction.STOP else "warned of"
         yield DescribedRule(Rule.UNLABELLED, f"after {after} without {required}: {does}")
     if policy.stopped is not None:
         yield DescribedRule(
@@ -207,13 +209,13 @@ def _lease_text(policy: Policy) -> str:
 
 def _idle_text(policy: Policy) -> str:
     idle = policy.idle
-    if idle.do is Act.DISABLED:
+    if idle.do is RuleAction.DISABLED:
         return "nothing ends it for idle time"
     after = duration_text(idle.after)
-    if idle.do is Act.WARN:
+    if idle.do is RuleAction.WARN:
         return f"warned of after {after} without use, and not stopped"
     spared = " (warning only, if stopping would erase data on scratch disks)"
-    scratch = spared if idle.scratch is Act.WARN else ""
+    scratch = spared if idle.scratch is RuleAction.WARN else ""
     warned = f"warned after {after} without use, stopped {duration_text(idle.grace)} later"
     return f"{warned} unless it is used again{scratch}{_warned_only(policy)}"
 
@@ -286,5 +288,5 @@ def _schedules_of(policy: Policy, machine: Machine, now: datetime) -> Iterator[D
 _WARN_TO_KEEP_DISK = f"only warned of then: {guards.NOTHING_GENTLER}, and its policy is to keep its disk"
 
 
-def _ending_text(end: Do) -> str:
-    return "terminated then, and its disk deleted" if end is Do.TERMINATE else "ended then"
+def _ending_text(end: ReaperAction) -> str:
+    return "terminated then, and its disk deleted" if end is ReaperAction.TERMINATE else "ended then"

@@ -12,15 +12,15 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from cloudgpu.core.model.facts import MachineGuards, MachineSetup
-from cloudgpu.core.model.machine import BudgetSubject, EndableMachine, EndSubject, Machine, command_name, is_owned
+from cloudgpu.core.model.machine import EndableMachine, EndCapabilities, Machine, PlannedLaunch, command_name, is_owned
 from cloudgpu.core.model.records import GuardsRecord, ScheduledRunRecord
-from cloudgpu.core.policies.policy import Do, Policy, Unknown, Unpausable
+from cloudgpu.core.policies.policy import Policy, ReaperAction, Unknown, Unpausable
 from cloudgpu.core.values.times import duration_text, from_iso, iso
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from cloudgpu.core.model.launch import Setup
-    from cloudgpu.core.model.offers import Available
+    from cloudgpu.core.model.offers import UnpricedOffer
 
 ERASES = "it is terminated then, and what is on its disk is deleted"
 NOTHING_GENTLER = "it can be neither stopped nor kept as an image"
@@ -28,28 +28,28 @@ FIRES_WITHIN = timedelta(minutes=5)  # clouds fire to the minute, and a machine 
 BY_TIMER = "renew-until: the timer in the cloud"
 
 
-def gentlest_ending(machine: EndableMachine) -> Do:
+def gentlest_ending(machine: EndableMachine) -> ReaperAction:
     """Return the gentlest end of this machine that its provider can carry out."""
     if machine.stoppable is not False:
-        return Do.STOP
-    return Do.PARK if machine.parkable is not False else Do.TERMINATE
+        return ReaperAction.STOP
+    return ReaperAction.PARK if machine.parkable is not False else ReaperAction.TERMINATE
 
 
-def automatic_ending(machine: EndableMachine, policy: Policy | None) -> Do | None:
+def automatic_ending(machine: EndableMachine, policy: Policy | None) -> ReaperAction | None:
     """Return how its lease, idle time and schedules end it; None: not at all, as that would delete its disk.
 
     The launch has recorded whether the disk of a machine that cannot be stopped is to stay (`unpausable`). Where it is
     to stay and cannot, only `renew-until` and budgets end the machine.
     """
     end = gentlest_ending(machine)
-    if end is Do.STOP or keeps_disk(machine, policy):
-        return None if end is Do.TERMINATE else end
-    return Do.TERMINATE
+    if end is ReaperAction.STOP or keeps_disk(machine, policy):
+        return None if end is ReaperAction.TERMINATE else end
+    return ReaperAction.TERMINATE
 
 
-def ending_at_renew_until(machine: EndableMachine, policy: Policy | None) -> Do:
+def ending_at_renew_until(machine: EndableMachine, policy: Policy | None) -> ReaperAction:
     """Return how renew-until ends it: as agreed, else in the only way there is."""
-    return automatic_ending(machine, policy) or Do.TERMINATE
+    return automatic_ending(machine, policy) or ReaperAction.TERMINATE
 
 
 def keeps_disk(machine: EndableMachine, policy: Policy | None) -> bool:
@@ -70,11 +70,11 @@ def only_warned(machine: EndableMachine, policy: Policy | None) -> bool:
     return by_policy or only_warns_to_keep_disk(machine, policy)
 
 
-def subject_of_offer(item: Available, setup: Setup) -> EndSubject:
+def subject_of_offer(item: UnpricedOffer, setup: Setup) -> EndCapabilities:
     """Return a machine to be launched as a value that the functions here take in place of a `Machine`."""
     from cloudgpu.core.model.launch import setup_to_json
 
-    return EndSubject(item.stoppable, item.parkable, MachineSetup.of(setup_to_json(setup)))
+    return EndCapabilities(item.stoppable, item.parkable, MachineSetup.of(setup_to_json(setup)))
 
 
 def check_stop(machine: Machine) -> None:
@@ -85,7 +85,7 @@ def check_stop(machine: Machine) -> None:
     if machine.stoppable is not False or machine.terminated_at is not None:
         return
     why = None
-    if gentlest_ending(machine) is Do.TERMINATE:
+    if gentlest_ending(machine) is ReaperAction.TERMINATE:
         why = f"cannot be stopped: {machine.provider} can neither stop it nor keep an image of its disk."
     elif machine.setup is not None and not machine.setup.keep_disk:
         why = f"cannot be stopped, and its policy {machine.policy} terminates what cannot be stopped."
@@ -144,7 +144,7 @@ class Safeguards:
         return guards
 
 
-def guards_of(machine: Machine | BudgetSubject | EndSubject) -> Safeguards | None:
+def guards_of(machine: Machine | PlannedLaunch | EndCapabilities) -> Safeguards | None:
     """Return what guards a machine, by its launch; None where that is not known."""
     guards = machine.guards
     return None if guards is None else Safeguards(Agent(guards.agent), Timer(guards.timer), *guards[2:5])
@@ -221,7 +221,7 @@ def lease_ends(machine: EndableMachine, policy: Policy | None) -> bool:
     return automatic_ending(machine, policy) is not None and not (has_no_agent(machine) and renews)
 
 
-def guarded_offer(item: Available, setup: Setup, guards: Safeguards) -> EndSubject:
+def guarded_offer(item: UnpricedOffer, setup: Setup, guards: Safeguards) -> EndCapabilities:
     """Return how a machine that is to be launched can end, and what guards it."""
     return subject_of_offer(item, setup)._replace(guards=MachineGuards.of(guards.to_json()))
 

@@ -27,7 +27,7 @@ LEASE_MARGIN = timedelta(
 )  # an agent knows the scheduled ends until so long after renew-until, which `extend` may move
 
 
-class Do(StrEnum):
+class ReaperAction(StrEnum):
     """What a decision of the reaper does with a machine, or with an image that is kept of it."""
 
     KEEP = "keep"
@@ -70,7 +70,7 @@ class Unpausable(StrEnum):
     WARN = "warn"
 
 
-class Act(StrEnum):
+class RuleAction(StrEnum):
     """What a policy's key `do` says that a rule does once it applies. Each rule allows some of these."""
 
     STOP = "stop"
@@ -100,7 +100,7 @@ class Idle:
 
     after: timedelta = timedelta(hours=1)
     grace: timedelta = timedelta(minutes=10)
-    do: Act = Act.STOP
+    do: RuleAction = RuleAction.STOP
     gpu: float = 3.0
     cpu: float = 0.25
     network: float = 100e3
@@ -108,7 +108,7 @@ class Idle:
     terminal_output: timedelta = timedelta(hours=2)
     share: float = 0.9
     uptime: timedelta = timedelta(minutes=30)
-    scratch: Act = Act.WARN
+    scratch: RuleAction = RuleAction.WARN
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class MachineBudget:
     """What one machine may cost in all, with its disks, since its launch; `do` is STOP or WARN."""
 
     limit: Money
-    do: Act = Act.WARN
+    do: RuleAction = RuleAction.WARN
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class LabelRule:
 
     require: tuple[str, ...]  # of "owner", "project"
     after: timedelta
-    do: Act = Act.WARN
+    do: RuleAction = RuleAction.WARN
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class Retention:
     """
 
     after: timedelta
-    do: Act = Act.WARN
+    do: RuleAction = RuleAction.WARN
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ def for_agent(
     return {
         **thresholds(policy)._asdict(),
         "grace": idle.grace.total_seconds(),
-        "stop": idle.do is Act.STOP and not only_renew_until,
+        "stop": idle.do is RuleAction.STOP and not only_renew_until,
         "off": [int(off.timestamp()) for off in offs],
         "ends": NO_ACTIVITIES if node else "" if spared else " ".join(ends),
         "scratch": str(idle.scratch),
@@ -336,10 +336,10 @@ def limit_policy(policy: Policy, limits: Limits) -> LimitedPolicy:
     """
     idle, sentences = policy.idle, []
     limit = limits.idle_after
-    if limit is not None and (idle.after > limit or idle.do is not Act.STOP):
-        was = duration_text(idle.after) if idle.do is Act.STOP else f"do: {idle.do}"
+    if limit is not None and (idle.after > limit or idle.do is not RuleAction.STOP):
+        was = duration_text(idle.after) if idle.do is RuleAction.STOP else f"do: {idle.do}"
         after = min(idle.after, limit)
-        idle = replace(idle, after=after, grace=min(idle.grace, after), do=Act.STOP)
+        idle = replace(idle, after=after, grace=min(idle.grace, after), do=RuleAction.STOP)
         sentences.append(f"the limits stop it after {duration_text(after)} of idle time (policy {policy.name}: {was})")
     lease, renew = _at_most(policy.lease, limits.lease), _at_most(policy.renew_until, limits.renew_until)
     return LimitedPolicy(replace(policy, idle=idle, lease=min(lease, renew), renew_until=renew), tuple(sentences))

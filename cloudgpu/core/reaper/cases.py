@@ -14,18 +14,17 @@ from cloudgpu.core.clusters.completeness import GRACE
 from cloudgpu.core.model.machine import command_name, stop_command
 from cloudgpu.core.policies import guards
 from cloudgpu.core.policies.guards import ERASES
-from cloudgpu.core.policies.policy import Do, Policy, Rule
+from cloudgpu.core.policies.policy import Policy, ReaperAction, Rule
 from cloudgpu.core.reaper.clusters import NO_GANG, Gang
 from cloudgpu.core.reaper.decisions import ACTIVE, Evidence, MachineView, Warned
 from cloudgpu.core.values.times import from_iso
 
-FIRST_WARNING, LAST_WARNING = (
-    timedelta(minutes=60),
-    timedelta(minutes=10),
-)  # before the end of a lease its people are told, twice
+# Before the end of a lease its people are told, twice.
+FIRST_WARNING, LAST_WARNING = timedelta(minutes=60), timedelta(minutes=10)
 MAX_WAIT = timedelta(seconds=60)  # a run waits so long for an end that is due rather than leave it to the next run
 REPEAT_AFTER = timedelta(days=1)  # a warning that ends nothing is repeated after that
 SHOW_HOUR_ALONE_WITHIN = timedelta(hours=12)  # a time this near is shown without its date
+_WARN_TO_KEEP_DISK = "; it cannot be stopped, and its policy only warns of that"
 
 
 class Stage(StrEnum):
@@ -45,7 +44,7 @@ class RuleResult:
     """
 
     rule: Rule
-    do: Do
+    do: ReaperAction
     why: str
     at: datetime | None = None
     after: datetime | None = None
@@ -99,42 +98,42 @@ def clock(at: datetime, now: datetime) -> str:
     return f"{text[11:] if abs(at - now) < SHOW_HOUR_ALONE_WITHIN else text} UTC"
 
 
-def warn_only(case: Case, rule: Rule, due: datetime, why: str, do: Do) -> RuleResult:
+def warn_only(case: Case, rule: Rule, due: datetime, why: str, do: ReaperAction) -> RuleResult:
     """Return the result that warns that the machine ends at `due` by `do`."""
     message = f"{why}; it ends {clock(due, case.now)}{erasure_text(do)}"
-    return RuleResult(rule, Do.KEEP, message, due, due, Warned(rule, due, message), urgent=True)
+    return RuleResult(rule, ReaperAction.KEEP, message, due, due, Warned(rule, due, message), urgent=True)
 
 
-def erasure_text(do: Do) -> str:
+def erasure_text(do: ReaperAction) -> str:
     """Return, as the end of a sentence, that this end deletes the machine's disk; empty if it does not."""
-    return f"; {ERASES}" if do is Do.TERMINATE else ""
+    return f"; {ERASES}" if do is ReaperAction.TERMINATE else ""
 
 
-def end_after_warning(case: Case, rule: Rule, due: datetime, why: str, do: Do) -> RuleResult:
+def end_after_warning(case: Case, rule: Rule, due: datetime, why: str, do: ReaperAction) -> RuleResult:
     """Return the result that ends a machine by `do` at `due`, after people were warned."""
     warning_times = case.warning_times(rule)
     message = f"{why}; warned {clock(warning_times[0], case.now)}" if warning_times else why
     if due <= case.now + MAX_WAIT:
         return RuleResult(rule, do, message, due, due)
-    return RuleResult(rule, Do.KEEP, f"{message}, ends {clock(due, case.now)}", due, due)
+    return RuleResult(rule, ReaperAction.KEEP, f"{message}, ends {clock(due, case.now)}", due, due)
 
 
 def notify_again(case: Case, rule: Rule, why: str, again: timedelta = REPEAT_AFTER) -> RuleResult:
     """Return the result that only notifies people, and again after `again`; it ends nothing."""
     warning_times = case.warning_times(rule)
     due = warning_times is None or warning_times[2] is not None or case.now - warning_times[1] >= again
-    return RuleResult(rule, Do.KEEP, why, warn=Warned(rule, None, why) if due else None)
+    return RuleResult(rule, ReaperAction.KEEP, why, warn=Warned(rule, None, why) if due else None)
 
 
-def warn_before_end(case: Case, rule: Rule, at: datetime, what: str, do: Do) -> RuleResult:
+def warn_before_end(case: Case, rule: Rule, at: datetime, what: str, do: ReaperAction) -> RuleResult:
     """Return the result that warns 60 and 10 minutes before an end; warnings about another end time do not count."""
     why, time_left = f"{what} {clock(at, case.now)}{erasure_text(do)}", at - case.now
     if time_left > FIRST_WARNING:
-        return RuleResult(rule, Do.KEEP, why, at, stands=False)
+        return RuleResult(rule, ReaperAction.KEEP, why, at, stands=False)
     warning_times = case.warning_times(rule)
     last_warned = warning_times[1] if warning_times and warning_times[2] == at else None
     due = last_warned is None or (time_left <= LAST_WARNING and last_warned < at - LAST_WARNING)
-    return RuleResult(rule, Do.KEEP, why, at, warn=Warned(rule, at, why) if due else None, urgent=due)
+    return RuleResult(rule, ReaperAction.KEEP, why, at, warn=Warned(rule, at, why) if due else None, urgent=due)
 
 
 QUEUE_TIMEOUT = timedelta(minutes=20)  # in which `up` or `start` sets a queue up, its packages installed, too
@@ -151,8 +150,8 @@ def part_of_cluster(case: Case) -> RuleResult | None:
         return None
     can_stop = not gang.unended and (not gang.part or (gang.begun and not gang.discard))
     why = f"{reason}, and a cluster is all of its machines or none"
-    end = guards.ending_at_renew_until(machine, case.policy) if can_stop else Do.TERMINATE
-    if end is Do.STOP and case.stage is Stage.STOPPED:
+    end = guards.ending_at_renew_until(machine, case.policy) if can_stop else ReaperAction.TERMINATE
+    if end is ReaperAction.STOP and case.stage is Stage.STOPPED:
         return None
     return RuleResult(Rule.PART, end, why, case.now, urgent=True)
 
@@ -195,3 +194,12 @@ def queue_remedy(case: Case) -> str:
     if engine is None or engine.queue is not None or not engine.asked:
         return ""
     return f"; cloudgpu start {command_name(machine)} sets its queue up, {stop_command(machine)} ends it"
+
+
+def why_spared(case: Case) -> str:
+    """Return why a machine that only warns is not ended: it could only lose its disk, or its policy says so."""
+    if not guards.only_warns_to_keep_disk(case.view.machine, case.policy):
+        return _WARN_TO_KEEP_DISK
+    last = case.time("renew_until")
+    until = f"its renew-until, {clock(last, case.now)}, or a budget ends it" if last else "only a budget ends it"
+    return f"; {guards.NOTHING_GENTLER}, and its policy is to keep its disk: {until}"

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from cloudgpu.core.budgets.enforcement import Stop
 from cloudgpu.core.model.machine import Machine, may_be_running
-from cloudgpu.core.policies.policy import Do, Rule
+from cloudgpu.core.policies.policy import ReaperAction, Rule
 from cloudgpu.core.reaper.cases import Case, RuleResult, Stage, clock
 from cloudgpu.core.reaper.clusters import (
     NO_GANG,
@@ -168,19 +168,22 @@ def _join(case: Case, results: Sequence[RuleResult]) -> Decision:
     base = Decision(
         machine=case.view.machine.id,
         name=case.view.machine.name,
-        do=Do.KEEP,
+        do=ReaperAction.KEEP,
         rule=Rule.NONE,
         why=case.evidence.why,
-        at=min((result.at for result in results if result.at is not None and result.do is not Do.RENEW), default=None),
+        at=min(
+            (result.at for result in results if result.at is not None and result.do is not ReaperAction.RENEW),
+            default=None,
+        ),
         activity=case.evidence.activity,
         lifted=tuple(_lifted_warnings(case, results)) if case.view.machine.warnings else (),
     )
     if first is not None and first.do in ENDINGS:
         return _with_policy(case, replace(_apply(base, first), at=first.at, after=first.after, lifted=()))
-    if first is not None and first.do is Do.RENEW:
+    if first is not None and first.do is ReaperAction.RENEW:
         return _with_policy(case, replace(_apply(base, first), at=first.at, warnings=tuple(warnings)))
     if first is not None and first.stands:
-        do = Do.WARN if warnings else Do.KEEP
+        do = ReaperAction.WARN if warnings else ReaperAction.KEEP
         return _with_policy(case, replace(_apply(base, first), do=do, after=first.after, warnings=tuple(warnings)))
     held = [replace(base, rule=Rule.HOLD, why=result.why) for result in results if result.rule is Rule.HOLD]
     return _with_policy(case, held[0] if held else base)
@@ -189,7 +192,15 @@ def _join(case: Case, results: Sequence[RuleResult]) -> Decision:
 def _precedence(result: RuleResult) -> tuple[int, float, int]:
     """Return a sort key: ends and a renewal by strength, then warnings of now, then earlier ones, by their times."""
     kind = (
-        0 if result.do in ENDINGS else 1 if result.do is Do.RENEW else 2 if result.warn else 3 if result.stands else 4
+        0
+        if result.do in ENDINGS
+        else 1
+        if result.do is ReaperAction.RENEW
+        else 2
+        if result.warn
+        else 3
+        if result.stands
+        else 4
     )
     soon = 0.0 if kind <= 1 else result.at.timestamp() if result.at else math.inf
     return kind, soon, _STRENGTH[result.rule]
@@ -225,7 +236,7 @@ def _why_lifted(case: Case, rule: Rule) -> str:
 
 
 def _keep(view: MachineView, why: str) -> Decision:
-    return Decision(view.machine.id, view.machine.name, Do.KEEP, Rule.NONE, why)
+    return Decision(view.machine.id, view.machine.name, ReaperAction.KEEP, Rule.NONE, why)
 
 
 def _over_idle_limit(units: Sequence[_Unit], now: datetime, most: int) -> set[str]:
@@ -249,4 +260,4 @@ def _over_idle_limit(units: Sequence[_Unit], now: datetime, most: int) -> set[st
 
 def _postponed(decision: Decision, then: datetime, most: int) -> Decision:
     why = f"{decision.why}; it waits for a later run, as one run stops at most {most} machines for idle time"
-    return replace(decision, do=Do.KEEP, why=why, at=then, after=None)
+    return replace(decision, do=ReaperAction.KEEP, why=why, at=then, after=None)

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from cloudgpu.core.activity.idle import Judged
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.guards import has_no_agent
-from cloudgpu.core.policies.policy import Do, Policy, Rule
+from cloudgpu.core.policies.policy import Policy, ReaperAction, Rule
 from cloudgpu.core.values.times import duration_text, from_iso
 
 if TYPE_CHECKING:
     from cloudgpu.core.clusters.engine import EngineStatus
 
 ACTIVE, IDLE, UNKNOWN = "ACTIVE", "IDLE", "UNKNOWN"
-ENDINGS = frozenset({Do.STOP, Do.PARK, Do.TERMINATE, Do.IMAGE, Do.REMOVE})
+ENDINGS = frozenset(
+    {ReaperAction.STOP, ReaperAction.PARK, ReaperAction.TERMINATE, ReaperAction.IMAGE, ReaperAction.REMOVE}
+)
 
 
 class Evidence(NamedTuple):
@@ -88,7 +90,7 @@ class Decision:
 
     machine: str
     name: str
-    do: Do
+    do: ReaperAction
     rule: Rule
     why: str
     at: datetime | None = None

@@ -25,7 +25,7 @@ from cloudgpu.core.events.log import Line
 from cloudgpu.core.events.projection import apply_event, folded
 from cloudgpu.core.model.facts import SentWarning
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.policies.policy import Do, Policy, thresholds
+from cloudgpu.core.policies.policy import Policy, ReaperAction, thresholds
 from cloudgpu.core.reaper.decide import decide
 from cloudgpu.core.reaper.decisions import Decision, MachineView
 from cloudgpu.core.values.times import from_iso, iso
@@ -85,7 +85,7 @@ class WouldEnd:
     None: nobody used it until its run ended in truth.
     """
 
-    do: Do
+    do: ReaperAction
     rule: str
     why: str
     at: datetime
@@ -143,7 +143,7 @@ class _ReplayState:
             if before is None or before.due != due:
                 before = SentWarning(iso(now), iso(now), due, times=0, why=None)
             self.warnings[str(warning.rule)] = before._replace(last=iso(now), times=before.times + 1)
-        if decision.do is Do.RENEW and decision.at is not None:
+        if decision.do is ReaperAction.RENEW and decision.at is not None:
             self.lease = (decision.at, from_iso(machine.renew_until) if machine.renew_until else decision.at)
 
 

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from cloudgpu.core.budgets.credit import CreditReading
 from cloudgpu.core.model.identity import AccountElsewhere, QueriedAccount, Unanswered
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.policies.policy import Do, Rule
+from cloudgpu.core.policies.policy import ReaperAction, Rule
 from cloudgpu.core.reaper.clusters import blocked_by_other_nodes
 from cloudgpu.core.reaper.decisions import Decision, MachineView
 from cloudgpu.core.values.naming import lock_name
@@ -28,7 +28,7 @@ class EndedItem:
 
     machine: str
     name: str
-    do: Do
+    do: ReaperAction
     rule: Rule
     why: str
     now: str
@@ -55,7 +55,7 @@ class NotEnded:
 
     machine: str
     name: str
-    do: Do
+    do: ReaperAction
     why: str
 
 

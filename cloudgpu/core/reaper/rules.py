@@ -17,7 +17,7 @@ from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies import guards
 from cloudgpu.core.policies.description import HOLD
-from cloudgpu.core.policies.policy import Act, Do, Policy, Retention, Rule, Unknown
+from cloudgpu.core.policies.policy import Policy, ReaperAction, Retention, Rule, RuleAction, Unknown
 from cloudgpu.core.policies.schedule import missed_off, next_scheduled_end, off_until
 from cloudgpu.core.reaper.cases import (
     LAST_WARNING,
@@ -35,6 +35,7 @@ from cloudgpu.core.reaper.cases import (
     queue_remedy,
     warn_before_end,
     warn_only,
+    why_spared,
 )
 from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, SHUT_DOWN, UNKNOWN, Warned, window
 from cloudgpu.core.values.money import Money
@@ -42,7 +43,11 @@ from cloudgpu.core.values.times import duration_text, from_iso
 
 NOTICE = timedelta(days=1)  # before a deletion: it cannot be undone, and waiting costs little
 RETENTION_REPEAT_AFTER = timedelta(days=7)  # warnings about stopped machines and images that end nothing
-_DO_OF_ACT = {Act.IMAGE: Do.IMAGE, Act.TERMINATE: Do.TERMINATE, Act.REMOVE: Do.REMOVE}
+_DO_OF_ACT = {
+    RuleAction.IMAGE: ReaperAction.IMAGE,
+    RuleAction.TERMINATE: ReaperAction.TERMINATE,
+    RuleAction.REMOVE: ReaperAction.REMOVE,
+}
 
 
 def stopped_since(machine: Machine) -> datetime:
@@ -73,9 +78,11 @@ def _costly_stop(case: Case) -> RuleResult | None:
     warned = case.warning_times(rule)
     if case.now >= at - NOTICE:  # else it was extended since the end was announced
         if warned is not None and warned[2] is not None:
-            return end_after_warning(case, rule, max(at, warned[2]), why, Do.TERMINATE)
-        return warn_only(case, rule, max(at, case.now + NOTICE), why, Do.TERMINATE)
-    return notify_again(case, rule, f"{why}; its renew-until ends it {clock(at, case.now)}{erasure_text(Do.TERMINATE)}")
+            return end_after_warning(case, rule, max(at, warned[2]), why, ReaperAction.TERMINATE)
+        return warn_only(case, rule, max(at, case.now + NOTICE), why, ReaperAction.TERMINATE)
+    return notify_again(
+        case, rule, f"{why}; its renew-until ends it {clock(at, case.now)}{erasure_text(ReaperAction.TERMINATE)}"
+    )
 
 
 def _monthly(nanos: int | None) -> str:
@@ -106,7 +113,7 @@ def _retention_result(case: Case, rule: Rule, retention: Retention, since: datet
     if case.now < at:
         return None
     why = f"{what} for {duration_text(case.now - since)} (limit {duration_text(retention.after)})"
-    if retention.do is Act.IMAGE and case.view.machine.parkable is False:
+    if retention.do is RuleAction.IMAGE and case.view.machine.parkable is False:
         return notify_again(
             case,
             rule,
@@ -132,9 +139,13 @@ def requested_end(case: Case) -> RuleResult | None:
     machine, last = case.view.machine, case.view.machine.last_request
     what = None if machine.gang is not None or last is None or last.judged else last.what
     if what == "terminate" and machine.discard:
-        return RuleResult(Rule.REQUESTED, Do.TERMINATE, "its end was requested and is not done", case.now, urgent=True)
+        return RuleResult(
+            Rule.REQUESTED, ReaperAction.TERMINATE, "its end was requested and is not done", case.now, urgent=True
+        )
     if what == machine.pending_action == "stop" and case.stage is Stage.RUNNING:
-        return RuleResult(Rule.REQUESTED, Do.STOP, "its stop was requested and is not done", case.now, urgent=True)
+        return RuleResult(
+            Rule.REQUESTED, ReaperAction.STOP, "its stop was requested and is not done", case.now, urgent=True
+        )
     return None
 
 
@@ -146,7 +157,7 @@ def budget(case: Case) -> RuleResult | None:
     if not limit or (cost := spent_until_now(case.view.machine, case.now)) < limit.limit:
         return None
     why = f"it has cost {cost.text()}, and its policy allows a machine {limit.limit.text()}"
-    if limit.do is Act.WARN:
+    if limit.do is RuleAction.WARN:
         return notify_again(case, Rule.BUDGET, why)
     warned = case.view.machine.warnings.get(Rule.BUDGET)
     count = warned.times if warned else 0
@@ -157,9 +168,9 @@ def budget(case: Case) -> RuleResult | None:
 
 def _budget_result(case: Case, why: str, *, only_warns: bool) -> RuleResult:
     if only_warns:
-        return RuleResult(Rule.BUDGET, Do.KEEP, why, warn=Warned(Rule.BUDGET, None, why), urgent=True)
+        return RuleResult(Rule.BUDGET, ReaperAction.KEEP, why, warn=Warned(Rule.BUDGET, None, why), urgent=True)
     ending = guards.gentlest_ending(case.view.machine)
-    if ending is Do.TERMINATE and guards.NOTHING_GENTLER not in why:  # a budget of the lab says it by itself
+    if ending is ReaperAction.TERMINATE and guards.NOTHING_GENTLER not in why:  # a budget of the lab says it by itself
         why += f"; {guards.NOTHING_GENTLER}"
     return RuleResult(Rule.BUDGET, ending, why, case.now, urgent=True)
 
@@ -185,15 +196,15 @@ def schedule(case: Case) -> RuleResult | None:
         return None
     why = f"its schedule has it off at {clock(off, case.now)}"
     ending = guards.automatic_ending(case.view.machine, case.policy)
-    if ending is None or _only_warned(case):
-        return notify_again(case, Rule.SCHEDULE, why + _why_spared(case)) if missed else None
+    if ending is None or guards.only_warned(case.view.machine, case.policy):
+        return notify_again(case, Rule.SCHEDULE, why + why_spared(case)) if missed else None
     grace = case.policy.idle.grace
     warned = case.warning_times(Rule.SCHEDULE)
     due = warned[2] if warned and warned[2] is not None and warned[2] >= off else None
     if due is None and (missed or off - grace - case.interval <= case.now):
         return warn_only(case, Rule.SCHEDULE, max(off, case.now + grace), why, ending)
     if due is None:
-        return RuleResult(Rule.SCHEDULE, Do.KEEP, why, off, stands=False)
+        return RuleResult(Rule.SCHEDULE, ReaperAction.KEEP, why, off, stands=False)
     return end_after_warning(case, Rule.SCHEDULE, due, why, ending)
 
 
@@ -206,8 +217,8 @@ def scheduled_off(case: Case) -> RuleResult | None:
         return None
     why = f"its schedule keeps it off until {clock(until, case.now)}"
     ending = guards.automatic_ending(case.view.machine, case.policy)
-    if ending is None or _only_warned(case):
-        return notify_again(case, Rule.SCHEDULE, why + _why_spared(case))
+    if ending is None or guards.only_warned(case.view.machine, case.policy):
+        return notify_again(case, Rule.SCHEDULE, why + why_spared(case))
     warned = case.warning_times(Rule.SCHEDULE)
     due = warned[2] if warned and warned[2] is not None and case.started <= warned[2] < until else None
     if due is None:
@@ -219,7 +230,9 @@ def hold(case: Case) -> RuleResult | None:
     """Report until when a machine is held, if no rule acts on it."""
     if case.held is None:
         return None
-    return RuleResult(Rule.HOLD, Do.KEEP, f"held until {clock(case.held, case.now)}; {case.evidence.why}", stands=False)
+    return RuleResult(
+        Rule.HOLD, ReaperAction.KEEP, f"held until {clock(case.held, case.now)}; {case.evidence.why}", stands=False
+    )
 
 
 def shut_down(case: Case) -> RuleResult | None:
@@ -227,7 +240,7 @@ def shut_down(case: Case) -> RuleResult | None:
     machine = case.view.machine
     if machine.state not in SHUT_DOWN or machine.stoppable is False:
         return None
-    return RuleResult(Rule.IDLE, Do.STOP, case.evidence.why, case.now)
+    return RuleResult(Rule.IDLE, ReaperAction.STOP, case.evidence.why, case.now)
 
 
 def lease(case: Case) -> RuleResult | None:
@@ -241,7 +254,7 @@ def lease(case: Case) -> RuleResult | None:
     end, over = guards.automatic_ending(case.view.machine, case.policy), at <= case.now
     why = f"its lease ended {clock(at, case.now)}, and there is no sign of use: {case.evidence.why}"
     if end is None:
-        return notify_again(case, Rule.LEASE, why + _why_spared(case)) if over else None
+        return notify_again(case, Rule.LEASE, why + why_spared(case)) if over else None
     if over:
         return RuleResult(Rule.LEASE, end, why, at, urgent=True)
     return warn_before_end(case, Rule.LEASE, at, "unless it is used, its lease ends it", end)
@@ -250,7 +263,7 @@ def lease(case: Case) -> RuleResult | None:
 def idle(case: Case) -> RuleResult | None:
     """Time that nobody uses: warned, the warning waited out, then ended; nothing of this where anything is unknown."""
     policy, evidence = case.policy, case.evidence
-    if policy is None or policy.idle.do is Act.DISABLED or evidence.activity == ACTIVE:
+    if policy is None or policy.idle.do is RuleAction.DISABLED or evidence.activity == ACTIVE:
         return None
     if evidence.activity == UNKNOWN:
         return _still_warned(case)
@@ -259,7 +272,7 @@ def idle(case: Case) -> RuleResult | None:
     )
     why = f"idle for {spent_idle} (limit {duration_text(policy.idle.after)}): {evidence.why}"
     spared = _spared(case, policy)
-    if spared or policy.idle.do is Act.WARN:
+    if spared or policy.idle.do is RuleAction.WARN:
         return notify_again(case, Rule.IDLE, why + (spared or "; its policy only warns of that"))
     return _ended_when_waited(case, Rule.IDLE, policy, why)
 
@@ -275,7 +288,7 @@ def unlabelled(case: Case) -> RuleResult | None:
     if not missing or case.now < begun + rule.after:
         return None
     why = f"it runs for {duration_text(case.now - begun)} without {' and '.join(missing)}"
-    if rule.do is Act.WARN or case.evidence.activity != IDLE or _spared(case, policy):
+    if rule.do is RuleAction.WARN or case.evidence.activity != IDLE or _spared(case, policy):
         return notify_again(case, Rule.UNLABELLED, why)
     return _ended_when_waited(case, Rule.UNLABELLED, policy, f"{why}, and nobody uses it: {case.evidence.why}")
 
@@ -397,28 +410,14 @@ def finders_at(stage: Stage, *, held: bool) -> tuple[Callable[[Case], RuleResult
     return tuple(find for rule in RULES if stage in rule.stages and not (rule.waits and held) for find in rule.find)
 
 
-_WARN_TO_KEEP_DISK = "; it cannot be stopped, and its policy only warns of that"
-
-
-def _only_warned(case: Case) -> bool:
-    return guards.only_warned(case.view.machine, case.policy)
-
-
-def _why_spared(case: Case) -> str:
-    """Return why a machine that only warns is not ended: it could only lose its disk, or its policy says so."""
-    if not guards.only_warns_to_keep_disk(case.view.machine, case.policy):
-        return _WARN_TO_KEEP_DISK
-    last = case.time("renew_until")
-    until = f"its renew-until, {clock(last, case.now)}, or a budget ends it" if last else "only a budget ends it"
-    return f"; {guards.NOTHING_GENTLER}, and its policy is to keep its disk: {until}"
-
-
 def _spared(case: Case, policy: Policy) -> str:
     """Return why idle time does not end this machine, empty where it does."""
-    if _only_warned(case):
-        return _why_spared(case)
+    if guards.only_warned(case.view.machine, case.policy):
+        return why_spared(case)
     full = ", ".join(f"{path} ({size / 1e9:.1f} GB)" for path, size in case.view.scratch)
-    return f"; a stop would erase {full}, so it is only warned" if full and policy.idle.scratch is Act.WARN else ""
+    return (
+        f"; a stop would erase {full}, so it is only warned" if full and policy.idle.scratch is RuleAction.WARN else ""
+    )
 
 
 def _ended_when_waited(case: Case, rule: Rule, policy: Policy, why: str) -> RuleResult:
@@ -435,7 +434,7 @@ def _still_warned(case: Case) -> RuleResult | None:
     warned = case.warning_times(Rule.IDLE)
     if warned is None or warned[2] is None or case.now - warned[0] >= window(case.view):
         return None
-    return RuleResult(Rule.IDLE, Do.KEEP, f"warned {clock(warned[0], case.now)}, but {case.evidence.why}")
+    return RuleResult(Rule.IDLE, ReaperAction.KEEP, f"warned {clock(warned[0], case.now)}, but {case.evidence.why}")
 
 
 def _renewal(case: Case, at: datetime, last: datetime | None) -> RuleResult | None:
@@ -447,4 +446,4 @@ def _renewal(case: Case, at: datetime, last: datetime | None) -> RuleResult | No
     unknown = case.evidence.activity == UNKNOWN
     state = "whether it is used is not known" if unknown else "it is in use"
     why = f"its lease is extended to {clock(end, case.now)}, as {state}: {case.evidence.why}"
-    return RuleResult(Rule.LEASE, Do.RENEW, why, end, stands=False, urgent=unknown)
+    return RuleResult(Rule.LEASE, ReaperAction.RENEW, why, end, stands=False, urgent=unknown)

@@ -12,7 +12,7 @@ from cloudgpu.core.clusters.engine import EngineStatus, read_engine, tells_queue
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine, may_be_running
 from cloudgpu.core.policies.guards import has_no_agent
-from cloudgpu.core.policies.policy import Act, Policy, thresholds
+from cloudgpu.core.policies.policy import Policy, RuleAction, thresholds
 from cloudgpu.core.reaper.clusters import group_by_cluster
 from cloudgpu.core.reaper.decisions import MachineView, up_since
 from cloudgpu.core.values.times import from_iso
@@ -104,7 +104,7 @@ def _is_settled(machine: Machine, now: datetime) -> bool:
 
 
 def _could_be_idle(machine: Machine, policy: Policy | None, window: timedelta, now: datetime) -> bool:
-    if policy is None or (policy.idle.do is Act.DISABLED and policy.unlabelled is None):
+    if policy is None or (policy.idle.do is RuleAction.DISABLED and policy.unlabelled is None):
         return False
     return now - up_since(machine) >= max(window, policy.idle.uptime)
 

@@ -35,7 +35,7 @@ def login(lam: Lambda) -> Login:
 
 def findings(lam: Lambda) -> list[Finding]:
     """Return the findings: the account, who may reach SSH, and what Lambda cannot do at all. Reads only."""
-    account_text = f"{lam.identity().words}, by the API key from {read_key(lam.options)[1]}"
+    account_text = f"{lam.identity().display_name}, by the API key from {read_key(lam.options)[1]}"
     return [Finding("Lambda account", good=True, says=account_text), _firewall_finding(lam), _TERMINATION_FINDING]
 
 

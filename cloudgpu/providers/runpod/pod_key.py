@@ -69,7 +69,7 @@ def reads_no_other_pod(runpod: Runpod) -> bool:
 
 def account_finding(runpod: Runpod) -> Finding:
     """Return the account of the user's key, for `doctor` and `init`. Raises AuthFailed, ProviderUnavailable."""
-    return Finding("RunPod account", good=True, says=runpod.identity().words)
+    return Finding("RunPod account", good=True, says=runpod.identity().display_name)
 
 
 def key_finding(runpod: Runpod) -> Finding:

@@ -66,7 +66,7 @@ def login(vast: Vast) -> Login:
 
 def findings(vast: Vast) -> Sequence[Finding]:
     """Return the account of the key as a finding. One call at most."""
-    says = f"{identity(vast).words}, by the API key of {key_location(vast.options)}"
+    says = f"{identity(vast).display_name}, by the API key of {key_location(vast.options)}"
     return [Finding("vast.ai account", good=True, says=says)]
 
 

@@ -30,7 +30,7 @@ class ResolvesContract(ContractBase):
     ) -> None:
         """A plan may be made as often as anybody likes."""
         attempt = make_attempt()
-        one, two = (cast("Resolves", provider).resolve(attempt.request, attempt.offer.available) for _ in range(2))
+        one, two = (cast("Resolves", provider).resolve(attempt.request, attempt.offer.unpriced) for _ in range(2))
         assert dict(one.call) == dict(two.call) == dict(attempt.call)
         assert self.list_living(provider) == []
 
@@ -45,7 +45,7 @@ class ResolvesContract(ContractBase):
         """For whatever is available, on spot too where there is spot."""
         for market in Market:
             if provider.available(Requirements(market=market)).items:
-                assert make_attempt(market=market, key=str(market)).request.want.market is market
+                assert make_attempt(market=market, key=str(market)).request.requirements.market is market
 
     def test_a_setup_of_nothing_ties_to_no_place(self, provider: Provider) -> None:
         """And neither does a volume that is to be made."""
@@ -68,7 +68,7 @@ class ResolvesContract(ContractBase):
     def test_what_is_not_sold_there_is_refused(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Offers age: what was offered a while ago is looked at again."""
         attempt = make_attempt()
-        item = replace(attempt.offer.available, instance_type="impossible.9000")
+        item = replace(attempt.offer.unpriced, instance_type="impossible.9000")
         with pytest.raises((NoCapacity, InvalidRequest)):
             cast("Resolves", provider).resolve(attempt.request, item)
 
@@ -79,7 +79,7 @@ class ResolvesContract(ContractBase):
         attempt = make_attempt()
         volume = Volume("brand-new", 444) if isinstance(provider, HasVolumes) else None
         request = replace(attempt.request, setup=Setup(disk_gb=333, volume=volume))
-        found = cast("Resolves", provider).resolve(request, attempt.offer.available)
+        found = cast("Resolves", provider).resolve(request, attempt.offer.unpriced)
         sizes = {333.0, 444.0} if volume else {333.0}
         assert sizes <= {float(item.quantity) for item in found.attached}
         assert all(item.what and item.stored_as and item.quantity > 0 for item in found.attached)

@@ -26,7 +26,7 @@ from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.policies import guards
 from cloudgpu.core.policies.guards import Safeguards, Timer
-from cloudgpu.core.policies.policy import Do
+from cloudgpu.core.policies.policy import ReaperAction
 from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, LaunchUncertain, NoCapacity, ProviderUnavailable
 from cloudgpu.parallel import Pool
@@ -59,7 +59,7 @@ class ProviderContract(ContractBase):
         region = provider.available(Requirements()).items[0].region
         found = provider.identity(region)
         assert found.kind
-        assert found.words
+        assert found.display_name
         assert found.id == " ".join(found.id.split())
         assert found.id
         renamed_settings = replace(settings, account=f"{settings.account}-2")
@@ -101,7 +101,7 @@ class ProviderContract(ContractBase):
     def test_a_launched_machine_is_what_was_requested(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """The launch's answer and all later ones describe the same machine."""
         attempt = make_attempt()
-        item = attempt.offer.available
+        item = attempt.offer.unpriced
         launched = self.launch(provider, attempt)
         seen = self.wait_for_state(provider, launched.id, State.RUNNING)
         for instance in (launched, seen):
@@ -199,7 +199,7 @@ class ProviderContract(ContractBase):
         An offer that cannot be sold out stays available, however many machines are launched from it.
         """
         attempt = make_attempt(key="sold-out")
-        item = attempt.offer.available
+        item = attempt.offer.unpriced
         if not self.can_happen("sell_out"):
             made = {self.launch(provider, make_attempt(key=key, item=item)).id for key in ("one", "two", "three")}
             assert len(made) == 3  # noqa: PLR2004
@@ -234,12 +234,12 @@ class ProviderContract(ContractBase):
         """At a lease's end, at renew-until, for a budget: stopped, parked or terminated, as far as the provider can."""
         attempt = make_attempt()
         offer_guards = guards.subject_of_offer(
-            limited_to_abilities(provider, attempt.offer.available), attempt.request.setup
+            limited_to_abilities(provider, attempt.offer.unpriced), attempt.request.setup
         )
         endings = {
             guards.gentlest_ending(offer_guards),
             guards.ending_at_renew_until(offer_guards, None),
-            guards.automatic_ending(offer_guards, None) or Do.TERMINATE,
+            guards.automatic_ending(offer_guards, None) or ReaperAction.TERMINATE,
         }
         for number, end in enumerate(sorted(endings)):
             made = self.launch_and_wait(provider, make_attempt(key=f"end-{number}"))
@@ -250,11 +250,11 @@ class ProviderContract(ContractBase):
         """Say whether a machine is proved not to be billed."""
         return self.is_gone(provider, id) or not provider.get(id).billed
 
-    def end_machine(self, provider: Provider, id: str, end: Do) -> None:  # noqa: A002
+    def end_machine(self, provider: Provider, id: str, end: ReaperAction) -> None:  # noqa: A002
         """End a machine as a run of the reaper would."""
-        if end is Do.STOP:
+        if end is ReaperAction.STOP:
             cast("Pausable", provider).stop(id)
-        elif end is Do.PARK:
+        elif end is ReaperAction.PARK:
             cast("Imageable", provider).terminate_keeping_disk(id)
         else:
             provider.terminate(id)

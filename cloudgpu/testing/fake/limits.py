@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from cloudgpu.core.model.account import Permission, Quota
-from cloudgpu.core.model.offers import Available, Basis, Market, Price
+from cloudgpu.core.model.offers import Basis, Market, Price, UnpricedOffer
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import QuotaExceeded
@@ -126,19 +126,19 @@ def set_spot_price(cloud: Cloud, instance_type: str, zone: str, usd: str, at: da
     cloud.spot.setdefault(f"{instance_type}/{zone}", []).append([iso(at), usd])
 
 
-def has_set_price(cloud: Cloud, item: Available) -> bool:
+def has_set_price(cloud: Cloud, item: UnpricedOffer) -> bool:
     """Say whether a test has set a spot price for this offer."""
     return item.market is Market.SPOT and _price_key(item) in cloud.spot
 
 
-def price_history(cloud: Cloud, item: Available, prices: Mapping[str, Decimal], now: datetime) -> list[Price]:
+def price_history(cloud: Cloud, item: UnpricedOffer, prices: Mapping[str, Decimal], now: datetime) -> list[Price]:
     """Return all prices of a spot offer until now, oldest first; none for other offers, or an unknown machine type."""
     list_price = usd_per_hour(item, prices) if item.market is Market.SPOT else None
     if list_price is None:
         return []
     set_prices = sorted((from_iso(at), usd) for at, usd in cloud.spot.get(_price_key(item), ()))
     timeline = [(FIRST_PRICE_AT, list_price), *((at, Money.usd(usd)) for at, usd in set_prices if at <= now)]
-    return [Price(amount, _PRICE_SOURCE, at, Basis.ASKED) for at, amount in timeline]
+    return [Price(amount, _PRICE_SOURCE, at, Basis.QUOTED) for at, amount in timeline]
 
 
 def prices_since(prices: Sequence[Price], moment: datetime) -> list[Price]:
@@ -147,5 +147,5 @@ def prices_since(prices: Sequence[Price], moment: datetime) -> list[Price]:
     return [*before, *(price for price in prices if price.as_of > moment)]
 
 
-def _price_key(item: Available) -> str:
+def _price_key(item: UnpricedOffer) -> str:
     return f"{item.instance_type}/{item.zone}"

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.billing.charges import money
-from cloudgpu.core.policies.policy import Do
+from cloudgpu.core.policies.policy import ReaperAction
 from cloudgpu.core.reaper.backtest import Amount, BacktestResult, EndEffect, add_results, off_seconds
 from cloudgpu.core.reaper.replay import Work
 from cloudgpu.core.values.money import usd
@@ -80,7 +80,7 @@ def backtest_document(tested: BacktestedPolicy, machines: Sequence[BacktestResul
             *tested.limit_notes,
             NOT_REPLAYED,
             *([CLUSTER_NOTE] if any(result.past.recorded.others for result in machines) else []),
-            *([PARK_NOTE] if any(effect.end.do is not Do.STOP for _, effect in ends) else []),
+            *([PARK_NOTE] if any(effect.end.do is not ReaperAction.STOP for _, effect in ends) else []),
         ],
     }
 

@@ -6,7 +6,7 @@ from cloudgpu.core.catalog.gpus import Workload as _Work
 from cloudgpu.core.model.instances import State as _State
 from cloudgpu.core.model.offers import Basis as _Basis, Market as _Market, Trust as _Trust
 from cloudgpu.core.policies.guards import Agent as _Agent, Timer as _Timer
-from cloudgpu.core.policies.policy import Do as _Do
+from cloudgpu.core.policies.policy import ReaperAction as _Do
 
 
 class Unit(NamedTuple):

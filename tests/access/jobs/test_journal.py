@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from cloudgpu.access.jobs.journal import append_to_journal, read_journal
-from cloudgpu.core.events import job_lines as lines
+from cloudgpu.core.events import job_events as lines
 
 NOW = datetime(2026, 11, 1, 9, 30, 0, 250_000, UTC)
 PLACED = lines.job_placed("job-1", 1, NOW, key="job-1-1", machine=None)

@@ -14,12 +14,12 @@ from cloudgpu.config.files.yaml import parse_yaml
 from cloudgpu.config.policies.find import load_policy, policy_from, policy_names
 from cloudgpu.config.policies.schema import POLICY, Key, flattened_keys, limits_schema, policy_schema
 from cloudgpu.core.policies.policy import (
-    Act,
     Idle,
     LabelRule,
     MachineBudget,
     Policy,
     Retention,
+    RuleAction,
     Unknown,
     Unpausable,
     thresholds,
@@ -80,7 +80,7 @@ READ = Policy(
     Idle(
         after=45 * MINUTE,
         grace=5 * MINUTE,
-        do=Act.WARN,
+        do=RuleAction.WARN,
         gpu=7.5,
         cpu=1.0,
         network=2e6,
@@ -88,7 +88,7 @@ READ = Policy(
         terminal_output=180 * MINUTE,
         share=0.8,
         uptime=20 * MINUTE,
-        scratch=Act.STOP,
+        scratch=RuleAction.STOP,
     ),
     (
         Schedule(
@@ -100,10 +100,10 @@ READ = Policy(
         Schedule("Asia/Seoul", time(7, 5), frozenset({5, 6}), until=(0, time(6, 30))),
     ),
     Unknown.END,
-    MachineBudget(Money.usd("12.50"), Act.STOP),
-    LabelRule(("owner",), timedelta(hours=2), Act.STOP),
-    Retention(timedelta(days=14), Act.IMAGE),
-    Retention(timedelta(days=60), Act.REMOVE),
+    MachineBudget(Money.usd("12.50"), RuleAction.STOP),
+    LabelRule(("owner",), timedelta(hours=2), RuleAction.STOP),
+    Retention(timedelta(days=14), RuleAction.IMAGE),
+    Retention(timedelta(days=60), RuleAction.REMOVE),
 )
 
 
@@ -184,14 +184,14 @@ def test_what_a_file_leaves_out_is_as_the_table_of_keys_says():
 def test_with_a_pass_every_ten_minutes_the_default_ends_an_idle_machine_within_ninety():
     """A sign of life may be a sample old; the pass that warns and the one that stops each come up to ten later."""
     usual = load_policy("default").policy
-    assert usual.idle.do is Act.STOP
+    assert usual.idle.do is RuleAction.STOP
     assert usual.idle.after + usual.idle.grace + 2 * timedelta(minutes=10) <= timedelta(minutes=90)
     assert (usual.unknown, usual.schedules, usual.budget) == (Unknown.RENEW, (), None)
 
 
 def test_never_is_ended_by_its_lease_and_by_nothing_else():
     never = load_policy("never").policy
-    assert never.idle.do is Act.DISABLED
+    assert never.idle.do is RuleAction.DISABLED
     assert (never.schedules, never.budget, never.unlabelled) == ((), None, None)
     assert never.lease < never.renew_until <= timedelta(days=7)
 
@@ -227,7 +227,7 @@ def test_a_time_of_day_is_no_number_in_base_sixty(off):
 
 @pytest.mark.parametrize("word", ["off", '"off"'])
 def test_off_is_a_word_and_a_key_and_never_false(word):
-    assert policy(f"{USUAL}idle:\n  do: {word}\n").idle.do is Act.DISABLED
+    assert policy(f"{USUAL}idle:\n  do: {word}\n").idle.do is RuleAction.DISABLED
     assert policy(f'{USUAL}schedule:\n  "off": 19:00\n').schedules[0].off == time(19)
 
 

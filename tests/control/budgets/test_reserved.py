@@ -13,7 +13,7 @@ from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import job_by_id
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
-from cloudgpu.core.events import job_lines as lines
+from cloudgpu.core.events import job_events as lines
 from cloudgpu.core.jobs.deadline import launch_options_of
 from cloudgpu.errors import BudgetRefused
 from tests.control.budgets.test_admission import budget, up
@@ -60,7 +60,7 @@ def waits(lab, job):
     for zone in ZONES:
         lab.cloud.exhaust(zone)
     found = carry(lab, job)
-    assert (found.job.is_living, lab.machines()) == (True, [])
+    assert (found.job.is_open, lab.machines()) == (True, [])
     for zone in ZONES:
         lab.cloud.refill(zone)
 
@@ -152,5 +152,5 @@ def test_of_two_jobs_each_sees_what_the_other_relies_on(lab, asked):
     first, second = asked(spot_policy="greedy"), asked(spot_policy="greedy", name="owl")
     with pytest.raises(BudgetRefused):
         carry(lab, first)
-    assert not job_by_id(lab.session, first.id).is_living
+    assert not job_by_id(lab.session, first.id).is_open
     assert launch_for(lab, second, "spot").name == "owl"

@@ -13,7 +13,7 @@ from cloudgpu.control.clusters.start import start_all
 from cloudgpu.control.lifecycle import lifecycle, start as lifecycle_start
 from cloudgpu.control.lifecycle.start import new_lease
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
-from cloudgpu.core.policies.policy import Do, Rule
+from cloudgpu.core.policies.policy import ReaperAction, Rule
 from cloudgpu.errors import AuthFailed, EndRefused, NoCapacity
 from cloudgpu.parallel import join_abandoned
 
@@ -85,7 +85,9 @@ def test_the_next_run_finishes_a_stop_of_a_cluster_that_was_killed(lab, monkeypa
     before, requested = len(lab.machines()), was_requested(lab, "stop_requested")
     found = run(lab)
     assert len(lab.machines()) == (0 if requested else 2)
-    assert {(one.do, one.rule) for one in found.ended} == ({(Do.STOP, Rule.PART)} if requested and before else set())
+    assert {(one.do, one.rule) for one in found.ended} == (
+        {(ReaperAction.STOP, Rule.PART)} if requested and before else set()
+    )
 
 
 def test_no_run_stops_what_was_started_by_hand_after_a_stop_that_was_killed(lab, monkeypatch):
@@ -179,7 +181,7 @@ def test_the_next_run_finishes_an_end_of_a_cluster_that_was_killed(lab, monkeypa
     found = run(lab)
     assert len(lab.machines()) == (0 if requested else 2)
     assert {(one.do, one.rule) for one in found.ended} == (
-        {(Do.TERMINATE, Rule.PART)} if requested and before else set()
+        {(ReaperAction.TERMINATE, Rule.PART)} if requested and before else set()
     )
 
 
@@ -306,7 +308,7 @@ def test_what_a_killed_start_has_started_is_told_of_and_stopped_where_it_has_a_q
     assert {(one.rule, one.due is not None) for one in found.warned} == ({(Rule.PART, queue)} if half else set())
     lab.later(minutes=10)
     stopped = half and queue
-    assert {(one.do, one.rule) for one in run(lab).ended} == ({(Do.STOP, Rule.PART)} if stopped else set())
+    assert {(one.do, one.rule) for one in run(lab).ended} == ({(ReaperAction.STOP, Rule.PART)} if stopped else set())
     assert len(lab.machines()) == (0 if stopped else 1 if half else 2)
 
 

@@ -13,7 +13,7 @@ from cloudgpu.control.lifecycle.start import new_lease
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.core.model.launch import Setup
 from cloudgpu.core.model.resources import Kind
-from cloudgpu.core.policies.policy import Do
+from cloudgpu.core.policies.policy import ReaperAction
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import EndRefused, InstanceNotFound, InvalidRequest, ProviderUnavailable
 
@@ -136,7 +136,7 @@ def spot_gang(lab):
 
 def test_what_a_run_keeps_of_a_spot_cluster_is_used_by_up_and_deleted_by_down(lab, spot_gang):
     lab.later(minutes=61)
-    assert [one.do for one in reap(lab.session, ReapOptions()).ended] == [Do.PARK] * 2
+    assert [one.do for one in reap(lab.session, ReapOptions()).ended] == [ReaperAction.PARK] * 2
     sync_all(lab.session)
     nodes = lab.session.find_all_nodes("train", "start")
     (image,) = [entry.id for entry in nodes[0].retained if entry.kind == Kind.IMAGE]

@@ -17,7 +17,7 @@ from cloudgpu.control.cost.report import report_document
 from cloudgpu.control.inputs.periods import parse_cost
 from cloudgpu.control.lifecycle.lifecycle import terminate_one
 from cloudgpu.control.session.session import all_jobs
-from cloudgpu.core.events.job_lines import job_began, job_closed, job_ended, job_machine, job_placed, job_requested
+from cloudgpu.core.events.job_events import job_began, job_closed, job_ended, job_machine, job_placed, job_requested
 from cloudgpu.core.values.money import usd
 from tests.core.jobs.writing import spec
 

@@ -22,7 +22,7 @@ from cloudgpu.control.reaper.notify import renew_leases
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.launch import Network, Setup
 from cloudgpu.core.model.offers import Market, Requirements
-from cloudgpu.core.policies.policy import Do, Rule
+from cloudgpu.core.policies.policy import ReaperAction, Rule
 from cloudgpu.core.reaper.decisions import Decision, MachineView
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import InstanceNotFound
@@ -165,7 +165,7 @@ def test_down_says_when_a_machine_had_ended_already(lab, capsys, monkeypatch):
 
 def test_a_pass_renews_no_lease_of_a_machine_that_has_ended_since_its_look(lab):
     _, row = up(lab)
-    decision = Decision(row.id, "fox", Do.RENEW, Rule.LEASE, "in use", at=lab.clock() + timedelta(hours=30))
+    decision = Decision(row.id, "fox", ReaperAction.RENEW, Rule.LEASE, "in use", at=lab.clock() + timedelta(hours=30))
     ended_outside(lab, row)
     done, (left,) = renew_leases(lab.session, [MachineView(row, None, "", answered=True)], [decision])
     assert not done

@@ -159,7 +159,7 @@ class Rented(Bench):
 
     def is_over(self, job, *, state=State.SUCCEEDED, status=0, begun=1):
         job = self.now(job)
-        assert not job.is_living, self.said
+        assert not job.is_open, self.said
         assert (job.state, job.shell_status) == (state, status), job.why
         self.nothing_left()
         seen = self.events()
@@ -237,7 +237,7 @@ def _child(world, job, at, until, steps, most_s):
         with JobReconciler(world.session, job.id, world.environ) as carrier:
             while time.monotonic() < end:
                 found = _carried(carrier)
-                if found is not None and (not found.job.is_living or (until is not None and until(found))):
+                if found is not None and (not found.job.is_open or (until is not None and until(found))):
                     code = 0
                     break
                 time.sleep(0.02)

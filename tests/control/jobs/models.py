@@ -329,7 +329,7 @@ def _child(world, job, until, most_s):
                     found = carrier.reconcile()
                 except CloudgpuError:
                     found = None
-                if found is not None and (not found.job.is_living or (until is not None and until(found))):
+                if found is not None and (not found.job.is_open or (until is not None and until(found))):
                     code = 0
                     break
                 time.sleep(0.02)

@@ -16,7 +16,7 @@ from cloudgpu.control.jobs.buckets.results import MIN_VALIDITY_S, job_bucket, re
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.remote_results import sync_if_due
 from cloudgpu.control.jobs.store import job_by_id
-from cloudgpu.core.events import job_lines as lines
+from cloudgpu.core.events import job_events as lines
 from cloudgpu.core.jobs.remote_state import Phase, RemoteState, Uploads
 from cloudgpu.core.jobs.steps import JobAction, Step
 from cloudgpu.core.jobs.stored import read_results

@@ -176,7 +176,7 @@ def test_results_are_whole_in_the_bucket_and_the_machine_ends_without_a_fetch(wo
     job = world.asked(results_to=TO, every="1s")
     world.child(job)
     job = world.now(job)
-    assert (job.state, job.is_living) == (State.SUCCEEDED, False), job.why
+    assert (job.state, job.is_open) == (State.SUCCEEDED, False), job.why
     place = f"s3://lab/{prefix(job)}results"
     assert (job.fetched.whole, job.fetched.directory, job.fetched.host, job.fetched.files) == (True, place, "", 2)
     found = in_bucket(s3, job)

@@ -14,7 +14,7 @@ from cloudgpu.control.jobs.listing import job_document, list_jobs
 from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import job_by_id, record_measured
-from cloudgpu.core.events import job_lines as lines
+from cloudgpu.core.events import job_events as lines
 from cloudgpu.core.jobs.job import State
 from cloudgpu.core.jobs.notice import NOTICES, MeasuredCopies, SpotNotice
 from cloudgpu.errors import NoCapacity, ProviderUnavailable
@@ -96,7 +96,7 @@ def test_a_machine_that_is_to_be_had_again_ends_the_wait(lab, interrupted):
 def test_after_a_day_of_waiting_the_job_is_lost_and_nothing_is_launched_for_it_any_more(lab, interrupted):
     carry(lab, interrupted)
     lab.later(hours=23, minutes=59)
-    assert carry(lab, interrupted).job.is_living
+    assert carry(lab, interrupted).job.is_open
     lab.later(minutes=2)
     found = carry(lab, interrupted)
     assert found.job.state is State.LOST
@@ -104,7 +104,7 @@ def test_after_a_day_of_waiting_the_job_is_lost_and_nothing_is_launched_for_it_a
     for zone in ZONES:
         lab.cloud.refill(zone)
     carry(lab, interrupted)
-    assert (job_by_id(lab.session, interrupted.id).is_living, lab.machines()) == (False, [])
+    assert (job_by_id(lab.session, interrupted.id).is_open, lab.machines()) == (False, [])
 
 
 def test_who_comes_back_after_days_tries_once_more_before_the_job_is_lost(lab, interrupted):
@@ -147,7 +147,7 @@ def test_without_capacity_the_first_machine_is_not_waited_for(lab, job):
         lab.cloud.exhaust(zone)
     with pytest.raises(NoCapacity):
         carry(lab, job)
-    assert (job_by_id(lab.session, job.id).state, job_by_id(lab.session, job.id).is_living) == (
+    assert (job_by_id(lab.session, job.id).state, job_by_id(lab.session, job.id).is_open) == (
         State.NOT_LAUNCHED,
         False,
     )

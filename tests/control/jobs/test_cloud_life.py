@@ -84,7 +84,7 @@ def test_a_restart_waits_for_capacity_and_then_goes_on(world):
         world.cloud.exhaust(zone)
     for _ in range(6):
         found = again(world, job)
-        assert (found.job.is_living, found.job.outcome, world.billed()) == (True, None, []), found.why
+        assert (found.job.is_open, found.job.outcome, world.billed()) == (True, None, []), found.why
         world.clock.advance(600)
     for zone in ZONES:
         world.cloud.refill(zone)
@@ -102,7 +102,7 @@ def test_a_budget_that_refuses_the_restart_ends_the_job_with_its_words(world):
     (place / "lab.yaml").write_text(BUDGET)
     world.session = world.opened()
     found = again(world, job, 2)
-    assert (found.job.is_living, found.job.state) == (False, State.LOST), found
+    assert (found.job.is_open, found.job.state) == (False, State.LOST), found
     assert "Budget lab does not allow train-2" in found.job.why
     assert world.events() == {"begin": 1}
     world.nothing_left()
@@ -113,7 +113,7 @@ def test_a_job_lives_until_the_end_of_its_machine_is_proved(world):
     job = world.asked()
     world.cloud.deny("terminate")
     world.child(job, until=lambda found: found.job.fetched is not None)
-    assert (world.now(job).is_living, len(world.billed())) == (True, 1)
+    assert (world.now(job).is_open, len(world.billed())) == (True, 1)
     world.cloud.permit("terminate")
     world.cloud.fail_next("terminate", ProviderUnavailable("the fake cloud is away"))
     world.ends(job)
@@ -155,7 +155,7 @@ def test_a_watcher_that_wakes_long_after_the_end_fetches_what_is_there(world):
     world.clock.advance(3600 * 2.5)
     world.child(job)
     job = world.now(job)
-    assert (job.is_living, job.state, job.fetched and job.fetched.whole) == (False, State.SUCCEEDED, True), job.why
+    assert (job.is_open, job.state, job.fetched and job.fetched.whole) == (False, State.SUCCEEDED, True), job.why
     world.nothing_left()
 
 
@@ -172,7 +172,7 @@ def test_a_machine_that_does_not_answer_after_the_end_of_its_job_is_stopped_with
     assert (found.error is not None, len(world.billed())) == (True, 1)
     world.clock.advance(3600 * 2)
     found = again(world, job)
-    assert (found.job.state, found.job.is_living, world.billed()) == (State.SUCCEEDED, True, []), found
+    assert (found.job.state, found.job.is_open, world.billed()) == (State.SUCCEEDED, True, []), found
     assert world.machine_of(job).state == "stopped"
 
 
@@ -228,16 +228,16 @@ def test_a_machine_that_can_neither_stop_nor_park_is_ended_when_its_results_were
     else:  # this computer has no place for them
         (world.work / "results").write_text("a file in the way")
     world.child(job, until=lambda found: found.job.outcome is not None and found.error is not None)
-    assert (world.now(job).state, world.now(job).is_living, len(world.billed())) == (State.SUCCEEDED, True, 1)
+    assert (world.now(job).state, world.now(job).is_open, len(world.billed())) == (State.SUCCEEDED, True, 1)
     world.clock.advance(3500)
     found = again(world, job)
-    assert (found.error is not None, found.job.is_living, len(world.billed())) == (True, True, 1)
+    assert (found.error is not None, found.job.is_open, len(world.billed())) == (True, True, 1)
     world.clock.advance(200)
     again(world, job)
     (world.work / "results").unlink(missing_ok=True)
     world.child(job)
     found = world.now(job)
-    assert (found.state, found.is_living, found.fetched.whole) == (State.SUCCEEDED, False, False)
+    assert (found.state, found.is_open, found.fetched.whole) == (State.SUCCEEDED, False, False)
     assert [one.action_reason for one in world.session.ledger.machines()] == ["the job train is over"]
     world.machines.end()
     world.nothing_left()
@@ -262,7 +262,7 @@ def test_a_machine_that_its_user_ends_is_not_replaced(world):
     terminate_with_resources(world.session, world.machine_of(job), why="down by ada")
     world.child(job)
     job = world.now(job)
-    assert (job.is_living, job.state, len(job.attempts)) == (False, State.LOST, 1)
+    assert (job.is_open, job.state, len(job.attempts)) == (False, State.LOST, 1)
     world.nothing_left()
 
 
@@ -281,7 +281,7 @@ def test_a_ledger_from_a_backup_goes_on_and_never_runs_the_command_twice_at_once
     if runs_before:  # the machine is gone; what this computer wrote down of the job's end is put back
         world.child(job)
         found = world.now(job)
-        assert (found.is_living, found.state, found.shell_status) == (False, State.SUCCEEDED, 0), found
+        assert (found.is_open, found.state, found.shell_status) == (False, State.SUCCEEDED, 0), found
         assert world.events() == {"begin": 1, "end": 1}
         world.whole(found)
         assert world.billed() == []
@@ -318,6 +318,6 @@ def test_a_job_that_is_cancelled_after_any_step_leaves_nothing(world, at):
     request_cancel(world.session, job)
     world.killed_at_every_step(job)
     job = world.now(job)
-    assert (job.is_living, job.state) == (False, State.CANCELLED)
+    assert (job.is_open, job.state) == (False, State.CANCELLED)
     assert world.events()["begin"] <= 1
     world.nothing_left()

@@ -38,7 +38,7 @@ def held(world, s3, **options):
 def is_whole(world, s3, job, attempts):
     """The job succeeded with this many attempts, and its results are in the bucket alone."""
     job = world.now(job)
-    assert (job.state, job.is_living, len(job.attempts)) == (State.SUCCEEDED, False, attempts), job.why
+    assert (job.state, job.is_open, len(job.attempts)) == (State.SUCCEEDED, False, attempts), job.why
     found = in_bucket(s3, job)
     streams = {f"output/{attempts}/{one}" for one in ("out", "err")}
     assert set(found) == {"results.json", "results/answer", *streams}

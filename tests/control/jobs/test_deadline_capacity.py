@@ -9,7 +9,7 @@ from cloudgpu.control.jobs.listing import job_document
 from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import job_by_id
-from cloudgpu.core.events import job_lines as lines
+from cloudgpu.core.events import job_events as lines
 from cloudgpu.core.jobs.job import State
 from cloudgpu.errors import NoCapacity
 from tests.control.jobs.test_capacity import ZONES, alerts, carry, lab
@@ -49,7 +49,7 @@ def test_it_goes_on_trying_past_its_deadline_and_people_hear_of_that_once(lab, j
     for hours in (0, 9, 22):
         lab.later(hours=hours)
         found = carry(lab, job)
-        assert (found.job.is_living, isinstance(found.error, NoCapacity)) == (True, True)
+        assert (found.job.is_open, isinstance(found.error, NoCapacity)) == (True, True)
     waits = job_document(lab.session, found.job)["waits"]
     assert (waits["since"][:16], waits["until"][:16]) == ("2026-11-20T11:00", "2026-11-21T19:00")
     assert alerts(lab).count("alert_raised") == 2  # late, and no machine
@@ -61,12 +61,12 @@ def test_it_goes_on_trying_past_its_deadline_and_people_hear_of_that_once(lab, j
 def test_a_day_after_the_deadline_it_is_given_up_with_a_clear_sentence(lab, job):
     carry(lab, job)
     lab.later(hours=31, minutes=59)
-    assert carry(lab, job).job.is_living
+    assert carry(lab, job).job.is_open
     lab.later(minutes=2)
     with pytest.raises(NoCapacity):
         carry(lab, job)
     job = job_by_id(lab.session, job.id)
-    assert (job.state, job.is_living) == (State.NOT_LAUNCHED, False)
+    assert (job.state, job.is_open) == (State.NOT_LAUNCHED, False)
     says = "it got no machine for 1d after its deadline, 2026-11-20 19:00 UTC, and is given up: "
     assert job.why.startswith(says)
     for zone in ZONES:
@@ -91,12 +91,12 @@ def test_a_job_that_lost_its_machine_after_the_deadline_has_a_day_from_then(lab,
     job, machine = interrupted
     lab.later(hours=20)
     lab.cloud.terminate(machine.provider_id)
-    assert carry(lab, job).job.is_living
+    assert carry(lab, job).job.is_open
     lab.later(hours=23, minutes=50)
-    assert carry(lab, job).job.is_living
+    assert carry(lab, job).job.is_open
     lab.later(minutes=20)
     found = carry(lab, job)
     assert found.job.state is State.LOST
     assert found.job.why.startswith("it got no machine for 1d after its last machine ended and is given up: ")
     carry(lab, job)
-    assert (job_by_id(lab.session, job.id).is_living, lab.machines()) == (False, [])
+    assert (job_by_id(lab.session, job.id).is_open, lab.machines()) == (False, [])

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from cloudgpu.core.events.job_lines import job_move_requested
+from cloudgpu.core.events.job_events import job_move_requested
 from tests.control.jobs.test_deadlines import Spot, runs
 
 

@@ -115,7 +115,7 @@ class Spot(Rented):
 
     def is_done(self, job, state=State.SUCCEEDED):
         job = self.now(job)
-        assert not job.is_living, self.said
+        assert not job.is_open, self.said
         assert job.state is state, job.why
         assert "twice" not in self.events()
         assert (self.work / "results" / job.name / "answer").read_text() == "20"
@@ -218,7 +218,7 @@ def test_spot_that_cannot_be_had_is_waited_for_until_the_net_takes_on_demand(wor
     world.no_spot(*ZONES)
     job = world.due(spot_policy="greedy")
     found = world.carry(job, 3)
-    assert (found.job.is_living, world.billed()) == (True, [])
+    assert (found.job.is_open, world.billed()) == (True, [])
     for _ in range(30):
         world.clock.advance(600)
         world.carry(job)

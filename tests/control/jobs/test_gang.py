@@ -17,7 +17,7 @@ from cloudgpu.control.jobs.store import job_by_id
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.session import guarding
 from cloudgpu.core.billing.charges import spent_until_now
-from cloudgpu.core.events.job_lines import job_machine, job_placed
+from cloudgpu.core.events.job_events import job_machine, job_placed
 from cloudgpu.core.jobs.remote_state import Phase, RemoteState
 from cloudgpu.core.jobs.shares import launched_for
 from cloudgpu.core.values.money import Money, usd

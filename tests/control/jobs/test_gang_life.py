@@ -79,7 +79,7 @@ def test_a_gang_with_a_deadline_that_loses_a_node_goes_on_as_one_machine(bench):
     assert (len(attempt.members), attempt.market) == (2, "on_demand")  # spot costs the same here, so it is not used
     lost = bench.session.ledger.machine(attempt.members[1])
     bench.session.provider_of(lost).terminate(lost.provider_id)
-    bench.carried(job, lambda found: not found.job.is_living, 120)
+    bench.carried(job, lambda found: not found.job.is_open, 120)
     job = bench.now(job)
     assert job.state is State.SUCCEEDED, (job.why, bench.said)
     assert [(one.interrupted, len(one.members)) for one in job.attempts] == [(True, 2), (False, 2)]

@@ -14,7 +14,7 @@ from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import job_by_id
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.session import guarding
-from cloudgpu.core.events import job_lines as lines
+from cloudgpu.core.events import job_events as lines
 from cloudgpu.core.jobs.job import State
 
 POOR = 'agent = "tells"\nlacks = ["HasTimer", "Pausable", "Imageable", "Taggable"]\n'  # as Lambda
@@ -92,7 +92,7 @@ def test_after_a_day_without_a_run_the_job_is_lost_and_nothing_was_launched(lab,
     assert "nothing on a machine can end its bill" in found.job.why
     heard(lab)
     assert launched(lab, carry(lab, job)) == 1
-    assert job_by_id(lab.session, job.id).is_living is False
+    assert job_by_id(lab.session, job.id).is_open is False
 
 
 @pytest.mark.soak

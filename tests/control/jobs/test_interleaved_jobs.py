@@ -23,7 +23,7 @@ from tests.control.turns import TO_THE_END, Turns
 
 
 def living(session):
-    return [job for job in all_jobs(session).values() if job.is_living]
+    return [job for job in all_jobs(session).values() if job.is_open]
 
 
 def run(world, session):

@@ -17,7 +17,7 @@ from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import job_by_id
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.core.billing.charges import spent_until_now as bill_spent
-from cloudgpu.core.events.job_lines import job_began, job_machine, job_placed
+from cloudgpu.core.events.job_events import job_began, job_machine, job_placed
 from cloudgpu.core.jobs.remote_state import Phase, RemoteState
 from cloudgpu.core.jobs.steps import JobAction, Step
 from cloudgpu.core.values.money import Money
@@ -104,7 +104,7 @@ def test_what_a_machine_has_cost_before_a_job_came_counts_not_against_its_max_co
 def test_max_cost_is_refused_on_a_machine_whose_price_is_not_known(lab, tmp_path, monkeypatch):
     (tmp_path / "work").mkdir()
     lab.up(name="owl")  # the ledger begins with its first line
-    item = lab.prepare().offers[0].available
+    item = lab.prepare().offers[0].unpriced
     attempt = make_attempt(item, key="lost", name="fox", ledger=lab.session.ledger.id, now=lab.clock())
     lab.cloud.launch(attempt, deadline=lab.clock() + timedelta(minutes=1))
     monkeypatch.setattr(lab.cloud, "prices", lambda offers: [None for _ in offers])
@@ -136,7 +136,7 @@ def test_a_computer_that_has_not_the_files_of_a_job_launches_none_for_one_that_w
         found = carrier.reconcile()
     assert settled(lab).launch_status == "void"
     assert "are not on this computer" in found.why
-    assert found.job.is_living
+    assert found.job.is_open
 
 
 def test_a_computer_that_has_not_the_files_of_a_job_leaves_the_last_copy_before_another_attempt_to_the_one_that_has(

@@ -15,7 +15,7 @@ from cloudgpu.control.jobs.listing import find, find_same_living_job, is_known, 
 from cloudgpu.control.jobs.logs import logs
 from cloudgpu.control.jobs.store import directory_of, log_file
 from cloudgpu.core.billing.charges import spent_until_now
-from cloudgpu.core.events import job_lines as lines
+from cloudgpu.core.events import job_events as lines
 from cloudgpu.core.values.money import usd
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, RoleNeeded
 from tests.cli.documents import faults_under

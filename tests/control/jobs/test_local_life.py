@@ -169,7 +169,7 @@ def test_data_that_is_on_the_machine_is_found_at_its_place(desk):
 def test_the_machine_of_a_failed_job_is_kept_for_a_look_and_held_and_nobody_waits_for_that(bench):
     job, _, _ = bench.run("sh", "-c", "exit 3", keep="2h")
     machine = bench.machine_of(job)
-    assert (job.state, job.is_living, machine.state) == (State.FAILED, True, "running")
+    assert (job.state, job.is_open, machine.state) == (State.FAILED, True, "running")
     assert machine.hold_until[:16] == iso(job.ended_at + timedelta(hours=2))[:16]
     late = bench.opened()
     late.clock = lambda: job.ended_at + timedelta(hours=2, seconds=1)
@@ -177,7 +177,7 @@ def test_the_machine_of_a_failed_job_is_kept_for_a_look_and_held_and_nobody_wait
         reconcile_all(late, bench.environ)
     finally:
         late.ledger.close()
-    assert (bench.now(job).is_living, bench.left()) == (False, [])
+    assert (bench.now(job).is_open, bench.left()) == (False, [])
 
 
 def test_setup_runs_once_on_a_machine_and_its_failure_is_a_state_of_its_own(desk):
@@ -252,7 +252,7 @@ def interrupted(bench, seed, strikes):
     job = bench.begun(restarts=20, name="train", env=["PAUSE=0.05"])
     hit = []
     for _ in range(strikes):
-        if not bench.running(job).job.is_living:
+        if not bench.running(job).job.is_open:
             break
         bench.steps_more(job, chance.randint(0, 25))
         hit.append(chance.choice(FAULTS))
@@ -312,7 +312,7 @@ def test_a_pass_of_the_reaper_carries_a_detached_job_to_its_end(bench):
     job = bench.begun(sys.executable, "train.py")
     end = time.monotonic() + 60
     said = []
-    while bench.now(job).is_living and time.monotonic() < end:
+    while bench.now(job).is_open and time.monotonic() < end:
         said += sentences(reconcile_all(bench.session, bench.environ))
         time.sleep(0.1)
     is_right(bench, job)

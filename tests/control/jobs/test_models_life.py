@@ -51,7 +51,7 @@ def test_a_restart_waits_for_capacity_and_then_goes_on_with_the_rights_of_a_watc
     world.sells_out()
     for _ in range(3):
         found = again(world, job)
-        assert (found.job.is_living, found.job.outcome, world.billed()) == (True, None, []), found
+        assert (found.job.is_open, found.job.outcome, world.billed()) == (True, None, []), found
     world.restocks()
     world.ends(job, begun=2)
     assert len(world.now(job).attempts) == 2

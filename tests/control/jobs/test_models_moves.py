@@ -64,7 +64,7 @@ def done(found):
 def is_moved(world, job):
     """The command went on where its checkpoint was, on one machine on demand, and nothing is left of either."""
     job = world.now(job)
-    assert (job.state, job.is_living) == (State.SUCCEEDED, False), job.why
+    assert (job.state, job.is_open) == (State.SUCCEEDED, False), job.why
     assert [(one.market, one.moved) for one in job.attempts] == [("spot", True), ("on_demand", False)]
     said = world.record.read_text().splitlines()
     assert said == ["begin 0", f"begin {LAST - 1}", f"end {LAST}"]

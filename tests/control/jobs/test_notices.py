@@ -12,7 +12,7 @@ import pytest
 from cloudgpu.control.alerts.alerts import deliver
 from cloudgpu.control.jobs.notices import show, show_end, update_secret_alert, update_stall_alert
 from cloudgpu.control.session.session import all_jobs
-from cloudgpu.core.events.job_lines import (
+from cloudgpu.core.events.job_events import (
     job_began,
     job_closed,
     job_ended,

@@ -12,7 +12,7 @@ from cloudgpu.access.ssh.authorized_keys import guest_key
 from cloudgpu.access.ssh.client_files import client_key
 from cloudgpu.control.access.share import share
 from cloudgpu.control.jobs.reconcile import JobReconciler
-from cloudgpu.core.events.job_lines import job_placed
+from cloudgpu.core.events.job_events import job_placed
 from cloudgpu.core.jobs.job import State
 from tests.clouds.gcp.fixtures import gcp, gcp_process
 from tests.control.jobs import models
@@ -77,7 +77,7 @@ def test_another_computer_brings_a_job_to_its_end_where_the_first_one_has_gone(a
     monkeypatch.setattr(os, "uname", lambda: os.uname_result((here.sysname, "lab.example.org", *here[2:])))
     lab.child(job)
     done = lab.now(job)
-    assert (done.state, done.is_living, done.fetched.whole) == (State.SUCCEEDED, False, True), done.why
+    assert (done.state, done.is_open, done.fetched.whole) == (State.SUCCEEDED, False, True), done.why
     assert done.fetched.directory == str(delivered(lab, job).parent)
     assert delivered(lab, job).read_bytes() == b"42\n" * 10_000
     assert lab.events() == {"begin": 1, "end": 1}
@@ -95,7 +95,7 @@ def test_two_computers_that_follow_a_job_at_once_do_nothing_twice(ada, lab):
     ada.child(job)
     _, status = os.waitpid(number, 0)
     done = ada.now(job)
-    assert (status, done.state, done.is_living, done.fetched.whole) == (0, State.SUCCEEDED, False, True), done.why
+    assert (status, done.state, done.is_open, done.fetched.whole) == (0, State.SUCCEEDED, False, True), done.why
     assert ada.events() == {"begin": 1, "end": 1}
     ada.nothing_left()
 
@@ -110,7 +110,7 @@ def test_a_restart_waits_for_the_computer_that_has_the_files(ada, lab):
     for _ in range(2):
         found = once(lab, job)
         assert "are not on this computer" in found.why
-        assert (found.job.is_living, lab.billed()) == (True, [])
+        assert (found.job.is_open, lab.billed()) == (True, [])
     ada.ends(job, begun=2)
 
 

@@ -26,7 +26,7 @@ from cloudgpu.control.jobs.watch import reconcile_to_end
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.session.session import all_jobs
-from cloudgpu.core.events.job_lines import job_closed, job_ended, job_in_slurm, job_placed, job_requested
+from cloudgpu.core.events.job_events import job_closed, job_ended, job_in_slurm, job_placed, job_requested
 from cloudgpu.core.jobs.job import State
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.jobs import exit_code

@@ -12,7 +12,7 @@ from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import job_by_id
 from cloudgpu.control.jobs.watch import living_jobs, reconcile_all
 from cloudgpu.control.setup.ledger_admin import verify_document
-from cloudgpu.core.events import job_lines as lines
+from cloudgpu.core.events import job_events as lines
 from cloudgpu.core.jobs.job import State
 from cloudgpu.errors import InstanceNotFound, NoCapacity
 from cloudgpu.ledger.sqlite.backup import restore, write_backup
@@ -59,7 +59,7 @@ def test_a_job_that_was_over_is_over_and_gets_no_machine(tmp_path, monkeypatch, 
             job_by_id(session, past.job.id)
     reconcile_all(session, {})
     found = job_by_id(session, past.job.id)
-    assert (found.state, found.is_living, past.lab.machines(), living_jobs(session)) == (
+    assert (found.state, found.is_open, past.lab.machines(), living_jobs(session)) == (
         State.NOT_LAUNCHED,
         False,
         [],

@@ -34,7 +34,7 @@ def test_results_stay_on_their_volume_and_the_machine_ends(world):
     job = world.asked(results_to="volume:keep", volume="keep:1")
     world.child(job)
     job = world.now(job)
-    assert (job.state, job.is_living) == (State.SUCCEEDED, False), job.why
+    assert (job.state, job.is_open) == (State.SUCCEEDED, False), job.why
     there = place(world, job) / "results"
     assert (there / "answer").read_bytes() == b"42\n" * 10_000
     assert (job.fetched.whole, job.fetched.files, job.fetched.host) == (True, 2, "")

@@ -17,7 +17,7 @@ from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import job_by_id
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.session import guarding
-from cloudgpu.core.events import job_lines as lines
+from cloudgpu.core.events import job_events as lines
 from cloudgpu.core.jobs.job import State
 from cloudgpu.core.model.instances import State as Phase
 from cloudgpu.core.model.launch import Setup
@@ -94,7 +94,7 @@ def test_a_budget_that_refuses_the_restart_ends_the_job_with_its_words(desk):
     lab.session = lab.opened()
     carry(lab, job)
     found = carry(lab, job)
-    assert (found.job.is_living, found.job.state, lab.machines()) == (False, State.LOST, [])
+    assert (found.job.is_open, found.job.state, lab.machines()) == (False, State.LOST, [])
     assert "Budget lab does not allow fox-2" in found.job.why
 
 
@@ -106,7 +106,7 @@ def test_a_machine_that_does_not_answer_after_the_end_of_its_job_is_stopped_with
     assert (found.error is not None, len(lab.machines())) == (True, 1)
     lab.later(hours=2)
     found = carry(lab, job)
-    assert (found.job.state, found.job.is_living, lab.machines()) == (State.SUCCEEDED, True, [])
+    assert (found.job.state, found.job.is_open, lab.machines()) == (State.SUCCEEDED, True, [])
     assert lab.session.ledger.machine(machine.id).state == "stopped"
 
 
@@ -156,7 +156,7 @@ def test_what_a_taken_machine_has_left_goes_with_a_job_that_gets_no_other_one(de
     lab.later(minutes=10)
     assert lab.cloud.resources().items  # its disk
     found = carry(lab, job)
-    assert (found.job.is_living, found.job.state) == (False, State.LOST)
+    assert (found.job.is_open, found.job.state) == (False, State.LOST)
     assert lab.cloud.resources().items == ()
 
 
@@ -179,7 +179,7 @@ def test_a_job_that_names_its_zone_is_offered_no_other_one_to_move_to(desk):
 
     job, machine = running(lab, market="spot", up={"spot": True, "zone": "north-b"}, zone="north-b", **LATE)
     job = job_by_id(lab.session, job.id)
-    assert {one.available.zone for one in _offers(lab.session, job, job.attempt, machine)} == {"north-b"}
+    assert {one.unpriced.zone for one in _offers(lab.session, job, job.attempt, machine)} == {"north-b"}
 
 
 def test_what_a_taken_machine_has_left_does_not_wait_for_the_next_one_of_a_job_with_a_deadline(desk):
@@ -189,5 +189,5 @@ def test_what_a_taken_machine_has_left_does_not_wait_for_the_next_one_of_a_job_w
     lab.later(minutes=10)
     shutil.rmtree(lab.home / "jobs" / "snapshots")  # nobody here can launch the next one
     found = carry(lab, job)
-    assert (found.job.is_living, found.job.attempts[0].interrupted) == (True, True)
+    assert (found.job.is_open, found.job.attempts[0].interrupted) == (True, True)
     assert lab.cloud.resources().items == ()

@@ -14,7 +14,7 @@ from cloudgpu.control.lifecycle import lease
 from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
-from cloudgpu.core.policies.policy import Do, Rule
+from cloudgpu.core.policies.policy import ReaperAction, Rule
 from cloudgpu.errors import AuthFailed, CloudgpuError, EndRefused, InvalidRequest
 
 
@@ -73,7 +73,9 @@ def test_the_next_run_finishes_an_end_that_was_killed(lab, monkeypatch, turn):
     found = run(lab)
     assert len(lab.machines()) == (0 if requested or not before else 1)
     done = requested and before
-    assert {(one.do, one.rule) for one in found.ended} == ({(Do.TERMINATE, Rule.REQUESTED)} if done else set())
+    assert {(one.do, one.rule) for one in found.ended} == (
+        {(ReaperAction.TERMINATE, Rule.REQUESTED)} if done else set()
+    )
 
 
 def test_an_end_of_a_held_machine_that_was_killed_is_finished(lab, monkeypatch):
@@ -121,7 +123,7 @@ def stop_cut_off(lab, monkeypatch):
 def test_the_next_run_finishes_a_stop_that_was_killed_also_of_a_held_machine(lab, monkeypatch):
     stop_cut_off(lab, monkeypatch)
     lease.set_hold(lab.session, lab.rows()[0], lab.clock() + timedelta(hours=2), is_by_user=False)
-    assert {(one.do, one.rule) for one in run(lab).ended} == {(Do.STOP, Rule.REQUESTED)}
+    assert {(one.do, one.rule) for one in run(lab).ended} == {(ReaperAction.STOP, Rule.REQUESTED)}
     assert (lab.rows()[0].state, lab.rows()[0].pending_action) == ("stopped", None)
     assert run(lab).ended == ()
 

@@ -11,7 +11,7 @@ from psycopg import sql
 
 from cloudgpu.control.setup.doctor import examine
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.events.machine_lines import requested
+from cloudgpu.core.events.machine_events import requested
 from cloudgpu.core.events.observations import instance_observed
 from cloudgpu.core.model.instances import State
 from cloudgpu.ledger.log.outbox import Outbox, _hash

@@ -12,7 +12,7 @@ from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.policies.commands import explain_policy
 from cloudgpu.control.policies.resolve import limits_of, policies_of, policy_of
-from cloudgpu.core.policies.policy import Act, for_agent
+from cloudgpu.core.policies.policy import RuleAction, for_agent
 from cloudgpu.core.policies.schedule import next_scheduled_end
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import InvalidRequest
@@ -127,10 +127,10 @@ def test_a_policy_beyond_the_limits_is_cut_and_the_plan_says_so(lab):
 
 def test_never_inside_limits_on_idle_time_is_stopped_for_it(lab):
     write(lab.session.home.policies, "limits", LIMITS)
-    assert lab.prepare(policy="never").candidates.items[0].policy.idle.do is Act.STOP
+    assert lab.prepare(policy="never").candidates.items[0].policy.idle.do is RuleAction.STOP
     row = lab.up(policy="never").machine
     held = policy_of(lab.session, row)
-    assert (held.policy.idle.do, held.policy.idle.after) == (Act.STOP, H / 2)
+    assert (held.policy.idle.do, held.policy.idle.after) == (RuleAction.STOP, H / 2)
     assert held.cuts == ("the limits stop it after 30m of idle time (policy never: do: off)",)
 
 

@@ -16,7 +16,7 @@ from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.lifecycle.start import start
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.core.launch.plan import Lease
-from cloudgpu.core.policies.policy import Do, Rule
+from cloudgpu.core.policies.policy import ReaperAction, Rule
 from cloudgpu.errors import InvalidRequest
 from tests.control.conftest import Fleet
 
@@ -139,7 +139,7 @@ def test_off_hours_match_only_when_now_hour_is_the_hour(fleet):
     assert used(fleet, 18).ended == ()
     assert [(one.name, one.rule) for one in used(fleet, 21).warned] == [("fox", Rule.SCHEDULE)]
     fleet.later(minutes=10)
-    assert ends(fleet.pass_()) == [("fox", Do.STOP, Rule.SCHEDULE)]
+    assert ends(fleet.pass_()) == [("fox", ReaperAction.STOP, Rule.SCHEDULE)]
 
 
 @pytest.mark.soak
@@ -155,7 +155,7 @@ def test_a_manual_start_after_the_off_survives_until_the_next_off(fleet):
     assert used(fleet, 15, day=21).ended == ()
     used(fleet, 19, day=21)
     fleet.later(minutes=10)
-    assert ends(fleet.pass_()) == [("fox", Do.STOP, Rule.SCHEDULE)]
+    assert ends(fleet.pass_()) == [("fox", ReaperAction.STOP, Rule.SCHEDULE)]
 
 
 @pytest.mark.soak
@@ -186,7 +186,7 @@ def test_a_box_stopped_while_its_owner_typed_in_it(fleet, agents):
     (agents.home / "typed").write_text(json.dumps(said))
     agents.runs(f"cat {answer}; cp ~/typed {answer}")  # the first look sees nothing, the second a key that was pressed
     found = fleet.pass_()
-    assert [(one.name, one.do) for one in found.skipped] == [("fox", Do.KEEP)]
+    assert [(one.name, one.do) for one in found.skipped] == [("fox", ReaperAction.KEEP)]
     assert (found.ended, found.exit_code) == ((), 0)
     assert "stop_requested" not in fleet.kinds()
     assert fleet.kinds().count("warning_cleared") == 1
@@ -207,7 +207,7 @@ def test_a_machine_that_was_shut_down_from_inside_counts_as_stopped_and_free(tmp
     fleet.cloud.die(fleet.machine().provider_id)
     sync_all(fleet.session)
     assert (fleet.machine().state, fleet.machine().billed) == ("stopped", True)
-    assert ends(fleet.pass_()) == [("fox", Do.STOP, Rule.IDLE)]
+    assert ends(fleet.pass_()) == [("fox", ReaperAction.STOP, Rule.IDLE)]
     assert (fleet.machine().state, fleet.machine().billed) == ("stopped", False)
 
 

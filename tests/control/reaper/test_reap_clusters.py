@@ -9,7 +9,7 @@ import pytest
 from cloudgpu.control.api.show import show_document
 from cloudgpu.control.lifecycle.lease import set_hold
 from cloudgpu.core.clusters.layout import engine_directory
-from cloudgpu.core.policies.policy import Do, Rule
+from cloudgpu.core.policies.policy import ReaperAction, Rule
 from cloudgpu.core.reaper.result import lock_of
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import ProviderUnavailable
@@ -114,7 +114,7 @@ def test_an_idle_cluster_is_warned_once_and_ended_whole_node_0_last(fleet, train
     assert [(one.name, one.rule) for one in found.warned] == [("train", Rule.IDLE)]
     found = fleet.idle(minutes=10)
     assert {one.name: (one.do, one.rule, one.now) for one in found.ended} == {
-        f"train-{number}": (Do.STOP, Rule.IDLE, "stopped") for number in range(4)
+        f"train-{number}": (ReaperAction.STOP, Rule.IDLE, "stopped") for number in range(4)
     }
     assert stop_order(fleet)[-1] == "train-0"
     assert fleet.machines() == []
@@ -256,13 +256,13 @@ def test_a_part_of_a_launch_is_ended_once_its_grace_is_over_and_nobody_works_on_
     assert fleet.idle(minutes=9).ended == ()
     with fleet.session.lock(lock_of(row), wait=False):
         found = fleet.idle(minutes=9)
-        assert (found.ended, {one.do for one in found.decisions}) == ((), {Do.KEEP})
+        assert (found.ended, {one.do for one in found.decisions}) == ((), {ReaperAction.KEEP})
     for _ in range(3):
         found = fleet.idle(minutes=10)
         if found.ended:
             break
     assert {one.name: (one.do, one.rule) for one in found.ended} == {
-        f"train-{number}": (Do.TERMINATE, Rule.PART) for number in range(3)
+        f"train-{number}": (ReaperAction.TERMINATE, Rule.PART) for number in range(3)
     }
     assert "train-3 was" in found.ended[0].why
     assert "a cluster is all of its machines or none" in found.ended[0].why

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.core.model.instances import TAG_RENEW_UNTIL, State
-from cloudgpu.core.policies.policy import Do, Rule
+from cloudgpu.core.policies.policy import ReaperAction, Rule
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
 from tests.control.conftest import Lab
@@ -147,7 +147,7 @@ def test_the_payers_reaper_stops_what_is_a_day_past_its_renew_until_and_proves_i
     assert said.startswith("hen would be stopped: it is ada's, of the ledger ")
     assert len(running(fleet)) == 1
     (ended,) = fleet.pass_().ended
-    assert (ended.name, ended.do, ended.rule, ended.now) == ("hen", Do.STOP, Rule.RENEW_UNTIL, "stopped")
+    assert (ended.name, ended.do, ended.rule, ended.now) == ("hen", ReaperAction.STOP, Rule.RENEW_UNTIL, "stopped")
     assert "1d past its renew-until" in ended.why
     assert running(fleet) == []
     assert [line.kind for line in fleet.session.ledger.events(ended.machine)] == ["decision_made"]

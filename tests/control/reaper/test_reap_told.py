@@ -13,7 +13,7 @@ from cloudgpu.cli.machines.listing import _text
 from cloudgpu.control.budgets.commands import BudgetOptions, set_budget_document
 from cloudgpu.control.inventory.listing import list_machines
 from cloudgpu.control.lifecycle.lease import set_hold
-from cloudgpu.core.policies.policy import Do, Rule
+from cloudgpu.core.policies.policy import ReaperAction, Rule
 from cloudgpu.errors import InvalidRequest
 from tests.access.sshserver import wait_for
 from tests.control.conftest import Fleet
@@ -57,7 +57,7 @@ def test_a_receiver_that_takes_nothing_keeps_no_machine_running(told, web):
     told.up(name="fox")
     assert told.idle(hours=2).undelivered
     found = told.idle(minutes=10)
-    assert [(one.name, one.do) for one in found.ended] == [("fox", Do.STOP)]
+    assert [(one.name, one.do) for one in found.ended] == [("fox", ReaperAction.STOP)]
 
 
 @pytest.mark.soak
@@ -91,7 +91,7 @@ def test_a_budget_that_is_passed_stops_a_machine_in_use(fleet, agents):
     budget(fleet)
     agents.says(fleet.clock(), gpu=90)
     (ended,) = fleet.pass_().ended
-    assert (ended.name, ended.do, ended.rule) == ("fox", Do.STOP, Rule.BUDGET)
+    assert (ended.name, ended.do, ended.rule) == ("fox", ReaperAction.STOP, Rule.BUDGET)
     assert ended.why.startswith("the budget lab is exceeded: $3.04 of $1.00")
 
 
@@ -118,7 +118,7 @@ def test_a_rehearsal_changes_nothing_anywhere(told, web):
     found = told.pass_(dry_run=True)
     assert state(told) == before
     assert web.got == []
-    assert [(one.name, one.do) for one in found.decisions] == [("fox", Do.STOP)]
+    assert [(one.name, one.do) for one in found.decisions] == [("fox", ReaperAction.STOP)]
     assert (found.ended, found.warned, found.dry_run) == ((), (), True)
 
 

@@ -10,7 +10,7 @@ from cloudgpu.control.resources.named import save_image
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.core.model.resources import Kind
-from cloudgpu.core.policies.policy import Do, Rule
+from cloudgpu.core.policies.policy import ReaperAction, Rule
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from cloudgpu.ledger.log import files
@@ -30,7 +30,7 @@ def test_nothing_is_done_and_nothing_said_where_nothing_happens(fleet, agents):
     found = fleet.idle(minutes=5)
     assert found.is_quiet
     assert found.exit_code == 0
-    assert [(one.name, one.do) for one in found.decisions] == [("fox", Do.KEEP)]
+    assert [(one.name, one.do) for one in found.decisions] == [("fox", ReaperAction.KEEP)]
     assert agents.asked == 0, "what runs for five minutes cannot be idle"
 
 
@@ -39,7 +39,7 @@ def test_an_idle_machine_is_warned_and_after_the_grace_stopped_and_proved(fleet)
     fleet.up(name="fox")
     assert warned(fleet.idle(hours=2)) == [("fox", Rule.IDLE)]
     assert len(fleet.machines()) == 1
-    assert ends(fleet.idle(minutes=10)) == [("fox", Do.STOP, Rule.IDLE, "stopped")]
+    assert ends(fleet.idle(minutes=10)) == [("fox", ReaperAction.STOP, Rule.IDLE, "stopped")]
     assert fleet.machines() == []
     row = fleet.machine()
     assert (row.state, row.billed) == ("stopped", False)
@@ -138,7 +138,7 @@ def test_renew_until_ends_a_machine_in_use(fleet, agents):
     fleet.cloud.drop_timer(fleet.machine().provider_id)
     fleet.clock.advance((from_iso(fleet.machine().renew_until) - fleet.clock()).total_seconds())
     agents.says(fleet.clock(), gpu=80)
-    assert ends(fleet.pass_()) == [("fox", Do.STOP, Rule.RENEW_UNTIL, "stopped")]
+    assert ends(fleet.pass_()) == [("fox", ReaperAction.STOP, Rule.RENEW_UNTIL, "stopped")]
 
 
 @pytest.mark.soak
@@ -147,10 +147,10 @@ def test_a_lease_that_is_over_ends_an_idle_machine_and_one_that_is_silent_goes_o
     fleet.up(name="fox", policy="strict")
     fleet.later(hours=1, minutes=55)
     agents.runs("exit 127")
-    assert [(one.name, one.do) for one in fleet.pass_().renewed] == [("fox", Do.RENEW)]
+    assert [(one.name, one.do) for one in fleet.pass_().renewed] == [("fox", ReaperAction.RENEW)]
     agents.runs("cat ~/.cloudgpu/answer")
     assert fleet.idle(minutes=30).warned != ()
-    assert ends(fleet.idle(minutes=35)) == [("fox", Do.STOP, Rule.LEASE, "stopped")]
+    assert ends(fleet.idle(minutes=35)) == [("fox", ReaperAction.STOP, Rule.LEASE, "stopped")]
 
 
 @pytest.mark.soak
@@ -178,7 +178,7 @@ def test_a_machine_that_somebody_is_at_work_on_is_left_to_the_next_pass(fleet, a
     assert [(one.name, one.why) for one in found.skipped] == [
         ("fox", "another command is working on it; the next run checks again")
     ]
-    assert ends(fleet.pass_()) == [("fox", Do.STOP, Rule.IDLE, "stopped")]
+    assert ends(fleet.pass_()) == [("fox", ReaperAction.STOP, Rule.IDLE, "stopped")]
 
 
 def test_of_two_passes_at_once_the_second_does_nothing(fleet):
@@ -230,7 +230,7 @@ def test_a_policy_may_be_named_for_all_machines(fleet):
 def test_a_spot_machine_is_parked_and_its_image_is_made_by_the_looks_that_follow(fleet):
     fleet.up(name="fox", spot=True)
     fleet.idle(hours=2)
-    assert [(one.do, one.now) for one in fleet.idle(minutes=10).ended] == [(Do.PARK, "terminated")]
+    assert [(one.do, one.now) for one in fleet.idle(minutes=10).ended] == [(ReaperAction.PARK, "terminated")]
     row = fleet.machine()
     assert (row.parked, [one["kind"] for one in row.retained]) == (True, [])
     for _ in range(3):
@@ -263,7 +263,7 @@ def test_a_schedule_is_told_before_and_ends_a_machine_in_use(fleet, agents):
     assert warned(fleet.pass_()) == [("fox", Rule.SCHEDULE)]
     fleet.later(minutes=20)
     agents.says(fleet.clock(), gpu=90)
-    assert ends(fleet.pass_()) == [("fox", Do.STOP, Rule.SCHEDULE, "stopped")]
+    assert ends(fleet.pass_()) == [("fox", ReaperAction.STOP, Rule.SCHEDULE, "stopped")]
 
 
 @pytest.mark.soak
@@ -306,7 +306,7 @@ def test_a_policy_that_cannot_be_read_means_lease_only_and_is_said(fleet):
     (fault,) = found.faults
     assert fault.endswith("x is not a known key: only the lease counts for fox")
     fleet.idle(hours=1, minutes=30)
-    assert ends(fleet.idle(minutes=31)) == [("fox", Do.STOP, Rule.LEASE, "stopped")]
+    assert ends(fleet.idle(minutes=31)) == [("fox", ReaperAction.STOP, Rule.LEASE, "stopped")]
 
 
 def test_the_reaper_does_not_run_with_half_a_policy(fleet):
@@ -344,7 +344,7 @@ def test_a_sweep_warns_of_an_image_that_is_kept_too_long_and_removes_it_a_day_af
     assert fleet.pass_().warned == ()
     assert warned(fleet.pass_(sweep=True)) == [("kept", Rule.IMAGES)]
     used(hours=25)
-    assert ends(fleet.pass_(sweep=True)) == [("kept", Do.REMOVE, Rule.IMAGES, "image")]
+    assert ends(fleet.pass_(sweep=True)) == [("kept", ReaperAction.REMOVE, Rule.IMAGES, "image")]
     assert [one.kind for one in fleet.cloud.resources().items] == ["disk"]
 
 
@@ -354,7 +354,7 @@ def test_a_machine_that_is_stopped_for_long_is_kept_as_an_image_and_brought_back
     fleet.up(name="fox")
     stop(fleet.session, fleet.machine(), why="a test")
     assert warned(fleet.idle(days=7)) == [("fox", Rule.STOPPED)]
-    assert ends(fleet.idle(days=1)) == [("fox", Do.IMAGE, Rule.STOPPED, "terminated")]
+    assert ends(fleet.idle(days=1)) == [("fox", ReaperAction.IMAGE, Rule.STOPPED, "terminated")]
     for _ in range(3):
         fleet.idle(minutes=10)
     assert [(one.kind, one.ready) for one in fleet.machine().retained] == [("image", True)]

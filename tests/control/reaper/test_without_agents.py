@@ -15,7 +15,7 @@ from cloudgpu.control.reaper.observe import split_by_current_record, view_withou
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.resources.named import save_image
 from cloudgpu.core.launch.plan import Lease
-from cloudgpu.core.policies.policy import Do, Rule
+from cloudgpu.core.policies.policy import ReaperAction, Rule
 from cloudgpu.core.reaper.decide import decide
 from cloudgpu.core.reaper.result import OTHER_NODE_STAYS, EndItem, lock_of
 from cloudgpu.errors import AuthFailed
@@ -91,7 +91,7 @@ def test_a_sweep_warns_of_an_image_that_is_kept_too_long_and_removes_it_a_day_af
     save_image(lab.session, machine(lab), "kept")
     assert passed(lab, hours=2).warned == ()
     assert warned(passed(lab, sweep=True)) == [("kept", Rule.IMAGES)]
-    assert ("kept", Do.REMOVE, Rule.IMAGES, "image") in ends(passed(lab, sweep=True, hours=25))
+    assert ("kept", ReaperAction.REMOVE, Rule.IMAGES, "image") in ends(passed(lab, sweep=True, hours=25))
     assert [one.kind for one in lab.cloud.resources().items] == ["disk"]
 
 
@@ -103,7 +103,7 @@ def test_a_machine_that_is_stopped_for_long_is_kept_as_an_image(lab):
     with lab.opened().lock(lock_of(machine(lab)), wait=0):  # another command is at work on it
         found = passed(lab, days=1)
     assert (found.ended, found.unconfirmed, [one.name for one in found.skipped]) == ((), (), ["fox"])
-    assert ends(passed(lab)) == [("fox", Do.IMAGE, Rule.STOPPED, "terminated")]
+    assert ends(passed(lab)) == [("fox", ReaperAction.IMAGE, Rule.STOPPED, "terminated")]
     for _ in range(3):
         passed(lab, minutes=10)
     assert [(one.kind, one.ready) for one in machine(lab).retained] == [("image", True)]

@@ -17,7 +17,7 @@ from cloudgpu.control.setup.doctor import examine
 from cloudgpu.control.setup.rename_account import document, plan, rename
 from cloudgpu.control.setup.retire_account import plan as farewell
 from cloudgpu.core.events.account_names import CurrentNames, names_now
-from cloudgpu.core.events.general_lines import account_renamed
+from cloudgpu.core.events.general_events import account_renamed
 from cloudgpu.core.events.log import Draft, Event
 from cloudgpu.core.model.checks import Verdict
 from cloudgpu.core.values.times import iso
@@ -145,7 +145,7 @@ def test_a_local_account_with_machines_keeps_its_name_and_is_not_forgotten(two):
     two.file.write_text(two.file.read_text() + desk)
     two.session = two.opened()
     assert plan(two.session, two.environ, "desk", "bench").machines == ()
-    identity = {"kind": "computer", "id": "this/ada/desk", "words": "this (user ada)"}
+    identity = {"kind": "computer", "id": "this/ada/desk", "display_name": "this (user ada)"}
     body = dict(launch(0, "local", beside=[]).body) | {"account": "desk", "identity": identity, "owner": "ada"}
     body["accelerators"] = []
     two.session.ledger.append([Draft("launch_intended", "cg-0", body, two.clock(), "local")])

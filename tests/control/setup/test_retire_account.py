@@ -13,7 +13,7 @@ from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.session.accounts import cloud_accounts, used_accounts
 from cloudgpu.control.setup.doctor import examine
 from cloudgpu.control.setup.retire_account import document, forget, plan
-from cloudgpu.core.events.general_lines import account_forgotten
+from cloudgpu.core.events.general_events import account_forgotten
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.checks import Verdict
 from cloudgpu.core.model.facts import RecordedIdentity
@@ -209,7 +209,7 @@ def test_what_cannot_be_forgotten_is_bad_input(two, account, says):
     assert caught.value.field == "--forget"
 
 
-IDENTITY = {"kind": "aws account", "id": "123456789012", "words": "AWS account 123456789012"}
+IDENTITY = {"kind": "aws account", "id": "123456789012", "display_name": "AWS account 123456789012"}
 
 
 def over(second, account, lab):

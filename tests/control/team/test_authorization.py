@@ -29,7 +29,7 @@ from cloudgpu.control.resources.cleanup import clean
 from cloudgpu.control.resources.named import find_named, remove, save_image
 from cloudgpu.control.team.authorization import assign_owner, others_note
 from cloudgpu.control.team.published import publish, withdraw
-from cloudgpu.core.events.general_lines import owner_claimed
+from cloudgpu.core.events.general_events import owner_claimed
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.instances import TAG_RENEW_UNTIL
 from cloudgpu.core.model.launch import Setup, Volume

@@ -18,7 +18,7 @@ from cloudgpu.control.policies.resolve import limits_of
 from cloudgpu.control.team.authorization import assign_owner
 from cloudgpu.control.team.published import publish
 from cloudgpu.core.budgets.budget import budget_from
-from cloudgpu.core.events.general_lines import budget_set, owner_claimed, policy_published
+from cloudgpu.core.events.general_events import budget_set, owner_claimed, policy_published
 from cloudgpu.errors import CloudgpuError, RoleNeeded
 from cloudgpu.ledger.log.teams import TeamRequest
 from tests.control import conftest

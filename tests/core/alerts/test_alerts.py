@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, strategies as st
 
 from cloudgpu.core.alerts.alerts import AlertState, Finding, alert_state, due, raised_line
-from cloudgpu.core.events.general_lines import alert_cleared, alert_sent
+from cloudgpu.core.events.general_events import alert_cleared, alert_sent
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.values.times import iso
 

@@ -18,7 +18,7 @@ from cloudgpu.core.alerts.findings import (
     receivers_with_report,
     whole_month,
 )
-from cloudgpu.core.events.general_lines import report_sent
+from cloudgpu.core.events.general_events import report_sent
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.values.times import iso
 

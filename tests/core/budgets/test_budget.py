@@ -15,7 +15,7 @@ from cloudgpu.core.budgets.budget import Action, Budget, BudgetPeriod, LimitCurr
 from cloudgpu.core.budgets.commitments import Prices, StandIn
 from cloudgpu.core.budgets.enforcement import BudgetAction, budget_stops
 from cloudgpu.core.budgets.status import findings, status_of
-from cloudgpu.core.events.general_lines import budget_removed, budget_set
+from cloudgpu.core.events.general_events import budget_removed, budget_set
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage
 from cloudgpu.core.values.currency import Currency

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 import cloudgpu
-from cloudgpu.core.events import general_lines, job_lines, launch_lines, machine_lines, observations
+from cloudgpu.core.events import general_events, job_events, launch_events, machine_events, observations
 from cloudgpu.core.events.kinds import EITHER, KINDS, MACHINE, RESOURCE
 from cloudgpu.core.events.projection import _STEPS
 from cloudgpu.ledger.log.projections import _OF_NO_MACHINE
 
 PACKAGE = Path(cloudgpu.__path__[0])
-MAKERS = (launch_lines, observations, machine_lines, general_lines, job_lines)
+MAKERS = (launch_events, observations, machine_events, general_events, job_events)
 READS_STORED_LINES = "ledger/log/outbox.py"
 # Their lines change no row: they are about the lab, or say what became of something that is not in the ledger.
 WITHOUT_A_STEP = _OF_NO_MACHINE | {"orphan_removed"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from cloudgpu.core.events import job_lines as lines
+from cloudgpu.core.events import job_events as lines
 from cloudgpu.core.jobs.deadline import Margins, SpotHistory, choose, deadline_status, may_move
 from cloudgpu.core.spot import POLICIES
 from cloudgpu.core.values.times import iso
@@ -218,7 +218,7 @@ class SpotWorld(World):
     def to_the_end(self, kills=(), most=100_000):
         """Carry it on until it is closed; a watcher dies at these steps, once they are done and not written down."""
         for number in range(most):
-            if not self.job.is_living:
+            if not self.job.is_open:
                 return self
             self.step(killed=number in kills)
         raise AssertionError("it never ended")

@@ -8,7 +8,7 @@ from typing import Any
 
 from cloudgpu.control.jobs.slurm.events import slurm_state_event as line_of
 from cloudgpu.core.clusters.queue import waits_text
-from cloudgpu.core.events.job_lines import job_began, job_in_slurm, job_placed, job_requested, slurm_job_recorded
+from cloudgpu.core.events.job_events import job_began, job_in_slurm, job_placed, job_requested, slurm_job_recorded
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.job import State, jobs_of
 from cloudgpu.core.jobs.reconcile_result import waiting_text
@@ -56,7 +56,7 @@ def test_a_job_that_somebody_gave_to_slurm_is_over_and_is_theirs() -> None:
     record: Any = {"cluster": "c1", "members": ["cg-0", "cg-1"], "user": "bob", "name": "bash", "status": 143}
     line = slurm_job_recorded({**record, "task": task("13", "CANCELLED", 5, 9)}, START + timedelta(seconds=9))
     job = folded(line, line)["slurm-c1-13"]
-    assert (job.name, job.state, job.spec["owner"], job.is_living) == ("bash-13", State.CANCELLED, "bob", False)
+    assert (job.name, job.state, job.spec["owner"], job.is_open) == ("bash-13", State.CANCELLED, "bob", False)
     assert job.in_slurm is not None
     assert job.in_slurm["members"] == ["cg-0", "cg-1"]
 

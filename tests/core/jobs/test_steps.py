@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from cloudgpu.core.events import job_lines as lines
+from cloudgpu.core.events import job_events as lines
 from cloudgpu.core.jobs.job import State
 from cloudgpu.core.jobs.remote_state import Exit, Phase
 from cloudgpu.core.jobs.steps import JobAction, next_step

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.core.events import job_lines as lines
+from cloudgpu.core.events import job_events as lines
 from cloudgpu.core.jobs.deadline import END_S, last_upload_s, reservation_of, stored_work
 from cloudgpu.core.jobs.job import State
 from cloudgpu.core.jobs.remote_state import Exit, Uploads

@@ -13,7 +13,7 @@ from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
 from cloudgpu.core.billing.daily import daily_of, timed_usages
 from cloudgpu.core.billing.line_items import line_items
 from cloudgpu.core.billing.rules import PARTS_PER_NANO
-from cloudgpu.core.events.job_lines import job_in_slurm, job_placed, job_requested
+from cloudgpu.core.events.job_events import job_in_slurm, job_placed, job_requested
 from cloudgpu.core.jobs.job import Job
 from cloudgpu.core.jobs.shares import machine_assignments, tariff_cost, tariff_record_id, tariff_rows
 from cloudgpu.core.values.money import Money

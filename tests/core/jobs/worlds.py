@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from cloudgpu.core.events import job_lines as lines
+from cloudgpu.core.events import job_events as lines
 from cloudgpu.core.events.log import EventSummary
 from cloudgpu.core.jobs.job import Job, State, jobs_of
 from cloudgpu.core.jobs.remote_state import Exit, Phase, RemoteState
@@ -252,7 +252,7 @@ class World:
     def carry(self, most=200):
         """Take steps until the job is closed."""
         for _ in range(most):
-            if not self.job.is_living:
+            if not self.job.is_open:
                 return
             self.step()
             if self.running() and self.job.state is State.RUNNING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from cloudgpu.core.events.job_lines import JobSpec
+from cloudgpu.core.events.job_events import JobSpec
 from cloudgpu.core.jobs.job import Attempt, Job, SlurmRun, State
 from tests.core.costing import START
 

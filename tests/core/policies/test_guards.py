@@ -11,7 +11,17 @@ from hypothesis import given, settings, strategies as st
 
 from cloudgpu.core.budgets import enforcement as budget_stops
 from cloudgpu.core.policies.guards import gentlest_ending
-from cloudgpu.core.policies.policy import Act, Do, Idle, MachineBudget, Policy, Retention, Rule, Unknown, Unpausable
+from cloudgpu.core.policies.policy import (
+    Idle,
+    MachineBudget,
+    Policy,
+    ReaperAction,
+    Retention,
+    Rule,
+    RuleAction,
+    Unknown,
+    Unpausable,
+)
 from cloudgpu.core.policies.schedule import Schedule
 from cloudgpu.core.reaper.decisions import ENDINGS, Decision
 from cloudgpu.core.values.money import Money
@@ -22,10 +32,10 @@ from tests.examples import some
 
 NOTHING = {"stoppable": False, "parkable": False, "setup": KEEPS_DISK}
 LOSES = NOTHING | {"setup": LOSES_DISK}  # its policy is to terminate what cannot be stopped
-_CARRIED_OUT_BY = {Do.STOP: "stoppable", Do.PARK: "parkable", Do.IMAGE: "parkable"}
+_CARRIED_OUT_BY = {ReaperAction.STOP: "stoppable", ReaperAction.PARK: "parkable", ReaperAction.IMAGE: "parkable"}
 
 
-def can(machine: Machine, do: Do) -> bool:
+def can(machine: Machine, do: ReaperAction) -> bool:
     """Say whether the machine's provider can carry this out; what nobody knows may be tried."""
     needs = _CARRIED_OUT_BY.get(do)
     return needs is None or getattr(machine.machine, needs) is not False
@@ -43,21 +53,21 @@ def over(machine: Machine) -> tuple[budget_stops.Stop, ...]:
 def test_renew_until_and_budgets_terminate_where_nothing_gentler_exists() -> None:
     machine = Machine(**NOTHING | {"renew_until": iso(minute(600))})
     (decision,) = passes(machine, 600)
-    assert (decision.do, decision.rule) == (Do.TERMINATE, Rule.RENEW_UNTIL)
+    assert (decision.do, decision.rule) == (ReaperAction.TERMINATE, Rule.RENEW_UNTIL)
     spent = Machine(**NOTHING)
     (decision,) = passes(spent, 20, judged=active(), stops=over(spent))
-    assert (decision.do, decision.rule) == (Do.TERMINATE, Rule.BUDGET)
+    assert (decision.do, decision.rule) == (ReaperAction.TERMINATE, Rule.BUDGET)
     assert "it can be neither stopped nor kept as an image" in decision.why
-    own = replace(DEFAULT, budget=MachineBudget(Money.usd("0.01"), Act.STOP))
-    assert Machine(policy=own, price=price(HOUR_NANOS), **NOTHING).decided(300, active()).do is Do.TERMINATE
+    own = replace(DEFAULT, budget=MachineBudget(Money.usd("0.01"), RuleAction.STOP))
+    assert Machine(policy=own, price=price(HOUR_NANOS), **NOTHING).decided(300, active()).do is ReaperAction.TERMINATE
 
 
-@pytest.mark.parametrize(("facts", "expected"), [(NOTHING, Do.WARN), (LOSES, Do.TERMINATE)])
-def test_the_lease_ends_only_what_its_policy_lets_go(facts: dict[str, Any], expected: Do) -> None:
-    machine = Machine(policy=replace(DEFAULT, idle=Idle(do=Act.DISABLED)), **facts)
+@pytest.mark.parametrize(("facts", "expected"), [(NOTHING, ReaperAction.WARN), (LOSES, ReaperAction.TERMINATE)])
+def test_the_lease_ends_only_what_its_policy_lets_go(facts: dict[str, Any], expected: ReaperAction) -> None:
+    machine = Machine(policy=replace(DEFAULT, idle=Idle(do=RuleAction.DISABLED)), **facts)
     decision = machine.decided(480, idle())
     assert (decision.do, decision.rule) == (expected, Rule.LEASE)
-    if expected is Do.WARN:
+    if expected is ReaperAction.WARN:
         assert decision.why.endswith(
             "; it can be neither stopped nor kept as an image, and its policy is to keep its disk: "
             "its renew-until, 2026-11-23 11:00 UTC, or a budget ends it"
@@ -79,7 +89,7 @@ def test_a_schedule_ends_only_what_its_policy_lets_go(facts: dict[str, Any], end
     policy = replace(DEFAULT, lease=timedelta(hours=9), schedules=(Schedule("UTC", time(19)),))
     machine = Machine(policy=policy, **facts | {"expires": iso(minute(700))})
     found = passes(machine, 460, 470, 480, 490, judged=active())
-    assert any(one.do is Do.TERMINATE for one in found) == ends
+    assert any(one.do is ReaperAction.TERMINATE for one in found) == ends
     assert any(warned.rule is Rule.SCHEDULE for one in found for warned in one.warnings)
 
 
@@ -92,13 +102,13 @@ def test_people_are_told_that_their_disk_goes() -> None:
 
 
 def test_a_stopped_machine_that_cannot_be_kept_as_an_image_is_only_told_of() -> None:
-    policy = replace(DEFAULT, stopped=Retention(timedelta(days=1), Act.IMAGE))
+    policy = replace(DEFAULT, stopped=Retention(timedelta(days=1), RuleAction.IMAGE))
     machine = Machine(policy=policy, parkable=False)
     machine.see(10, "stopped", billed=False)
     decision = machine.decided(10 + 1440)
-    assert (decision.do, decision.rule) == (Do.WARN, Rule.STOPPED)
+    assert (decision.do, decision.rule) == (ReaperAction.WARN, Rule.STOPPED)
     assert "keeps no images, so it is only warned of" in decision.why
-    assert machine.decided(10 + 3 * 1440).do is Do.KEEP
+    assert machine.decided(10 + 3 * 1440).do is ReaperAction.KEEP
 
 
 FACTS = st.fixed_dictionaries(
@@ -115,10 +125,12 @@ POLICIES = st.builds(
     lease=st.just(timedelta(hours=8)),
     renew_until=st.just(timedelta(hours=12)),
     unpausable=st.sampled_from(Unpausable),
-    idle=st.builds(Idle, do=st.sampled_from([Act.STOP, Act.WARN, Act.DISABLED])),
+    idle=st.builds(Idle, do=st.sampled_from([RuleAction.STOP, RuleAction.WARN, RuleAction.DISABLED])),
     schedules=st.sampled_from([(), (Schedule("UTC", time(19)),)]),
     unknown=st.sampled_from(Unknown),
-    budget=st.sampled_from([None, MachineBudget(Money.usd("5"), Act.STOP), MachineBudget(Money.usd("5"), Act.WARN)]),
+    budget=st.sampled_from(
+        [None, MachineBudget(Money.usd("5"), RuleAction.STOP), MachineBudget(Money.usd("5"), RuleAction.WARN)]
+    ),
 )
 USE = st.lists(st.sampled_from([active(), idle(), UNKNOWN, None]), min_size=1, max_size=6)
 
@@ -134,7 +146,7 @@ def test_every_end_can_be_carried_out_and_none_outlives_renew_until(
     for number, at in enumerate(range(30, 800, 70)):
         decision = machine.decided(at, use[number % len(use)], stops=over(machine) if spent and at > 300 else ())
         assert can(machine, decision.do), (decision, facts)
-        if decision.do is Do.TERMINATE:
+        if decision.do is ReaperAction.TERMINATE:
             assert facts["stoppable"] is False
             agreed = facts["setup"] == LOSES_DISK or (
                 facts["setup"] is None and policy is not None and policy.unpausable is Unpausable.TERMINATE

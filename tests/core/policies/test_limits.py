@@ -8,12 +8,12 @@ from hypothesis import given, strategies as st
 
 from cloudgpu.core.policies.policy import (
     NO_LIMITS,
-    Act,
     Idle,
     Lifetime,
     Limits,
     Origin,
     Policy,
+    RuleAction,
     cut_lifetime,
     limit_policy,
     narrowest_limits,
@@ -32,7 +32,7 @@ limits = st.builds(
 idles = st.builds(
     lambda after, do: Idle(after=after * H, grace=min(after * H, H), do=do),
     st.integers(1, 100),
-    st.sampled_from([Act.STOP, Act.WARN, Act.DISABLED]),
+    st.sampled_from([RuleAction.STOP, RuleAction.WARN, RuleAction.DISABLED]),
 )
 policies = st.builds(
     lambda lease, more, idle: Policy("own", lease * H, (lease + more) * H, idle=idle),
@@ -59,7 +59,7 @@ def test_a_policy_inside_its_limits_is_never_longer_than_they_or_it_say(policy, 
         assert found.policy.idle == policy.idle
     else:
         assert found.policy.idle.after <= most.idle_after
-        assert found.policy.idle.do is Act.STOP
+        assert found.policy.idle.do is RuleAction.STOP
     assert (found.cuts == ()) == (found.policy.idle == policy.idle)
 
 
@@ -99,7 +99,7 @@ def test_what_was_typed_is_never_shortened_unseen(lease, more, lease_from, renew
 
 
 def test_the_sentence_says_what_was_cut():
-    never = Policy("never", H, 2 * H, idle=Idle(do=Act.DISABLED))
+    never = Policy("never", H, 2 * H, idle=Idle(do=RuleAction.DISABLED))
     assert limit_policy(never, Limits(idle_after=3 * H)).cuts == (
         "the limits stop it after 1h of idle time (policy never: do: off)",
     )

@@ -10,13 +10,13 @@ from cloudgpu.core.model.facts import MachineGuards, MachineSetup
 from cloudgpu.core.model.launch import Setup, setup_to_json
 from cloudgpu.core.policies.description import rules_for, rules_in_force, rules_of
 from cloudgpu.core.policies.policy import (
-    Act,
     Idle,
     LabelRule,
     MachineBudget,
     Policy,
     Retention,
     Rule,
+    RuleAction,
     Unknown,
     Unpausable,
 )
@@ -32,10 +32,10 @@ FULL = Policy(
     8 * H,
     72 * H,
     schedules=(Schedule("Europe/Paris", time(19)), Schedule("UTC", time(13), frozenset({4}))),
-    budget=MachineBudget(Money.usd(5), Act.STOP),
-    unlabelled=LabelRule(("owner", "project"), H, Act.STOP),
-    stopped=Retention(timedelta(days=14), Act.IMAGE),
-    images=Retention(timedelta(days=60), Act.REMOVE),
+    budget=MachineBudget(Money.usd(5), RuleAction.STOP),
+    unlabelled=LabelRule(("owner", "project"), H, RuleAction.STOP),
+    stopped=Retention(timedelta(days=14), RuleAction.IMAGE),
+    images=Retention(timedelta(days=60), RuleAction.REMOVE),
 )
 ROW = machine(
     expires="2026-11-20T18:00:00.000000Z",
@@ -68,9 +68,9 @@ def test_each_schedule_is_said_with_its_next_off():
 @pytest.mark.parametrize(
     ("idle", "text"),
     [
-        (Idle(do=Act.DISABLED), "nothing ends it for idle time"),
-        (Idle(do=Act.WARN), "warned of after 1h without use, and not stopped"),
-        (Idle(scratch=Act.STOP), "warned after 1h without use, stopped 10m later unless it is used again"),
+        (Idle(do=RuleAction.DISABLED), "nothing ends it for idle time"),
+        (Idle(do=RuleAction.WARN), "warned of after 1h without use, and not stopped"),
+        (Idle(scratch=RuleAction.STOP), "warned after 1h without use, stopped 10m later unless it is used again"),
     ],
 )
 def test_idle_time_says_what_follows_from_it(idle, text):
@@ -120,7 +120,7 @@ def test_what_can_be_neither_stopped_nor_parked_is_said_to_lose_its_disk():
 
 
 def test_a_plan_says_what_the_rules_do_to_this_machine():
-    budget = MachineBudget(Money.usd(5), Act.STOP)
+    budget = MachineBudget(Money.usd(5), RuleAction.STOP)
     policy = Policy("own", 8 * H, 72 * H, schedules=(Schedule("UTC", time(19)),), budget=budget)
     row = ROW._replace(stoppable=False, parkable=False, setup=KEEPS)
     said = {one.rule: one.text for one in rules_for(policy, NOW, row)}

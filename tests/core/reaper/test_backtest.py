@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 from cloudgpu.core.activity.idle import Thresholds, judge
 from cloudgpu.core.billing.charges import charge
 from cloudgpu.core.billing.rules import PARTS_PER_NANO
-from cloudgpu.core.policies.policy import Act, Do, Idle, MachineBudget, Policy
+from cloudgpu.core.policies.policy import Idle, MachineBudget, Policy, ReaperAction, RuleAction
 from cloudgpu.core.policies.schedule import Schedule
 from cloudgpu.core.reaper.backtest import Amount, cut_usage, off_seconds
 from cloudgpu.core.reaper.replay import _SampleHistory, seconds_covered
@@ -21,7 +21,7 @@ from tests.examples import some
 
 HOUR = timedelta(hours=1)
 DEFAULT = Policy("default", 8 * HOUR, 72 * HOUR)
-NEVER = replace(DEFAULT, name="never", idle=Idle(do=Act.DISABLED))
+NEVER = replace(DEFAULT, name="never", idle=Idle(do=RuleAction.DISABLED))
 MINUTE = 60_000_000 * PARTS_PER_NANO  # what a minute costs at a nano-dollar a microsecond
 
 
@@ -37,7 +37,7 @@ def test_a_machine_that_was_left_alone_would_have_been_stopped_after_the_warning
     found = tried(DEFAULT, life(ended(300)), [*busy(0, 60), *quiet(60, 300)])
     assert stops(found) == [(130, "idle")]
     (one,) = found.ended
-    assert (one.end.do, one.end.until, one.end.work) == (Do.STOP, minute(300), None)
+    assert (one.end.do, one.end.until, one.end.work) == (ReaperAction.STOP, minute(300), None)
     assert (found.cost.amount, found.saved.amount) == (300 * MINUTE, 170 * MINUTE)
     assert one.start.amount == one.blind_s == 0
 
@@ -139,7 +139,7 @@ def test_a_machine_without_a_price_saves_an_amount_that_nobody_knows():
 
 
 def test_the_policys_budget_for_one_machine_is_replayed():
-    poor = replace(NEVER, budget=MachineBudget(Money(100 * 60_000_000), Act.STOP))
+    poor = replace(NEVER, budget=MachineBudget(Money(100 * 60_000_000), RuleAction.STOP))
     assert stops(tried(poor, life(ended(300)), busy(0, 300)))[0] == (100, "budget")
 
 

@@ -14,7 +14,7 @@ from cloudgpu.core.activity.report import Report
 from cloudgpu.core.budgets import enforcement as budget_stops
 from cloudgpu.core.clusters.engine import EngineStatus
 from cloudgpu.core.clusters.queue import Queue, read_queue
-from cloudgpu.core.policies.policy import Act, Do, Idle, Policy, Rule, Unknown
+from cloudgpu.core.policies.policy import Idle, Policy, ReaperAction, Rule, RuleAction, Unknown
 from cloudgpu.core.reaper.clusters import blocked_by_other_nodes, with_cluster_activity
 from cloudgpu.core.reaper.decide import decide
 from cloudgpu.core.reaper.decisions import Decision, MachineView
@@ -128,7 +128,7 @@ def test_its_people_are_warned_once_and_all_nodes_end_when_that_is_waited_out() 
     assert joint(decided(nodes, [idle(72)] * 4, 110)) == ("stop", "idle", "IDLE")
     (taken_back, *_) = back = decided(nodes, [active(), *[idle(72)] * 3], 110)
     assert [len(one.lifted) for one in back] == [1, 0, 0, 0]
-    assert taken_back.do is Do.KEEP
+    assert taken_back.do is ReaperAction.KEEP
 
 
 def test_people_hear_soon_that_a_queue_was_never_set_up_and_what_to_do() -> None:
@@ -296,7 +296,7 @@ def test_the_queue_is_read_from_the_answer_of_node_0_alone() -> None:
 JUDGED = st.sampled_from([None, UNKNOWN, active(), idle(61), idle(300)])
 STATES = st.sampled_from(["running", "running", "running", "stopped", "stopping", "lost", "void", "unknown"])
 ENGINES = st.sampled_from([None, NOBODY, BUSY, DEAD, HELD, replace(NOBODY, ended=timedelta(minutes=5))])
-POLICIES = st.sampled_from([DEFAULT, END_ALL, None, replace(DEFAULT, idle=Idle(do=Act.WARN))])
+POLICIES = st.sampled_from([DEFAULT, END_ALL, None, replace(DEFAULT, idle=Idle(do=RuleAction.WARN))])
 
 
 @st.composite

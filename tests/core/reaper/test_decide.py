@@ -9,14 +9,14 @@ import pytest
 
 from cloudgpu.core.budgets import enforcement as budget_stops
 from cloudgpu.core.policies.policy import (
-    Act,
-    Do,
     Idle,
     LabelRule,
     MachineBudget,
     Policy,
+    ReaperAction,
     Retention,
     Rule,
+    RuleAction,
     Unknown,
     Unpausable,
 )
@@ -122,7 +122,7 @@ def test_what_is_not_known_is_never_stopped_for_idle_time(judged: Any) -> None:
     machine = Machine()
     machine.decided(100, idle())
     decision = machine.decided(111, judged, judged_fault="No route to host.")
-    assert (decision.do, decision.activity) == (Do.KEEP, "UNKNOWN")
+    assert (decision.do, decision.activity) == (ReaperAction.KEEP, "UNKNOWN")
     assert machine.machine.warnings["idle"].times == 1  # one look that learns nothing takes no warning back
     assert what(machine.decided(121, idle(80))) == ("stop", "idle")
 
@@ -178,7 +178,7 @@ def test_what_a_stop_would_erase_makes_idle_time_a_warning() -> None:
     assert decision.warnings[0].due is None
     assert what(machine.decided(120, idle(80), scratch=SCRATCH)) == ("keep", "idle")
     assert what(machine.decided(130, idle(90))) == ("warn", "idle")  # it was emptied: now it is warned of the end
-    bold = Machine(policy=replace(DEFAULT, idle=Idle(scratch=Act.STOP)))
+    bold = Machine(policy=replace(DEFAULT, idle=Idle(scratch=RuleAction.STOP)))
     bold.decided(100, idle(), scratch=SCRATCH)
     assert what(bold.decided(110, idle(70), scratch=SCRATCH)) == ("stop", "idle")
 
@@ -192,14 +192,14 @@ def test_scratch_that_fills_after_a_warning_takes_the_end_back_and_says_so() -> 
 
 @pytest.mark.soak
 def test_a_policy_that_only_warns_never_stops_and_tells_again_a_day_later() -> None:
-    policy = replace(DEFAULT, idle=Idle(do=Act.WARN), lease=timedelta(days=30))
+    policy = replace(DEFAULT, idle=Idle(do=RuleAction.WARN), lease=timedelta(days=30))
     machine = Machine(policy=policy, expires=iso(minute(90_000)), renew_until=iso(minute(99_000)))
     told = [number for number in range(100, 3100, 10) if machine.decided(number, idle(number)).warnings]
     assert told == [100, 100 + 24 * 60, 100 + 48 * 60]
 
 
 def test_a_policy_without_idle_rule_keeps_an_idle_machine() -> None:
-    machine = Machine(policy=replace(DEFAULT, idle=Idle(do=Act.DISABLED)))
+    machine = Machine(policy=replace(DEFAULT, idle=Idle(do=RuleAction.DISABLED)))
     assert what(machine.decided(100, idle())) == ("keep", "none")
 
 
@@ -210,7 +210,7 @@ def test_a_machine_that_is_shut_down_and_billed_on_is_used_by_nobody() -> None:
 
 
 def test_a_machine_that_is_shut_down_and_billed_on_ends_by_any_policy_and_not_while_it_is_held() -> None:
-    machine = Machine(policy=replace(DEFAULT, idle=Idle(do=Act.DISABLED)))
+    machine = Machine(policy=replace(DEFAULT, idle=Idle(do=RuleAction.DISABLED)))
     machine.tell(40, "hold_set", until=iso(minute(60)))
     machine.see(50, "stopped", billed=True)
     assert what(machine.decided(51, None)) == ("keep", "hold")
@@ -223,7 +223,13 @@ def test_idle_stops_are_capped_and_the_longest_idle_goes_first() -> None:
         machine.decided(200, idle())
     known = [machine.known(idle(70 + number)) for number, machine in enumerate(machines)]
     found = decide(known, (), minute(210), interval=TEN, max_idle_stops=2)
-    assert [one.do for one in found] == [Do.KEEP, Do.KEEP, Do.KEEP, Do.STOP, Do.STOP]
+    assert [one.do for one in found] == [
+        ReaperAction.KEEP,
+        ReaperAction.KEEP,
+        ReaperAction.KEEP,
+        ReaperAction.STOP,
+        ReaperAction.STOP,
+    ]
     assert found[0].why.endswith("it waits for a later run, as one run stops at most 2 machines for idle time")
     assert found[0].at == minute(220)
 
@@ -231,7 +237,9 @@ def test_idle_stops_are_capped_and_the_longest_idle_goes_first() -> None:
 def test_stops_of_idle_machines_without_a_label_are_capped_too() -> None:
     """What was judged wrongly for all of them must not stop all of them."""
     policy = replace(
-        DEFAULT, idle=Idle(do=Act.DISABLED), unlabelled=LabelRule(("owner",), timedelta(hours=2), Act.STOP)
+        DEFAULT,
+        idle=Idle(do=RuleAction.DISABLED),
+        unlabelled=LabelRule(("owner",), timedelta(hours=2), RuleAction.STOP),
     )
     machines = [Machine(f"cg-{number}", policy=policy, owner="") for number in range(3)]
     for machine in machines:
@@ -270,7 +278,7 @@ def test_an_unknown_machine_is_renewed_with_an_alert_or_ended_as_its_policy_says
 
 
 def test_an_idle_machine_ends_with_its_lease_and_was_told_at_60_and_at_10_minutes() -> None:
-    machine = Machine(policy=replace(DEFAULT, idle=Idle(do=Act.DISABLED)))
+    machine = Machine(policy=replace(DEFAULT, idle=Idle(do=RuleAction.DISABLED)))
     told = [number for number in range(0, 480, 10) if machine.decided(number, idle(60)).warnings]
     assert told == [420, 470]
     assert what(machine.decided(480, idle(60))) == ("stop", "lease")
@@ -336,7 +344,7 @@ def test_a_hold_keeps_a_machine_from_lease_and_idle_time_until_it_ends() -> None
 
 
 def test_a_hold_covers_an_unlabelled_machine_too() -> None:
-    rule = LabelRule(("owner",), timedelta(hours=2), Act.STOP)
+    rule = LabelRule(("owner",), timedelta(hours=2), RuleAction.STOP)
     machine = Machine(policy=replace(DEFAULT, unlabelled=rule), owner="")
     machine.tell(5, "hold_set", until=iso(minute(3000)))
     assert what(machine.decided(200, idle(65))) == ("keep", "hold")
@@ -450,8 +458,8 @@ def test_what_cannot_be_stopped_is_parked_for_a_budget_and_never_terminated() ->
     )
 
 
-@pytest.mark.parametrize(("do", "expected"), [(Act.STOP, "stop"), (Act.WARN, "warn")])
-def test_a_machine_that_costs_more_than_its_policy_lets_it(do: Act, expected: str) -> None:
+@pytest.mark.parametrize(("do", "expected"), [(RuleAction.STOP, "stop"), (RuleAction.WARN, "warn")])
+def test_a_machine_that_costs_more_than_its_policy_lets_it(do: RuleAction, expected: str) -> None:
     policy = replace(DEFAULT, budget=MachineBudget(Money.usd(Decimal(5)), do))
     machine = Machine(policy=policy, price=price(HOUR_NANOS))  # 3.6 USD an hour
     assert what(machine.decided(80, active()))[0] == "keep"
@@ -459,7 +467,7 @@ def test_a_machine_that_costs_more_than_its_policy_lets_it(do: Act, expected: st
 
 
 def test_a_held_machine_is_warned_twice_before_its_own_budget_stops_it() -> None:
-    policy = replace(DEFAULT, budget=MachineBudget(Money.usd(Decimal(5)), Act.STOP))
+    policy = replace(DEFAULT, budget=MachineBudget(Money.usd(Decimal(5)), RuleAction.STOP))
     machine = Machine(policy=policy, price=price(HOUR_NANOS))
     machine.tell(10, "hold_set", until=iso(minute(3000)))
     assert [what(machine.decided(number, active()))[0] for number in (90, 100, 110)] == ["warn", "warn", "stop"]
@@ -471,13 +479,13 @@ def test_a_held_machine_is_warned_twice_before_its_own_budget_stops_it() -> None
 @pytest.mark.parametrize(
     ("setup", "unpausable", "expected"),
     [
-        (KEEPS_DISK, Unpausable.PARK, Do.PARK),
-        (LOSES_DISK, Unpausable.TERMINATE, Do.TERMINATE),
-        (None, Unpausable.TERMINATE, Do.TERMINATE),
-        (None, Unpausable.PARK, Do.PARK),
+        (KEEPS_DISK, Unpausable.PARK, ReaperAction.PARK),
+        (LOSES_DISK, Unpausable.TERMINATE, ReaperAction.TERMINATE),
+        (None, Unpausable.TERMINATE, ReaperAction.TERMINATE),
+        (None, Unpausable.PARK, ReaperAction.PARK),
     ],
 )
-def test_what_cannot_be_stopped_ends_as_was_agreed(setup: Any, unpausable: Unpausable, expected: Do) -> None:
+def test_what_cannot_be_stopped_ends_as_was_agreed(setup: Any, unpausable: Unpausable, expected: ReaperAction) -> None:
     policy = replace(DEFAULT, unpausable=unpausable)
     assert Machine(policy=policy, stoppable=False, setup=setup).decided(480, idle()).do is expected
 
@@ -527,8 +535,8 @@ def test_a_stopped_machine_has_no_lease_schedule_or_idle_time() -> None:
     assert what(machine.decided(600, None)) == ("keep", "none")
 
 
-@pytest.mark.parametrize(("do", "end"), [(Act.TERMINATE, "terminate"), (Act.IMAGE, "image")])
-def test_a_long_stopped_machine_is_warned_a_day_and_then_kept_as_an_image_or_ended(do: Act, end: str) -> None:
+@pytest.mark.parametrize(("do", "end"), [(RuleAction.TERMINATE, "terminate"), (RuleAction.IMAGE, "image")])
+def test_a_long_stopped_machine_is_warned_a_day_and_then_kept_as_an_image_or_ended(do: RuleAction, end: str) -> None:
     machine = Machine(policy=replace(DEFAULT, stopped=Retention(timedelta(days=10), do)))
     machine.see(60, "stopped", billed=False)
     day = 24 * 60
@@ -539,14 +547,14 @@ def test_a_long_stopped_machine_is_warned_a_day_and_then_kept_as_an_image_or_end
 
 
 def test_a_hold_covers_a_stopped_machine_too() -> None:
-    machine = Machine(policy=replace(DEFAULT, stopped=Retention(timedelta(days=10), Act.TERMINATE)))
+    machine = Machine(policy=replace(DEFAULT, stopped=Retention(timedelta(days=10), RuleAction.TERMINATE)))
     machine.see(60, "stopped", billed=False)
     machine.tell(61, "hold_set", until=iso(minute(90_000)))
     assert what(machine.decided(20_000, None)) == ("keep", "hold")
 
 
 def test_a_long_stopped_machine_that_is_only_told_is_told_once_a_week() -> None:
-    machine = Machine(policy=replace(DEFAULT, stopped=Retention(timedelta(days=10), Act.WARN)))
+    machine = Machine(policy=replace(DEFAULT, stopped=Retention(timedelta(days=10), RuleAction.WARN)))
     machine.see(0.1, "stopped", billed=False)
     day = 24 * 60
     told = [number for number in range(1, 30) if machine.decided(number * day, None).warnings]
@@ -554,7 +562,7 @@ def test_a_long_stopped_machine_that_is_only_told_is_told_once_a_week() -> None:
 
 
 def test_a_long_kept_image_is_told_a_day_before_it_is_removed() -> None:
-    machine = Machine(policy=replace(DEFAULT, images=Retention(timedelta(days=30), Act.REMOVE)), **SPOT)
+    machine = Machine(policy=replace(DEFAULT, images=Retention(timedelta(days=30), RuleAction.REMOVE)), **SPOT)
     entry = {"id": "img-1", "kind": "image", "made_at": iso(minute(60)), "size_gb": 9, "stored_as": "snapshot"}
     entry |= {"region": "here", "zone": None, "ready": True, "nanos_per_month": None}
     machine.tell(50, "park_requested", why="idle")
@@ -577,8 +585,8 @@ def test_a_machine_that_is_gone_and_left_nothing_is_kept_in_peace() -> None:
 
 
 def test_an_unlabelled_machine_is_told_of_while_it_is_used_and_ended_when_nobody_uses_it() -> None:
-    rule = LabelRule(("owner", "project"), timedelta(hours=2), Act.STOP)
-    machine = Machine(policy=replace(DEFAULT, idle=Idle(do=Act.DISABLED), unlabelled=rule), owner="", project="")
+    rule = LabelRule(("owner", "project"), timedelta(hours=2), RuleAction.STOP)
+    machine = Machine(policy=replace(DEFAULT, idle=Idle(do=RuleAction.DISABLED), unlabelled=rule), owner="", project="")
     assert what(machine.decided(110, active()))[0] == "keep"
     decision = machine.decided(130, active())
     assert (what(decision), decision.warnings[0].due) == (("warn", "unlabelled"), None)

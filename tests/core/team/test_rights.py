@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, strategies as st
 
-from cloudgpu.core.events.general_lines import owner_assigned, owner_claimed, policy_published, policy_withdrawn
+from cloudgpu.core.events.general_events import owner_assigned, owner_claimed, policy_published, policy_withdrawn
 from cloudgpu.core.events.log import Draft, Event
 from cloudgpu.core.policies.policy import Limits, Stoppers, narrowest_limits
 from cloudgpu.core.team.rights import (

@@ -24,8 +24,8 @@ def attempt_at(provider, item=None, *, setup=USUAL, max_price=None, template=Non
     """Return an attempt whose call has been looked up; `more` is what `make_attempt` takes."""
     item = item or offered(provider)
     made = make_attempt(item, **more)
-    want = replace(made.request.want, max_price=max_price, persistent=setup.persistent)
-    request = replace(made.request, setup=setup, want=want, template=template or made.request.template)
+    want = replace(made.request.requirements, max_price=max_price, persistent=setup.persistent)
+    request = replace(made.request, setup=setup, requirements=want, template=template or made.request.template)
     made = replace(made, request=request, call=provider.resolve(request, item).call)
     return replace(made, tags={key: value for key, value in made.tags.items() if key != "cloudgpu-hold-until"})
 

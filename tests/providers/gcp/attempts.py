@@ -32,8 +32,8 @@ def resolved(provider, name=T4, *, setup=USUAL, market=Market.ON_DEMAND, templat
     """Return what a launch of this type comes to, made exact."""
     item = offered(provider, name, market=market, **more)
     made = make_attempt(item).request
-    want = replace(made.want, max_price=max_price)
-    return provider.resolve(replace(made, setup=setup, want=want, template=template), item)
+    want = replace(made.requirements, max_price=max_price)
+    return provider.resolve(replace(made, setup=setup, requirements=want, template=template), item)
 
 
 def attempt_at(provider, item=None, *, setup=USUAL, **more):

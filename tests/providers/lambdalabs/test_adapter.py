@@ -408,11 +408,11 @@ def test_a_look_puts_nothing_into_the_account_and_tells_of_the_one_that_a_launch
     assert make(settings).identity() == before  # the next process
     provider.findings()
     assert lambdalabs.state.keys == {}
-    assert "which is not there yet" in before.words
+    assert "which is not there yet" in before.display_name
     launch(provider, attempt)
     after = provider.identity()
     assert (after.kind, after.id) == (before.kind, before.id)
-    assert "not there yet" not in after.words
+    assert "not there yet" not in after.display_name
 
 
 def test_two_computers_are_of_one_account_once_either_has_put_the_ssh_key_there(

@@ -73,7 +73,7 @@ def test_two_places_of_one_user_on_one_computer_are_two_accounts(tmp_path):
     assert ada.identity() == Cloud(tmp_path / "ada").provider.identity()
     assert ada.identity().id.rpartition("/")[0] == bob.identity().id.rpartition("/")[0]
     assert ada.identity().id != bob.identity().id
-    assert str(tmp_path / "ada") in ada.identity().words
+    assert str(tmp_path / "ada") in ada.identity().display_name
 
 
 def test_a_computer_keeps_its_identity_under_another_host_name(tmp_path, machine_id, monkeypatch):
@@ -83,7 +83,7 @@ def test_a_computer_keeps_its_identity_under_another_host_name(tmp_path, machine
     before = cloud.identity()
     monkeypatch.setattr("os.uname", lambda: Node("renamed"))
     assert cloud.identity().id == before.id
-    assert "renamed" in cloud.identity().words
+    assert "renamed" in cloud.identity().display_name
 
 
 @pytest.mark.parametrize("text", ["", "uninitialized", "0" * 32])

@@ -269,7 +269,7 @@ def test_a_gpu_that_a_machine_was_launched_for_is_refused_to_another_one_until_i
 
     def launch(key, want=gpu):
         attempt = cloud.attempt(key, tags={"cloudgpu-name": key})
-        attempt = replace(attempt, request=replace(attempt.request, want=want))
+        attempt = replace(attempt, request=replace(attempt.request, requirements=want))
         return cloud.provider.launch(attempt, deadline=datetime.now(UTC))
 
     fox = launch("fox").id

@@ -23,11 +23,11 @@ from cloudgpu.access.ssh.client_files import ClientKey, client_key
 from cloudgpu.access.ssh.target import Target
 from cloudgpu.core.model.instances import Address
 from cloudgpu.core.model.launch import Attempt
-from cloudgpu.core.model.offers import Accelerator, Available, Market
+from cloudgpu.core.model.offers import Accelerator, Market, UnpricedOffer
 from cloudgpu.providers.machine.container_start import MACHINE_VARIABLE, ContainerSpec, host_keys_in, pack_start
 from cloudgpu.testing import make_attempt
 
-ITEM = Available("rented", "lab", "here", "here-a", "1x-t4", Market.ON_DEMAND, accelerators=(Accelerator("T4", 1),))
+ITEM = UnpricedOffer("rented", "lab", "here", "here-a", "1x-t4", Market.ON_DEMAND, accelerators=(Accelerator("T4", 1),))
 PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin"
 
 

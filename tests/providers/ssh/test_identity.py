@@ -46,7 +46,7 @@ def test_a_look_says_which_computer_it_was_without_asking_again(lab, host, monke
     found = provider.identity("bigbox")
     assert (found.kind, found.id.split("/", 1)[0], len(visits)) == ("ssh host", ID, 1)
     assert found.id.endswith(str(host.home))
-    assert "(user ada, at 127.0.0.1)" in found.words
+    assert "(user ada, at 127.0.0.1)" in found.display_name
     assert lab.provider.identity("bigbox") == found
     assert len(visits) == 2
 

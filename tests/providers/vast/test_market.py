@@ -70,7 +70,7 @@ def test_as_many_gpus_are_offered_as_are_wanted(vast, lab):
 def test_a_price_is_that_of_the_gpus_alone_by_the_offer_itself(vast, lab):
     item = offered(lab, region="NO")
     (price,) = lab.prices([item])
-    assert (price.per_hour, price.basis) == (Money.usd("0.36"), Basis.ASKED)
+    assert (price.per_hour, price.basis) == (Money.usd("0.36"), Basis.QUOTED)
     assert "storage" in price.source
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.events.job_lines import DataRecord
+    from cloudgpu.core.events.job_events import DataRecord
     from cloudgpu.core.jobs.job import Job
 
 PRESIGNED_URL_TTL_S = 12 * 3600  # how long a machine may fetch with the URLs of one start

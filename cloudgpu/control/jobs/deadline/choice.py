@@ -314,8 +314,8 @@ def reason_to_move(
 
 def _current_offer(session: Session, machine: Machine) -> Offer:
     """Return the offer of a machine that runs, at its last known price."""
-    available = replace(unpriced_offer_of(machine), account=session.account_here(machine))
-    return Offer(available, price_from_json(not_none(machine.price).record()))
+    unpriced = replace(unpriced_offer_of(machine), account=session.account_here(machine))
+    return Offer(unpriced, price_from_json(not_none(machine.price).record()))
 
 
 def _offers(session: Session, job: Job, attempt: Attempt, machine: Machine) -> list[Offer]:
@@ -325,7 +325,9 @@ def _offers(session: Session, job: Job, attempt: Attempt, machine: Machine) -> l
     """
     request = parse_request(**launch_options_of(job, attempt, session.clock()))  # type: ignore[arg-type]
     target = candidate(session, request, session.find_template(request.template), session.account_here(machine))
-    requirements = replace(with_constraint(target.provider, target.request).want, instance_type=machine.instance_type)
+    requirements = replace(
+        with_constraint(target.provider, target.request).requirements, instance_type=machine.instance_type
+    )
     return offers_unless_launched(session, target.provider, requirements, None)
 
 
@@ -339,7 +341,7 @@ def _price_histories(
     now = session.clock()
     since = min(now - LOOK_BACK, left_at or now)
     histories = spot_price_history(
-        session, current_offer.available.account, [current_offer.available, new_offer.available], since
+        session, current_offer.unpriced.account, [current_offer.unpriced, new_offer.unpriced], since
     )
     current_prices, new_prices = (
         _with_price_history(offer, prices, now)
@@ -366,15 +368,15 @@ def _transfer_cost(
     copies = stored(directory / "checkpoints")
     checkpoint_bytes, data_bytes = copies[-1].bytes if copies else 0, remote.data[1] if remote.data else 0
     offer_prices = machine.traffic_prices and TrafficPrices(*map(Money, machine.traffic_prices))
-    current, sent_bytes = current_offer.available, checkpoint_bytes
-    if new_offer.available.region != current.region:
+    current, sent_bytes = current_offer.unpriced, checkpoint_bytes
+    if new_offer.unpriced.region != current.region:
         sent_bytes += remote.results_bytes + (0 if offer_prices else data_bytes)
     egress = None if offer_prices else egress_rate(current.provider, current.region, sent_bytes)
     received_bytes, egress_price = (
         snapshot_bytes + checkpoint_bytes + data_bytes,
         None if egress is None else egress.price,
     )
-    return move_traffic(sent_bytes, received_bytes, offer_prices, egress_price, new_offer.available.traffic)
+    return move_traffic(sent_bytes, received_bytes, offer_prices, egress_price, new_offer.unpriced.traffic)
 
 
 def _running_state(job: Job, machine: Machine, status: DeadlineStatus, margins: Margins, now: datetime) -> RunningJob:
@@ -409,6 +411,6 @@ def _last_price_move(session: Session, job: Job, location: SpotLocation) -> date
 def _move_sentence(new_offer: Offer, current_offer: Offer, nanos: float) -> str:
     """Return the reason for a move that saves so many nano-dollars, as a clause."""
     current_price, new_price = current_offer.price.per_hour.text(2), new_offer.price.per_hour.text(2)
-    zones = [offer.available.zone or offer.available.region for offer in (new_offer, current_offer)]
+    zones = [offer.unpriced.zone or offer.unpriced.region for offer in (new_offer, current_offer)]
     saved = Money(int(nanos)).text(2)
     return f"spot costs {new_price} an hour in {zones[0]} and {current_price} in {zones[1]}: a move saves about {saved}"

@@ -18,7 +18,7 @@ from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.rates import intervals_cost
 from cloudgpu.core.billing.rules import parse_us, to_us
 from cloudgpu.core.budgets.commitments import commitments_of
-from cloudgpu.core.events.job_lines import DeadlineRecord
+from cloudgpu.core.events.job_events import DeadlineRecord
 from cloudgpu.core.jobs.deadline import HOUR_S, TICK_S, Margins, lifetime_options
 from cloudgpu.core.launch.plan import HOUR, budget_subject
 from cloudgpu.core.model.machine import not_none
@@ -81,8 +81,8 @@ def plan_deadline(
     on_demand_options.pop("max_price", None)
     prepared = prepare(session, parse_request(**on_demand_options))
     on_demand = _hourly_price(prepared)
-    available = prepared.plan.offer.available
-    margins = measured_margins(session, None, provider=available.provider)
+    unpriced = prepared.plan.offer.unpriced
+    margins = measured_margins(session, None, provider=unpriced.provider)
     deadline_at = check_feasible(deadline_request, now, margins, on_demand)
     spot, policy = on_demand, deadline_request.policy
     if policy != ON_DEMAND:
@@ -101,7 +101,7 @@ def plan_deadline(
         margins,
         now + timedelta(hours=latest_start(time_left / HOUR, deadline_request.work / HOUR, safety_net)),
         None if policy == ON_DEMAND else _quote(session, deadline_request, time_left, margins, spot, on_demand),
-        (available.provider, available.account),
+        (unpriced.provider, unpriced.account),
         _budget_rate(session, prepared),
     )
     shared_options: UpOptions = {**launch}
@@ -117,7 +117,7 @@ def _hourly_price(prepared: PreparedLaunch) -> Money:
     raise InvalidRequest(
         "The price of this machine is not known, so spot and on demand cannot be weighed.",
         field="--deadline",
-        value=prepared.plan.offer.available.instance_type,
+        value=prepared.plan.offer.unpriced.instance_type,
         next="Choose another machine (cloudgpu gpus), or leave --deadline out.",
     )
 

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from cloudgpu.config.files.user_files import shown
 from cloudgpu.control.inputs.launch_request import parse_volume
-from cloudgpu.core.events.job_lines import DataRecord
+from cloudgpu.core.events.job_events import DataRecord
 from cloudgpu.core.jobs.stored import VOLUME
 from cloudgpu.core.model.buckets import bucket_address
 from cloudgpu.errors import InvalidRequest

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from cloudgpu.core.events.job_lines import JobSpec
+from cloudgpu.core.events.job_events import JobSpec
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -19,7 +19,7 @@ from cloudgpu.control.jobs.inputs.data import parse_data, parse_results_to, volu
 from cloudgpu.control.jobs.inputs.deadline import DeadlineRequest, parse_deadline
 from cloudgpu.control.jobs.inputs.env_file import check_variable, read_env_file
 from cloudgpu.control.jobs.inputs.slurm import SlurmOptions, SlurmRequest, parse_slurm
-from cloudgpu.core.events.job_lines import DataRecord
+from cloudgpu.core.events.job_events import DataRecord
 from cloudgpu.core.launch.trust import check_exposure, parse_trust
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import NAME, NAME_RULE, generated_name, tag_value

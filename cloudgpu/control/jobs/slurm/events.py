@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.clusters.layout import cluster_id, engine_files
 from cloudgpu.core.clusters.queue import read_records
-from cloudgpu.core.events import job_lines as job_events
+from cloudgpu.core.events import job_events
 from cloudgpu.core.values.times import iso
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.access.ssh.connection import Connection
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.events.job_lines import SlurmTask
+    from cloudgpu.core.events.job_events import SlurmTask
     from cloudgpu.core.events.log import Draft
     from cloudgpu.core.jobs.job import Job
     from cloudgpu.core.jobs.remote_state import EngineState

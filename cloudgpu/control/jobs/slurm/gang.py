@@ -18,7 +18,7 @@ from cloudgpu.control.lifecycle.lifecycle import stop, terminate_with_resources
 from cloudgpu.control.lifecycle.start import new_lease
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.clusters.layout import in_order
-from cloudgpu.core.events.job_lines import job_gang_refused, job_machine
+from cloudgpu.core.events.job_events import job_gang_refused, job_machine
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.job import NOTHING_MADE, Attempt, Job
 from cloudgpu.core.launch.attempt import launch_key

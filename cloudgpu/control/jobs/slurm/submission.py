@@ -18,7 +18,7 @@ from cloudgpu.control.session.session import Session, all_jobs, living_machines
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.forecast import burn_rate, open_usages
 from cloudgpu.core.clusters.layout import cluster_id, engine_files, engine_of_machine, in_order
-from cloudgpu.core.events.job_lines import SlurmRecord
+from cloudgpu.core.events.job_events import SlurmRecord
 from cloudgpu.core.jobs.job import Job
 from cloudgpu.core.jobs.shares import elements_of, minutes_within
 from cloudgpu.core.model.machine import Machine, command_name

@@ -62,7 +62,7 @@ def boot_options(attempt: Attempt, call: Call) -> BootOptions:
 
 def group(attempt: Attempt, call: Call) -> Body:
     """Return the resource group, with all tags, and the machine's size and market: it outlives the machine."""
-    item = attempt.offer.available
+    item = attempt.offer.unpriced
     return {
         "location": call.region,
         "tags": {**attempt.tags, GROUP_SIZE: item.instance_type, GROUP_MARKET: str(item.market)},
@@ -90,7 +90,7 @@ def network_group(attempt: Attempt, call: Call) -> str:
 def machine(attempt: Attempt, call: Call, subscription: str, boot: bytes) -> Body:
     """Return the machine's body; `boot` are its boot data, which Azure calls custom data."""
     name = ids.group_of(attempt.token)
-    item = attempt.offer.available
+    item = attempt.offer.unpriced
     properties: Body = {
         "hardwareProfile": {"vmSize": item.instance_type},
         "storageProfile": {"imageReference": dict(call.image), "osDisk": _disk(call, name)},
@@ -183,6 +183,6 @@ def _security_profile(call: Call) -> Body:
 
 def _spot_properties(attempt: Attempt) -> Body:
     """Return the properties of a spot machine. maxPrice -1: up to the on-demand price (REST reference)."""
-    max_price = attempt.request.want.max_price
+    max_price = attempt.request.requirements.max_price
     price = -1 if max_price is None else float(max_price.dollars)
     return {"priority": "Spot", "evictionPolicy": "Deallocate", "billingProfile": {"maxPrice": price}}

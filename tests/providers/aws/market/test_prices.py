@@ -32,7 +32,7 @@ def test_spot_prices_are_asked_for_with_one_call_per_region(aws, provider):
         prices = provider.prices(found)
     assert sorted(sent) == [("DescribeSpotPriceHistory", region) for region in FEW]
     assert len(prices) == len(found) > 10
-    assert {price.basis for price in prices} == {Basis.ASKED}
+    assert {price.basis for price in prices} == {Basis.QUOTED}
     assert all(price.source == "EC2 DescribeSpotPriceHistory" for price in prices)
 
 
@@ -75,7 +75,7 @@ def test_what_the_list_lacks_is_asked_of_the_price_list_once_per_region(aws, pro
     assert sent == [("GetProducts", "us-east-1")] * len(FEW)
     by_region = {item.region: price.per_hour for item, price in zip(found, prices, strict=True)}
     assert by_region == {"us-east-1": Money.usd("0.0208"), "us-west-2": Money.usd("0.02288")}
-    assert {price.basis for price in prices} == {Basis.ASKED}
+    assert {price.basis for price in prices} == {Basis.QUOTED}
 
 
 def test_what_nobody_prices_has_no_price(aws, provider):

@@ -111,7 +111,7 @@ def test_prices_are_those_of_the_dated_list_and_asked_for_what_it_lacks(azure_ar
     provider = provider_of(azure_arm, tmp_path, regions=["koreacentral"])
     items = [offered(provider, name, market) for name in (T4, "Standard_NC24ads_A100_v4") for market in Market]
     found = provider.prices(items)
-    assert all(price is None or price.basis in (Basis.LISTED, Basis.ASKED) for price in found)
+    assert all(price is None or price.basis in (Basis.LISTED, Basis.QUOTED) for price in found)
     azure_arm.faults.add("RetailPrices.List", status=500, error="InternalServerError", times=100)
     assert len(provider.prices(items[:1])) == 1
 
