@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.instances import Instance, State
-from cloudgpu.core.model.machine import Machine, sync_scopes
+from cloudgpu.core.model.machine import Machine, sync_subjects_of
 from cloudgpu.core.values.times import iso
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def _before_end(ledger: Ledger, machine: Machine, instance: Instance, *, watched
 def _seen_pending(ledger: Ledger, machine: Machine, instance: Instance) -> BeforeTheEnd:
     if machine.state != State.PENDING or instance.state in (State.PENDING, State.UNKNOWN):
         return {}
-    lines = (ledger.last(scope) for scope in sync_scopes(machine))
+    lines = (ledger.last(scope) for scope in sync_subjects_of(machine))
     times = [line.occurred_at for line in lines if line and _proves(line, machine, resources=False, before=None)]
     return {"pending_at": max(times)} if times else {}
 
@@ -98,7 +98,7 @@ def _latest_sync(ledger: Ledger, machine: Machine, proves: Callable[[Event], boo
 
     All syncs are read only if the latest ones prove nothing: they did not see it, or got no answer there.
     """
-    scopes = sync_scopes(machine)
+    scopes = sync_subjects_of(machine)
     lines = [line for scope in scopes if (line := ledger.last(scope)) is not None]
     times = [line.occurred_at for line in lines if proves(line)]
     if not times and lines:

@@ -55,7 +55,7 @@ class ProviderSettings:
 
 @dataclass(frozen=True, slots=True)
 class TokenRule:
-    """How the provider treats a launch token.
+    """How the provider treats the idempotency token of a launch (`Attempt.token`).
 
     Within `lifetime` of the first call, the same token with the same parameters never makes a second machine.
     `listing_proves_after`: this long after the call, a complete listing without the machine proves that it was not
@@ -108,8 +108,9 @@ class Provider(Protocol):
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:
         """Request the machine and return once the cloud has accepted it.
 
-        Idempotent on `attempt.token`. Raises NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest when it was
-        surely not made; LaunchUncertain (or any other ProviderUnavailable) when that is not known.
+        Idempotent on the idempotency token `attempt.token`. Raises NoCapacity, QuotaExceeded, AuthFailed,
+        InvalidRequest when it was surely not made; LaunchUncertain (or any other ProviderUnavailable) when that is not
+        known.
         """
 
     def get(self, id: str) -> Instance:  # noqa: A002

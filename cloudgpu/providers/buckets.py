@@ -1,4 +1,4 @@
-"""The protocols of buckets, and the SDK behind a bucket's address. Only the SDK that is needed is loaded."""
+"""What a bucket can do (as Python protocols), and opening the one at an address. Only the SDK it needs is loaded."""
 
 from __future__ import annotations
 

@@ -316,7 +316,7 @@ def _host_block(host: SshHost) -> str:
     )
     if host.jump:
         # Not ProxyJump: with `-F` that would read this file for the jump host too, and not the user's own config.
-        text += f"  ProxyCommand ssh -W '[%h]:%p' {' '.join(host.jump.options())}\n"
+        text += f"  ProxyCommand ssh -W '[%h]:%p' {' '.join(host.jump.ssh_arguments())}\n"
     return text
 
 

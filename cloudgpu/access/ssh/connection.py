@@ -59,9 +59,9 @@ class Connection:
 
     target: Target
     transport: SshTransport = field(repr=False)
-    idle_channels: list[object] = field(
-        default_factory=list, repr=False
-    )  # ProgramChannels (access/jobs/served.py) for the next request
+    # Open channels to cloudgpu's program on the machine, which the next request uses again: `ProgramChannel`s of
+    # access/jobs/served.py, which this package does not import.
+    idle_channels: list[object] = field(default_factory=list, repr=False)
 
     def __enter__(self) -> Self:
         return self

@@ -63,7 +63,7 @@ class ProxySocket(socket.socket):
         ):
             return error
         kind = AccessBlocked if _PERMANENT_ERRORS.search(self.ssh_message) else Unreachable
-        remedy = " ".join(("ssh", *(target.jump.options() if target.jump else ())))
+        remedy = " ".join(("ssh", *(target.jump.ssh_arguments() if target.jump else ())))
         return kind(
             f"{target.name} cannot be reached at {target.host_and_port}: ssh says: {self.ssh_message}.",
             field="--jump",
@@ -80,7 +80,7 @@ def open_through(target: Target) -> ProxySocket:
     if target.jump is None:
         raise AssertionError("there is no jump host")
     host, port = target.address.host, target.address.port
-    argv = [ssh_client(), "-W", f"[{host}]:{port}", *target.jump.options()]
+    argv = [ssh_client(), "-W", f"[{host}]:{port}", *target.jump.ssh_arguments()]
     ours, theirs = socket.socketpair()
     messages = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as the connection)
     descriptor = theirs.fileno()

@@ -34,7 +34,7 @@ from cloudgpu.core.events.log import Draft, Event
 from cloudgpu.core.model.account import PrepaidCredit
 from cloudgpu.core.model.checks import Check, Verdict, failed
 from cloudgpu.core.model.identity import QueriedAccount, unanswered_text
-from cloudgpu.core.model.machine import BudgetedMachine, Machine, PlannedLaunch, command_name, scope_of_machine
+from cloudgpu.core.model.machine import BudgetedMachine, Machine, PlannedLaunch, command_name, sync_subject_of
 from cloudgpu.core.model.offers import Note, NoteKind
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import account_scope
@@ -186,7 +186,7 @@ def check_credit_fit(
     `scope` is the ledger subject of the account. A requested machine that runs already is not counted twice.
     """
     ids = {machine.id for machine in machines}
-    other_machines = (one for one in view.present_machines() if one.id not in ids and scope_of_machine(one) == scope)
+    other_machines = (one for one in view.present_machines() if one.id not in ids and sync_subject_of(one) == scope)
     others_hourly = hourly_spend(credit, other_machines)
     return credit_fit(machines[0].account, credit, others_hourly, hourly_of(machines), lease, session.clock())
 
@@ -232,10 +232,8 @@ def check_credit_until(
     duration = until - session.clock()
     if credit is None or duration <= timedelta():
         return
-    scope = scope_of_machine(machines[0])
-    hourly = hourly_spend(
-        credit, (machine for machine in view.present_machines() if scope_of_machine(machine) == scope)
-    )
+    scope = sync_subject_of(machines[0])
+    hourly = hourly_spend(credit, (machine for machine in view.present_machines() if sync_subject_of(machine) == scope))
     fit = credit_fit(machines[0].account, credit, hourly, Money(0), duration, session.clock())
     if not fit.fits:
         raise credit_refusal(fit, command_name(machines[0]), duration, ending, remedy)
@@ -302,7 +300,7 @@ def _account_credit(session: Session, account: QueriedAccount) -> CreditReading 
     if credit is None:
         return None
     scope = account_scope(account.provider, identity_of(session, account.account, None).id)
-    machines = [machine for machine in session.ledger.present_machines() if scope_of_machine(machine) == scope]
+    machines = [machine for machine in session.ledger.present_machines() if sync_subject_of(machine) == scope]
     hourly = hourly_spend(credit, machines)
     return CreditReading(scope, account.account, account.provider, credit, hourly, hourly - hourly_of(machines))
 

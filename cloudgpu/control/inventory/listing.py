@@ -8,7 +8,7 @@ from cloudgpu.control.session.base import is_mine, known_reachability, missing_s
 from cloudgpu.control.session.last_run import LastRun, overdue_sentence, read_last_run, unguarded_sentence
 from cloudgpu.control.session.session import Session, living_machines, present_machines
 from cloudgpu.core.model.identity import AccountElsewhere, Unanswered
-from cloudgpu.core.model.machine import Machine, scope_of_machine
+from cloudgpu.core.model.machine import Machine, sync_subject_of
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.machines import foreign_document, machine_document, queried_accounts_document
 
@@ -52,7 +52,7 @@ def last_synced_at(session: Session, machines: list[Machine]) -> dict[str, str]:
     syncs: dict[str, list[Event]] = {}
     synced_at: dict[str, str] = {}
     for machine in living_machines(machines):
-        scope = scope_of_machine(machine)
+        scope = sync_subject_of(machine)
         if scope not in syncs:
             sync_events = (session.ledger.last(scope), session.ledger.last(f"gap:{scope}"))
             syncs[scope] = [event for event in sync_events if event is not None]

@@ -28,7 +28,7 @@ from cloudgpu.core.launch.plan import stop_effect
 from cloudgpu.core.launch.plan_cost import attached_cost_of, machine_of_launch
 from cloudgpu.core.model.cluster import node_keys, request_of_node
 from cloudgpu.core.model.launch import Attempt, Boot, BootPart
-from cloudgpu.core.model.machine import has_retained_resources, scope_of_machine
+from cloudgpu.core.model.machine import has_retained_resources, sync_subject_of
 from cloudgpu.core.model.offers import Offer, Price
 from cloudgpu.core.policies.guards import only_warns_to_keep_disk, subject_of_offer
 from cloudgpu.core.policies.policy import for_agent
@@ -109,7 +109,7 @@ def record_intents(
         first, *other_nodes = [
             machine_of_launch(event, view.machine(event.subject)) for event in events
         ]  # the machines planned
-        check_credit(session, view, credit, [first, *other_nodes], scope_of_machine(first), lease)
+        check_credit(session, view, credit, [first, *other_nodes], sync_subject_of(first), lease)
         cluster = attempts[0].request.cluster
         cluster_name = cluster.name if cluster else ""
         return [*events, *admit(session, view, first, prepared.override, others=other_nodes, of_cluster=cluster_name)]

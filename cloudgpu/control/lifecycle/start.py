@@ -31,7 +31,7 @@ from cloudgpu.core.launch.limit_checks import start_within
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.launch.plan_cost import as_running
 from cloudgpu.core.model.facts import HourlyPrice
-from cloudgpu.core.model.machine import Machine, billed_text, command_name, not_none, scope_of_machine
+from cloudgpu.core.model.machine import Machine, billed_text, command_name, not_none, sync_subject_of
 from cloudgpu.core.policies.description import schedule_notes
 from cloudgpu.core.policies.guards import depends_on_reaper
 from cloudgpu.core.values.times import from_iso
@@ -155,7 +155,7 @@ def admit_start(
             _start_event(session, machine, now, waived=no_guard and depends_on_reaper(without_waiver(machine))),
         ]
     provider = session.provider_of(machines[0])
-    credit, lease_length, scope = read_credit(provider), lease.expires - now, scope_of_machine(machines[0])
+    credit, lease_length, scope = read_credit(provider), lease.expires - now, sync_subject_of(machines[0])
 
     def build_events(view: View) -> Sequence[Draft]:
         check_credit(session, view, credit, to_start, scope, lease_length)

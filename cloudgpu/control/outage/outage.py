@@ -182,7 +182,9 @@ def _outboxes_of_other_names(ledger: Ledger) -> Iterator[Outbox]:
     """Yield the outboxes in which events wait for this ledger under another name of its place."""
     if isinstance(ledger, Book):
         ledger_id = ledger.id
-        yield from (outbox for outbox in ledger.outbox.others() if outbox.waiting(ledger_id) and ledger.is_of(outbox))
+        yield from (
+            outbox for outbox in ledger.outbox.others_in_home() if outbox.waiting(ledger_id) and ledger.is_of(outbox)
+        )
 
 
 def _ledger_id_of(session: Session, fault: LedgerAway) -> str:

@@ -21,7 +21,7 @@ from cloudgpu.core.billing.discounts import agreed_price
 from cloudgpu.core.events.log import OWN_CLOCK, Draft
 from cloudgpu.core.events.observations import AccountPrices, is_to_price, price_observed, spot_price_events
 from cloudgpu.core.model.instances import Instance, State
-from cloudgpu.core.model.machine import Machine, scope_of_machine
+from cloudgpu.core.model.machine import Machine, sync_subject_of
 from cloudgpu.core.model.offers import Accelerator, Basis, Market, Offer, Price, UnpricedOffer
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError
@@ -122,7 +122,7 @@ class PricesDue:
         return (None if None in queried_before else min(filter(None, queried_before), default=None)), machines
 
     def _queried_at(self, machine: Machine) -> str | None:
-        return self.queried_at[scope_of_machine(machine)]
+        return self.queried_at[sync_subject_of(machine)]
 
 
 def machines_to_price(session: Session, machines: Sequence[Machine]) -> PricesDue:
@@ -137,7 +137,7 @@ def machines_to_price(session: Session, machines: Sequence[Machine]) -> PricesDu
         for machine in machines
         if machine.instance_type and machine.provider_id and is_to_price(machine, earliest)
     ]
-    accounts = {scope_of_machine(machine): machine for machine in due_machines}
+    accounts = {sync_subject_of(machine): machine for machine in due_machines}
     return PricesDue(
         due_machines, {scope: prices_queried_at(session.ledger, machine) for scope, machine in accounts.items()}
     )

@@ -60,9 +60,10 @@ def _without_account_here(session: Session, machines: list[Machine]) -> list[Mac
 
 
 def recent_machines(session: Session) -> list[Machine]:
-    """Return the machines of all accounts that exist, retain resources, or ended within `RECENT`.
+    """Return the machines of all accounts that exist, that ended within `RECENT`, or that ended and retain a disk.
 
-    Without those that had ended when their account was forgotten.
+    Named volumes and images count as machines here, until `RECENT` after they were deleted. Left out is what had ended
+    when its account was forgotten, unless it retains a disk.
     """
     recent_since = iso(session.clock() - RECENT)
     machines, forgotten_at_by_id = session.ledger.billable_machines(), forgotten_times(session.ledger.events(SUBJECT))

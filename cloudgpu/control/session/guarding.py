@@ -21,7 +21,7 @@ from cloudgpu.control.session.base import SessionBase
 from cloudgpu.control.session.identity import identity_of
 from cloudgpu.control.session.last_run import read_last_run
 from cloudgpu.core.model.identity import COMPUTER_KINDS, QueriedAccount, Unanswered
-from cloudgpu.core.model.machine import Machine, scope_of_machine
+from cloudgpu.core.model.machine import Machine, sync_subject_of
 from cloudgpu.core.model.offers import Offer
 from cloudgpu.core.policies.guards import ScheduledRun, depends_on_reaper, guarding_run, missing_for_guard, with_run
 from cloudgpu.core.values.naming import account_scope
@@ -126,7 +126,7 @@ def check_start_guarded(session: SessionBase, machines: Sequence[Machine]) -> No
     """Raise InvalidRequest, as a launch does, where one of these stopped machines would be guarded by nothing."""
     for machine in machines:
         if depends_on_reaper(without_waiver(machine)):
-            _check_guarded(session, scope_of_machine(machine), machine.account or "")
+            _check_guarded(session, sync_subject_of(machine), machine.account or "")
 
 
 def is_guarded(session: SessionBase, machine: Machine) -> bool:
@@ -134,7 +134,7 @@ def is_guarded(session: SessionBase, machine: Machine) -> bool:
     now = session.clock()
     return (
         not depends_on_reaper(machine)
-        or guarding_run(scheduled_runs(session), scope_of_machine(machine), now) is not None
+        or guarding_run(scheduled_runs(session), sync_subject_of(machine), now) is not None
     )
 
 

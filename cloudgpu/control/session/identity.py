@@ -20,7 +20,7 @@ from cloudgpu.core.model.identity import (
     may_be_ssh_host,
     recorded_identity_region,
 )
-from cloudgpu.core.model.machine import Machine, scope_of_machine
+from cloudgpu.core.model.machine import Machine, sync_subject_of
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, NotReachableHere, Silent
 from cloudgpu.providers.account_abilities import Registers
@@ -364,7 +364,7 @@ def _is_only_there(session: SessionBase, machines: Iterable[Machine]) -> bool:
 
 def _is_synced_elsewhere(session: SessionBase, machines: Iterable[Machine]) -> bool:
     """Say whether another home has synced all of these machines within 26 hours; a launch counts as a sync."""
-    syncs = [(machine.intended_at, session.ledger.last(scope_of_machine(machine))) for machine in machines]
+    syncs = [(machine.intended_at, session.ledger.last(sync_subject_of(machine))) for machine in machines]
     latest = [max(launched, "" if sync is None else sync.occurred_at) for launched, sync in syncs]
     return session.clock() - from_iso(min(latest)) < OVERDUE_AFTER
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from cloudgpu.core.model.machine import Machine, scope_of_machine
+from cloudgpu.core.model.machine import Machine, sync_subject_of
 from cloudgpu.core.policies.guards import ScheduledRun, depends_on_reaper, guarding_run, missing_for_guard, with_run
 from cloudgpu.core.values.naming import first_few
 from cloudgpu.core.values.times import duration_text, from_iso, iso
@@ -156,7 +156,7 @@ def unguarded_machines(
         return []
     now = session.clock()
     scheduled = with_run((last or read_last_run(session.ledger)).scheduled, session.current_run, now)
-    scopes = ((machine, scope_of_machine(machine)) for machine in dependent)
+    scopes = ((machine, sync_subject_of(machine)) for machine in dependent)
     return [
         (one, missing_for_guard(scheduled, scope, now))
         for one, scope in scopes

@@ -176,7 +176,7 @@ def _ledger_check(session: Session) -> Check:
 def _unwritten_events_check(session: Session) -> Check | None:
     """Return a warning about entries that are not in the ledger: they wait for another ledger, or were refused."""
     outbox = session.ledger.outbox
-    outbox_files = [str(other.path) for other in outbox.others()]
+    outbox_files = [str(other.path) for other in outbox.others_in_home()]
     if outbox_files:
         message = f"What was done while a ledger was away still waits in {', '.join(outbox_files)}."
         remedy = "Name that ledger by CLOUDGPU_LEDGER once it is back: the next command writes it."

@@ -1,8 +1,9 @@
 """Backs up, restores, checks and repairs a ledger: `ledger backup`, `ledger restore` and `cost --verify`.
 
-To repair a ledger that may be incomplete, every account is synced, and what is found there is adopted. A restore may
-lose every entry of an account. Then this home only knows it by the identities that accounts last reported, by saved
-calls, and by entries in the outbox.
+To repair a ledger that may be incomplete, every account is synced, and what is found there is adopted. A ledger that
+was restored may have no entry of an account, where machines may run. Then this home only knows that account by the
+identity that an account of config.toml last reported, by the saved calls of launches (each is a file that is kept until
+the end of its machine is confirmed), and by entries in the outbox, which wait to be written to the ledger.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from cloudgpu.core.model.identity import (
     Unanswered,
     account_text,
 )
-from cloudgpu.core.model.machine import scope_of_machine
+from cloudgpu.core.model.machine import sync_subject_of
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, NotReachableHere
 from cloudgpu.ledger import saved_calls as saved
 from cloudgpu.ledger.sqlite import backup
@@ -97,10 +98,10 @@ def verify_document(session: Session, *, agree: Callable[[str], None]) -> Verify
             value=str(session.home.ledger),
             next="Restore the latest backup of the ledger directory. Machines can still be stopped meanwhile.",
         )
-    lines, head_hash = verification.lines, verification.head_hash
+    entries, head_hash = verification.lines, verification.head_hash
     if problem is None:
         return {
-            "lines": lines,
+            "lines": entries,
             "head_hash": head_hash,
             "errors": list(faults),
             "settled": False,
@@ -122,7 +123,7 @@ def verify_document(session: Session, *, agree: Callable[[str], None]) -> Verify
         )
     accounts = queried_accounts_document(synced.queried, synced.not_queried)
     return {
-        "lines": lines,
+        "lines": entries,
         "head_hash": head_hash,
         "errors": list(faults),
         "settled": True,
@@ -149,7 +150,7 @@ def _sync_and_settle(session: Session, problem: str) -> SyncResult:
     if session.ledger.head()[0] == 0:  # the file is gone: a sync can only be written into a new one
         accounts = sorted(session.settings.accounts)
         _check_complete(session, [gap for account in accounts for gap in _unanswered_parts(session, account)])
-        session.ledger.settle(problem)
+        session.ledger.settle(problem)  # writes the first entry of a new ledger
         return sync_all(session)
     since = _record_problem(session, problem)
     synced = sync_all(session)
@@ -169,10 +170,10 @@ def _record_problem(session: Session, problem: str) -> int:
 
 def _check_synced(session: Session, since: int) -> None:
     """Raise LedgerUnavailable for an account elsewhere that nobody has synced since the entry with this number."""
-    machines = recent_machines(session)
+    machines = recent_machines(session)  # those that exist, too, and ended ones that retain a disk
     _, errors = by_account(session, machines)
     for machine in (one for one in machines if isinstance(errors.get(one.id), NotReachableHere)):
-        last = session.ledger.last(scope_of_machine(machine))
+        last = session.ledger.last(sync_subject_of(machine))
         if last is None or last.seq <= since:
             colleague = machine.owner or "whoever has that account"
             raise LedgerUnavailable(
@@ -206,8 +207,8 @@ def _check_complete(session: Session, gaps: Sequence[Unanswered]) -> None:
 class KnownAccount:
     """An account that this home knows; `why` says from where.
 
-    `kind` and `id` are its identity, `description` is that in words. `region` is the host, where each has its own
-    identity.
+    `kind` and `id` are its identity, `description` is that in words. `region` is the host, in an account of on-premises
+    hosts, where each host has an identity of its own; None for a cloud's account.
     """
 
     kind: str
@@ -253,10 +254,11 @@ def _remembered_accounts(session: Session) -> Iterator[KnownAccount]:
 
 
 def _accounts_of_saved_calls(session: Session) -> Iterator[KnownAccount]:
+    """Yield the account of each launch of this ledger whose call is saved, until its machine's end is confirmed."""
     for token, _ in saved.unresolved(session.home.attempts):
         try:
             call = saved.load(session.home.attempts, token)
-        except LedgerUnavailable:  # reported by the command that settles that launch
+        except LedgerUnavailable:  # reported by the command that finds out whether that launch made a machine
             continue
         if call is not None and call.identity is not None and call.ledger == session.ledger.id:
             one, region = call.identity, call.offer.unpriced.region
@@ -265,11 +267,11 @@ def _accounts_of_saved_calls(session: Session) -> Iterator[KnownAccount]:
 
 
 def _accounts_in_outbox(session: Session) -> Iterator[KnownAccount]:
-    for outbox in (session.ledger.outbox, *session.ledger.outbox.others()):
-        for line in outbox.waiting(session.ledger.id):
-            one = line.body.get("identity")
+    for outbox in (session.ledger.outbox, *session.ledger.outbox.others_in_home()):
+        for entry in outbox.waiting(session.ledger.id):
+            one = entry.body.get("identity")
             if one is not None:
-                region = line.body.get("region") if one["kind"] == SSH_HOST else None
+                region = entry.body.get("region") if one["kind"] == SSH_HOST else None
                 yield KnownAccount(
                     one["kind"], one["id"], one["display_name"], region, "lines in the outbox of this home name it"
                 )

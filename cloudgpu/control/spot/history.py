@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 
 CHANGEOVER_H = 0.25  # hours of a machine's work that each interruption is assumed to cost
+# "takes": interrupts, as everywhere below: the provider reclaims the spot machine.
 FREE_TEXT = "its provider does not charge what it takes within {} of the start"
 
 
@@ -52,7 +53,10 @@ def was_interrupted(machine: Machine) -> bool:
 
 
 def ended_at(machine: Machine) -> str:
-    """Return when a spot machine was gone, as ISO time: as its provider reported, else when a sync saw it."""
+    """Return when a spot machine was gone, as ISO time: as its provider reported, else when a sync saw it.
+
+    `Machine.since` is when its present state began, by its provider.
+    """
     return machine.since or machine.terminated_at or machine.seen_at or machine.intended_at
 
 
@@ -112,7 +116,11 @@ def offer_location(offer: Offer) -> SpotLocation:
 
 
 def _sightings(machine: Machine) -> Iterator[Sighting]:
-    """Yield what one machine showed of spot at its location: a launch or a refusal, and its end or interruption."""
+    """Yield what one machine showed of spot at its location: a launch or a refusal, and its end or interruption.
+
+    Nothing for what is no machine but a named volume or image (`is_named_resource`), and for a launch that made no
+    machine for another reason than a refusal (`void`). The kind `taken` is an interruption.
+    """
     if machine.market != "spot" or machine.is_named_resource or machine.launch_status == "void":
         return
     location, price = spot_location(machine), machine.price.nanos_per_hour if machine.price else None

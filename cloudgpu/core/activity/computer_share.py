@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from cloudgpu.core.activity.utilization import MOMENT, Sample
+from cloudgpu.core.activity.utilization import MAX_SAMPLE_GAP_S, Sample
 
 Run = tuple[float, float]  # (begin, end) in epoch seconds
 
@@ -58,7 +58,7 @@ def draws_of(samples: Iterable[Sample]) -> list[Draw]:
     covered_until = 0.0
     for sample in samples:
         begin = max(sample["t"] - sample["s"], covered_until)
-        begin = covered_until if begin - covered_until <= MOMENT else begin
+        begin = covered_until if begin - covered_until <= MAX_SAMPLE_GAP_S else begin
         if begin < sample["t"]:
             covered_until = sample["t"]
             draws.append(Draw(begin, covered_until, sample.get("power")))

@@ -28,7 +28,8 @@ GPU, USED, IDLE, UNKNOWN = KINDS = ("gpu", "used", "idle", "unknown")
 LIMITS = Thresholds()
 CPU_LIMIT = LIMITS.cpu + BASE  # cores in a single sample, which cannot tell background load (up to BASE) from use
 HOUR = 3600
-MOMENT = 1  # seconds: two samples with a smaller gap between them are adjacent
+# Samples whose gap is no longer than this adjoin: the gap counts to the later one, and not as time without samples.
+MAX_SAMPLE_GAP_S = 1
 REPORT_EVERY_S = 660.0  # a machine in use says so every 10 minutes (`agent.WINDOW`), and its report takes a while
 
 
@@ -116,7 +117,7 @@ def usage_intervals(samples: Iterable[Sample]) -> tuple[UsageSpan, ...]:
     covered_until = 0
     for sample in samples:
         begin, end = max(round(sample["t"] - sample["s"]), covered_until), round(sample["t"])
-        begin = covered_until if begin - covered_until <= MOMENT else begin
+        begin = covered_until if begin - covered_until <= MAX_SAMPLE_GAP_S else begin
         if end > begin:
             kind = kind_of(sample)
             _add_usage(spans, begin, end, kind, sample.get("power"), sample.get("gpus") if kind == GPU else None)
@@ -160,7 +161,7 @@ def join_days(days: Iterable[Iterable[UsageSpan]]) -> list[UsageSpan]:
     for one in (span for day in days for span in day):
         if one.end <= covered_until:
             continue
-        begin = covered_until if one.begin - covered_until <= MOMENT else one.begin
+        begin = covered_until if one.begin - covered_until <= MAX_SAMPLE_GAP_S else one.begin
         share = (one.end - begin) / (one.end - one.begin)
         joules, cards = one.joules and one.joules * share, one.cards and one.cards * share
         spans.append(one._replace(begin=begin, joules=joules, cards=cards))

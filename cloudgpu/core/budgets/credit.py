@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.model.account import PrepaidCredit
-from cloudgpu.core.model.machine import Machine, PlannedLaunch, may_be_running, scope_of_machine
+from cloudgpu.core.model.machine import Machine, PlannedLaunch, may_be_running, sync_subject_of
 from cloudgpu.core.model.records import CreditRecord
 from cloudgpu.core.values.money import HOUR_MICROS, Money, usd
 from cloudgpu.core.values.times import duration_text, from_iso, iso
@@ -90,7 +90,7 @@ def hourly_spend(credit: PrepaidCredit, machines: Iterable[Machine]) -> Money:
 
 def hourly_now(credit: CreditReading, machines: Iterable[Machine]) -> Money:
     """Return the hourly spend of an account with the machines that the ledger has there now."""
-    return hourly_of(machine for machine in machines if scope_of_machine(machine) == credit.scope) + credit.elsewhere
+    return hourly_of(machine for machine in machines if sync_subject_of(machine) == credit.scope) + credit.elsewhere
 
 
 def credit_left(credit: PrepaidCredit, hourly: Money, now: datetime) -> Money:

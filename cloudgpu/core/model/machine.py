@@ -307,15 +307,15 @@ def account_key(subject: BudgetedMachine) -> str:
     return str(subject.account if identity is None else identity.id)
 
 
-def scope_of_machine(machine: Machine) -> str:
+def sync_subject_of(machine: Machine) -> str:
     """Return the ledger subject under which syncs of the account of a machine or named resource are recorded."""
     identity = machine.identity
     return account_scope(machine.provider or "", machine.account or "" if identity is None else identity.id)
 
 
-def sync_scopes(machine: Machine) -> tuple[str, str]:
+def sync_subjects_of(machine: Machine) -> tuple[str, str]:
     """Return the ledger subjects of complete and of incomplete syncs of a machine's account."""
-    scope = scope_of_machine(machine)
+    scope = sync_subject_of(machine)
     return scope, f"gap:{scope}"
 
 

@@ -33,6 +33,8 @@ class SpotLocation(NamedTuple):
 class Sighting:
     """What was seen of spot at a place: a launch that made a machine, or was refused; one that was taken, or ended.
 
+    Taken: interrupted by its provider.
+
     `price` is an hour's in nano-dollars; `hours` is how long the machine had run, of one that was taken or has ended.
     """
 

@@ -81,7 +81,7 @@ class JumpHost:
         user, port = f"{self.user}@" * bool(self.user), f":{self.port}" * bool(self.port)
         return f"{user}{f'[{self.host}]' if ':' in self.host else self.host}{port}"
 
-    def options(self) -> tuple[str, ...]:
+    def ssh_arguments(self) -> tuple[str, ...]:
         """Return the arguments with which the system's ssh connects to it, the destination last."""
         port = ("-p", str(self.port)) if self.port else ()
         return (*port, f"{self.user}@{self.host}" if self.user else self.host)

@@ -181,9 +181,9 @@ class Ledger(View, Protocol):
         ...
 
     def settle(self, why: str) -> Event:
-        """End an integrity problem: write `ledger_settled`, accept the present last line as the right one.
+        """End an integrity problem: write `ledger_settled`, accept the present last entry as the right one.
 
-        `why` says what was verified before that.
+        A ledger without entries begins with that one. `why` says what was verified before that.
         """
         ...
 

@@ -50,8 +50,8 @@ class Outbox:
         """Whether nothing waits."""
         return self.path not in _unwritten and not self.path.exists()
 
-    def others(self) -> list[Outbox]:
-        """Return the other outboxes of this home: of other ledgers, and of the same one under another URL."""
+    def others_in_home(self) -> list[Outbox]:
+        """Return this home's outboxes without this one: of other ledgers, and of the same ledger under another URL."""
         return [Outbox(path) for path in sorted(self.path.parent.glob("*.outbox")) if path != self.path]
 
     def refused(self) -> list[tuple[Path, list[tuple[Draft, str]]]]:

@@ -14,6 +14,7 @@ from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 from cloudgpu.ledger.log import lines
 from cloudgpu.ledger.log.sql import Connection
 
+# What a user does about a ledger that may be incomplete or damaged; `Ledger.settle` ends that problem.
 SETTLE_REMEDY = (
     "Restore a backup of the ledger (cloudgpu ledger restore FILE --yes), or run: cloudgpu cost --verify --yes "
     "(it checks the ledger against the providers, and repairs it)"
@@ -76,7 +77,7 @@ class LedgerAway(LedgerUnavailable):
 
 
 class LineRefused(LedgerUnavailable):
-    """The ledger can be written, but refuses this line."""
+    """The ledger can be written, but refuses this entry."""
 
 
 class LedgerMovedAway(LedgerAway):
@@ -177,7 +178,10 @@ def nested_append_error(location: str) -> CloudgpuError:
 
 
 def away_error(location: object, what: str, text: str, remedy: str) -> LedgerAway:
-    """Return the error, like `unavailable_error`, of a ledger that stops and terminations do not wait for."""
+    """Return the error, like `unavailable_error`, of a ledger that cannot be written now: full, locked or unreachable.
+
+    Stops and terminations do not wait for it.
+    """
     fault = LedgerAway(f"The ledger {location} {what} ({text}).", field="ledger", value=str(location), next=remedy)
     fault.full = what == FULL[0] or "disk is full" in what
     fault.held, fault.lasts = what.startswith(LOCKED[0].rpartition(" ")[0]), what in _LASTING
@@ -185,7 +189,7 @@ def away_error(location: object, what: str, text: str, remedy: str) -> LedgerAwa
 
 
 def line_refused_error(location: object, what: str, text: str, remedy: str) -> LineRefused:
-    """Return the error, like `unavailable_error`, of a line that the ledger refuses."""
+    """Return the error, like `unavailable_error`, of an entry that the ledger refuses."""
     return LineRefused(f"The ledger {location} {what} ({text}).", field="ledger", value=str(location), next=remedy)
 
 

@@ -54,7 +54,7 @@ def _write_lines(ledger: Ledger, waiting: Sequence[Draft]) -> tuple[int, list[Re
     try:
         return len(ledger.append(waiting)), []
     except Exception as error:
-        if not _is_about_line(error):
+        if not _is_about_entry(error):
             raise
     written, refused = 0, list[Refused]()
     for line in waiting:
@@ -65,13 +65,13 @@ def _write_lines(ledger: Ledger, waiting: Sequence[Draft]) -> tuple[int, list[Re
         try:
             written += len(ledger.append([line]))
         except Exception as error:
-            if not _is_about_line(error):
+            if not _is_about_entry(error):
                 raise
             why = error.message if isinstance(error, CloudgpuError) else f"{type(error).__name__}: {error}"
             refused.append((line, why))
     return written, refused
 
 
-def _is_about_line(error: Exception) -> bool:
-    """Return whether the error is about one line: the ledger refuses it, or cannot process it."""
+def _is_about_entry(error: Exception) -> bool:
+    """Return whether the error is about one entry: the ledger refuses it, or cannot process it."""
     return isinstance(error, LineRefused | RoleNeeded) or not isinstance(error, CloudgpuError)

@@ -33,7 +33,8 @@ _NOT_THERE = ("does not exist on that server", "Check the database's name in CLO
 _BROKEN = ("cannot be read or written", "Look into the server's log, then try again.")
 _ALTERED = ("is not as cloudgpu made it", f"{storage_errors.SETTLE_REMEDY}.")
 
-_AWAY = (_FULL, _LOCKED, _READ_ONLY, _GONE)
+# The ledger cannot be written now: the LedgerAway of `away_error`, for which stops and terminations do not wait.
+_NOT_WRITABLE_NOW = (_FULL, _LOCKED, _READ_ONLY, _GONE)
 _LOGIN_WORDS = (
     "password",
     "authentication",
@@ -64,7 +65,8 @@ _BY_CODE = {
 def translated(address: Address) -> Iterator[None]:
     """Raise LedgerUnavailable about the ledger at `address` for every psycopg.Error and OSError of this block.
 
-    A statement that the database refuses this user is LedgerDenied, or RoleNeeded if only payers may do it.
+    A statement that the database refuses this user is LedgerDenied, or RoleNeeded if only payers may do it:
+    the members of the database role that may change budgets.
     """
     import psycopg
 
@@ -94,7 +96,7 @@ def database_error(error: psycopg.Error, address: Address) -> LedgerUnavailable:
     """Return the error for one of the database or its client library; without a code, the server was not reached."""
     import psycopg
 
-    is_about_line = isinstance(error, psycopg.DataError | psycopg.IntegrityError)
+    is_about_entry = isinstance(error, psycopg.DataError | psycopg.IntegrityError)
     code = error.sqlstate or ""
     message = scrubbed(str(error), address)
     unreached = _unreached(message) if isinstance(error, psycopg.OperationalError) else _BROKEN
@@ -102,8 +104,10 @@ def database_error(error: psycopg.Error, address: Address) -> LedgerUnavailable:
     if found is _LOGIN_REFUSED:
         sentence = f"The ledger {address.location} {found[0]} ({message})."
         return LedgerDenied(sentence, field="ledger", value=address.location, next=found[1])
-    make_error = storage_errors.line_refused_error if is_about_line else storage_errors.unavailable_error
-    return (storage_errors.away_error if found in _AWAY else make_error)(address.location, found[0], message, found[1])
+    make_error = storage_errors.line_refused_error if is_about_entry else storage_errors.unavailable_error
+    return (storage_errors.away_error if found in _NOT_WRITABLE_NOW else make_error)(
+        address.location, found[0], message, found[1]
+    )
 
 
 def _unreached(message: str) -> tuple[str, str]:
@@ -122,7 +126,7 @@ def scrubbed(text: str, address: Address) -> str:
 
 
 def unknown_commit_error(address: Address, text: str) -> LedgerUnavailable:
-    """Return the error for lines whose commit is not known."""
+    """Return the error for entries whose commit is not known."""
     return storage_errors.away_error(
         address.location,
         "was lost during a write, so whether the entries were recorded is not known",
@@ -132,7 +136,7 @@ def unknown_commit_error(address: Address, text: str) -> LedgerUnavailable:
 
 
 def unwritten_error(address: Address, text: str) -> LedgerUnavailable:
-    """Return the error for lines that were not committed."""
+    """Return the error for entries that were not committed."""
     return storage_errors.away_error(
         address.location, "was lost while it wrote, and nothing was written", text, "Run the same again."
     )

@@ -66,7 +66,8 @@ class Aws(CloudAccount):
         super().__init__(settings)
         self.options: AwsOptions = aws_options(settings.account, settings.options)
         current_login, former_login = f"the credentials of {self.account} are", "the credentials of"
-        self.launched_in = AccountPins(self.home, "AWS account", current_login, former_login, "credentials")
+        # the AWS account that each machine was launched in, recorded in files
+        self.launch_accounts = AccountPins(self.home, "AWS account", current_login, former_login, "credentials")
         self._lock = threading.Lock()
         self._session: Any = None
         self._clients: dict[tuple[str, str, int | None, float], Any] = {}

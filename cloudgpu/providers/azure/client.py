@@ -139,7 +139,8 @@ class Azure(CloudAccount):
     def __init__(self, settings: ProviderSettings) -> None:
         super().__init__(settings)
         self.options: AzureOptions = azure_options(settings.account, settings.options)
-        self.launched_in = self.pins("subscription")
+        # the subscription that each machine was launched in, recorded in files
+        self.launch_subscriptions = self.pins("subscription")
         self.endpoint = os.environ.get(ENDPOINT, "").rstrip("/") or None
         self._lock = threading.RLock()
         # the sizes of each region and when they were read; `skus` writes and reads it

@@ -86,27 +86,27 @@ class Gcp(CloudAccount):
                     self._credentials = credentials.find_credentials(self.endpoint, self.options.quota_project)
             return self._credentials
 
-    def signing_credentials(self) -> Any:
-        """Return the credentials that sign calls. Raises AuthFailed for none."""
-        return credentials.signing_credentials(self.credentials()[0], self.endpoint)
+    def credentials_for_calls(self) -> Any:
+        """Return the credentials that calls are sent with. Raises AuthFailed for none."""
+        return credentials.credentials_for_calls(self.credentials()[0], self.endpoint)
 
     def service(self, name: str) -> Any:
         """Return the client of a service of Compute Engine (`instances`), made once.
 
         Raises MissingExtra, AuthFailed, and InvalidRequest for an invalid endpoint.
         """
-        signing_credentials = self.signing_credentials()
+        call_credentials = self.credentials_for_calls()
         with self._lock:
             if name not in self._clients:
-                self._clients[name] = self._make_client(name, signing_credentials)
+                self._clients[name] = self._make_client(name, call_credentials)
             return self._clients[name]
 
-    def _make_client(self, name: str, signing_credentials: Any) -> Any:
+    def _make_client(self, name: str, call_credentials: Any) -> Any:
         from google.cloud import compute_v1
 
         client_class = getattr(compute_v1, f"{_capital(name)}Client")
         return client_class(
-            credentials=signing_credentials, client_options={"api_endpoint": self.endpoint} if self.endpoint else {}
+            credentials=call_credentials, client_options={"api_endpoint": self.endpoint} if self.endpoint else {}
         )
 
     def call(

@@ -36,12 +36,13 @@ def find_credentials(endpoint: str | None, quota_project: str | None) -> tuple[A
     return credentials, project
 
 
-def signing_credentials(credentials: Any, endpoint: str | None) -> Any:
-    """Return the credentials that sign calls; with another `endpoint` than Google's, they send Google no lookups.
+def credentials_for_calls(credentials: Any, endpoint: str | None) -> Any:
+    """Return the credentials that calls are sent with; with another `endpoint` than Google's, they ask Google nothing.
 
     google.auth looks up at iamcredentials.googleapis.com in which regions a service account may act, beside the calls,
-    wherever those go (2.62: its "regional access boundary"). Here the account's key signs a token of its own, or the
-    token's own address of the file gives one, and no more.
+    wherever those go (2.62: its "regional access boundary"). With another endpoint, a service account's key signs each
+    access token on this computer; credentials that cannot do so fetch one from the address that their file names for
+    tokens. Nothing else is sent.
     """
     if not endpoint or not hasattr(credentials, "refresh") or type(credentials).__name__ == "AnonymousCredentials":
         return credentials
@@ -53,11 +54,11 @@ def _without_lookups(credentials: Any) -> Any:
     """Return credentials that renew themselves as `credentials` do, and look nothing else up."""
     from google.auth.credentials import Credentials
 
-    class Quiet(Credentials):
+    class WithoutLookups(Credentials):
         """The token and its expiry are those of `credentials`."""
 
         def refresh(self, request: Any) -> None:
             credentials.refresh(request)
             self.token, self.expiry = credentials.token, credentials.expiry
 
-    return Quiet()  # type: ignore[no-untyped-call]
+    return WithoutLookups()  # type: ignore[no-untyped-call]

@@ -33,7 +33,7 @@ KEY_NAME = "cloudgpu"
 # Lambda's description: one request a second, a launch every 12 seconds.
 INTERVALS = {"*": 1.0, "launch": 12.0}
 LIST_ACTIONS = ("list", "keys", "types")  # actions that read a list: "not found" is no valid answer to them
-TOKEN_RULE = TokenRule(
+TOKEN_RULE = TokenRule(  # what holds for the idempotency tokens of launches, which Lambda does not have
     lifetime=timedelta(minutes=10),
     listing_proves_after=timedelta(minutes=10),
     source="Lambda knows no tokens: a call is sent once, and a replay only looks. That a listing shows a new machine "
@@ -98,7 +98,7 @@ class Lambda(CloudAccount):
         The latter is made on this computer and sent nowhere until then. Raises AuthFailed, ProviderUnavailable.
         """
         account_key = self._account_key()
-        digest = fingerprint(account_key or self._new_key())
+        digest = key_digest(account_key or self._new_key())
         display_name = f"the Lambda account with the SSH key {digest[:12]}"
         return AccountIdentity(
             "lambda account", digest, display_name if account_key else f"{display_name}, which is not there yet"
@@ -141,7 +141,7 @@ class Lambda(CloudAccount):
             raise ProviderUnavailable(
                 f"{CLOUD} does not show the SSH key {KEY_NAME} that was put there.", field="account"
             )
-        if saved is not None and fingerprint(saved) != fingerprint(registered):
+        if saved is not None and key_digest(saved) != key_digest(registered):
             raise InvalidRequest(
                 f"The SSH key {KEY_NAME} of the Lambda account was replaced: the account is known by it.",
                 field="account",
@@ -194,7 +194,7 @@ def _read_line(file: Path) -> str | None:
         return None
 
 
-def fingerprint(line: str) -> str:
+def key_digest(line: str) -> str:
     """Return a digest of a public key's type and blob, without the comment, which a cloud may change."""
     return sha256(" ".join(line.split()[:2]).encode()).hexdigest()[:32]
 

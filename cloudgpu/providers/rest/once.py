@@ -1,9 +1,9 @@
 """Launches at clouds without idempotency tokens: a call is sent once, and later attempts only look for the machine.
 
-Before the call, a file for the attempt's token is created under the provider's `home`; only one process can do that. It
-is renamed to `.refused` where the call surely made nothing; else it stays, and the same call is never sent again from
-this home. From a home that has no file for the call (another computer, a restored disk), it is sent only within
-SEND_WINDOW: the control layer sends a saved call at once.
+Before the call, a file named by the attempt's idempotency token, which is not sent, is created under the provider's
+`home`; only one process can do that. It is renamed to `.refused` where the call surely made nothing; else it stays, and
+the same call is never sent again from this home. From a home that has no file for the call (another computer, a
+restored disk), it is sent only within SEND_WINDOW: the control layer sends a saved call at once.
 """
 
 from __future__ import annotations

@@ -124,8 +124,8 @@ def test_what_could_be_read_as_an_option_or_a_command_is_no_jump_host(typed):
 
 
 def test_a_jump_host_is_handed_to_ssh_as_options_and_destination():
-    assert JumpHost("bastion").options() == ("bastion",)
-    assert JumpHost("2001:db8::7", "ada", 2222).options() == ("-p", "2222", "ada@2001:db8::7")
+    assert JumpHost("bastion").ssh_arguments() == ("bastion",)
+    assert JumpHost("2001:db8::7", "ada", 2222).ssh_arguments() == ("-p", "2222", "ada@2001:db8::7")
 
 
 @pytest.mark.parametrize(

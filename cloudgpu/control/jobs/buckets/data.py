@@ -8,7 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.jobs.transfers import Download, ShownData, Transfers
+from cloudgpu.core.jobs.transfers import Download, PlacedData, Transfers
 from cloudgpu.core.model.buckets import CLOUD_NAMES, BucketAddress, BucketObject, bucket_address
 from cloudgpu.core.model.machine import is_owned
 from cloudgpu.core.values.money import Money
@@ -89,13 +89,13 @@ def _list_sources(
 
 def transfers(session: Session, job: Job) -> Transfers:
     """Return what an attempt fetches of its data, listed and signed now. Raises as `bucket_data`."""
-    downloads, shown, expiries = list[Download](), list[ShownData](), list[datetime]()
+    downloads, placed, expiries = list[Download](), list[PlacedData](), list[datetime]()
     for record, address, bucket, listed in _list_sources(session, job.spec["data"], job.spec["launch"]):
         expiries.append(bucket.url_expires_at(PRESIGNED_URL_TTL_S))
         downloads += [_download(bucket, address, item) for _, item in listed]
         contents = tuple((path, _content_name(address, item)) for path, item in listed)
-        shown.append(ShownData(record["target"], contents))
-    return Transfers(tuple(downloads), tuple(shown), min(expiries, default=None))
+        placed.append(PlacedData(record["target"], contents))
+    return Transfers(tuple(downloads), tuple(placed), min(expiries, default=None))
 
 
 def list_objects(bucket: Bucket, address: BucketAddress) -> ListedObjects:

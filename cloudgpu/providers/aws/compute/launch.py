@@ -102,7 +102,7 @@ class Sender:
         found = _by_index(answer["Instances"])
         for one in found:
             with suppress(KeyError, OSError):  # a full disk, say: the machine is there all the same
-                self._aws.launched_in.remember(one["InstanceId"], answer["OwnerId"])
+                self._aws.launch_accounts.remember(one["InstanceId"], answer["OwnerId"])
         return self._check_count(found, None)
 
     def _find_by_token(self, error: CloudgpuError) -> list[dict[str, Any]]:

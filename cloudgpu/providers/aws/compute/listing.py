@@ -41,7 +41,7 @@ def describe_raw(aws: Aws, region: str, native_id: str) -> dict[str, Any]:
     try:
         return _describe_instance(aws, region, native_id)
     except InstanceNotFound:
-        aws.launched_in.check(native_id, aws.account_id)
+        aws.launch_accounts.check(native_id, aws.account_id)
         raise
 
 
@@ -56,9 +56,9 @@ def _describe_instance(aws: Aws, region: str, native_id: str) -> dict[str, Any]:
 def listed(aws: Aws) -> Listing:
     """Return every machine with a cloudgpu-id tag, and the regions that did not answer: a call per region and page.
 
-    One more in a region with spot machines that stopped or ended without a time or a cause in the answer. One more for
-    which regions there are, unless the cached ones may be used; it is sent once one of these does not answer, which may
-    not be enabled any more.
+    Another call goes to each region with spot machines that stopped or ended without a time or a cause in the answer.
+    The cached list of the account's regions is used where there is one. Without it, or once one of its regions does not
+    answer (it may not be enabled any more), one call reads that list anew.
     """
     cached_regions, answers, silent = aws.remembered_regions(), dict[str, list[Instance]](), tuple[Unanswered, ...]()
     if cached_regions is not None:

@@ -258,7 +258,7 @@ def _find_vanished(aws: Aws, region: str, native_ids: Sequence[str]) -> Machines
 
 def _not_found_error(aws: Aws, region: str, id_: str) -> CloudgpuError:
     try:
-        aws.launched_in.check(id_, aws.account_id)  # credentials of another account prove nothing about an end
+        aws.launch_accounts.check(id_, aws.account_id)  # credentials of another account prove nothing about an end
     except CloudgpuError as error:
         return error
     return InstanceNotFound(f"AWS {region} has no machine {id_}.", field="instance", value=ids.joined(region, id_))

@@ -80,6 +80,7 @@ def _orphans_in(aws: Aws, region: str) -> list[ProviderResource]:
 
 def _address(aws: Aws, region: str, raw: Raw) -> ProviderResource:
     used_by = raw.get("InstanceId") or raw.get("NetworkInterfaceId") or None
+    # An address is billed as one unit of what it is `stored_as`.
     fields = {"stored_as": ADDRESS, "size_gb": 1, "name": raw.get("PublicIp", ""), "attached_to": used_by}
     return _orphan(aws, region, raw, Kind.ADDRESS, raw["AllocationId"], **fields)
 

@@ -89,11 +89,11 @@ class _Launch:
     def _check_subscription(self) -> None:
         """Raise LaunchUncertain where the attempt was sent before in another subscription; else record this one."""
         try:
-            self._azure.launched_in.check(self._group, lambda: self._azure.subscription)
+            self._azure.launch_subscriptions.check(self._group, lambda: self._azure.subscription)
         except AuthFailed as error:
             raise self._uncertain(error.message) from error
-        if not self._azure.launched_in.file(self._group).exists():
-            self._azure.launched_in.remember(self._group, self._azure.subscription)
+        if not self._azure.launch_subscriptions.file(self._group).exists():
+            self._azure.launch_subscriptions.remember(self._group, self._azure.subscription)
 
     def _wait_until_made(self) -> Raw | None:
         """Return the machine once its creation has ended, which an earlier call for this attempt may have begun."""
@@ -122,7 +122,7 @@ class _Launch:
             if self._exists_already():
                 return
             self._delete_group(refusal)
-            self._azure.launched_in.forget(self._group)
+            self._azure.launch_subscriptions.forget(self._group)
             raise
         except InstanceNotFound as error:  # somebody has deleted the group meanwhile
             raise self._uncertain(error.message) from error

@@ -57,8 +57,8 @@ def _being_deleted(azure: Azure, region: str, group: str) -> Instance:
     found = find(azure, groups.READ, lambda: operations.get(group).as_dict(), region=region, value=group)
     if found is not None and groups.is_being_deleted(found):
         return translate.of_group(found, account=azure.account)
-    azure.launched_in.check(group, lambda: azure.subscription)
-    azure.launched_in.forget(group)
+    azure.launch_subscriptions.check(group, lambda: azure.subscription)
+    azure.launch_subscriptions.forget(group)
     message = f"Azure {region} has no machine {group}."
     raise InstanceNotFound(message, field="instance", value=ids.joined(region, group))
 
@@ -159,9 +159,9 @@ def _moved_away(raw: Raw) -> Unanswered:
 def _in_other_subscriptions(azure: Azure) -> list[Unanswered]:
     """Return the machines that were launched in another subscription than the account's present one."""
     found = []
-    for group in sorted(one.name for one in azure.launched_in.file("").glob("cloudgpu-*")):
+    for group in sorted(one.name for one in azure.launch_subscriptions.file("").glob("cloudgpu-*")):
         try:
-            azure.launched_in.check(group, lambda: azure.subscription)
+            azure.launch_subscriptions.check(group, lambda: azure.subscription)
         except AuthFailed as error:
             found.append(Unanswered(group, f"{error.message} {error.next}"))
     return found

@@ -21,7 +21,7 @@ def read(azure: Azure, id: str) -> Raw:  # noqa: A002
     machines = azure.compute.virtual_machines
     found: Raw | None = find(azure, READ, lambda: machines.get(group, group).as_dict(), region=region, value=id)
     if found is None:
-        azure.launched_in.check(group, lambda: azure.subscription)
+        azure.launch_subscriptions.check(group, lambda: azure.subscription)
         raise InstanceNotFound(f"Azure {region} has no machine {group}.", field="instance", value=id)
     return found
 

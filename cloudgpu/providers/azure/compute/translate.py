@@ -1,8 +1,9 @@
 """Translates a machine of Azure's answers to an `Instance`. Pure: no call, no clock.
 
 Which power states are billed is from Azure's page "States and billing of Azure Virtual Machines": a machine that is
-stopped and not deallocated is billed as if it ran. One that is being deallocated counts as billed until it is. A
-`creating` machine is not billed, a `starting` one is: both are pending here, and the bill charges both.
+stopped and not deallocated is billed as if it ran. One that is being deallocated counts as billed until it is.
+Azure does not bill one with the power state `creating`, and bills one that is `starting`: both are `State.PENDING`
+here, and cloudgpu's own reckoning charges both.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ _AZURE_ONLY_TAGS = (GROUP_SIZE, GROUP_MARKET, "cloudgpu-timer")
 
 
 def instance(raw: Raw, statuses: Sequence[Raw], *, account: str, address: Address | None = None) -> Instance:
-    """Return a machine as Azure describes it (as JSON) with the statuses of its instance view; its tags are ours."""
+    """Return the `Instance` of a machine by Azure's JSON of it and the statuses of its instance view.
+
+    Its tags are those that cloudgpu gives every machine on every cloud (`tags_of`).
+    """
     state = state_of(raw, statuses)
     size = str((properties_of(raw).get("hardwareProfile") or {}).get("vmSize") or "")
     return Instance(
@@ -52,7 +56,7 @@ def instance(raw: Raw, statuses: Sequence[Raw], *, account: str, address: Addres
         instance_type=size,
         market=Market.SPOT if is_spot(raw) else Market.ON_DEMAND,
         launched_at=_time(properties_of(raw).get("timeCreated")),
-        since=_since(statuses),
+        since=_since(statuses),  # when the power state began
         address=address if state in (State.PENDING, State.RUNNING) else None,
         accelerators=gpus_of("azure", size),
         last_active=time_of_tag(str((raw.get("tags") or {}).get(TAG_LAST_ACTIVE, ""))),
@@ -104,10 +108,11 @@ def state_of(raw: Raw, statuses: Sequence[Raw]) -> State:
 
 
 def creation_failed(raw: Raw, statuses: Sequence[Raw]) -> bool:
-    """Say whether a machine's creation failed: it has no power state, so no hardware, and a disk of it may be there.
+    """Say whether a machine's creation failed: it has no hardware, but a disk of it may be there.
 
-    The instance view has to say so: a machine that runs is `failed`, too, when an extension or a later change of it has
-    failed. A view without statuses, or with the power state `unknown`, is no proof.
+    Its provisioning state is `failed` then. So is that of a machine that runs when an extension or a later change of it
+    has failed; so the power state has to be missing, or `creating`: it has never got hardware. A view without statuses,
+    or with the power state `unknown`, is no proof.
     """
     return provisioning_state(raw) == "failed" and bool(statuses) and power_of(statuses) in ("", "creating")
 
@@ -155,9 +160,10 @@ def _time(value: object) -> datetime | None:
 
 
 def _reason(raw: Raw, statuses: Sequence[Raw], state: State) -> str | None:
-    """Return why a machine does not run; None where Azure does not say.
+    """Return why a machine was shut down or not created; None for any other state.
 
-    Azure does not say who deallocated a machine: its user, its own identity, or an eviction.
+    None for a deallocated machine, too: Azure does not say whether its user did that, the machine itself by its managed
+    identity, or an eviction.
     """
     if state is State.STOPPED:
         return SHUT_DOWN_INSIDE

@@ -85,8 +85,8 @@ def _closed_zones(restrictions: Iterable[Raw]) -> set[str]:
 
 
 def _integer(text: str | None) -> int | None:
-    raw_skus = _number(text)
-    return None if raw_skus is None else int(raw_skus)
+    number = _number(text)
+    return None if number is None else int(number)
 
 
 def _number(text: str | None) -> float | None:

@@ -53,14 +53,14 @@ def _tags(attempt: Attempt) -> dict[str, str]:
     return {TAG_ID: first} | {key: attempt.tags[key] for key in (TAG_LEDGER, TAG_OWNER, TAG_CLUSTER)}
 
 
-def users(azure: Azure) -> Mapping[str, str]:
-    """Return a user of each cluster network, by its group: Azure's id of a machine, or else of an interface."""
+def used_by(azure: Azure) -> Mapping[str, str]:
+    """Return what uses each cluster network, by its group: Azure's id of one machine, or else of one interface."""
     listed = azure.network.network_interfaces.list_all
-    return users_among(invoke(azure, f"{_INTERFACES}/read", lambda: [one.as_dict() for one in listed()]))
+    return used_by_of(invoke(azure, f"{_INTERFACES}/read", lambda: [one.as_dict() for one in listed()]))
 
 
-def users_among(interfaces: Sequence[Raw]) -> Mapping[str, str]:
-    """Return what `users` does, from interfaces that were read already. Pure."""
+def used_by_of(interfaces: Sequence[Raw]) -> Mapping[str, str]:
+    """Return what `used_by` does, from interfaces that were read already. Pure."""
     found: dict[str, str] = {}
     for one in interfaces:
         properties = properties_of(one)
@@ -82,7 +82,7 @@ def clear_shared(azure: Azure, cluster: str, region: str) -> bool:
         if (one.get("tags") or {}).get(TAG_ID) == node_name(cluster, 0) and str(one["location"]).lower() == region
     ]
     remaining = [str(one["name"]).lower() for one in found if not groups.is_being_deleted(one)]
-    used = users(azure) if remaining else {}
+    used = used_by(azure) if remaining else {}
     for name in remaining:
         if name not in used:
             groups.delete(azure, region, name)

@@ -3,6 +3,8 @@
 A launch's network and its rules are in its group, cost nothing and are deleted with it: they are not listed. An
 assignment of the role of machines stays when its machine is gone: "The role assignments aren't removed automatically"
 (Understand Azure role assignments, of deleted identities).
+
+All of these are listed, whether something uses them (`attached_to`) or not: which are orphans is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from cloudgpu.providers.azure.account import identity
 from cloudgpu.providers.azure.calls import find, invoke, properties_of
 from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.compute import machine, power
-from cloudgpu.providers.azure.network import shared
+from cloudgpu.providers.azure.network import shared as cluster_networks
 from cloudgpu.providers.azure.storage import disks, resources as refs
 
 Raw = Mapping[str, Any]
@@ -65,7 +67,7 @@ def _role_assignments(azure: Azure) -> list[identity.RoleAssignment]:
 
 
 class _Inventory:
-    """Groups, machines, disks and interfaces that were listed: with them, tags and users of the others are found."""
+    """Groups, machines, disks and interfaces that were listed: they give the others' tags, and what uses these."""
 
     def __init__(
         self, azure: Azure, launched: list[Raw], machines: list[Raw], all_disks: list[Raw], interfaces: list[Raw]
@@ -75,43 +77,43 @@ class _Inventory:
         self._regions = {str(one["name"]).lower(): str(one["location"]) for one in launched}
         self._machines = {str(one["name"]).lower(): machine.id_of(one) for one in machines}
         self._disks = {disks.group_of(one): str(one["name"]) for one in all_disks}
-        self._network_users = shared.users_among(interfaces)
-        self._holders = {address: self._user(one) for one in interfaces for address in _addresses_of(one)}
+        self._network_used_by = cluster_networks.used_by_of(interfaces)
+        self._address_used_by = {address: self._machine_of(one) for one in interfaces for address in _addresses_of(one)}
 
     def tags_of(self, raw: Raw) -> dict[str, str]:
         """Return the tags of a resource: its own and those of its launch's group; none for one that is not ours."""
         return {**self._tags.get(disks.group_of(raw), {}), **(raw.get("tags") or {})}
 
     def group(self, raw: Raw) -> ProviderResource:
-        """Return a launch's group: its machine uses it, or a retained disk in it."""
+        """Return a launch's group; in use by its machine, else by the retained disk in it, else by nothing."""
         name, region = str(raw["name"]).lower(), str(raw["location"])
         disk = self._disks.get(name) if groups.TAG_KEPT in (raw.get("tags") or {}) else None
-        user = self._machines.get(name) or (refs.ResourceRef(region, name, "disks", disk).id if disk else None)
-        orphan = refs.ResourceRef(region, name, "resourceGroups", name)
-        return self._orphan(orphan, Kind.GROUP, raw.get("tags") or {}, attached_to=user)
+        used_by = self._machines.get(name) or (refs.ResourceRef(region, name, "disks", disk).id if disk else None)
+        ref = refs.ResourceRef(region, name, "resourceGroups", name)
+        return self._resource(ref, Kind.GROUP, raw.get("tags") or {}, attached_to=used_by)
 
     def network(self, raw: Raw) -> ProviderResource:
         """Return the group with a cluster's network: it is used as long as an interface is in that network."""
         name, region = str(raw["name"]).lower(), str(raw["location"])
-        user = self._machine_or_azure_id(self._network_users.get(name, ""))
-        orphan = refs.ResourceRef(region, name, "resourceGroups", name)
-        return self._orphan(orphan, Kind.GROUP, raw.get("tags") or {}, attached_to=user)
+        used_by = self._machine_or_azure_id(self._network_used_by.get(name, ""))
+        ref = refs.ResourceRef(region, name, "resourceGroups", name)
+        return self._resource(ref, Kind.GROUP, raw.get("tags") or {}, attached_to=used_by)
 
     def interface(self, raw: Raw) -> ProviderResource:
         """Return an interface; it is used as long as it is a machine's."""
-        return self._orphan(
-            self._ref(raw, "networkInterfaces"), Kind.INTERFACE, self.tags_of(raw), attached_to=self._user(raw)
+        return self._resource(
+            self._ref(raw, "networkInterfaces"), Kind.INTERFACE, self.tags_of(raw), attached_to=self._machine_of(raw)
         )
 
     def address(self, raw: Raw) -> ProviderResource:
         """Return an address: billed whether it is used or not. It is used where its interface has a machine."""
-        return self._orphan(
+        return self._resource(
             self._ref(raw, "publicIPAddresses"),
             Kind.ADDRESS,
             self.tags_of(raw),
-            attached_to=self._holders.get(str(raw["id"]).lower()),
+            attached_to=self._address_used_by.get(str(raw["id"]).lower()),
             name=str(properties_of(raw).get("ipAddress") or ""),
-            size_gb=1,
+            size_gb=1,  # an address is billed as one unit of what it is `stored_as`
             stored_as=ADDRESS,
         )
 
@@ -121,10 +123,10 @@ class _Inventory:
         if scope is None or not ids.GROUP.fullmatch(scope.group):
             return None
         region = self._regions.get(scope.group, refs.GLOBAL_REGION)
-        orphan = refs.ResourceRef(region, scope.group, "roleAssignments", assignment.id.rpartition("/")[2])
+        ref = refs.ResourceRef(region, scope.group, "roleAssignments", assignment.id.rpartition("/")[2])
         # Without its launch's group, its ledger is not known: it is listed as one of this ledger.
         tags = self._tags.get(scope.group) or {TAG_LEDGER: self._azure.ledger}
-        return self._orphan(orphan, Kind.ROLE, tags, attached_to=self._machines.get(scope.group))
+        return self._resource(ref, Kind.ROLE, tags, attached_to=self._machines.get(scope.group))
 
     def _ref(self, raw: Raw, kind: str) -> refs.ResourceRef:
         region = str(raw["location"])
@@ -132,7 +134,7 @@ class _Inventory:
             region, disks.group_of(raw), kind, str(raw["name"])
         )
 
-    def _user(self, raw: Raw) -> str | None:
+    def _machine_of(self, raw: Raw) -> str | None:
         return self._machine_or_azure_id(str((properties_of(raw).get("virtualMachine") or {}).get("id") or ""))
 
     def _machine_or_azure_id(self, azure_id: str) -> str | None:
@@ -140,12 +142,10 @@ class _Inventory:
         found = ids.resource(azure_id)
         return None if found is None else self._machines.get(found.name.lower(), azure_id)
 
-    def _orphan(self, orphan: refs.ResourceRef, kind: Kind, tags: Mapping[str, str], **facts: Any) -> ProviderResource:
+    def _resource(self, ref: refs.ResourceRef, kind: Kind, tags: Mapping[str, str], **facts: Any) -> ProviderResource:
         fields = {"zone": "", "name": "", "size_gb": 0, "stored_as": "", **facts}
         ours = {key: value for key, value in tags.items() if key.startswith(disks.TAG_PREFIX)}
-        return ProviderResource(
-            "azure", self._azure.account, orphan.region, id=orphan.id, kind=kind, tags=ours, **fields
-        )
+        return ProviderResource("azure", self._azure.account, ref.region, id=ref.id, kind=kind, tags=ours, **fields)
 
 
 def _addresses_of(interface: Raw) -> list[str]:
@@ -155,19 +155,19 @@ def _addresses_of(interface: Raw) -> list[str]:
     return [str(one["id"]).lower() for one in addresses if one.get("id")]
 
 
-def remove(azure: Azure, orphan: ProviderResource) -> None:
-    """Ask to delete it; what is gone already is no error. Raises InvalidRequest while something uses it.
+def remove(azure: Azure, resource: ProviderResource) -> None:
+    """Ask to delete the resource; what is gone already is no error. Raises InvalidRequest while something uses it.
 
     The interface that has an address is deleted first, if no machine uses it.
     """
-    ref = refs.parse_or_raise(orphan.id, orphan.kind)
-    if orphan.kind is Kind.ROLE:
+    ref = refs.parse_or_raise(resource.id, resource.kind)
+    if resource.kind is Kind.ROLE:
         scope = ids.machine_id(azure.subscription, ref.group)
         _check_no_machine(azure, ref)  # a launch may have made it since the groups were listed
         identity.remove_assignment(azure, f"{scope}/providers/Microsoft.Authorization/roleAssignments/{ref.name}")
-    elif orphan.kind is Kind.GROUP:
+    elif resource.kind is Kind.GROUP:
         _remove_group(azure, ref)
-    elif orphan.kind is Kind.INTERFACE:
+    elif resource.kind is Kind.INTERFACE:
         _remove_interface(azure, ref)
     else:
         _remove_address(azure, ref)
@@ -177,8 +177,8 @@ def _remove_group(azure: Azure, ref: refs.ResourceRef) -> None:
     """Delete a launch's group; first check by Compute that it has no machine. Three calls or four."""
     region = ref.region
     _check_no_machine(azure, ref)
-    if ids.CLUSTER_GROUP.fullmatch(ref.group) and (user := shared.users(azure).get(ref.group)):
-        raise _in_use_error(ref, user)
+    if ids.CLUSTER_GROUP.fullmatch(ref.group) and (used_by := cluster_networks.used_by(azure).get(ref.group)):
+        raise _in_use_error(ref, used_by)
     contents = groups.resources_in(azure, region, ref.group)
     if contents is None:
         return

@@ -148,7 +148,7 @@ def _query(gcp: Gcp, names: Sequence[str]) -> Iterator[tuple[str, bool | None]]:
 def _granted(gcp: Gcp, names: Sequence[str]) -> frozenset[str]:
     """Return which of these permissions the credential has. One call, sent once."""
     url = f"{gcp.endpoint or MANAGER}/v3/projects/{gcp.project}:testIamPermissions"
-    credentials = gcp.signing_credentials()
+    credentials = gcp.credentials_for_calls()
     with gcp.translating_errors(CALL, value=gcp.project):
         from google.api_core.exceptions import from_http_response
         from google.auth.transport.requests import AuthorizedSession

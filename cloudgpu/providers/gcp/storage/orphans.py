@@ -136,7 +136,7 @@ def _address(gcp: Gcp, raw: Raw) -> ProviderResource:
         id=resource_id(region, ADDRESSES, raw["name"]),
         kind=Kind.ADDRESS,
         name=raw.get("address", ""),
-        size_gb=1,
+        size_gb=1,  # an address is billed as one unit of what it is `stored_as`
         stored_as=STORED_AS,
         tags=our_tags(raw),
         made_at=parse_time(raw.get("creationTimestamp")),
