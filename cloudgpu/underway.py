@@ -27,20 +27,20 @@ def on_abort(message: str) -> Iterator[None]:
     _leave_block(block)
 
 
-def unproved(what: str, name: str) -> str:
-    """Return the sentence on a `stop` or `end` (`what`) of a machine that is not confirmed yet."""
+def unproved(name: str, what: str) -> str:
+    """Return the sentence on a machine whose end or stop (`what`) is requested, and not confirmed by its provider."""
     return f"The {what} of {name} is not proved: it may still be billed. Run the same command again to finish it."
 
 
 def unfinished_end(name: str, what: str = "end") -> str:
     """Return the sentence on a machine or cluster whose end (or stop, `what`) is requested and not finished."""
-    return f"The next run of cloudgpu reap finishes the {what} of {name}; cloudgpu start {name} takes it back."
+    return f"The next run of cloudgpu reap finishes the {what} of {name}; cloudgpu start {name} cancels it."
 
 
 def postponed_end(name: str, what: str) -> str:
-    """Return the sentence on a machine whose end or stop (`what`) is requested, and that cannot be asked now."""
+    """Return the sentence on a machine whose end or stop (`what`) is recorded, as its provider does not answer now."""
     finished = f"the first run of cloudgpu reap that reaches {name} finishes it"
-    return f"Its {what} is requested: {finished}; until then cloudgpu hold {name} 1h takes it back."
+    return f"Its {what} is requested: {finished}; until then cloudgpu hold {name} 1h cancels it."
 
 
 def set_final_message(message: str) -> None:

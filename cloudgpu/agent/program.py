@@ -34,7 +34,10 @@ def source() -> str:
 
 
 def own_source() -> str:
-    """Return the text of `own.py`, sent beside the agent to a machine that shares its computer with others."""
+    """Return the text of `own.py`, which meters only the machine's own processes.
+
+    It is sent beside the agent to a machine that shares its computer with others (`local`, `ssh`).
+    """
     return Path(__file__).with_name("own.py").read_text(encoding="utf-8")
 
 
@@ -62,9 +65,9 @@ def _is_ours(node: ast.stmt) -> bool:
 def minify(program: ast.Module) -> str:
     """Return the program as short text that does the same, with its own names shortened.
 
-    Fields, arguments that a call passes by keyword, and all strings stay, so a program must not look its own names up
-    by a string. Braces of an f-string must hold no string: from Python 3.12 on that is written in a way that older
-    versions cannot read.
+    Kept are the fields of a NamedTuple, arguments that a call passes by keyword, and all strings. Strings are not
+    searched for names, so a program must not look its own names up by a string, as `getattr` does. No expression in an
+    f-string may hold a string: Python 3.12 and later write that in a way that older versions cannot read.
     """
     tree = ast.parse(ast.unparse(program))
     _Stripper().visit(tree)
@@ -228,6 +231,7 @@ def _name(node: ast.AST) -> str | None:
 
 
 def _binds(node: ast.AST) -> bool:
+    """Say whether a node with a name (see `_name`) defines it: assigns it, or is an argument or an exception."""
     return not isinstance(node, ast.Name) or isinstance(node.ctx, ast.Store)
 
 

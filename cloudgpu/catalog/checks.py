@@ -73,6 +73,7 @@ def _type_row_errors(table: str, row: rules.CsvRow) -> Iterator[str]:
 
 
 def _storage_row_errors(row: rules.CsvRow) -> Iterator[str]:
+    # `price_usd` is the most that a derived price may be, and `low_usd` the least; other prices have no `low_usd`.
     low_price, price = row.get("low_usd", ""), row["price_usd"]
     if row["unit"] not in PRICE_UNITS:
         yield f"has an unknown unit: {row['unit']}"
@@ -190,10 +191,14 @@ def _fits_memory(type_entry: Catalogue, gpu_memory_gib: float) -> bool:
 
 
 def _price_errors(provider: str, prices: list[list[Any]], catalogue: Catalogue) -> Iterator[str]:
+    """Yield what is wrong with the prices of a type, which `compiled` made: lists of values in a fixed order.
+
+    `basis` is how reliable a price is; `source` and `confirmation` are indexes of texts.
+    """
     seen = Counter((region, market) for region, market, *_ in prices)
     yield from (f"{' '.join(key)} is priced {count} times" for key, count in seen.items() if count > 1)
     on_demand = {price[0]: Decimal(price[2]) for price in prices if price[1] == "on_demand" and _is_price(price[2])}
-    for region, market, usd, date_text, basis, source, check in prices:
+    for region, market, usd, date_text, basis, source, confirmation in prices:
         where = f"{region} {market}"
         if region not in rules.REGIONS[provider] or market not in MARKETS or basis not in PRICE_BASES:
             yield f"{where}: unknown region, market or basis ({basis})"
@@ -203,7 +208,7 @@ def _price_errors(provider: str, prices: list[list[Any]], catalogue: Catalogue) 
             yield f"{where}: spot costs more than on demand"
         if earliest_moment(date_text) is None:
             yield f"{where}: no date"
-        if not catalogue["sources"][source] or not catalogue["checks"][check]:
+        if not catalogue["sources"][source] or not catalogue["checks"][confirmation]:
             yield f"{where}: no source"
 
 

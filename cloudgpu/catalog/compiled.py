@@ -195,14 +195,15 @@ def _prices(
 
 
 def _price_entries(row: CsvRow, region: str, sources: _TextTable, checks: _TextTable) -> Iterator[list[Any]]:
-    """Yield [region, market, USD per hour, date as written, basis, source, check] for each market that has a price.
+    """Yield [region, market, USD per hour, date as written, basis, source, confirmation] for each market with a price.
 
-    Source and check are indexes into the catalogue's lists of texts.
+    The last two are indexes into the catalogue's lists of texts: its `sources`, and its `checks`, which say what
+    confirms a price (`two sources`). The basis is how reliable the price is.
     """
     for market, price, date_text, basis in _market_prices(row):
         source = sources.index_of(_source_of(row, market, basis))
-        check = checks.index_of(row["confidence"] if market == "on_demand" else basis)
-        yield [region, market, price, date_text, rules.price_basis(basis), source, check]
+        confirmation = checks.index_of(row["confidence"] if market == "on_demand" else basis)
+        yield [region, market, price, date_text, rules.price_basis(basis), source, confirmation]
 
 
 def _market_prices(row: CsvRow) -> Iterator[tuple[str, str, str, str]]:
@@ -255,8 +256,8 @@ def _attached_price_entries(
                 older_date = min(date_text, host_prices[market][1], key=lambda text: str(earliest_moment(text) or ""))
                 row_sources = [_source_of(rows[item_name, region], market, "") for item_name in (host, component)]
                 source = sources.index_of(f"host ({row_sources[0]}) and GPUs ({row_sources[1]}) together")
-                check = checks.index_of(rows[component, region]["confidence"])
-                yield [region, market, str(total_usd.normalize()), older_date, "derived", source, check]
+                confirmation = checks.index_of(rows[component, region]["confidence"])
+                yield [region, market, str(total_usd.normalize()), older_date, "derived", source, confirmation]
 
 
 def _omitted_types(facts: Facts, provider: str, types: dict[str, Catalogue]) -> dict[str, str]:

@@ -23,7 +23,10 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class StoredPart:
-    """A part of a price list as it last answered completely; a row may be older, if a newer price was held back."""
+    """A part of a provider's price list as it last answered completely: its prices of one region, or of all.
+
+    A row may be older, if a newer price was held back.
+    """
 
     asked_at: datetime
     rows: tuple[PriceRow, ...]
@@ -33,7 +36,8 @@ class StoredPart:
 class StoredPrices:
     """The stored price list of a provider.
 
-    `rejected_changes` are new prices that were not accepted, as they moved too far.
+    `parts` has each part by its scope, the name of what was queried for it (`us-east-1 spot`). `rejected_changes` are
+    new prices that were not accepted, as they moved too far.
     """
 
     provider: str
@@ -177,6 +181,7 @@ def _row_as_json(row: PriceRow) -> list[Any]:
 
 
 def _row_from_json(values: list[Any]) -> PriceRow:
+    """Return the price that `_row_as_json` wrote; `basis` is how reliable it is (`Basis`)."""
     item, region, market, unit, nanos, source, as_of, basis, note = values
     if not isinstance(nanos, int) or nanos <= 0:
         raise ValueError(f"{nanos!r} is not a price")

@@ -1,4 +1,8 @@
-"""How the facts (the CSV tables in facts/) are worded: what is legacy, derived or unverified; providers and regions."""
+"""The rules by which the catalogue is made from the facts (the CSV tables in facts/).
+
+They are lists of providers, regions and quotas, and what the words in `notes`, `source` and `confidence` mean: a type
+is legacy, a price is derived, a figure is unverified.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +46,8 @@ REGIONS = {
 }
 
 PROVIDERS_WITHOUT_SIZES = ("runpod", "vast")  # rent containers; their lists give no vCPUs and no memory
-# Kinds that machines are billed for, which need a price in every region with GPU machines, so that no plan is a guess.
+# Items that are billed with a machine (kinds of disk, snapshots, addresses), as the facts call them. Each needs a price
+# in every region with GPU machines, so that no plan is a guess.
 PRICED_EVERYWHERE = {
     "lambda": (),
     "vast": (),
@@ -130,7 +135,7 @@ def is_supported(row: CsvRow) -> bool:
 
 
 def plain_source(text: str) -> str:
-    """Return a source without the ids of the search that found it, which mean nothing to readers."""
+    """Return a source without what only says how it was found: names of searches and ids of their hits."""
     return re.sub(r"\b[a-z]+_[a-z]+ (?=excerpts)", "", re.sub(r" \([a-z]+_[a-z]+ (?:id \d+|hits)\)", "", text))
 
 
@@ -177,11 +182,11 @@ def host_limit(notes: str) -> tuple[int, float] | None:
     return None if match is None else (int(match[1]), float(match[2]))
 
 
-def price_basis(text: str) -> str:
-    """Return the basis of a price from what the facts say of it."""
-    if text.startswith("derived"):
+def price_basis(confidence: str) -> str:
+    """Return how reliable a price is (`Basis`), from its text in the facts: the column `confidence` or `spot_basis`."""
+    if confidence.startswith("derived"):
         return "derived"
-    return "unverified" if "recalled" in text or text == "unverified" else "listed"
+    return "unverified" if "recalled" in confidence or confidence == "unverified" else "listed"
 
 
 def confirmed_prices(facts: dict[str, list[CsvRow]]) -> Iterator[tuple[CsvRow, str, str]]:

@@ -320,7 +320,7 @@ class Resolves(Protocol):
 
 @runtime_checkable
 class Reachable(Protocol):
-    """The provider's firewall decides who may connect, and can be changed."""
+    """The provider has a firewall that decides who may connect to its machines, and that cloudgpu can change."""
 
     def allowed(self, id: str) -> Mapping[str, str]:  # noqa: A002
         """Return the CIDR that may reach SSH for each label (`caller`, or a name given to `share`).

@@ -55,8 +55,8 @@ def status_document(state: BudgetState, check_interval: timedelta) -> BudgetStat
         "exhausted_in_s": None if state.exhausted_in is None else int(state.exhausted_in.total_seconds()),
         "overshoot_usd": usd(state.overshoot(check_interval)),
         "exhausted": state.is_exceeded,
-        "unpriced": list(state.unpriced),
-        "assumed": list(state.assumed),
+        "unpriced": list(state.machines_without_price),
+        "assumed": list(state.price_assumptions),
     }
 
 

@@ -1,4 +1,4 @@
-"""Logs in to owned machines with the user's own SSH keys and known_hosts.
+"""Logs in to the user's own (on-premises) machines with the user's own SSH keys and known_hosts.
 
 Only host keys in the user's known_hosts are trusted; that file is read and never written.
 """

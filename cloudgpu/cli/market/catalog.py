@@ -22,7 +22,7 @@ def command(
     ] = None,
     *,
     provider: Annotated[
-        list[str] | None, typer.Option(metavar="KIND", help="One of them; refresh without: aws, azure and gcp.")
+        list[str] | None, typer.Option(metavar="KIND", help="Only this provider; refresh without: aws, azure and gcp.")
     ] = None,
     account: Annotated[
         str | None, typer.Option(metavar="NAME", help="refresh: use this account's credentials.")
@@ -35,7 +35,7 @@ def command(
         bool, typer.Option("--last", help="diff: against the previous refresh, not the embedded list.")
     ] = False,
     factor: Annotated[
-        str | None, typer.Option(metavar="N", help="refresh: report prices that changed by more than this. (2)")
+        str | None, typer.Option(metavar="N", help="refresh, diff: report prices that changed by more than this. (2)")
     ] = None,
     accept: Annotated[
         bool, typer.Option("--accept", help="refresh: use prices that changed by more than that, too.")

@@ -20,8 +20,8 @@ MAX_FIGURE = 1_000_000  # above every figure in the file
 
 
 @lru_cache(maxsize=1)
-def shipped_rules() -> WorkloadData:
-    """Return the shipped rules; raise InvalidRequest where the installation lacks them."""
+def shipped_workload_data() -> WorkloadData:
+    """Return the data of the shipped work.yaml; raise InvalidRequest where the installation lacks it."""
     path = data_dir("policies") / "work" / "work.yaml"
     table = read_yaml(path)
     if table is None:
@@ -31,11 +31,11 @@ def shipped_rules() -> WorkloadData:
             value=str(path),
             next="Reinstall cloudgpu.",
         )
-    return rules_from(table)
+    return workload_data_from(table)
 
 
-def rules_from(table: Table) -> WorkloadData:
-    """Return the rules that a file's table holds; raise InvalidRequest with the line of an error."""
+def workload_data_from(table: Table) -> WorkloadData:
+    """Return the data of a work.yaml that was read; raise InvalidRequest with the line of an error."""
     keys = ("sources", "kinds", "figures", "notes")
     table.check_keys(keys, required=keys)
     sources, kinds, figures, notes = (_subtables(table, key) for key in keys)
@@ -73,24 +73,23 @@ def _source_text(table: Table) -> tuple[str, date]:
 
 
 def _source(table: Table, texts: SourceTexts) -> Source:
-    name, basis = table.one_line("source"), table.one_line("basis")
+    name, source_quality = table.one_line("source"), table.one_line("basis")
     if name not in texts:
         raise table.error("source", "is none of those above", next=f"Use one of: {', '.join(texts)}.")
-    if basis not in list(SourceQuality):
+    if source_quality not in list(SourceQuality):
         raise table.error("basis", "is not known", next=f"Use one of: {', '.join(SourceQuality)}.")
-    return Source(*texts[name], SourceQuality(basis))
+    return Source(*texts[name], SourceQuality(source_quality))
 
 
 def _kind(name: str, table: Table, texts: SourceTexts) -> Kind:
     required = ("title", "speed", "source", "basis")
     table.check_keys((*required, "memory_gib", "remark"), required=required)
-    if table.one_line("speed") not in list(Workload):
+    workload = table.one_line("speed")
+    if workload not in list(Workload):
         raise table.error("speed", "is not a kind of speed", next=f"Use one of: {', '.join(Workload)}.")
     memory_gib = Fraction(table.number("memory_gib", minimum=1, maximum=1000)) if "memory_gib" in table.values else None
     remark = table.one_line("remark")
-    return Kind(
-        name, table.one_line("title"), memory_gib, Workload(table.one_line("speed")), _source(table, texts), remark
-    )
+    return Kind(name, table.one_line("title"), memory_gib, Workload(workload), _source(table, texts), remark)
 
 
 def _figure(table: Table, texts: SourceTexts) -> Figure:

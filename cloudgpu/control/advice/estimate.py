@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu import catalog
 from cloudgpu.catalog.read import network_of
-from cloudgpu.config.desktops.workloads import shipped_rules
+from cloudgpu.config.desktops.workloads import shipped_workload_data
 from cloudgpu.config.files.user_files import find_home
 from cloudgpu.config.settings import Settings, load_settings
 from cloudgpu.control.advice.estimate_inputs import (
@@ -159,7 +159,7 @@ def estimate(
 
 def _kaggle_sentence(request: EstimateQuery, estimates: Sequence[Estimate]) -> str | None:
     """Return that Kaggle's free hours are enough, if its GPU is among the estimates; None if they are not."""
-    figures = shipped_rules().figures
+    figures = shipped_workload_data().figures
     free_hours, session_hours = figures.kaggle_hours.value, figures.kaggle_session_hours.value
     on_t4 = [one for one in estimates if _is_kaggle_gpu(one)]
     if not on_t4 or request.machine_count > 1:

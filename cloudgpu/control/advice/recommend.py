@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Unpack
 
 from cloudgpu import catalog
-from cloudgpu.config.desktops.workloads import shipped_rules
+from cloudgpu.config.desktops.workloads import shipped_workload_data
 from cloudgpu.control.advice.desktop_choice import DEFAULT_DESKTOP, load_desktop_of, rates_for
 from cloudgpu.control.advice.recommend_request import TUNING, RecommendOptions, RecommendRequest, parse_recommend
 from cloudgpu.control.catalog.market import Filters, matching
@@ -36,7 +36,7 @@ def recommendation_document(
     session: Session, work: str | None, **options: Unpack[RecommendOptions]
 ) -> RecommendDocument:
     """Return the document of `recommend`: which GPU to rent or buy for this work, and why. Raises InvalidRequest."""
-    workload_data, now = shipped_rules(), session.clock()
+    workload_data, now = shipped_workload_data(), session.clock()
     currency = parse_currency(session.settings, now, options)
     rates = rates_for(session, currency, f"recommend {work or ''}".rstrip(), options)
     request = parse_recommend(workload_data, work, rates, **options)

@@ -102,11 +102,15 @@ def check_listed(provider: str | None) -> None:
     if provider is None or provider in (ANY_PROVIDER, *LISTED_PROVIDERS):
         return
     from cloudgpu.control.session.accounts import provider_kinds
-    from cloudgpu.core.model.machine import OWNED_PROVIDERS
+    from cloudgpu.core.model.machine import ON_PREMISES_PROVIDERS
 
     if provider not in provider_kinds():
         return
-    why = "is a machine that is there already" if provider in OWNED_PROVIDERS else "tells its offers and prices itself"
+    why = (
+        "is a machine that is there already"
+        if provider in ON_PREMISES_PROVIDERS
+        else "tells its offers and prices itself"
+    )
     raise InvalidRequest(
         f"The catalogue lists only {', '.join(sorted(LISTED_PROVIDERS))}: {provider} {why}.",
         field="--provider",

@@ -25,7 +25,7 @@ from cloudgpu.core.clusters.members import clusters
 from cloudgpu.core.clusters.nodes import NodeFacts
 from cloudgpu.core.clusters.state import EngineState, missing_nodes, nodes_to_resume
 from cloudgpu.core.model.facts import ClusterNode
-from cloudgpu.core.model.machine import OWNED_PROVIDERS, Machine
+from cloudgpu.core.model.machine import ON_PREMISES_PROVIDERS, Machine
 from cloudgpu.core.values.naming import counted
 from cloudgpu.errors import CloudgpuError, InvalidRequest, Unreachable
 from cloudgpu.parallel import Pool
@@ -131,7 +131,7 @@ def remove_engine_from_owned(session: Session, machines: Sequence[Machine]) -> N
 
     Raises nothing: a machine that does not answer must not delay the end.
     """
-    if machines[0].provider in OWNED_PROVIDERS:
+    if machines[0].provider in ON_PREMISES_PROVIDERS:
         with suppress(CloudgpuError):
             remove_engine(session, [machine for machine in machines if machine.state == "running"])
 

@@ -63,10 +63,10 @@ def update_machine_alert(session: Session, job: Job, why: str | None) -> bool:
 
 
 def show_end(session: Session, job: Job, environ: Mapping[str, str] = os.environ) -> bool:
-    """Show on this computer's screen how a job ended; say whether that was done. Never raises for a screen.
+    """Show on this computer's screen how a job ended, and say whether it was shown. A screen that fails raises nothing.
 
-    Not shown: what somebody cancelled, without a desktop, with `notify = false` in [jobs], and where alerts go to the
-    desktop anyway.
+    Nothing is shown of a cancelled job, on a computer without a desktop, with `notify = false` in [jobs], or where
+    alerts go to the desktop anyway.
     """
     settings = session.settings
     if job.outcome in (None, State.CANCELLED) or not settings.jobs.notify or DESKTOP in settings.alerts.to:

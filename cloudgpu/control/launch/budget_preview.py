@@ -1,4 +1,7 @@
-"""What is shown with a plan before it is executed: the budgets, and how an existing machine differs."""
+"""What is shown or refused with a plan before it is executed: how it fits budgets and a prepaid account's credit.
+
+Where a machine of this request exists already, also how the request differs from its launch.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ def admission_request(session: Session, prepared: PreparedLaunch) -> AdmissionRe
 def check_budgets(session: Session, prepared: PreparedLaunch) -> None:
     """Raise BudgetRefused, as the launch would, where a budget does not admit the plan and is not overridden.
 
-    So does a prepaid account's credit that does not last to the end of the lease: that cannot be overridden.
+    Raises it, too, where a prepaid account's credit does not last to the end of the lease; no override helps there.
     """
     credit_fit, request = credit_of_plan(session, prepared), prepared.plan.request
     if credit_fit is not None and not isinstance(credit_fit, CloudgpuError) and not credit_fit.fits:
@@ -69,6 +72,7 @@ def credit_of_plan(session: Session, prepared: PreparedLaunch) -> CreditFit | Cl
         return None
     if not prepared.credit:
         offer, request = prepared.plan.offer, prepared.plan.request
+        # The candidates are accounts, each with the request as it would be there.
         provider, lease = prepared.candidates.for_offer(offer).provider, timedelta(seconds=request.lease_s)
         machines = [budget_subject(prepared.plan, prepared.name)] * prepared.plan.nodes
         prepared.credit.append(planned_credit(session, provider, machines, lease))
@@ -128,12 +132,12 @@ def _verdict_document(verdict: BudgetVerdict, override: str | None) -> BudgetFit
         "since": None if tightest.since is None else iso(tightest.since),
         "until": iso(tightest.until),
         "spent_usd": usd(tightest.spent),
-        "running_usd": usd(tightest.running),
+        "running_usd": usd(tightest.running),  # what is committed already, to the end of the period
         "requested_usd": usd(tightest.requested),
         "remaining_usd": usd(budget.limit - tightest.total),
         "fits": verdict.fits,
-        "refuses": budget.refuses,
+        "refuses": budget.refuses,  # the budget's own setting: it is a hard limit
         "overridden": override is not None and budget.refuses and budget.allow_override and not verdict.fits,
-        "unpriced": list(verdict.unpriced),
-        "assumed": list(verdict.assumed),
+        "unpriced": list(verdict.machines_without_price),
+        "assumed": list(verdict.price_assumptions),
     }

@@ -42,7 +42,9 @@ _ACCOUNT_ERRORS = (AuthFailed, InvalidRequest, NoCapacity, ProviderUnavailable, 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An account, with the request and the policy as they would be there: settings may choose a policy by account.
+    """An account where the machine may be launched, with the request and the policy as they would be there.
+
+    Image, subnet or volume may fix the region there, and the settings may choose a policy by account.
 
     `policy` is within the lab's limits; None: it cannot be resolved, and only its `lifetime` (lease and renew-until) is
     known. `remarks` are sentences for the plan.
@@ -70,7 +72,10 @@ class SkippedAccount:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The accounts to query, in no order; `any_account`: `--provider any` was requested; `skipped` cannot be used."""
+    """The accounts to query for offers, in no order.
+
+    `any_account`: `--provider any` was requested; `skipped` cannot be used.
+    """
 
     items: tuple[Candidate, ...]
     skipped: tuple[SkippedAccount, ...] = ()

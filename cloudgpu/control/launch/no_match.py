@@ -16,7 +16,7 @@ from cloudgpu.catalog.rules import PARTLY_LISTED_PROVIDERS, PROVIDERS, PROVIDERS
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, InstanceType, by_price, matching_gpus
 from cloudgpu.core.catalog.gpus import nearest_offer
 from cloudgpu.core.catalog.matching import fits
-from cloudgpu.core.model.machine import OWNED_PROVIDERS
+from cloudgpu.core.model.machine import ON_PREMISES_PROVIDERS
 from cloudgpu.core.model.offers import Accelerator, Market, Offer, Requirements, UnpricedOffer, same_gpu
 from cloudgpu.core.values.naming import closest_match, did_you_mean, first_few
 from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity
@@ -91,12 +91,12 @@ def _nearest_remedy(provider: Provider, needs: Requirements, discontinued: Seque
 def _nearest_offer(provider: Provider, needs: Requirements, discontinued: Sequence[GpuSpec]) -> CatalogOffer | None:
     """Return the nearest of the provider's current offers there, with as many GPUs and the same CPU architecture."""
     any_machine = Requirements(region=needs.region, zone=needs.zone, market=needs.market)
-    launched = {(item.instance_type, item.region) for item in provider.available(any_machine).items}
+    launchable = {(item.instance_type, item.region) for item in provider.available(any_machine).items}
     configurations = {(one.gpu.count, one.gpu.share, one.arch) for one in _types(provider, needs)}
     offers = (
         offer
         for offer in catalog.offers(provider.kind, None, needs.market)
-        if (offer.type.name, offer.listed.region) in launched
+        if (offer.type.name, offer.listed.region) in launchable
         and (offer.type.gpu.count, offer.type.gpu.share, offer.type.arch) in configurations
     )
     return nearest_offer(discontinued, offers, lambda offer: catalog.gpu_by_name(offer.type.gpu.name))
@@ -125,16 +125,21 @@ def needs_text(needs: Requirements) -> str:
 
 
 def explain_no_match(
-    provider: Provider, needs: Requirements, items: Sequence[UnpricedOffer], priced: Sequence[Offer], *, unpriced: bool
+    provider: Provider,
+    needs: Requirements,
+    items: Sequence[UnpricedOffer],
+    priced: Sequence[Offer],
+    *,
+    has_no_price: bool,
 ) -> CloudgpuError:
     """Return why none of `items` can be launched: NoCapacity, or InvalidRequest for an invalid request.
 
-    `items` are what the provider has; `priced` are those that fit and have a price, but are too expensive; `unpriced`:
-    some that fit have no price. Raises what the provider raises when it is queried for the nearest type.
+    `items` are what the provider has; `priced` are those that fit and have a price, but are too expensive;
+    `has_no_price`: some that fit have none. Raises what the provider raises when it is queried for the nearest type.
     """
     if priced:
         return _too_expensive_error(needs, priced)
-    if unpriced:
+    if has_no_price:
         return _unpriced_error(provider, needs)
     if provider.kind in PROVIDERS:
         return (
@@ -224,7 +229,7 @@ def _no_offer_error(provider: Provider, needs: Requirements, available: Sequence
         field=options[0],
         value=requested[0][1],
         next=f"{_other_count(needs, available)}Drop {_list_text(options, 'or')}, or pick another --provider; "
-        "any is the cheapest of your clouds.",
+        "--provider any is the cheapest of your clouds.",
     )
 
 
@@ -378,7 +383,7 @@ def find_misspelling(
         if value is None or value in names or not names:
             continue
         suggestion = closest_match(value, names)
-        if suggestion or provider.kind in OWNED_PROVIDERS:
+        if suggestion or provider.kind in ON_PREMISES_PROVIDERS:
             return _misspelling_error(provider, option, subject, value, suggestion, sorted(names))
     return _no_gpu_error(provider, needs, available)
 

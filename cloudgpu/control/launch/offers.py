@@ -163,6 +163,7 @@ def with_constraint(provider: Provider, request: LaunchRequest) -> LaunchRequest
 def open_to_client(session: Session, candidates: Candidates) -> Candidates:
     """Return these candidates with this client's address in the SSH firewall rule, where no other one is requested.
 
+    A candidate is an account with the request as it would be there.
     Queries a service for that address at most once. Called only once there is an offer: a missing SDK, credential or
     offer is the more important error. Raises InvalidRequest where the address is needed and not known.
     """
@@ -183,7 +184,8 @@ def _open_candidate(candidate: Candidate, cidr: str) -> Candidate:
 def _needs_client_address(candidate: Candidate) -> bool:
     """Say whether SSH is to be opened for this client's address alone: no networks, group or jump host are given.
 
-    A machine without a public address is reached from inside its network, which the provider allows.
+    That takes a provider with a firewall that cloudgpu can change (`Reachable`). A machine without a public address is
+    reached from inside its network, which the provider allows.
     """
     network = candidate.request.setup.network
     is_open = network.ssh_from or network.security_group or network.jump or not network.public_ip
@@ -193,10 +195,11 @@ def _needs_client_address(candidate: Candidate) -> bool:
 def first_launchable(
     session: Session, candidates: Candidates, offers: Sequence[Offer], *, no_guard: bool = False
 ) -> ResolvedOffer:
-    """Return the first offer that can be resolved; those before it are in `passed_over`.
+    """Return the first of these offers whose launch its provider can resolve: image, network, quota and so on.
 
-    Raises, where none can be resolved, the first QuotaExceeded, else the first refusal; with any account, that may be
-    an account's error. Raises InvalidRequest where nothing would end the machine, unless `no_guard`.
+    `passed_over` has a note for each offer before it. Where all are refused, raises the first QuotaExceeded, else
+    `Refusals.first_error`; with any account, that may be an account's error. Unless `no_guard`, raises InvalidRequest
+    where nothing would end the machine; with any account, that refuses the offer alone.
     """
     refusals = Refusals(candidates.any_account)
     for offer in offers:
@@ -234,8 +237,9 @@ def offers_unless_launched(
     existing: Machine | None,
     untrusted: list[Offer] | None = None,
 ) -> list[Offer]:
-    """Return the offers that fit; if there are none, the offer of the `existing` machine of this request, if any.
+    """Return the offers that fit; where there are none, the one from which `existing` was launched.
 
+    `existing` is the machine that this request has launched already, None for none: then the error is raised.
     Offers that fit but are less trusted than requested go into `untrusted`, so that an error can name them.
     """
     try:
@@ -265,8 +269,8 @@ def offers_in(
         if (want.region, want.zone) != (requirements.region, requirements.zone):
             volume = setup.volume.name if setup.volume else None
             options = {"--image": setup.image, "--volume": volume, "--subnet": setup.network.subnet}
-            message = " and ".join(f"{option} {value}" for option, value in options.items() if value)
-            remedy = f"The place is that of {message}: name another, or leave it out."
+            options_text = " and ".join(f"{option} {value}" for option, value in options.items() if value)
+            remedy = f"The place is that of {options_text}: name another, or leave it out."
             # The error's own remedy would be about a region or zone that the user did not type.
             is_about_location = error.field in ("--region", "--zone")
             error.next = remedy if is_about_location or not error.next else f"{remedy} {error.next}"
@@ -274,7 +278,11 @@ def offers_in(
 
 
 def _offer_of(machine: Machine) -> Offer:
-    """Return the offer from which a machine was launched, at its last known price."""
+    """Return the offer from which a machine was launched, at its last known price.
+
+    What is not known of the machine counts as possible: that it can be stopped, and that it can be parked (ended, with
+    an image of its disk kept, from which `start` launches it again).
+    """
     unpriced = UnpricedOffer(
         provider=machine.provider,
         account=machine.account,
@@ -318,7 +326,7 @@ def _offers(session: Session, provider: Provider, needs: Requirements, untrusted
         needs,
         availability.items,
         [one for one in priced if fits(one.unpriced, needs)],
-        unpriced=bool(unpriced),
+        has_no_price=bool(unpriced),
     )
 
 

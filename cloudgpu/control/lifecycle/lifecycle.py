@@ -98,7 +98,7 @@ def _stop_one(session: Session, machine: Machine, *, why: str, check: _Check, is
     check_may(session, machine, "stop")
     with (
         lock_machine(session, machine),
-        on_abort(unproved("stop", machine.name)),
+        on_abort(unproved(machine.name, "stop")),
         explain_refused_credential(session, machine, "stop"),
     ):
         machine = session.ledger.machine(machine.id) or machine
@@ -120,7 +120,7 @@ def stop_locked(session: Session, machine: Machine, *, why: str, is_requested: b
 
     `is_requested`: the caller has written the request, with those of other machines (`request_all`).
     """
-    with on_abort(unproved("stop", machine.name)), explain_refused_credential(session, machine, "stop"):
+    with on_abort(unproved(machine.name, "stop")), explain_refused_credential(session, machine, "stop"):
         machine = _stop(session, resolve_launch(session, machine), why, is_requested=is_requested)
     clean_up_local_files(session)
     return machine
@@ -285,7 +285,7 @@ def _end_with_resources(
     request = partial(
         _request_event, session, "terminate", why=why, launch_failed=launch_failed, is_by_reaper=is_by_reaper
     )
-    with on_abort(unproved("end", machine.name)), explain_refused_credential(session, machine, "down"):
+    with on_abort(unproved(machine.name, "end")), explain_refused_credential(session, machine, "down"):
         try:
             machine = session.ledger.machine(machine.id) or machine
             machine = _resolve_and_end(session, machine, why, None if is_requested else request)

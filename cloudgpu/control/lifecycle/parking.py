@@ -32,7 +32,7 @@ def park(session: Session, machine: Machine, *, why: str, finish: bool = True) -
     if not machine.parked or machine.terminated_at is None:
         machine = retention_records.record_parking(session, machine, why)
     if machine.terminated_at is None:
-        with on_abort(unproved("end", machine.name)):
+        with on_abort(unproved(machine.name, "end")):
             machine = _end_keeping_disk(session, machine)
         session.report(f"{machine.name}: it has ended and is not billed for compute any more")
     if not finish:

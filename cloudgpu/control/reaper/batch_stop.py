@@ -69,7 +69,7 @@ def stop_locked_batch(session: Session, items: Sequence[EndItem]) -> Outcome:
     items = [one for one in items if one not in unstarted]
     with ExitStack() as stack:
         for one in items:
-            stack.enter_context(on_abort(unproved("stop", one.machine.name)))
+            stack.enter_context(on_abort(unproved(one.machine.name, "stop")))
         session.ledger.append(
             [
                 _stop_request(one, now, requested_by(session, one.machine, "stop", authorization=authorization))

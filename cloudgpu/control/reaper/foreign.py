@@ -85,7 +85,7 @@ def _stop(session: Session, instance: Instance, why: str) -> str:
     if not _is_overdue(provider.get(instance.id), session.clock()):
         return ""
     session.check_lock(REAPER_LOCK)
-    with on_abort(unproved("stop", name_of(instance))):
+    with on_abort(unproved(name_of(instance), "stop")):
         ownership = Ownership(name_of(instance), instance.tags.get(TAG_OWNER, ""))
         session.ledger.append([_stop_event(instance, why, session.clock(), requested_by(session, ownership, "stop"))])
         return _wait_until_stopped(session, provider, instance.id, instance.market)

@@ -143,7 +143,8 @@ class Timers:
         return None if finished.returncode else finished.stdout.strip() == b"Linger=yes"
 
 
-Table = Crontab | Timers  # where a job can be installed; `kind` is its name, and the option's that chooses it
+# Where a scheduled job can be installed. Its `kind`, `crontab` or `systemd`, is also the name of the option for it.
+Table = Crontab | Timers
 
 
 def find_tables(environ: Mapping[str, str]) -> list[Table]:

@@ -16,7 +16,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.account_names import SUBJECT, forgotten_at, forgotten_times
 from cloudgpu.core.model.facts import RecordedIdentity
 from cloudgpu.core.model.identity import QueriedAccount, Unanswered
-from cloudgpu.core.model.machine import OWNED_PROVIDERS, Machine, has_retained_resources
+from cloudgpu.core.model.machine import ON_PREMISES_PROVIDERS, Machine, has_retained_resources
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest
 
@@ -131,7 +131,9 @@ def cloud_accounts(session: Session) -> list[str]:
     Those are all of config.toml but local and ssh, and one of each other cloud of which this computer has a
     credential, unless it was forgotten. Raises InvalidRequest where there is none.
     """
-    found = {name for name in _configured(session) if session.settings.accounts[name].provider not in OWNED_PROVIDERS}
+    found = {
+        name for name in _configured(session) if session.settings.accounts[name].provider not in ON_PREMISES_PROVIDERS
+    }
     found |= detected_accounts(session)
     if found:
         return sorted(found)
@@ -161,7 +163,7 @@ def account_of(session: Session, *, account: str | None, provider: str | None) -
     if session.settings.account in of_kind:
         return str(session.settings.account)
     if of_kind:
-        any_hint = "" if kind in OWNED_PROVIDERS else "; up takes the cheapest of all with --provider any"
+        any_hint = "" if kind in ON_PREMISES_PROVIDERS else "; up takes the cheapest of all with --provider any"
         raise InvalidRequest(
             f"There are {len(of_kind)} accounts of {kind}.",
             field="--account",
@@ -189,7 +191,9 @@ def _named_account(session: Session, account: str, provider: str | None) -> str:
 
 def _one_account_error(session: Session) -> InvalidRequest:
     names = " | ".join(
-        name for name, account in sorted(session.settings.accounts.items()) if account.provider not in OWNED_PROVIDERS
+        name
+        for name, account in sorted(session.settings.accounts.items())
+        if account.provider not in ON_PREMISES_PROVIDERS
     )
     return InvalidRequest(
         "This command works on one account, and --provider any means all of them.",

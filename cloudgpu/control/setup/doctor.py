@@ -38,7 +38,7 @@ from cloudgpu.control.setup.permissions import finding_checks, permission_checks
 from cloudgpu.control.setup.team_ledger import team_checks
 from cloudgpu.core.model.checks import Check, Verdict, failed
 from cloudgpu.core.model.identity import account_text, may_cost_money, unanswered_text
-from cloudgpu.core.model.machine import OWNED_PROVIDERS
+from cloudgpu.core.model.machine import ON_PREMISES_PROVIDERS
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, NotReachableHere, ProviderUnavailable
 
 if TYPE_CHECKING:
@@ -279,7 +279,7 @@ def _used_accounts(session: Session) -> list[str]:
 def _cloud_checks(session: Session, names: list[str]) -> list[Check]:
     """Return a note where no cloud account is checked."""
     kinds = {account.provider for name in names if (account := session.account(name)) is not None}
-    if kinds - set(OWNED_PROVIDERS):
+    if kinds - set(ON_PREMISES_PROVIDERS):
         return []
     message = "No cloud is queried: config.toml names no account of one, and no credentials of one were found here."
     return [Check("clouds", Verdict.NOTE, message, "Log in with the cloud's own tool, or run: cloudgpu init")]

@@ -28,7 +28,7 @@ FAR_FUTURE = 2**62  # microseconds; later than any time that can be written
 class BudgetSums:
     """The sums of a budget: what was billed in its period, and what runs already will cost.
 
-    `unpriced` names machines without a known price; the keys of `assumed` are sentences on assumed prices.
+    `machines_without_price` are names; the keys of `price_assumptions` are sentences on prices that are assumed.
 
     `since` is when its period begins, in microseconds since 1970. Of a budget without a period, `ended_total` is what
     the ended usages with a stored sum have cost at most, in exact parts. Costs of exposures are flows,
@@ -43,8 +43,8 @@ class BudgetSums:
     past_flows: dict[tuple[int, int, int], int] = field(default_factory=dict)
     commitments: list[Commitment] = field(default_factory=list)
     future_flows: dict[tuple[int, int | None, int | None], int] = field(default_factory=dict)
-    unpriced: list[str] = field(default_factory=list)
-    assumed: dict[str, None] = field(default_factory=dict)
+    machines_without_price: list[str] = field(default_factory=list)
+    price_assumptions: dict[str, None] = field(default_factory=dict)
 
     def spent_within(self, begin: int, end: int) -> int:
         """Return what was billed within [begin, end), without `ended_total`, in exact parts."""
@@ -115,20 +115,20 @@ class PeriodSums:
 
 @dataclass(frozen=True, slots=True)
 class BudgetVerdict:
-    """Whether a request fits a budget. `unpriced` are machines of which nobody knows what they cost.
+    """Whether a request fits a budget. `machines_without_price` are those of which nobody knows what they cost.
 
-    `assumed` says which prices are not known and what was counted instead.
+    `price_assumptions` says which prices are not known and what was counted instead.
     """
 
     budget: Budget
     periods: tuple[PeriodSums, ...]
-    unpriced: tuple[str, ...] = ()
-    assumed: tuple[str, ...] = ()
+    machines_without_price: tuple[str, ...] = ()
+    price_assumptions: tuple[str, ...] = ()
 
     @property
     def fits(self) -> bool:
         """Whether it fits the budget in each of its periods."""
-        return not self.unpriced and all(sums.fits for sums in self.periods)
+        return not self.machines_without_price and all(sums.fits for sums in self.periods)
 
     @property
     def tightest(self) -> PeriodSums:
@@ -344,8 +344,8 @@ def _add_commitments(
     for sums in covering:
         sums.commitments += future.items
         if future.unpriced:
-            sums.unpriced.append(subject.name)
-        sums.assumed |= _assumption_texts(subject, future.items)
+            sums.machines_without_price.append(subject.name)
+        sums.price_assumptions |= _assumption_texts(subject, future.items)
 
 
 def _add_usage(
@@ -359,7 +359,7 @@ def _add_usage(
     if not use.segments:
         use, why = _with_price(use, prices)
         for sums in covering:
-            sums.assumed[f"{name}: {use.what}: {why}"] = None
+            sums.price_assumptions[f"{name}: {use.what}: {why}"] = None
     intervals = billed_intervals(use, now) if covering else ()
     for sums in covering:
         sums.spent += intervals
@@ -383,14 +383,14 @@ def _assumption_texts(subject: BudgetedMachine, items: Iterable[Commitment]) -> 
 
 
 def _verdict(sums: BudgetSums, subject: BudgetedMachine, commitments: Commitments, now: datetime) -> BudgetVerdict:
-    unpriced = [*sums.unpriced, *([subject.name] if commitments.unpriced else [])]
-    assumed = sums.assumed | _assumption_texts(subject, commitments.items)
+    machines_without_price = [*sums.machines_without_price, *([subject.name] if commitments.unpriced else [])]
+    price_assumptions = sums.price_assumptions | _assumption_texts(subject, commitments.items)
     is_free = not commitments.unpriced and not any(commitment.nanos for commitment in commitments.items)
     return BudgetVerdict(
         sums.budget,
         tuple(period_sums(sums, commitments.items, now)),
-        () if is_free else tuple(unpriced),
-        tuple(assumed),
+        () if is_free else tuple(machines_without_price),
+        tuple(price_assumptions),
     )
 
 

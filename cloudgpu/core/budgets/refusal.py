@@ -33,7 +33,7 @@ class Remedy:
 def refusal(request: AdmissionRequest, remedy: Remedy) -> BudgetRefused:
     """Return the error of a refused request: it names the most exceeded budget, the sum, and what would fit."""
     refusals = request.admission().refusals
-    unpriced = next((one for one in refusals if one.unpriced), None)
+    unpriced = next((one for one in refusals if one.machines_without_price), None)
     if unpriced is not None:
         return _unpriced_error(unpriced, request)
     worst_verdict = max(refusals, key=lambda verdict: (verdict.tightest.total - verdict.budget.limit).nanos)
@@ -58,7 +58,9 @@ def _refusal_text(worst: BudgetVerdict, request: AdmissionRequest, number: int) 
     tightest, budget, name = worst.tightest, worst.budget, request.name
     until = from_iso(not_none(request.subject.renew_until))
     subject = f"Budgets {budget.name} and {number - 1} more do" if number > 1 else f"Budget {budget.name} does"
-    assumed = f" Counted without a known price: {'; '.join(worst.assumed[:3])}." if worst.assumed else ""
+    assumed = (
+        f" Counted without a known price: {'; '.join(worst.price_assumptions[:3])}." if worst.price_assumptions else ""
+    )
     return (
         f"{subject} not allow {name} until {until:%Y-%m-%d %H:%M} UTC: {tightest.spent.text()} spent + "
         f"{tightest.running.text()} for running machines, waiting jobs and retained resources + "
@@ -186,8 +188,8 @@ def _override(refusals: Sequence[BudgetVerdict]) -> str:
 
 
 def _unpriced_error(verdict: BudgetVerdict, request: AdmissionRequest) -> BudgetRefused:
-    names = ", ".join(verdict.unpriced[:5])
-    own = request.subject.name in verdict.unpriced
+    names = ", ".join(verdict.machines_without_price[:5])
+    own = request.subject.name in verdict.machines_without_price
     what = "its price is not known" if own else f"the price of {names}, which runs already, is not known"
     return BudgetRefused(
         f"Budget {verdict.budget.name} does not allow {request.name}: {what}.",

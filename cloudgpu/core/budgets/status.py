@@ -26,7 +26,7 @@ class BudgetState:
     renew-until and of retained resources to the period's end, at the prices that budgets count, in the most expensive
     period. `forecast` is the sum at the period's end at today's prices, `burn` is the cost of an hour at those,
     `counted_burn` at the counted prices. `exhausted_in` is how long the rest lasts at `burn`; None: beyond the end of
-    the period (of a rolling budget: for ever). `assumed` says which prices are not known.
+    the period (of a rolling budget: for ever). `price_assumptions` says which prices are not known.
     """
 
     budget: Budget
@@ -37,8 +37,8 @@ class BudgetState:
     burn: Money
     counted_burn: Money
     exhausted_in: timedelta | None
-    unpriced: tuple[str, ...] = ()
-    assumed: tuple[str, ...] = ()
+    machines_without_price: tuple[str, ...] = ()
+    price_assumptions: tuple[str, ...] = ()
 
     @property
     def left(self) -> Money:
@@ -81,8 +81,8 @@ def status_of(counted: BudgetSums, today: BudgetSums, now: datetime) -> BudgetSt
         exhausted_in=_full_in(counted, burn, now_us)
         if budget.period.days
         else _exhausted_in(remaining, burn, period_end, now),
-        unpriced=tuple(counted.unpriced),
-        assumed=tuple(counted.assumed),
+        machines_without_price=tuple(counted.machines_without_price),
+        price_assumptions=tuple(counted.price_assumptions),
     )
 
 

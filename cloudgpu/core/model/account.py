@@ -55,7 +55,7 @@ class Permission:
 
 @dataclass(frozen=True, slots=True)
 class RolePart:
-    """A resource that makes up a machine role. `exists`: as it should be. `is_ours` False: another one has its name."""
+    """A resource that is part of a role. `exists`: as it should be. `is_ours` False: another one has its name."""
 
     description: str
     name: str
@@ -65,9 +65,10 @@ class RolePart:
 
 @dataclass(frozen=True, slots=True)
 class MachineRole:
-    """A role with which machines report when they were last in use, and the account that it is in.
+    """A role of machines, with which they report when they were last in use, and the account that it is in.
 
-    `options` are the settings of the account in config.toml with which launches attach the role to machines.
+    The role of the provider's timers, with which they stop and end machines, is described by the same fields. `options`
+    are the settings of the account in config.toml by which launches attach the role to machines or timers.
     """
 
     account: str

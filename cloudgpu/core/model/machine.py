@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from cloudgpu.core.values.network import JumpHost
 
 T = TypeVar("T")
-OWNED_PROVIDERS = ("local", "ssh")  # existing computers: `any` leaves them out, as it is about what is bought
+# The user's own computers: `any` leaves them out, as it is about what is bought.
+ON_PREMISES_PROVIDERS = ("local", "ssh")
 Action = Literal["stop", "start", "terminate", "park"]
 
 
@@ -320,8 +321,8 @@ def sync_subjects_of(machine: Machine) -> tuple[str, str]:
 
 
 def is_owned(provider: str) -> bool:
-    """Say whether a provider's machines are the user's own computers, which no cloud bills or names."""
-    return provider in OWNED_PROVIDERS
+    """Say whether a provider's machines are the user's own (on-premises) computers, which no cloud bills or names."""
+    return provider in ON_PREMISES_PROVIDERS
 
 
 def billed_text(machine: Machine, text: str) -> str:

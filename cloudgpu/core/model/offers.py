@@ -127,7 +127,7 @@ class UnpricedOffer:
     memory_gib: float | None = None
     stoppable: bool = True  # False: `stop` has to park or terminate it (a one-time spot instance)
     stop_effect: str = ""  # one sentence for the plan: what `stop` keeps, loses and goes on costing
-    parkable: bool = True  # False: no image of its disk can be kept
+    parkable: bool = True  # False: no image of its disk can be kept when it ends, from which `start` would restore it
     after: tuple[str, ...] = ()  # reasons to try it after all others: for example, somebody uses it
     gpus_now: tuple[str, ...] = ()  # a text for each GPU of the computer in use now and by whom, if known
     trust: Trust = Trust.CLOUD

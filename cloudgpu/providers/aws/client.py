@@ -23,7 +23,7 @@ from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.shared.account import AccountPins, CloudAccount, translated_errors
 from cloudgpu.providers.shared.calls import Answer, ask_each, count_request
 
-KIND = "aws"
+KIND = "aws"  # the provider, as its accounts in config.toml and the catalogue call it
 MAX_PARALLEL = 32  # regions that are called at the same time
 MAX_FILTER_VALUES = 200  # of a filter: the most that EC2 takes
 ATTEMPTS = 5  # sends of a read, or of a call that is harmless when repeated, where the user's AWS settings say nothing

@@ -116,7 +116,7 @@ def call_name(method: str, url: str) -> str:
     return f"{method} resourceGroups" if "/resourcegroups" in path.lower() else f"{method} other"
 
 
-KIND = "azure"
+KIND = "azure"  # the provider, as its accounts in config.toml and the catalogue call it
 ENDPOINT, DEFAULT_ENDPOINT = "CLOUDGPU_AZURE_ENDPOINT", "https://management.azure.com"
 SUBSCRIPTION_VARIABLE = "AZURE_SUBSCRIPTION_ID"
 MAX_SENDS = 5  # of a call that can be repeated, or that Azure asks to send again

@@ -24,7 +24,7 @@ from cloudgpu.providers.gcp.options import ENDPOINT_VARIABLE, PROJECT_VARIABLE, 
 from cloudgpu.providers.shared.account import CloudAccount, translated_errors
 from cloudgpu.providers.shared.calls import FIRST_REPORT_AFTER_S, count_request
 
-KIND = "gcp"
+KIND = "gcp"  # the provider, as its accounts in config.toml and the catalogue call it
 MAX_SENDS = 5  # of a read, or of a change that Google knows again by its request id
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 20.0
 PAGE_SIZE = 500  # entries of one page: Google's maximum

@@ -157,16 +157,17 @@ def open_rules_finding(open_rules: Sequence[OpenRule], good: str) -> Finding:
     return Finding(OPEN_RULES_FINDING, good=False, says=says, next=f"If nobody needs it: {remedy}")
 
 
-def disk_gb(requested: int | None, image: str, minimum: int, *, default: int, maximum: int, whose: str) -> int:
+def disk_gb(requested: int | None, image: str, minimum: int, *, default: int, maximum: int, limited_by: str) -> int:
     """Return how large the system disk is to be, in GB: what was requested, else the default.
 
-    `minimum` is what `image` needs, `maximum` what `whose` disks have. Raises InvalidRequest for a size outside them.
+    `minimum` is what `image` needs, `maximum` what `limited_by` (a type of disks, a provider) has. Raises
+    InvalidRequest for a size outside them.
     """
     if requested is None:
         return max(default, minimum)
     if minimum <= requested <= maximum:
         return requested
-    limit = f"{image} needs {minimum}" if requested < minimum else f"{whose} has {maximum:,}"
+    limit = f"{image} needs {minimum}" if requested < minimum else f"{limited_by} has {maximum:,}"
     bound = "at least" if requested < minimum else "at most"
     raise InvalidRequest(
         f"A system disk of {requested:,} GB cannot be: {limit} GB {bound}.",

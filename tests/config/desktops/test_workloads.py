@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.config.desktops.workloads import rules_from, shipped_rules
+from cloudgpu.config.desktops.workloads import shipped_workload_data, workload_data_from
 from cloudgpu.config.files.user_files import data_dir
 from cloudgpu.config.files.yaml import parse_yaml
 from cloudgpu.core.advice.workloads import SourceQuality
@@ -19,12 +19,14 @@ TEXT = (data_dir("policies") / "work" / "work.yaml").read_text()
 
 
 def read(text):
-    return rules_from(parse_yaml(text, Path("/d/work.yaml")))
+    return workload_data_from(parse_yaml(text, Path("/d/work.yaml")))
 
 
 def test_the_memory_that_kinds_of_work_take_is_as_published():
     # T. Dettmers, Which GPU(s) to Get for Deep Learning, 2020: in GB
-    found = {name: kind.memory_gib for name, kind in shipped_rules().kinds.items() if "2020" in kind.source.text}
+    found = {
+        name: kind.memory_gib for name, kind in shipped_workload_data().kinds.items() if "2020" in kind.source.text
+    }
     published = {"kaggle": 8, "prototyping": 10, "vision": 10, "transformers": 11, "research": 24, "video": 24}
     assert {name: gib for name, gib in found.items() if name != "fine-tuning" and gib} == published | {
         "reinforcement-learning": 10
@@ -32,13 +34,13 @@ def test_the_memory_that_kinds_of_work_take_is_as_published():
 
 
 def test_what_follows_from_a_model_has_no_memory_of_its_own():
-    kinds = shipped_rules().kinds
+    kinds = shipped_workload_data().kinds
     assert [name for name, kind in kinds.items() if kind.memory_gib is None] == ["fine-tuning", "inference"]
     assert [name for name, kind in kinds.items() if kind.speed_workload is Workload.INFERENCE] == ["inference"]
 
 
 def test_everything_says_what_it_rests_on():
-    rules = shipped_rules()
+    rules = shipped_workload_data()
     figures = [getattr(rules.figures, field.name) for field in fields(rules.figures)]
     sources = [one.source for one in (*figures, *rules.kinds.values(), *rules.notes.values())]
     assert all(source.text and date(2019, 1, 1) < source.as_of <= date(2026, 11, 27) for source in sources)

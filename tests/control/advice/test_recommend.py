@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 import cloudgpu
 from cloudgpu import catalog
 from cloudgpu.config.desktops.desktops import load_desktop
-from cloudgpu.config.desktops.workloads import shipped_rules
+from cloudgpu.config.desktops.workloads import shipped_workload_data
 from cloudgpu.control.advice.recommend import answer
 from cloudgpu.control.advice.recommend_request import parse_recommend
 from cloudgpu.core.advice.desktop_build import PriceKind, Verdict
@@ -24,7 +24,7 @@ from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.advice.recommend_sentences import rented_text, sentence
 from tests.examples import some
 
-RULES = shipped_rules()
+RULES = shipped_workload_data()
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 TUNED = [(method, precision) for method in (Method.FULL, Method.LORA, Method.QLORA) for precision in ALLOWED[method]]
 

@@ -64,7 +64,9 @@ def answers(ledger, budgets, ahead, *, by_sums):
 
     wanted, rows = whole[0]._replace(id="cg-wanted", open_usage=()), ledger.exposures() if by_sums else whole
     found = admission_request(budgets, wanted, rows, ended, PRICES, now, unpriced if by_sums else None).admission()
-    return [(one.periods, one.fits, one.unpriced, sorted(one.assumed)) for one in found.verdicts]
+    return [
+        (one.periods, one.fits, one.machines_without_price, sorted(one.price_assumptions)) for one in found.verdicts
+    ]
 
 
 def check(ledger, lines, ahead):

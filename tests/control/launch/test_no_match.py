@@ -161,7 +161,7 @@ def test_a_word_that_means_nothing_on_this_computer_is_bad_input(at_home, wish, 
 def test_a_gpu_that_this_computer_lacks_is_no_capacity(at_home):
     fault = at_home(errors.NoCapacity, gpu="h100")
     assert fault.message == "Account local has nothing with --gpu h100; it has no GPU."
-    assert fault.next == "Drop --gpu, or pick another --provider; any is the cheapest of your clouds."
+    assert fault.next == "Drop --gpu, or pick another --provider; --provider any is the cheapest of your clouds."
 
 
 def test_another_number_of_gpus_than_this_computer_has_is_refused_with_the_number_to_type(

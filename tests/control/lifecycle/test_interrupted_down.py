@@ -187,7 +187,7 @@ def test_who_interrupts_an_end_hears_that_the_reaper_finishes_it(lab, monkeypatc
     )
     terminate_one(lab.session, lab.rows()[0], why="asked")
     assert "may still be billed. Run the same command again to finish it." in heard[0]
-    assert "The next run of cloudgpu reap finishes the end of fox; cloudgpu start fox takes it back." in heard[0]
+    assert "The next run of cloudgpu reap finishes the end of fox; cloudgpu start fox cancels it." in heard[0]
 
 
 def up(lab, row):

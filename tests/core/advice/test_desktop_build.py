@@ -7,11 +7,11 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, strategies as st
 
-from cloudgpu.config.desktops.workloads import shipped_rules
+from cloudgpu.config.desktops.workloads import shipped_workload_data
 from cloudgpu.core.advice.desktop_build import Circuit, power_supply
 from cloudgpu.core.values.units import Power
 
-RULES = shipped_rules()
+RULES = shipped_workload_data()
 FIGURES = RULES.figures
 WATTS = st.integers(1, 2000).map(Power.of)
 

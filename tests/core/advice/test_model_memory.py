@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, strategies as st
 
-from cloudgpu.config.desktops.workloads import shipped_rules
+from cloudgpu.config.desktops.workloads import shipped_workload_data
 from cloudgpu.core.advice.model_memory import (
     ALLOWED,
     GIB,
@@ -19,7 +19,7 @@ from cloudgpu.core.advice.model_memory import (
     weight_bytes,
 )
 
-FIGURES = shipped_rules().figures
+FIGURES = shipped_workload_data().figures
 BILLION = 10**9
 WAYS = [(method, precision) for method, allowed in ALLOWED.items() for precision in allowed]
 SIZES = st.integers(10**6, 10**13)
@@ -106,7 +106,7 @@ def test_what_is_split_is_all_there_once(size, way, gpus):
 
 
 def test_a_rule_of_thumb_holds_for_every_gpu_and_typed_memory_is_split():
-    source = shipped_rules().kinds["kaggle"].source
+    source = shipped_workload_data().kinds["kaggle"].source
     ruled, typed = rule_memory(Fraction(24), source), memory_given(Fraction(24), FIGURES)
     assert (ruled.on(4), ruled.needed(Fraction(16), 64), ruled.needed(Fraction(24), 1)) == (24, None, 1)
     assert (typed.on(4), typed.needed(Fraction(16), 64)) == (Fraction("7.125"), 2)  # 1.5 + 22.5 / 4

@@ -137,7 +137,7 @@ def test_a_missing_disk_price_is_counted_dearly_and_marked_and_refuses_nothing()
     (verdict,) = admit(budget(), row(price=0, beside=[disk(nanos=None)])).verdicts
     assert verdict.fits
     assert float(verdict.periods[0].requested.dollars) == pytest.approx(100 * 0.2 * 9.5 / 30)
-    assert verdict.assumed == ("m: disk: the dearest known times 1.5",)
+    assert verdict.price_assumptions == ("m: disk: the dearest known times 1.5",)
 
 
 def test_the_price_of_another_region_is_none_and_one_by_changed_blocks_is():
@@ -145,19 +145,19 @@ def test_the_price_of_another_region_is_none_and_one_by_changed_blocks_is():
     elsewhere = row(price=0, beside=[disk(why_maybe_less="no price is known in us-east-1: the dearest known")])
     (verdict,) = admit(budget(), elsewhere).verdicts
     assert float(verdict.periods[0].requested.dollars) == pytest.approx(100 * 0.2 * 9.5 / 30)
-    assert verdict.assumed == ("m: disk: the dearest known times 1.5",)
+    assert verdict.price_assumptions == ("m: disk: the dearest known times 1.5",)
     own = replace(PRICES, attached_price=lambda *_where: StandIn(DOLLAR // 20, "month", ""))
     by_blocks = row(price=0, beside=[disk(why_maybe_less="billed for what was written")])
     (verdict,) = admission_request([budget()], by_blocks, [], lambda _since: (), own, NOW).admission().verdicts
     assert float(verdict.periods[0].requested.dollars) == pytest.approx(100 * 0.1 * 9.5 / 30)
-    assert verdict.assumed == ()
+    assert verdict.price_assumptions == ()
 
 
 @pytest.mark.parametrize("wanted", [row("b"), row("b", price=None)])
 def test_a_missing_compute_price_refuses(wanted):
     rows = [row("a", price=None if wanted.price else DOLLAR)]
     (verdict,) = admit(budget(10**6), wanted, rows).refusals
-    assert verdict.unpriced == ("a" if wanted.price else "b",)
+    assert verdict.machines_without_price == ("a" if wanted.price else "b",)
 
 
 def test_what_costs_nothing_is_never_refused():
@@ -233,11 +233,11 @@ def test_a_past_run_without_a_price_is_counted_on_demand_or_named():
     old = use(NOW - 5 * HOUR, NOW - HOUR, price=None, on_demand=2 * DOLLAR)
     (verdict,) = admit(budget(), row("b"), [row("a", terminated_at=iso(NOW))], [("cg-a", old)]).verdicts
     assert float(verdict.periods[0].spent.dollars) == pytest.approx(8)
-    assert "counted on demand" in verdict.assumed[0]
+    assert "counted on demand" in verdict.price_assumptions[0]
     (verdict,) = admit(
         budget(), row("b"), [row("a", terminated_at=iso(NOW))], [("cg-a", old._replace(on_demand=None))]
     ).verdicts
-    assert "in no sum" in verdict.assumed[0]
+    assert "in no sum" in verdict.price_assumptions[0]
 
 
 hours = st.integers(1, 24 * 45)

@@ -164,7 +164,10 @@ def stored(rows: list[Machine], uses: list[tuple[str, Usage]]) -> tuple[list[Any
 
 
 def as_said(found: Any) -> list[Any]:
-    return [(one.periods, one.fits, sorted(one.unpriced), sorted(one.assumed)) for one in found.verdicts]
+    return [
+        (one.periods, one.fits, sorted(one.machines_without_price), sorted(one.price_assumptions))
+        for one in found.verdicts
+    ]
 
 
 @settings(max_examples=some(200), deadline=None)
@@ -208,7 +211,14 @@ def test_how_a_budget_stands_is_the_same_by_what_is_stored(lab, some_budgets, se
             for one in (prices, replace(prices, today=today))
         ]
         each = [status_of(one, other, now) for one, other in zip(*found, strict=True)]
-        return [replace(one, unpriced=tuple(sorted(one.unpriced)), assumed=tuple(sorted(one.assumed))) for one in each]
+        return [
+            replace(
+                one,
+                machines_without_price=tuple(sorted(one.machines_without_price)),
+                price_assumptions=tuple(sorted(one.price_assumptions)),
+            )
+            for one in each
+        ]
 
     assert stands(short, laid) == stands(rows, uses)
 

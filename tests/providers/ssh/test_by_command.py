@@ -241,7 +241,7 @@ def test_an_end_that_a_host_cannot_be_told_of_is_kept_and_finished_by_the_next_r
     assert "bigbox" in error["message"]
     assert error["next"].endswith(
         "Its end is requested: the first run of cloudgpu reap that reaches amber-fox finishes it; "
-        "until then cloudgpu hold amber-fox 1h takes it back."
+        "until then cloudgpu hold amber-fox 1h cancels it."
     )
     listed = cloudgpu("ls")
     assert "its end was requested and is not done; cloudgpu down amber-fox or the next run of" in " ".join(
@@ -265,7 +265,7 @@ def test_a_stop_that_a_host_cannot_be_told_of_is_kept_and_finished_by_the_next_r
     assert stop.code == 8
     assert stop.json["error"]["next"].endswith(
         "Its stop is requested: the first run of cloudgpu reap that reaches amber-fox finishes it; "
-        "until then cloudgpu hold amber-fox 1h takes it back."
+        "until then cloudgpu hold amber-fox 1h cancels it."
     )
     assert [one["pending_action"] for one in cloudgpu.machines()] == ["stop"]
     host.start()

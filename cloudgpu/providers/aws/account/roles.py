@@ -167,7 +167,7 @@ def _has_role(profile: dict[str, Any] | None) -> bool:
 
 
 def read_timer_role(aws: Aws, document: str) -> MachineRole:
-    """Return what there is of the role, and in which account. Three calls; changes nothing."""
+    """Return what there is of the role of timers (not of machines, despite the type). Three calls; changes nothing."""
     number, caller_arn = caller(aws)
     arn = f"arn:{_partition(caller_arn)}:iam::{number}:role/{TIMER}"
     return MachineRole(f"AWS account {number}, as {caller_arn}", _read_parts(aws, TIMER, document), {"timer_role": arn})

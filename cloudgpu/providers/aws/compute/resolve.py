@@ -47,9 +47,9 @@ class _Lookups:
 
     choice: ImageChoice
     subnet: network.Subnet
-    callers: Mapping[str, str]  # the CIDR that may reach SSH, for each label
+    callers: Mapping[str, str]  # the CIDR that may reach SSH, by its rule's label: `caller`, or a name of `share`
     openings: tuple[OpenRule, ...]  # rules made by hand that let everybody in
-    quota: str | None  # a remark for the plan, where the quota could not be checked
+    quota_remark: str | None  # for the plan, where the quota could not be checked
     volume: DataVolume | None
     placement: bool  # the nodes of the cluster share a placement group
 
@@ -66,7 +66,7 @@ def resolve(aws: Aws, request: LaunchRequest, item: UnpricedOffer) -> Resolved:
         zone=item.zone,
         image=lookups.choice.image.id,
         root_device=lookups.choice.image.root_device,
-        boot=lookups.choice.image.boot,
+        boot=lookups.choice.image.boot_tag,
         disk_gb=disk_gb,
         subnet=lookups.subnet.id,
         vpc=lookups.subnet.vpc,
@@ -117,7 +117,7 @@ def _choose_network(
 
 def _disk_gb(request: LaunchRequest, image: Image) -> int:
     return disk_gb(
-        request.setup.disk_gb, image.name, image.size_gb, default=DEFAULT_DISK_GB, maximum=LARGEST_GB, whose="gp3"
+        request.setup.disk_gb, image.name, image.size_gb, default=DEFAULT_DISK_GB, maximum=LARGEST_GB, limited_by="gp3"
     )
 
 
@@ -129,6 +129,7 @@ def _attached(
     )
     yield replace(disk, while_stopped=item.stoppable)
     if request.setup.keep_disk and not item.stoppable:
+        # Such a machine is parked by `stop`: it ends, and `start` launches it again from an image of its disk.
         image = f"image of {disk_gb} GB while parked"
         yield AttachedResource(image, SNAPSHOT, disk_gb, while_stopped=True, while_running=False)
     yield from others
@@ -166,8 +167,8 @@ def _remarks(aws: Aws, request: LaunchRequest, item: UnpricedOffer, lookups: _Lo
         )
     if why_no_timer(aws):
         yield Note(why_no_timer(aws), NoteKind.GUARD)
-    if lookups.quota is not None:
-        yield lookups.quota
+    if lookups.quota_remark is not None:
+        yield lookups.quota_remark
     if request.cluster is not None:
         yield from _cluster_remarks(request.cluster.nodes, request, item, lookups)
 

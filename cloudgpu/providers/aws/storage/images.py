@@ -30,7 +30,10 @@ _UNLICENSED = ("", "Linux/UNIX")
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image in a region. `size_gb` is the smallest system disk that it fits on, `boot` the value of its TAG_BOOT."""
+    """An image in a region.
+
+    `size_gb` is the smallest system disk that it fits on, `boot_tag` the value of its TAG_BOOT: how it boots.
+    """
 
     id: str
     name: str
@@ -38,7 +41,7 @@ class Image:
     root_device: str
     size_gb: int
     state: str
-    boot: str
+    boot_tag: str
     tags: Mapping[str, str]
     platform: str = ""  # PlatformDetails: the operating system that AWS bills
 
@@ -140,7 +143,7 @@ def _image(raw: Mapping[str, Any]) -> Image:
         root_device=root,
         size_gb=int(disks.get(root, {}).get("VolumeSize") or 1),
         state=raw.get("State", ""),
-        boot=boot_tag(raw),
+        boot_tag=boot_tag(raw),
         tags=tags_of(raw),
         platform=raw.get("PlatformDetails", ""),
     )

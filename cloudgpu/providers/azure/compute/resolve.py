@@ -150,7 +150,12 @@ def _call(azure: Azure, request: LaunchRequest, item: UnpricedOffer, found: _Loo
 
 def _disk_gb(request: LaunchRequest, image: Image) -> int:
     return disk_gb(
-        request.setup.disk_gb, image.name, image.size_gb, default=DEFAULT_DISK_GB, maximum=LARGEST_GB, whose="Azure"
+        request.setup.disk_gb,
+        image.name,
+        image.size_gb,
+        default=DEFAULT_DISK_GB,
+        maximum=LARGEST_GB,
+        limited_by="Azure",
     )
 
 

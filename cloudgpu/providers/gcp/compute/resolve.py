@@ -163,7 +163,12 @@ def _risks(gcp: Gcp, network: str) -> list[str]:
 
 def _disk_gb(request: LaunchRequest, image: Image) -> int:
     return disk_gb(
-        request.setup.disk_gb, image.name, image.size_gb, default=DEFAULT_DISK_GB, maximum=MAX_DISK_GB, whose="Google"
+        request.setup.disk_gb,
+        image.name,
+        image.size_gb,
+        default=DEFAULT_DISK_GB,
+        maximum=MAX_DISK_GB,
+        limited_by="Google",
     )
 
 
