@@ -38,8 +38,13 @@ class Shelf:
     """One account: the boxes that config.toml names."""
 
     kind = "shelf"
-    token_rule = TokenRule(timedelta(days=3650), timedelta(0), "the file keeps every loan, and is read under a lock")
-    supported_parts: frozenset[str] = frozenset()
+    # A token names one request to launch: the same token again must not lend a second box.
+    token_rule = TokenRule(
+        lifetime=timedelta(days=3650),  # for so long the same token returns the same loan
+        listing_proves_after=timedelta(0),  # a loan that `list` lacks so long after the call was never made
+        source="the file keeps every loan, and is read under a lock",  # why the two hold
+    )
+    supported_parts: frozenset[str] = frozenset()  # it carries out no part of a template
     guards = Safeguards(Agent.NONE)  # nothing but a run of the reaper returns a box
 
     def __init__(self, settings: ProviderSettings) -> None:

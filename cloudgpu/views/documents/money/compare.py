@@ -224,7 +224,7 @@ class CompareDocument(DesktopComparison):
     """
 
     mode: Literal["ledger"]
-    """`ledger`."""
+    """`ledger`: by the hours that the ledger recorded."""
     as_of: Time
     """The time up to which running machines are counted."""
     since: Time | None

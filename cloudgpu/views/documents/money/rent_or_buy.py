@@ -251,7 +251,7 @@ class RentOrBuyDocument(DesktopComparison):
     """Rent or buy from a price and a utilization, without a ledger. Also with `--price` or `--hours-per-day`."""
 
     mode: Literal["calculator"]
-    """`calculator`."""
+    """`calculator`: by the hours that were given, without the ledger."""
     as_of: Time
     """When it was computed."""
     cloud: RentedMachine
