@@ -89,7 +89,9 @@ class Connection:
         input: bytes = b"",  # noqa: A002
         max_bytes: int | None = None,
     ) -> Completed:
-        """Run a shell command there and return how it ended; `timeout` is seconds for all of it.
+        """Run a shell command there and return how it ended.
+
+        `timeout` is the seconds to wait for a session, and then again for the command with its input and output.
 
         At most `max_bytes` of its output, and as many of its errors, are kept. Raises Unreachable when the connection
         is lost, the command takes longer, or prints more (its channel is then closed).

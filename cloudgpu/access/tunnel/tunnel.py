@@ -244,7 +244,11 @@ class Tunnel:
                     continue
                 thread = threading.Thread(target=self._serve, args=(client,), name="tunnel-client", daemon=True)
                 self._clients[client] = thread
-                thread.start()
+                try:
+                    thread.start()
+                except RuntimeError:  # no more threads for now: this client is refused, later ones are not
+                    del self._clients[client]
+                    client.close()
 
     def _serve(self, client: socket.socket) -> None:
         from cloudgpu.access.tunnel.relay import Relay, reset
@@ -296,7 +300,11 @@ class Tunnel:
             if self._link is not link or not callable(self._remote_port):
                 return
             with contextlib.suppress(CloudgpuError):
-                self._set_link(_Link(link.connection, self._find_port(link.connection)))
+                refreshed = _Link(link.connection, self._find_port(link.connection))
+                with self._link_changed:
+                    if self._link is link:  # else the connection was lost meanwhile, and there may be a new one
+                        self._link = refreshed
+                        self._link_changed.notify_all()
 
 
 def _open_channel(link: _Link, client_address: tuple[str, int]) -> Channel | None:

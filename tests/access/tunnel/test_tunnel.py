@@ -276,6 +276,46 @@ def test_where_nobody_listens_any_more_the_port_is_asked_again(tunnelled):
         assert get(tunnel.port, "b") == "answer to /b"
 
 
+def test_a_port_found_on_a_lost_connection_does_not_replace_the_next_connection(server, tunnelled, events):
+    """The connection is lost and made again while a client's look for the port still runs on the old one."""
+    with web() as closed:
+        pass
+    looks = []
+
+    def remote_port(connection):
+        looks.append(connection)
+        if len(looks) == 1:
+            return closed
+        if len(looks) == 2:
+            server.kill()
+            server.start()
+            wait_for(happened(events, TunnelChange.RECONNECTED))
+        return alive
+
+    with web() as alive:
+        tunnel = tunnelled(remote_port)
+        assert get(tunnel.port, "a") == "answer to /a"
+        assert get(tunnel.port, "b") == "answer to /b"
+    assert [look is looks[0] for look in looks] == [True, True, False]
+
+
+def test_a_client_without_a_thread_is_refused_and_the_next_one_is_served(tunnelled, monkeypatch):
+    with web() as remote:
+        tunnel = tunnelled(remote)
+        start = threading.Thread.start
+
+        def refuse_once(thread):
+            if thread.name == "tunnel-client":
+                monkeypatch.setattr(threading.Thread, "start", start)
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", refuse_once)
+        with knock(tunnel) as client:
+            assert client.recv(1) == b""
+        assert get(tunnel.port, "a") == "answer to /a"
+
+
 def test_a_client_waits_no_longer_than_its_patience(server, tunnelled, events):
     with web() as remote:
         tunnel = tunnelled(remote, outage_wait_s=0.3)
