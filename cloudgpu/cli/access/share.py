@@ -56,9 +56,11 @@ def command(
 
 
 def _answer_text(value: ShareDocument) -> str:
-    name, key = value["name"], value["key"] or "a shared key"
+    name, key = value["name"], value["key"]
     if not value["shared"]:
-        return f"{key} cannot log in to {name} any more." if value["changed"] else f"{name} had no such key."
+        if not value["changed"]:
+            return f"{name} had no such key."
+        return f"{key} cannot log in to {name} any more." if key else f"No shared key can log in to {name} any more."
     network_text = f" from {value['from'].removesuffix('/32')}" if value["from"] else ""
     return (
         f"{key} can log in to {name}{network_text} until it ends, with all the rights that you have there:\n"

@@ -77,10 +77,14 @@ class CallContext:
         return self.action if ":" in self.action else f"ec2:{self.action}"
 
     @property
+    def used_profile(self) -> str | None:
+        """The profile whose credentials botocore uses, or None; keys in the environment come before AWS_PROFILE."""
+        return self.profile or (None if "AWS_ACCESS_KEY_ID" in os.environ else os.environ.get("AWS_PROFILE"))
+
+    @property
     def who(self) -> str:
         """Whose credentials are used, in words: never the credential itself."""
-        profile = self.profile or os.environ.get("AWS_PROFILE")
-        if profile:
+        if profile := self.used_profile:
             return f"the profile {profile}"
         if "AWS_ACCESS_KEY_ID" in os.environ:
             return "AWS_ACCESS_KEY_ID of the environment"
@@ -180,8 +184,7 @@ def _bad_credentials_error(code: str, call: CallContext) -> AuthFailed:
 
 
 def _renewal_remedy(call: CallContext) -> str:
-    profile = call.profile or os.environ.get("AWS_PROFILE")
-    if profile:
+    if profile := call.used_profile:
         return f"Run: aws sso login --profile {profile} (or renew the keys of that profile in ~/.aws/credentials)"
     return "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY again (AWS_SESSION_TOKEN too), or run: aws configure"
 

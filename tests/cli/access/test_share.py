@@ -74,7 +74,7 @@ def test_a_colleagues_home_reaches_a_shared_machine_by_its_name(cloudgpu, many, 
     assert bob("cp", str(tmp_path / "data"), "amber-fox:data").code == 0
     assert bob("exec", "amber-fox", "--", "cat", "data").out == "of bob's"
     assert cloudgpu("exec", "amber-fox", "--", "cat", "data").out == "of bob's"
-    assert cloudgpu("share", "--remove").code == 0
+    assert cloudgpu("share", "--remove").out == "No shared key can log in to amber-fox any more.\n"
     assert bob("exec", "amber-fox", "--", "true").code == 255
 
 

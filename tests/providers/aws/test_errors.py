@@ -175,7 +175,10 @@ def test_whose_credentials_were_refused_is_said(monkeypatch):
     assert "AWS_ACCESS_KEY_ID of the environment) have expired" in fault.message
     assert "AKIASECRET" not in fault.message
     assert "AWS_SESSION_TOKEN" in fault.next
-    monkeypatch.setenv("AWS_PROFILE", "lab-profile")
+    monkeypatch.setenv("AWS_PROFILE", "lab-profile")  # botocore uses the keys of the environment all the same
+    assert "AWS_ACCESS_KEY_ID of the environment" in said("InvalidClientTokenId").message
+    assert "sso login" not in said("ExpiredToken").next
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     assert "the profile lab-profile" in said("InvalidClientTokenId").message
     fault = said("ExpiredTokenException", profile="other")
     assert "the profile other" in fault.message

@@ -185,9 +185,11 @@ def _remove_group(azure: Azure, ref: refs.ResourceRef) -> None:
     foreign_resources = [one for one in contents if not power.is_ours(one, ref.group)]
     disks_inside = [one for one in contents if str(one.get("type") or "").lower() == "microsoft.compute/disks"]
     if disks_inside and groups.TAG_KEPT in groups.tags_of(azure, ref.group):
-        raise _in_use_error(ref, f"the disk {disks_inside[0].get('name')}, which is kept")
+        kept = f"the disk {disks_inside[0].get('name')}, which is kept"
+        raise _in_use_error(ref, kept, remedy="Delete that disk first.")
     if foreign_resources:
-        raise _in_use_error(ref, f"{foreign_resources[0].get('name')}, which cloudgpu has not made")
+        foreign = f"{foreign_resources[0].get('name')}, which cloudgpu has not made"
+        raise _in_use_error(ref, foreign, remedy="Delete that first, or keep the group.")
     groups.delete(azure, region, ref.group)
 
 
@@ -230,6 +232,5 @@ def _wait_gone(azure: Azure, ref: refs.ResourceRef) -> None:
         azure.pause(POLL_PAUSE_S)
 
 
-def _in_use_error(ref: refs.ResourceRef, by: str) -> InvalidRequest:
-    message = f"{ref.id} is in use by {by}."
-    return InvalidRequest(message, field="id", value=ref.id, next="End that machine first.")
+def _in_use_error(ref: refs.ResourceRef, by: str, *, remedy: str = "End that machine first.") -> InvalidRequest:
+    return InvalidRequest(f"{ref.id} is in use by {by}.", field="id", value=ref.id, next=remedy)

@@ -58,8 +58,9 @@ def test_a_group_with_a_kept_disk_is_that_disks_and_stays(account, azure_arm, sd
     azure_arm.advance(600)
     (group,) = told(azure).values()
     assert (group.kind, "/disks/" in group.attached_to) == (Kind.GROUP, True)
-    with pytest.raises(InvalidRequest, match="the disk"):
+    with pytest.raises(InvalidRequest, match="the disk") as caught:
         orphans.remove(azure, group)
+    assert caught.value.next == "Delete that disk first."
 
 
 def test_the_role_of_a_machine_that_is_gone_is_told_and_taken_away(account, azure_arm, sdk):
