@@ -32,7 +32,7 @@ from cloudgpu.control.activity import agents as samples
 from cloudgpu.control.pricing import traffic
 from cloudgpu.core.clusters.engine import with_queue
 from cloudgpu.core.model.launch import BootPart, Setup, Volume
-from cloudgpu.core.model.offers import Accelerator, Market, UnpricedOffer
+from cloudgpu.core.model.offers import Accelerator, MachineConfiguration, Market
 from cloudgpu.providers.machine import source as file_source
 from cloudgpu.providers.machine.user_data import BootOptions, startup_script, user_data
 from cloudgpu.providers.ssh import client
@@ -109,7 +109,7 @@ def shape(node: Any) -> Any:
 
 def attempt(cloud: str, market: Market) -> Any:
     """Return a launch that uses everything that boot data have."""
-    item = UnpricedOffer(cloud, "lab", "here", "here-a", "big-1", market, accelerators=(Accelerator("T4", 1),))
+    item = MachineConfiguration(cloud, "lab", "here", "here-a", "big-1", market, accelerators=(Accelerator("T4", 1),))
     made = make_attempt(
         item,
         now=NOW,

@@ -18,7 +18,7 @@ from cloudgpu.core.billing.rates import Rate
 from cloudgpu.core.model.instances import Process
 from cloudgpu.core.model.launch import BootPart, LaunchRequest, Setup, Volume
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.offers import Offer, Price, Requirements, UnpricedOffer
+from cloudgpu.core.model.offers import MachineConfiguration, Offer, Price, Requirements
 from cloudgpu.core.model.records import GuardsRecord
 from cloudgpu.core.model.resources import ProviderResource, ResourceListing
 from cloudgpu.core.policies.guards import Agent, Safeguards, is_billed
@@ -49,7 +49,7 @@ class Taggable(Protocol):
 class HasPrices(Protocol):
     """The provider itself says what its offers cost now."""
 
-    def prices(self, offers: Sequence[UnpricedOffer]) -> Sequence[Price | None]:
+    def prices(self, offers: Sequence[MachineConfiguration]) -> Sequence[Price | None]:
         """Return one price for each offer, in order; None where the provider has none."""
 
 
@@ -57,7 +57,7 @@ class HasPrices(Protocol):
 class HasPriceHistory(Protocol):
     """The provider remembers what spot machines cost, and since when each price holds."""
 
-    def price_history(self, items: Sequence[UnpricedOffer], since: datetime) -> Sequence[Sequence[Price]]:
+    def price_history(self, items: Sequence[MachineConfiguration], since: datetime) -> Sequence[Sequence[Price]]:
         """Return for each spot item, in order, the prices that held from `since` (aware UTC) until now, oldest first.
 
         `as_of` is when a price began to hold: the first, at or before `since`, held at that time. Empty for an
@@ -69,7 +69,7 @@ class HasPriceHistory(Protocol):
 class HasPlacementScores(Protocol):
     """The provider says how likely a spot launch is to succeed in each of several zones."""
 
-    def placement_scores(self, items: Sequence[UnpricedOffer]) -> Sequence[int | None]:
+    def placement_scores(self, items: Sequence[MachineConfiguration]) -> Sequence[int | None]:
         """Return for each spot item, in order, from 1 (unlikely) to 10 how likely it can be had now.
 
         None for an item of another type than the first, for one on demand, and where nothing is known, for example
@@ -81,7 +81,7 @@ class HasPlacementScores(Protocol):
 class HasMeteredPrice(Protocol):
     """Its machines cost the electricity that they draw, so that their measured watts give their price."""
 
-    def metered_price(self, item: UnpricedOffer, gpu_watts: Decimal, measured_for: timedelta) -> Price | None:
+    def metered_price(self, item: MachineConfiguration, gpu_watts: Decimal, measured_for: timedelta) -> Price | None:
         """Return what a machine costs whose GPUs drew `gpu_watts` on average, measured for `measured_for` in all.
 
         None where the settings give its watts, or no tariff: then the price of `prices` holds.
@@ -95,7 +95,7 @@ class SharesComputer(Protocol):
     `prices` gives the most that a machine can cost: all that the computer can draw.
     """
 
-    def shared_price(self, item: UnpricedOffer, share: ComputerShare) -> Price | None:
+    def shared_price(self, item: MachineConfiguration, share: ComputerShare) -> Price | None:
         """Return what an hour costs a machine with this share of the computer; None where the share is not known."""
 
 
@@ -214,7 +214,7 @@ class CanRehearseInterruption(Protocol):
 class KnowsHostKeys(Protocol):
     """Machines that have a host key already when they are launched, such as the user's own computers."""
 
-    def host_key(self, item: UnpricedOffer) -> str | None:
+    def host_key(self, item: MachineConfiguration) -> str | None:
         """Return the OpenSSH public line to pin for this offer; None: the launch gives the machine a new key.
 
         Raises InvalidRequest when the key is needed and nobody has confirmed it yet.
@@ -311,7 +311,7 @@ class Resolves(Protocol):
         Raises InvalidRequest for one that does not exist, or where the requirements name another region or zone.
         """
 
-    def resolve(self, request: LaunchRequest, item: UnpricedOffer) -> Resolved:
+    def resolve(self, request: LaunchRequest, item: MachineConfiguration) -> Resolved:
         """Look up what the exact call needs. Reads only.
 
         Raises NoCapacity (not offered there), QuotaExceeded, InvalidRequest, AuthFailed.
@@ -400,7 +400,7 @@ def can_keep_images(provider: Provider) -> bool:
     return isinstance(provider, Imageable) and isinstance(provider, HasResources)
 
 
-def limited_to_abilities(provider: Provider, item: UnpricedOffer) -> UnpricedOffer:
+def limited_to_abilities(provider: Provider, item: MachineConfiguration) -> MachineConfiguration:
     """Return an available item, `stoppable` and `parkable` only if its provider has these abilities."""
     stoppable = item.stoppable and isinstance(provider, Pausable)
     return replace(item, stoppable=stoppable, parkable=can_keep_images(provider))

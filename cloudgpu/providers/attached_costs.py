@@ -16,7 +16,7 @@ from cloudgpu.catalog.storage import disk_price, price_class_of, storage_kinds
 from cloudgpu.core.billing.rates import Rate
 from cloudgpu.core.catalog.catalog import DiskPrice
 from cloudgpu.core.launch.plan_cost import AddedCost
-from cloudgpu.core.model.offers import Basis, Market, Offer, Price, UnpricedOffer
+from cloudgpu.core.model.offers import Basis, MachineConfiguration, Market, Offer, Price
 from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.money import Money
@@ -150,7 +150,7 @@ def added_costs(offer: Offer, resolved: Resolved) -> tuple[AddedCost, ...]:
 
     Where a machine can be neither stopped nor parked, nothing of it stays but volumes that the user retains by name.
     """
-    item = offer.unpriced
+    item = offer.configuration
     can_stay = item.stoppable or item.parkable
     resources = (replace(one, while_stopped=one.while_stopped and (can_stay or one.named)) for one in resolved.attached)
     return tuple(
@@ -177,7 +177,7 @@ def resource_rate(resource: ProviderResource) -> Rate:
 
 
 def discounted_prices(
-    provider: Provider, items: Sequence[UnpricedOffer], discounts: Sequence[Discount], now: datetime
+    provider: Provider, items: Sequence[MachineConfiguration], discounts: Sequence[Discount], now: datetime
 ) -> list[Price | None]:
     """Return one price for each item, in order, after discounts.
 

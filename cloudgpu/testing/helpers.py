@@ -16,7 +16,7 @@ from cloudgpu.core.model import instances
 from cloudgpu.core.model.cluster import node_key, node_name
 from cloudgpu.core.model.facts import ClusterNode, Engine
 from cloudgpu.core.model.launch import Attempt, Boot, BootPart, LaunchRequest, Setup
-from cloudgpu.core.model.offers import Basis, Market, Offer, Price, Requirements, UnpricedOffer
+from cloudgpu.core.model.offers import Basis, MachineConfiguration, Market, Offer, Price, Requirements
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import machine_id, tag_value, token as token_of
 from cloudgpu.core.values.times import epoch_text
@@ -46,14 +46,14 @@ def new_host_key() -> tuple[str, str]:
     return public.decode(), private.decode()
 
 
-def make_offer(unpriced: UnpricedOffer, *, usd: str = "1.00", now: datetime | None = None) -> Offer:
+def make_offer(configuration: MachineConfiguration, *, usd: str = "1.00", now: datetime | None = None) -> Offer:
     """Return an offer at the price `usd` per hour."""
     as_of = now or datetime.now(UTC)
-    return Offer(unpriced, Price(Money.usd(usd), "a figure of this test", as_of, Basis.SETTING))
+    return Offer(configuration, Price(Money.usd(usd), "a figure of this test", as_of, Basis.SETTING))
 
 
 def make_attempt(
-    unpriced: UnpricedOffer,
+    configuration: MachineConfiguration,
     *,
     key: str = "contract",
     name: str = "contract-machine",
@@ -86,9 +86,11 @@ def make_attempt(
     request = LaunchRequest(
         key=key,
         name=name,
-        provider=unpriced.provider,
-        account=unpriced.account,
-        requirements=Requirements(instance_type=unpriced.instance_type, zone=unpriced.zone, market=unpriced.market),
+        provider=configuration.provider,
+        account=configuration.account,
+        requirements=Requirements(
+            instance_type=configuration.instance_type, zone=configuration.zone, market=configuration.market
+        ),
         template="jupyter",
         owner="tester",
         project="default",
@@ -115,7 +117,7 @@ def make_attempt(
         machine=machine,
         ledger=ledger,
         request=request,
-        offer=make_offer(unpriced, now=now),
+        offer=make_offer(configuration, now=now),
         tags={**_tags(request, machine, ledger, now + lease, now + renew), **(tags or {})},
         boot=boot,
         made_at=now,
@@ -151,7 +153,7 @@ def _as_node(attempt: Attempt, node: int, count: int, engine: Engine) -> Attempt
     )
 
 
-def pick(available: Sequence[UnpricedOffer], market: Market = Market.ON_DEMAND) -> UnpricedOffer:
+def pick(available: Sequence[MachineConfiguration], market: Market = Market.ON_DEMAND) -> MachineConfiguration:
     """Return the first available offer in this market; raise LookupError when there is none."""
     offer = next((item for item in available if item.market is market), None)
     if offer is None:

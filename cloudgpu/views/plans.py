@@ -30,22 +30,22 @@ def plan_document(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
     """Return a launch plan: what `up --dry-run -o json` prints; `budgets` say how it fits them."""
     from cloudgpu.core.model.offers import note_kind
 
-    unpriced, request = plan.offer.unpriced, plan.request
+    configuration, request = plan.offer.configuration, plan.request
     return {
         "name": request.name or None,
         "nodes": plan.nodes,
         "engine": None if request.cluster is None else request.cluster.engine,
-        "provider": unpriced.provider,
-        "account": unpriced.account,
-        "region": unpriced.region,
-        "zone": unpriced.zone,
-        "instance_type": unpriced.instance_type,
-        "market": str(unpriced.market),
-        "trust": str(unpriced.trust),
-        "gpus": [_accelerator(gpu) for gpu in unpriced.accelerators],
-        "gpu_users": list(unpriced.gpus_now),
-        "vcpus": unpriced.vcpus,
-        "memory_gib": unpriced.memory_gib,
+        "provider": configuration.provider,
+        "account": configuration.account,
+        "region": configuration.region,
+        "zone": configuration.zone,
+        "instance_type": configuration.instance_type,
+        "market": str(configuration.market),
+        "trust": str(configuration.trust),
+        "gpus": [_accelerator(gpu) for gpu in configuration.accelerators],
+        "gpu_users": list(configuration.gpus_now),
+        "vcpus": configuration.vcpus,
+        "memory_gib": configuration.memory_gib,
         "price": price_document(plan.offer.price),
         "template": request.template,
         "left_out": list(plan.left_out),
@@ -91,13 +91,13 @@ def plan_document(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
 
 def _account_offers(share: Share) -> AccountOffers:
     """Return how many offers one account has, and the one of them that is tried first."""
-    unpriced = share.first.unpriced
+    configuration = share.first.configuration
     return {
-        "account": unpriced.account,
-        "provider": unpriced.provider,
+        "account": configuration.account,
+        "provider": configuration.provider,
         "offers": share.offers,
-        "zone": unpriced.zone,
-        "instance_type": unpriced.instance_type,
+        "zone": configuration.zone,
+        "instance_type": configuration.instance_type,
         "usd_per_hour": usd(share.first.price.per_hour),
     }
 

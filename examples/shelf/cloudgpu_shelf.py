@@ -14,7 +14,15 @@ from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import Instance, Listing, State
 from cloudgpu.core.model.launch import Attempt
-from cloudgpu.core.model.offers import Accelerator, Availability, Basis, Market, Price, Requirements, UnpricedOffer
+from cloudgpu.core.model.offers import (
+    Accelerator,
+    Availability,
+    Basis,
+    MachineConfiguration,
+    Market,
+    Price,
+    Requirements,
+)
 from cloudgpu.core.policies.guards import Agent, Safeguards
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, NoCapacity, ProviderUnavailable
@@ -65,10 +73,10 @@ class Shelf:
 
     def available(self, requirements: Requirements) -> Availability:
         """Return the one kind of box, where it is what was wanted."""
-        box = UnpricedOffer("shelf", self.account, "lab", "lab", "box", Market.ON_DEMAND, (GPU,), 16, 64.0)
+        box = MachineConfiguration("shelf", self.account, "lab", "lab", "box", Market.ON_DEMAND, (GPU,), 16, 64.0)
         return Availability((box,) if self._boxes and fits(box, requirements) else ())
 
-    def prices(self, offers: Sequence[UnpricedOffer]) -> Sequence[Price | None]:
+    def prices(self, offers: Sequence[MachineConfiguration]) -> Sequence[Price | None]:
         """Return what config.toml says for each offer."""
         return [Price(self._price, "usd_per_hour of the shelf", self._clock(), Basis.SETTING) for _ in offers]
 

@@ -19,7 +19,7 @@ from fractions import Fraction
 from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import TAG_RENEW_UNTIL, Instance, Listing, State
-from cloudgpu.core.model.offers import Accelerator, Availability, Basis, Market, Price, UnpricedOffer
+from cloudgpu.core.model.offers import Accelerator, Availability, Basis, MachineConfiguration, Market, Price
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.core.policies.guards import Agent, Safeguards
 from cloudgpu.core.values.money import Money
@@ -104,7 +104,7 @@ class Box:
     id: str
     token: str
     tags: dict[str, str]
-    item: UnpricedOffer
+    item: MachineConfiguration
     launched: datetime
     state: State
     since: datetime
@@ -193,10 +193,10 @@ class Sim:
         if known:
             return self._shown(known[0])
         if self.chance.random() < 0.05:
-            raise NoCapacity("there is none now", field="zone", value=attempt.offer.unpriced.zone)
+            raise NoCapacity("there is none now", field="zone", value=attempt.offer.configuration.zone)
         self.strike()
         self.count += 1
-        now, item = self.clock(), attempt.offer.unpriced
+        now, item = self.clock(), attempt.offer.configuration
         id_ = f"{self.kind}-{self.count:04d}"
         box = Box(id_, attempt.token, dict(attempt.tags), item, now, State.RUNNING, now)
         box.keeps_disk = item.market is Market.SPOT and attempt.request.setup.keep_disk
@@ -290,22 +290,22 @@ class Sim:
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
-    def _item(self, name: str, market: Market) -> UnpricedOffer:
+    def _item(self, name: str, market: Market) -> MachineConfiguration:
         zone = f"{self.shop.region}-a"
         gpu = Accelerator(self.shop.types[name][0], 1, 16)
         on_demand = market is Market.ON_DEMAND
-        return UnpricedOffer(
+        return MachineConfiguration(
             self.kind, self.account, self.shop.region, zone, name, market, (gpu,), 4, 16, stoppable=on_demand
         )
 
-    def _price(self, item: UnpricedOffer) -> Price:
+    def _price(self, item: MachineConfiguration) -> Price:
         name = item.instance_type
         if item.market is Market.ON_DEMAND:
             return Price(Money.usd(self.shop.types[name][1]), "this test", self.clock(), Basis.QUOTED)
         at, usd = self.spot[name][-1]
         return Price(_money(usd), "this test", at, Basis.QUOTED)
 
-    def _history(self, item: UnpricedOffer, since: datetime):
+    def _history(self, item: MachineConfiguration, since: datetime):
         known = self.spot[item.instance_type]
         first = max(0, bisect.bisect_right([at for at, _ in known], since) - 1)
         return [Price(_money(usd), "this test", at, Basis.QUOTED) for at, usd in known[first:]]

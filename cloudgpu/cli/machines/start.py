@@ -139,7 +139,7 @@ def _move_out_of_zone(session: Session, machine: Machine, start_options: options
     costs = "its price is not known" if per_month is None else f"at most {per_month.text()} a month until it runs"
     confirm(
         f"Move {machine.name} out of {machine.zone}? It ends, and its disk becomes an image ({costs}), which is "
-        f"launched from {cheapest.price.per_hour.text(4)} an hour on ({cheapest.unpriced.instance_type}).",
+        f"launched from {cheapest.price.per_hour.text(4)} an hour on ({cheapest.configuration.instance_type}).",
         yes=start_options.yes,
     )
     return move(session, machine, why="it is moved")

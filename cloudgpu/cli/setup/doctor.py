@@ -94,7 +94,7 @@ def _run_live_checks(*, yes: bool, **selection: str | None) -> tuple[LiveCheck, 
     plans = plan_trials(session, **selection)
     max_cost, gaps = max_cost_of(plans)
     for prepared in plans:
-        offer, price = prepared.plan.offer.unpriced, prepared.plan.offer.price
+        offer, price = prepared.plan.offer.configuration, prepared.plan.offer.price
         tell(f"{offer.instance_type} in {offer.zone}, on demand, {price.per_hour.text(4)} an hour ({price.source})")
         for remark in prepared.plan.remarks:
             tell(f"  {remark}")

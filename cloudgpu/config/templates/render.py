@@ -95,16 +95,16 @@ def driver_parts(
 
 
 def _values(request: LaunchRequest, offer: Offer) -> Mapping[str, object]:
-    unpriced = offer.unpriced
+    configuration = offer.configuration
     return {
-        "provider": unpriced.provider,
-        "account": unpriced.account,
-        "region": unpriced.region,
-        "zone": unpriced.zone,
-        "instance_type": unpriced.instance_type,
-        "market": str(unpriced.market),
-        "gpu": unpriced.accelerators[0].name if unpriced.accelerators else "",
-        "gpu_count": sum(one.count for one in unpriced.accelerators),
+        "provider": configuration.provider,
+        "account": configuration.account,
+        "region": configuration.region,
+        "zone": configuration.zone,
+        "instance_type": configuration.instance_type,
+        "market": str(configuration.market),
+        "gpu": configuration.accelerators[0].name if configuration.accelerators else "",
+        "gpu_count": sum(one.count for one in configuration.accelerators),
         "owner": request.owner,
         "project": request.project,
         "template": request.template,

@@ -192,11 +192,11 @@ def _cheapest(
 ) -> tuple[dict[str, Offer], list[Unanswered]]:
     """Return the cheapest offer of each region, and the regions that did not answer."""
     availability = provider.available(requirements)
-    unpriced_offers = [item for item in availability.items if fits(item, requirements)]
-    prices = discounted_prices(provider, unpriced_offers, session.settings.discounts, session.clock())
+    configurations = [item for item in availability.items if fits(item, requirements)]
+    prices = discounted_prices(provider, configurations, session.settings.discounts, session.clock())
     cheapest: dict[str, Offer] = {}
-    for offer in matching_offers(price_offers(unpriced_offers, prices)[0], requirements):
-        cheapest.setdefault(offer.unpriced.region, offer)
+    for offer in matching_offers(price_offers(configurations, prices)[0], requirements):
+        cheapest.setdefault(offer.configuration.region, offer)
     return cheapest, list(availability.unanswered)
 
 
@@ -205,8 +205,8 @@ def _region_document(name: str, offer: Offer | None, ping: Ping | None) -> Regio
         "region": name,
         "ping_ms": round(ping * 1000, 2) if isinstance(ping, float) else None,
         "price": None if offer is None else price_document(offer.price),
-        "instance_type": None if offer is None else offer.unpriced.instance_type,
-        "zone": None if offer is None else offer.unpriced.zone,
+        "instance_type": None if offer is None else offer.configuration.instance_type,
+        "zone": None if offer is None else offer.configuration.zone,
     }
 
 

@@ -8,7 +8,7 @@ from cloudgpu import catalog
 from cloudgpu.catalog.read import monthly_interruption, network_of
 from cloudgpu.core.clusters.scaling import GangLoss, gang_sentence, loss_an_hour, plan_remark, spot_losses
 from cloudgpu.core.model.machine import Machine, is_owned
-from cloudgpu.core.model.offers import Accelerator, Market, Note, NoteKind, UnpricedOffer
+from cloudgpu.core.model.offers import Accelerator, MachineConfiguration, Market, Note, NoteKind
 
 ONLY_REAPER_ENDS_ALL = (
     "a cluster ends at its lease or when idle only while cloudgpu reap or watch runs; without that, it keeps running "
@@ -16,7 +16,7 @@ ONLY_REAPER_ENDS_ALL = (
 )
 
 
-def cluster_remarks(nodes: int, offered: UnpricedOffer, machines: Iterable[Machine]) -> Iterator[str]:
+def cluster_remarks(nodes: int, offered: MachineConfiguration, machines: Iterable[Machine]) -> Iterator[str]:
     """Yield the remarks of a plan about a cluster of so many `offered` machines: their speed, and the risk of spot.
 
     `machines` are those of the ledger. Yields nothing for one machine, and for machines that the user owns.

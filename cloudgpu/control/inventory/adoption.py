@@ -9,7 +9,7 @@ from datetime import datetime
 from ipaddress import ip_address
 
 from cloudgpu.control.inventory.retention import is_silent
-from cloudgpu.control.pricing.price_history import list_price, spot_price_history, unpriced_offer_of_instance
+from cloudgpu.control.pricing.price_history import configuration_of_instance, list_price, spot_price_history
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.bodies import Able
 from cloudgpu.core.events.launch_events import machine_adopted
@@ -44,10 +44,10 @@ def adoption_events(
     the provider remembers them, else the present price.
     """
     history = _spot_price_history(session, instance)
-    price = history[0] if history else list_price(session, unpriced_offer_of_instance(instance))
+    price = history[0] if history else list_price(session, configuration_of_instance(instance))
     on_demand = price
     if instance.market is Market.SPOT:
-        on_demand = list_price(session, replace(unpriced_offer_of_instance(instance), market=Market.ON_DEMAND))
+        on_demand = list_price(session, replace(configuration_of_instance(instance), market=Market.ON_DEMAND))
     attached, unknown_text = _attached_costs(session, instance, listing)
     if price is None:
         session.report(f"{instance.tags[TAG_ID]}: its price is not known")
@@ -82,7 +82,7 @@ def _spot_price_history(session: Session, instance: Instance) -> Sequence[Price]
         return ()
     try:
         return spot_price_history(
-            session, instance.account, [unpriced_offer_of_instance(instance)], instance.launched_at
+            session, instance.account, [configuration_of_instance(instance)], instance.launched_at
         )[0]
     except CloudgpuError as error:
         session.report(f"{instance.tags[TAG_ID]}: what it has cost is not known yet ({error.message})")

@@ -17,11 +17,11 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from cloudgpu.control.pricing.price_history import (
+    configuration_of_instance,
     list_price,
     record_spot_cost,
     reported_price_events,
     spot_price_history,
-    unpriced_offer_of_instance,
 )
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import requested_by
@@ -273,7 +273,7 @@ def change_events(
 
 def _resized(session: Session, machine: Machine, instance: Instance) -> Resized:
     """Return the machine's new type and market, its prices, and when it was last seen with the old ones."""
-    item, last_seen = unpriced_offer_of_instance(instance), last_seen_at(session.ledger, machine)
+    item, last_seen = configuration_of_instance(instance), last_seen_at(session.ledger, machine)
     prices = _prices(session, instance, last_seen)
     on_demand = prices[-1] if prices else None
     if instance.market is Market.SPOT:
@@ -294,9 +294,9 @@ def _prices(session: Session, instance: Instance, last_seen: str | None) -> Sequ
     if instance.market is Market.SPOT and as_it_is_since is not None:
         with suppress(CloudgpuError):
             history = spot_price_history(
-                session, instance.account, [unpriced_offer_of_instance(instance)], as_it_is_since
+                session, instance.account, [configuration_of_instance(instance)], as_it_is_since
             )[0]
             if history:
                 return history
-    price = list_price(session, unpriced_offer_of_instance(instance))
+    price = list_price(session, configuration_of_instance(instance))
     return () if price is None else (price,)

@@ -39,7 +39,7 @@ from cloudgpu.core.jobs.stored import VOLUME, bucket_of
 from cloudgpu.core.launch.traffic import JobTraffic, job_traffic
 from cloudgpu.core.launch.trust import check_exposure_on
 from cloudgpu.core.model.machine import Machine, is_owned
-from cloudgpu.core.model.offers import DEFAULT_TRUST, Market, TrafficPrices, UnpricedOffer
+from cloudgpu.core.model.offers import DEFAULT_TRUST, MachineConfiguration, Market, TrafficPrices
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.attached_costs import egress_rate
@@ -139,7 +139,7 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
 def _location(prepared: PreparedLaunch | None, machine: Machine | None) -> tuple[str, str]:
     """Return the provider and region where the job runs by its plan."""
     if prepared is not None:
-        return prepared.plan.offer.unpriced.provider, prepared.plan.offer.unpriced.region
+        return prepared.plan.offer.configuration.provider, prepared.plan.offer.configuration.region
     return ("", "") if machine is None else (machine.provider, machine.region or "")
 
 
@@ -151,8 +151,8 @@ def _traffic_prices(
     Results that go to a bucket are priced apart (`_results_traffic`): their price depends on the bucket's region.
     """
     if prepared is not None:
-        unpriced = prepared.plan.offer.unpriced
-        traffic_prices, provider, region = unpriced.traffic, unpriced.provider, unpriced.region
+        configuration = prepared.plan.offer.configuration
+        traffic_prices, provider, region = configuration.traffic, configuration.provider, configuration.region
     elif machine is not None:
         traffic_prices = machine.traffic_prices and TrafficPrices(*map(Money, machine.traffic_prices))
         provider, region = machine.provider, machine.region
@@ -188,26 +188,28 @@ def _notice_fit(session: Session, request: RunRequest, prepared: PreparedLaunch 
 
     None for a machine that is not spot.
     """
-    unpriced = None if prepared is None else prepared.plan.offer.unpriced
-    if unpriced is None or unpriced.market is not Market.SPOT:
+    configuration = None if prepared is None else prepared.plan.offer.configuration
+    if configuration is None or configuration.market is not Market.SPOT:
         return None
     bytes_per_s = last_checkpoint = None
     for job in islice(reversed(all_jobs(session).values()), MAX_COMPARED):
         measured = read_measured(directory_of(session, job))
-        if bytes_per_s is None and measured.bytes_per_s is not None and _ran_on_type(session, job, unpriced):
+        if bytes_per_s is None and measured.bytes_per_s is not None and _ran_on_type(session, job, configuration):
             bytes_per_s = measured.bytes_per_s
         if last_checkpoint is None and (job.name == request.name or tuple(job.spec["argv"]) == request.argv):
             last_checkpoint = None if measured.checkpoint_bytes is None else (measured.checkpoint_bytes, job.name)
-    return notice_fit(unpriced.provider, bytes_per_s, unpriced.instance_type, *(last_checkpoint or (None, "")))
+    return notice_fit(
+        configuration.provider, bytes_per_s, configuration.instance_type, *(last_checkpoint or (None, ""))
+    )
 
 
-def _ran_on_type(session: Session, job: Job, unpriced: UnpricedOffer) -> bool:
+def _ran_on_type(session: Session, job: Job, configuration: MachineConfiguration) -> bool:
     """Say whether the last machine of a job was of this instance type, in this region."""
     machine = session.ledger.machine(job.machines[-1]) if job.machines else None
     if machine is None:
         return False
     launched = (machine.provider, machine.region, machine.instance_type)
-    return launched == (unpriced.provider, unpriced.region, unpriced.instance_type)
+    return launched == (configuration.provider, configuration.region, configuration.instance_type)
 
 
 def _launch_options(session: Session, request: RunRequest) -> UpOptions:

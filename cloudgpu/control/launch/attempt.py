@@ -126,12 +126,12 @@ def record_intents(
 
 def _gather_facts(session: Session, prepared: PreparedLaunch, offer: Offer, resolved: Resolved) -> _LaunchFacts:
     """Return what an attempt at this offer needs, looked up before the ledger is locked."""
-    candidate, unpriced = prepared.candidates.for_offer(offer), offer.unpriced
+    candidate, configuration = prepared.candidates.for_offer(offer), offer.configuration
     return _LaunchFacts(
         candidate,
         offer,
         resolved,
-        registered_identity(session, unpriced.account, unpriced.region),
+        registered_identity(session, configuration.account, configuration.region),
         _boot(session, prepared.template, candidate, offer, resolved),
         list(map(attached_cost_of, added_costs(offer, resolved))),
         on_demand_of(session, offer, prepared.offers),
@@ -157,8 +157,8 @@ def _boot(session: Session, template: Template, candidate: Candidate, offer: Off
 
     host_key, user_key = _host_key(session, offer, resolved), client_key(session.home.keys)
     now, policy, request = session.clock(), candidate.policy, candidate.request
-    renew_until, unpriced = now + timedelta(seconds=request.renew_s), offer.unpriced
-    is_exempt = only_warns_to_keep_disk(subject_of_offer(unpriced, request.setup), policy)
+    renew_until, configuration = now + timedelta(seconds=request.renew_s), offer.configuration
+    is_exempt = only_warns_to_keep_disk(subject_of_offer(configuration, request.setup), policy)
     is_node = request.cluster is not None
     driver: tuple[BootPart, ...] = ()
     if resolved.driver is not None and template.name != DRIVER_TEMPLATE:
@@ -174,7 +174,7 @@ def _boot(session: Session, template: Template, candidate: Candidate, offer: Off
         host_private_key=host_key.private_pem,
         policy={}
         if policy is None
-        else for_agent(policy, now, renew_until, stoppable=unpriced.stoppable, spared=is_exempt, node=is_node),
+        else for_agent(policy, now, renew_until, stoppable=configuration.stoppable, spared=is_exempt, node=is_node),
         own_source=own_source(),
     )
 
@@ -186,8 +186,8 @@ def _host_key(session: Session, offer: Offer, resolved: Resolved) -> HostKey:
     """
     if generates_host_key(resolved.call):
         return HostKey("", "")
-    provider = session.provider(offer.unpriced.account)
-    public_key = provider.host_key(offer.unpriced) if isinstance(provider, KnowsHostKeys) else None
+    provider = session.provider(offer.configuration.account)
+    public_key = provider.host_key(offer.configuration) if isinstance(provider, KnowsHostKeys) else None
     return new_host_key() if public_key is None else HostKey(public_key, "")
 
 

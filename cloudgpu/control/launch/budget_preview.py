@@ -102,7 +102,7 @@ def build_plan_document(session: Session, prepared: PreparedLaunch) -> PlannedUp
     existing_machine = prepared.existing
     existing = None if existing_machine is None else build_machine_document(session, existing_machine)
     differs = [] if existing_machine is None else differences(session, prepared, existing_machine)
-    notes = credit_notes(credit_of_plan(session, prepared), prepared.plan.offer.unpriced.account)
+    notes = credit_notes(credit_of_plan(session, prepared), prepared.plan.offer.configuration.account)
     plan = replace(prepared.plan, remarks=(*prepared.plan.remarks, *notes))
     return {
         "plan": plan_document(plan, budgets_document(session, prepared)),

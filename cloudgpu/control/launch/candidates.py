@@ -87,7 +87,7 @@ class Candidates:
 
     def for_offer(self, offer: Offer) -> Candidate:
         """Return the candidate that has this offer."""
-        return self.for_account(offer.unpriced.account)
+        return self.for_account(offer.configuration.account)
 
     @property
     def fingerprint_request(self) -> LaunchRequest:

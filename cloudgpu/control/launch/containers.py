@@ -90,7 +90,7 @@ def _unsupported_gpu(image: str, offer: Offer) -> tuple[Accelerator, Misfit] | N
     """Return the offer's GPU that the image does not support, and why; None where it supports all, as far as known."""
     from cloudgpu.catalog import spec_of  # reads the whole catalogue
 
-    for gpu in offer.unpriced.accelerators:
+    for gpu in offer.configuration.accelerators:
         spec = spec_of(gpu.name, gpu.memory_gib)
         reason = misfit(image, spec.compute_capability) if spec is not None else None
         if reason is not None:

@@ -268,12 +268,12 @@ def _launch_new(session: Session, prepared: PreparedLaunch) -> Machine:
     # The plan expected an existing machine, which has ended: constrain location and firewall now.
     if prepared.resolved_offer is None:
         prepared = _with_constraints(session, prepared)
-    synced_accounts = {prepared.plan.offer.unpriced.account}
+    synced_accounts = {prepared.plan.offer.configuration.account}
     for offer in _remaining_offers(prepared):
         if refusals.rules_out(offer):
             continue
-        if offer.unpriced.account not in synced_accounts:
-            synced_accounts.add(offer.unpriced.account)
+        if offer.configuration.account not in synced_accounts:
+            synced_accounts.add(offer.configuration.account)
             _sync_if_old(session, prepared, offer)  # before anything is sent to another account
         try:
             offers_by_node = node_offers(prepared.plan.nodes, offer, prepared.offers)
@@ -283,12 +283,14 @@ def _launch_new(session: Session, prepared: PreparedLaunch) -> Machine:
         except refusals.errors_before_sending as error:  # known before anything is sent
             session.report(refusals.add(offer, error))
             continue
-        if is_forgotten(session, offer.unpriced.account):
-            session.report(f"account {offer.unpriced.account} was forgotten: from this launch on, it is synced again")
+        if is_forgotten(session, offer.configuration.account):
+            session.report(
+                f"account {offer.configuration.account} was forgotten: from this launch on, it is synced again"
+            )
         attempts = record_intents(session, prepared, resolved)
         session.report(launching(attempts))
         try:
-            provider = session.provider(offer.unpriced.account)
+            provider = session.provider(offer.configuration.account)
             send_all(session, provider, attempts, deadline=session.clock() + SEND_TIMEOUT)
         except refusals.errors_after_sending as error:
             session.report(refusals.add(offer, error, was_sent=True))
@@ -304,8 +306,8 @@ def _with_constraints(session: Session, prepared: PreparedLaunch) -> PreparedLau
     """Return the plan with constrained requests, without offers that no longer fit or cannot run its container."""
     candidates = open_to_client(session, constrain_candidates(session, prepared.candidates))
     needs = {one.account: one.request.requirements for one in candidates.items}
-    offers = (offer for offer in prepared.offers if offer.unpriced.account in needs)
-    fitting = tuple(offer for offer in offers if fits(offer.unpriced, needs[offer.unpriced.account]))
+    offers = (offer for offer in prepared.offers if offer.configuration.account in needs)
+    fitting = tuple(offer for offer in offers if fits(offer.configuration, needs[offer.configuration.account]))
     return replace(prepared, candidates=candidates, offers=filter_runnable(prepared.template, fitting)[0])
 
 

@@ -17,7 +17,7 @@ from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, InstanceType, b
 from cloudgpu.core.catalog.gpus import nearest_offer
 from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.model.machine import ON_PREMISES_PROVIDERS
-from cloudgpu.core.model.offers import Accelerator, Market, Offer, Requirements, UnpricedOffer, same_gpu
+from cloudgpu.core.model.offers import Accelerator, Market, Offer, Requirements, MachineConfiguration, same_gpu
 from cloudgpu.core.values.naming import closest_match, did_you_mean, first_few
 from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity
 from cloudgpu.providers.abilities import HasPriceHistory
@@ -127,7 +127,7 @@ def needs_text(needs: Requirements) -> str:
 def explain_no_match(
     provider: Provider,
     needs: Requirements,
-    items: Sequence[UnpricedOffer],
+    items: Sequence[MachineConfiguration],
     priced: Sequence[Offer],
     *,
     has_no_price: bool,
@@ -208,17 +208,17 @@ def _price_remedy(provider: Provider) -> str:
 
 def _too_expensive_error(needs: Requirements, priced: Sequence[Offer]) -> NoCapacity:
     cheapest = min(priced, key=lambda offer: offer.price.per_hour)
-    unpriced, price, limit = cheapest.unpriced, cheapest.price.per_hour, needs.max_price
+    configuration, price, limit = cheapest.configuration, cheapest.price.per_hour, needs.max_price
     return NoCapacity(
         f"Nothing at or under {'' if limit is None else limit.text(4)} an hour fits; the cheapest offer "
-        f"costs {price.text(4)}: {unpriced.instance_type} in {unpriced.zone}.",
+        f"costs {price.text(4)}: {configuration.instance_type} in {configuration.zone}.",
         field="--max-price",
         value=None if limit is None else f"{limit.dollars:f}",
         next=f"Allow --max-price {price.dollars:f} or more.",
     )
 
 
-def _no_offer_error(provider: Provider, needs: Requirements, available: Sequence[UnpricedOffer]) -> NoCapacity:
+def _no_offer_error(provider: Provider, needs: Requirements, available: Sequence[MachineConfiguration]) -> NoCapacity:
     requested = _requested_options(needs)
     if not requested:
         message, remedy = f"Account {provider.account} has nothing to offer.", "Pick another --provider."
@@ -233,7 +233,7 @@ def _no_offer_error(provider: Provider, needs: Requirements, available: Sequence
     )
 
 
-def _other_count(needs: Requirements, available: Sequence[UnpricedOffer]) -> str:
+def _other_count(needs: Requirements, available: Sequence[MachineConfiguration]) -> str:
     """Return the `--gpu` option with the nearest count that exists; empty for none."""
     same_gpus = (gpu for item in available for gpu in item.accelerators if needs.gpu and same_gpu(gpu.name, needs.gpu))
     counts = sorted(
@@ -242,7 +242,7 @@ def _other_count(needs: Requirements, available: Sequence[UnpricedOffer]) -> str
     return f"Use --gpu {needs.gpu}:{counts[0]}. " if counts else ""
 
 
-def _other_gpus_clause(needs: Requirements, available: Sequence[UnpricedOffer]) -> str:
+def _other_gpus_clause(needs: Requirements, available: Sequence[MachineConfiguration]) -> str:
     """Return a clause with the provider's GPUs, if one was requested and it has any."""
     if needs.gpu is None or not available:
         return ""
@@ -261,7 +261,7 @@ def _requested_options(needs: Requirements) -> list[tuple[str, str]]:
 
 
 def _contradiction_error(
-    provider: Provider, needs: Requirements, items: Sequence[UnpricedOffer]
+    provider: Provider, needs: Requirements, items: Sequence[MachineConfiguration]
 ) -> CloudgpuError | None:
     """Return the error for a GPU that no type has, or that the requested type lacks or has in another number."""
     if needs.gpu is None:
@@ -298,7 +298,9 @@ def _wrong_count_error(provider: Provider, needs: Requirements) -> NoCapacity | 
     return None
 
 
-def _wrong_type_error(provider: Provider, needs: Requirements, items: Sequence[UnpricedOffer]) -> InvalidRequest | None:
+def _wrong_type_error(
+    provider: Provider, needs: Requirements, items: Sequence[MachineConfiguration]
+) -> InvalidRequest | None:
     """Return the error for an instance type and a GPU that contradict each other."""
     listed = [(one.gpu,) for one in catalog.instance_types(provider.kind) if one.name == needs.instance_type]
     available = [item.accelerators for item in items if item.instance_type == needs.instance_type]
@@ -357,7 +359,7 @@ def _list_text(names: Iterable[str], conjunction: str) -> str:
     return f" {conjunction} ".join(filter(None, (", ".join(items[:-1]), items[-1])))
 
 
-def all_available(provider: Provider, needs: Requirements) -> Sequence[UnpricedOffer]:
+def all_available(provider: Provider, needs: Requirements) -> Sequence[MachineConfiguration]:
     """Return all that a provider has on the requested market, queried once; empty where a part does not answer."""
     try:
         availability = provider.available(Requirements(market=needs.market, or_on_demand=needs.or_on_demand))
@@ -367,7 +369,7 @@ def all_available(provider: Provider, needs: Requirements) -> Sequence[UnpricedO
 
 
 def find_misspelling(
-    provider: Provider, needs: Requirements, available: Sequence[UnpricedOffer]
+    provider: Provider, needs: Requirements, available: Sequence[MachineConfiguration]
 ) -> InvalidRequest | None:
     """Return the error for a misspelt value; None where it may exist without capacity.
 
@@ -388,7 +390,9 @@ def find_misspelling(
     return _no_gpu_error(provider, needs, available)
 
 
-def _no_gpu_error(provider: Provider, needs: Requirements, available: Sequence[UnpricedOffer]) -> InvalidRequest | None:
+def _no_gpu_error(
+    provider: Provider, needs: Requirements, available: Sequence[MachineConfiguration]
+) -> InvalidRequest | None:
     """Return the error for a GPU that neither the provider nor the catalogue has."""
     gpu_names = {gpu.name.lower() for item in available for gpu in item.accelerators}
     if needs.gpu is None or any(same_gpu(name, needs.gpu) for name in gpu_names):

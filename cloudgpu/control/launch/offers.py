@@ -16,12 +16,12 @@ from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.offers import (
     Accelerator,
     Availability,
+    MachineConfiguration,
     Market,
     Offer,
     Requirements,
     TrafficPrices,
     Trust,
-    UnpricedOffer,
     price_from_json,
 )
 from cloudgpu.core.values.money import Money
@@ -77,7 +77,7 @@ class Refusals:
         if isinstance(error, LedgerUnavailable):
             raise error
         self.items.append((offer, error))
-        refused = offer.unpriced
+        refused = offer.configuration
         if was_sent and isinstance(error, QuotaExceeded):
             self._exhausted_quotas.add((refused.account, refused.region, str(refused.market)))
         where = f"{refused.account}, {refused.zone or refused.region}" if self.any_account else refused.zone
@@ -85,16 +85,16 @@ class Refusals:
 
     def rules_out(self, offer: Offer) -> bool:
         """Say whether earlier refusals rule this offer out: by a quota, or by an error of the whole account."""
-        unpriced = offer.unpriced
-        quota_scope = (unpriced.account, unpriced.region, str(unpriced.market))
+        configuration = offer.configuration
+        quota_scope = (configuration.account, configuration.region, str(configuration.market))
         if self.any_account and quota_scope in self._exhausted_quotas:
             return True
-        return unpriced.account in self.unusable_accounts or is_over_quota(offer, self.items)
+        return configuration.account in self.unusable_accounts or is_over_quota(offer, self.items)
 
     @property
     def unusable_accounts(self) -> set[str]:
         """The accounts of which no offer can be launched."""
-        return {offer.unpriced.account for offer, error in self.items if isinstance(error, _ACCOUNT_ERRORS)}
+        return {offer.configuration.account for offer, error in self.items if isinstance(error, _ACCOUNT_ERRORS)}
 
     @property
     def first_error(self) -> CloudgpuError | None:
@@ -115,7 +115,7 @@ def _quota_applies(error: QuotaExceeded, refused_offer: Offer, offer: Offer) -> 
     """Say whether a quota that refused one offer also refuses another."""
     from cloudgpu.catalog import quotas_of  # reads the whole catalogue
 
-    refused, other = refused_offer.unpriced, offer.unpriced
+    refused, other = refused_offer.configuration, offer.configuration
     if (refused.provider, refused.account) != (other.provider, other.account):
         return False
     return any(
@@ -126,9 +126,9 @@ def _quota_applies(error: QuotaExceeded, refused_offer: Offer, offer: Offer) -> 
     )
 
 
-def _quota_use(quota: ListedQuota, unpriced: UnpricedOffer) -> int:
+def _quota_use(quota: ListedQuota, configuration: MachineConfiguration) -> int:
     """Return how many units of a quota, GPUs or vCPUs, an offer needs."""
-    return sum(gpu.count for gpu in unpriced.accelerators) if quota.unit == "GPU" else unpriced.vcpus or 0
+    return sum(gpu.count for gpu in configuration.accelerators) if quota.unit == "GPU" else configuration.vcpus or 0
 
 
 _NOTHING_RESOLVED = Resolved({})
@@ -222,12 +222,12 @@ def first_launchable(
 
 
 def _account_prefix(offer: Offer, refusals: Refusals) -> str:
-    return f"account {offer.unpriced.account}: " if refusals.any_account else ""
+    return f"account {offer.configuration.account}: " if refusals.any_account else ""
 
 
 def resolve(provider: Provider, request: LaunchRequest, offer: Offer) -> Resolved:
     """Return what the provider looks up for the call that launches this offer; empty where it looks up nothing."""
-    return provider.resolve(request, offer.unpriced) if isinstance(provider, Resolves) else _NOTHING_RESOLVED
+    return provider.resolve(request, offer.configuration) if isinstance(provider, Resolves) else _NOTHING_RESOLVED
 
 
 def offers_unless_launched(
@@ -283,7 +283,7 @@ def _offer_of(machine: Machine) -> Offer:
     What is not known of the machine counts as possible: that it can be stopped, and that it can be parked (ended, with
     an image of its disk kept, from which `start` launches it again).
     """
-    unpriced = UnpricedOffer(
+    configuration = MachineConfiguration(
         provider=machine.provider,
         account=machine.account,
         region=machine.region,
@@ -297,7 +297,7 @@ def _offer_of(machine: Machine) -> Offer:
         trust=Trust(machine.trust or Trust.CLOUD),
         traffic=machine.traffic_prices and TrafficPrices(*map(Money, machine.traffic_prices)),
     )
-    return Offer(unpriced, price_from_json(not_none(machine.price).record()))
+    return Offer(configuration, price_from_json(not_none(machine.price).record()))
 
 
 def _offers(session: Session, provider: Provider, needs: Requirements, untrusted: list[Offer]) -> list[Offer]:
@@ -311,7 +311,9 @@ def _offers(session: Session, provider: Provider, needs: Requirements, untrusted
     )
     offers = matching_offers(priced, needs)
     untrusted += (
-        offer for offer in matching_offers(priced, needs_any_trust) if not needs.trust.accepts(offer.unpriced.trust)
+        offer
+        for offer in matching_offers(priced, needs_any_trust)
+        if not needs.trust.accepts(offer.configuration.trust)
     )
     if offers:
         return offers
@@ -325,7 +327,7 @@ def _offers(session: Session, provider: Provider, needs: Requirements, untrusted
         provider,
         needs,
         availability.items,
-        [one for one in priced if fits(one.unpriced, needs)],
+        [one for one in priced if fits(one.configuration, needs)],
         has_no_price=bool(unpriced),
     )
 

@@ -125,7 +125,7 @@ def prepare(session: Session, request: UpRequest) -> PreparedLaunch:
     )
     offers_found = replace(
         offers_found,
-        offers=tuple(o for o in offers_found.offers if o.unpriced.account not in chosen.unusable_accounts),
+        offers=tuple(o for o in offers_found.offers if o.configuration.account not in chosen.unusable_accounts),
     )
     return PreparedLaunch(
         plan=_plan(session, offers_found, template, chosen, unfit_remarks, no_guard=request.no_guard),
@@ -294,7 +294,7 @@ def _cluster_remarks(session: Session, request: LaunchRequest, offer: Offer) -> 
     if request.cluster is not None and request.cluster.nodes > 1:
         from cloudgpu.control.clusters.remarks import cluster_remarks
 
-        yield from cluster_remarks(request.cluster.nodes, offer.unpriced, session.ledger.machines())
+        yield from cluster_remarks(request.cluster.nodes, offer.configuration, session.ledger.machines())
 
 
 def _scheduled_run_notes(session: Session, run: ScheduledRun | None, request: LaunchRequest) -> Iterator[Note]:

@@ -223,7 +223,7 @@ def plan_move(session: Session, machine: Machine, max_price: Money | None = None
     offers = [
         offer
         for offer in offers_unless_launched(session, provider, request, None)
-        if (offer.unpriced.zone, offer.unpriced.instance_type) != (machine.zone, machine.instance_type)
+        if (offer.configuration.zone, offer.configuration.instance_type) != (machine.zone, machine.instance_type)
     ]
     if not offers:
         raise NoCapacity(
@@ -246,11 +246,11 @@ def check_move(session: Session, move: MovePlan, lease: Lease, override: str | N
     machine, offer = move.machine, move.offers[0]
     sync_before_admission(session, {}, lambda budget: budget.scope.covers(machine))
     session.check_launchable()
-    unpriced, price = offer.unpriced, on_demand_of(session, offer, move.offers)
+    configuration, price = offer.configuration, on_demand_of(session, offer, move.offers)
     moved_machine = as_running(machine, lease.renew_until)
     moved_machine = moved_machine._replace(
-        instance_type=unpriced.instance_type,
-        zone=unpriced.zone,
+        instance_type=configuration.instance_type,
+        zone=configuration.zone,
         price=HourlyPrice.of(price_to_json(offer.price)),
         on_demand=None if price is None else HourlyPrice.of(price_to_json(price)),
     )
@@ -276,9 +276,10 @@ def offer_to_move(session: Session, machine: Machine, error: NoCapacity) -> NoCa
     cheapest = plan.offers[0]
     per_month = plan.image.per_month
     costs = "whose price is not known" if per_month is None else f"at most {per_month.text()} a month until it runs"
+    to = cheapest.configuration
     error.next = (
-        f"Its disk is kept. To move it by an image ({costs}) to {cheapest.unpriced.instance_type} in "
-        f"{cheapest.unpriced.zone} at {cheapest.price.per_hour.text(4)} an hour: cloudgpu start {machine.name} --move"
+        f"Its disk is kept. To move it by an image ({costs}) to {to.instance_type} in {to.zone} "
+        f"at {cheapest.price.per_hour.text(4)} an hour: cloudgpu start {machine.name} --move"
     )
     return error
 

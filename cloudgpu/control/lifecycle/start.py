@@ -18,7 +18,7 @@ from cloudgpu.control.lifecycle.lifecycle import (
     stoppable_provider,
 )
 from cloudgpu.control.policies.resolve import check_renewable, lifetime_of_start, limits_of, policy_of
-from cloudgpu.control.pricing.price_history import start_price_events, unpriced_offer_of
+from cloudgpu.control.pricing.price_history import configuration_of, start_price_events
 from cloudgpu.control.session.guarding import check_start_guarded, without_waiver
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import check_may, check_override, requested_by
@@ -263,5 +263,5 @@ def _price_events(session: Session, machine: Machine, provider: Provider) -> lis
     from cloudgpu.providers.attached_costs import discounted_prices
 
     now = session.clock()
-    (price,) = discounted_prices(provider, [unpriced_offer_of(machine)], session.settings.discounts, now)
+    (price,) = discounted_prices(provider, [configuration_of(machine)], session.settings.discounts, now)
     return [] if price is None else start_price_events(session, machine, price, now)

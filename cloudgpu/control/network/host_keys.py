@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from cloudgpu.access.ssh import client_files
 from cloudgpu.control.network.authorized_keys import is_launched_here, not_shared_error, pin_shared
-from cloudgpu.control.pricing.price_history import unpriced_offer_of
+from cloudgpu.control.pricing.price_history import configuration_of
 from cloudgpu.control.session.identity import candidate_accounts
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.identity import SSH_HOST
@@ -102,7 +102,7 @@ def _configured_host_key(session: Session, account: str, machine: Machine) -> st
     """Return the host key that an account's settings have for the host of a machine; None where they lack it."""
     try:
         provider = session.provider(account)
-        key = provider.host_key(unpriced_offer_of(machine)) if isinstance(provider, KnowsHostKeys) else None
+        key = provider.host_key(configuration_of(machine)) if isinstance(provider, KnowsHostKeys) else None
     except InvalidRequest:
         return None
     return None if key is None else client_files.public_key(key)

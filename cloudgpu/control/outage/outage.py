@@ -355,8 +355,8 @@ def _unresolved_machine(session: Session, call: Attempt) -> Machine | None:
 
 
 def _launch_intended(session: Session, call: Attempt) -> Draft:
-    unpriced_offer = call.offer.unpriced
-    identity = call.identity or session.provider(unpriced_offer.account).identity(unpriced_offer.region)
+    configuration = call.offer.configuration
+    identity = call.identity or session.provider(configuration.account).identity(configuration.region)
     return launch_intended(
         call, call.request.key, stop_effect(call.request, call.offer), call.made_at, identity=identity
     )

@@ -22,7 +22,7 @@ from cloudgpu.core.events.log import OWN_CLOCK, Draft
 from cloudgpu.core.events.observations import AccountPrices, is_to_price, price_observed, spot_price_events
 from cloudgpu.core.model.instances import Instance, State
 from cloudgpu.core.model.machine import Machine, sync_subject_of
-from cloudgpu.core.model.offers import Accelerator, Basis, Market, Offer, Price, UnpricedOffer
+from cloudgpu.core.model.offers import Accelerator, Basis, Market, Offer, Price, MachineConfiguration
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.last_seen import prices_queried_at
@@ -37,17 +37,17 @@ NO_PRICES = AccountPrices()
 _BY_SETTINGS = (Basis.SETTING, Basis.ASSUMED)  # bases of prices that come from a home's settings
 
 
-def unpriced_offer_of(machine: Machine, market: Market | None = None) -> UnpricedOffer:
+def configuration_of(machine: Machine, market: Market | None = None) -> MachineConfiguration:
     """Return a launched machine as an offer without its price, to query that; on `market` where that is given."""
     gpus = tuple(Accelerator(*gpu) for gpu in machine.accelerators or ())
     location = (machine.provider, machine.account, machine.region, machine.zone or "", machine.instance_type or "")
-    return UnpricedOffer(*location, market or Market(machine.market), gpus, machine=machine.provider_id)
+    return MachineConfiguration(*location, market or Market(machine.market), gpus, machine=machine.provider_id)
 
 
-def unpriced_offer_of_instance(instance: Instance) -> UnpricedOffer:
+def configuration_of_instance(instance: Instance) -> MachineConfiguration:
     """Return a machine, as its provider lists it, as an offer without its price, to query that."""
     location = (instance.provider, instance.account, instance.region, instance.zone, instance.instance_type)
-    return UnpricedOffer(*location, instance.market, instance.accelerators, machine=instance.id)
+    return MachineConfiguration(*location, instance.market, instance.accelerators, machine=instance.id)
 
 
 def on_demand_of(session: Session, offer: Offer, others: Sequence[Offer] = ()) -> Price | None:
@@ -56,45 +56,47 @@ def on_demand_of(session: Session, offer: Offer, others: Sequence[Offer] = ()) -
     Looks in the `others` offers, then asks the provider, then reads the dated list. An error of the provider
     does not stop a launch.
     """
-    unpriced_offer = offer.unpriced
-    if unpriced_offer.market is Market.ON_DEMAND:
+    configuration = offer.configuration
+    if configuration.market is Market.ON_DEMAND:
         return offer.price
     for other in others:
-        other_unpriced = other.unpriced
+        other_unpriced = other.configuration
         if (other_unpriced.market, other_unpriced.instance_type, other_unpriced.region) == (
             Market.ON_DEMAND,
-            unpriced_offer.instance_type,
-            unpriced_offer.region,
+            configuration.instance_type,
+            configuration.region,
         ):
             return other.price
-    return list_price(session, replace(unpriced_offer, market=Market.ON_DEMAND))
+    return list_price(session, replace(configuration, market=Market.ON_DEMAND))
 
 
-def list_price(session: Session, unpriced_offer: UnpricedOffer) -> Price | None:
+def list_price(session: Session, configuration: MachineConfiguration) -> Price | None:
     """Return the price of an offer from its provider, else from the dated list; None where neither has one."""
     now = session.clock()
     price = None
     with suppress(CloudgpuError):
         (price,) = discounted_prices(
-            session.provider(unpriced_offer.account), [unpriced_offer], session.settings.discounts, now
+            session.provider(configuration.account), [configuration], session.settings.discounts, now
         )
-    return price or _discounted(session, unpriced_offer, _listed_price(unpriced_offer), now)
+    return price or _discounted(session, configuration, _listed_price(configuration), now)
 
 
-def _listed_price(unpriced_offer: UnpricedOffer) -> Price | None:
+def _listed_price(configuration: MachineConfiguration) -> Price | None:
     """Return what an offer costs by the dated list; None where that does not have it."""
     from cloudgpu.catalog import listed_price
 
     with suppress(CloudgpuError):
         return listed_price(
-            unpriced_offer.provider, unpriced_offer.instance_type, unpriced_offer.region, unpriced_offer.market
+            configuration.provider, configuration.instance_type, configuration.region, configuration.market
         )
     return None
 
 
-def _discounted(session: Session, unpriced_offer: UnpricedOffer, price: Price | None, at: datetime) -> Price | None:
+def _discounted(
+    session: Session, configuration: MachineConfiguration, price: Price | None, at: datetime
+) -> Price | None:
     """Return what this user pays at that price: less, where config.toml has a discount."""
-    return agreed_price(session.settings.discounts, unpriced_offer, price, at)
+    return agreed_price(session.settings.discounts, configuration, price, at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,14 +177,14 @@ def _spot_histories(session: Session, account: str, machines: Sequence[Machine])
     """Return the price history of each spot machine, by id, since its last recorded price."""
     if not machines:
         return {}
-    unpriced_offers = [_unpriced_offer_in_account(machine, account) for machine in machines]
+    configurations = [_unpriced_offer_in_account(machine, account) for machine in machines]
     known_until = min(machine.price.as_of if machine.price else machine.intended_at for machine in machines)
-    histories = spot_price_history(session, account, unpriced_offers, from_iso(known_until))
+    histories = spot_price_history(session, account, configurations, from_iso(known_until))
     return {machine.id: prices for machine, prices in zip(machines, histories, strict=True)}
 
 
 def spot_price_history(
-    session: Session, account: str, unpriced_offers: Sequence[UnpricedOffer], since: datetime
+    session: Session, account: str, configurations: Sequence[MachineConfiguration], since: datetime
 ) -> Sequence[Sequence[Price]]:
     """Return the price history of each of these spot machines since then; empty where the provider has none.
 
@@ -190,17 +192,17 @@ def spot_price_history(
     """
     provider = session.provider(account)
     if not isinstance(provider, HasPriceHistory):
-        return [() for _ in unpriced_offers]
-    histories = zip(unpriced_offers, provider.price_history(unpriced_offers, since), strict=True)
+        return [() for _ in configurations]
+    histories = zip(configurations, provider.price_history(configurations, since), strict=True)
     return [
-        [_discounted(session, unpriced_offer, price, price.as_of) or price for price in prices]
-        for unpriced_offer, prices in histories
+        [_discounted(session, configuration, price, price.as_of) or price for price in prices]
+        for configuration, prices in histories
     ]
 
 
-def _unpriced_offer_in_account(machine: Machine, account: str) -> UnpricedOffer:
+def _unpriced_offer_in_account(machine: Machine, account: str) -> MachineConfiguration:
     """Return a machine as an offer without its price, under the name that its account has here."""
-    return replace(unpriced_offer_of(machine), account=account)
+    return replace(configuration_of(machine), account=account)
 
 
 def _current_prices(session: Session, account: str, machines: Sequence[Machine]) -> dict[str, Price]:
@@ -211,9 +213,9 @@ def _current_prices(session: Session, account: str, machines: Sequence[Machine])
     prices_by_machine = _list_prices(session, account, listed)
     to_query = [machine for machine in machines if machine.id not in prices_by_machine]
     if to_query:
-        unpriced_offers = [_unpriced_offer_in_account(machine, account) for machine in to_query]
+        configurations = [_unpriced_offer_in_account(machine, account) for machine in to_query]
         prices = discounted_prices(
-            session.provider(account), unpriced_offers, session.settings.discounts, session.clock()
+            session.provider(account), configurations, session.settings.discounts, session.clock()
         )
         prices_by_machine |= zip([machine.id for machine in to_query], prices, strict=True)
     return {machine: price for machine, price in prices_by_machine.items() if price is not None}
@@ -229,8 +231,8 @@ def _list_prices(session: Session, account: str, machines: Sequence[Machine]) ->
     for machine in machines:
         price_key = machine.provider, machine.region, machine.instance_type
         if price_key not in prices_by_type:
-            unpriced_offer = _unpriced_offer_in_account(machine, account)
-            prices_by_type[price_key] = _discounted(session, unpriced_offer, _listed_price(unpriced_offer), now)
+            configuration = _unpriced_offer_in_account(machine, account)
+            prices_by_type[price_key] = _discounted(session, configuration, _listed_price(configuration), now)
         prices_by_machine[machine.id] = prices_by_type[price_key]
     return prices_by_machine
 
@@ -284,7 +286,7 @@ def start_price_events(session: Session, machine: Machine, price: Price, now: da
     on_demand = (
         price
         if machine.market == Market.ON_DEMAND
-        else list_price(session, unpriced_offer_of(machine, Market.ON_DEMAND))
+        else list_price(session, configuration_of(machine, Market.ON_DEMAND))
     )
     return [price_observed(machine.id, price, now, on_demand=on_demand, clock=OWN_CLOCK)]
 
@@ -301,7 +303,7 @@ def reported_price_events(session: Session, machine: Machine | None, instance: I
     ):
         return []
     asked_price = Price(instance.per_hour, f"{machine.provider}'s own word of this machine", now, Basis.QUOTED)
-    price = agreed_price(session.settings.discounts, unpriced_offer_of_instance(instance), asked_price, now)
+    price = agreed_price(session.settings.discounts, configuration_of_instance(instance), asked_price, now)
     return [] if price is None else start_price_events(session, machine, price, from_iso(machine.intended_at))
 
 
@@ -323,7 +325,7 @@ def metered_price(
     session: Session,
     provider: HasMeteredPrice,
     machine: Machine,
-    unpriced_offer: UnpricedOffer,
+    configuration: MachineConfiguration,
     settings_prices: Mapping[str, Price],
 ) -> Price | None:
     """Return the metered price that replaces the one in force from now on; None where that one stays.
@@ -340,7 +342,7 @@ def metered_price(
         return None
     watts_and_time = _mean_draw(session, machine, now)
     price = watts_and_time and agreed_price(
-        session.settings.discounts, unpriced_offer, provider.metered_price(unpriced_offer, *watts_and_time), now
+        session.settings.discounts, configuration, provider.metered_price(configuration, *watts_and_time), now
     )
     nanos_before = price_in_force.nanos_per_hour
     return price if price and abs(price.per_hour.nanos - nanos_before) > nanos_before * MIN_CHANGE else None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
-from cloudgpu.control.pricing.price_history import unpriced_offer_of
+from cloudgpu.control.pricing.price_history import configuration_of
 from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.activity.computer_share import Presence, Run, draws_of, share_of
@@ -110,7 +110,7 @@ def _cost_events(
     now: datetime,
 ) -> list[Draft]:
     """Return the price events of all intervals of these machines' runs whose samples are complete."""
-    unpriced_offers = [replace(unpriced_offer_of(machine), account=account) for machine in unrecorded]
+    configurations = [replace(configuration_of(machine), account=account) for machine in unrecorded]
     priced_until = {machine.id: (machine.price and machine.price.as_of) or "" for machine in unrecorded}
     runs = _runs(session, machines, min(priced_until.values()))
     complete_until = _samples_complete_until(session, machines, now)
@@ -124,13 +124,13 @@ def _cost_events(
         min(interval.begin for intervals in intervals_by_machine for interval in intervals),
         now,
     )
-    max_prices = discounted_prices(session.provider(account), unpriced_offers, session.settings.discounts, now)
+    max_prices = discounted_prices(session.provider(account), configurations, session.settings.discounts, now)
     drafts: list[Draft] = []
-    for unpriced_offer, max_price, intervals in zip(unpriced_offers, max_prices, intervals_by_machine, strict=True):
+    for configuration, max_price, intervals in zip(configurations, max_prices, intervals_by_machine, strict=True):
         for interval in intervals:
             share = share_of(interval.machine.id, presences, interval.begin.timestamp(), interval.end.timestamp())
             cost = agreed_price(
-                session.settings.discounts, unpriced_offer, provider.shared_price(unpriced_offer, share), now
+                session.settings.discounts, configuration, provider.shared_price(configuration, share), now
             )
             if (
                 cost is not None

@@ -119,7 +119,7 @@ def guarding_run_of_launch(session: SessionBase, offer: Offer) -> ScheduledRun |
 
 def check_launch_guarded(session: SessionBase, offer: Offer) -> None:
     """Raise InvalidRequest where no scheduled run guards the account of a launch."""
-    _check_guarded(session, _scope_of_offer(session, offer), offer.unpriced.account)
+    _check_guarded(session, _scope_of_offer(session, offer), offer.configuration.account)
 
 
 def check_start_guarded(session: SessionBase, machines: Sequence[Machine]) -> None:
@@ -157,7 +157,5 @@ def _check_guarded(session: SessionBase, scope: str, account: str) -> None:
 
 
 def _scope_of_offer(session: SessionBase, offer: Offer) -> str:
-    unpriced_offer = offer.unpriced
-    return account_scope(
-        unpriced_offer.provider, identity_of(session, unpriced_offer.account, unpriced_offer.region).id
-    )
+    configuration = offer.configuration
+    return account_scope(configuration.provider, identity_of(session, configuration.account, configuration.region).id)

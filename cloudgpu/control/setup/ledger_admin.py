@@ -261,7 +261,7 @@ def _accounts_of_saved_calls(session: Session) -> Iterator[KnownAccount]:
         except LedgerUnavailable:  # reported by the command that finds out whether that launch made a machine
             continue
         if call is not None and call.identity is not None and call.ledger == session.ledger.id:
-            one, region = call.identity, call.offer.unpriced.region
+            one, region = call.identity, call.offer.configuration.region
             why = f"a saved call of this home launched {call.request.name} there"
             yield KnownAccount(one.kind, one.id, one.display_name, region if one.kind == SSH_HOST else None, why)
 

@@ -225,7 +225,7 @@ class _TrialInProgress:
         `message` describes its success, unless `act` returns a text. Raises _FailedStage after an error.
         """
         began = self.session.clock()
-        self.report_stage(f"{self.prepared.plan.offer.unpriced.instance_type}: {name}")
+        self.report_stage(f"{self.prepared.plan.offer.configuration.instance_type}: {name}")
         try:
             result = act()
         except CloudgpuError as error:
@@ -258,12 +258,12 @@ def document(trials: Sequence[Trial], max_cost: Money, *, is_complete: bool) -> 
 
 
 def _trial_document(trial: Trial) -> LiveTrial:
-    unpriced = trial.prepared.plan.offer.unpriced
+    configuration = trial.prepared.plan.offer.configuration
     return {
         "name": trial.name,
-        "instance_type": unpriced.instance_type,
-        "region": unpriced.region,
-        "zone": unpriced.zone,
+        "instance_type": configuration.instance_type,
+        "region": configuration.region,
+        "zone": configuration.zone,
         "stages": [
             {
                 "name": stage.name,
@@ -344,13 +344,13 @@ def _plan_machine(session: Session, request: UpRequest, key_part: str) -> Prepar
         if error.field == NO_GUARD_OPTION:  # `doctor` does not have that option, so another remedy is named
             error.next = GUARD_REMEDY
         raise
-    if len({offer.unpriced.instance_type for offer in prepared.offers}) == 1:
+    if len({offer.configuration.instance_type for offer in prepared.offers}) == 1:
         return prepared
     return prepare(
         session,
         replace(
             request,
-            requirements=replace(request.requirements, instance_type=prepared.offers[0].unpriced.instance_type),
+            requirements=replace(request.requirements, instance_type=prepared.offers[0].configuration.instance_type),
         ),
     )
 

@@ -65,7 +65,7 @@ def better_location(session: Session, prepared: PreparedLaunch) -> SpotLocation 
 
     None where no other location of the plan is better than the cheapest offer's.
     """
-    offers = [offer for offer in prepared.offers if offer.unpriced.market == "spot"]
+    offers = [offer for offer in prepared.offers if offer.configuration.market == "spot"]
     if len(offers) < 2:  # noqa: PLR2004  (there is no choice)
         return None
     best = offer_location(preferred_offer(session, offers, history(session.ledger)))
@@ -90,16 +90,18 @@ def _placement_scores(session: Session, offers: Sequence[Offer]) -> dict[SpotLoc
 
     Raises LedgerUnavailable alone: no other error fails a launch.
     """
-    first = offers[0].unpriced
+    first = offers[0].configuration
     account_and_type = (first.account, first.instance_type)
     same_type_offers = [
-        offer for offer in offers if (offer.unpriced.account, offer.unpriced.instance_type) == account_and_type
+        offer
+        for offer in offers
+        if (offer.configuration.account, offer.configuration.instance_type) == account_and_type
     ]
     try:
         provider = session.provider(first.account)
         if len(same_type_offers) < 2 or not isinstance(provider, HasPlacementScores):  # noqa: PLR2004  (there is no choice)
             return {}
-        scores = provider.placement_scores([offer.unpriced for offer in same_type_offers])
+        scores = provider.placement_scores([offer.configuration for offer in same_type_offers])
     except LedgerUnavailable:
         raise
     except CloudgpuError:
@@ -111,8 +113,10 @@ def _placement_scores(session: Session, offers: Sequence[Offer]) -> dict[SpotLoc
 
 def offer_location(offer: Offer) -> SpotLocation:
     """Return where an offer would be launched."""
-    unpriced = offer.unpriced
-    return SpotLocation(unpriced.account, unpriced.region, unpriced.zone or None, unpriced.instance_type)
+    configuration = offer.configuration
+    return SpotLocation(
+        configuration.account, configuration.region, configuration.zone or None, configuration.instance_type
+    )
 
 
 def _sightings(machine: Machine) -> Iterator[Sighting]:

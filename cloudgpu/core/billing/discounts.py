@@ -8,7 +8,7 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from fractions import Fraction
 
-from cloudgpu.core.model.offers import Basis, Market, Price, UnpricedOffer
+from cloudgpu.core.model.offers import Basis, MachineConfiguration, Market, Price
 from cloudgpu.core.values.money import ZERO, Money
 
 ANY = "*"
@@ -33,7 +33,7 @@ class Discount:
     until: datetime | None
     source: str
 
-    def fits(self, item: UnpricedOffer, at: datetime) -> bool:
+    def fits(self, item: MachineConfiguration, at: datetime) -> bool:
         """Say whether it applies to this machine at this moment."""
         patterns = (
             (self.account, item.account),
@@ -63,7 +63,7 @@ class Discount:
 
 
 def agreed_price(
-    discounts: Iterable[Discount], item: UnpricedOffer, listed: Price | None, at: datetime
+    discounts: Iterable[Discount], item: MachineConfiguration, listed: Price | None, at: datetime
 ) -> Price | None:
     """Return the effective price of a machine: by the first discount that applies, else the listed price.
 

@@ -128,7 +128,7 @@ def _remedies(request: AdmissionRequest, remedy: Remedy, until: datetime | None,
         remedies.append(f"It fits until {until:%Y-%m-%d %H:%M} UTC: {remedy.shorter(until)}.")
     offer = None if price is None else _cheaper_offer(request, remedy, price)
     if offer is not None:
-        item = offer.unpriced
+        item = offer.configuration
         place = f"{item.instance_type} in {item.zone or item.region} ({str(item.market).replace('_', '-')})"
         remedies.append(f"For the whole time, {place} at {offer.price.per_hour.text(4)} an hour fits.")
     elif price is not None:
@@ -160,7 +160,7 @@ def _cheaper_offer(request: AdmissionRequest, remedy: Remedy, price: Money) -> O
 def _other_account(request: AdmissionRequest, remedy: Remedy, refusals: Sequence[BudgetVerdict]) -> list[str]:
     """Return the account of an offer that none of these budgets covers, where offers are of several accounts."""
     for offer in remedy.offers:
-        account = offer.unpriced.account
+        account = offer.configuration.account
         if not any(verdict.budget.scope.covers(_at_offer(request, offer)) for verdict in refusals):
             return [f"It does not cover account {account}: --account {account}."]
     return []
@@ -168,7 +168,7 @@ def _other_account(request: AdmissionRequest, remedy: Remedy, refusals: Sequence
 
 def _at_offer(request: AdmissionRequest, offer: Offer) -> BudgetedMachine:
     """Return the requested machine, as it would be at another offer."""
-    item = offer.unpriced
+    item = offer.configuration
     return request.subject._replace(
         provider=item.provider,
         account=item.account,

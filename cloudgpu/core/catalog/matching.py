@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from cloudgpu.core.model.offers import Market, Offer, Price, Requirements, UnpricedOffer, same_gpu
+from cloudgpu.core.model.offers import MachineConfiguration, Market, Offer, Price, Requirements, same_gpu
 from cloudgpu.core.values.money import Money
 
 
 def price_offers(
-    available: Sequence[UnpricedOffer], prices: Sequence[Price | None]
-) -> tuple[list[Offer], list[UnpricedOffer]]:
+    available: Sequence[MachineConfiguration], prices: Sequence[Price | None]
+) -> tuple[list[Offer], list[MachineConfiguration]]:
     """Return the offers, and separately what has no price, which never counts as free. `prices` has the same order."""
     pairs = list(zip(available, prices, strict=True))
     priced = [Offer(item, price) for item, price in pairs if price is not None]
@@ -30,7 +30,7 @@ def by_preference(offers: Iterable[Offer], market: Market) -> list[Offer]:
     """Return offers in the order in which they are tried, as in `matching_offers`; `market` is the requested one."""
 
     def rank(offer: Offer) -> tuple[bool, bool, Money, str, str, str, str]:
-        item = offer.unpriced
+        item = offer.configuration
         place = item.account, item.region, item.zone, item.instance_type
         return item.market != market, bool(item.after), offer.price.per_hour, *place
 
@@ -41,10 +41,10 @@ def satisfies(offer: Offer, needs: Requirements) -> bool:
     """Say whether an offer satisfies `needs`, also by its price."""
     if needs.max_price is not None and offer.price.per_hour > needs.max_price:
         return False
-    return fits(offer.unpriced, needs)
+    return fits(offer.configuration, needs)
 
 
-def fits(item: UnpricedOffer, needs: Requirements) -> bool:
+def fits(item: MachineConfiguration, needs: Requirements) -> bool:
     """Say whether something available satisfies `needs`, whatever it costs."""
     constraints = (
         (needs.region, item.region),

@@ -52,7 +52,7 @@ def launch_intended(
     on-demand price of the same machine, `licence` that of an operating system with billing rules of its own. `identity`
     is the provider's own id of the account, whose name may differ between computers; `guards` are its safeguards.
     """
-    request, item = attempt.request, attempt.offer.unpriced
+    request, item = attempt.request, attempt.offer.configuration
     max_price = request.requirements.max_price
     body: bodies.LaunchIntended = {
         "attempt": attempt.number,

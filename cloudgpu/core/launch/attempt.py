@@ -21,12 +21,12 @@ from cloudgpu.core.model.launch import Attempt, Boot, BootPart, LaunchRequest, N
 from cloudgpu.core.model.machine import Machine, can_be_restored
 from cloudgpu.core.model.offers import (
     Accelerator,
+    MachineConfiguration,
     Market,
     Offer,
     Requirements,
     TrafficPrices,
     Trust,
-    UnpricedOffer,
     price_from_json,
 )
 from cloudgpu.core.values.money import Money
@@ -107,11 +107,11 @@ def launch_name(name: str | None, key: str, nodes: int, existing: Collection[tup
 
 def launching(attempts: Sequence[Attempt]) -> str:
     """Return the sentence that users see when these attempts of a launch are sent."""
-    request, unpriced = attempts[0].request, attempts[0].offer.unpriced
+    request, configuration = attempts[0].request, attempts[0].offer.configuration
     if len(attempts) == 1 or request.cluster is None:
-        return f"launching {request.name} on {unpriced.provider} ({unpriced.zone})"
-    zones = ", ".join(dict.fromkeys(one.offer.unpriced.zone for one in attempts))
-    return f"launching {request.cluster.name} on {unpriced.provider} ({zones}): {len(attempts)} machines"
+        return f"launching {request.name} on {configuration.provider} ({configuration.zone})"
+    zones = ", ".join(dict.fromkeys(one.offer.configuration.zone for one in attempts))
+    return f"launching {request.cluster.name} on {configuration.provider} ({zones}): {len(attempts)} machines"
 
 
 def attempt_to_json(attempt: Attempt) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def attempt_from_json(data: Mapping[str, Any]) -> Attempt:
         machine=data["machine"],
         ledger=data["ledger"],
         request=_request(request),
-        offer=Offer(_unpriced_offer_of(offer["unpriced"]), price_from_json(offer["price"])),
+        offer=Offer(_configuration_of(offer["configuration"]), price_from_json(offer["price"])),
         tags=dict(data["tags"]),
         boot=Boot(
             **{
@@ -181,14 +181,14 @@ def _requirements(data: Mapping[str, Any]) -> Requirements:
     return Requirements(**{**data, **enums, "max_price": limit and Money(limit["nanos"])})
 
 
-def _unpriced_offer_of(data: Mapping[str, Any]) -> UnpricedOffer:
+def _configuration_of(data: Mapping[str, Any]) -> MachineConfiguration:
     gpus = tuple(Accelerator(**gpu) for gpu in data["accelerators"])
     fields = {name: tuple(data[name]) for name in ("after", "gpus_now")}
     enums = {"market": Market(data["market"]), "trust": Trust(data["trust"])}
     traffic_prices = data["traffic"] and TrafficPrices(
         Money(data["traffic"]["out"]["nanos"]), Money(data["traffic"]["into"]["nanos"])
     )
-    return UnpricedOffer(**{**data, **fields, **enums, "accelerators": gpus, "traffic": traffic_prices})
+    return MachineConfiguration(**{**data, **fields, **enums, "accelerators": gpus, "traffic": traffic_prices})
 
 
 def launched_machine(machines: Sequence[Machine], key: str | None, fingerprint: str) -> Machine | None:

@@ -153,8 +153,8 @@ def launch_plan(
     be resolved. `run` is the scheduled run that is to end it where nothing else does; `waived`: the user does without.
     """
     offer = offers[0]
-    guarded_subject = guarded_offer(offer.unpriced, request.setup, guarded)
-    ends, subject = ends_of(request, offer, policy), subject_of_offer(offer.unpriced, request.setup)
+    guarded_subject = guarded_offer(offer.configuration, request.setup, guarded)
+    ends, subject = ends_of(request, offer, policy), subject_of_offer(offer.configuration, request.setup)
     running_costs = tuple(costs_while_running(extras, volume_there=volume_there))
     lease, renew = timedelta(seconds=request.lease_s), timedelta(seconds=request.renew_s)
     return LaunchPlan(
@@ -172,7 +172,7 @@ def launch_plan(
         extras=extras,
         remarks=(
             *remarks,
-            *offer.unpriced.after,
+            *offer.configuration.after,
             *end_remarks(request, offer, ends),
             *schedule_notes(policy, subject, now),
         ),
@@ -197,19 +197,23 @@ def node_offers(nodes: int, offer: Offer, offers: Sequence[Offer]) -> list[Offer
 
     `offers` are all, in the order of trying. Raises NoCapacity where fewer hosts than nodes fit.
     """
-    if nodes == 1 or offer.unpriced.provider != "ssh":
+    if nodes == 1 or offer.configuration.provider != "ssh":
         return [offer] * nodes
     rest = offers[offers.index(offer) :] if offer in offers else (offer,)
-    hosts = {one.unpriced.region: one for one in reversed(rest) if one.unpriced.account == offer.unpriced.account}
+    hosts = {
+        one.configuration.region: one
+        for one in reversed(rest)
+        if one.configuration.account == offer.configuration.account
+    }
     if len(hosts) < nodes:
         raise NoCapacity(
             f"{nodes} nodes need as many machines of yours that fit, and there are {len(hosts)} from "
-            f"{offer.unpriced.region} on.",
+            f"{offer.configuration.region} on.",
             field="--nodes",
             value=str(nodes),
             next="Ask for fewer nodes, or add a host: cloudgpu init ssh",
         )
-    return [offer, *(one for region, one in reversed(hosts.items()) if region != offer.unpriced.region)][:nodes]
+    return [offer, *(one for region, one in reversed(hosts.items()) if region != offer.configuration.region)][:nodes]
 
 
 def layers_of(guarded: Safeguards, looked_up: tuple[str, ...], nodes: int) -> tuple[str, ...]:
@@ -243,8 +247,8 @@ def _shares(offers: Sequence[Offer]) -> tuple[Share, ...]:
     """Return what each account has in these offers, in the order of trying."""
     first: dict[str, Offer] = {}
     for offer in offers:
-        first.setdefault(offer.unpriced.account, offer)
-    number = Counter(offer.unpriced.account for offer in offers)
+        first.setdefault(offer.configuration.account, offer)
+    number = Counter(offer.configuration.account for offer in offers)
     return tuple(Share(number[account], offer) for account, offer in first.items())
 
 
@@ -255,21 +259,21 @@ def run_cost(per_hour: Money, span: timedelta) -> Money:
 
 def stop_effect(request: LaunchRequest, offer: Offer) -> str:
     """Return the sentence that says what `stop` does to this machine."""
-    if gentlest_ending(subject_of_offer(offer.unpriced, request.setup)) is ReaperAction.TERMINATE:
+    if gentlest_ending(subject_of_offer(offer.configuration, request.setup)) is ReaperAction.TERMINATE:
         return "it can be neither stopped nor kept as an image: down ends it and deletes its disk"
-    if not offer.unpriced.stoppable and not request.setup.keep_disk:
+    if not offer.configuration.stoppable and not request.setup.keep_disk:
         return (
             f"it cannot be stopped, and policy {request.policy} keeps nothing of such a machine: "
             "its system disk is deleted when it ends"
         )
-    if offer.unpriced.stop_effect:
-        return offer.unpriced.stop_effect
+    if offer.configuration.stop_effect:
+        return offer.configuration.stop_effect
     return "what stop keeps and costs is not known for this provider"
 
 
 def ends_of(request: LaunchRequest, offer: Offer, policy: Policy | None) -> EndActions:
     """Return how this machine would end, by what its provider can do and what its policy agrees to lose."""
-    subject = subject_of_offer(offer.unpriced, request.setup)
+    subject = subject_of_offer(offer.configuration, request.setup)
     return EndActions(
         automatic_ending(subject, policy), ending_at_renew_until(subject, policy), gentlest_ending(subject)
     )
@@ -284,7 +288,7 @@ def end_remarks(request: LaunchRequest, offer: Offer, ends: EndActions) -> Itera
         )
     if ends.budget is not ReaperAction.TERMINATE:
         return
-    yield f"{offer.unpriced.provider} can neither stop this machine nor keep an image of its disk"
+    yield f"{offer.configuration.provider} can neither stop this machine nor keep an image of its disk"
     if ends.lease is ReaperAction.TERMINATE:
         yield Note(
             "at the end of its lease, when it is idle, at renew-until or for a budget it is terminated, and what is on "
@@ -354,14 +358,14 @@ def budget_subject(
     `name` is what the machine is called where its request does not say.
     """
     request, offer = plan.request, offer or plan.offer
-    unpriced = offer.unpriced
+    configuration = offer.configuration
     return PlannedLaunch(
-        provider=unpriced.provider,
-        account=unpriced.account,
-        region=unpriced.region,
-        zone=unpriced.zone,
-        instance_type=unpriced.instance_type,
-        market=str(unpriced.market),
+        provider=configuration.provider,
+        account=configuration.account,
+        region=configuration.region,
+        zone=configuration.zone,
+        instance_type=configuration.instance_type,
+        market=str(configuration.market),
         price=HourlyPrice.of(price_to_json(offer.price)),
         id="",
         name=request.name or name or "this machine",

@@ -89,15 +89,15 @@ def costs_while_running(extras: Iterable[AddedCost], *, volume_there: bool) -> I
 
 
 def _machine_usage(offer: Offer, begin: datetime, licence: str) -> Usage:
-    unpriced, price, begin_text = offer.unpriced, offer.price, iso(begin)
+    configuration, price, begin_text = offer.configuration, offer.price, iso(begin)
     price_interval = PriceInterval(begin_text, price.per_hour.nanos, price.source, iso(price.as_of), str(price.basis))
     return Usage(
         resource=Resource.INSTANCE,
         id="",
-        what=unpriced.instance_type,
-        provider=unpriced.provider,
-        market=str(unpriced.market),
-        kind=unpriced.instance_type,
+        what=configuration.instance_type,
+        provider=configuration.provider,
+        market=str(configuration.market),
+        kind=configuration.instance_type,
         quantity=1,
         per=Per.HOUR,
         begin=begin_text,
@@ -109,7 +109,7 @@ def _machine_usage(offer: Offer, begin: datetime, licence: str) -> Usage:
 
 def _attached_usage(offer: Offer, extra: AddedCost, begin: datetime) -> Usage:
     """Return an attached cost as a usage; one with only a monthly price is billed like a disk."""
-    unpriced, rate, begin_text = offer.unpriced, extra.rate, iso(begin)
+    configuration, rate, begin_text = offer.configuration, extra.rate, iso(begin)
     price = rate.price if rate else extra.per_month
     why = (rate.why_maybe_less if rate else "") or _MAY_COST_LESS * extra.upper_bound
     price_intervals = () if price is None else (PriceInterval(begin_text, price.nanos, extra.source, None, ""),)
@@ -117,8 +117,8 @@ def _attached_usage(offer: Offer, extra: AddedCost, begin: datetime) -> Usage:
         resource=rate.resource if rate else Resource.DISK,
         id="",
         what=extra.what,
-        provider=unpriced.provider,
-        market=str(unpriced.market),
+        provider=configuration.provider,
+        market=str(configuration.market),
         kind=rate.stored_as if rate else "",
         quantity=rate.quantity if rate else 1,
         per=rate.per if rate else Per.MONTH,
@@ -147,7 +147,7 @@ def attached_cost_of(extra: AddedCost) -> AttachedCost:
 
 def traffic_remarks(offer: Offer) -> Iterator[str]:
     """Yield what the bytes cost that the machine of an offer sends and receives, where that has prices of its own."""
-    own = offer.unpriced.traffic
+    own = offer.configuration.traffic
     if own is not None:
         yield Note(
             f"traffic costs, too: {own.into.text(4)} for each GB it receives, {own.out.text(4)} for each it sends",

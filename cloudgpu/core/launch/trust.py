@@ -36,10 +36,12 @@ def passwords_of(template: str, settings: Mapping[str, str], typed: Mapping[str,
 
 def password_remarks(offers: Sequence[Offer], passwords: Sequence[str]) -> Iterator[str]:
     """Yield which passwords the interface of these offers' providers would show, if one is not a cloud's own."""
-    unpriced = next((offer.unpriced for offer in offers if offer.unpriced.trust is not Trust.CLOUD), None)
-    if unpriced is not None:
+    configuration = next(
+        (offer.configuration for offer in offers if offer.configuration.trust is not Trust.CLOUD), None
+    )
+    if configuration is not None:
         yield from (
-            Note(HOST_SEES.format(setting=one, provider=unpriced.provider), NoteKind.ACCESS) for one in passwords
+            Note(HOST_SEES.format(setting=one, provider=configuration.provider), NoteKind.ACCESS) for one in passwords
         )
 
 
@@ -48,25 +50,27 @@ def trust_remarks(offers: Sequence[Offer], less_trusted: Sequence[Offer]) -> Ite
 
     `offers` are in the order of trying, at least one; `less_trusted` are those of less trust than is accepted.
     """
-    if any(offer.unpriced.trust is Trust.COMMUNITY for offer in offers):
+    if any(offer.configuration.trust is Trust.COMMUNITY for offer in offers):
         yield Note(HOST_READS_ALL, NoteKind.ACCESS)
-    elif offers[0].unpriced.trust is Trust.DATACENTER:
-        yield EXAMINED.format(provider=offers[0].unpriced.provider)
+    elif offers[0].configuration.trust is Trust.DATACENTER:
+        yield EXAMINED.format(provider=offers[0].configuration.provider)
     cheapest = min(less_trusted, key=lambda offer: offer.price.per_hour, default=None)
     if cheapest is not None and cheapest.price.per_hour < offers[0].price.per_hour:
-        host = "a community host" if cheapest.unpriced.trust is Trust.COMMUNITY else "a data centre of somebody else"
-        yield f"cheaper from {host} with --trust {cheapest.unpriced.trust}: {_offer_text(cheapest)}"
+        host = (
+            "a community host" if cheapest.configuration.trust is Trust.COMMUNITY else "a data centre of somebody else"
+        )
+        yield f"cheaper from {host} with --trust {cheapest.configuration.trust}: {_offer_text(cheapest)}"
 
 
 def _offer_text(offer: Offer) -> str:
-    unpriced = offer.unpriced
-    return f"{unpriced.instance_type} at {unpriced.account} for {offer.price.per_hour.text(4)} an hour"
+    configuration = offer.configuration
+    return f"{configuration.instance_type} at {configuration.account} for {offer.price.per_hour.text(4)} an hour"
 
 
 def too_little_trust(needs: Requirements, less_trusted: Sequence[Offer]) -> NoCapacity:
     """Return that all that fits is of less trust than is accepted; `less_trusted` has at least one offer."""
     cheapest = min(less_trusted, key=lambda offer: offer.price.per_hour)
-    trust = cheapest.unpriced.trust
+    trust = cheapest.configuration.trust
     return NoCapacity(
         f"Nothing that fits is trusted enough (--trust {needs.trust}); the cheapest is {_WHOSE[trust]}: "
         f"{_offer_text(cheapest)}.",

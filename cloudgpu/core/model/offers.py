@@ -110,7 +110,7 @@ class TrafficPrices:
 
 
 @dataclass(frozen=True, slots=True)
-class UnpricedOffer:
+class MachineConfiguration:
     """A machine that a provider could launch, without a price; or the offer of a launched machine, to query its price.
 
     `machine` is the provider's id of that machine, whose price may be its own; None for an offer.
@@ -139,7 +139,7 @@ class UnpricedOffer:
 class Offer:
     """An available machine with its price."""
 
-    unpriced: UnpricedOffer
+    configuration: MachineConfiguration
     price: Price
 
 
@@ -147,7 +147,7 @@ class Offer:
 class Availability:
     """All that could be launched, without prices and in no order, and the scopes that did not answer."""
 
-    items: tuple[UnpricedOffer, ...]
+    items: tuple[MachineConfiguration, ...]
     unanswered: tuple[Unanswered, ...] = ()
 
 

@@ -20,7 +20,7 @@ from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from cloudgpu.core.model.launch import Setup
-    from cloudgpu.core.model.offers import UnpricedOffer
+    from cloudgpu.core.model.offers import MachineConfiguration
 
 ERASES = "it is terminated then, and what is on its disk is deleted"
 NOTHING_GENTLER = "it can be neither stopped nor kept as an image"
@@ -70,7 +70,7 @@ def only_warned(machine: EndableMachine, policy: Policy | None) -> bool:
     return by_policy or only_warns_to_keep_disk(machine, policy)
 
 
-def subject_of_offer(item: UnpricedOffer, setup: Setup) -> EndCapabilities:
+def subject_of_offer(item: MachineConfiguration, setup: Setup) -> EndCapabilities:
     """Return a machine to be launched as a value that the functions here take in place of a `Machine`."""
     from cloudgpu.core.model.launch import setup_to_json
 
@@ -221,7 +221,7 @@ def lease_ends(machine: EndableMachine, policy: Policy | None) -> bool:
     return automatic_ending(machine, policy) is not None and not (has_no_agent(machine) and renews)
 
 
-def guarded_offer(item: UnpricedOffer, setup: Setup, guards: Safeguards) -> EndCapabilities:
+def guarded_offer(item: MachineConfiguration, setup: Setup, guards: Safeguards) -> EndCapabilities:
     """Return how a machine that is to be launched can end, and what guards it."""
     return subject_of_offer(item, setup)._replace(guards=MachineGuards.of(guards.to_json()))
 

@@ -10,7 +10,7 @@ from cloudgpu.core.model.account import BudgetAlert, MachineRole, Permission, Qu
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import Instance, Listing
 from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup, Volume
-from cloudgpu.core.model.offers import Availability, Price, Requirements, UnpricedOffer
+from cloudgpu.core.model.offers import Availability, MachineConfiguration, Price, Requirements
 from cloudgpu.core.model.resources import ProviderResource, ResourceListing
 from cloudgpu.core.policies.guards import Agent, Safeguards, Timer
 from cloudgpu.errors import CloudgpuError
@@ -79,15 +79,15 @@ class AwsProvider:
         """Return what AWS offers that satisfies the requirements, and the regions that did not answer."""
         return availability.available(self._aws, requirements)
 
-    def prices(self, offers: Sequence[UnpricedOffer]) -> Sequence[Price | None]:
+    def prices(self, offers: Sequence[MachineConfiguration]) -> Sequence[Price | None]:
         """Return one price per offer: spot prices of now per zone, on-demand prices from the catalogue."""
         return pricelist.prices(self._aws, offers)
 
-    def price_history(self, items: Sequence[UnpricedOffer], since: datetime) -> Sequence[Sequence[Price]]:
+    def price_history(self, items: Sequence[MachineConfiguration], since: datetime) -> Sequence[Sequence[Price]]:
         """Return what each spot item cost since then, oldest first."""
         return pricelist.price_history(self._aws, items, since)
 
-    def placement_scores(self, items: Sequence[UnpricedOffer]) -> Sequence[int | None]:
+    def placement_scores(self, items: Sequence[MachineConfiguration]) -> Sequence[int | None]:
         """Return how likely a spot launch of a type is to succeed in each zone, from 1 to 10."""
         return availability.placement_scores(self._aws, items)
 
@@ -95,7 +95,7 @@ class AwsProvider:
         """Return the region or zone to which an own image, a volume or a subnet pins a launch."""
         return resolve.constraint(self._aws, setup, requirements)
 
-    def resolve(self, request: LaunchRequest, item: UnpricedOffer) -> Resolved:
+    def resolve(self, request: LaunchRequest, item: MachineConfiguration) -> Resolved:
         """Look up what the exact call needs: image, network, quota, volume. Reads only."""
         return resolve.resolve(self._aws, request, item)
 

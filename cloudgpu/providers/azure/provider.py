@@ -10,7 +10,7 @@ from cloudgpu.core.model.account import BudgetAlert, MachineRole, Permission, Qu
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import Instance, Listing
 from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup, Volume
-from cloudgpu.core.model.offers import Availability, Price, Requirements, UnpricedOffer
+from cloudgpu.core.model.offers import Availability, MachineConfiguration, Price, Requirements
 from cloudgpu.core.model.resources import ProviderResource, ResourceListing
 from cloudgpu.core.policies.guards import Agent, Safeguards, Timer
 from cloudgpu.errors import CloudgpuError
@@ -82,11 +82,11 @@ class AzureProvider:
         """Return what Azure offers that satisfies the requirements, and the regions that did not answer."""
         return availability.available(self._azure, requirements)
 
-    def prices(self, offers: Sequence[UnpricedOffer]) -> Sequence[Price | None]:
+    def prices(self, offers: Sequence[MachineConfiguration]) -> Sequence[Price | None]:
         """Return one price per offer, from the catalogue; from the Retail Prices API where that lacks one."""
         return pricelist.prices(self._azure, offers)
 
-    def resolve(self, request: LaunchRequest, item: UnpricedOffer) -> Resolved:
+    def resolve(self, request: LaunchRequest, item: MachineConfiguration) -> Resolved:
         """Look up what the exact call needs: image, network, quota, volume. Reads only."""
         return resolve.resolve(self._azure, request, item)
 

@@ -10,7 +10,7 @@ from cloudgpu.core.model.account import Permission, Quota, Region
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import Instance, Listing
 from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup, Volume
-from cloudgpu.core.model.offers import Availability, Price, Requirements, UnpricedOffer
+from cloudgpu.core.model.offers import Availability, MachineConfiguration, Price, Requirements
 from cloudgpu.core.model.resources import ProviderResource, ResourceListing
 from cloudgpu.core.policies.guards import Agent, Safeguards, Timer
 from cloudgpu.errors import CloudgpuError
@@ -81,7 +81,7 @@ class GcpProvider:
         """Return what Google offers of what fits, by zone and market, and what did not answer."""
         return availability.available(self._gcp, requirements)
 
-    def prices(self, offers: Sequence[UnpricedOffer]) -> Sequence[Price | None]:
+    def prices(self, offers: Sequence[MachineConfiguration]) -> Sequence[Price | None]:
         """Return one price per offer, by the dated list."""
         return pricelist.prices(offers)
 
@@ -89,7 +89,7 @@ class GcpProvider:
         """Return the region or zone of the launch's volume or subnet; images are usable in every region."""
         return resolve.constraint(self._gcp, setup, requirements)
 
-    def resolve(self, request: LaunchRequest, item: UnpricedOffer) -> Resolved:
+    def resolve(self, request: LaunchRequest, item: MachineConfiguration) -> Resolved:
         """Look up what the exact call needs: image, network, quota, volume. Reads only."""
         return resolve.resolve(self._gcp, request, item)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from cloudgpu.core.model.instances import TAG_ID, Address, Instance, Listing, State
 from cloudgpu.core.model.launch import Attempt
-from cloudgpu.core.model.offers import Basis, Market, Price, UnpricedOffer
+from cloudgpu.core.model.offers import Basis, MachineConfiguration, Market, Price
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable, RateLimited
 from cloudgpu.providers.lambdalabs import errors
 from cloudgpu.providers.lambdalabs.client import CLOUD, KEY_NAME, TOKEN_RULE, Lambda
@@ -73,7 +73,7 @@ def _send_launch(lam: Lambda, attempt: Attempt, body: Raw) -> Instance:
         raise
     except InstanceNotFound as error:  # a type, a region or the SSH key
         lam.launch_records.record_refusal(attempt)
-        raise InvalidRequest(error.message, field="offer", value=attempt.offer.unpriced.instance_type) from error
+        raise InvalidRequest(error.message, field="offer", value=attempt.offer.configuration.instance_type) from error
     except ProviderUnavailable as error:
         return _find_launched(lam, attempt, error)
     except CloudgpuError:
@@ -118,7 +118,7 @@ def _is_new(lam: Lambda, attempt: Attempt) -> bool:
 
 def _pending(attempt: Attempt, id: str) -> Instance:  # noqa: A002
     """Return a machine of which only its id is known yet."""
-    offer = attempt.offer.unpriced
+    offer = attempt.offer.configuration
     return Instance(
         provider=KIND,
         account=offer.account,
@@ -135,7 +135,7 @@ def _pending(attempt: Attempt, id: str) -> Instance:  # noqa: A002
 
 
 def _launch_body(lam: Lambda, attempt: Attempt) -> Raw:
-    offer = attempt.offer.unpriced
+    offer = attempt.offer.configuration
     user_data_text = user_data(attempt, BootOptions(cloud="lambda", ssh_port=lam.options.ssh_port))
     if len(user_data_text) > MAX_USER_DATA_BYTES:
         raise too_large_error(attempt, len(user_data_text), MAX_USER_DATA_BYTES, CLOUD)
@@ -239,7 +239,7 @@ def _address(lam: Lambda, raw: Raw) -> Address | None:
     return Address(str(ip), lam.options.ssh_port, USER) if ip else None
 
 
-def prices(lam: Lambda, offers: Sequence[UnpricedOffer]) -> list[Price | None]:
+def prices(lam: Lambda, offers: Sequence[MachineConfiguration]) -> list[Price | None]:
     """Return one price per offer, in order: a machine's own, or that of its type, which is the same in all regions.
 
     One call where a machine's price is not known yet, and one for the types where an offer needs them.
@@ -249,7 +249,7 @@ def prices(lam: Lambda, offers: Sequence[UnpricedOffer]) -> list[Price | None]:
     return [_price(lam, offer) for offer in offers]
 
 
-def _price(lam: Lambda, offer: UnpricedOffer) -> Price | None:
+def _price(lam: Lambda, offer: MachineConfiguration) -> Price | None:
     machine_price = lam.machine_prices.get(offer.machine or "")
     if machine_price is not None:
         return Price(machine_price, MACHINE_SOURCE, lam.clock(), Basis.QUOTED)

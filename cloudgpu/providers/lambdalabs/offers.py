@@ -13,7 +13,7 @@ from typing import Any
 from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.catalog.pricelist import PER_HOUR, PartBuilder, PriceList, RowKey
 from cloudgpu.core.model.account import Region
-from cloudgpu.core.model.offers import Accelerator, Availability, Market, Requirements, UnpricedOffer
+from cloudgpu.core.model.offers import Accelerator, Availability, MachineConfiguration, Market, Requirements
 from cloudgpu.core.values.money import Money
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.lambdalabs.client import Lambda
@@ -39,13 +39,13 @@ def available(lam: Lambda, requirements: Requirements) -> Availability:
     return Availability(tuple(offer for offer in offers if fits(offer, requirements)))
 
 
-def _offers(lam: Lambda, name: str, raw: Mapping[str, Any]) -> list[UnpricedOffer]:
+def _offers(lam: Lambda, name: str, raw: Mapping[str, Any]) -> list[MachineConfiguration]:
     type_data = raw.get("instance_type") or {}
     specs = type_data.get("specs") or {}
     gpus = accelerators(type_data)
     regions = [str(region.get("name")) for region in raw.get("regions_with_capacity_available") or ()]
     return [
-        UnpricedOffer(
+        MachineConfiguration(
             provider=KIND,
             account=lam.account,
             region=region,

@@ -10,7 +10,7 @@ from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import Instance, Listing
 from cloudgpu.core.model.launch import Attempt
-from cloudgpu.core.model.offers import Availability, Price, Requirements, UnpricedOffer
+from cloudgpu.core.model.offers import Availability, MachineConfiguration, Price, Requirements
 from cloudgpu.core.policies.guards import Agent, Safeguards
 from cloudgpu.providers.account_abilities import Finding, Login
 from cloudgpu.providers.base import ProviderSettings
@@ -66,7 +66,7 @@ class LambdaProvider:
         """Return what Lambda has in stock of what fits, by region."""
         return market.available(self._lambda, requirements)
 
-    def prices(self, offers: Sequence[UnpricedOffer]) -> Sequence[Price | None]:
+    def prices(self, offers: Sequence[MachineConfiguration]) -> Sequence[Price | None]:
         """Return one price per offer, or a machine's own, as Lambda reports it now."""
         return machines.prices(self._lambda, offers)
 

@@ -105,7 +105,7 @@ def _write_agent(built: Layout, final: Layout, attempt: Attempt) -> None:
         "end": [sys.executable, "-P", "-m", MODULE, "--power-off", str(final.root)],
         "interval": AGENT_INTERVAL_S,
         "own": [f"{MARKER_VARIABLE}={marker(final.root)}"],  # nobody else's work on this computer is this machine's
-        "gpus": sum(gpu.count for gpu in attempt.offer.unpriced.accelerators),
+        "gpus": sum(gpu.count for gpu in attempt.offer.configuration.accelerators),
         "warn": True,
         **({"policy": dict(attempt.boot.policy)} if attempt.boot.policy else {}),
     }

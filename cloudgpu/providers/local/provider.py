@@ -18,7 +18,7 @@ from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.model.identity import AccountIdentity, Unanswered
 from cloudgpu.core.model.instances import TAG_NAME, TAG_RENEW_UNTIL, Instance, Listing, State
 from cloudgpu.core.model.launch import Attempt
-from cloudgpu.core.model.offers import Accelerator, Availability, Market, Price, Requirements, UnpricedOffer
+from cloudgpu.core.model.offers import Accelerator, Availability, MachineConfiguration, Market, Price, Requirements
 from cloudgpu.core.policies.guards import Agent, Safeguards, Timer
 from cloudgpu.core.values.naming import digest
 from cloudgpu.core.values.times import from_iso, iso
@@ -100,8 +100,10 @@ class LocalProvider:
         offers = (self._available(market, accelerators, shortage) for market in Market)
         return Availability(tuple(offer for offer in offers if fits(offer, requirements)))
 
-    def _available(self, market: Market, accelerators: tuple[Accelerator, ...], shortage: str | None) -> UnpricedOffer:
-        return UnpricedOffer(
+    def _available(
+        self, market: Market, accelerators: tuple[Accelerator, ...], shortage: str | None
+    ) -> MachineConfiguration:
+        return MachineConfiguration(
             provider=KIND,
             account=self.account,
             region=REGION,
@@ -147,7 +149,7 @@ class LocalProvider:
             remedy = "Stop that machine, request fewer, or leave --gpu out to share the GPU."
             raise NoCapacity(f"{shortage}.", field="--gpu", next=remedy)
 
-    def prices(self, offers: Sequence[UnpricedOffer]) -> Sequence[Price | None]:
+    def prices(self, offers: Sequence[MachineConfiguration]) -> Sequence[Price | None]:
         """Return the price of the whole computer at its maximum power for each of our offers; None for others."""
         our_offers = [offer for offer in offers if _is_ours(offer)]
         price_by_gpus = {
@@ -156,7 +158,7 @@ class LocalProvider:
         }
         return [price_by_gpus[offer.accelerators] if _is_ours(offer) else None for offer in offers]
 
-    def shared_price(self, offer: UnpricedOffer, share: ComputerShare) -> Price | None:
+    def shared_price(self, offer: MachineConfiguration, share: ComputerShare) -> Price | None:
         """Return what an hour cost a machine with this share of the computer; None for an offer that is not ours."""
         return power.shared_price(self._options, offer.accelerators, share, self._clock()) if _is_ours(offer) else None
 
@@ -202,7 +204,7 @@ class LocalProvider:
 
     def _new_record(self, layout: Layout, attempt: Attempt) -> dict[str, Any]:
         now = iso(self._clock())
-        offer = attempt.offer.unpriced
+        offer = attempt.offer.configuration
         return {
             "token": attempt.token,
             "identity": id_or_new(self._home),
@@ -358,7 +360,7 @@ class LocalProvider:
         return translate.to_caller_time(instance, self._clock_ahead())
 
 
-def _is_ours(offer: UnpricedOffer) -> bool:
+def _is_ours(offer: MachineConfiguration) -> bool:
     return offer.provider == KIND and offer.instance_type == INSTANCE_TYPE
 
 

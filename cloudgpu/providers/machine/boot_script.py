@@ -131,7 +131,7 @@ def write_lines(files: list[File]) -> list[str]:
 def _launch_file(attempt: Attempt, options: BootOptions) -> str:
     """Return the launch's values for the scripts, as shell assignments."""
     tags = Lease(attempt.expires, attempt.renew_until).tags()
-    is_spot = attempt.offer.unpriced.market is Market.SPOT
+    is_spot = attempt.offer.configuration.market is Market.SPOT
     assignments = {
         "token": attempt.token,
         "made": str(int(attempt.made_at.timestamp())),

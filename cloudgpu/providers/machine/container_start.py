@@ -178,7 +178,7 @@ def _agent_settings(attempt: Attempt, container: ContainerSpec, directory: str) 
         "metadata": {"kind": "file", "path": f"{directory}/tags.json"},
         "interval": AGENT_INTERVAL_S,
         "own": [f"{MACHINE_VARIABLE}={attempt.machine}"],
-        "gpus": sum(gpu.count for gpu in attempt.offer.unpriced.accelerators),
+        "gpus": sum(gpu.count for gpu in attempt.offer.configuration.accelerators),
         "warn": True,
         **({"end": [f"{directory}/end"]} if container.end_command else {}),
         **({"policy": dict(attempt.boot.policy)} if attempt.boot.policy else {}),

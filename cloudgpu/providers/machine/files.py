@@ -41,7 +41,7 @@ class BootOptions:
 
 def watches_spot_notices(attempt: Attempt) -> bool:
     """Say whether a service on the machine checks for spot notices: AWS gives two minutes, the others 30 seconds."""
-    return attempt.offer.unpriced.market is Market.SPOT
+    return attempt.offer.configuration.market is Market.SPOT
 
 
 _JUPYTERLAB = "jupyterlab>=4.4,<5"
@@ -147,7 +147,7 @@ def _agent_settings(attempt: Attempt, options: BootOptions) -> dict[str, Any]:
         "events": {"kind": "file", "path": "/run/cloudgpu/events.json"},
         "end": ["sudo", "-n", f"{INSTALL_DIR}/lease", "end"],
         "interval": AGENT_INTERVAL_S,
-        "gpus": sum(gpu.count for gpu in attempt.offer.unpriced.accelerators),
+        "gpus": sum(gpu.count for gpu in attempt.offer.configuration.accelerators),
         "warn": True,
         **({"policy": dict(attempt.boot.policy)} if attempt.boot.policy else {}),
     }

@@ -58,7 +58,7 @@ class _Sender:
 
     def __init__(self, runpod: Runpod, attempt: Attempt, deadline: datetime) -> None:
         self._runpod, self._attempt, self._deadline = runpod, attempt, deadline
-        self._instance_type = attempt.offer.unpriced.instance_type
+        self._instance_type = attempt.offer.configuration.instance_type
 
     def send(self, request_body: object) -> Pod:
         """Return the pod. Raises as `launch`."""

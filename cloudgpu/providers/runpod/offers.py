@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from cloudgpu.core.catalog.matching import allowed_markets, fits
 from cloudgpu.core.catalog.pricelist import PER_HOUR, PartBuilder, PriceList, PricePart, RowKey
 from cloudgpu.core.model.account import Region
-from cloudgpu.core.model.offers import Availability, Basis, Market, Price, Requirements, Trust, UnpricedOffer
+from cloudgpu.core.model.offers import Availability, Basis, MachineConfiguration, Market, Price, Requirements, Trust
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import NoCapacity
 from cloudgpu.providers.base import ProviderSettings
@@ -88,7 +88,7 @@ def _gpu_counts(requirements: Requirements) -> tuple[int, ...]:
     return (gpu_count,) if 1 <= gpu_count <= MAX_GPUS else ()
 
 
-def _offers(runpod: Runpod, cloud: str, count: int) -> Iterator[UnpricedOffer]:
+def _offers(runpod: Runpod, cloud: str, count: int) -> Iterator[MachineConfiguration]:
     for gpu in runpod.cached_catalogue(cloud, count):
         for region in _data_centres(runpod, cloud, gpu):
             yield _offer(runpod, cloud, count, gpu, region)
@@ -107,8 +107,8 @@ def _data_centres(runpod: Runpod, cloud: str, gpu: Mapping[str, Any]) -> Sequenc
     return [data_center for data_center in in_stock if not used or data_center in used]
 
 
-def _offer(runpod: Runpod, cloud: str, count: int, gpu: Mapping[str, Any], region: str) -> UnpricedOffer:
-    return UnpricedOffer(
+def _offer(runpod: Runpod, cloud: str, count: int, gpu: Mapping[str, Any], region: str) -> MachineConfiguration:
+    return MachineConfiguration(
         provider=KIND,
         account=runpod.account,
         region=region,
@@ -121,7 +121,7 @@ def _offer(runpod: Runpod, cloud: str, count: int, gpu: Mapping[str, Any], regio
     )
 
 
-def prices(runpod: Runpod, offers: Sequence[UnpricedOffer]) -> list[Price | None]:
+def prices(runpod: Runpod, offers: Sequence[MachineConfiguration]) -> list[Price | None]:
     """Return one price per offer, in order: a running pod's own price, else the list price of its GPUs; None: no price.
 
     One call if a pod's price is not known yet.
@@ -131,13 +131,13 @@ def prices(runpod: Runpod, offers: Sequence[UnpricedOffer]) -> list[Price | None
     return [_own_price(runpod, offer) or _price(runpod, offer) for offer in offers]
 
 
-def _own_price(runpod: Runpod, offer: UnpricedOffer) -> Price | None:
+def _own_price(runpod: Runpod, offer: MachineConfiguration) -> Price | None:
     """Return a pod's own price; None for an offer, and for a pod that costs nothing now."""
     usd = runpod.hourly_costs.get(offer.machine or "")
     return Price(Money.usd(usd), POD_PRICE_SOURCE, runpod.clock(), Basis.QUOTED) if usd else None
 
 
-def _price(runpod: Runpod, offer: UnpricedOffer) -> Price | None:
+def _price(runpod: Runpod, offer: MachineConfiguration) -> Price | None:
     count = gpus.count_in(offer.instance_type)
     if offer.provider != KIND or count is None or count > MAX_GPUS:
         return None
@@ -154,7 +154,7 @@ def _gpu_of_type(catalogue: Sequence[Mapping[str, Any]], type_: str, count: int)
     return next((gpu for gpu in catalogue if gpus.type_name(gpu["id"], count) == type_), None)
 
 
-def gpu_of_offer(runpod: Runpod, offer: UnpricedOffer) -> Mapping[str, Any]:
+def gpu_of_offer(runpod: Runpod, offer: MachineConfiguration) -> Mapping[str, Any]:
     """Return the catalogue's entry of an offer's GPU. Raises NoCapacity if it is not available now."""
     count = gpus.count_in(offer.instance_type)
     cloud = COMMUNITY if offer.zone == COMMUNITY else SECURE

@@ -10,7 +10,7 @@ from cloudgpu.core.model.account import PrepaidCredit, Region
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import Instance, Listing
 from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup
-from cloudgpu.core.model.offers import Availability, Price, Requirements, UnpricedOffer
+from cloudgpu.core.model.offers import Availability, MachineConfiguration, Price, Requirements
 from cloudgpu.core.policies.guards import Agent, Safeguards
 from cloudgpu.providers.abilities import PlacementConstraint, Resolved
 from cloudgpu.providers.account_abilities import Finding, Login
@@ -67,7 +67,7 @@ class RunpodProvider:
         """Return what RunPod has now, by data centre: one call."""
         return market.available(self._runpod, requirements)
 
-    def prices(self, offers: Sequence[UnpricedOffer]) -> Sequence[Price | None]:
+    def prices(self, offers: Sequence[MachineConfiguration]) -> Sequence[Price | None]:
         """Return one price per offer, by the same answer of RunPod's catalogue."""
         return market.prices(self._runpod, offers)
 
@@ -79,7 +79,7 @@ class RunpodProvider:
         """Return that a setup ties a launch to no place. Raises InvalidRequest for an image or a volume."""
         return calls.constraint(setup, requirements)
 
-    def resolve(self, request: LaunchRequest, item: UnpricedOffer) -> Resolved:
+    def resolve(self, request: LaunchRequest, item: MachineConfiguration) -> Resolved:
         """Make the call exact: GPU, image, disks. Reads only."""
         return calls.resolve(self._runpod, request, item)
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup
-from cloudgpu.core.model.offers import Note, NoteKind, Requirements, Trust, UnpricedOffer
+from cloudgpu.core.model.offers import MachineConfiguration, Note, NoteKind, Requirements, Trust
 from cloudgpu.core.policies.guards import Agent
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import AttachedResource, PlacementConstraint, Resolved
@@ -58,7 +58,7 @@ def constraint(setup: Setup, requirements: Requirements) -> PlacementConstraint:
     return PlacementConstraint()
 
 
-def resolve(runpod: Runpod, request: LaunchRequest, offer: UnpricedOffer) -> Resolved:
+def resolve(runpod: Runpod, request: LaunchRequest, offer: MachineConfiguration) -> Resolved:
     """Return the exact launch call of an offer, its attached costs and remarks. Reads only.
 
     Raises NoCapacity if the data centre does not have it now, InvalidRequest for what a pod cannot have.
@@ -145,7 +145,7 @@ def _attached(call: Call) -> tuple[AttachedResource, ...]:
     )
 
 
-def _remarks(call: Call, offer: UnpricedOffer) -> list[str]:
+def _remarks(call: Call, offer: MachineConfiguration) -> list[str]:
     stop_text = f"only {WORKSPACE} ({call.volume_gb} GB) outlives a stop; the home and all else are erased"
     remarks = [stop_text, Note(SSH_IS_OPEN, NoteKind.ACCESS), Note(NO_TIMER, NoteKind.GUARD)]
     if not call.ends:

@@ -16,7 +16,7 @@ from cloudgpu.catalog import driver_for, instance_type, public_images
 from cloudgpu.core.catalog.catalog import InstanceType
 from cloudgpu.core.catalog.gpus import PublicImage
 from cloudgpu.core.model.launch import LaunchRequest, Network
-from cloudgpu.core.model.offers import Accelerator, Requirements, UnpricedOffer, same_gpu
+from cloudgpu.core.model.offers import Accelerator, MachineConfiguration, Requirements, same_gpu
 from cloudgpu.core.values.network import MIN_PREFIX_LENGTH
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.account_abilities import Finding
@@ -52,13 +52,13 @@ def time_of_tag(text: str) -> datetime | None:
 DRIVER_TEMPLATE = "cuda"  # this template installs NVIDIA's driver itself, so its image must have none
 
 
-def wants_driver_image(offer: UnpricedOffer, template: str) -> bool:
+def wants_driver_image(offer: MachineConfiguration, template: str) -> bool:
     """Say whether this offer is to boot an image with NVIDIA's current driver: its GPU and its template allow that."""
     driver = driver_for(offer.accelerators[0].name) if offer.accelerators else None
     return driver is not None and driver.is_current and template != DRIVER_TEMPLATE
 
 
-def wanted_images(kind: str, offer: UnpricedOffer, architecture: str, template: str) -> Sequence[PublicImage]:
+def wanted_images(kind: str, offer: MachineConfiguration, architecture: str, template: str) -> Sequence[PublicImage]:
     """Return the public images of the provider `kind` for an offer, the preferred one first."""
     if wants_driver_image(offer, template):
         return public_images(kind, "cuda", architecture)
@@ -67,7 +67,9 @@ def wanted_images(kind: str, offer: UnpricedOffer, architecture: str, template: 
     return tuple(image for image in plain if driver is None or image.system == (driver.system or image.system))
 
 
-def driver_install(offer: UnpricedOffer, image: str, template: str) -> tuple[Mapping[str, str] | None, tuple[str, ...]]:
+def driver_install(
+    offer: MachineConfiguration, image: str, template: str
+) -> tuple[Mapping[str, str] | None, tuple[str, ...]]:
     """Return the settings with which DRIVER_TEMPLATE installs a driver on a plain image, and sentences for the plan.
 
     `image` is the image's name. No settings (None): no driver is installed.

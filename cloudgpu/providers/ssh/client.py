@@ -225,7 +225,7 @@ def uncertain_outcome(error: CloudgpuError) -> CloudgpuError:
 
 def _requested_gpus(host: Host, attempt: Attempt) -> dict[str, Any] | None:
     """Return which GPUs of the host the machine is to have (see `choose_gpus`); None where it shares all of them."""
-    gpus = attempt.offer.unpriced.accelerators
+    gpus = attempt.offer.configuration.accelerators
     if attempt.request.requirements.gpu is None or not gpus:
         return None
     name = None if host.gpu else gpus[0].name  # the settings may call them otherwise than nvidia-smi does
@@ -252,7 +252,7 @@ def launch_body(host: Host, attempt: Attempt) -> dict[str, Any]:
             "made": attempt.made_at.timestamp(),  # a clock that shows less is wrong
             "lease": Lease(attempt.expires, attempt.renew_until).tags(),
             "interval": AGENT_INTERVAL_S,
-            "gpus": sum(gpu.count for gpu in attempt.offer.unpriced.accelerators),
+            "gpus": sum(gpu.count for gpu in attempt.offer.configuration.accelerators),
             "warn": True,
             **({"policy": dict(boot.policy)} if boot.policy else {}),
         },
@@ -263,6 +263,6 @@ def launch_body(host: Host, attempt: Attempt) -> dict[str, Any]:
             "name": attempt.request.name,
             "keys": list(boot.client_public_keys),
             "market": str(Market.ON_DEMAND),
-            "gpus": [asdict(gpu) for gpu in attempt.offer.unpriced.accelerators],
+            "gpus": [asdict(gpu) for gpu in attempt.offer.configuration.accelerators],
         },
     }

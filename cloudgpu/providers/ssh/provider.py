@@ -19,7 +19,7 @@ from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.model.identity import AccountIdentity, Unanswered
 from cloudgpu.core.model.instances import Instance, Listing, Process
 from cloudgpu.core.model.launch import Attempt
-from cloudgpu.core.model.offers import Availability, Price, Requirements, UnpricedOffer, same_gpu
+from cloudgpu.core.model.offers import Availability, MachineConfiguration, Price, Requirements, same_gpu
 from cloudgpu.core.policies.guards import Agent, Safeguards
 from cloudgpu.errors import (
     CloudgpuError,
@@ -107,7 +107,7 @@ class SshProvider:
             )
         hosts = [host for host in self._hosts.values() if self._may_fit(host, requirements)]
         answers = self._ask_hosts(hosts, lambda host: self._offer(host, requirements), self._timeouts.change_s)
-        offers = [answer for answer in answers if isinstance(answer, UnpricedOffer)]
+        offers = [answer for answer in answers if isinstance(answer, MachineConfiguration)]
         unanswered = []
         for host, error in zip(hosts, answers, strict=True):
             if isinstance(error, CloudgpuError):
@@ -126,7 +126,7 @@ class SshProvider:
         )
         return may_have_gpus and fits(offer, replace(requirements, gpu=None))
 
-    def _offer(self, host: Host, requirements: Requirements) -> UnpricedOffer:
+    def _offer(self, host: Host, requirements: Requirements) -> MachineConfiguration:
         self._check_silent(host)
         try:
             with self._remembering_silence(host):
@@ -140,21 +140,21 @@ class SshProvider:
         self._record_answer(host, facts)
         return translate.available(self.account, host, facts, requirements)
 
-    def prices(self, offers: Sequence[UnpricedOffer]) -> Sequence[Price | None]:
+    def prices(self, offers: Sequence[MachineConfiguration]) -> Sequence[Price | None]:
         """Return the price of the electricity of each host, None for an offer that is no host of ours."""
         return [self._price(offer) for offer in offers]
 
-    def _price(self, offer: UnpricedOffer) -> Price | None:
+    def _price(self, offer: MachineConfiguration) -> Price | None:
         host = self._hosts.get(offer.zone) if offer.provider == self.kind else None
         return translate.price(host, offer.accelerators, self._clock()) if host else None
 
-    def metered_price(self, item: UnpricedOffer, gpu_watts: Decimal, measured_for: timedelta) -> Price | None:
+    def metered_price(self, item: MachineConfiguration, gpu_watts: Decimal, measured_for: timedelta) -> Price | None:
         """Return the price of a host's electricity by what its GPUs drew; None where its settings say its watts."""
         host = self._hosts.get(item.zone) if item.provider == self.kind else None
         draw = electricity.metered_draw(gpu_watts, measured_for, item.accelerators)
         return translate.metered_price(host, item.accelerators, draw, self._clock()) if host else None
 
-    def host_key(self, item: UnpricedOffer) -> str:
+    def host_key(self, item: MachineConfiguration) -> str:
         """Return the host's own key, from the settings or known_hosts. Raises InvalidRequest when it is not known."""
         host = self._other_names.get(item.zone) or self._hosts.get(self._renamed_hosts.get(item.zone, item.zone))
         return client.host_key(host or self._host_of_offer(item))
@@ -165,7 +165,7 @@ class SshProvider:
         Raises NoCapacity for a host that is in use or full, AuthFailed where its home may not be written to,
         LaunchUncertain when it did not answer.
         """
-        host = self._host_of_offer(attempt.offer.unpriced)
+        host = self._host_of_offer(attempt.offer.configuration)
         seconds_left = (deadline - self._clock()).total_seconds()
         try:
             answer = self._ask(
@@ -313,7 +313,7 @@ class SshProvider:
     def _instance(self, host: Host, record: Mapping[str, Any], gpus_now: tuple[str, ...] = ()) -> Instance:
         return translate.instance(self.account, host, client.address(host), record, gpus_now)
 
-    def _host_of_offer(self, offer: UnpricedOffer) -> Host:
+    def _host_of_offer(self, offer: MachineConfiguration) -> Host:
         host = self._hosts.get(offer.zone)
         if host is None or offer.provider != self.kind:
             message = f"{offer.zone} is not a host of account {self.account}."

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import TAG_EXPIRES, Address, Instance, State
-from cloudgpu.core.model.offers import Accelerator, Basis, Market, Price, Requirements, UnpricedOffer, same_gpu
+from cloudgpu.core.model.offers import Accelerator, Basis, MachineConfiguration, Market, Price, Requirements, same_gpu
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import digest
 from cloudgpu.providers import electricity
@@ -59,13 +59,13 @@ def host_of(id_: str) -> str | None:
     return match[1] if match else None
 
 
-def available(account: str, host: Host, facts: Mapping[str, Any], requirements: Requirements) -> UnpricedOffer:
+def available(account: str, host: Host, facts: Mapping[str, Any], requirements: Requirements) -> MachineConfiguration:
     """Return the host as an offer; GPUs in the settings win over those that `nvidia-smi` reports there.
 
     Where the request names a GPU, a part of the host's GPUs is offered, if `nvidia-smi` reports each.
     """
     gpus = _machine_gpus(host, facts, requirements)
-    return UnpricedOffer(
+    return MachineConfiguration(
         provider=KIND,
         account=account,
         region=host.name,

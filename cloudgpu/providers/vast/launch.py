@@ -76,7 +76,7 @@ def _check_price(attempt: Attempt, call: Call) -> None:
     """Raise NoCapacity if an offer costs more now than in the plan; nothing was sent."""
     price = attempt.offer.price
     if price.basis is Basis.QUOTED and Money.usd(Decimal(call.per_hour)) > price.per_hour:
-        message = f"{attempt.offer.unpriced.zone} costs ${call.per_hour} an hour now, more than in the plan."
+        message = f"{attempt.offer.configuration.zone} costs ${call.per_hour} an hour now, more than in the plan."
         raise NoCapacity(message, field="offer", next="Run it again to see the new prices.")
 
 
@@ -105,7 +105,7 @@ def _check_found(
     if machine.state is not State.STOPPED or not (is_stopping or machine.reason == NEVER_RAN):
         return machine
     refused = RefusedWithContract(
-        machine.id, NoCapacity(f"{CLOUD} refused {attempt.offer.unpriced.zone}.", field="offer")
+        machine.id, NoCapacity(f"{CLOUD} refused {attempt.offer.configuration.zone}.", field="offer")
     )
     return _destroy(vast, attempt, refused, deadline)
 
@@ -119,7 +119,7 @@ def _new_machine(vast: Vast, attempt: Attempt, call: Call, contract: str) -> Ins
 
 
 def _as_requested(vast: Vast, attempt: Attempt, call: Call, contract: str) -> Instance:
-    offer = attempt.offer.unpriced
+    offer = attempt.offer.configuration
     vast.contract_prices[contract] = ContractPrice(offer.market, call.per_hour)
     return Instance(
         provider=KIND,

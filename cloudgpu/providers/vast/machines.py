@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any
 
 from cloudgpu.core.model.instances import NEVER_RAN, TAG_ID, TAG_RENEW_UNTIL, Address, Instance, Listing, State
-from cloudgpu.core.model.offers import Basis, Market, Price, UnpricedOffer
+from cloudgpu.core.model.offers import Basis, MachineConfiguration, Market, Price
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.machine.container_start import TAGS_VARIABLE
@@ -274,7 +274,7 @@ def _checked(contract: Any, id: str | None = None) -> Raw:  # noqa: A002
     raise unreadable("answered with an incomplete contract, or another one than requested")
 
 
-def prices(vast: Vast, offers: Sequence[UnpricedOffer]) -> list[Price | None]:
+def prices(vast: Vast, offers: Sequence[MachineConfiguration]) -> list[Price | None]:
     """Return one hourly price per offer, without storage: a contract's own, or that of a listed offer.
 
     One call per contract without a cached price, and one per market for offers without one.
@@ -292,17 +292,17 @@ def prices(vast: Vast, offers: Sequence[UnpricedOffer]) -> list[Price | None]:
     return [_price(vast, offer) for offer in offers]
 
 
-def _key(offer: UnpricedOffer) -> tuple[str, str, str]:
+def _key(offer: MachineConfiguration) -> tuple[str, str, str]:
     return offer.zone, offer.instance_type, str(offer.market)
 
 
-def _contract_price(vast: Vast, offer: UnpricedOffer) -> str | None:
+def _contract_price(vast: Vast, offer: MachineConfiguration) -> str | None:
     """Return the price of the contract `offer.machine`; None without one, and if the contract is of another market."""
     contract_price = vast.contract_prices.get(offer.machine or "")
     return None if contract_price is None or contract_price.market is not offer.market else contract_price.per_hour
 
 
-def _price(vast: Vast, offer: UnpricedOffer) -> Price | None:
+def _price(vast: Vast, offer: MachineConfiguration) -> Price | None:
     own_price = _contract_price(vast, offer)
     found = own_price or vast.offer_prices.get(_key(offer))
     if found is None:

@@ -18,7 +18,15 @@ from urllib.parse import urlsplit
 from cloudgpu.core.catalog.matching import allowed_markets, fits
 from cloudgpu.core.catalog.pricelist import PER_HOUR, PartBuilder, PriceList, RowKey
 from cloudgpu.core.model.account import Region
-from cloudgpu.core.model.offers import Availability, Basis, Market, Requirements, TrafficPrices, Trust, UnpricedOffer
+from cloudgpu.core.model.offers import (
+    Availability,
+    Basis,
+    MachineConfiguration,
+    Market,
+    Requirements,
+    TrafficPrices,
+    Trust,
+)
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import ProviderSettings
@@ -100,7 +108,7 @@ def search(vast: Vast, market: Market, filters: Mapping[str, Any], storage_gb: i
     return asks
 
 
-def find_ask(vast: Vast, offer: UnpricedOffer, storage_gb: int) -> Ask | None:
+def find_ask(vast: Vast, offer: MachineConfiguration, storage_gb: int) -> Ask | None:
     """Return the cheapest ask now for the machine and type of an offer; None if it is gone. One call."""
     filters = {**_rentable_filter(vast), "machine_id": {"eq": machine_of(offer.zone)}}
     asks = search(vast, offer.market, filters, storage_gb)
@@ -121,11 +129,11 @@ def key_of(ask: Ask, market: Market) -> PriceKey:
     return zone_of(ask), type_name(ask), str(market)
 
 
-def offer_of(vast: Vast, ask: Ask, market: Market) -> UnpricedOffer:
+def offer_of(vast: Vast, ask: Ask, market: Market) -> MachineConfiguration:
     """Return an ask of vast.ai as our offer without its price (`Available`)."""
     memory = ask.get("cpu_ram")
     cores = ask.get("cpu_cores_effective")
-    return UnpricedOffer(
+    return MachineConfiguration(
         provider=KIND,
         account=vast.account,
         region=country_of(ask),
@@ -213,7 +221,7 @@ def _filters(vast: Vast, requirements: Requirements) -> dict[str, Any]:
     return filters
 
 
-def _cheapest_of_each(offers: Sequence[UnpricedOffer]) -> Iterator[UnpricedOffer]:
+def _cheapest_of_each(offers: Sequence[MachineConfiguration]) -> Iterator[MachineConfiguration]:
     """Yield the first, which is the cheapest, of each machine, type and market."""
     seen = set()
     for offer in offers:
@@ -223,7 +231,7 @@ def _cheapest_of_each(offers: Sequence[UnpricedOffer]) -> Iterator[UnpricedOffer
             yield offer
 
 
-def _is_suitable(vast: Vast, offer: UnpricedOffer, requirements: Requirements) -> bool:
+def _is_suitable(vast: Vast, offer: MachineConfiguration, requirements: Requirements) -> bool:
     """Tell whether an offer fits, whatever its trust, which control checks."""
     return vast.options.uses(offer.region) and fits(offer, replace(requirements, trust=Trust.COMMUNITY))
 

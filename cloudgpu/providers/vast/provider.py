@@ -10,7 +10,7 @@ from cloudgpu.core.model.account import PrepaidCredit, Region
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import Instance, Listing
 from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup
-from cloudgpu.core.model.offers import Availability, Price, Requirements, UnpricedOffer
+from cloudgpu.core.model.offers import Availability, MachineConfiguration, Price, Requirements
 from cloudgpu.core.policies.guards import Agent, Safeguards
 from cloudgpu.providers.abilities import PlacementConstraint, Resolved
 from cloudgpu.providers.account_abilities import Finding, Login
@@ -62,7 +62,7 @@ class VastProvider:
         """Return the fitting offers now, the cheapest of each machine and number of GPUs."""
         return market.available(self._vast, requirements)
 
-    def prices(self, offers: Sequence[UnpricedOffer]) -> Sequence[Price | None]:
+    def prices(self, offers: Sequence[MachineConfiguration]) -> Sequence[Price | None]:
         """Return one price per offer, or per machine its own, without storage and traffic, which are priced apart."""
         return machines.prices(self._vast, offers)
 
@@ -78,7 +78,7 @@ class VastProvider:
         """Return an empty constraint. Raises InvalidRequest for an image without its tag, and for volumes."""
         return calls.constraint(self._vast, setup, requirements)
 
-    def resolve(self, request: LaunchRequest, item: UnpricedOffer) -> Resolved:
+    def resolve(self, request: LaunchRequest, item: MachineConfiguration) -> Resolved:
         """Read the offer again, with its price and end, and return the exact launch call. Reads only."""
         return calls.resolve(self._vast, request, item)
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from cloudgpu.core.billing.rates import Rate
 from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup
-from cloudgpu.core.model.offers import Basis, Market, Note, NoteKind, Requirements, Trust, UnpricedOffer
+from cloudgpu.core.model.offers import Basis, MachineConfiguration, Market, Note, NoteKind, Requirements, Trust
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso, minute_text
@@ -98,7 +98,7 @@ def constraint(vast: Vast, setup: Setup, requirements: Requirements) -> Placemen
     return PlacementConstraint()
 
 
-def resolve(vast: Vast, request: LaunchRequest, item: UnpricedOffer) -> Resolved:
+def resolve(vast: Vast, request: LaunchRequest, item: MachineConfiguration) -> Resolved:
     """Return the exact launch call of an offer, its attached costs and remarks. One call.
 
     Raises NoCapacity if the offer is gone, has become more expensive, or ends before the lease.
@@ -174,14 +174,14 @@ def _disk_gb(requested: int | None) -> int:
     raise InvalidRequest(message, field="--disk", value=str(requested), next=f"Ask for {MIN_GB} to {MAX_GB} GB.")
 
 
-def _check_end(vast: Vast, request: LaunchRequest, offer: UnpricedOffer, ask: Mapping[str, Any]) -> None:
+def _check_end(vast: Vast, request: LaunchRequest, offer: MachineConfiguration, ask: Mapping[str, Any]) -> None:
     host_end = market.host_end(ask)
     if host_end is not None and host_end < vast.clock() + timedelta(seconds=request.lease_s):
         message = f"The host of {offer.zone} leaves {CLOUD} at {minute_text(iso(host_end))}, before the lease ends."
         raise NoCapacity(message, field="offer", value=offer.zone, next="Ask for a shorter --lease, or another --gpu.")
 
 
-def _default_image(offer: UnpricedOffer, ask: Mapping[str, Any]) -> str:
+def _default_image(offer: MachineConfiguration, ask: Mapping[str, Any]) -> str:
     if offer.accelerators[0].name not in BLACKWELL_GPUS:
         return DEFAULT_IMAGE
     if float(ask.get("cuda_max_good") or 0) < BLACKWELL_CUDA:
@@ -199,7 +199,7 @@ def _rate(vast: Vast, ask: Mapping[str, Any], disk_gb: int) -> Rate:
     return Rate(Resource.DISK, DISK_KIND, disk_gb, Per.MONTH, price, source, vast.clock(), Basis.QUOTED)
 
 
-def _remarks(vast: Vast, request: LaunchRequest, offer: UnpricedOffer, ask: Mapping[str, Any]) -> Iterator[str]:
+def _remarks(vast: Vast, request: LaunchRequest, offer: MachineConfiguration, ask: Mapping[str, Any]) -> Iterator[str]:
     if offer.trust is not Trust.COMMUNITY:  # every plan says it of community hosts
         yield Note(OWNER_READS, NoteKind.ACCESS)
     if offer.traffic is None:  # else the plan has the price

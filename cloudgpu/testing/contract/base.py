@@ -17,7 +17,7 @@ import pytest
 
 from cloudgpu.core.model.instances import Instance, State
 from cloudgpu.core.model.launch import Attempt
-from cloudgpu.core.model.offers import Market, Requirements, UnpricedOffer
+from cloudgpu.core.model.offers import MachineConfiguration, Market, Requirements
 from cloudgpu.errors import InstanceNotFound
 from cloudgpu.providers.abilities import Resolves
 from cloudgpu.providers.base import Factory, Provider, ProviderSettings
@@ -66,7 +66,9 @@ class ContractBase:
         """
         host_key, client_key = new_host_key(), new_host_key()[0]
 
-        def make(*, market: Market = Market.ON_DEMAND, item: UnpricedOffer | None = None, **changes: Any) -> Attempt:
+        def make(
+            *, market: Market = Market.ON_DEMAND, item: MachineConfiguration | None = None, **changes: Any
+        ) -> Attempt:
             offer = item or pick(provider.available(Requirements(market=market)).items, market)
             defaults = {"now": settings.clock(), "host_key": host_key, "client_public_keys": [client_key]}
             attempt = make_attempt(offer, **{**defaults, **changes})
@@ -131,7 +133,7 @@ class ContractBase:
         """Make the cloud do the next launch and lose its reply; to override if the provider uses a network."""
         pytest.fail(_MISSING.format(type(self).__name__, "lose_reply"))
 
-    def sell_out(self, provider: Provider, item: UnpricedOffer) -> None:  # noqa: ARG002
+    def sell_out(self, provider: Provider, item: MachineConfiguration) -> None:  # noqa: ARG002
         """Make the cloud have no more of this offer; a provider whose offers can run out overrides this."""
         pytest.fail(_MISSING.format(type(self).__name__, "sell_out"))
 

@@ -30,7 +30,7 @@ class ResolvesContract(ContractBase):
     ) -> None:
         """A plan may be made as often as anybody likes."""
         attempt = make_attempt()
-        one, two = (cast("Resolves", provider).resolve(attempt.request, attempt.offer.unpriced) for _ in range(2))
+        one, two = (cast("Resolves", provider).resolve(attempt.request, attempt.offer.configuration) for _ in range(2))
         assert dict(one.call) == dict(two.call) == dict(attempt.call)
         assert self.list_living(provider) == []
 
@@ -68,7 +68,7 @@ class ResolvesContract(ContractBase):
     def test_what_is_not_sold_there_is_refused(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Offers age: what was offered a while ago is looked at again."""
         attempt = make_attempt()
-        item = replace(attempt.offer.unpriced, instance_type="impossible.9000")
+        item = replace(attempt.offer.configuration, instance_type="impossible.9000")
         with pytest.raises((NoCapacity, InvalidRequest)):
             cast("Resolves", provider).resolve(attempt.request, item)
 
@@ -79,7 +79,7 @@ class ResolvesContract(ContractBase):
         attempt = make_attempt()
         volume = Volume("brand-new", 444) if isinstance(provider, HasVolumes) else None
         request = replace(attempt.request, setup=Setup(disk_gb=333, volume=volume))
-        found = cast("Resolves", provider).resolve(request, attempt.offer.unpriced)
+        found = cast("Resolves", provider).resolve(request, attempt.offer.configuration)
         sizes = {333.0, 444.0} if volume else {333.0}
         assert sizes <= {float(item.quantity) for item in found.attached}
         assert all(item.what and item.stored_as and item.quantity > 0 for item in found.attached)

@@ -69,7 +69,7 @@ class HasOrphansContract(ContractBase):
     ) -> None:
         """Its tags say whose it is."""
         attempt = make_attempt()
-        item = attempt.offer.unpriced
+        item = attempt.offer.configuration
         for resource in self.launch_and_end(cleaned_provider, attempt):
             assert resource.kind in KINDS
             assert resource.tags.get(TAG_LEDGER) == attempt.tags[TAG_LEDGER]
@@ -122,7 +122,7 @@ class HasOrphansContract(ContractBase):
         """The listing of one region has the orphans in it, and no others."""
         attempt = make_attempt()
         orphan_ids = {resource.id for resource in self.launch_and_end(cleaned_provider, attempt)}
-        region = attempt.offer.unpriced.region
+        region = attempt.offer.configuration.region
         assert {resource.id for resource in self.list_orphans(cleaned_provider, region)} == orphan_ids
         others = {item.region for item in cleaned_provider.available(Requirements()).items} - {region}
         assert all(self.list_orphans(cleaned_provider, other) == [] for other in sorted(others)[:1])

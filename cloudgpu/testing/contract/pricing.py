@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 from cloudgpu.core.activity.computer_share import ComputerShare
-from cloudgpu.core.model.offers import Basis, Market, Price, Requirements, UnpricedOffer
+from cloudgpu.core.model.offers import Basis, MachineConfiguration, Market, Price, Requirements
 from cloudgpu.providers.abilities import (
     HasMeteredPrice,
     HasPlacementScores,
@@ -86,11 +86,11 @@ class HasPriceHistoryContract(ContractBase):
         """Give a moment a day ago, by the provider's clock."""
         return settings.clock() - timedelta(days=1)
 
-    def spot_offers(self, provider: Provider) -> list[UnpricedOffer]:
+    def spot_offers(self, provider: Provider) -> list[MachineConfiguration]:
         """Return what is offered on spot."""
         return list(provider.available(Requirements(market=Market.SPOT)).items)
 
-    def history(self, provider: Provider, items: Sequence[UnpricedOffer], since: datetime) -> list[list[Price]]:
+    def history(self, provider: Provider, items: Sequence[MachineConfiguration], since: datetime) -> list[list[Price]]:
         """Return the provider's answer as lists."""
         return [list(prices) for prices in cast("HasPriceHistory", provider).price_history(items, since)]
 

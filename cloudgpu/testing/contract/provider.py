@@ -101,7 +101,7 @@ class ProviderContract(ContractBase):
     def test_a_launched_machine_is_what_was_requested(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """The launch's answer and all later ones describe the same machine."""
         attempt = make_attempt()
-        item = attempt.offer.unpriced
+        item = attempt.offer.configuration
         launched = self.launch(provider, attempt)
         seen = self.wait_for_state(provider, launched.id, State.RUNNING)
         for instance in (launched, seen):
@@ -199,7 +199,7 @@ class ProviderContract(ContractBase):
         An offer that cannot be sold out stays available, however many machines are launched from it.
         """
         attempt = make_attempt(key="sold-out")
-        item = attempt.offer.unpriced
+        item = attempt.offer.configuration
         if not self.can_happen("sell_out"):
             made = {self.launch(provider, make_attempt(key=key, item=item)).id for key in ("one", "two", "three")}
             assert len(made) == 3  # noqa: PLR2004
@@ -234,7 +234,7 @@ class ProviderContract(ContractBase):
         """At a lease's end, at renew-until, for a budget: stopped, parked or terminated, as far as the provider can."""
         attempt = make_attempt()
         offer_guards = guards.subject_of_offer(
-            limited_to_abilities(provider, attempt.offer.unpriced), attempt.request.setup
+            limited_to_abilities(provider, attempt.offer.configuration), attempt.request.setup
         )
         endings = {
             guards.gentlest_ending(offer_guards),

@@ -279,9 +279,9 @@ class KnowsHostKeysContract(ContractBase):
     def test_a_host_key_stays_when_the_machine_is_launched(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """What was pinned before the launch is what the machine shows after it."""
         attempt = make_attempt()
-        before = cast("KnowsHostKeys", provider).host_key(attempt.offer.unpriced)
+        before = cast("KnowsHostKeys", provider).host_key(attempt.offer.configuration)
         self.launch_and_wait(provider, attempt)
-        assert cast("KnowsHostKeys", provider).host_key(attempt.offer.unpriced) == before
+        assert cast("KnowsHostKeys", provider).host_key(attempt.offer.configuration) == before
 
 
 class HostLeavesContract(ContractBase):

@@ -14,7 +14,7 @@ import pytest
 from cloudgpu.core.model.cluster import node_of_tags
 from cloudgpu.core.model.instances import TAG_ID, Instance, State
 from cloudgpu.core.model.launch import Attempt
-from cloudgpu.core.model.offers import UnpricedOffer
+from cloudgpu.core.model.offers import MachineConfiguration
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, LaunchUncertain, NoCapacity
 from cloudgpu.providers.abilities import HasOrphans, HasResources, Pausable, Resolves
 from cloudgpu.providers.base import Factory, Provider, ProviderSettings
@@ -33,20 +33,20 @@ class ClusterBase(ContractBase):
         nodes = as_nodes(attempt, count)
         if not isinstance(provider, Resolves):
             return nodes
-        call = provider.resolve(nodes[0].request, attempt.offer.unpriced).call
+        call = provider.resolve(nodes[0].request, attempt.offer.configuration).call
         return [replace(one, call=call) for one in nodes]
 
     def clear_shared(self, provider: Provider, attempts: Sequence[Attempt]) -> bool:
         """Request the removal of what these nodes share; return True if nothing of it existed."""
         node = node_of_tags(attempts[0].tags)
         assert node is not None
-        return cast("ClearsShared", provider).clear_shared(node.id, attempts[0].offer.unpriced.region)
+        return cast("ClearsShared", provider).clear_shared(node.id, attempts[0].offer.configuration.region)
 
     def shared_ids(self, provider: Provider, attempts: Sequence[Attempt]) -> list[str]:
         """Return the ids of the orphans tagged with the first node's id; none if the provider does not list orphans."""
         if not isinstance(provider, HasOrphans):
             return []
-        found = provider.orphans(attempts[0].offer.unpriced.region)
+        found = provider.orphans(attempts[0].offer.configuration.region)
         assert found.unanswered == ()
         return [one.id for one in found.items if one.tags.get(TAG_ID) == attempts[0].machine]
 
@@ -54,7 +54,7 @@ class ClusterBase(ContractBase):
 class LaunchesTogetherContract(ClusterBase):
     """One call makes all nodes of a cluster or none; each of them is a machine of its own afterwards."""
 
-    def leave_room(self, provider: Provider, item: UnpricedOffer, count: int) -> None:
+    def leave_room(self, provider: Provider, item: MachineConfiguration, count: int) -> None:
         """Limit the zone of this offer to `count` more machines; every test class has to override this."""
         raise NotImplementedError
 
@@ -84,8 +84,8 @@ class LaunchesTogetherContract(ClusterBase):
             for instance in (made, seen, listed[made.id]):
                 assert dict(instance.tags) == dict(attempt.tags)
                 assert (instance.region, instance.zone) == (
-                    attempt.offer.unpriced.region,
-                    attempt.offer.unpriced.zone,
+                    attempt.offer.configuration.region,
+                    attempt.offer.configuration.zone,
                 )
 
     def test_the_same_call_again_gives_the_same_machines(
@@ -109,7 +109,7 @@ class LaunchesTogetherContract(ClusterBase):
     ) -> None:
         """Without capacity for all it raises NoCapacity and leaves nothing; with capacity for all it succeeds."""
         attempts = self.nodes(provider, make_attempt())
-        item = attempts[0].offer.unpriced
+        item = attempts[0].offer.configuration
         self.leave_room(provider, item, NODES - 1)
         with pytest.raises(NoCapacity):
             self.launch_together(provider, attempts)
@@ -144,8 +144,8 @@ class LaunchesTogetherContract(ClusterBase):
     def test_a_fault_in_one_node_makes_none(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """What cannot be launched is refused for all, before anything is made."""
         attempts = self.nodes(provider, make_attempt())
-        item = replace(attempts[0].offer.unpriced, instance_type="impossible.9000")
-        offer = replace(attempts[0].offer, unpriced=item)
+        item = replace(attempts[0].offer.configuration, instance_type="impossible.9000")
+        offer = replace(attempts[0].offer, configuration=item)
         with pytest.raises(CloudgpuError):
             self.launch_together(provider, [replace(one, offer=offer) for one in attempts])
         assert self.list_living(provider) == []

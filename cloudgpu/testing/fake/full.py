@@ -12,7 +12,7 @@ from cloudgpu.core.model.account import PrepaidCredit
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import Instance, Process, State
 from cloudgpu.core.model.launch import LaunchRequest
-from cloudgpu.core.model.offers import Basis, Market, Price, Requirements, UnpricedOffer
+from cloudgpu.core.model.offers import Basis, MachineConfiguration, Market, Price, Requirements
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import CloudgpuError
@@ -36,7 +36,7 @@ class FullFakeProvider(ReachableFakeProvider):
     _ssh_sources: tuple[str, ...] = ("0.0.0.0/0",)
     _leave_times: tuple[tuple[str, datetime], ...] = ()
 
-    def resolve(self, request: LaunchRequest, item: UnpricedOffer) -> Resolved:
+    def resolve(self, request: LaunchRequest, item: MachineConfiguration) -> Resolved:
         """Look up the image; a machine made from it does not take the host key of the launch."""
         resolved = super().resolve(request, item)
         return replace(resolved, call={**resolved.call, "host_key": "reads"})
@@ -52,17 +52,17 @@ class FullFakeProvider(ReachableFakeProvider):
                 activity[machine_id] = error
         return activity
 
-    def metered_price(self, item: UnpricedOffer, gpu_watts: Decimal, measured_for: timedelta) -> Price | None:
+    def metered_price(self, item: MachineConfiguration, gpu_watts: Decimal, measured_for: timedelta) -> Price | None:
         """Return the cost of that power at a made-up tariff."""
         source = f"{item.instance_type} drew {gpu_watts} W on average over {duration_text(measured_for)}"
         return Price(Money.usd(gpu_watts / 10_000), source, self.clock(), Basis.MEASURED)
 
-    def shared_price(self, item: UnpricedOffer, share: ComputerShare) -> Price | None:  # noqa: ARG002
+    def shared_price(self, item: MachineConfiguration, share: ComputerShare) -> Price | None:  # noqa: ARG002
         """Return None: each of these machines is a computer of its own."""
         return None
 
     @counted_call
-    def placement_scores(self, cloud: Cloud, items: Sequence[UnpricedOffer]) -> Sequence[int | None]:
+    def placement_scores(self, cloud: Cloud, items: Sequence[MachineConfiguration]) -> Sequence[int | None]:
         """Return 9 for a spot offer with capacity, 1 for one without; None for others, and all types but the first."""
         scored_types = [item.instance_type for item in items][:1]
         has_score = [item.market is Market.SPOT and item.instance_type in scored_types for item in items]

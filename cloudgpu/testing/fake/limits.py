@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from cloudgpu.core.model.account import Permission, Quota
-from cloudgpu.core.model.offers import Basis, Market, Price, UnpricedOffer
+from cloudgpu.core.model.offers import Basis, MachineConfiguration, Market, Price
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import QuotaExceeded
@@ -126,12 +126,14 @@ def set_spot_price(cloud: Cloud, instance_type: str, zone: str, usd: str, at: da
     cloud.spot.setdefault(f"{instance_type}/{zone}", []).append([iso(at), usd])
 
 
-def has_set_price(cloud: Cloud, item: UnpricedOffer) -> bool:
+def has_set_price(cloud: Cloud, item: MachineConfiguration) -> bool:
     """Say whether a test has set a spot price for this offer."""
     return item.market is Market.SPOT and _price_key(item) in cloud.spot
 
 
-def price_history(cloud: Cloud, item: UnpricedOffer, prices: Mapping[str, Decimal], now: datetime) -> list[Price]:
+def price_history(
+    cloud: Cloud, item: MachineConfiguration, prices: Mapping[str, Decimal], now: datetime
+) -> list[Price]:
     """Return all prices of a spot offer until now, oldest first; none for other offers, or an unknown machine type."""
     list_price = usd_per_hour(item, prices) if item.market is Market.SPOT else None
     if list_price is None:
@@ -147,5 +149,5 @@ def prices_since(prices: Sequence[Price], moment: datetime) -> list[Price]:
     return [*before, *(price for price in prices if price.as_of > moment)]
 
 
-def _price_key(item: UnpricedOffer) -> str:
+def _price_key(item: MachineConfiguration) -> str:
     return f"{item.instance_type}/{item.zone}"

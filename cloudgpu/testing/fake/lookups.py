@@ -11,7 +11,7 @@ from datetime import datetime
 
 from cloudgpu.core.model.instances import TAG_LEDGER, TAG_OWNER, TAG_VOLUME
 from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup, Volume
-from cloudgpu.core.model.offers import Requirements, UnpricedOffer
+from cloudgpu.core.model.offers import MachineConfiguration, Requirements
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.values.naming import closest_match, did_you_mean
 from cloudgpu.errors import InvalidRequest, NoCapacity
@@ -42,7 +42,7 @@ def placement_constraint(cloud: Cloud, setup: Setup, requirements: Requirements,
     return PlacementConstraint()
 
 
-def resolve(cloud: Cloud, request: LaunchRequest, item: UnpricedOffer, now: datetime) -> Resolved:
+def resolve(cloud: Cloud, request: LaunchRequest, item: MachineConfiguration, now: datetime) -> Resolved:
     """Return what the launch call needs; raise NoCapacity for a type not sold there, InvalidRequest for an image."""
     sold = matching_offers(
         item.account, Requirements(instance_type=item.instance_type, zone=item.zone, market=item.market)
@@ -68,7 +68,7 @@ def check_call(cloud: Cloud, attempt: Attempt, now: datetime) -> None:
     if image_id is None:
         return
     image = cloud.resources.get(image_id)
-    if image is None or image.region != attempt.offer.unpriced.region or now < image.ready_at:
+    if image is None or image.region != attempt.offer.configuration.region or now < image.ready_at:
         raise invalid_request("--image", str(image_id), f"there is no image {image_id} that could be launched here")
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from cloudgpu.core.catalog.matching import fits
-from cloudgpu.core.model.offers import Accelerator, Market, Requirements, Trust, UnpricedOffer
+from cloudgpu.core.model.offers import Accelerator, MachineConfiguration, Market, Requirements, Trust
 from cloudgpu.core.values.money import Money
 
 REGIONS: Mapping[str, tuple[str, ...]] = {"north": ("north-a", "north-b"), "south": ("south-a", "south-b")}
@@ -42,7 +42,7 @@ TYPES: Mapping[str, FakeType] = {
 
 def matching_offers(
     account: str, requirements: Requirements, trust: Mapping[str, Trust] | None = None
-) -> list[UnpricedOffer]:
+) -> list[MachineConfiguration]:
     """Return the offers that match the requirements, except for their trust, with or without capacity now.
 
     `trust` says, by machine type or by zone, whose computers the offers are.
@@ -62,7 +62,7 @@ def matching_offers(
     return [item for item in found if fits(item, any_trust)]
 
 
-def usd_per_hour(item: UnpricedOffer, prices: Mapping[str, Decimal]) -> Money | None:
+def usd_per_hour(item: MachineConfiguration, prices: Mapping[str, Decimal]) -> Money | None:
     """Return the price of an offer: `prices` (by type, on demand), else the usual one; None for an unknown type."""
     machine_type = TYPES.get(item.instance_type)
     amount = prices.get(item.instance_type, Decimal(machine_type.usd) if machine_type else None)
@@ -73,9 +73,9 @@ def usd_per_hour(item: UnpricedOffer, prices: Mapping[str, Decimal]) -> Money | 
 
 def _available(
     account: str, region: str, zone: str, machine_type: FakeType, market: Market, *, persistent: bool
-) -> UnpricedOffer:
+) -> MachineConfiguration:
     stoppable = persistent or market is Market.ON_DEMAND
-    return UnpricedOffer(
+    return MachineConfiguration(
         provider="fake",
         account=account,
         region=region,

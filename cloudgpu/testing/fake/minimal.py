@@ -11,7 +11,7 @@ from pathlib import Path
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import TAG_ID, Address, Instance, Listing, State
 from cloudgpu.core.model.launch import Attempt
-from cloudgpu.core.model.offers import Availability, Requirements, UnpricedOffer
+from cloudgpu.core.model.offers import Availability, MachineConfiguration, Requirements
 from cloudgpu.core.policies.guards import Agent, Safeguards
 from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import InvalidRequest
@@ -100,7 +100,7 @@ class MinimalFakeProvider(FaultyCloud):
         return machines
 
     def _check_launch(self, cloud: Cloud, attempt: Attempt) -> None:
-        item = attempt.offer.unpriced
+        item = attempt.offer.configuration
         if not 0 < len(attempt.token) <= _TOKEN_LENGTH:
             raise invalid_request("token", attempt.token, "a token has 1 to 64 characters")
         if TAG_ID not in attempt.tags:
@@ -114,7 +114,7 @@ class MinimalFakeProvider(FaultyCloud):
             raise no_capacity(item.instance_type, item.zone)
 
     def _make_machine(self, cloud: Cloud, attempt: Attempt) -> FakeMachine:
-        item, now = attempt.offer.unpriced, self.clock()
+        item, now = attempt.offer.configuration, self.clock()
         machine = FakeMachine(
             id=f"fake-{digest(self.account, attempt.token, str(len(cloud.machines)))[:16]}",
             token=attempt.token,
@@ -162,13 +162,17 @@ class MinimalFakeProvider(FaultyCloud):
         return Address(self.options.host, self.options.port, machine.user)
 
 
-def _is_same_offer(unpriced: UnpricedOffer, sold: UnpricedOffer) -> bool:
-    return (unpriced.zone, unpriced.region, unpriced.instance_type) == (sold.zone, sold.region, sold.instance_type)
+def _is_same_offer(configuration: MachineConfiguration, sold: MachineConfiguration) -> bool:
+    return (configuration.zone, configuration.region, configuration.instance_type) == (
+        sold.zone,
+        sold.region,
+        sold.instance_type,
+    )
 
 
 def fingerprint(attempt: Attempt) -> str:
     """Return a digest of the launch call: a call with a token that was used before must have the same one."""
-    boot, item = attempt.boot, attempt.offer.unpriced
+    boot, item = attempt.boot, attempt.offer.configuration
     keys = (boot.host_public_key, boot.agent_source, *boot.client_public_keys, *boot.jupyter)
     parts = (text for part in boot.parts for text in (part.kind, part.text))
     tags = (text for pair in sorted(attempt.tags.items()) for text in pair)

@@ -10,7 +10,7 @@ from typing import TypeVar
 from cloudgpu.core.model.account import BudgetAlert, MachineRole, Permission, Quota, Region, RolePart
 from cloudgpu.core.model.instances import TAG_VOLUME, Instance, State
 from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup, Volume
-from cloudgpu.core.model.offers import Basis, Market, Price, Requirements, UnpricedOffer
+from cloudgpu.core.model.offers import Basis, MachineConfiguration, Market, Price, Requirements
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.core.policies.guards import Agent, Safeguards, Timer
 from cloudgpu.core.values.money import Money
@@ -89,12 +89,14 @@ class FakeProvider(TogetherFakeProvider):
         self._update_machine(cloud, machine, tags={**machine.tags, **tags})
 
     @counted_call
-    def prices(self, cloud: Cloud, offers: Sequence[UnpricedOffer]) -> Sequence[Price | None]:
+    def prices(self, cloud: Cloud, offers: Sequence[MachineConfiguration]) -> Sequence[Price | None]:
         """Return the made-up prices."""
         return [self._price_of(cloud, item) for item in offers]
 
     @counted_call
-    def price_history(self, cloud: Cloud, items: Sequence[UnpricedOffer], since: datetime) -> Sequence[Sequence[Price]]:
+    def price_history(
+        self, cloud: Cloud, items: Sequence[MachineConfiguration], since: datetime
+    ) -> Sequence[Sequence[Price]]:
         """Return the made-up spot prices since `since`."""
         prices, now = self.options.prices or {}, self.clock()
         return [limits.prices_since(limits.price_history(cloud, item, prices, now), since) for item in items]
@@ -164,7 +166,7 @@ class FakeProvider(TogetherFakeProvider):
         self._update_machine(cloud, machine, taken_at=at)
         return at
 
-    def host_key(self, item: UnpricedOffer) -> str | None:  # noqa: ARG002  (all machines of this cloud alike)
+    def host_key(self, item: MachineConfiguration) -> str | None:  # noqa: ARG002  (all machines of this cloud alike)
         """Return the option `host_key`, which all machines have; None if they take the key of the launch."""
         return self.options.host_key
 
@@ -174,7 +176,7 @@ class FakeProvider(TogetherFakeProvider):
         return lookups.placement_constraint(cloud, setup, requirements, self.ledger)
 
     @counted_call
-    def resolve(self, cloud: Cloud, request: LaunchRequest, item: UnpricedOffer) -> Resolved:
+    def resolve(self, cloud: Cloud, request: LaunchRequest, item: MachineConfiguration) -> Resolved:
         """Look up the image, and whether the quota allows the machine."""
         self._check_quota(cloud, item, request.cluster.nodes if request.cluster else 1)
         return lookups.resolve(cloud, request, item, self.clock())
@@ -383,18 +385,18 @@ class FakeProvider(TogetherFakeProvider):
             machine for machine in cloud.machines.values() if self._state(machine) in (State.PENDING, State.RUNNING)
         ]
 
-    def _check_quota(self, cloud: Cloud, item: UnpricedOffer, machines: int = 1) -> None:
+    def _check_quota(self, cloud: Cloud, item: MachineConfiguration, machines: int = 1) -> None:
         gpus = machines * sum(gpu.count for gpu in item.accelerators)
         limits.check_quota(cloud, self.account, item.region, item.market, gpus, self._pending_or_running(cloud))
 
     def _check_launch(self, cloud: Cloud, attempt: Attempt) -> None:
         super()._check_launch(cloud, attempt)
-        self._check_quota(cloud, attempt.offer.unpriced)
+        self._check_quota(cloud, attempt.offer.configuration)
         lookups.check_call(cloud, attempt, self.clock())
 
     def _check_cluster_launch(self, cloud: Cloud, attempts: Sequence[Attempt]) -> None:
         super()._check_cluster_launch(cloud, attempts)
-        self._check_quota(cloud, attempts[0].offer.unpriced, len(attempts))
+        self._check_quota(cloud, attempts[0].offer.configuration, len(attempts))
 
     def _make_machine(self, cloud: Cloud, attempt: Attempt) -> FakeMachine:
         persistent = attempt.request.setup.persistent
@@ -410,7 +412,7 @@ class FakeProvider(TogetherFakeProvider):
         disks.add_system_disk(cloud, machine, attempt, stays=one_time and attempt.request.setup.keep_disk)
         return machine
 
-    def _price_of(self, cloud: Cloud, item: UnpricedOffer) -> Price | None:
+    def _price_of(self, cloud: Cloud, item: MachineConfiguration) -> Price | None:
         if limits.has_set_price(cloud, item):
             return limits.price_history(cloud, item, self.options.prices or {}, self.clock())[-1]
         per_hour = usd_per_hour(item, self.options.prices or {})

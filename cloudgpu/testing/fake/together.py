@@ -43,7 +43,7 @@ class TogetherFakeProvider(MinimalFakeProvider):
 
     def share(self, attempt: Attempt) -> None:
         """Create the cluster's placement group, but no machine, like a launch that failed in between."""
-        item, node, now = attempt.offer.unpriced, node_of_tags(attempt.tags), self.clock()
+        item, node, now = attempt.offer.configuration, node_of_tags(attempt.tags), self.clock()
         if node is not None:
             with self._store.open() as cloud:
                 _need_group(cloud, attempt, node_name(node.id, 0), item.region, now)
@@ -74,7 +74,7 @@ class TogetherFakeProvider(MinimalFakeProvider):
         """Raise if one of these cannot be made, or if the zone lacks capacity for all."""
         for attempt in attempts:
             self._check_launch(cloud, attempt)
-        item = attempts[0].offer.unpriced
+        item = attempts[0].offer.configuration
         if self._remaining_capacity(cloud, item.zone) < len(attempts):
             raise no_capacity(f"{len(attempts)} x {item.instance_type}", item.zone)
 

@@ -34,7 +34,7 @@ VOLUME = AddedCost("volume data (200 GB)", None, kept=True, source="no price in 
 
 def shown(*extras, setup=None, market=Market.SPOT, remarks=(), want=None, said_by=(Origin.POLICY, Origin.POLICY)):
     offer = make_offer(pick(matching_offers("lab", Requirements(market=market)), market), usd="1.01", now=NOW)
-    request = make_attempt(offer.unpriced, host_key=HOST_KEY, now=NOW).request
+    request = make_attempt(offer.configuration, host_key=HOST_KEY, now=NOW).request
     request = replace(request, setup=setup or Setup(), requirements=want or Requirements(market=market))
     said = {"extras": extras, "remarks": remarks, "lifetime_from": said_by}
     found = launch_plan(request, [offer, offer], left_out=(), guards=("an agent",), now=NOW, **said)
@@ -151,7 +151,7 @@ def at_a_glance(*, show=brief_plan_text, **more):
     said = {"left_out": (), "guards": ("an agent",), "now": NOW, "policy": POLICY} | more
     setup, market = said.pop("setup", Setup()), said.pop("market", Market.SPOT)
     offer = make_offer(pick(matching_offers("lab", Requirements(market=market)), market), usd="1.01", now=NOW)
-    request = make_attempt(offer.unpriced, host_key=HOST_KEY, now=NOW).request
+    request = make_attempt(offer.configuration, host_key=HOST_KEY, now=NOW).request
     changed = {name: said.pop(name) for name in ("provider", "stop_effect") if name in said}
     found = launch_plan(replace(request, setup=setup), [offer, *said.pop("others", ())], **said)
     value = {**plan_document(found), **changed}
@@ -265,7 +265,7 @@ def test_one_line_that_is_too_long_for_the_terminal_breaks_between_words(monkeyp
 
 def test_the_document_has_it_all():
     offer = make_offer(pick(matching_offers("lab", Requirements()), Market.ON_DEMAND), usd="1.01", now=NOW)
-    request = make_attempt(offer.unpriced, host_key=HOST_KEY, now=NOW).request
+    request = make_attempt(offer.configuration, host_key=HOST_KEY, now=NOW).request
     setup = Setup("trained", 100, Volume("data", 200), persistent=False, network=Network(("10.0.0.0/8",)))
     found = launch_plan(
         replace(request, setup=setup), [offer], left_out=(), guards=(), now=NOW, extras=(VOLUME,), remarks=("R.",)
@@ -293,7 +293,7 @@ def test_of_all_accounts_the_plan_says_which_and_what_each_asks():
         make_offer(pick(matching_offers(account, Requirements()), Market.ON_DEMAND), usd=usd, now=NOW)
         for account, usd in (("cheap", "1.01"), ("dear", "2.5"))
     )
-    request = make_attempt(cheap.unpriced, host_key=HOST_KEY, now=NOW).request
+    request = make_attempt(cheap.configuration, host_key=HOST_KEY, now=NOW).request
     said = {"left_out": (), "guards": ("an agent",), "now": NOW, "any_provider": True}
     text = " ".join(plan_text(plan_document(launch_plan(request, [cheap, cheap, dear], **said)), NOW).split())
     assert "chosen first of 2 accounts: cheap at $1.0100 (2 offers), dear at $2.5000 (1 offer)" in text

@@ -12,7 +12,7 @@ from cloudgpu.config.settings import settings_from_text
 from cloudgpu.control.advice.estimate import estimate
 from cloudgpu.control.advice.estimate_request import parse_estimate
 from cloudgpu.control.clusters.remarks import cluster_remarks
-from cloudgpu.core.model.offers import Accelerator, Market, UnpricedOffer
+from cloudgpu.core.model.offers import Accelerator, MachineConfiguration, Market
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 from tests.core.machines import machine
@@ -211,7 +211,9 @@ def test_no_line_is_wider_than_the_terminal(asked):
 
 
 def available(provider="aws", market=Market.ON_DEMAND):
-    return UnpricedOffer(provider, "lab", "us-east-1", "us-east-1a", "g5.xlarge", market, (Accelerator("A10G", 1, 24),))
+    return MachineConfiguration(
+        provider, "lab", "us-east-1", "us-east-1a", "g5.xlarge", market, (Accelerator("A10G", 1, 24),)
+    )
 
 
 def test_a_plan_says_of_a_cluster_what_an_estimate_says():

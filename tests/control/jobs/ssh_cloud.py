@@ -60,7 +60,7 @@ class SshCloud(FakeProvider):
         return super().attach(id, volume, tags)
 
     def launch(self, attempt, *, deadline):
-        item = attempt.offer.unpriced
+        item = attempt.offer.configuration
         gone = Path(self.options.state_file).with_name("no-spot")
         if item.market is Market.SPOT and gone.exists() and item.zone in gone.read_text().split():
             raise NoCapacity(f"{item.zone} has no spot capacity", field="offer", value=item.zone)

@@ -104,7 +104,7 @@ def test_what_a_machine_has_cost_before_a_job_came_counts_not_against_its_max_co
 def test_max_cost_is_refused_on_a_machine_whose_price_is_not_known(lab, tmp_path, monkeypatch):
     (tmp_path / "work").mkdir()
     lab.up(name="owl")  # the ledger begins with its first line
-    item = lab.prepare().offers[0].unpriced
+    item = lab.prepare().offers[0].configuration
     attempt = make_attempt(item, key="lost", name="fox", ledger=lab.session.ledger.id, now=lab.clock())
     lab.cloud.launch(attempt, deadline=lab.clock() + timedelta(minutes=1))
     monkeypatch.setattr(lab.cloud, "prices", lambda offers: [None for _ in offers])

@@ -179,7 +179,7 @@ def test_a_job_that_names_its_zone_is_offered_no_other_one_to_move_to(desk):
 
     job, machine = running(lab, market="spot", up={"spot": True, "zone": "north-b"}, zone="north-b", **LATE)
     job = job_by_id(lab.session, job.id)
-    assert {one.unpriced.zone for one in _offers(lab.session, job, job.attempt, machine)} == {"north-b"}
+    assert {one.configuration.zone for one in _offers(lab.session, job, job.attempt, machine)} == {"north-b"}
 
 
 def test_what_a_taken_machine_has_left_does_not_wait_for_the_next_one_of_a_job_with_a_deadline(desk):

@@ -54,7 +54,7 @@ class Lab:
         return prepare(self.session, parse_request(gpu="h100", name="bear", no_guard=True, **words))
 
     def order(self, **words):
-        return list(dict.fromkeys(offer.unpriced.account for offer in self.plan(**words).offers))
+        return list(dict.fromkeys(offer.configuration.account for offer in self.plan(**words).offers))
 
 
 @pytest.fixture
@@ -67,9 +67,11 @@ def lab(lambdalabs, runpod, vast, tmp_path):
 def test_the_three_are_ranked_by_price_within_the_trust_that_is_accepted(lab):
     assert lab.order(trust="cloud") == ["lambda"]
     assert lab.order() == ["vast", "lambda", "runpod"]  # $2.40 in a data centre, $3.29, $3.99
-    found = [(one.unpriced.account, one.unpriced.trust) for one in lab.plan(trust="community").offers]
+    found = [(one.configuration.account, one.configuration.trust) for one in lab.plan(trust="community").offers]
     assert found[:3] == [("vast", Trust.DATACENTER), ("runpod", Trust.COMMUNITY), ("lambda", Trust.CLOUD)]
-    assert ("runpod", Trust.COMMUNITY) not in [(one.unpriced.account, one.unpriced.trust) for one in lab.plan().offers]
+    assert ("runpod", Trust.COMMUNITY) not in [
+        (one.configuration.account, one.configuration.trust) for one in lab.plan().offers
+    ]
 
 
 @pytest.mark.parametrize(("down", "next_best"), [("vast", "lambda"), ("lambdalabs", "vast"), ("runpod", "vast")])

@@ -71,7 +71,7 @@ def test_one_down_one_without_stock_and_the_third_that_is_dearest_gets_it(places
     places.down("attic")
     places.empty("hall")
     prepared = places.plan()
-    assert list(dict.fromkeys(offer.unpriced.account for offer in prepared.offers)) == ["own"]
+    assert list(dict.fromkeys(offer.configuration.account for offer in prepared.offers)) == ["own"]
     (named,) = [note for note in prepared.plan.remarks if "attic" in note]
     assert "does not answer" in named
     done = launch(places.session, prepared, wait=False)

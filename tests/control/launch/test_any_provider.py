@@ -83,7 +83,7 @@ def labs(tmp_path, monkeypatch):
 
 
 def accounts(prepared):
-    return list(dict.fromkeys(offer.unpriced.account for offer in prepared.offers))
+    return list(dict.fromkeys(offer.configuration.account for offer in prepared.offers))
 
 
 def test_the_offers_of_all_accounts_stand_in_the_order_of_their_prices(labs):
@@ -307,7 +307,7 @@ def test_an_account_that_cannot_be_looked_into_has_no_part_in_the_plan(labs):
     labs.cheap.fail_next("resolve", InvalidRequest("your organisation forbids it"))
     prepared = labs.prepare()
     assert accounts(prepared) == ["fair", "dear"]
-    assert [one.first.unpriced.account for one in prepared.plan.by_account] == ["fair", "dear"]
+    assert [one.first.configuration.account for one in prepared.plan.by_account] == ["fair", "dear"]
     assert "passed over: account cheap: your organisation forbids it" in prepared.plan.remarks
     assert prepared.plan.further_offers == 7
 

@@ -43,7 +43,7 @@ def test_that_tag_is_taken_from_the_settings_and_launched(lab):
 def test_where_other_gpus_fit_the_wish_those_that_cannot_run_it_are_passed_over(lab):
     prepared = lab.prepare(gpu=None, template="ngc")
     assert f"passed over: v100, which {NGC} does not support" in prepared.plan.remarks
-    assert {gpu.name for offer in prepared.offers for gpu in offer.unpriced.accelerators} == {
+    assert {gpu.name for offer in prepared.offers for gpu in offer.configuration.accelerators} == {
         "a100-40gb",
         "a100-80gb",
     }

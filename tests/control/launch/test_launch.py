@@ -136,7 +136,7 @@ def test_a_listing_settles_a_call_that_never_arrived_only_once_it_proves_that(la
 
 def test_no_capacity_takes_the_next_offer_and_records_each_attempt(lab):
     prepared = lab.prepare()
-    first = prepared.offers[0].unpriced.zone
+    first = prepared.offers[0].configuration.zone
     lab.cloud.exhaust(first)
     row = launch(lab.session, prepared, wait=False).machine
     assert row.zone != first
@@ -148,13 +148,13 @@ def test_no_capacity_takes_the_next_offer_and_records_each_attempt(lab):
 
 def test_one_gpu_is_never_answered_with_a_dearer_machine_of_four(lab):
     offers = lab.prepare(gpu="v100").offers
-    assert {offer.unpriced.instance_type for offer in offers} == {"fake.v100.1"}
+    assert {offer.configuration.instance_type for offer in offers} == {"fake.v100.1"}
 
 
 def test_no_capacity_anywhere_leaves_nothing(lab):
     prepared = lab.prepare()
     for offer in prepared.offers:
-        lab.cloud.exhaust(offer.unpriced.zone)
+        lab.cloud.exhaust(offer.configuration.zone)
     with pytest.raises(NoCapacity):
         launch(lab.session, prepared, wait=False)
     assert lab.machines() == []
@@ -219,7 +219,7 @@ def test_a_machine_missing_from_a_listing_but_known_to_get_is_alive(make_lab):
 
 def test_a_machine_of_another_ledger_is_shown_and_never_touched(lab):
     offer = lab.prepare().offers[0]
-    stranger = make_attempt(offer.unpriced, key="theirs", ledger="another-ledger")
+    stranger = make_attempt(offer.configuration, key="theirs", ledger="another-ledger")
     lab.cloud.launch(stranger, deadline=lab.clock())
     look = sync_all(lab.session)
     assert [one.tags[TAG_LEDGER] for one in look.foreign] == ["another-ledger"]
@@ -230,7 +230,7 @@ def test_a_machine_of_another_ledger_is_shown_and_never_touched(lab):
 def test_a_stray_of_this_ledger_is_taken_up_and_billed_not_killed(lab):
     lab.up()  # so that the ledger has an id
     offer = lab.prepare().offers[0]
-    stray = make_attempt(offer.unpriced, key="lost", ledger=lab.session.ledger.id)
+    stray = make_attempt(offer.configuration, key="lost", ledger=lab.session.ledger.id)
     lab.cloud.launch(stray, deadline=lab.clock())
     look = sync_all(lab.session)
     assert any("which this ledger did not know" in sentence for sentence in look.sentences)

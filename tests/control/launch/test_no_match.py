@@ -68,7 +68,7 @@ def test_a_gpu_that_is_launched_elsewhere_is_said_to_be_there(refused, offers):
     assert (fault.field, fault.value) == ("--region", "eu-west-1")
     assert fault.message == "aws does not launch 1x v100 in eu-west-1: it does in us-east-1 and us-west-2."
     assert fault.next == "Name --region us-east-1, or leave --region out."
-    assert {offer.unpriced.region for offer in offers(gpu="v100")} == {"us-east-1", "us-west-2"}
+    assert {offer.configuration.region for offer in offers(gpu="v100")} == {"us-east-1", "us-west-2"}
 
 
 def test_another_zone_of_the_same_region_goes_before_another_region(refused):

@@ -76,7 +76,7 @@ def test_of_two_prices_that_changed_between_the_plan_and_the_launch_the_later_on
     prepared = prepare(lab.session, UpRequest(Requirements(gpu="v100", market=Market.SPOT), spot=True))
     planned = lab.clock()
     lab.later(minutes=10)
-    zone = prepared.plan.offer.unpriced.zone
+    zone = prepared.plan.offer.configuration.zone
     lab.cloud.set_spot_price("fake.v100.1", zone, "1.5", planned + timedelta(minutes=2))
     lab.cloud.set_spot_price("fake.v100.1", zone, "1.2", planned + timedelta(minutes=5))
     row = launch(lab.session, prepared, wait=False).machine
@@ -260,7 +260,7 @@ def stray(lab, market=Market.ON_DEMAND, **more):
     lab.up()  # the ledger begins with its first line
     offer = lab.prepare().offers[0]
     sold = lab.cloud.available(Requirements(gpu="v100", market=market)).items
-    item = next(one for one in sold if one.zone == offer.unpriced.zone)
+    item = next(one for one in sold if one.zone == offer.configuration.zone)
     attempt = make_attempt(item, key="lost", ledger=lab.session.ledger.id, **more)
     return lab.cloud.launch(attempt, deadline=lab.clock() + timedelta(minutes=1)), attempt.machine
 

@@ -39,7 +39,7 @@ def test_a_lost_reply_is_four_machines_and_not_eight(lab):
 
 
 def test_a_zone_with_room_for_three_gets_none_and_the_next_gets_all_four(lab):
-    first = lab.prepare(nodes=4, engine="none", name="train").plan.offer.unpriced
+    first = lab.prepare(nodes=4, engine="none", name="train").plan.offer.configuration
     lab.cloud.leave_room(first.zone, 3)
     done = up(lab)
     assert len(lab.machines()) == len(lab.rows()) == 4

@@ -47,7 +47,7 @@ class Streets(Lab):
         return build_plan_document(self.session, self.plan(**words))["plan"]
 
     def accounts(self, **words):
-        return list(dict.fromkeys(offer.unpriced.account for offer in self.plan(**words).offers))
+        return list(dict.fromkeys(offer.configuration.account for offer in self.plan(**words).offers))
 
     def there(self):
         clouds = {name: self.session.provider(name) for name in WHOSE}
@@ -260,7 +260,7 @@ def test_a_saved_call_keeps_the_trust_of_its_offer_and_of_its_request(streets):
     launch(streets.session, prepared, wait=False)
     (saved,) = [path for path in streets.session.home.root.rglob("*.json") if "host_private_key" in path.read_text()]
     attempt = attempt_from_json(json.loads(saved.read_text()))
-    assert (attempt.offer.unpriced.trust, attempt.request.requirements.trust) == (Trust.COMMUNITY, Trust.COMMUNITY)
+    assert (attempt.offer.configuration.trust, attempt.request.requirements.trust) == (Trust.COMMUNITY, Trust.COMMUNITY)
     assert attempt_from_json(attempt_to_json(attempt)) == attempt
 
 

@@ -371,7 +371,7 @@ def test_a_stopped_machine_without_capacity_is_moved_by_image_when_that_is_asked
     said = offer_to_move(lab.session, now(lab, row), caught.value).next
     assert "--move" in said
     assert "an hour" in said
-    assert plan_move(lab.session, now(lab, row)).offers[0].unpriced.zone != row.zone
+    assert plan_move(lab.session, now(lab, row)).offers[0].configuration.zone != row.zone
     moved = back(lab, move(lab.session, now(lab, row), why="test"), any_type=True)
     assert (moved.id, moved.state, moved.region) == (row.id, "running", row.region)
     assert moved.zone != row.zone

@@ -317,7 +317,7 @@ def test_a_machine_taken_up_without_its_launch_answers_the_same_request(lab):
     key = lab.rows()[0].key
     terminate_one(lab.session, lab.rows()[0], why="make room")
     generation = f"{key[:-2]}-7"
-    stray = make_attempt(prepared.offers[0].unpriced, key=generation, ledger=lab.session.ledger.id)
+    stray = make_attempt(prepared.offers[0].configuration, key=generation, ledger=lab.session.ledger.id)
     lab.cloud.launch(stray, deadline=lab.clock())
     sync_all(lab.session)
     again = lab.up()
@@ -334,7 +334,7 @@ def test_a_request_returns_its_machine_though_nothing_more_is_offered(lab):
 def test_a_price_that_cannot_be_had_hides_no_machine(lab):
     lab.up()
     offer = lab.prepare().offers[0]
-    stray = make_attempt(offer.unpriced, key="lost", ledger=lab.session.ledger.id)
+    stray = make_attempt(offer.configuration, key="lost", ledger=lab.session.ledger.id)
     lab.cloud.launch(stray, deadline=lab.clock())
     for _ in range(2):  # of the machine that runs, and of this one
         lab.cloud.fail_next("prices", AuthFailed("not permitted"))
@@ -382,7 +382,7 @@ def test_a_settled_ledger_is_not_doubted_again_for_the_same_machine(lab):
     lab.up(name="one")
     offer = lab.prepare().offers[0]
     tags = {"cloudgpu-seq": "5000"}
-    stray = make_attempt(offer.unpriced, key="future", ledger=lab.session.ledger.id, tags=tags)
+    stray = make_attempt(offer.configuration, key="future", ledger=lab.session.ledger.id, tags=tags)
     lab.cloud.launch(stray, deadline=lab.clock())
     sync_all(lab.session)
     assert lab.session.integrity_problem()

@@ -169,7 +169,7 @@ def travels(lab, machine, tmp_path, region=None):
     (copy / "checkpoint.json").write_text(json.dumps({"name": "1", "files": [{"size": 2 * GB}]}))
     remote = RemoteState(Phase.RUNNING, 0.0, results_bytes=4 * GB, data=(8 * GB, 8 * GB))
     here = prepare(lab.session, parse_request(gpu="v100")).plan.offer
-    there = here if region is None else replace(here, unpriced=replace(here.unpriced, region=region))
+    there = here if region is None else replace(here, configuration=replace(here.configuration, region=region))
     return choice._transfer_cost(GB, machine, remote, tmp_path, here, there)
 
 

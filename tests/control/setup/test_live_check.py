@@ -97,17 +97,17 @@ def test_what_it_cost_is_the_ledgers_word(reachable):
 
 
 def test_the_small_machine_is_on_demand_and_without_a_gpu(lab):
-    item = small(lab).plan.offer.unpriced
+    item = small(lab).plan.offer.configuration
     assert (item.instance_type, item.market, item.accelerators) == ("fake.cpu", Market.ON_DEMAND, ())
 
 
 def test_a_gpu_is_tried_beside_the_small_machine_where_it_is_asked_for(lab):
     first, second = plan_trials(lab.session, gpu="v100", region="south")
-    assert (first.plan.offer.unpriced.instance_type, second.plan.offer.unpriced.instance_type) == (
+    assert (first.plan.offer.configuration.instance_type, second.plan.offer.configuration.instance_type) == (
         "fake.cpu",
         "fake.v100.1",
     )
-    assert {each.plan.offer.unpriced.region for each in (first, second)} == {"south"}
+    assert {each.plan.offer.configuration.region for each in (first, second)} == {"south"}
 
 
 def test_the_ceiling_covers_the_lease_of_the_launch_and_that_of_the_start(lab):

@@ -40,7 +40,7 @@ def lab(tmp_path, monkeypatch):
 
 def prepared(lab):
     found = lab.prepare(spot=True)
-    return found, [one.unpriced.zone for one in found.offers]
+    return found, [one.configuration.zone for one in found.offers]
 
 
 def test_the_zone_that_is_likeliest_is_tried_first_with_one_question(lab):

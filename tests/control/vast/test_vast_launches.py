@@ -224,7 +224,7 @@ def test_a_machine_that_a_higher_bid_takes_is_for_jobs_alone(vast, lab):
     with pytest.raises(InvalidRequest) as refused:
         prepare(lab.session, replace(asked, by_hand=True))
     assert "cloudgpu run --spot" in refused.value.next
-    assert prepare(lab.session, asked).plan.offer.unpriced.market is Market.SPOT
+    assert prepare(lab.session, asked).plan.offer.configuration.market is Market.SPOT
     assert not vast.called("rent")
 
 

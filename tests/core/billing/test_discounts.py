@@ -10,12 +10,12 @@ from hypothesis import given, strategies as st
 
 from cloudgpu.core.billing.discounts import AccountSpend, Credit, Discount, agreed_price, credits_used
 from cloudgpu.core.model.facts import HourlyPrice
-from cloudgpu.core.model.offers import Basis, Market, Price, UnpricedOffer, price_from_json, price_to_json
+from cloudgpu.core.model.offers import Basis, MachineConfiguration, Market, Price, price_from_json, price_to_json
 from cloudgpu.core.values.money import ZERO, Money
 
 NOW = datetime(2026, 11, 21, 9, tzinfo=UTC)
 LISTED = Price(Money.usd("3.06"), "a list", NOW - timedelta(days=30), Basis.LISTED)
-P3 = UnpricedOffer("aws", "lab", "us-east-1", "us-east-1a", "p3.2xlarge", Market.ON_DEMAND)
+P3 = MachineConfiguration("aws", "lab", "us-east-1", "us-east-1a", "p3.2xlarge", Market.ON_DEMAND)
 
 
 def discount(**new):

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cloudgpu.core.catalog.matching import fits, matching_offers, price_offers, satisfies
-from cloudgpu.core.model.offers import Accelerator, Basis, Market, Offer, Price, Requirements, UnpricedOffer, same_gpu
+from cloudgpu.core.model.offers import (
+    Accelerator,
+    Basis,
+    MachineConfiguration,
+    Market,
+    Offer,
+    Price,
+    Requirements,
+    same_gpu,
+)
 from cloudgpu.core.values.money import Money
 
 AS_OF = datetime(2026, 11, 20, tzinfo=UTC)
@@ -16,10 +25,10 @@ def price(nanos: int) -> Price:
     return Price(Money(nanos), "this test", AS_OF, Basis.SETTING)
 
 
-def machine(gpu: str | None = "v100", count: int = 1, **changes: str) -> UnpricedOffer:
+def machine(gpu: str | None = "v100", count: int = 1, **changes: str) -> MachineConfiguration:
     facts = {"account": "lab", "region": "north", "zone": "north-a", "instance_type": "big"} | changes
     gpus = () if gpu is None else (Accelerator(gpu, count),)
-    return UnpricedOffer("fake", market=Market.ON_DEMAND, accelerators=gpus, **facts)
+    return MachineConfiguration("fake", market=Market.ON_DEMAND, accelerators=gpus, **facts)
 
 
 machines = st.builds(machine, st.sampled_from(["v100", "a100", None]), st.integers(1, 8), zone=st.sampled_from("abc"))
@@ -48,13 +57,13 @@ def test_the_order_does_not_hang_on_who_answered_first(found: list[Offer], want:
     chance.shuffle(shuffled)
 
     def shown(order: list[Offer]) -> list[tuple[int, str]]:
-        return [(offer.price.per_hour.nanos, offer.unpriced.zone) for offer in order]
+        return [(offer.price.per_hour.nanos, offer.configuration.zone) for offer in order]
 
     assert shown(matching_offers(shuffled, want)) == shown(matching_offers(found, want))
 
 
 @given(st.lists(st.tuples(machines, st.one_of(st.none(), st.integers(0, 100).map(price)))))
-def test_what_has_no_price_is_set_apart_and_never_free(pairs: list[tuple[UnpricedOffer, Price | None]]) -> None:
+def test_what_has_no_price_is_set_apart_and_never_free(pairs: list[tuple[MachineConfiguration, Price | None]]) -> None:
     priced, unpriced = price_offers([item for item, _ in pairs], [cost for _, cost in pairs])
     assert priced == [Offer(item, cost) for item, cost in pairs if cost is not None]
     assert unpriced == [item for item, cost in pairs if cost is None]

@@ -23,7 +23,7 @@ def offer(market: Market = Market.ON_DEMAND, usd: str = "3.00") -> Offer:
 
 
 def test_a_plan_says_what_it_costs_to_the_end_of_the_lease() -> None:
-    request = make_attempt(offer().unpriced, host_key=HOST_KEY, now=NOW).request
+    request = make_attempt(offer().configuration, host_key=HOST_KEY, now=NOW).request
     request = replace(request, lease_s=2 * 3600, renew_s=10 * 3600)
     plan = launch_plan(request, [offer(), offer(usd="4.00")], left_out=("packages",), guards=("agent",), now=NOW)
     assert (plan.to_lease_end.amount, plan.to_renew_until.amount) == (Money.usd("6.00"), Money.usd("30.00"))
@@ -43,20 +43,20 @@ def test_a_run_of_negative_length_costs_nothing() -> None:
 
 
 def test_what_stop_means_is_always_said() -> None:
-    request = make_attempt(offer().unpriced, host_key=HOST_KEY, now=NOW).request
+    request = make_attempt(offer().configuration, host_key=HOST_KEY, now=NOW).request
     told = {stop_effect(request, offer(market)) for market in Market}
     assert len(told) == 2
     for market in Market:
-        silent = replace(offer(market).unpriced, stop_effect="")
+        silent = replace(offer(market).configuration, stop_effect="")
         assert stop_effect(request, Offer(silent, offer().price))
 
 
 def test_a_machine_that_goes_whole_is_said_to_do_so_only_where_it_cannot_be_stopped() -> None:
-    request = make_attempt(offer().unpriced, host_key=HOST_KEY, now=NOW).request
+    request = make_attempt(offer().configuration, host_key=HOST_KEY, now=NOW).request
     request = replace(request, policy="throwaway", setup=replace(request.setup, keep_disk=False))
-    parks = Offer(replace(offer(Market.SPOT).unpriced, stoppable=False), offer().price)
+    parks = Offer(replace(offer(Market.SPOT).configuration, stoppable=False), offer().price)
     assert "policy throwaway keeps nothing" in stop_effect(request, parks)
-    assert stop_effect(request, offer()) == offer().unpriced.stop_effect
+    assert stop_effect(request, offer()) == offer().configuration.stop_effect
 
 
 @given(moments, st.timedeltas(timedelta(0), timedelta(days=9)), spans, moments)

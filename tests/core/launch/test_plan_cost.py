@@ -21,7 +21,7 @@ def offer(provider: str) -> Offer:
     found = make_offer(
         pick(matching_offers("lab", Requirements(market=Market.ON_DEMAND)), Market.ON_DEMAND), usd="3.00", now=NOW
     )
-    return replace(found, unpriced=replace(found.unpriced, provider=provider))
+    return replace(found, configuration=replace(found.configuration, provider=provider))
 
 
 def beside(kind: Resource, per: Per, usd: str | None, quantity: int = 1, why: str = "") -> AddedCost:

@@ -138,7 +138,7 @@ def test_a_machine_ends_by_the_clock_of_its_computer_and_is_told_of_by_the_ledge
     for key in (TAG_EXPIRES, TAG_RENEW_UNTIL):
         assert int(here.tags[key]) == int(attempt.tags[key]) + 3600
     started = datetime(2026, 11, 20, 12, tzinfo=UTC)
-    offered = attempt.offer.unpriced
+    offered = attempt.offer.configuration
     machine = Instance(
         "local", "mine", "local-1", State.RUNNING, True, here.tags, "here", "here", "computer", offered.market,
         launched_at=started, since=started, last_active=started,

@@ -23,11 +23,13 @@ from cloudgpu.access.ssh.client_files import ClientKey, client_key
 from cloudgpu.access.ssh.target import Target
 from cloudgpu.core.model.instances import Address
 from cloudgpu.core.model.launch import Attempt
-from cloudgpu.core.model.offers import Accelerator, Market, UnpricedOffer
+from cloudgpu.core.model.offers import Accelerator, MachineConfiguration, Market
 from cloudgpu.providers.machine.container_start import MACHINE_VARIABLE, ContainerSpec, host_keys_in, pack_start
 from cloudgpu.testing import make_attempt
 
-ITEM = UnpricedOffer("rented", "lab", "here", "here-a", "1x-t4", Market.ON_DEMAND, accelerators=(Accelerator("T4", 1),))
+ITEM = MachineConfiguration(
+    "rented", "lab", "here", "here-a", "1x-t4", Market.ON_DEMAND, accelerators=(Accelerator("T4", 1),)
+)
 PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin"
 
 

@@ -10,13 +10,13 @@ from dataclasses import replace
 import pytest
 
 from cloudgpu.core.model.launch import BootPart, Volume
-from cloudgpu.core.model.offers import Market, UnpricedOffer
+from cloudgpu.core.model.offers import MachineConfiguration, Market
 from cloudgpu.providers.machine.user_data import BootOptions, startup_script
 from cloudgpu.testing import make_attempt
 from tests.providers.aws.attempts import USUAL
 
 GIVEN = BootOptions("gcp", reports=True, volume="cloudgpu-data")
-ITEM = UnpricedOffer("gcp", "lab", "us-central1", "us-central1-a", "g2-standard-4", Market.ON_DEMAND)
+ITEM = MachineConfiguration("gcp", "lab", "us-central1", "us-central1-a", "g2-standard-4", Market.ON_DEMAND)
 STANDS_IN = ("systemctl", "useradd", "chown", "apt-get")
 PLACES = ("/usr/local/", "/etc/", "/var/lib/", "/home/", "/run/")
 

@@ -11,7 +11,7 @@ import pytest
 
 from cloudgpu.agent.program import source as agent_source
 from cloudgpu.core.model.launch import BootPart, Volume
-from cloudgpu.core.model.offers import Accelerator, Market, UnpricedOffer
+from cloudgpu.core.model.offers import Accelerator, MachineConfiguration, Market
 from cloudgpu.providers.machine import source
 from cloudgpu.providers.machine.user_data import BootOptions, boot_hook, jupyter_command, user_data
 from cloudgpu.testing import make_attempt
@@ -19,7 +19,7 @@ from tests.clouds.aws import userdata
 from tests.providers.aws.attempts import USUAL
 
 GIVEN = BootOptions("aws", ssh_port=2222, reports=True, volume="vol-0123456789abcdef0")
-ITEM = UnpricedOffer("aws", "lab", "us-east-1", "us-east-1b", "p3.2xlarge", Market.SPOT)
+ITEM = MachineConfiguration("aws", "lab", "us-east-1", "us-east-1b", "p3.2xlarge", Market.SPOT)
 
 
 def attempt(*parts, volume=None, **more):
@@ -86,8 +86,8 @@ def test_the_agent_reads_its_lease_where_the_timer_writes_it_and_ends_by_the_sam
 
 def test_the_agent_is_told_its_policy_its_gpus_and_where_planned_events_are():
     made = attempt(policy={"after": 3600.0, "off": [1_800_000_000]})
-    gpus = replace(made.offer.unpriced, accelerators=(Accelerator("A100", 8), Accelerator("T4", 1)))
-    made = replace(made, offer=replace(made.offer, unpriced=gpus))
+    gpus = replace(made.offer.configuration, accelerators=(Accelerator("A100", 8), Accelerator("T4", 1)))
+    made = replace(made, offer=replace(made.offer, configuration=gpus))
     settings = json.loads(files_of(made)["agent.json"]["content"])
     assert settings["policy"] == {"after": 3600.0, "off": [1_800_000_000]}
     assert settings["gpus"] == 9
@@ -166,7 +166,7 @@ def test_a_machine_is_told_whether_it_may_release_itself():
 
 
 def test_a_notice_is_watched_for_on_spot_machines_alone():
-    paid = replace(attempt(), offer=replace(attempt().offer, unpriced=replace(ITEM, market=Market.ON_DEMAND)))
+    paid = replace(attempt(), offer=replace(attempt().offer, configuration=replace(ITEM, market=Market.ON_DEMAND)))
     for made, cloud, watched in (
         (attempt(), "gcp", True),
         (paid, "gcp", False),

@@ -188,7 +188,7 @@ def test_an_offer_that_is_gone_since_is_refused_before_the_launch(runpod, provid
     runpod.advance(61)
     runpod.model.types["NVIDIA H100 80GB HBM3"].stock = {}
     with pytest.raises(NoCapacity):
-        provider.resolve(attempt.request, attempt.offer.unpriced)
+        provider.resolve(attempt.request, attempt.offer.configuration)
 
 
 def test_a_launch_and_a_look_cost_so_many_calls(runpod, provider):

@@ -113,7 +113,7 @@ def test_only_the_line_of_the_start_script_is_a_host_key(runpod, provider):
 
 def test_the_agent_only_tells_until_it_was_proved_that_the_pods_key_reads_no_other_pod(runpod, provider):
     attempt = an_attempt(provider, runpod)
-    item = attempt.offer.unpriced
+    item = attempt.offer.configuration
     found = provider.resolve(attempt.request, item)
     assert (found.agent, found.guards, attempt.call["ends"]) == (Agent.TELLS, (), False)
     assert any("reads no other pod" in one for one in found.remarks)
@@ -148,7 +148,7 @@ def test_a_pod_tries_its_own_key_and_whoever_reads_its_host_key_takes_that_down(
     runpod.say(made.id, line)
     provider.host_keys(made.id)
     later = an_attempt(provider, runpod, key="three")
-    assert provider.resolve(later.request, later.offer.unpriced).agent is agent
+    assert provider.resolve(later.request, later.offer.configuration).agent is agent
     launched(provider, later)
     assert ("CLOUDGPU_KEY_CHECK" in runpod.called("pods.create")[-1].body["env"]) is (agent is Agent.TELLS)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cloudgpu.core.model.launch import Network, Setup
-from cloudgpu.core.model.offers import Market, UnpricedOffer
+from cloudgpu.core.model.offers import MachineConfiguration, Market
 from cloudgpu.providers.shared.rules import cluster_firewall_notes
 from cloudgpu.testing import as_nodes, make_attempt
 
-ITEM = UnpricedOffer("gcp", "lab", "us-central1", "us-central1-a", "n1-standard-4", Market.ON_DEMAND)
+ITEM = MachineConfiguration("gcp", "lab", "us-central1", "us-central1-a", "n1-standard-4", Market.ON_DEMAND)
 THEIRS = Setup(network=Network(security_group="theirs"))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cloudgpu.core.model.launch import Attempt
-from cloudgpu.core.model.offers import Market, Requirements, UnpricedOffer
+from cloudgpu.core.model.offers import MachineConfiguration, Market, Requirements
 from cloudgpu.providers.base import Factory, Provider, ProviderSettings
 from cloudgpu.providers.ssh.provider import make
 from cloudgpu.testing import (
@@ -77,7 +77,7 @@ class TestSsh(
     def lose_reply(self, provider: Provider) -> None:
         self.hosts[0].lose_reply()
 
-    def sell_out(self, provider: Provider, item: UnpricedOffer) -> None:
+    def sell_out(self, provider: Provider, item: MachineConfiguration) -> None:
         """Let somebody else's machine have the host."""
         self.launch(provider, make_attempt(item, key="another", now=provider._clock(), **self.keys))
 

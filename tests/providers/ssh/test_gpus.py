@@ -214,7 +214,7 @@ def test_what_nvidia_smi_does_not_say_is_not_known(lab, cards):
 def test_gpus_whose_processes_nvidia_smi_does_not_tell_are_not_taken_for_free(lab, cards):
     cards.answer((cards.path / "nvidia-smi").read_text().replace('elif kind == "query-compute-apps"', "elif not kind"))
     attempt = wanted(lab)
-    assert attempt.offer.unpriced.gpus_now == ("not known: nvidia-smi has no answer there",)
+    assert attempt.offer.configuration.gpus_now == ("not known: nvidia-smi has no answer there",)
     with pytest.raises(NoCapacity, match="Which GPUs of bigbox are free is not known"):
         lab.send(attempt)
 
@@ -253,10 +253,10 @@ def test_a_host_whose_draw_nobody_knows_is_neither_free_nor_the_first(lab, tmp_p
     items = account.available(want).items
     offers, unpriced = price_offers(items, account.prices(items))
     first, last = by_preference(offers, want.market)
-    assert (unpriced, first.unpriced.zone, last.unpriced.zone) == ([], "even", "odd")
+    assert (unpriced, first.configuration.zone, last.configuration.zone) == ([], "even", "odd")
     assert last.price.per_hour.nanos > 0
     assert "8 x 300 W as a guess for wonder9000" in last.price.source
-    assert "what the GPUs of odd draw is not known" in last.unpriced.after[0]
+    assert "what the GPUs of odd draw is not known" in last.configuration.after[0]
 
 
 @pytest.mark.soak
@@ -267,4 +267,4 @@ def test_a_busy_host_comes_after_a_free_one_that_is_dearer(lab, cards):
     free = replace(item, zone="dear", instance_type="dear", after=())
     (cheap,) = account.prices([item])
     offers, _ = price_offers([item, free], [cheap, replace(cheap, per_hour=cheap.per_hour.scaled(100))])
-    assert [one.unpriced.zone for one in by_preference(offers, Requirements().market)] == ["dear", "cheap"]
+    assert [one.configuration.zone for one in by_preference(offers, Requirements().market)] == ["dear", "cheap"]

@@ -142,7 +142,7 @@ def test_no_such_instance_is_no_answer_to_a_launch_and_leaves_it_uncertain(vast,
 
 def test_an_offer_that_somebody_else_rented_is_no_capacity(vast, lab):
     attempt = attempt_of(lab)
-    launched(lab, attempt_of(lab, attempt.offer.unpriced, key="other"))
+    launched(lab, attempt_of(lab, attempt.offer.configuration, key="other"))
     with pytest.raises(NoCapacity):
         launched(lab, attempt)
 
@@ -222,7 +222,7 @@ def test_a_contract_that_ran_and_was_stopped_is_returned_to_a_replay_as_it_is(va
 
 def test_a_bid_below_the_least_leaves_nothing(vast, lab):
     attempt = attempt_of(lab, offered(lab, market=Market.SPOT))
-    next(host for host in vast.hosts if f"m{host.machine_id}" == attempt.offer.unpriced.zone).min_bid = 0.3
+    next(host for host in vast.hosts if f"m{host.machine_id}" == attempt.offer.configuration.zone).min_bid = 0.3
     assert launched(lab, attempt).state is State.TERMINATED
     assert vast.living() == []
 

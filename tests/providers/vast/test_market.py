@@ -103,9 +103,9 @@ def test_a_machine_of_ours_costs_what_its_contract_says_whatever_others_pay_now(
 
 
 def _item(made):
-    from cloudgpu.control.pricing.price_history import unpriced_offer_of_instance
+    from cloudgpu.control.pricing.price_history import configuration_of_instance
 
-    return unpriced_offer_of_instance(made)
+    return configuration_of_instance(made)
 
 
 def test_an_offer_that_became_dearer_since_it_was_shown_is_not_resolved(vast, lab):

@@ -11,7 +11,7 @@ import pytest
 
 from cloudgpu.core.model.instances import Instance
 from cloudgpu.core.model.launch import Attempt
-from cloudgpu.core.model.offers import UnpricedOffer
+from cloudgpu.core.model.offers import MachineConfiguration
 from cloudgpu.providers.base import Factory, Provider, ProviderSettings
 from cloudgpu.testing import (
     BulkStopContract,
@@ -93,7 +93,7 @@ class OnManualClock(ProviderContract):
     def lose_reply(self, provider: Provider) -> None:
         provider.lose_reply("launch")
 
-    def sell_out(self, provider: Provider, item: UnpricedOffer) -> None:
+    def sell_out(self, provider: Provider, item: MachineConfiguration) -> None:
         provider.leave_room(item.zone, 0)
 
     def replay_elsewhere(self, provider: Provider, other: Provider, attempt: Attempt) -> str:
@@ -133,7 +133,7 @@ class OnTheWholeFake(
     def factory(self) -> Factory:
         return make
 
-    def leave_room(self, provider: Provider, item: UnpricedOffer, count: int) -> None:
+    def leave_room(self, provider: Provider, item: MachineConfiguration, count: int) -> None:
         provider.leave_room(item.zone, count)
 
     def launch_together_elsewhere(self, provider: Provider, other: Provider, attempts: Sequence[Attempt]) -> list[str]:

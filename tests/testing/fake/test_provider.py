@@ -145,7 +145,7 @@ def test_a_hidden_scope_is_named_in_the_listing(cloud, scope, left):
 
 def test_an_exhausted_zone_is_not_offered_and_not_sold(cloud):
     wanted = attempt(cloud)
-    zone = wanted.offer.unpriced.zone
+    zone = wanted.offer.configuration.zone
     cloud.exhaust(zone)
     assert zone not in {item.zone for item in cloud.available(Requirements()).items}
     with pytest.raises(NoCapacity) as raised:

@@ -17,7 +17,7 @@ from cloudgpu.control.alerts.alerts import record_finding
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.launch.candidates import candidate
 from cloudgpu.control.launch.offers import offers_unless_launched, with_constraint
-from cloudgpu.control.pricing.price_history import spot_price_history, unpriced_offer_of
+from cloudgpu.control.pricing.price_history import configuration_of, spot_price_history
 from cloudgpu.control.session.session import Session, all_jobs
 from cloudgpu.control.spot.history import history, offer_location, preferred_offer, spot_location
 from cloudgpu.core.jobs.alerts import job_alert_key, late_finding
@@ -314,8 +314,8 @@ def reason_to_move(
 
 def _current_offer(session: Session, machine: Machine) -> Offer:
     """Return the offer of a machine that runs, at its last known price."""
-    unpriced = replace(unpriced_offer_of(machine), account=session.account_here(machine))
-    return Offer(unpriced, price_from_json(not_none(machine.price).record()))
+    configuration = replace(configuration_of(machine), account=session.account_here(machine))
+    return Offer(configuration, price_from_json(not_none(machine.price).record()))
 
 
 def _offers(session: Session, job: Job, attempt: Attempt, machine: Machine) -> list[Offer]:
@@ -341,7 +341,7 @@ def _price_histories(
     now = session.clock()
     since = min(now - LOOK_BACK, left_at or now)
     histories = spot_price_history(
-        session, current_offer.unpriced.account, [current_offer.unpriced, new_offer.unpriced], since
+        session, current_offer.configuration.account, [current_offer.configuration, new_offer.configuration], since
     )
     current_prices, new_prices = (
         _with_price_history(offer, prices, now)
@@ -368,15 +368,15 @@ def _transfer_cost(
     copies = stored(directory / "checkpoints")
     checkpoint_bytes, data_bytes = copies[-1].bytes if copies else 0, remote.data[1] if remote.data else 0
     offer_prices = machine.traffic_prices and TrafficPrices(*map(Money, machine.traffic_prices))
-    current, sent_bytes = current_offer.unpriced, checkpoint_bytes
-    if new_offer.unpriced.region != current.region:
+    current, sent_bytes = current_offer.configuration, checkpoint_bytes
+    if new_offer.configuration.region != current.region:
         sent_bytes += remote.results_bytes + (0 if offer_prices else data_bytes)
     egress = None if offer_prices else egress_rate(current.provider, current.region, sent_bytes)
     received_bytes, egress_price = (
         snapshot_bytes + checkpoint_bytes + data_bytes,
         None if egress is None else egress.price,
     )
-    return move_traffic(sent_bytes, received_bytes, offer_prices, egress_price, new_offer.unpriced.traffic)
+    return move_traffic(sent_bytes, received_bytes, offer_prices, egress_price, new_offer.configuration.traffic)
 
 
 def _running_state(job: Job, machine: Machine, status: DeadlineStatus, margins: Margins, now: datetime) -> RunningJob:
@@ -411,6 +411,6 @@ def _last_price_move(session: Session, job: Job, location: SpotLocation) -> date
 def _move_sentence(new_offer: Offer, current_offer: Offer, nanos: float) -> str:
     """Return the reason for a move that saves so many nano-dollars, as a clause."""
     current_price, new_price = current_offer.price.per_hour.text(2), new_offer.price.per_hour.text(2)
-    zones = [offer.unpriced.zone or offer.unpriced.region for offer in (new_offer, current_offer)]
+    zones = [offer.configuration.zone or offer.configuration.region for offer in (new_offer, current_offer)]
     saved = Money(int(nanos)).text(2)
     return f"spot costs {new_price} an hour in {zones[0]} and {current_price} in {zones[1]}: a move saves about {saved}"

@@ -81,8 +81,8 @@ def plan_deadline(
     on_demand_options.pop("max_price", None)
     prepared = prepare(session, parse_request(**on_demand_options))
     on_demand = _hourly_price(prepared)
-    unpriced = prepared.plan.offer.unpriced
-    margins = measured_margins(session, None, provider=unpriced.provider)
+    configuration = prepared.plan.offer.configuration
+    margins = measured_margins(session, None, provider=configuration.provider)
     deadline_at = check_feasible(deadline_request, now, margins, on_demand)
     spot, policy = on_demand, deadline_request.policy
     if policy != ON_DEMAND:
@@ -101,7 +101,7 @@ def plan_deadline(
         margins,
         now + timedelta(hours=latest_start(time_left / HOUR, deadline_request.work / HOUR, safety_net)),
         None if policy == ON_DEMAND else _quote(session, deadline_request, time_left, margins, spot, on_demand),
-        (unpriced.provider, unpriced.account),
+        (configuration.provider, configuration.account),
         _budget_rate(session, prepared),
     )
     shared_options: UpOptions = {**launch}
@@ -117,7 +117,7 @@ def _hourly_price(prepared: PreparedLaunch) -> Money:
     raise InvalidRequest(
         "The price of this machine is not known, so spot and on demand cannot be weighed.",
         field="--deadline",
-        value=prepared.plan.offer.unpriced.instance_type,
+        value=prepared.plan.offer.configuration.instance_type,
         next="Choose another machine (cloudgpu gpus), or leave --deadline out.",
     )
 

@@ -74,7 +74,7 @@ class Sender:
 
     def __init__(self, aws: Aws, attempt: Attempt, region: str, deadline: datetime, *, count: int = 1) -> None:
         self._aws, self._region, self._count = aws, region, count
-        self._token, self._zone = attempt.token, attempt.offer.unpriced.zone
+        self._token, self._zone = attempt.token, attempt.offer.configuration.zone
         self._eventual_tries_left = EVENTUAL_TRIES
         self._sends = LaunchSends(aws, f"AWS has not accepted RunInstances in {self._zone}", deadline, self._uncertain)
 

@@ -79,13 +79,13 @@ def launch_parameters(attempt: Attempt, *, key_name: str, group: str, user_data:
     IMDSv2 is required, with a hop limit of 1, so that no container reads the machine's credentials; tags can
     be read there. Source: the EC2 API reference, RunInstances.
     """
-    call, unpriced = Call(**attempt.call), attempt.offer.unpriced
+    call, configuration = Call(**attempt.call), attempt.offer.configuration
     parameters: dict[str, Any] = {
         "MinCount": 1,
         "MaxCount": 1,
         "ClientToken": attempt.token,
         "ImageId": call.image,
-        "InstanceType": unpriced.instance_type,
+        "InstanceType": configuration.instance_type,
         "KeyName": key_name,
         "UserData": user_data,
         "BlockDeviceMappings": [_root_disk(attempt, call)],
@@ -101,23 +101,25 @@ def launch_parameters(attempt: Attempt, *, key_name: str, group: str, user_data:
     }
     if call.profile:
         parameters["IamInstanceProfile"] = {"Name": call.profile}
-    if unpriced.market is Market.SPOT:
+    if configuration.market is Market.SPOT:
         parameters["InstanceMarketOptions"] = _spot_market_options(attempt)
-    if unpriced.instance_type.startswith(BURSTABLE):  # unlimited credits cost extra, beyond the price that was agreed
+    if configuration.instance_type.startswith(
+        BURSTABLE
+    ):  # unlimited credits cost extra, beyond the price that was agreed
         parameters["CreditSpecification"] = {"CpuCredits": "standard"}
     return parameters
 
 
 def is_one_time(attempt: Attempt) -> bool:
     """Say whether this is a spot machine that cannot be stopped, only ended."""
-    return attempt.offer.unpriced.market is Market.SPOT and not attempt.request.setup.persistent
+    return attempt.offer.configuration.market is Market.SPOT and not attempt.request.setup.persistent
 
 
 def tag_specifications(attempt: Attempt) -> list[dict[str, Any]]:
     """Return the tags of everything that the call makes; `Name` is what AWS's console shows."""
     tags = {"Name": attempt.request.name, **attempt.tags}
     kinds = ["instance", "volume", "network-interface"]
-    if attempt.offer.unpriced.market is Market.SPOT:
+    if attempt.offer.configuration.market is Market.SPOT:
         kinds.append("spot-instances-request")
     volume_tags = {**tags, TAG_BOOT: attempt.call.get("boot", "")}
     return [{"ResourceType": kind, "Tags": tag_list(volume_tags if kind == "volume" else tags)} for kind in kinds]

@@ -9,7 +9,7 @@ from typing import Any
 from cloudgpu.catalog.read import listed_price
 from cloudgpu.core.model.instances import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.launch import LaunchRequest, Setup, Volume
-from cloudgpu.core.model.offers import Market, Note, NoteKind, Requirements, UnpricedOffer
+from cloudgpu.core.model.offers import MachineConfiguration, Market, Note, NoteKind, Requirements
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import AttachedResource, PlacementConstraint, Resolved
@@ -54,7 +54,7 @@ class _Lookups:
     placement: bool  # the nodes of the cluster share a placement group
 
 
-def resolve(aws: Aws, request: LaunchRequest, item: UnpricedOffer) -> Resolved:
+def resolve(aws: Aws, request: LaunchRequest, item: MachineConfiguration) -> Resolved:
     """Return the exact launch call of an offer, its attached costs and remarks. Reads only.
 
     Raises QuotaExceeded, AuthFailed, and InvalidRequest for an image, a disk, a network or a volume that cannot be.
@@ -87,7 +87,7 @@ def resolve(aws: Aws, request: LaunchRequest, item: UnpricedOffer) -> Resolved:
     )
 
 
-def _look_up(aws: Aws, request: LaunchRequest, item: UnpricedOffer) -> _Lookups:
+def _look_up(aws: Aws, request: LaunchRequest, item: MachineConfiguration) -> _Lookups:
     setup, nodes = request.setup, request.cluster.nodes if request.cluster else 1
     vcpus = None if item.vcpus is None else nodes * item.vcpus
     with Pool(5) as pool:
@@ -104,7 +104,7 @@ def _look_up(aws: Aws, request: LaunchRequest, item: UnpricedOffer) -> _Lookups:
 
 
 def _choose_network(
-    aws: Aws, request: LaunchRequest, item: UnpricedOffer
+    aws: Aws, request: LaunchRequest, item: MachineConfiguration
 ) -> tuple[network.Subnet, Mapping[str, str], tuple[OpenRule, ...]]:
     network_setup = request.setup.network
     subnet = network.subnet(aws, item.region, item.zone, network_setup)
@@ -122,7 +122,7 @@ def _disk_gb(request: LaunchRequest, image: Image) -> int:
 
 
 def _attached(
-    request: LaunchRequest, item: UnpricedOffer, disk_gb: int, volume: DataVolume | None
+    request: LaunchRequest, item: MachineConfiguration, disk_gb: int, volume: DataVolume | None
 ) -> Iterator[AttachedResource]:
     disk, *others = attached_resources(
         request.setup, disk_gb, ROOT_VOLUME_TYPE, PUBLIC_ADDRESS, volume, lambda _size: ROOT_VOLUME_TYPE
@@ -135,7 +135,7 @@ def _attached(
     yield from others
 
 
-def _max_spot_price_text(item: UnpricedOffer) -> str:
+def _max_spot_price_text(item: MachineConfiguration) -> str:
     """Return a sentence on what a spot machine costs at most: EC2 caps it at the on-demand price by default."""
     listed = listed_price(KIND, item.instance_type, item.region, Market.ON_DEMAND)
     cap = f"{listed.per_hour.text(4)} an hour (listed {listed.as_of:%Y-%m-%d})" if listed else "not known here"
@@ -145,7 +145,7 @@ def _max_spot_price_text(item: UnpricedOffer) -> str:
     )
 
 
-def _guards(aws: Aws, request: LaunchRequest, item: UnpricedOffer) -> tuple[str, ...]:
+def _guards(aws: Aws, request: LaunchRequest, item: MachineConfiguration) -> tuple[str, ...]:
     is_ended = item.market is Market.SPOT and not request.setup.persistent
     disk = "its disk stays" if request.setup.keep_disk or not is_ended else "its disk is deleted"
     action = "ends" if is_ended else "stops"
@@ -153,7 +153,9 @@ def _guards(aws: Aws, request: LaunchRequest, item: UnpricedOffer) -> tuple[str,
     return AGENT_SENTENCE, f"{TIMER_SENTENCE}, which {action} it; {disk}", *timer
 
 
-def _remarks(aws: Aws, request: LaunchRequest, item: UnpricedOffer, lookups: _Lookups, call: Call) -> Iterator[str]:
+def _remarks(
+    aws: Aws, request: LaunchRequest, item: MachineConfiguration, lookups: _Lookups, call: Call
+) -> Iterator[str]:
     yield from (Note(one.risk, NoteKind.ACCESS) for one in lookups.openings)
     yield from lookups.choice.remarks
     if item.market is Market.SPOT and request.requirements.max_price is None:
@@ -173,7 +175,9 @@ def _remarks(aws: Aws, request: LaunchRequest, item: UnpricedOffer, lookups: _Lo
         yield from _cluster_remarks(request.cluster.nodes, request, item, lookups)
 
 
-def _cluster_remarks(nodes: int, request: LaunchRequest, item: UnpricedOffer, lookups: _Lookups) -> Iterator[str]:
+def _cluster_remarks(
+    nodes: int, request: LaunchRequest, item: MachineConfiguration, lookups: _Lookups
+) -> Iterator[str]:
     if lookups.placement:
         yield f"the {nodes} machines are placed close together in {item.zone} (a cluster placement group, free)"
     elif nodes > 1:
@@ -221,7 +225,7 @@ def _check_same_region(image: str | None, region: str | None, volume: DataVolume
         )
 
 
-def data_volume(aws: Aws, item: UnpricedOffer, volume: Volume | None) -> DataVolume | None:
+def data_volume(aws: Aws, item: MachineConfiguration, volume: Volume | None) -> DataVolume | None:
     """Return the data volume of this name in the offer's zone; None where it does not exist yet, or none is requested.
 
     Raises InvalidRequest where another machine uses it, so that this one would run without it.

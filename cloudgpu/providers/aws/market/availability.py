@@ -22,7 +22,7 @@ from cloudgpu.catalog import instance_types, priced_regions, regions
 from cloudgpu.core.catalog.catalog import InstanceType
 from cloudgpu.core.catalog.matching import allowed_markets
 from cloudgpu.core.model.account import Region
-from cloudgpu.core.model.offers import Accelerator, Availability, Market, Requirements, UnpricedOffer
+from cloudgpu.core.model.offers import Accelerator, Availability, MachineConfiguration, Market, Requirements
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.providers.aws import ids
@@ -198,9 +198,9 @@ def _offerings(aws: Aws, region: str, names: Sequence[str], zone: str | None) ->
 
 def _offer_item(
     aws: Aws, info: InstanceTypeInfo, region: str, zone: str, market: Market, *, persistent: bool
-) -> UnpricedOffer:
+) -> MachineConfiguration:
     stoppable, stop_effect = stops(market, persistent=persistent)
-    return UnpricedOffer(
+    return MachineConfiguration(
         provider=KIND,
         account=aws.account,
         region=region,
@@ -231,7 +231,7 @@ SCORES_VALID_FOR = timedelta(hours=1)
 MAX_SCORED_REGIONS = 10  # in one query (EC2 API Reference, GetSpotPlacementScores)
 
 
-def placement_scores(aws: Aws, items: Sequence[UnpricedOffer]) -> list[int | None]:
+def placement_scores(aws: Aws, items: Sequence[MachineConfiguration]) -> list[int | None]:
     """Return the score of each spot item of the first one's type; None for others, and where AWS gives none.
 
     Raises nothing: an account that may not ask has no scores.

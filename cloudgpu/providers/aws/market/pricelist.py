@@ -16,7 +16,7 @@ from typing import Any
 
 from cloudgpu.catalog import instance_types, listed_price
 from cloudgpu.core.catalog.pricelist import PER_HOUR, PartBuilder, PriceList, PricePart, RowKey
-from cloudgpu.core.model.offers import Basis, Market, Price, UnpricedOffer
+from cloudgpu.core.model.offers import Basis, MachineConfiguration, Market, Price
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import ProviderUnavailable
 from cloudgpu.providers.aws.client import KIND, Aws, pages
@@ -177,7 +177,7 @@ PLAIN_LINUX = {  # attributes in the Price List of a machine without a paid lice
 PriceKey = tuple[str, str]  # type and zone, or type and region
 
 
-def prices(aws: Aws, offers: Sequence[UnpricedOffer]) -> list[Price | None]:
+def prices(aws: Aws, offers: Sequence[MachineConfiguration]) -> list[Price | None]:
     """Return one price per offer, in order; None where there is none: a spot price is never estimated.
 
     One call per region with spot offers, one per type that the catalogue lacks and region. Raises ProviderUnavailable
@@ -191,12 +191,12 @@ def prices(aws: Aws, offers: Sequence[UnpricedOffer]) -> list[Price | None]:
     ]
 
 
-def _on_demand(item: UnpricedOffer, queried: Mapping[PriceKey, Price | None]) -> Price | None:
+def _on_demand(item: MachineConfiguration, queried: Mapping[PriceKey, Price | None]) -> Price | None:
     key = (item.instance_type, item.region)
     return queried[key] if key in queried else listed_price(KIND, *key, Market.ON_DEMAND)
 
 
-def _query_spot_prices(aws: Aws, offers: Sequence[UnpricedOffer]) -> dict[PriceKey, Price]:
+def _query_spot_prices(aws: Aws, offers: Sequence[MachineConfiguration]) -> dict[PriceKey, Price]:
     """Return the spot price of now by type and zone."""
     names = {item.region: sorted({one.instance_type for one in offers if one.region == item.region}) for item in offers}
     if not names:
@@ -230,7 +230,7 @@ def spot_price(record: Mapping[str, Any]) -> Price:
     return Price(Money.usd(record["SpotPrice"]), SPOT_SOURCE, record["Timestamp"].astimezone(UTC), Basis.QUOTED)
 
 
-def _query_list_prices(aws: Aws, offers: Sequence[UnpricedOffer]) -> dict[PriceKey, Price | None]:
+def _query_list_prices(aws: Aws, offers: Sequence[MachineConfiguration]) -> dict[PriceKey, Price | None]:
     """Return the list price of each type that the catalogue lacks, by type and region, asked now."""
     known = {one.name for one in instance_types(KIND)}
     keys = sorted({(item.instance_type, item.region) for item in offers if item.instance_type not in known})
@@ -259,7 +259,7 @@ def _hourly_usd(rates: Sequence[Product]) -> list[str]:
     return [usd for usd in found if float(usd) > 0]
 
 
-def price_history(aws: Aws, items: Sequence[UnpricedOffer], since: datetime) -> list[list[Price]]:
+def price_history(aws: Aws, items: Sequence[MachineConfiguration], since: datetime) -> list[list[Price]]:
     """Return the prices of each spot item since then, oldest first, by one call per region and page.
 
     The first held at `since`: EC2 returns the last change before StartTime, too (EC2 API Reference,
@@ -279,7 +279,7 @@ def price_history(aws: Aws, items: Sequence[UnpricedOffer], since: datetime) -> 
 
 
 def _spot_history(
-    aws: Aws, region: str, items: Sequence[UnpricedOffer], since: datetime
+    aws: Aws, region: str, items: Sequence[MachineConfiguration], since: datetime
 ) -> dict[PriceKey, list[Price]]:
     here = [item for item in items if item.region == region]
     query = {

@@ -11,7 +11,7 @@ from typing import Any
 from cloudgpu.catalog import instance_type
 from cloudgpu.core.catalog.gpus import PublicImage
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE
-from cloudgpu.core.model.offers import UnpricedOffer
+from cloudgpu.core.model.offers import MachineConfiguration
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws.client import KIND, Aws, describe
 from cloudgpu.providers.aws.compute.request import boot_tag
@@ -63,7 +63,7 @@ class ImageChoice:
     remarks: tuple[str, ...] = ()
 
 
-def choose_image(aws: Aws, item: UnpricedOffer, name_or_id: str | None, template: str) -> ImageChoice:
+def choose_image(aws: Aws, item: MachineConfiguration, name_or_id: str | None, template: str) -> ImageChoice:
     """Return the image for an offer. Reads only: two calls, one more for a type that the catalogue lacks.
 
     Raises InvalidRequest for a named image that is not there, not ready, or for another processor; and where no
@@ -80,7 +80,7 @@ def choose_image(aws: Aws, item: UnpricedOffer, name_or_id: str | None, template
     )
 
 
-def architecture_of(aws: Aws, item: UnpricedOffer) -> str:
+def architecture_of(aws: Aws, item: MachineConfiguration) -> str:
     """Return the processor architecture of a type, x86_64 or arm64: by the catalogue, else by one call."""
     name = item.instance_type
     with suppress(InvalidRequest):
@@ -149,7 +149,7 @@ def _image(raw: Mapping[str, Any]) -> Image:
     )
 
 
-def _requested_image(aws: Aws, item: UnpricedOffer, name_or_id: str, architecture: str) -> ImageChoice:
+def _requested_image(aws: Aws, item: MachineConfiguration, name_or_id: str, architecture: str) -> ImageChoice:
     """Return the image that the user named, by AWS's id or by the name of an own one. Raises InvalidRequest."""
     found = _image_named(aws, item.region, name_or_id)
     if found is None:
@@ -177,7 +177,7 @@ def _requested_image(aws: Aws, item: UnpricedOffer, name_or_id: str, architectur
     return ImageChoice(found, None, (*_driver_remarks(item, found), *_licence_remarks(found)))
 
 
-def _driver_remarks(item: UnpricedOffer, image: Image) -> tuple[str, ...]:
+def _driver_remarks(item: MachineConfiguration, image: Image) -> tuple[str, ...]:
     if not item.accelerators or TAG_ID in image.tags or TAG_IMAGE in image.tags:
         return ()  # made by cloudgpu from a machine, which had its driver
     return (f"whether the image {image.id} has a driver for {item.accelerators[0].name} is not known",)

@@ -187,7 +187,7 @@ class _Launch:
                 lambda polling: machines.begin_create_or_update(self._group, self._group, self._body, polling=polling),
                 deadline=self._deadline,
                 region=self._call.region,
-                value=self._attempt.offer.unpriced.instance_type,
+                value=self._attempt.offer.configuration.instance_type,
                 field="launch",
             )
         except RateLimited:
@@ -218,7 +218,7 @@ class _Launch:
         code = translate.failure_code(statuses)
         meaning = MEANINGS.get(code)
         if meaning is not None and meaning.kind in _REFUSED:
-            item = self._attempt.offer.unpriced
+            item = self._attempt.offer.configuration
             message = f"Azure {self._call.region} could not make {item.instance_type} ({code})."
             raise meaning.kind(message, field=meaning.field, value=item.instance_type, next=meaning.remedy or None)
 

@@ -62,7 +62,7 @@ def boot_options(attempt: Attempt, call: Call) -> BootOptions:
 
 def group(attempt: Attempt, call: Call) -> Body:
     """Return the resource group, with all tags, and the machine's size and market: it outlives the machine."""
-    item = attempt.offer.unpriced
+    item = attempt.offer.configuration
     return {
         "location": call.region,
         "tags": {**attempt.tags, GROUP_SIZE: item.instance_type, GROUP_MARKET: str(item.market)},
@@ -90,7 +90,7 @@ def network_group(attempt: Attempt, call: Call) -> str:
 def machine(attempt: Attempt, call: Call, subscription: str, boot: bytes) -> Body:
     """Return the machine's body; `boot` are its boot data, which Azure calls custom data."""
     name = ids.group_of(attempt.token)
-    item = attempt.offer.unpriced
+    item = attempt.offer.configuration
     properties: Body = {
         "hardwareProfile": {"vmSize": item.instance_type},
         "storageProfile": {"imageReference": dict(call.image), "osDisk": _disk(call, name)},

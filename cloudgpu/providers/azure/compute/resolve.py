@@ -10,7 +10,7 @@ from cloudgpu.catalog.disktypes import tier
 from cloudgpu.catalog.read import listed_price
 from cloudgpu.core.model.instances import TAG_VOLUME
 from cloudgpu.core.model.launch import LaunchRequest, Setup, Volume
-from cloudgpu.core.model.offers import Market, Note, NoteKind, Requirements, UnpricedOffer
+from cloudgpu.core.model.offers import MachineConfiguration, Market, Note, NoteKind, Requirements
 from cloudgpu.core.policies.guards import Agent
 from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity
 from cloudgpu.parallel import Pool
@@ -72,7 +72,7 @@ class _Lookups:
     role: bool  # the machine gets an identity with a role
 
 
-def resolve(azure: Azure, request: LaunchRequest, item: UnpricedOffer) -> Resolved:
+def resolve(azure: Azure, request: LaunchRequest, item: MachineConfiguration) -> Resolved:
     """Return the exact launch call of an offer, its attached costs and remarks. Reads only.
 
     Raises NoCapacity (withheld there), QuotaExceeded, AuthFailed, and InvalidRequest for an image, a disk, a network or
@@ -92,7 +92,7 @@ def resolve(azure: Azure, request: LaunchRequest, item: UnpricedOffer) -> Resolv
     )
 
 
-def _look_up(azure: Azure, request: LaunchRequest, item: UnpricedOffer) -> _Lookups:
+def _look_up(azure: Azure, request: LaunchRequest, item: MachineConfiguration) -> _Lookups:
     setup, sku, nodes = request.setup, _sku(azure, item), request.cluster.nodes if request.cluster else 1
     with Pool(5) as pool:
         choice = pool.submit(images.choose_image, azure, item, sku, setup.image, request.template)
@@ -117,7 +117,7 @@ def _may_assign_role(azure: Azure) -> bool:
         return True
 
 
-def _sku(azure: Azure, item: UnpricedOffer) -> Sku:
+def _sku(azure: Azure, item: MachineConfiguration) -> Sku:
     """Return the size as the region sells it; raise NoCapacity where it does not, or not to this subscription."""
     sku, number = skus(azure, item.region).get(item.instance_type.lower()), ids.number_of(item.zone)
     if sku is None or sku.withheld or (number is not None and number not in sku.zones):
@@ -127,7 +127,7 @@ def _sku(azure: Azure, item: UnpricedOffer) -> Sku:
     return sku
 
 
-def _call(azure: Azure, request: LaunchRequest, item: UnpricedOffer, found: _Lookups) -> Call:
+def _call(azure: Azure, request: LaunchRequest, item: MachineConfiguration, found: _Lookups) -> Call:
     image, sku = found.choice.image, found.sku
     return Call(
         region=item.region,
@@ -178,7 +178,7 @@ def _guards(azure: Azure, call: Call) -> tuple[str, ...]:
     return *on_machine, *in_cloud
 
 
-def _remarks(azure: Azure, request: LaunchRequest, item: UnpricedOffer, found: _Lookups) -> Iterator[str]:
+def _remarks(azure: Azure, request: LaunchRequest, item: MachineConfiguration, found: _Lookups) -> Iterator[str]:
     yield from found.choice.remarks
     yield from found.network_placement.remarks
     if found.sku.temp_gb:
@@ -200,7 +200,7 @@ def _remarks(azure: Azure, request: LaunchRequest, item: UnpricedOffer, found: _
         yield found.limits
 
 
-def _spot_remarks(request: LaunchRequest, item: UnpricedOffer) -> Iterator[str]:
+def _spot_remarks(request: LaunchRequest, item: MachineConfiguration) -> Iterator[str]:
     yield "Azure takes a spot machine with 30 seconds' notice: it is deallocated then, and its disk stays"
     if request.requirements.max_price is None:
         listed = listed_price(KIND, item.instance_type, item.region, Market.ON_DEMAND)
@@ -238,7 +238,7 @@ def constraint(azure: Azure, setup: Setup, requirements: Requirements) -> Placem
     return PlacementConstraint(first.region, zone, why=f"the {first.what} {first.name} is in {first.location}")
 
 
-def data_volume(azure: Azure, item: UnpricedOffer, volume: Volume | None) -> DataVolume | None:
+def data_volume(azure: Azure, item: MachineConfiguration, volume: Volume | None) -> DataVolume | None:
     """Return the ledger's volume of this name in the offer's zone; None: not made yet, or not requested.
 
     Raises InvalidRequest where another machine uses it, so that this one would run without it.

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from cloudgpu.catalog import instance_types, priced_regions, regions as listed_regions
 from cloudgpu.core.catalog.matching import allowed_markets
 from cloudgpu.core.model.account import Region
-from cloudgpu.core.model.offers import Accelerator, Availability, Market, Requirements, UnpricedOffer
+from cloudgpu.core.model.offers import Accelerator, Availability, MachineConfiguration, Market, Requirements
 from cloudgpu.core.values.naming import closest_match, did_you_mean, unknown_word
 from cloudgpu.errors import InvalidRequest, NoCapacity
 from cloudgpu.providers.azure import ids
@@ -141,14 +141,16 @@ def _fitting_sizes(requirements: Requirements) -> list[str]:
     return sorted(one.name for one in known.values() if matches_requirements(one, requirements))
 
 
-def _items(azure: Azure, name: str, sku: Sku, region: str, requirements: Requirements) -> Iterator[UnpricedOffer]:
+def _items(
+    azure: Azure, name: str, sku: Sku, region: str, requirements: Requirements
+) -> Iterator[MachineConfiguration]:
     zone = requirements.zone if requirements.zone is not None and ids.number_of(requirements.zone) else region
     number = ids.number_of(zone)
     if sku.withheld or (number is not None and number not in sku.zones):
         return
     for market in allowed_markets(requirements):
         if market is Market.ON_DEMAND or sku.spot:
-            yield UnpricedOffer(
+            yield MachineConfiguration(
                 provider=KIND,
                 account=azure.account,
                 region=region,

@@ -14,7 +14,7 @@ from typing import Any
 from cloudgpu.catalog import listed_price, regions
 from cloudgpu.catalog.disktypes import TIER_SIZES_GIB
 from cloudgpu.core.catalog.pricelist import PER_HOUR, PartBuilder, PriceList, PricePart, RowKey
-from cloudgpu.core.model.offers import Market, Price, UnpricedOffer
+from cloudgpu.core.model.offers import MachineConfiguration, Market, Price
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.providers.azure.client import KIND, Azure
 from cloudgpu.providers.azure.market.retail import Item, Retail
@@ -170,7 +170,7 @@ SPOT_VALID_FOR = timedelta(days=90)  # of a spot price in the dated list
 PriceKey = tuple[str, str]  # size and region
 
 
-def prices(azure: Azure, offers: Sequence[UnpricedOffer]) -> list[Price | None]:
+def prices(azure: Azure, offers: Sequence[MachineConfiguration]) -> list[Price | None]:
     """Return one price per offer, in order; None where none is known: a spot price is never estimated.
 
     One call per size and region that the dated list lacks, or of which it has an old spot price (`SPOT_VALID_FOR`):
@@ -187,11 +187,11 @@ def prices(azure: Azure, offers: Sequence[UnpricedOffer]) -> list[Price | None]:
     ]
 
 
-def _is_outdated(price: Price | None, item: UnpricedOffer, since: datetime) -> bool:
+def _is_outdated(price: Price | None, item: MachineConfiguration, since: datetime) -> bool:
     return price is None or (item.market is Market.SPOT and price.as_of < since)
 
 
-def _key(item: UnpricedOffer) -> PriceKey:
+def _key(item: MachineConfiguration) -> PriceKey:
     return item.instance_type, item.region
 
 

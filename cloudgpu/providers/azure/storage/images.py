@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER
-from cloudgpu.core.model.offers import UnpricedOffer
+from cloudgpu.core.model.offers import MachineConfiguration
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.calls import find, properties_of
@@ -77,7 +77,7 @@ class ImageChoice:
     remarks: tuple[str, ...] = ()
 
 
-def choose_image(azure: Azure, item: UnpricedOffer, sku: Sku, named: str | None, template: str) -> ImageChoice:
+def choose_image(azure: Azure, item: MachineConfiguration, sku: Sku, named: str | None, template: str) -> ImageChoice:
     """Return the image for an offer. Reads only: two calls for one of the marketplace, one for the user's own.
 
     Raises InvalidRequest for a named image that is not there, not ready, or that the size cannot boot.
@@ -101,7 +101,7 @@ def _ubuntu_urns(sku: Sku) -> Sequence[str]:
     return UBUNTU_URNS if V2 in sku.generations else UBUNTU_GEN1_URNS
 
 
-def _grid_remark(item: UnpricedOffer, image: Image) -> str:
+def _grid_remark(item: MachineConfiguration, image: Image) -> str:
     return (
         f"{item.instance_type} needs NVIDIA's GRID driver: {image.name} is used, and Azure's extension "
         f"{DRIVER_EXTENSION['name']} installs that driver in the machine's first quarter of an hour (unverified)"
@@ -169,7 +169,7 @@ def _image_of(raw: Raw, publisher: str, offer: str, sku: str, version: str) -> I
 # The requested image
 
 
-def _requested_image(azure: Azure, item: UnpricedOffer, sku: Sku, named: str) -> ImageChoice:
+def _requested_image(azure: Azure, item: MachineConfiguration, sku: Sku, named: str) -> ImageChoice:
     """Return the requested image: of the marketplace, of a gallery by its id, or one of the user's own."""
     image, remarks = _find_named(azure, item, named)
     if image.generation and image.generation not in sku.generations:
@@ -191,7 +191,7 @@ def _requested_image(azure: Azure, item: UnpricedOffer, sku: Sku, named: str) ->
     return ImageChoice(image, remarks=remarks)
 
 
-def _find_named(azure: Azure, item: UnpricedOffer, named: str) -> tuple[Image, tuple[str, ...]]:
+def _find_named(azure: Azure, item: MachineConfiguration, named: str) -> tuple[Image, tuple[str, ...]]:
     urn, gallery_id = _URN.fullmatch(named), _GALLERY.fullmatch(named)
     driver_remarks = _driver_remarks(item, named)
     if urn is not None:
@@ -209,7 +209,7 @@ def _find_named(azure: Azure, item: UnpricedOffer, named: str) -> tuple[Image, t
     return _own_image(azure, item, named)
 
 
-def _own_image(azure: Azure, item: UnpricedOffer, named: str) -> tuple[Image, tuple[str, ...]]:
+def _own_image(azure: Azure, item: MachineConfiguration, named: str) -> tuple[Image, tuple[str, ...]]:
     ref = refs.parse(named, "images")  # an id as cloudgpu writes it
     found = own_image(azure, named if ref is None else refs.azure_id(azure.subscription, ref))
     if found is None or str(found.get("location") or "").lower() != item.region:
@@ -241,7 +241,7 @@ def _not_in_region(named: str, region: str) -> InvalidRequest:
     )
 
 
-def _driver_remarks(item: UnpricedOffer, named: str) -> tuple[str, ...]:
+def _driver_remarks(item: MachineConfiguration, named: str) -> tuple[str, ...]:
     if not item.accelerators:
         return ()
     return (f"whether the image {named} has a driver for {item.accelerators[0].name} is not known",)

@@ -184,7 +184,7 @@ class _Sender:
         An operation that has ended with an error has made no machine; to send the call again under the same request id
         would bring the same operation.
         """
-        is_spot = self._attempt.offer.unpriced.market is Market.SPOT
+        is_spot = self._attempt.offer.configuration.market is Market.SPOT
         if isinstance(error, ProviderUnavailable) or (is_spot and code_of(error) == PREEMPTED_AT_START):
             return NoCapacity(error.message, field="offer", value=error.value)
         return error

@@ -17,7 +17,7 @@ from typing import Any
 from cloudgpu.catalog import instance_type
 from cloudgpu.core.catalog.catalog import InstanceType
 from cloudgpu.core.model.identity import Unanswered
-from cloudgpu.core.model.offers import Basis, Market, Price, UnpricedOffer
+from cloudgpu.core.model.offers import Basis, MachineConfiguration, Market, Price
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids
@@ -113,10 +113,10 @@ def zones_with(gcp: Gcp, name: str) -> tuple[list[Mapping[str, Any]], tuple[Unan
 
 def offers(
     account: str, types: Sequence[Mapping[str, Any]], markets: Sequence[Market], stop_effect: str
-) -> tuple[UnpricedOffer, ...]:
+) -> tuple[MachineConfiguration, ...]:
     """Return these as offers, one for each zone and market."""
     return tuple(
-        UnpricedOffer(
+        MachineConfiguration(
             provider="gcp",
             account=account,
             region=ids.region_of(zone) or "",
@@ -138,7 +138,7 @@ def architecture(name: str) -> str:
     return "arm64" if name.startswith(_ARM_PREFIXES) else "x86_64"
 
 
-def unverified_price(offer: UnpricedOffer) -> Price | None:
+def unverified_price(offer: MachineConfiguration) -> Price | None:
     """Return what a small machine costs on demand, unverified; None for any other."""
     amount = _UNVERIFIED_USD_PER_HOUR.get(offer.instance_type) if offer.market is Market.ON_DEMAND else None
     if amount is None or offer.region not in _UNVERIFIED_REGIONS:

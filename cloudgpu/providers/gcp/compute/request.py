@@ -115,7 +115,7 @@ def scheduling(attempt: Attempt) -> dict[str, Any]:
     a one, has to say what becomes of that when the time is over: kept, it would be billed on (gcloud's
     `--discard-local-ssds-at-termination-timestamp`: "required and only allowed for VMs that have local SSDs").
     """
-    is_spot = attempt.offer.unpriced.market is Market.SPOT
+    is_spot = attempt.offer.configuration.market is Market.SPOT
     discard_action = {"onInstanceStopAction": {"discardLocalSsd": True}} if Call(**attempt.call).scratch else {}
     return {
         "provisioningModel": "SPOT" if is_spot else "STANDARD",

@@ -10,7 +10,7 @@ from typing import Any
 from cloudgpu.catalog.disktypes import HYPERDISK, accepts_disk, disk_type
 from cloudgpu.core.model.instances import TAG_VOLUME
 from cloudgpu.core.model.launch import LaunchRequest, Setup, Volume
-from cloudgpu.core.model.offers import Market, Note, NoteKind, Requirements, UnpricedOffer
+from cloudgpu.core.model.offers import MachineConfiguration, Market, Note, NoteKind, Requirements
 from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import PlacementConstraint, Resolved
@@ -60,7 +60,7 @@ class _Lookups:
     volume: DataVolume | None
 
 
-def resolve(gcp: Gcp, request: LaunchRequest, offer: UnpricedOffer) -> Resolved:
+def resolve(gcp: Gcp, request: LaunchRequest, offer: MachineConfiguration) -> Resolved:
     """Return the exact launch call of an offer, its attached costs and remarks. Reads only.
 
     Raises NoCapacity where the zone does not have the machine type, QuotaExceeded, AuthFailed, and InvalidRequest for
@@ -111,7 +111,7 @@ def resolve(gcp: Gcp, request: LaunchRequest, offer: UnpricedOffer) -> Resolved:
     )
 
 
-def _look_up(gcp: Gcp, request: LaunchRequest, offer: UnpricedOffer, spec: MachineSpec) -> _Lookups:
+def _look_up(gcp: Gcp, request: LaunchRequest, offer: MachineConfiguration, spec: MachineSpec) -> _Lookups:
     setup, nodes = request.setup, request.cluster.nodes if request.cluster else 1
     with Pool(5) as pool:
         offered = pool.submit(_check_offered, gcp, offer, spec)
@@ -126,7 +126,7 @@ def _look_up(gcp: Gcp, request: LaunchRequest, offer: UnpricedOffer, spec: Machi
         )
 
 
-def _check_offered(gcp: Gcp, offer: UnpricedOffer, spec: MachineSpec) -> list[str]:
+def _check_offered(gcp: Gcp, offer: MachineConfiguration, spec: MachineSpec) -> list[str]:
     """Raise NoCapacity where a zone that has the GPU does not have the machine type. One call.
 
     Where that cannot be read, return a sentence for the plan: the launch itself will tell.
@@ -145,7 +145,7 @@ def _check_offered(gcp: Gcp, offer: UnpricedOffer, spec: MachineSpec) -> list[st
 
 
 def _network_placement(
-    gcp: Gcp, request: LaunchRequest, offer: UnpricedOffer
+    gcp: Gcp, request: LaunchRequest, offer: MachineConfiguration
 ) -> tuple[network.NetworkPlacement, Mapping[str, str], list[str]]:
     """Return the network of a machine, the CIDRs that may open SSH by label, and sentences about other open rules."""
     requested = request.setup.network
@@ -172,7 +172,9 @@ def _disk_gb(request: LaunchRequest, image: Image) -> int:
     )
 
 
-def _remarks(gcp: Gcp, request: LaunchRequest, offer: UnpricedOffer, lookups: _Lookups, call: Call) -> Iterator[str]:
+def _remarks(
+    gcp: Gcp, request: LaunchRequest, offer: MachineConfiguration, lookups: _Lookups, call: Call
+) -> Iterator[str]:
     yield from (Note(risk, NoteKind.ACCESS) for risk in lookups.risks)
     yield from lookups.choice.remarks
     if offer.market is Market.SPOT:
@@ -222,7 +224,7 @@ def _different_regions_error(volume: DataVolume, subnet: str, region: str) -> In
     return InvalidRequest(message, field="--volume", value=volume.name, next=remedy)
 
 
-def data_volume(gcp: Gcp, offer: UnpricedOffer, volume: Volume | None) -> DataVolume | None:
+def data_volume(gcp: Gcp, offer: MachineConfiguration, volume: Volume | None) -> DataVolume | None:
     """Return the data volume of this name in the offer's zone; None where it is still to be made, or none is wanted.
 
     Raises InvalidRequest where another machine uses it, or where the machine's type does not take such a disk:

@@ -14,7 +14,7 @@ from cloudgpu.core.catalog.catalog import InstanceType
 from cloudgpu.core.catalog.matching import allowed_markets
 from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.identity import Unanswered
-from cloudgpu.core.model.offers import Availability, Market, Requirements, UnpricedOffer
+from cloudgpu.core.model.offers import Availability, MachineConfiguration, Market, Requirements
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids
@@ -147,14 +147,14 @@ def _max_gpus(gcp: Gcp) -> tuple[MaxGpus, tuple[Unanswered, ...]]:
 
 def _offers(
     gcp: Gcp, machine_type: InstanceType, zone: str, max_gpus: MaxGpus, requirements: Requirements
-) -> Iterator[UnpricedOffer]:
+) -> Iterator[MachineConfiguration]:
     spec = spec_of(machine_type)
     max_count = max_gpus.get((spec.accelerator, zone))
     if max_count is None or (spec.attached and 0 < max_count < spec.count):
         return
     for market in allowed_markets(requirements):
         if market is Market.SPOT or not machine_type.spot_only:
-            yield UnpricedOffer(
+            yield MachineConfiguration(
                 provider=KIND,
                 account=gcp.account,
                 region=ids.region_of(zone) or "",

@@ -25,7 +25,7 @@ from cloudgpu.catalog import instance_types, listed_price
 from cloudgpu.catalog.price_history import component_name
 from cloudgpu.core.catalog.catalog import InstanceType
 from cloudgpu.core.catalog.pricelist import PER_HOUR, PartBuilder, PriceList, PricePart, RowKey, listed_usd
-from cloudgpu.core.model.offers import Basis, Market, Price, UnpricedOffer
+from cloudgpu.core.model.offers import Basis, MachineConfiguration, Market, Price
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, MissingExtra, ProviderUnavailable, RateLimited
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.gcp.client import KIND
@@ -216,7 +216,7 @@ def _components_of(machine_type: InstanceType) -> Iterator[tuple[str, Fraction]]
         yield "local-ssd", round(Fraction(machine_type.local_ssd_gb or 0) / GB_PER_GIB) / Fraction(HOURS_PER_MONTH)
 
 
-def prices(offers: Sequence[UnpricedOffer]) -> list[Price | None]:
+def prices(offers: Sequence[MachineConfiguration]) -> list[Price | None]:
     """Return one price per offer, in order, on demand or spot, with its basis; None where the list has none. No call.
 
     Google has prices of components and not of machines, and changes those of spot machines at most once a month

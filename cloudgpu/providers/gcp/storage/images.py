@@ -14,7 +14,7 @@ from typing import Any
 from cloudgpu.catalog import instance_type, public_images
 from cloudgpu.core.catalog.gpus import PublicImage
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER
-from cloudgpu.core.model.offers import UnpricedOffer
+from cloudgpu.core.model.offers import MachineConfiguration
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import KIND, Gcp
@@ -84,7 +84,7 @@ class ImageChoice:
     remarks: tuple[str, ...] = ()
 
 
-def choose_image(gcp: Gcp, offer: UnpricedOffer, requested: str | None, template: str) -> ImageChoice:
+def choose_image(gcp: Gcp, offer: MachineConfiguration, requested: str | None, template: str) -> ImageChoice:
     """Return the image for an offer. Reads only: a call, one more for each missing family.
 
     Raises InvalidRequest for a named image that is not there, not ready, or for another processor; and where no public
@@ -104,7 +104,9 @@ def choose_image(gcp: Gcp, offer: UnpricedOffer, requested: str | None, template
     return ImageChoice(newest, *driver_install(offer, newest.name, template))
 
 
-def _driver_by_cloud_init(gcp: Gcp, offer: UnpricedOffer, processor: str, images: Sequence[PublicImage]) -> ImageChoice:
+def _driver_by_cloud_init(
+    gcp: Gcp, offer: MachineConfiguration, processor: str, images: Sequence[PublicImage]
+) -> ImageChoice:
     """Return a plain image where Google has none of `images`, those with a driver: then cloud-init installs it."""
     plain = public_images(KIND, "plain", processor)
     newest = _newest(gcp, plain)
@@ -158,7 +160,7 @@ def _to_image(raw: Mapping[str, Any] | None, project: str) -> Image | None:
     )
 
 
-def _requested_image(gcp: Gcp, offer: UnpricedOffer, requested: str, processor: str) -> ImageChoice:
+def _requested_image(gcp: Gcp, offer: MachineConfiguration, requested: str, processor: str) -> ImageChoice:
     """Return the image that was named."""
     image = find_image(gcp, requested)
     if image.status != "READY":
@@ -219,7 +221,7 @@ def _own_family(gcp: Gcp, family: str) -> Image | None:
     return _of_family(gcp, gcp.project, family) if google_name(family) == family else None
 
 
-def _driver_remarks(offer: UnpricedOffer, image: Image) -> tuple[str, ...]:
+def _driver_remarks(offer: MachineConfiguration, image: Image) -> tuple[str, ...]:
     if not offer.accelerators or TAG_ID in image.tags or TAG_IMAGE in image.tags or _HAS_DRIVER.search(image.name_text):
         return ()  # ours has what its machine had
     return (f"whether the image {image.name} has a driver for {offer.accelerators[0].name} is not known",)

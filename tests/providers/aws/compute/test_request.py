@@ -12,7 +12,7 @@ from cloudgpu.agent.program import source as agent_source
 from cloudgpu.config.templates.find import load_template, template_names
 from cloudgpu.config.templates.render import _values, render_parts
 from cloudgpu.core.model.launch import BootPart, Volume
-from cloudgpu.core.model.offers import Market, UnpricedOffer
+from cloudgpu.core.model.offers import MachineConfiguration, Market
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws.compute.request import MAX_USER_DATA, Call, boot_options, user_data
 from cloudgpu.providers.machine import user_data as bootdata
@@ -33,7 +33,7 @@ CALL = Call(
     ssh_port=2222,
     volume="vol-0123456789abcdef0",
 )
-ITEM = UnpricedOffer("aws", "lab", "us-east-1", "us-east-1b", "p3.2xlarge", Market.SPOT)
+ITEM = MachineConfiguration("aws", "lab", "us-east-1", "us-east-1b", "p3.2xlarge", Market.SPOT)
 
 
 def attempt(*parts, call=CALL, volume=None, **more):

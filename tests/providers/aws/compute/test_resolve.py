@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cloudgpu.core.model.launch import Network, Setup, Volume
-from cloudgpu.core.model.offers import Market, Requirements, UnpricedOffer
+from cloudgpu.core.model.offers import MachineConfiguration, Market, Requirements
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable, QuotaExceeded
 from cloudgpu.providers.abilities import AttachedResource
 from cloudgpu.testing import make_attempt
@@ -33,7 +33,7 @@ def item(name, gpu=None, zone="us-east-1b", market=Market.ON_DEMAND, vcpus=8):
         gpus = (instance_type("aws", name).gpu,)
     except InvalidRequest:
         gpus = (Accelerator(gpu, 1),) if gpu else ()
-    return UnpricedOffer("aws", "lab", zone[:-1], zone, name, market, gpus, vcpus)
+    return MachineConfiguration("aws", "lab", zone[:-1], zone, name, market, gpus, vcpus)
 
 
 def resolve(provider, what, setup=USUAL, template="jupyter"):

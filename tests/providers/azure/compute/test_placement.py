@@ -6,7 +6,7 @@ import pytest
 
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.core.model.launch import Network, Setup, Volume
-from cloudgpu.core.model.offers import Market, Requirements, UnpricedOffer
+from cloudgpu.core.model.offers import MachineConfiguration, Market, Requirements
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import PlacementConstraint
 from cloudgpu.providers.azure.compute import resolve
@@ -86,7 +86,7 @@ def test_what_lies_apart_is_refused(kept, sdk):
 
 def test_a_new_volume_ties_to_nothing_and_one_that_is_used_is_given_to_nobody_else(kept):
     assert at(kept, volume=Volume("more", 64)) == PlacementConstraint()
-    item = UnpricedOffer("azure", "azure", "eastus", "eastus", "Standard_NC4as_T4_v3", Market.ON_DEMAND)
+    item = MachineConfiguration("azure", "azure", "eastus", "eastus", "Standard_NC4as_T4_v3", Market.ON_DEMAND)
     assert resolve.data_volume(kept, item, None) is None
     assert resolve.data_volume(kept, item, Volume("more", 64)) is None
     with pytest.raises(InvalidRequest, match="used by the machine"):
