@@ -68,7 +68,7 @@ def identity(provider: str) -> dict[str, str]:
     return {
         "kind": f"{provider} account",
         "id": "123456789012",
-        "display_name": f"{provider.upper()} account 123456789012",
+        "words": f"{provider.upper()} account 123456789012",
     }
 
 

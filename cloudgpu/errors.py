@@ -214,7 +214,7 @@ class StopUnproved(CloudgpuError):
 class EndRefused(StopUnproved):
     """A protection or lock prevents the stop or termination of the machine, or of a part of it.
 
-    `lifts` is the command that removes the protection; empty if there is none.
+    `lifts` is the command that removes the protection, which `next` says, too; empty if there is none.
     """
 
     kind = "end_refused"

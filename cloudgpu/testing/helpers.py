@@ -74,7 +74,7 @@ def make_attempt(
     call: Mapping[str, Any] | None = None,
     policy: Mapping[str, Any] | None = None,
 ) -> Attempt:
-    """Return a complete attempt to launch `available`; `tags` are added to its own tags.
+    """Return a complete attempt to launch `configuration`; `tags` are added to its own tags.
 
     The lease ends `lease` after `now` (aware UTC), and can be extended until `renew` after it. Without `token` it is
     derived from ledger, key and number; without keys new ones are made.

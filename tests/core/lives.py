@@ -34,7 +34,7 @@ def intent(second: float, per_hour: int | None = 100, attempt: int = 1, **more: 
         "licence": "",
         "parkable": True,
         "terms": None,
-        "identity": {"kind": "computer", "id": "x", "display_name": "computer x"},
+        "identity": {"kind": "computer", "id": "x", "words": "computer x"},
         "stoppable": True,
         "stop_effect": "",
         "setup": None,

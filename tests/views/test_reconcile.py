@@ -266,7 +266,7 @@ def test_the_bill_of_one_account_says_nothing_of_a_colleagues(account, ledger, l
     aws = {"provider": "aws", "account": "aws", "instance_type": "g4dn.xlarge", "price": PRICE}
     drafts = []
     for number, own in (("111111111111", "i-0123456789abcdef0"), ("222222222222", "i-0fedcba9876543210")):
-        identity = {"kind": "aws account", "id": number, "display_name": f"AWS account {number}"}
+        identity = {"kind": "aws account", "id": number, "words": f"AWS account {number}"}
         drafts += [
             launched(f"cg-{number}", HALF_DAY[0], **aws, identity=identity),
             looked(f"cg-{number}", HALF_DAY[0], own=own),

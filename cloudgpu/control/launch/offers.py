@@ -138,8 +138,8 @@ _NOTHING_RESOLVED = Resolved({})
 class ResolvedOffer:
     """An offer, with what its provider looked up for its launch (`resolved`): image, network and so on.
 
-    `passed_over` has a note for each cheaper offer that cannot be launched. `unusable_accounts` have no offer that can
-    be.
+    `passed_over` has notes about the offers before it, which cannot be launched. `unusable_accounts` have no offer that
+    can be.
     """
 
     offer: Offer

@@ -60,8 +60,8 @@ def on_demand_of(session: Session, offer: Offer, others: Sequence[Offer] = ()) -
     if configuration.market is Market.ON_DEMAND:
         return offer.price
     for other in others:
-        other_unpriced = other.configuration
-        if (other_unpriced.market, other_unpriced.instance_type, other_unpriced.region) == (
+        other_configuration = other.configuration
+        if (other_configuration.market, other_configuration.instance_type, other_configuration.region) == (
             Market.ON_DEMAND,
             configuration.instance_type,
             configuration.region,
@@ -177,7 +177,7 @@ def _spot_histories(session: Session, account: str, machines: Sequence[Machine])
     """Return the price history of each spot machine, by id, since its last recorded price."""
     if not machines:
         return {}
-    configurations = [_unpriced_offer_in_account(machine, account) for machine in machines]
+    configurations = [_configuration_in_account(machine, account) for machine in machines]
     known_until = min(machine.price.as_of if machine.price else machine.intended_at for machine in machines)
     histories = spot_price_history(session, account, configurations, from_iso(known_until))
     return {machine.id: prices for machine, prices in zip(machines, histories, strict=True)}
@@ -200,7 +200,7 @@ def spot_price_history(
     ]
 
 
-def _unpriced_offer_in_account(machine: Machine, account: str) -> MachineConfiguration:
+def _configuration_in_account(machine: Machine, account: str) -> MachineConfiguration:
     """Return a machine as an offer without its price, under the name that its account has here."""
     return replace(configuration_of(machine), account=account)
 
@@ -213,7 +213,7 @@ def _current_prices(session: Session, account: str, machines: Sequence[Machine])
     prices_by_machine = _list_prices(session, account, listed)
     to_query = [machine for machine in machines if machine.id not in prices_by_machine]
     if to_query:
-        configurations = [_unpriced_offer_in_account(machine, account) for machine in to_query]
+        configurations = [_configuration_in_account(machine, account) for machine in to_query]
         prices = discounted_prices(
             session.provider(account), configurations, session.settings.discounts, session.clock()
         )
@@ -231,7 +231,7 @@ def _list_prices(session: Session, account: str, machines: Sequence[Machine]) ->
     for machine in machines:
         price_key = machine.provider, machine.region, machine.instance_type
         if price_key not in prices_by_type:
-            configuration = _unpriced_offer_in_account(machine, account)
+            configuration = _configuration_in_account(machine, account)
             prices_by_type[price_key] = _discounted(session, configuration, _listed_price(configuration), now)
         prices_by_machine[machine.id] = prices_by_type[price_key]
     return prices_by_machine
@@ -272,7 +272,7 @@ def _metered_prices(
         return {}
     prices = {
         machine.id: metered_price(
-            session, provider, machine, _unpriced_offer_in_account(machine, account), settings_prices
+            session, provider, machine, _configuration_in_account(machine, account), settings_prices
         )
         for machine in machines
     }

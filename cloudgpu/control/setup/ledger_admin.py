@@ -273,5 +273,5 @@ def _accounts_in_outbox(session: Session) -> Iterator[KnownAccount]:
             if one is not None:
                 region = entry.body.get("region") if one["kind"] == SSH_HOST else None
                 yield KnownAccount(
-                    one["kind"], one["id"], one["display_name"], region, "lines in the outbox of this home name it"
+                    one["kind"], one["id"], one["words"], region, "lines in the outbox of this home name it"
                 )

@@ -147,7 +147,7 @@ def is_eligible(usage: Usage) -> bool:
 
 
 def month_discount(provider: str, kind: str, market: str, per_hour: Money, run_us: int, month_us: int) -> Money | None:
-    """Return the discount of one machine that runs for `held_us` of a month's `month_us`, or None."""
+    """Return the discount of one machine that runs for `run_us` of a month's `month_us`, or None."""
     if (provider, market) != ("gcp", "on_demand") or not kind.startswith(_ELIGIBLE_SERIES):
         return None
     exact = _discount_amount([(0, run_us, per_hour.nanos)], month_us)

@@ -79,7 +79,7 @@ class RecordedIdentity(NamedTuple):
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
         """Return the value of a record."""
-        return cls(record["kind"], record["id"], record["display_name"])
+        return cls(record["kind"], record["id"], record["words"])
 
 
 class AttachedCost(NamedTuple):
@@ -374,6 +374,7 @@ class Terms(NamedTuple):
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})  # the default of fields that hold mappings
 _KEYS: dict[type, dict[str, str]] = {  # field -> key of the record, where the two differ
+    RecordedIdentity: {"display_name": "words"},
     MachineGpus: {"number": "count", "out_of": "of"},
     SentWarning: {"times": "count"},
     SharedKey: {"network": "from"},

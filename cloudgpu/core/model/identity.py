@@ -29,7 +29,7 @@ class AccountIdentity:
 
     def to_json(self) -> IdentityRecord:
         """Return it as a ledger event stores it."""
-        return {"kind": self.kind, "id": self.id, "display_name": self.display_name}
+        return {"kind": self.kind, "id": self.id, "words": self.display_name}
 
     def is_of(self, recorded: RecordedIdentity | None) -> bool:
         """Say whether this is the account that a ledger entry recorded; False if it recorded none."""

@@ -6,11 +6,11 @@ from typing import Literal, NotRequired, TypedDict
 
 
 class IdentityRecord(TypedDict):
-    """The account as its provider identifies it: `core.model.identity.AccountIdentity`; `display_name` names it."""
+    """An account as its provider identifies it: `core.model.identity.AccountIdentity`; `words` names it in texts."""
 
     kind: str
     id: str
-    display_name: str
+    words: str
 
 
 class AddressRecord(TypedDict):

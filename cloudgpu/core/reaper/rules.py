@@ -43,7 +43,7 @@ from cloudgpu.core.values.times import duration_text, from_iso
 
 NOTICE = timedelta(days=1)  # before a deletion: it cannot be undone, and waiting costs little
 RETENTION_REPEAT_AFTER = timedelta(days=7)  # warnings about stopped machines and images that end nothing
-_DO_OF_ACT = {
+_REAPER_ACTION_OF = {
     RuleAction.IMAGE: ReaperAction.IMAGE,
     RuleAction.TERMINATE: ReaperAction.TERMINATE,
     RuleAction.REMOVE: ReaperAction.REMOVE,
@@ -120,9 +120,9 @@ def _retention_result(case: Case, rule: Rule, retention: Retention, since: datet
             f"{why}; {case.view.machine.provider} keeps no images, so it is only warned of",
             RETENTION_REPEAT_AFTER,
         )
-    if retention.do not in _DO_OF_ACT:
+    if retention.do not in _REAPER_ACTION_OF:
         return notify_again(case, rule, why, RETENTION_REPEAT_AFTER)
-    warned, do = case.warning_times(rule), _DO_OF_ACT[retention.do]
+    warned, do = case.warning_times(rule), _REAPER_ACTION_OF[retention.do]
     if warned is None or warned[2] is None:
         return warn_only(case, rule, case.now + NOTICE, why, do)
     return end_after_warning(case, rule, warned[2], why, do)

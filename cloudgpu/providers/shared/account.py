@@ -46,7 +46,7 @@ class AccountPins:
     field: str
 
     def file(self, name: str) -> Path:
-        """Return the file of a machine, by the machine's name in it."""
+        """Return the file about a machine, `name`, in which its account is written."""
         return self.home / "owners" / name
 
     def remember(self, name: str, account: str) -> None:

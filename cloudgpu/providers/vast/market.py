@@ -130,7 +130,7 @@ def key_of(ask: Ask, market: Market) -> PriceKey:
 
 
 def offer_of(vast: Vast, ask: Ask, market: Market) -> MachineConfiguration:
-    """Return an ask of vast.ai as our offer without its price (`Available`)."""
+    """Return an ask of vast.ai as a machine configuration without a price."""
     memory = ask.get("cpu_ram")
     cores = ask.get("cpu_cores_effective")
     return MachineConfiguration(

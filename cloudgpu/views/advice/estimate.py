@@ -150,8 +150,8 @@ def _sustained_use_usd(machines: PricedMachines, month: CostParts | None) -> str
     if month is None or machines.committed:
         return None
     machine_type, market = machines.offer.type, str(machines.offer.listed.market)
-    usage_s = round(month.hours * HOUR_MICROS)
-    discount = month_discount(machine_type.provider, machine_type.name, market, machines.per_hour, usage_s, MONTH)
+    usage_us = round(month.hours * HOUR_MICROS)
+    discount = month_discount(machine_type.provider, machine_type.name, market, machines.per_hour, usage_us, MONTH)
     return None if discount is None else usd(discount.scaled(Fraction(machines.number)))
 
 

@@ -54,7 +54,7 @@ def test_secrets_reach_the_command_and_nothing_that_a_provider_is_sent_or_anybod
     for value in (PLANTED, FILED):
         assert value not in call
         assert [path for path, text in texts.items() if value.encode() in text] == []
-    assert json.loads(call)["offer"]["available"]["trust"] == "community"
+    assert json.loads(call)["offer"]["configuration"]["trust"] == "community"
 
 
 def test_the_token_of_jupyter_is_no_part_of_a_launch(world):

@@ -18,6 +18,7 @@ from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.setup.ledger_admin import verify_document
 from cloudgpu.core.events.log import Draft
+from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.usage import Resource
 from cloudgpu.core.values.times import from_iso, iso
@@ -432,7 +433,13 @@ def test_an_account_that_this_home_knows_and_that_was_not_asked_is_named(restore
     if source != "identities.json":
         (restored.home / "identities.json").unlink()
     if source == "outbox":
-        line = Draft("machine_adopted", "m1", {"identity": identity, "region": "x"}, restored.clock(), "adopted")
+        line = Draft(
+            "machine_adopted",
+            "m1",
+            {"identity": AccountIdentity(**identity).to_json(), "region": "x"},
+            restored.clock(),
+            "adopted",
+        )
         ledger = restored.session.ledger
         Outbox(ledger.outbox.path.with_name("by-another-url.outbox")).add(ledger.id, [line])
     settings = (restored.home / "config.toml").read_text()
@@ -440,5 +447,5 @@ def test_an_account_that_this_home_knows_and_that_was_not_asked_is_named(restore
     restored.session = restored.opened()
     asked, unknown = settled(restored)
     assert (asked, [one["why"] for one in unknown]) == (["lab", "local"], [why])
-    assert unknown[0]["scope"] in (identity["words"], f"{identity['kind']} {identity['id']}")
+    assert unknown[0]["scope"] in (identity["display_name"], f"{identity['kind']} {identity['id']}")
     assert restored.rows() == []

@@ -145,7 +145,7 @@ def test_a_local_account_with_machines_keeps_its_name_and_is_not_forgotten(two):
     two.file.write_text(two.file.read_text() + desk)
     two.session = two.opened()
     assert plan(two.session, two.environ, "desk", "bench").machines == ()
-    identity = {"kind": "computer", "id": "this/ada/desk", "display_name": "this (user ada)"}
+    identity = {"kind": "computer", "id": "this/ada/desk", "words": "this (user ada)"}
     body = dict(launch(0, "local", beside=[]).body) | {"account": "desk", "identity": identity, "owner": "ada"}
     body["accelerators"] = []
     two.session.ledger.append([Draft("launch_intended", "cg-0", body, two.clock(), "local")])

@@ -209,7 +209,7 @@ def test_what_cannot_be_forgotten_is_bad_input(two, account, says):
     assert caught.value.field == "--forget"
 
 
-IDENTITY = {"kind": "aws account", "id": "123456789012", "display_name": "AWS account 123456789012"}
+IDENTITY = {"kind": "aws account", "id": "123456789012", "words": "AWS account 123456789012"}
 
 
 def over(second, account, lab):

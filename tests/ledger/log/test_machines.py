@@ -99,7 +99,7 @@ def life():
     }  # fmt: skip
     text = {"place": "limits.yaml", "text": "max_lease: 1d"}
     more = {
-        "attached_costs": costs, "setup": setup, "identity": {"kind": "fake", "id": "1", "display_name": "account 1"},
+        "attached_costs": costs, "setup": setup, "identity": {"kind": "fake", "id": "1", "words": "account 1"},
         "accelerators": [{"name": "V100-16GB", "count": 1, "memory_gib": 16, "share": 1.0, "of": None}],
         "guards": {"agent": "ends", "timer": "none", "follows": False},
         "terms": {"home": "/home", "policy": text | {"tz": "UTC"}, "limits": [text], "price_jump": "2"},

@@ -135,7 +135,7 @@ class MachineDocument(NamedMachine, MachineOrPlan):
     template: str | None
     """The launch template; null for a machine that was adopted without its launch record."""
     key: str
-    """The idempotency key of its launch: the same key again returns this machine."""
+    """The idempotency key of its launch: a repeated request with it returns this machine; another one is refused."""
     launched_at: Time | None
     """When the provider made it."""
     expires: Time | None
