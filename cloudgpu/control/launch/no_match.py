@@ -17,7 +17,7 @@ from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, InstanceType, b
 from cloudgpu.core.catalog.gpus import nearest_offer
 from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.model.machine import ON_PREMISES_PROVIDERS
-from cloudgpu.core.model.offers import Accelerator, Market, Offer, Requirements, MachineConfiguration, same_gpu
+from cloudgpu.core.model.offers import Accelerator, MachineConfiguration, Market, Offer, Requirements, same_gpu
 from cloudgpu.core.values.naming import closest_match, did_you_mean, first_few
 from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity
 from cloudgpu.providers.abilities import HasPriceHistory

@@ -22,7 +22,7 @@ from cloudgpu.core.events.log import OWN_CLOCK, Draft
 from cloudgpu.core.events.observations import AccountPrices, is_to_price, price_observed, spot_price_events
 from cloudgpu.core.model.instances import Instance, State
 from cloudgpu.core.model.machine import Machine, sync_subject_of
-from cloudgpu.core.model.offers import Accelerator, Basis, Market, Offer, Price, MachineConfiguration
+from cloudgpu.core.model.offers import Accelerator, Basis, MachineConfiguration, Market, Offer, Price
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.last_seen import prices_queried_at
