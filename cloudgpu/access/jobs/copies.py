@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
+from cloudgpu.access.jobs.served import MalformedAnswer
 from cloudgpu.errors import InvalidRequest, Unreachable
 
 CHUNK = 256 * 1024
@@ -204,12 +205,12 @@ class FileReceiver:
         self._next()
 
     def write(self, data: memoryview) -> None:
-        """Write the next bytes of the stream. Raises InvalidRequest when they cannot be written."""
+        """Write the next bytes. Raises InvalidRequest when they cannot be written, MalformedAnswer for too many."""
         self.bytes += len(data)
         with explain_disk_errors(self._root):
             while data:
                 if self._current is None:
-                    raise ValueError("more bytes than requested")
+                    raise MalformedAnswer("more bytes than requested")
                 part, data = data[: self._bytes_left], data[self._bytes_left :]
                 self._file.write(part)
                 self._digest.update(part)

@@ -9,7 +9,14 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
-from cloudgpu.access.jobs.served import ProgramChannel, command_of, get_channel, module_texts, request_of
+from cloudgpu.access.jobs.served import (
+    MalformedAnswer,
+    ProgramChannel,
+    command_of,
+    get_channel,
+    module_texts,
+    request_of,
+)
 from cloudgpu.access.ssh.connection import Connection
 from cloudgpu.access.ssh.execute import ANSWER_TIMEOUT_S, PING_AFTER_S
 from cloudgpu.access.ssh.keepalive import Keepalive
@@ -67,6 +74,13 @@ def slurm_program() -> dict[str, str]:
     return {**texts, "begin.py": _BEGIN_SLURM}
 
 
+def _parse_json(text: bytearray) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise MalformedAnswer(str(error)) from error
+
+
 class _Answer:
     """Parses an answer: stores its header, a JSON object, and passes what follows to `sink`."""
 
@@ -76,23 +90,23 @@ class _Answer:
         self.header: dict[str, Any] | None = None
 
     def write(self, data: memoryview) -> None:
-        """Parse the next bytes. Raises ValueError or TypeError for anything but an answer, and what `sink` raises."""
+        """Parse the next bytes. Raises MalformedAnswer for anything but an answer, and what `sink` raises."""
         if self.header is not None:
             return self._forward(data)
         self._buffer += data
         if not self._buffer.startswith(ANSWER_PREFIX[: len(self._buffer)]):
-            raise ValueError("no header")
+            raise MalformedAnswer("no header")
         end = self._buffer.find(b"\n")
         if end >= 0:
             self._begin(len(ANSWER_PREFIX), end)
         elif len(self._buffer) > MAX_HEADER_BYTES:
-            raise ValueError("a header is too long")
+            raise MalformedAnswer("a header is too long")
         return None
 
     def _begin(self, start: int, end: int) -> None:
-        header = json.loads(self._buffer[start:end])
+        header = _parse_json(self._buffer[start:end])
         if not isinstance(header, dict):
-            raise TypeError
+            raise MalformedAnswer("the header is not a JSON object")
         rest = bytes(self._buffer[end + 1 :])
         self.header, self._buffer = header, bytearray()
         if "error" in header:
@@ -126,7 +140,7 @@ def run_request(
             incoming = _Answer(sink)
             try:
                 is_complete = channel.request(request, chunks, incoming.write, timeout)
-            except (ValueError, TypeError):
+            except MalformedAnswer:  # and nothing that `sink` raises, such as the ValueError of a closed file
                 raise _no_answer_error(connection, b"it is not an answer of cloudgpu's program") from None
             if (
                 is_complete
@@ -193,7 +207,7 @@ class StreamFrames:
         self.end: dict[str, Any] | None = None
 
     def write(self, data: memoryview) -> None:
-        """Parse the next bytes, and write those of a stream at once."""
+        """Parse the next bytes, and write those of a stream at once. Raises MalformedAnswer, and what a file raises."""
         while data:
             if not self._bytes_left:
                 need = _FRAME_HEADER.size - len(self._header)
@@ -204,7 +218,7 @@ class StreamFrames:
                 self._stream, self._bytes_left = _FRAME_HEADER.unpack(self._header)
                 self._header.clear()
                 if self._bytes_left > MAX_FRAME_BYTES:
-                    raise ValueError("a frame is too long")
+                    raise MalformedAnswer("a frame is too long")
             part, data = data[: self._bytes_left], data[self._bytes_left :]
             self._bytes_left -= len(part)
             self._write_part(part)
@@ -217,4 +231,4 @@ class StreamFrames:
         elif self._stream == _END:
             self._end_json += part
             if not self._bytes_left:
-                self.end = json.loads(self._end_json)
+                self.end = _parse_json(self._end_json)

@@ -33,6 +33,11 @@ _SIZE = struct.Struct(">I")
 
 Receive = Callable[[memoryview], object]
 
+
+class MalformedAnswer(ValueError):
+    """What a program wrote is no answer in the expected format."""
+
+
 # Reads the modules' texts, then requests. Isolated (-I): no file in the user's home may shadow a module. Unbuffered:
 # the process that handles a request reads what follows it.
 _BEGIN = """import os, sys, types
@@ -132,7 +137,7 @@ class ProgramChannel:
     def request(self, body: bytes, chunks: Iterable[bytes], receive: Receive, timeout: float | None) -> bool:
         """Send a request, then chunks of files; pass the answer to `receive`; return whether the answer is complete.
 
-        Closes the channel if not. Raises what `receive` raises, and ValueError for a malformed answer.
+        Closes the channel if not. Raises what `receive` raises, and MalformedAnswer.
         """
         program, self._unsent_program = self._unsent_program, b""
         self.is_late = self.files_sent = is_complete = False
@@ -246,12 +251,12 @@ class _Frames:
         self._receive, self.is_over = receive, False
 
     def write(self, data: memoryview) -> None:
-        """Parse the next bytes. Raises ValueError for a malformed answer."""
+        """Parse the next bytes. Raises MalformedAnswer, and what `receive` raises."""
         if self._start_mark is not None:
             data = self._after_mark(self._start_mark, data)
         while data:
             if self.is_over:
-                raise ValueError("more bytes than requested")
+                raise MalformedAnswer("more bytes than requested")
             data = self._read_body(data) if self._bytes_left else self._read_length(data)
 
     def _after_mark(self, start_mark: bytes, data: memoryview) -> memoryview:
@@ -259,7 +264,7 @@ class _Frames:
         position = self._buffer.find(start_mark)
         if position < 0:
             if len(self._buffer) > MAX_GREETING_BYTES:
-                raise ValueError("no mark")
+                raise MalformedAnswer("no mark")
             return memoryview(b"")
         rest = bytes(self._buffer[position + len(start_mark) :])
         self._buffer.clear()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from io import BytesIO
+from io import BytesIO, StringIO
 
 import pytest
 
@@ -55,3 +55,14 @@ def test_an_answer_that_is_not_read_to_its_end_ends_the_program(bench):
         job.tail(Refuses(), BytesIO())
     assert bench.connection.idle_channels == []
     assert output(job)[0] == "something\n"
+
+
+def test_a_file_that_takes_no_bytes_is_the_callers_error_and_no_fault_of_the_machine(bench):
+    closed = BytesIO()
+    closed.close()
+    job = bench.start("echo something")
+    ended(job)
+    with pytest.raises(TypeError):
+        job.tail(StringIO(), BytesIO())
+    with pytest.raises(ValueError, match="closed file"):
+        job.tail(closed, BytesIO())
