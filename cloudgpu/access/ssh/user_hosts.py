@@ -12,6 +12,7 @@ import fnmatch
 import hashlib
 import hmac
 import itertools
+import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,14 +94,16 @@ def _type_position(key: str) -> int | None:
 
 MAX_KEYS = 6  # as many as an OpenSSH server tries by itself
 DEFAULT_KEY_FILES = ("id_ed25519", "id_ecdsa", "id_rsa")
+_OPENSSH_KEY = b"openssh-key-v1\0"  # begins the content of a private key file in OpenSSH's format
 
 
 def log_in(name: str, address: Address, *, host_key: str, key: Path | None, timeout: float) -> Connection:
     """Return a connection to the machine that owns `host_key` (an OpenSSH public line without a comment).
 
     Logs in with the private key `key`; without it, with the keys of the SSH agent and the default ones of ~/.ssh. A
-    key with a passphrase is used through the SSH agent. `timeout` is seconds for all of it. Raises WrongHostKey,
-    LoginRefused, Unreachable, and InvalidRequest when there is no key to log in with.
+    key with a passphrase is used through the SSH agent, a named one only if the agent holds it. `timeout` is seconds
+    for all of it. Raises WrongHostKey, LoginRefused, Unreachable, and InvalidRequest when there is no key to log in
+    with.
     """
     from cloudgpu.access.ssh.handshake import open_transport_with
 
@@ -145,23 +148,57 @@ def _key_from_file(path: Path) -> list[PKey]:
     key = _load_private_key(path)
     if key is not None:
         return [key]
-    agent_keys = list(_agent_keys())
-    if agent_keys:
-        return agent_keys
+    agent_keys, public_blob = list(_agent_keys()), _public_blob(path)
+    if same_keys := [one for one in agent_keys if one.asbytes() == public_blob]:
+        return same_keys
+    is_known = public_blob is not None or not agent_keys
+    held = "it" if agent_keys else "a key"
     raise InvalidRequest(
-        f"The private key {path} has a passphrase, and no SSH agent holds a key.",
+        f"The private key {path} has a passphrase, and "
+        + (f"no SSH agent holds {held}." if is_known else f"without {path}.pub its key in the SSH agent is not known."),
         field="key",
         value=str(path),
-        next=f"Run: ssh-add '{path}'",
+        next=f"Run: ssh-add '{path}'" if is_known else f"Run: ssh-keygen -y -f '{path}' > '{path}.pub'",
     )
 
 
+def _public_blob(path: Path) -> bytes | None:
+    """Return the public half of a private key with a passphrase: of its file, else of the .pub file beside it."""
+    with contextlib.suppress(OSError, ValueError, struct.error):
+        lines = path.read_text(encoding="ascii").split("-----")[2]
+        content = base64.b64decode("".join(lines.split()))
+        if content.startswith(_OPENSSH_KEY):  # strings: cipher, key derivation, its options; a number of keys; the key
+            position = len(_OPENSSH_KEY)
+            for _ in range(3):
+                position += 4 + struct.unpack_from(">I", content, position)[0]
+            (size,) = struct.unpack_from(">I", content, position + 4)
+            return content[position + 8 : position + 8 + size]
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return base64.b64decode(Path(f"{path}.pub").read_text(encoding="utf-8").split()[1])
+    return None
+
+
 def _default_keys() -> Iterator[PKey]:
-    yield from _agent_keys()
+    """Yield the keys of the SSH agent and the usable default ones.
+
+    A file that cannot be used is skipped, as by OpenSSH; without any other key, raises InvalidRequest for it.
+    """
+    errors, is_empty = [], True
+    for key in _agent_keys():
+        is_empty = False
+        yield key
     for name in DEFAULT_KEY_FILES:
         path = Path.home() / ".ssh" / name
-        if path.is_file() and (key := _load_private_key(path)) is not None:
-            yield key
+        try:
+            file_key = _load_private_key(path) if path.is_file() else None
+        except InvalidRequest as error:
+            errors.append(error)
+            continue
+        if file_key is not None:
+            is_empty = False
+            yield file_key
+    if is_empty and errors:
+        raise errors[0]
 
 
 def _load_private_key(path: Path) -> PKey | None:

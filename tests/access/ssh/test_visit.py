@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from cloudgpu.access.ssh.target import LoginRefused
-from cloudgpu.access.ssh.user_hosts import log_in
+from cloudgpu.access.ssh.user_hosts import MAX_KEYS, log_in
 from cloudgpu.core.model.instances import Address
 from cloudgpu.errors import InvalidRequest, Unreachable, WrongHostKey
 from tests.access.sshserver import USER, Server
@@ -72,19 +72,71 @@ def test_a_usual_key_that_is_not_let_in_is_followed_by_the_next(users, server):
     assert visited(server(users("id_ecdsa", "ecdsa"))) == b"hello\n"
 
 
-@pytest.mark.skipif(shutil.which("ssh-agent") is None, reason="OpenSSH's ssh-agent is not installed")
-@pytest.mark.parametrize("named", [True, False])
-def test_a_key_with_a_passphrase_is_used_through_the_agent(users, server, tmp_path, monkeypatch, named):
-    key = users("locked")
+@pytest.fixture
+def agent(users, tmp_path, monkeypatch):
+    """An SSH agent; returns what puts a key of the user's into it."""
+    if shutil.which("ssh-agent") is None:
+        pytest.skip("OpenSSH's ssh-agent is not installed")
     started = subprocess.run(["ssh-agent", "-s", "-a", tmp_path / "agent"], capture_output=True, text=True, check=True)
-    pid = int(started.stdout.split("SSH_AGENT_PID=")[1].split(";")[0])
-    try:
-        monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
-        subprocess.run(["ssh-add", "-q", key], check=True, capture_output=True, env=os.environ)
-        subprocess.run(["ssh-keygen", "-q", "-p", "-N", "secret phrase", "-f", key], check=True, capture_output=True)
-        assert visited(server(key), key if named else None) == b"hello\n"
-    finally:
-        os.kill(pid, signal.SIGTERM)
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
+    yield lambda key: subprocess.run(["ssh-add", "-q", key], check=True, capture_output=True, env=os.environ)
+    os.kill(int(started.stdout.split("SSH_AGENT_PID=")[1].split(";")[0]), signal.SIGTERM)
+
+
+def lock(key, *options):
+    options = ["-N", "secret phrase", *options, "-f", key]
+    subprocess.run(["ssh-keygen", "-q", "-p", *options], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_key_with_a_passphrase_is_used_through_the_agent(users, server, agent, named):
+    key = users("locked")
+    agent(key)
+    lock(key)
+    assert visited(server(key), key if named else None) == b"hello\n"
+
+
+@pytest.mark.parametrize("known_by", ["its file", "the public one beside it"])
+def test_a_named_key_is_found_among_more_of_an_agents_than_a_server_lets_try(users, server, agent, known_by):
+    for number in range(MAX_KEYS):
+        agent(users(f"other{number}"))
+    key = users("locked", "rsa")
+    there = server(key)
+    agent(key)
+    if known_by == "its file":
+        lock(key)
+        key.with_name("locked.pub").unlink()
+    else:
+        lock(key, "-m", "PEM")
+    assert visited(there, key) == b"hello\n"
+
+
+def test_another_key_of_an_agent_does_not_log_in_for_a_named_one(users, server, agent):
+    other, key = users("other"), users("locked", passphrase="secret phrase")
+    agent(other)
+    with pytest.raises(InvalidRequest, match="no SSH agent holds it") as refused:
+        visited(server(other), key)
+    assert "ssh-add" in refused.value.next
+
+
+def test_a_named_key_of_which_the_public_half_is_not_known_is_said(users, server, agent):
+    other, key = users("other"), users("locked", "rsa")
+    agent(other)
+    lock(key, "-m", "PEM")
+    key.with_name("locked.pub").unlink()
+    with pytest.raises(InvalidRequest, match="is not known") as refused:
+        visited(server(other), key)
+    assert "ssh-keygen -y" in refused.value.next
+
+
+def test_a_damaged_usual_key_is_skipped_and_said_where_there_is_no_other(users, server, tmp_path):
+    (tmp_path / ".ssh" / "id_ed25519").write_text("damaged")
+    key = users("id_rsa", "rsa")
+    there = server(key)
+    assert visited(there) == b"hello\n"
+    key.unlink()
+    with pytest.raises(InvalidRequest, match="id_ed25519 cannot be used"):
+        visited(there)
 
 
 def test_a_key_with_a_passphrase_and_no_agent_says_ssh_add(users, server):
