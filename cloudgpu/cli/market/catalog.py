@@ -49,6 +49,13 @@ def command(
     add --accept. A price that is not in US dollars or not above zero is refused by name.
     """
     _check(action, name, region, history=history, last=last, accept=accept, account=account)
+    if factor is not None and action == "show":
+        raise InvalidRequest(
+            "--factor belongs to cloudgpu catalog refresh and diff, not to cloudgpu catalog show.",
+            field="--factor",
+            value=factor,
+            next="Run: cloudgpu catalog diff --help",
+        )
     if action == "refresh":
         _refresh(provider or [], account, factor, accept=accept, output=output)
         return

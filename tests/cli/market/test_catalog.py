@@ -355,6 +355,7 @@ BAD = [
     ("catalog refresh --factor 1", 2, "--factor", "--factor 2"),
     ("catalog refresh --factor free", 2, "--factor", "--factor 2"),
     ("catalog refresh --factor nan", 2, "--factor", "--factor 2"),
+    ("catalog show --factor 3", 2, "--factor", "diff"),
     ("catalog diff --accept", 2, "--accept", "refresh"),
     ("catalog refresh --history", 2, "--history", "show"),
     ("catalog refresh g5.xlarge", 2, "TYPE", "show"),
