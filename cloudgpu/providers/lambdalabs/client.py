@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -128,15 +127,22 @@ class Lambda(CloudAccount):
     def register_key(self) -> str:
         """Make sure that the account keeps the SSH key by which it is known; return it as an OpenSSH line.
 
-        Raises InvalidRequest where the account has another one under that name.
+        Raises InvalidRequest where the account has another one under that name, and Lambda's refusal of the key.
         """
         saved = self._saved_key()
         registered = self._fetch_key()
         if registered is None:
             new_key = saved or self._new_key()
-            with suppress(InvalidRequest, InstanceNotFound):  # somebody else was faster: names are unique
+            refusal = None
+            try:
                 self.change("POST", "/ssh-keys", "add-key", {"name": KEY_NAME, "public_key": new_key})
+            except InvalidRequest as error:  # perhaps somebody else was faster: names are unique
+                refusal = error
+            except InstanceNotFound:
+                pass  # no valid answer to this call: what is there now decides
             registered = self._fetch_key()
+            if registered is None and refusal is not None:
+                raise refusal
         if registered is None:
             raise ProviderUnavailable(
                 f"{CLOUD} does not show the SSH key {KEY_NAME} that was put there.", field="account"

@@ -257,6 +257,13 @@ def test_no_listing_says_that_something_is_not_there(lambdalabs, provider, attem
         launch(provider, attempt)
 
 
+def test_a_key_that_is_refused_and_not_there_is_said_with_the_refusal(lambdalabs, provider, attempt):
+    lambdalabs.faults.add("add-key", error="global/invalid-parameters", status=400)
+    with pytest.raises(InvalidRequest):
+        launch(provider, attempt)
+    assert lambdalabs.called("launch") == []
+
+
 def test_a_key_that_cannot_be_added_leaves_a_launch_unsent_and_open(lambdalabs, provider, attempt):
     lambdalabs.faults.add("add-key", error="global/object-does-not-exist", status=404)
     with pytest.raises(ProviderUnavailable, match="does not show the SSH key"):
