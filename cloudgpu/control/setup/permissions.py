@@ -80,7 +80,9 @@ def quota_checks(session: Session, account: str, region: str | None) -> Iterator
         yield failed(name, error)
         return
     usable = [quota for quota in quotas if quota.limit]
-    if usable or not quotas:
+    if not quotas:
+        yield Check(name, Verdict.NOTE, f"no limit on GPUs is readable in {region}: what it allows is not known")
+    elif usable:
         message = f"{len(usable)} of {len(quotas)} limits that are readable in {region} are above 0"
         yield Check(name, Verdict.OK, f"{message} (cloudgpu quota --account {account})")
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cloudgpu.control.setup import permissions
 from cloudgpu.control.setup.doctor import examine
 from cloudgpu.core.model.checks import Verdict
 from cloudgpu.core.model.offers import Market
@@ -50,3 +51,11 @@ def test_limits_of_a_region_that_are_all_0_are_a_note_with_the_page_where_more_i
     assert (found.verdict, found.exit_code) == (Verdict.WARN, 0)
     assert found.next.startswith("Ask for more: ")
     assert checks(lab, account="lab", region="moon")["GPU limits lab"].exit_code == 2
+
+
+def test_limits_of_which_none_is_readable_are_not_said_to_be_fine(make_lab, monkeypatch):
+    lab = make_lab("")
+    monkeypatch.setattr(permissions, "_CODES_NOT_ONLY_GPU", tuple(one.code for one in lab.cloud.quotas("north")))
+    found = checks(lab, account="lab", region="north")["GPU limits lab"]
+    assert (found.verdict, found.exit_code) == (Verdict.NOTE, 0)
+    assert "no limit on GPUs is readable" in found.message
