@@ -80,7 +80,11 @@ class Refusals:
         refused = offer.configuration
         if was_sent and isinstance(error, QuotaExceeded):
             self._exhausted_quotas.add((refused.account, refused.region, str(refused.market)))
-        where = f"{refused.account}, {refused.zone or refused.region}" if self.any_account else refused.zone
+        where = (
+            f"{refused.account}, {refused.zone or refused.region}"
+            if self.any_account
+            else refused.zone or refused.region
+        )
         return f"{where}: {error.message}"
 
     def rules_out(self, offer: Offer) -> bool:
@@ -195,7 +199,7 @@ def _needs_client_address(candidate: Candidate) -> bool:
 def first_launchable(
     session: Session, candidates: Candidates, offers: Sequence[Offer], *, no_guard: bool = False
 ) -> ResolvedOffer:
-    """Return the first of these offers whose launch its provider can resolve: image, network, quota and so on.
+    """Return the first of these offers, one or more, whose launch its provider can resolve: image, quota and so on.
 
     `passed_over` has a note for each offer before it. Where all are refused, raises the first QuotaExceeded, else
     `Refusals.first_error`; with any account, that may be an account's error. Unless `no_guard`, raises InvalidRequest

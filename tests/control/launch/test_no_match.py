@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from cloudgpu import errors
-from cloudgpu.control.launch.offers import offers_unless_launched
+from cloudgpu.control.launch.offers import Refusals, offers_unless_launched
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.catalog.gpus import nearest_offer
 from cloudgpu.core.model.offers import Market, Requirements
@@ -191,3 +193,9 @@ def test_the_nearest_has_the_memory_and_the_speed_and_then_the_price():
     assert near("v100-16gb") != "T4", "it is slower"
     assert near("v100-16gb", below=0.6) == "T4", "nothing else is as cheap: memory goes before speed"
     assert near("b300") is None
+
+
+def test_a_refusal_of_an_offer_without_a_zone_names_the_region(offers):
+    offer = offers(instance_type="p3.2xlarge", region="us-west-2")[0]
+    somewhere = replace(offer, unpriced=replace(offer.unpriced, zone=""))
+    assert Refusals(any_account=False).add(somewhere, errors.NoCapacity("none is free")) == "us-west-2: none is free"
