@@ -197,5 +197,5 @@ def test_the_nearest_has_the_memory_and_the_speed_and_then_the_price():
 
 def test_a_refusal_of_an_offer_without_a_zone_names_the_region(offers):
     offer = offers(instance_type="p3.2xlarge", region="us-west-2")[0]
-    somewhere = replace(offer, unpriced=replace(offer.unpriced, zone=""))
+    somewhere = replace(offer, configuration=replace(offer.configuration, zone=""))
     assert Refusals(any_account=False).add(somewhere, errors.NoCapacity("none is free")) == "us-west-2: none is free"
