@@ -128,7 +128,8 @@ def read_machine_role(aws: Aws, document: str) -> MachineRole:
 def make_machine_role(aws: Aws, document: str) -> None:
     """Create what is missing and set the policy. Idempotent; two processes may do it at once.
 
-    Raises InvalidRequest for a role or profile of this name that is not ours, AuthFailed naming the action.
+    Raises InvalidRequest for a role or profile of this name that is not ours, or for a profile that holds another
+    role; AuthFailed naming the action.
     """
     _make_role(aws, MACHINE, MACHINE_TRUST, _MACHINE_DESCRIPTION, document)
     profile = _profile(aws) or _create_part(
@@ -137,7 +138,8 @@ def make_machine_role(aws: Aws, document: str) -> None:
     _check_ours(PROFILE, MACHINE, profile)
     if not _has_role(profile):
         names = {"InstanceProfileName": MACHINE, "RoleName": MACHINE}
-        _call_iam(aws, "AddRoleToInstanceProfile", MACHINE, unless="LimitExceeded", **names)
+        if _call_iam(aws, "AddRoleToInstanceProfile", MACHINE, unless="LimitExceeded", **names) is None:
+            _check_role(_profile(aws))  # it holds one role at most: ours, where another process was faster
 
 
 def remove_machine_role(aws: Aws) -> None:
@@ -157,6 +159,18 @@ def remove_machine_role(aws: Aws) -> None:
 def _profile(aws: Aws) -> dict[str, Any] | None:
     answer = _call_iam(aws, "GetInstanceProfile", MACHINE, unless="NoSuchEntity", InstanceProfileName=MACHINE)
     return None if answer is None else dict(answer["InstanceProfile"])
+
+
+def _check_role(profile: dict[str, Any] | None) -> None:
+    """Raise InvalidRequest for a profile with another role: machines would get the rights of that one."""
+    if not _has_role(profile):
+        roles = ", ".join(one["RoleName"] for one in (profile or {}).get("Roles", [])) or "another role"
+        raise InvalidRequest(
+            f"The instance profile {MACHINE} already holds {roles}, and a profile holds one role.",
+            field="instance_profile",
+            value=MACHINE,
+            next="Take that role out of the profile, and run it again.",
+        )
 
 
 def _has_role(profile: dict[str, Any] | None) -> bool:

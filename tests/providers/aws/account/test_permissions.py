@@ -108,6 +108,25 @@ def test_the_role_is_asked_for_where_the_settings_name_one(aws, tmp_path):
     assert {"Name": "cloudgpu-machine"} in roles
 
 
+def test_a_profile_that_holds_another_role_is_refused(aws, tmp_path):
+    """Machines would get the rights of that role, and the answer would say that ours is in place."""
+    iam = boto3.client("iam", "us-east-1", endpoint_url=aws.url)
+    own, document = account(tmp_path), (data_dir("policies") / "permissions" / "aws-machine.json").read_text()
+    own.make_machine_role(document)
+    names = {"InstanceProfileName": "cloudgpu-machine"}
+    iam.remove_role_from_instance_profile(**names, RoleName="cloudgpu-machine")
+    iam.create_role(RoleName="another", AssumeRolePolicyDocument="{}")
+    iam.add_role_to_instance_profile(**names, RoleName="another")
+    with pytest.raises(InvalidRequest, match="already holds another") as caught:
+        own.make_machine_role(document)
+    assert (caught.value.field, caught.value.value) == ("instance_profile", "cloudgpu-machine")
+    iam.remove_role_from_instance_profile(**names, RoleName="another")
+    own.make_machine_role(document)
+    own.make_machine_role(document)
+    (role,) = iam.get_instance_profile(**names)["InstanceProfile"]["Roles"]
+    assert role["RoleName"] == "cloudgpu-machine"
+
+
 def test_a_region_that_the_account_does_not_use_is_refused(aws, provider):
     with pytest.raises(InvalidRequest, match="does not use us-west-2"):
         provider.permissions("us-west-2")
