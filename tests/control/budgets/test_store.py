@@ -375,7 +375,7 @@ def test_the_amounts_of_a_budget_are_before_credits_and_say_what_is_not_known(la
     put(lab)
     up(lab)
     (one,) = budget_states(lab.session, find_budgets(lab.session, None))
-    assert "times 1.5" in one.assumed[0]
+    assert "times 1.5" in one.price_assumptions[0]
     assert budget_of_options(lab.session, asked("other")).refuses
 
 

@@ -131,7 +131,6 @@ def test_what_a_machine_may_lack_is_what_is_there_only_where_something_was_said(
 @pytest.mark.parametrize(
     ("record", "value"),
     [
-        (records.IdentityRecord, AccountIdentity),
         (records.AddressRecord, Address),
         (records.SetupRecord, Setup),
         (records.NetworkRecord, Network),
@@ -140,6 +139,13 @@ def test_what_a_machine_may_lack_is_what_is_there_only_where_something_was_said(
 )
 def test_a_record_has_the_fields_of_what_it_was_made_of(record: Any, value: Any) -> None:
     assert set(record.__annotations__) == {one.name for one in fields(value)}
+
+
+def test_an_identity_is_stored_with_its_name_and_comes_back() -> None:
+    stored = AccountIdentity("aws account", "123456789012", "AWS account 123456789012").to_json()
+    assert set(stored) == set(records.IdentityRecord.__annotations__)
+    recorded = facts.RecordedIdentity.of(stored)
+    assert (recorded.display_name, record_of(recorded)) == ("AWS account 123456789012", stored)
 
 
 @pytest.mark.parametrize("setup", [Setup(), SETUP])
