@@ -117,21 +117,16 @@ class EngineNode:
 
     def stop(self) -> None:
         """End all processes of Slurm on this node, jobs too; its files stay."""
-        files = self.files
-        self._request(
-            "stop",
-            STOP_S,
-            directory=files.directory,
-            socket_dir=files.short,
-            process_tag=self._process_tag,
-            text=cleanup_program(),
-        )
+        self._request_end("stop")
 
     def remove(self) -> None:
         """End all processes of Slurm on this node, and remove its files."""
+        self._request_end("remove")
+
+    def _request_end(self, verb: str) -> None:
         files = self.files
         self._request(
-            "remove",
+            verb,
             STOP_S,
             directory=files.directory,
             socket_dir=files.short,
