@@ -26,7 +26,7 @@ from cloudgpu.providers.aws.ids import REGION
 from cloudgpu.providers.shared.account import write_file
 
 ACCOUNT_ID = re.compile(r"[0-9]{12}")
-MIN_RETENTION_S = 30 * 24 * 3600.0  # files of a key that was not used for so many seconds are removed
+MIN_RETENTION_S = 30 * 24 * 3600.0  # files that were last written longer ago are removed, and AWS is asked again
 REGIONS_VALID_FOR = timedelta(days=1)
 
 
@@ -84,7 +84,7 @@ def _read_account_id(file: Path) -> str | None:
 
 
 def _write(file: Path, text: str) -> None:
-    """Write a file, and remove those of old keys: a login makes a key every few hours. None is needed for long."""
+    """Write a file, and remove old ones, most of keys no longer used: a login makes a key every few hours."""
     write_file(file, text)
     for one in file.parent.iterdir():
         if time.time() - one.stat().st_mtime > MIN_RETENTION_S:
