@@ -56,7 +56,7 @@ def machine_names(incomplete: str) -> list[str]:
         machines = living_machines(open_session(os.environ).ledger.machines())
     except CloudgpuError:
         return []
-    clusters = dict.fromkeys(machine.gang.name for machine in machines if machine.gang)
+    clusters = dict.fromkeys(machine.cluster_node.name for machine in machines if machine.cluster_node)
     return [name for name in (*clusters, *(machine.name for machine in machines)) if name.startswith(incomplete)]
 
 

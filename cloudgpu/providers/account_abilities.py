@@ -12,15 +12,15 @@ from cloudgpu.core.model.identity import AccountIdentity
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """The result of one check of an account: `good`, or a problem and its remedy (`next`); None: it was not possible.
+class AccountFinding:
+    """The result of one check of an account: `is_ok`, or a problem and its remedy (`next`); None: it was not possible.
 
-    `says` is the result as text. `needed`: while this check fails, nothing can be launched.
+    `message` is the result as text. `needed`: while this check fails, nothing can be launched.
     """
 
     what: str
-    good: bool | None
-    says: str
+    is_ok: bool | None
+    message: str
     next: str = ""
     needed: bool = False
 
@@ -29,7 +29,7 @@ class Finding:
 class Examines(Protocol):
     """The account can be checked, without changing it, for what blocks cloudgpu or makes it less safe."""
 
-    def findings(self, region: str | None = None) -> Sequence[Finding]:
+    def findings(self, region: str | None = None) -> Sequence[AccountFinding]:
         """Return the result of every check, good or not: a service that is off, a rule open to all. Reads only."""
 
 

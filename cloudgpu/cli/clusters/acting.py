@@ -64,7 +64,7 @@ def cluster_as_machine(value: ClusterDocument) -> MachineDocument:
 def question_machines(session: Session, machines: Sequence[Machine]) -> list[MachineDocument]:
     """Return what a question shows: single machines, and each cluster as one."""
     now = session.clock()
-    values = [machine_document(machine, now) for machine in machines if machine.gang is None]
+    values = [machine_document(machine, now) for machine in machines if machine.cluster_node is None]
     return values + [
         cluster_as_machine(cluster_document(nodes, [machine_document(node, now) for node in nodes]))
         for nodes in clusters(machines)

@@ -41,7 +41,7 @@ def command(
     check_override(session, reason)
     if duration_ is None:
         return
-    if machine.gang:
+    if machine.cluster_node:
         from cloudgpu.cli.clusters.acting import extend as extend_cluster
 
         extend_cluster(session, [machine, *others], duration_, reason, yes=yes, output=output)

@@ -39,7 +39,7 @@ def command(
     session = open_session()
     machine, *others = session.find_all_nodes(name, "hold")
     check_hold_options(command_name(machine), until, release=release)
-    if machine.gang:
+    if machine.cluster_node:
         from cloudgpu.cli.clusters.acting import hold as hold_cluster
 
         end = moment(until, "UNTIL", session.clock()) if until else None

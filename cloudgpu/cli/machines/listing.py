@@ -41,7 +41,7 @@ def list_machines(
         for sentence in account_table_errors(session.settings):
             tell(sentence)
     queues = None
-    if refresh and any(machine.gang for machine in session.ledger.present_machines()):
+    if refresh and any(machine.cluster_node for machine in session.ledger.present_machines()):
         from cloudgpu.control.clusters.engine import queue_texts_of
 
         queues = queue_texts_of(session, session.ledger.present_machines())

@@ -63,7 +63,7 @@ def command(
     machine, *others = session.find_all_nodes(name, "start")
     check_may(session, machine, "start")
     check_override(session, start_options.override)
-    if machine.gang:
+    if machine.cluster_node:
         check_max_price(machine, start_options.max_price, move_it=move)
         from cloudgpu.cli.clusters.acting import start as start_cluster
         from cloudgpu.control.clusters.start import check_not_moved

@@ -32,7 +32,7 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
 
     session = open_session()
     machine, *others = find_to_stop(session, name)
-    if machine.gang:
+    if machine.cluster_node:
         from cloudgpu.cli.clusters.acting import stop as stop_cluster
 
         stop_cluster(session, [machine, *others], yes=yes, output=output)

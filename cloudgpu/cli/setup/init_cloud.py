@@ -196,8 +196,8 @@ def _show_uses(preparation: Preparation, name: str) -> None:
             "renew-until, if everything else fails. Each costs far less than a cent."
         )
     for finding in preparation.findings:
-        if not finding.good and f"cloudgpu init {preparation.kind}" not in finding.next:  # that is being done
-            tell(f"{finding.what}: {finding.says}" + (f" -> {finding.next}" if finding.next else ""))
+        if not finding.is_ok and f"cloudgpu init {preparation.kind}" not in finding.next:  # that is being done
+            tell(f"{finding.what}: {finding.message}" + (f" -> {finding.next}" if finding.next else ""))
     if preparation.role is None:
         from cloudgpu.control.setup.permissions import has_document, permissions_document
 
@@ -229,7 +229,7 @@ def _init_cloud_document(preparation: Preparation, changes: Sequence[str], *, re
         if removed or preparation.budget is None
         else {"usd_per_month": f"{preparation.budget.per_month.dollars:f}", "emails": list(preparation.budget.emails)},
         "findings": [
-            {"what": one.what, "ok": one.good, "message": one.says, "next": one.next, "needed": one.needed}
+            {"what": one.what, "ok": one.is_ok, "message": one.message, "next": one.next, "needed": one.needed}
             for one in preparation.findings
         ],
         "file": str(preparation.draft.setup.home.config_file),

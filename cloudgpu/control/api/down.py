@@ -206,7 +206,7 @@ def _group_by_cluster(machines: Sequence[Machine]) -> list[list[Machine]]:
     """Return the nodes of each cluster as one group, in their order, and each other machine as a group of its own."""
     groups: dict[str, list[Machine]] = {}
     for machine in machines:
-        groups.setdefault(machine.gang.id if machine.gang else machine.id, []).append(machine)
+        groups.setdefault(machine.cluster_node.id if machine.cluster_node else machine.id, []).append(machine)
     return [sorted(group, key=node_number) for group in groups.values()]
 
 
@@ -230,7 +230,7 @@ def _end_group(session: Session, machines: Sequence[Machine]) -> list[Terminatio
         record_external_jobs(session, machines)
         remove_engine_from_owned(session, machines)
     try:
-        if machine.gang is not None:
+        if machine.cluster_node is not None:
             return end_all(session, machines, why="asked by the user")
         return [terminate_with_resources(session, machine, why="asked by the user")]
     except CloudgpuError as error:

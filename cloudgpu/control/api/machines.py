@@ -201,7 +201,7 @@ class Machines(Namespace):
         from cloudgpu.control.outage.outage import find_to_stop
 
         machines = find_to_stop(self._session, name)
-        if machines[0].gang is not None:
+        if machines[0].cluster_node is not None:
             from cloudgpu.control.clusters.power import stop_all
 
             return self._cluster_document(stop_all(self._session, machines, why="asked by the user"))
@@ -234,7 +234,7 @@ class Machines(Namespace):
         lease_duration, renew_duration = duration(lease, "--lease"), duration(renew_until, "--renew-until")
         reason = check_reason(override)
         hourly_limit = None if max_price is None else parse_price(str(max_price))
-        if machine.gang is not None:
+        if machine.cluster_node is not None:
             check_max_price(machine, hourly_limit, move_it=move)
             from cloudgpu.control.clusters.start import check_not_moved, start_all
             from cloudgpu.control.lifecycle.start import new_lease
@@ -277,7 +277,7 @@ class Machines(Namespace):
         caveat = held_until and hold_caveat(session, machine, held_until)
         if caveat:
             session.report(caveat)
-        if machine.gang is not None:
+        if machine.cluster_node is not None:
             from cloudgpu.control.clusters.lease import hold_all
 
             return self._cluster_document(hold_all(session, [machine, *others], held_until))
@@ -295,7 +295,7 @@ class Machines(Namespace):
             raise InvalidRequest("Say by how much.", field="BY", value=None, next="For example 4h.")
         machine, *others = self._session.find_all_nodes(name, "extend")
         reason = check_reason(override)
-        if machine.gang is not None:
+        if machine.cluster_node is not None:
             from cloudgpu.control.clusters.lease import extend_all, plan_extension_of_all
 
             planned = plan_extension_of_all(self._session, [machine, *others], added)

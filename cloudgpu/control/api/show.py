@@ -39,7 +39,7 @@ def show_document(
         _with_details(session, machine, document, refresh=refresh, history=history, why=why)
         for machine, document in zip(machines, documents, strict=True)
     ]
-    if machines[0].gang is None or name in (machines[0].name, machines[0].id):
+    if machines[0].cluster_node is None or name in (machines[0].name, machines[0].id):
         return shown[0]
     from cloudgpu.views.clusters import cluster_document
 

@@ -294,7 +294,7 @@ def queue_texts_of(session: Session, machines: Sequence[Machine]) -> Mapping[str
 
 
 def _is_up(nodes: Sequence[Machine]) -> bool:
-    return nodes[0].gang is not None and nodes[0].terminated_at is None and nodes[0].state == "running"
+    return nodes[0].cluster_node is not None and nodes[0].terminated_at is None and nodes[0].state == "running"
 
 
 def queue_text(state: EngineState) -> str:

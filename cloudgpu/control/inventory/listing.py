@@ -108,7 +108,7 @@ def list_machines(
     return {
         "machines": documents,
         "clusters": _cluster_documents(shown, documents, queues or {})
-        if any(machine.gang for machine in shown)
+        if any(machine.cluster_node for machine in shown)
         else [],
         "view_as_of": _oldest_seen_at(machines, synced_at),
         "last_run": None if last_run.ok_at is None else iso(last_run.ok_at),
@@ -146,9 +146,11 @@ def _cluster_documents(
 
     documents_by_id = {value["id"]: value for value in documents}
     return [
-        cluster_document(nodes, [documents_by_id[node.id] for node in nodes], queue=queues.get(nodes[0].gang.id))
+        cluster_document(
+            nodes, [documents_by_id[node.id] for node in nodes], queue=queues.get(nodes[0].cluster_node.id)
+        )
         for nodes in clusters(machines)
-        if nodes[0].gang is not None
+        if nodes[0].cluster_node is not None
     ]
 
 

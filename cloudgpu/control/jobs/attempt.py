@@ -76,8 +76,8 @@ def launched_for(session: Session, job: Job, attempt: Attempt) -> Machine | None
 
     For a gang, return node 0.
     """
-    if job.gang > 1:
-        return None if attempt.key is None else head_node_of(session, attempt.key, job.gang)
+    if job.gang_size > 1:
+        return None if attempt.key is None else head_node_of(session, attempt.key, job.gang_size)
     machines = [] if attempt.key is None else session.ledger.launched(attempt.key)
     return next((one for one in machines if one.launch_status not in NOTHING_MADE), None)
 
@@ -95,7 +95,7 @@ def check_files(session: Session, job: Job, attempt: Attempt) -> None:
         settle_launch(session, job, machine)
         machine = launched_for(session, job, attempt)
     nodes = () if machine is None else nodes_of(session, machine)
-    if len(nodes) < job.gang or any(one.launch_status != "made" for one in nodes):
+    if len(nodes) < job.gang_size or any(one.launch_status != "made" for one in nodes):
         snapshot_of(session, job)
 
 
@@ -106,7 +106,7 @@ def settle_launch(session: Session, job: Job, machine: Machine) -> Machine:
     its gang is ended, which may be incomplete. Raises LaunchUncertain where that is not known yet, and what the
     repeated launch raises.
     """
-    if machine.gang is not None:
+    if machine.cluster_node is not None:
         if job.cancel is not None and any(one.launch_status == "open" for one in nodes_of(session, machine)):
             terminate_gang(session, machine, f"the job {job.name} was cancelled")
         return session.ledger.machine(machine.id) or machine
@@ -125,7 +125,7 @@ def _machine_name(job: Job, attempt: Attempt) -> str:
 
     A gang has an `r` before the number, since its nodes are called NAME-0, NAME-1 and so on.
     """
-    prefix = "r" if job.gang > 1 else ""
+    prefix = "r" if job.gang_size > 1 else ""
     return job.name if attempt.number == 1 else f"{job.name}-{prefix}{attempt.number}"
 
 

@@ -88,7 +88,9 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
     if machine is not None:
         slurm = slurm_record(session, machine, request)
         jobs = all_jobs(session).values()
-        check_not_busy(machine, jobs if slurm is None else (one for one in jobs if one.gang > 1))  # Slurm has a queue
+        check_not_busy(
+            machine, jobs if slurm is None else (one for one in jobs if one.gang_size > 1)
+        )  # Slurm has a queue
         options = {"secret": request.secrets, "env_file": request.env_file}
         check_exposure_on(machine.name, machine.trust, host_visible_options(options), expose=request.is_exposed)
         volume = next((one["source"] for one in request.data if one["source"].startswith(VOLUME)), None)

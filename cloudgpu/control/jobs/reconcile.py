@@ -218,14 +218,16 @@ class JobReconciler(JobObserver):
         """
         attempt, now = job.attempts[-1], self.session.clock()
         machine = launched_for(self.session, job, attempt)
-        if machine is not None and machine.gang is not None and has_living_node(self.session, machine):  # settled later
+        if (
+            machine is not None and machine.cluster_node is not None and has_living_node(self.session, machine)
+        ):  # settled later
             return ReconcileResult(job, error.message, REQUEUE_LATER, None, error)
         is_given_up = gives_up(job, now)
         is_final = not isinstance(error, ProviderUnavailable) or is_given_up
         self._append(*ended_nodes_events(self.session, job, attempt, now))
         if machine is not None:
             self._append(*machine_assigned_events(self.session, job, attempt, machine, now))
-            if machine.gang is not None and isinstance(error, InvalidRequest):  # no other gang would have Slurm
+            if machine.cluster_node is not None and isinstance(error, InvalidRequest):  # no other gang would have Slurm
                 self._append(self._end_event(job, Step(JobAction.END, error.message, State.NOT_LAUNCHED)))
             update_machine_alert(self.session, job, None)
         elif job.deadline is not None and isinstance(error, (NoCapacity, QuotaExceeded)) and not is_given_up:

@@ -73,7 +73,7 @@ def _latest_nodes(session: Session, prepared: PreparedLaunch, launch_statuses: S
     requested = [
         machine
         for machine in session.ledger.machines()
-        if machine.gang and lock_name(machine.key) == prepared.lock and machine.request == prepared.fingerprint
+        if machine.cluster_node and lock_name(machine.key) == prepared.lock and machine.request == prepared.fingerprint
     ]
     existing = [machine for machine in requested if machine.terminated_at is None or has_retained_resources(machine)]
     if not existing:

@@ -124,7 +124,7 @@ def start_machine(
 
 def check_max_price(machine: Machine, max_price: Money | None, *, move_it: bool) -> None:
     """Raise InvalidRequest for a maximum price where nothing is launched: a stopped machine keeps its price."""
-    if max_price is not None and (machine.gang or not (move_it or can_be_restored(machine))):
+    if max_price is not None and (machine.cluster_node or not (move_it or can_be_restored(machine))):
         raise InvalidRequest(
             f"{machine.name} is not launched again from an image, so --max-price cannot change what it costs.",
             field="--max-price",

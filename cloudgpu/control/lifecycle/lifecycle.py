@@ -158,7 +158,7 @@ def _stop(
     if request is not None:
         session.ledger.append([request(machine)])
     try:
-        with nullcontext() if machine.gang else on_abort(unfinished_end(machine.name, "stop")):
+        with nullcontext() if machine.cluster_node else on_abort(unfinished_end(machine.name, "stop")):
             latest = stop_proof.request_until_confirmed(
                 session, latest, stop_proof.is_stopped, lambda: provider.stop(machine.provider_id), seen_running=True
             )
@@ -392,7 +392,7 @@ def _refresh_before_end(session: Session, provider: Provider, machine: Machine) 
 
 def admit_all(session: Session, view: View, machines: Sequence[Machine], override: str | None) -> list[Draft]:
     """Return the events of the admission of all of these machines, or raise for all, as `admit` does for one."""
-    name = machines[0].gang.name if machines[0].gang else ""
+    name = machines[0].cluster_node.name if machines[0].cluster_node else ""
     return admit(session, view, machines[0], override, others=machines[1:], of_cluster=name)
 
 

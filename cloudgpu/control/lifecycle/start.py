@@ -180,7 +180,7 @@ def withdraw_request(session: Session, machine: Machine) -> Machine:
     That of a cluster's node is not withdrawn alone.
     """
     machine = session.ledger.machine(machine.id) or machine
-    if machine.gang is None:
+    if machine.cluster_node is None:
         withdraw_requests(session, [machine])
     return session.ledger.machine(machine.id) or machine
 

@@ -283,7 +283,11 @@ def select_by_name(session: Session, found: FoundMachines, name: str | None, ver
     """
     machines = found.machines if name is not None else own_machines(session, found)
     matches = {machine.id: machine for machine in machines if name == machine.name}
-    matches |= {machine.gang.id: machine for machine in machines if machine.gang and name == machine.gang.name}
+    matches |= {
+        machine.cluster_node.id: machine
+        for machine in machines
+        if machine.cluster_node and name == machine.cluster_node.name
+    }
     if len(matches) > 1:
         ids = ", ".join(f"{id_} ({machine.owner or 'nobody'})" for id_, machine in matches.items())
         raise InvalidRequest(

@@ -117,26 +117,33 @@ def _histories(session: Session, name: str | None, begin: datetime, now: datetim
     for machine in machines:
         history = _history(session, machine, ended[machine.id], begin, now)
         if history.recorded.runs:
-            by_unit.setdefault(machine.id if machine.gang is None else machine.gang.id, []).append(history)
+            by_unit.setdefault(machine.id if machine.cluster_node is None else machine.cluster_node.id, []).append(
+                history
+            )
     return [_joined_history(nodes) for nodes in by_unit.values()]
 
 
 def _machines_of_name(machines: list[Machine], name: str, now: datetime) -> list[Machine]:
     """Return the machine, or all nodes of the cluster, that this name means; a node stands for its cluster."""
-    nodes = [machine for machine in machines if machine.gang is not None and machine.gang.name == name]
+    nodes = [machine for machine in machines if machine.cluster_node is not None and machine.cluster_node.name == name]
     latest = max(nodes, key=lambda machine: machine.intended_at, default=None)
     found = list(find_any(machines, name, now, ended=True)) if latest is None else [latest]
-    ids, gangs = {machine.id for machine in found}, {machine.gang.id for machine in found if machine.gang is not None}
+    ids, gangs = (
+        {machine.id for machine in found},
+        {machine.cluster_node.id for machine in found if machine.cluster_node is not None},
+    )
     return [
-        machine for machine in machines if machine.id in ids or (machine.gang is not None and machine.gang.id in gangs)
+        machine
+        for machine in machines
+        if machine.id in ids or (machine.cluster_node is not None and machine.cluster_node.id in gangs)
     ]
 
 
 def _joined_history(nodes: Sequence[MachineHistory]) -> MachineHistory:
     """Return the histories of a cluster's nodes as one; that of a machine outside a cluster as it is."""
-    nodes = sorted(nodes, key=lambda node: node_of(node.machine) if node.machine.gang else 0)
+    nodes = sorted(nodes, key=lambda node: node_of(node.machine) if node.machine.cluster_node else 0)
     first_node, *others = nodes
-    if first_node.machine.gang is None:
+    if first_node.machine.cluster_node is None:
         return first_node
     recorded = replace(
         first_node.recorded,
@@ -145,7 +152,7 @@ def _joined_history(nodes: Sequence[MachineHistory]) -> MachineHistory:
     )
     usages = tuple(usage for node in nodes for usage in node.uses)
     return MachineHistory(
-        first_node.machine._replace(name=first_node.machine.gang.name), recorded, usages, first_node.ends
+        first_node.machine._replace(name=first_node.machine.cluster_node.name), recorded, usages, first_node.ends
     )
 
 

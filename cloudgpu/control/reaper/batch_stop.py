@@ -120,7 +120,7 @@ def _stop_and_wait(session: Session, machines: Mapping[str, Machine]) -> dict[st
             if id_ in waiting and _is_final(error):
                 if isinstance(error, EndRefused):  # something protects the machine
                     record_refusal(session, machines[id_], "stop", error)
-                elif isinstance(error, InvalidRequest) and machines[id_].gang is None:
+                elif isinstance(error, InvalidRequest) and machines[id_].cluster_node is None:
                     take_back_stop(session, machines[id_])
                 failed[id_] = with_remedy(error)
         waiting = {id_: machine for id_, machine in waiting.items() if id_ not in failed}

@@ -235,7 +235,7 @@ def save_image(session: Session, machine: Machine, name: str | None, *, restart:
             next=f"Run: cloudgpu start {command_name(machine)}",
         )
     keeps_running = not restart or getattr(provider, "saves_running", False)
-    if machine.gang and machine.state == State.RUNNING and not keeps_running:
+    if machine.cluster_node and machine.state == State.RUNNING and not keeps_running:
         raise InvalidRequest(
             f"To save an image restarts {machine.name}, and what its cluster does would end.",
             field="name",

@@ -245,10 +245,10 @@ def present_machines(machines: list[Machine]) -> list[Machine]:
 
 def single_machine(machines: tuple[Machine, ...], name: str | None, verb: str) -> Machine:
     """Return the machine that was found; raise InvalidRequest where `name` is a cluster's, and has several."""
-    if machines[0].gang is None or name in (machines[0].name, machines[0].id):
+    if machines[0].cluster_node is None or name in (machines[0].name, machines[0].id):
         return machines[0]
     raise InvalidRequest(
-        f"{machines[0].gang.name} is a cluster, and {verb} is about one machine.",
+        f"{machines[0].cluster_node.name} is a cluster, and {verb} is about one machine.",
         field="name",
         value=name,
         next=f"Name one of its nodes: {', '.join(machine.name for machine in machines[:8])}",
@@ -260,7 +260,7 @@ def find_all_nodes(
 ) -> tuple[Machine, ...]:
     """Return the machine meant by `name`, or all nodes of a cluster, as `Session.find_all_nodes` says."""
     found = find_any(machines, name, now, ended=ended)
-    if found[0].gang is None:
+    if found[0].cluster_node is None:
         return found
     from cloudgpu.core.clusters.members import require_complete
 
@@ -280,7 +280,10 @@ def find_any(
         found = [machine for machine in candidates if name in (machine.name, machine.id)]
         if found:
             return (found[-1],)
-        if any(machine.gang and name in (machine.gang.name, machine.gang.id) for machine in candidates):
+        if any(
+            machine.cluster_node and name in (machine.cluster_node.name, machine.cluster_node.id)
+            for machine in candidates
+        ):
             from cloudgpu.core.clusters.members import members
 
             return members(machines, name, ended=ended)
@@ -293,11 +296,15 @@ def _only_machine(living: list[Machine]) -> tuple[Machine, ...]:
         return (living[0],)
     if not living:
         raise InstanceNotFound("No machine is running.", field="name", value=None, next="Run: cloudgpu up")
-    if living[0].gang and all(machine.gang and machine.gang.id == living[0].gang.id for machine in living):
+    if living[0].cluster_node and all(
+        machine.cluster_node and machine.cluster_node.id == living[0].cluster_node.id for machine in living
+    ):
         from cloudgpu.core.clusters.members import members
 
-        return members(living, living[0].gang.id)
-    names = list(dict.fromkeys(machine.gang.name if machine.gang else machine.name for machine in living))
+        return members(living, living[0].cluster_node.id)
+    names = list(
+        dict.fromkeys(machine.cluster_node.name if machine.cluster_node else machine.name for machine in living)
+    )
     raise InvalidRequest(
         f"There are {len(living)} machines; name the one you mean.",
         field="name",
@@ -312,12 +319,19 @@ def _unknown_error(name: str, machines: list[Machine], now: datetime) -> Instanc
     ended = [
         machine
         for machine in machines
-        if name in (machine.name, machine.id, *((machine.gang.name, machine.gang.id) if machine.gang else ()))
+        if name
+        in (
+            machine.name,
+            machine.id,
+            *((machine.cluster_node.name, machine.cluster_node.id) if machine.cluster_node else ()),
+        )
     ]
     if ended:
         return ended_error(ended[-1], now)
     known = present_machines(machines)
-    names = [machine.name for machine in known] + [machine.gang.name for machine in known if machine.gang]
+    names = [machine.name for machine in known] + [
+        machine.cluster_node.name for machine in known if machine.cluster_node
+    ]
     return InstanceNotFound(
         f"No machine is called {name!r}" + did_you_mean(closest_match(name, names), "."),
         field="name",

@@ -17,8 +17,8 @@ from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.network import parse_cidr
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest
 from cloudgpu.providers.account_abilities import (
+    AccountFinding,
     Examines,
-    Finding,
     HasBudgetAlert,
     HasMachineRole,
     HasTimerRole,
@@ -50,7 +50,7 @@ class Preparation:
     role: MachineRole | None
     draft: ConfigDraft
     provider: Provider
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[AccountFinding, ...] = ()
     budget: BudgetAlert | None = None
     existing_budget: BudgetAlert | None = None
     budget_error: str | None = None
@@ -238,7 +238,7 @@ def _preparation(setup: ExistingSetup, kind: str, name: str, table: Mapping[str,
     if table.get("provider"):
         options = {key: value for each_role in (role, timer) if each_role for key, value in each_role.options.items()}
         draft = with_account(setup, name, {**table, **options})
-    account_in_cloud = role.account if role else findings[0].says if findings else kind
+    account_in_cloud = role.account if role else findings[0].message if findings else kind
     credit = read_credit(provider)
     return Preparation(kind, name, account_in_cloud, role, draft, provider, findings, timer=timer, credit=credit)
 

@@ -55,10 +55,10 @@ def finding_checks(session: Session, account: str, region: str | None) -> Iterat
         return
     for finding in findings:
         verdict = (
-            Verdict.OK if finding.good else Verdict.FAIL if finding.good is False and finding.needed else Verdict.WARN
+            Verdict.OK if finding.is_ok else Verdict.FAIL if finding.is_ok is False and finding.needed else Verdict.WARN
         )
         code = InvalidRequest.exit_code if verdict is Verdict.FAIL else 0
-        yield Check(f"{finding.what} {account}", verdict, finding.says, finding.next or None, code)
+        yield Check(f"{finding.what} {account}", verdict, finding.message, finding.next or None, code)
 
 
 def quota_checks(session: Session, account: str, region: str | None) -> Iterator[Check]:

@@ -93,7 +93,7 @@ def _unfinished_clause(what: str, machines: Iterable[Machine]) -> str:
     nodes = [
         machine
         for machine in machines
-        if machine.gang is not None and machine.state != "stopping" and node_exists(machine)
+        if machine.cluster_node is not None and machine.state != "stopping" and node_exists(machine)
     ]
     names = [machine.name for machine in nodes if machine.last_request is not None and not machine.last_request.judged]
     if not names:

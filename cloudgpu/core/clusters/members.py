@@ -28,7 +28,9 @@ def members(machines: Iterable[Machine], name: str, *, ended: bool = False) -> t
     Of several clusters with this name, one that exists is preferred to one with only retained resources, and then the
     latest. With `ended`, if there is neither, all nodes of the latest one that has ended. Empty for none.
     """
-    of_name = (one for one in machines if one.gang is not None and name in (one.gang.name, one.gang.id))
+    of_name = (
+        one for one in machines if one.cluster_node is not None and name in (one.cluster_node.name, one.cluster_node.id)
+    )
     groups = [*by_cluster(of_name).values()]
     for is_preferred in (lambda machine: machine.terminated_at is None, _exists_or_retained):
         found = [group for group in groups if any(is_preferred(one) for one in group)]
@@ -42,7 +44,7 @@ def clusters(machines: Iterable[Machine]) -> list[tuple[Machine, ...]]:
 
     Nodes that are gone are left out, unless all nodes of the cluster are gone.
     """
-    groups = by_cluster(machine for machine in machines if machine.gang is not None).values()
+    groups = by_cluster(machine for machine in machines if machine.cluster_node is not None).values()
     return [tuple([one for one in group if _exists_or_retained(one)] or group) for group in groups]
 
 
@@ -55,7 +57,7 @@ def status(nodes: Sequence[Machine]) -> Status:
 
 def node_number(machine: Machine) -> int:
     """Return a machine's node number in its cluster; 0 for a single machine."""
-    return machine.gang.node if machine.gang else 0
+    return machine.cluster_node.node if machine.cluster_node else 0
 
 
 def first_node(nodes: Sequence[Machine]) -> Machine:
@@ -77,7 +79,7 @@ def first_node(nodes: Sequence[Machine]) -> Machine:
 
 def require_complete(machine: Machine, name: str | None, verb: str) -> None:
     """Raise InvalidRequest if `name` is that of one node: the command `verb` only works on a whole cluster."""
-    cluster = machine.gang
+    cluster = machine.cluster_node
     if cluster is None or name not in (machine.name, machine.id):
         return
     raise InvalidRequest(
@@ -90,7 +92,7 @@ def require_complete(machine: Machine, name: str | None, verb: str) -> None:
 
 
 def _node(machine: Machine) -> ClusterNode:
-    return not_none(machine.gang)
+    return not_none(machine.cluster_node)
 
 
 def _exists_or_retained(machine: Machine) -> bool:

@@ -360,7 +360,7 @@ def launch_options_of(job: Job, attempt: Attempt, now: datetime) -> dict[str, st
         "spot": spot,
     }
     if spot:
-        options.setdefault("max_price", f"{terms['on_demand'] / job.gang / 1e9:.6f}")  # dollars of each machine
+        options.setdefault("max_price", f"{terms['on_demand'] / job.gang_size / 1e9:.6f}")  # dollars of each machine
     else:
         options.pop("max_price", None)
     return options

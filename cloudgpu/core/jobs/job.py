@@ -177,7 +177,7 @@ class Job:
         return {**slurm, "cluster": last.cluster, "members": list(last.members)}
 
     @property
-    def gang(self) -> int:
+    def gang_size(self) -> int:
         """How many machines each of its attempts launches as one cluster; 1 for any other job."""
         return self.spec.get("gang", 1)
 

@@ -201,7 +201,7 @@ class Machine(NamedTuple):
     last_request: LastRequest | None = None
 
     @property
-    def gang(self) -> ClusterNode | None:
+    def cluster_node(self) -> ClusterNode | None:
         """Its place in a cluster of several machines; None for a single machine, even one with an engine."""
         return None if self.cluster is None or self.cluster.nodes == 1 else self.cluster
 
@@ -280,7 +280,7 @@ def not_none(value: T | None) -> T:
 
 def command_name(machine: Machine) -> str:
     """Return the name that `stop`, `start` and `down` take for a machine: its cluster's, or its own."""
-    return machine.gang.name if machine.gang else machine.name
+    return machine.cluster_node.name if machine.cluster_node else machine.name
 
 
 def has_retained_resources(machine: Machine) -> bool:

@@ -137,7 +137,7 @@ def requested_end(case: Case) -> RuleResult | None:
     A newer command has taken that back, or what protects the machine. What a run decided itself is decided anew.
     """
     machine, last = case.view.machine, case.view.machine.last_request
-    what = None if machine.gang is not None or last is None or last.judged else last.what
+    what = None if machine.cluster_node is not None or last is None or last.judged else last.what
     if what == "terminate" and machine.discard:
         return RuleResult(
             Rule.REQUESTED, ReaperAction.TERMINATE, "its end was requested and is not done", case.now, urgent=True

@@ -15,7 +15,7 @@ from cloudgpu.core.model.resources import ProviderResource, ResourceListing
 from cloudgpu.core.policies.guards import Agent, Safeguards, Timer
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.abilities import PlacementConstraint, Resolved, TimerAction
-from cloudgpu.providers.account_abilities import Finding, Login
+from cloudgpu.providers.account_abilities import AccountFinding, Login
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import KIND, Aws
 from cloudgpu.providers.base import ProviderSettings, TokenRule
@@ -147,7 +147,7 @@ class AwsProvider:
         """Set these tags on the machine and leave every other alone."""
         power.tag(self._aws, id, tags)
 
-    def findings(self, region: str | None = None) -> Sequence[Finding]:
+    def findings(self, region: str | None = None) -> Sequence[AccountFinding]:
         """Return whether somebody has opened our own security groups to everybody."""
         return findings.findings(self._aws, region)
 

@@ -15,7 +15,7 @@ from cloudgpu.core.model.resources import ProviderResource, ResourceListing
 from cloudgpu.core.policies.guards import Agent, Safeguards, Timer
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.abilities import PlacementConstraint, Resolved, TimerAction
-from cloudgpu.providers.account_abilities import Finding, Login
+from cloudgpu.providers.account_abilities import AccountFinding, Login
 from cloudgpu.providers.azure.client import KIND, Azure
 from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.registry import lazy_modules
@@ -199,7 +199,7 @@ class AzureProvider:
         """Return what the credential is and how long it lasts; asks nobody."""
         return login.login(self._azure)
 
-    def findings(self, region: str | None = None) -> Sequence[Finding]:
+    def findings(self, region: str | None = None) -> Sequence[AccountFinding]:
         """Return the results of checks of the subscription, its services, the role of machines and timers."""
         return findings.findings(self._azure, region)
 

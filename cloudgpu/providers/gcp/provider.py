@@ -15,7 +15,7 @@ from cloudgpu.core.model.resources import ProviderResource, ResourceListing
 from cloudgpu.core.policies.guards import Agent, Safeguards, Timer
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.abilities import PlacementConstraint, Resolved, TimerAction
-from cloudgpu.providers.account_abilities import Finding, Login
+from cloudgpu.providers.account_abilities import AccountFinding, Login
 from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import KIND, Gcp
@@ -197,7 +197,7 @@ class GcpProvider:
         """Return every permission that cloudgpu uses in the project and whether this credential has it. Tries none."""
         return permissions.permissions(self._gcp, region)
 
-    def findings(self, region: str | None = None) -> Sequence[Finding]:
+    def findings(self, region: str | None = None) -> Sequence[AccountFinding]:
         """Return the findings about the project: OS Login, the GPU quota, the network and who may connect."""
         return findings.findings(self._gcp, region)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.providers.account_abilities import Finding, Login
+from cloudgpu.providers.account_abilities import AccountFinding, Login
 from cloudgpu.providers.lambdalabs import errors
 from cloudgpu.providers.lambdalabs.client import Lambda
 from cloudgpu.providers.lambdalabs.options import KIND, read_key
@@ -18,7 +18,7 @@ from cloudgpu.providers.lambdalabs.options import KIND, read_key
 Rule = Mapping[str, Any]
 ANY_SOURCE = "0.0.0.0/0"
 SSH, MAX_PORT = 22, 65535
-_TERMINATION_FINDING = Finding(
+_TERMINATION_FINDING = AccountFinding(
     "ends at Lambda",
     None,
     "nothing at Lambda ends a machine by itself: a shutdown does not end billing, and there is no stop or timer",
@@ -33,25 +33,31 @@ def login(lam: Lambda) -> Login:
     return Login(f"the API key from {read_key(lam.options)[1]}", None, lasts=True)
 
 
-def findings(lam: Lambda) -> list[Finding]:
+def findings(lam: Lambda) -> list[AccountFinding]:
     """Return the findings: the account, who may reach SSH, and what Lambda cannot do at all. Reads only."""
     account_text = f"{lam.identity().display_name}, by the API key from {read_key(lam.options)[1]}"
-    return [Finding("Lambda account", good=True, says=account_text), _firewall_finding(lam), _TERMINATION_FINDING]
+    return [
+        AccountFinding("Lambda account", is_ok=True, message=account_text),
+        _firewall_finding(lam),
+        _TERMINATION_FINDING,
+    ]
 
 
-def _firewall_finding(lam: Lambda) -> Finding:
+def _firewall_finding(lam: Lambda) -> AccountFinding:
     title = "SSH at Lambda"
     try:
         rules = global_rules(lam)
     except CloudgpuError as error:
-        return Finding(title, None, f"who may reach port 22 is not known: {error.message}", "Run doctor again.")
+        return AccountFinding(title, None, f"who may reach port 22 is not known: {error.message}", "Run doctor again.")
     if not any(one.get("source_network") == ANY_SOURCE and _includes_ssh(one) for one in rules):
-        says = f"the account's global rules do not open port 22 to everybody (not so in {REGION_WITHOUT_GLOBAL_RULES})"
-        return Finding(title, good=True, says=says)
-    return Finding(
+        message = (
+            f"the account's global rules do not open port 22 to everybody (not so in {REGION_WITHOUT_GLOBAL_RULES})"
+        )
+        return AccountFinding(title, is_ok=True, message=message)
+    return AccountFinding(
         title,
-        good=False,
-        says="the account's global firewall rules open port 22 of every machine to the whole internet",
+        is_ok=False,
+        message="the account's global firewall rules open port 22 of every machine to the whole internet",
         next=f"Run: cloudgpu init {KIND} --ssh-from ADDRESS/32 (it changes the rules for all)",
     )
 

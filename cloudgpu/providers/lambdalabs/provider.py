@@ -12,7 +12,7 @@ from cloudgpu.core.model.instances import Instance, Listing
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Availability, MachineConfiguration, Price, Requirements
 from cloudgpu.core.policies.guards import Agent, Safeguards
-from cloudgpu.providers.account_abilities import Finding, Login
+from cloudgpu.providers.account_abilities import AccountFinding, Login
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.lambdalabs.client import TOKEN_RULE, Lambda
 from cloudgpu.providers.lambdalabs.options import KIND
@@ -102,6 +102,6 @@ class LambdaProvider:
         """Open port 22 to these networks alone, by the account's global rules; every other rule stays."""
         account.restrict_ssh(self._lambda, cidrs)
 
-    def findings(self, region: str | None = None) -> Sequence[Finding]:  # noqa: ARG002  (the rules are the account's)
+    def findings(self, region: str | None = None) -> Sequence[AccountFinding]:  # noqa: ARG002  (the rules are the account's)
         """Return the findings about the account: who may reach SSH, and what ends a machine."""
         return account.findings(self._lambda)

@@ -12,7 +12,7 @@ import json
 import re
 
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.providers.account_abilities import Finding
+from cloudgpu.providers.account_abilities import AccountFinding
 from cloudgpu.providers.runpod.client import Pod, Runpod
 from cloudgpu.providers.runpod.options import COMMUNITY
 from cloudgpu.providers.shared.account import write_file
@@ -67,17 +67,21 @@ def reads_no_other_pod(runpod: Runpod) -> bool:
         return False
 
 
-def account_finding(runpod: Runpod) -> Finding:
+def account_finding(runpod: Runpod) -> AccountFinding:
     """Return the account of the user's key, for `doctor` and `init`. Raises AuthFailed, ProviderUnavailable."""
-    return Finding("RunPod account", good=True, says=runpod.identity().display_name)
+    return AccountFinding("RunPod account", is_ok=True, message=runpod.identity().display_name)
 
 
-def key_finding(runpod: Runpod) -> Finding:
+def key_finding(runpod: Runpod) -> AccountFinding:
     """Return whether it is proved that a pod's own key reads no other pod, for `doctor`."""
     title = "the pod's own key"
     if reads_no_other_pod(runpod):
-        return Finding(title, good=True, says="it reads no other pod, so that pods stop themselves at their lease")
-    return Finding(title, good=None, says=UNPROVED_TEXT, next="Run: cloudgpu doctor --live --provider runpod")
+        return AccountFinding(
+            title, is_ok=True, message="it reads no other pod, so that pods stop themselves at their lease"
+        )
+    return AccountFinding(
+        title, is_ok=None, message=UNPROVED_TEXT, next="Run: cloudgpu doctor --live --provider runpod"
+    )
 
 
 def record_check(runpod: Runpod, pod: Pod, log: str) -> None:

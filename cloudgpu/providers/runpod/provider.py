@@ -13,7 +13,7 @@ from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup
 from cloudgpu.core.model.offers import Availability, MachineConfiguration, Price, Requirements
 from cloudgpu.core.policies.guards import Agent, Safeguards
 from cloudgpu.providers.abilities import PlacementConstraint, Resolved
-from cloudgpu.providers.account_abilities import Finding, Login
+from cloudgpu.providers.account_abilities import AccountFinding, Login
 from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.registry import lazy_modules
 from cloudgpu.providers.runpod.client import Runpod
@@ -120,6 +120,6 @@ class RunpodProvider:
         """Return the remaining prepaid credit, None for an account that is invoiced: one call."""
         return self._runpod.credit()
 
-    def findings(self, region: str | None = None) -> Sequence[Finding]:  # noqa: ARG002
+    def findings(self, region: str | None = None) -> Sequence[AccountFinding]:  # noqa: ARG002
         """Return the findings: whose the user's key is, and what a pod's own key may do. One call at most."""
         return (pod_key.account_finding(self._runpod), pod_key.key_finding(self._runpod))

@@ -19,7 +19,7 @@ from cloudgpu.core.model.launch import LaunchRequest, Network
 from cloudgpu.core.model.offers import Accelerator, MachineConfiguration, Requirements, same_gpu
 from cloudgpu.core.values.network import MIN_PREFIX_LENGTH
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.account_abilities import Finding
+from cloudgpu.providers.account_abilities import AccountFinding
 
 # Labels of firewall rules: of an address that the user connects from, and of the network's own addresses, where none is
 # known (behind a jump host).
@@ -129,15 +129,15 @@ OPEN_RULES_FINDING = "rules made by hand"  # the name of doctor's finding
 
 @dataclass(frozen=True, slots=True)
 class OpenRule:
-    """A firewall rule that lets everybody in: `says` is a clause about it, `close` the command that deletes it."""
+    """A firewall rule that lets everybody in: `message` is a clause about it, `close` the command that deletes it."""
 
-    says: str
+    message: str
     close: str
 
     @property
     def risk(self) -> str:
         """The sentence for a plan."""
-        return f"RISK: {self.says}. Close it: {self.close}"
+        return f"RISK: {self.message}. Close it: {self.close}"
 
 
 def is_open_to_all(source: str) -> bool:
@@ -151,12 +151,12 @@ def is_open_to_all(source: str) -> bool:
     return network.prefixlen < (MIN_PREFIX_LENGTH if network.version == 4 else MIN_IPV6_PREFIX_LENGTH)  # noqa: PLR2004  (IPv4)
 
 
-def open_rules_finding(open_rules: Sequence[OpenRule], good: str) -> Finding:
+def open_rules_finding(open_rules: Sequence[OpenRule], good: str) -> AccountFinding:
     """Return doctor's finding: which rules are open and how to close them, or the sentence `good` for none."""
     if not open_rules:
-        return Finding(OPEN_RULES_FINDING, good=True, says=good)
-    says, remedy = "; ".join(rule.says for rule in open_rules), "; ".join(rule.close for rule in open_rules)
-    return Finding(OPEN_RULES_FINDING, good=False, says=says, next=f"If nobody needs it: {remedy}")
+        return AccountFinding(OPEN_RULES_FINDING, is_ok=True, message=good)
+    message, remedy = "; ".join(rule.message for rule in open_rules), "; ".join(rule.close for rule in open_rules)
+    return AccountFinding(OPEN_RULES_FINDING, is_ok=False, message=message, next=f"If nobody needs it: {remedy}")
 
 
 def disk_gb(requested: int | None, image: str, minimum: int, *, default: int, maximum: int, limited_by: str) -> int:

@@ -11,7 +11,7 @@ from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
 from cloudgpu.parallel import beat
-from cloudgpu.providers.account_abilities import Finding, Login
+from cloudgpu.providers.account_abilities import AccountFinding, Login
 from cloudgpu.providers.machine.container_start import host_keys_in
 from cloudgpu.providers.vast import machines
 from cloudgpu.providers.vast.client import CLOUD, KIND, Vast
@@ -64,10 +64,10 @@ def login(vast: Vast) -> Login:
     return Login(f"an API key ({key_location(vast.options)})", None, lasts=True)
 
 
-def findings(vast: Vast) -> Sequence[Finding]:
+def findings(vast: Vast) -> Sequence[AccountFinding]:
     """Return the account of the key as a finding. One call at most."""
-    says = f"{identity(vast).display_name}, by the API key of {key_location(vast.options)}"
-    return [Finding("vast.ai account", good=True, says=says)]
+    message = f"{identity(vast).display_name}, by the API key of {key_location(vast.options)}"
+    return [AccountFinding("vast.ai account", is_ok=True, message=message)]
 
 
 def host_keys(vast: Vast, id: str) -> Sequence[str]:  # noqa: A002

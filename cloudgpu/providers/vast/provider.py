@@ -13,7 +13,7 @@ from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup
 from cloudgpu.core.model.offers import Availability, MachineConfiguration, Price, Requirements
 from cloudgpu.core.policies.guards import Agent, Safeguards
 from cloudgpu.providers.abilities import PlacementConstraint, Resolved
-from cloudgpu.providers.account_abilities import Finding, Login
+from cloudgpu.providers.account_abilities import AccountFinding, Login
 from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.registry import lazy_modules
 from cloudgpu.providers.vast.client import KIND, Vast
@@ -122,6 +122,6 @@ class VastProvider:
         """Return the remaining prepaid credit."""
         return account.credit(self._vast)
 
-    def findings(self, region: str | None = None) -> Sequence[Finding]:  # noqa: ARG002  (one account, all its hosts)
+    def findings(self, region: str | None = None) -> Sequence[AccountFinding]:  # noqa: ARG002  (one account, all its hosts)
         """Return the findings about the account."""
         return account.findings(self._vast)

@@ -292,8 +292,8 @@ class ExaminesContract(ContractBase):
         assert len({one.what for one in found}) == len(found)
         for one in found:
             assert one.what
-            assert one.says
-            assert one.good or one.next
+            assert one.message
+            assert one.is_ok or one.next
 
     def test_looking_twice_finds_the_same(self, provider: Provider) -> None:
         """Reading them repairs nothing."""

@@ -17,7 +17,7 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.abilities import RemainingFiles, Resolved
-from cloudgpu.providers.account_abilities import Finding
+from cloudgpu.providers.account_abilities import AccountFinding
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.testing.fake import limits
 from cloudgpu.testing.fake.cloud import counted_call
@@ -91,7 +91,7 @@ class FullFakeProvider(ReachableFakeProvider):
         self._leave_times = (*self._leave_times, (id, at))
 
     @counted_call
-    def findings(self, cloud: Cloud, region: str | None = None) -> Sequence[Finding]:
+    def findings(self, cloud: Cloud, region: str | None = None) -> Sequence[AccountFinding]:
         """Return one finding: which methods the credential may not call."""
         if region is not None:
             limits.check_region(region)
@@ -159,11 +159,11 @@ class PrepaidFakeProvider(FakeProvider):
         return Money(sum(price.per_hour.nanos for price in prices if price is not None))
 
 
-def _denials_finding(cloud: Cloud) -> Finding:
+def _denials_finding(cloud: Cloud) -> AccountFinding:
     if not cloud.denied:
-        return Finding("made-up rules", good=True, says="the fake cloud denies nothing")
+        return AccountFinding("made-up rules", is_ok=True, message="the fake cloud denies nothing")
     message = f"the fake cloud denies {', '.join(sorted(cloud.denied))}"
-    return Finding("made-up rules", good=False, says=message, next="Permit them again.", needed=True)
+    return AccountFinding("made-up rules", is_ok=False, message=message, next="Permit them again.", needed=True)
 
 
 def make(settings: ProviderSettings) -> FakeProvider:

@@ -401,11 +401,11 @@ FAULTS = {
         "test_what_is_unknown_has_no_host_key",
     ),
     "finds fault without a way out": (
-        "def findings(self, region=None): return [replace(f, good=False) for f in super().findings(region)]",
+        "def findings(self, region=None): return [replace(f, is_ok=False) for f in super().findings(region)]",
         "test_every_finding_says_what_it_found",
     ),
     "finds something else at each look": (
-        "def findings(self, region=None): return [replace(f, says=str(self.calls())) for f in super().findings()]",
+        "def findings(self, region=None): return [replace(f, message=str(self.calls())) for f in super().findings()]",
         "test_looking_twice_finds_the_same",
     ),
     "tries its account out": (

@@ -30,10 +30,12 @@ ANSWER_TIMEOUT_S = 3.0  # for the SSH connection that tells whether a node answe
 
 def nodes_of(session: Session, machine: Machine) -> tuple[Machine, ...]:
     """Return all nodes of a machine's gang, ended ones too, node 0 first; of a machine without a gang itself alone."""
-    gang = machine.gang
+    gang = machine.cluster_node
     if gang is None:
         return (machine,)
-    return in_order(node for node in session.ledger.machines() if node.gang is not None and node.gang.id == gang.id)
+    return in_order(
+        node for node in session.ledger.machines() if node.cluster_node is not None and node.cluster_node.id == gang.id
+    )
 
 
 def head_node_of(session: Session, key: str, nodes: int) -> Machine | None:
@@ -51,9 +53,9 @@ def head_node_of(session: Session, key: str, nodes: int) -> Machine | None:
 def _made_nodes(session: Session, key: str) -> list[tuple[str, Machine]]:
     """Return the machines that launches of gangs with this key made, or may have made, each after its gang's id."""
     return [
-        (machine.gang.id, machine)
+        (machine.cluster_node.id, machine)
         for machine in session.ledger.machines()
-        if machine.gang is not None and launch_key(machine) == key and machine.launch_status not in NOTHING_MADE
+        if machine.cluster_node is not None and launch_key(machine) == key and machine.launch_status not in NOTHING_MADE
     ]
 
 
@@ -62,11 +64,13 @@ def ended_nodes_events(session: Session, job: Job, attempt: Attempt, now: dateti
 
     Empty for a single machine, and where the ledger has that event.
     """
-    if job.gang == 1 or attempt.key is None:
+    if job.gang_size == 1 or attempt.key is None:
         return []
     made = [(gang_id, machine) for gang_id, machine in _made_nodes(session, attempt.key) if machine.provider_id]
     sizes = Counter(gang_id for gang_id, _ in made)
-    ended = [machine for gang_id, machine in made if sizes[gang_id] != job.gang and machine.terminated_at is not None]
+    ended = [
+        machine for gang_id, machine in made if sizes[gang_id] != job.gang_size and machine.terminated_at is not None
+    ]
     unrecorded_ids = [machine.id for machine in in_order(ended) if machine.id not in attempt.refused]
     return [job_gang_refused(job.id, attempt.number, unrecorded_ids, now)] if unrecorded_ids else []
 
@@ -85,11 +89,11 @@ def machine_assigned_events(
 ) -> list[Draft]:
     """Return the events that name the machine of an attempt, all nodes of its gang, and nodes that were ended again."""
     nodes, refused_events = nodes_of(session, machine), ended_nodes_events(session, job, attempt, now)
-    if len(nodes) == 1 or machine.gang is None:
+    if len(nodes) == 1 or machine.cluster_node is None:
         assigned = job_machine(job.id, attempt.number, machine.id, now)
     else:
         ids = [one.id for one in nodes]
-        assigned = job_machine(job.id, attempt.number, ids[0], now, cluster=machine.gang.id, members=ids)
+        assigned = job_machine(job.id, attempt.number, ids[0], now, cluster=machine.cluster_node.id, members=ids)
     return [assigned, *refused_events]
 
 
@@ -114,7 +118,7 @@ def stop_gang(session: Session, machine: Machine, why: str) -> None:
     Else raises as `stop` does.
     """
     nodes = [one for one in nodes_of(session, machine) if one.terminated_at is None]
-    if machine.gang is None:
+    if machine.cluster_node is None:
         stop(session, machine, why=why)
     elif nodes:
         raise_worst(stop_all(session, nodes, why=why).errors)
@@ -123,7 +127,7 @@ def stop_gang(session: Session, machine: Machine, why: str) -> None:
 def start_gang(session: Session, machine: Machine, duration: timedelta, *, no_guard: bool = False) -> None:
     """Start a stopped machine with a lease of this duration; of a gang, all nodes or none. Raises as `start` does."""
     nodes = [one for one in nodes_of(session, machine) if one.terminated_at is None]
-    if machine.gang is None:
+    if machine.cluster_node is None:
         start_machine(session, machine, duration, renewable_for=duration, no_guard=no_guard)
     else:
         lease = new_lease(session, machine, duration, duration)

@@ -262,7 +262,7 @@ def submission_options(session: Session, job: Job, record: SlurmRecord) -> dict[
     """
     members = [session.ledger.machine(one) for one in record["members"]]
     head_node = members[0] if members else None
-    if job.gang > 1 and head_node is not None:
+    if job.gang_size > 1 and head_node is not None:
         record = {**record, "minutes": _gang_time_limit_minutes(job, head_node, session.clock())}
     files = None if record["cluster"] is None else engine_files(record["cluster"])
     is_remote = head_node is not None and head_node.provider != "local"

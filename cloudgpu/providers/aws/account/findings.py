@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cloudgpu.core.model.instances import TAG_LEDGER
-from cloudgpu.providers.account_abilities import Finding
+from cloudgpu.providers.account_abilities import AccountFinding
 from cloudgpu.providers.aws.client import Aws, describe_all
 from cloudgpu.providers.aws.network import security_group
 from cloudgpu.providers.shared.rules import OPEN_RULES_FINDING, open_rules_finding
@@ -14,7 +14,7 @@ from cloudgpu.providers.shared.rules import OPEN_RULES_FINDING, open_rules_findi
 NO_OPEN_RULE_TEXT = "no security group of this ledger lets everybody in by one"
 
 
-def findings(aws: Aws, region: str | None) -> Sequence[Finding]:
+def findings(aws: Aws, region: str | None) -> Sequence[AccountFinding]:
     """Return whether somebody has opened our own security groups. One call per region; none without a ledger."""
     if not aws.ledger:
         return [open_rules_finding((), NO_OPEN_RULE_TEXT)]
@@ -28,10 +28,10 @@ def findings(aws: Aws, region: str | None) -> Sequence[Finding]:
     if found or not silent:
         return [open_rules_finding(found, NO_OPEN_RULE_TEXT)]
     return [
-        Finding(
+        AccountFinding(
             OPEN_RULES_FINDING,
-            good=None,
-            says=f"{silent[0].scope} did not answer: {silent[0].why}",
+            is_ok=None,
+            message=f"{silent[0].scope} did not answer: {silent[0].why}",
             next="Run it again.",
         )
     ]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.account_abilities import Finding
+from cloudgpu.providers.account_abilities import AccountFinding
 from cloudgpu.providers.azure import groups
 from cloudgpu.providers.azure.account import machine_role, permissions
 from cloudgpu.providers.azure.calls import properties_of
@@ -21,14 +21,14 @@ _INIT_REMEDY = "Run: cloudgpu init azure"
 _NO_OPEN_RULE_TEXT = "no security group of this ledger's machines lets everybody in by one"
 
 
-def findings(azure: Azure, region: str | None) -> list[Finding]:
+def findings(azure: Azure, region: str | None) -> list[AccountFinding]:
     """Return the results of checks of the subscription, its services, machine role and timers. Up to seven calls.
 
-    A check that was not possible has `good` None. Raises InvalidRequest for a region that the account does not use.
+    A check that was not possible has `is_ok` None. Raises InvalidRequest for a region that the account does not use.
     """
     if region is not None:
         availability.check_region(azure, region)
-    checks: list[tuple[str, Callable[[], list[Finding]]]] = [
+    checks: list[tuple[str, Callable[[], list[AccountFinding]]]] = [
         ("subscription", lambda: _subscription(azure)),
         (groups.COMPUTE, lambda: [_service(azure, groups.COMPUTE)]),
         (groups.NETWORK, lambda: [_service(azure, groups.NETWORK)]),
@@ -40,77 +40,88 @@ def findings(azure: Azure, region: str | None) -> list[Finding]:
         return [one for found in pool.map(lambda check: _run_check(*check), checks) for one in found]
 
 
-def _run_check(what: str, check: Callable[[], list[Finding]]) -> list[Finding]:
+def _run_check(what: str, check: Callable[[], list[AccountFinding]]) -> list[AccountFinding]:
     try:
         return check()
     except CloudgpuError as error:
-        return [Finding(what, None, error.message, error.next or "")]
+        return [AccountFinding(what, None, error.message, error.next or "")]
 
 
-def _subscription(azure: Azure) -> list[Finding]:
+def _subscription(azure: Azure) -> list[AccountFinding]:
     """Return whether the subscription is enabled, and whether a spending limit may disable it."""
     path = f"/subscriptions/{azure.subscription}"
     found = get_json(azure, "Microsoft.Resources/subscriptions/read", path, availability.VERSION)
     state, name = str(found.get("state") or "unknown"), str(found.get("displayName") or azure.subscription)
     limit = str((found.get("subscriptionPolicies") or {}).get("spendingLimit") or "Off")
-    good = None if state == "unknown" else state == "Enabled"
-    remedy = "" if good else "Open it in the Azure portal and finish what it asks for: a payment, mostly."
-    return [Finding("subscription", good, f"{name} is {state.lower()}", remedy, needed=True), _spending_limit(limit)]
+    is_ok = None if state == "unknown" else state == "Enabled"
+    remedy = "" if is_ok else "Open it in the Azure portal and finish what it asks for: a payment, mostly."
+    return [
+        AccountFinding("subscription", is_ok, f"{name} is {state.lower()}", remedy, needed=True),
+        _spending_limit(limit),
+    ]
 
 
-def _spending_limit(limit: str) -> Finding:
+def _spending_limit(limit: str) -> AccountFinding:
     """Return the finding on the spending limit: with one, Azure disables a subscription whose credit is used up."""
     if limit == "On":
-        says = "a spending limit is on: Azure stops all machines when the credit is used up, and has no quota of GPUs"
-        return Finding("spending limit", good=False, says=says, next="Remove it: https://aka.ms/remove-spending-limit")
-    return Finding("spending limit", good=True, says="there is none in the way")
+        message = (
+            "a spending limit is on: Azure stops all machines when the credit is used up, and has no quota of GPUs"
+        )
+        return AccountFinding(
+            "spending limit", is_ok=False, message=message, next="Remove it: https://aka.ms/remove-spending-limit"
+        )
+    return AccountFinding("spending limit", is_ok=True, message="there is none in the way")
 
 
-def _service(azure: Azure, namespace: str) -> Finding:
+def _service(azure: Azure, namespace: str) -> AccountFinding:
     state = groups.registration_state(azure, namespace)
-    good = state.lower() in groups.REGISTERED_STATES
-    says = f"it is {state or 'not known here'}"
-    remedy = "" if good else f"Run: {groups.register_command(namespace)}"
-    return Finding(namespace, good, says, remedy, needed=True)
+    is_ok = state.lower() in groups.REGISTERED_STATES
+    message = f"it is {state or 'not known here'}"
+    remedy = "" if is_ok else f"Run: {groups.register_command(namespace)}"
+    return AccountFinding(namespace, is_ok, message, remedy, needed=True)
 
 
-def _machine_role(azure: Azure) -> list[Finding]:
+def _machine_role(azure: Azure) -> list[AccountFinding]:
     """Return whether machines can deallocate themselves, and whether this credential may give them the role for it."""
     what, setting = "machine role", f"accounts.{azure.account}.machine_role"
     consequence = "a shutdown from inside does not end a machine's bill: stop and reap deallocate it"
     if azure.options.machine_role is None:
-        return [Finding(what, good=False, says=f"{setting} is not set, so {consequence}", next=_INIT_REMEDY)]
+        return [AccountFinding(what, is_ok=False, message=f"{setting} is not set, so {consequence}", next=_INIT_REMEDY)]
     if not machine_role.role_exists(azure):
         return [
-            Finding(
+            AccountFinding(
                 what,
-                good=False,
-                says=f"the role that {setting} names is not there, so {consequence}",
+                is_ok=False,
+                message=f"the role that {setting} names is not there, so {consequence}",
                 next=_INIT_REMEDY,
             )
         ]
     can_assign = permissions.allows(permissions.rights(azure), _ASSIGN)
     if can_assign is False:
-        says = f"this credential may not give machines their role, so {consequence}"
+        message = f"this credential may not give machines their role, so {consequence}"
         remedy = f"An administrator lets it do that, and no more: {machine_role.assign_role_command(azure)}"
-        return [Finding(what, good=False, says=says, next=remedy)]
-    says = "machines may deallocate and tag themselves, each itself alone"
+        return [AccountFinding(what, is_ok=False, message=message, next=remedy)]
+    message = "machines may deallocate and tag themselves, each itself alone"
     if can_assign is None:
-        says += "; whether this credential may give them that right depends on a condition that only Azure can evaluate"
-    return [Finding(what, good=True, says=says)]
+        message += (
+            "; whether this credential may give them that right depends on a condition that only Azure can evaluate"
+        )
+    return [AccountFinding(what, is_ok=True, message=message)]
 
 
-def _timers(azure: Azure) -> Finding:
+def _timers(azure: Azure) -> AccountFinding:
     if not azure.options.timers:
-        says = f"accounts.{azure.account}.timers is not set: nothing of Azure's ends a machine at its renew-until"
-        return Finding("timers", good=False, says=says, next=_INIT_REMEDY)
+        message = f"accounts.{azure.account}.timers is not set: nothing of Azure's ends a machine at its renew-until"
+        return AccountFinding("timers", is_ok=False, message=message, next=_INIT_REMEDY)
     if not groups.is_registered(azure, groups.TIMERS):
-        says = f"{groups.TIMERS} is not switched on in the subscription"
-        return Finding("timers", good=False, says=says, next=f"Run: {groups.register_command(groups.TIMERS)}")
-    return Finding("timers", good=True, says="Azure deallocates each machine at its renew-until")
+        message = f"{groups.TIMERS} is not switched on in the subscription"
+        return AccountFinding(
+            "timers", is_ok=False, message=message, next=f"Run: {groups.register_command(groups.TIMERS)}"
+        )
+    return AccountFinding("timers", is_ok=True, message="Azure deallocates each machine at its renew-until")
 
 
-def _open_rules(azure: Azure) -> Finding:
+def _open_rules(azure: Azure) -> AccountFinding:
     """Return whether somebody has opened a machine's own security group to everybody.
 
     A call per page of groups; none for a ledger without an id yet.

@@ -8,7 +8,7 @@ from typing import Any
 
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.account_abilities import Finding
+from cloudgpu.providers.account_abilities import AccountFinding
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.gcp.errors import is_gone
@@ -24,7 +24,7 @@ _ON = "true"
 _TCP = ("tcp", "6", "all")
 
 
-def findings(gcp: Gcp, region: str | None = None) -> Sequence[Finding]:
+def findings(gcp: Gcp, region: str | None = None) -> Sequence[AccountFinding]:
     """Return the findings, good or not; reads only. All are about the project, whatever the region.
 
     Raises AuthFailed for credentials that do not work at all.
@@ -32,17 +32,21 @@ def findings(gcp: Gcp, region: str | None = None) -> Sequence[Finding]:
     try:
         project = gcp.project
     except InvalidRequest as error:
-        return [Finding(PROJECT, good=False, says=error.message, next=error.next or "", needed=True)]
+        return [AccountFinding(PROJECT, is_ok=False, message=error.message, next=error.next or "", needed=True)]
     answers = _ask_all(gcp)
     auth_error = next((one for one in answers.values() if isinstance(one, AuthFailed)), None)
     if auth_error is not None and auth_error.field == "credentials":
         raise auth_error
     if auth_error is not None and auth_error.field == "project":
-        return [Finding(PROJECT, good=False, says=auth_error.message, next=auth_error.next or "", needed=True)]
+        return [
+            AccountFinding(PROJECT, is_ok=False, message=auth_error.message, next=auth_error.next or "", needed=True)
+        ]
     if isinstance(answers[PROJECT], CloudgpuError) and is_gone(answers[PROJECT]):
-        says = f"Google Cloud has no project {project!r}, or this login may not see it"
-        return [Finding(PROJECT, good=False, says=says, next="See yours: gcloud projects list", needed=True)]
-    project_finding = Finding(PROJECT, good=True, says=f"{project}: Compute Engine answers")
+        message = f"Google Cloud has no project {project!r}, or this login may not see it"
+        return [
+            AccountFinding(PROJECT, is_ok=False, message=message, next="See yours: gcloud projects list", needed=True)
+        ]
+    project_finding = AccountFinding(PROJECT, is_ok=True, message=f"{project}: Compute Engine answers")
     quota = _quota(gcp, answers, region or "us-central1")
     return [project_finding, _os_login(gcp, answers), quota, *_network(gcp, answers)]
 
@@ -58,11 +62,11 @@ def _ask_all(gcp: Gcp) -> Answers:
         return dict(zip(calls, pool.map(result_or_error, calls.values()), strict=True))
 
 
-def _unknown(title: str, error: CloudgpuError) -> Finding:
-    return Finding(title, good=None, says=error.message, next=error.next or "Run it again.")
+def _unknown(title: str, error: CloudgpuError) -> AccountFinding:
+    return AccountFinding(title, is_ok=None, message=error.message, next=error.next or "Run it again.")
 
 
-def _os_login(gcp: Gcp, answers: Answers) -> Finding:
+def _os_login(gcp: Gcp, answers: Answers) -> AccountFinding:
     """Return the finding about OS Login in the project's metadata, with which SSH keys come from Google accounts."""
     project = answers[PROJECT]
     if isinstance(project, CloudgpuError):
@@ -70,42 +74,44 @@ def _os_login(gcp: Gcp, answers: Answers) -> Finding:
     items = project.get("commonInstanceMetadata", {}).get("items", ())
     setting = next((one.get("value", "") for one in items if one.get("key") == "enable-oslogin"), "")
     if setting.lower() != _ON:
-        return Finding(LOGIN, good=True, says="the project does not switch it on")
-    says = (
+        return AccountFinding(LOGIN, is_ok=True, message="the project does not switch it on")
+    message = (
         "the project switches OS Login on, under which keys in metadata are ignored. cloudgpu switches it off for its "
         "own machines; where the organisation requires it (compute.requireOsLogin), Google refuses them"
     )
     remedy = f"gcloud compute project-info remove-metadata --keys enable-oslogin --project {gcp.project}"
-    return Finding(LOGIN, good=False, says=says, next=f"If nobody needs it: {remedy}")
+    return AccountFinding(LOGIN, is_ok=False, message=message, next=f"If nobody needs it: {remedy}")
 
 
-def _quota(gcp: Gcp, answers: Answers, region: str) -> Finding:
+def _quota(gcp: Gcp, answers: Answers, region: str) -> AccountFinding:
     project = answers[PROJECT]
     if isinstance(project, CloudgpuError):
         return _unknown(QUOTA, project)
     limit = dict(quota_metrics(project)).get(ALL_REGIONS)
     remedy = f"Request more: {quota_page(gcp, region, ALL_REGIONS)}"
     if limit is None:
-        return Finding(QUOTA, good=None, says=f"the project does not tell its quota {ALL_REGIONS}", next=remedy)
+        return AccountFinding(
+            QUOTA, is_ok=None, message=f"the project does not tell its quota {ALL_REGIONS}", next=remedy
+        )
     usage_text = f"{ALL_REGIONS} is {limit[0]:g}, of which {limit[1]:g} are used"
     if limit[0] > 0:
-        return Finding(QUOTA, good=True, says=usage_text)
-    return Finding(
-        QUOTA, good=False, says=f"{usage_text}: no machine with a GPU can be launched", next=remedy, needed=True
+        return AccountFinding(QUOTA, is_ok=True, message=usage_text)
+    return AccountFinding(
+        QUOTA, is_ok=False, message=f"{usage_text}: no machine with a GPU can be launched", next=remedy, needed=True
     )
 
 
-def _network(gcp: Gcp, answers: Answers) -> Iterator[Finding]:
+def _network(gcp: Gcp, answers: Answers) -> Iterator[AccountFinding]:
     network_name, network, rules = gcp.options.network, answers[NETWORK], answers[OPEN_SSH]
     if isinstance(network, CloudgpuError) and not is_gone(network):
         yield _unknown(NETWORK, network)
     elif isinstance(network, CloudgpuError):
         remedy = f"gcloud compute networks create {network_name} --project {gcp.project}"
-        says = f"the project has no network {network_name!r}, and no --subnet is always named"
+        message = f"the project has no network {network_name!r}, and no --subnet is always named"
         setting = f"or name another: accounts.{gcp.account}.network in config.toml"
-        yield Finding(NETWORK, good=False, says=says, next=f"Make it: {remedy}, {setting}", needed=True)
+        yield AccountFinding(NETWORK, is_ok=False, message=message, next=f"Make it: {remedy}, {setting}", needed=True)
     else:
-        yield Finding(NETWORK, good=True, says=f"{network_name} is there")
+        yield AccountFinding(NETWORK, is_ok=True, message=f"{network_name} is there")
     if isinstance(rules, CloudgpuError):
         yield _unknown(OPEN_SSH, rules)
         return
@@ -116,20 +122,20 @@ def _network(gcp: Gcp, answers: Answers) -> Iterator[Finding]:
     )
 
 
-def _open_to_all(gcp: Gcp, rules: Sequence[Raw]) -> Finding:
+def _open_to_all(gcp: Gcp, rules: Sequence[Raw]) -> AccountFinding:
     """Return the finding about rules that let everybody connect by SSH; Google's default network has one."""
     network, port = gcp.options.network, gcp.options.ssh_port
     names = sorted(
         one["name"] for one in rules if ids.last_part(one.get("network", "")) == network and _is_open(one, port)
     )
     if not names:
-        return Finding(OPEN_SSH, good=True, says=f"no rule of {network} lets everybody in")
-    says = (
+        return AccountFinding(OPEN_SSH, is_ok=True, message=f"no rule of {network} lets everybody in")
+    message = (
         f"{' and '.join(names)} of {network} lets everybody reach port {port}; machines of cloudgpu are shut to it by "
         "a rule of a higher priority, others are not"
     )
     remedy = f"gcloud compute firewall-rules delete {' '.join(names)} --project {gcp.project}"
-    return Finding(OPEN_SSH, good=False, says=says, next=f"If nobody needs it: {remedy}")
+    return AccountFinding(OPEN_SSH, is_ok=False, message=message, next=f"If nobody needs it: {remedy}")
 
 
 def _is_open(rule: Raw, port: int) -> bool:

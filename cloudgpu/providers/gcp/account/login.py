@@ -37,8 +37,8 @@ def _user(credentials: Any) -> Login:
     account_text = f" of {credentials.account}" if getattr(credentials, "account", "") else ""
     if not credentials.refresh_token:
         return Login(f"a token{account_text} that nobody renews", None, lasts=False)
-    says = "it is renewed by itself until it is revoked, or until the organisation asks for it again"
-    return Login(f"a login{account_text} by gcloud ({_source_text()}): {says}", None, lasts=None)
+    message = "it is renewed by itself until it is revoked, or until the organisation asks for it again"
+    return Login(f"a login{account_text} by gcloud ({_source_text()}): {message}", None, lasts=None)
 
 
 def _impersonated(credentials: Any) -> Login:
