@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.sync_some import explain_terminated
-from cloudgpu.control.network.authorized_keys import address_label, own_key, share_for_us
+from cloudgpu.control.network.authorized_keys import address_label, own_key, share_with_this_home
 from cloudgpu.control.network.reachability import ClientAddressUnknown, client_cidr, firewall_of, no_firewall_error
 from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.control.team.authorization import authorization_of, check_may
@@ -103,7 +103,9 @@ def _split_by_owner(session: Session, machines: Sequence[Machine]) -> tuple[list
     """Return the machines whose rule this user may change, their own and those shared with them; and the others."""
     authorization = authorization_of(session)
     permitted = [
-        machine for machine in machines if authorization.owns(machine) or share_for_us(session, machine) is not None
+        machine
+        for machine in machines
+        if authorization.owns(machine) or share_with_this_home(session, machine) is not None
     ]
     return permitted, [
         {"name": machine.name, "why": f"it is {authorization.whose(machine)}"}
@@ -119,7 +121,9 @@ def lock_rules(session: Session, machine: Machine) -> AbstractContextManager[Non
 
 def _check_may_change(session: Session, machine: Machine, cidr: str | None) -> Machine:
     """Return the machine. Raises as `allow` if this user may not change its rule, or it has none."""
-    if share_for_us(session, machine) is None:  # a colleague it is shared with changes their own address, and no other
+    if (
+        share_with_this_home(session, machine) is None
+    ):  # a colleague it is shared with changes their own address, and no other
         check_may(session, machine, "let anybody in to")
     if firewall_of(session, machine) is None:
         raise no_firewall_error(session, machine, "name")
@@ -157,7 +161,7 @@ def _with_firewall(
 
 def _rule_label(session: Session, machine: Machine) -> str:
     """Return the label of this user's rule: the owner's, or a colleague's own, so that neither replaces the other's."""
-    return address_label(machine, own_key(session)) if share_for_us(session, machine) else CALLER
+    return address_label(machine, own_key(session)) if share_with_this_home(session, machine) else CALLER
 
 
 def _change_rule(

@@ -15,7 +15,7 @@ from cloudgpu.access.tunnel import background
 from cloudgpu.access.tunnel.tunnel import FIRST_PORT, Tunnel, TunnelChange, TunnelEvent
 from cloudgpu.control.access.reach import check_reachable, connected_to, refresh_address
 from cloudgpu.control.inventory.sync import refresh
-from cloudgpu.control.network.host_keys import pin_confirmed, pin_known_key
+from cloudgpu.control.network.host_keys import pin_confirmed_key, pin_known_key
 from cloudgpu.control.network.reachability import access_blocked_error
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.times import from_iso
@@ -158,7 +158,7 @@ class JupyterTunnel:
             except (AuthFailed, InvalidRequest, ProviderUnavailable):  # this home may have no access to the account
                 return session.target(machine)
             check_reachable(session, machine)
-            pin_confirmed(session, machine)
+            pin_confirmed_key(session, machine)
             return session.target(machine)
 
     def _ensure_jupyter(self, connection: Connection) -> int:

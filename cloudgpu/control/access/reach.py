@@ -11,8 +11,8 @@ from cloudgpu.access.ssh.connection import Connection, connect, is_retryable
 from cloudgpu.access.ssh.jump import check_port
 from cloudgpu.control.inventory.retention import record_resources
 from cloudgpu.control.inventory.sync import refresh
-from cloudgpu.control.network.authorized_keys import explain_other_home, share_for_us
-from cloudgpu.control.network.host_keys import pin_confirmed, pin_known_key, wait_for_key
+from cloudgpu.control.network.authorized_keys import explain_other_home, share_with_this_home
+from cloudgpu.control.network.host_keys import pin_confirmed_key, pin_known_key, wait_for_key
 from cloudgpu.control.network.reachability import access_blocked_error
 from cloudgpu.control.pricing.traffic import read_counter
 from cloudgpu.control.session.session import Session
@@ -159,7 +159,7 @@ def refresh_address(session: Session, machine: Machine, error: Unreachable) -> M
     Otherwise raises the reason why it cannot be reached.
     """
     latest = _refresh_reachable(session, machine)
-    if latest.address == machine.address and not pin_confirmed(session, latest):
+    if latest.address == machine.address and not pin_confirmed_key(session, latest):
         raise explain_unreachable(session, latest, error)
     return latest
 
@@ -221,7 +221,7 @@ def _refresh_reachable(session: Session, machine: Machine) -> Machine:
         try:
             machine = refresh(session, machine)
         except AuthFailed:
-            if not share_for_us(
+            if not share_with_this_home(
                 session, machine
             ):  # of a colleague's shared machine, this home may not have the account
                 raise

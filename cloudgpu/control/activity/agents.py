@@ -24,7 +24,7 @@ from cloudgpu.core.activity.agent_status import (
     unknown_status,
 )
 from cloudgpu.core.activity.report import Report
-from cloudgpu.core.clusters.engine import split, tells_queue, with_queue
+from cloudgpu.core.clusters import engine
 from cloudgpu.core.events.observations import has_moved_on, instance_observed_by_itself, not_before
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.reaper.decisions import CLOCK_SLACK
@@ -44,12 +44,19 @@ if TYPE_CHECKING:
 def ask_activity(session: Session, machines: Sequence[Machine], *, store: bool = True) -> dict[str, SelfReport]:
     """Return when these machines say that they were last in use, by machine id.
 
-    Without the machines of providers whose listings have it. New reports are written to the ledger if `store`. Raises
+    A report is that moment, the error of a provider that could not be asked, or None: nothing reported yet. Without the
+    machines of providers whose listings have it. New reports are written to the ledger if `store`. Raises
     LedgerUnavailable only.
     """
-    accounts, _ = by_account(session, machines)  # machines of unknown accounts were reported by the sync
-    providers = [(session.provider(name), of_account) for name, of_account in accounts.items()]
-    reporting = [(provider, of_account) for provider, of_account in providers if isinstance(provider, ReportsActivity)]
+    machines_by_account, _ = by_account(session, machines)  # machines of unknown accounts were reported by the sync
+    provider_machines = [
+        (session.provider(name), account_machines) for name, account_machines in machines_by_account.items()
+    ]
+    reporting = [
+        (provider, account_machines)
+        for provider, account_machines in provider_machines
+        if isinstance(provider, ReportsActivity)
+    ]
     if not reporting:
         return {}
     with Pool(len(reporting)) as pool:
@@ -109,7 +116,7 @@ def probe(
 ) -> dict[str, Report]:
     """Ask each machine's agent over SSH, `parallel` at a time; return a report for each, by machine id.
 
-    The same command asks a cluster's head node for the queue of its engine, Slurm or Ray.
+    The command that asks a cluster's head node also returns the queue of its engine, Slurm or Ray.
 
     `timeout_s` limits all that is asked of one machine. `window_s` is how many seconds of samples are read, at most the
     day that an agent keeps. Raises nothing: what went wrong with a machine is its report's `fault`. If `store`, samples
@@ -120,7 +127,7 @@ def probe(
             sweep_daily(session.home.samples, session.clock())
     probes = [_probe_of(session, machine, _ProbeOptions(timeout_s, min(window_s, DAY), store)) for machine in machines]
     with Pool(parallel, "machines") as pool:
-        reports = list(pool.map(lambda run: run(), probes))
+        reports = list(pool.map(lambda ask_machine: ask_machine(), probes))
     return {report.machine_id: report for report in reports}
 
 
@@ -139,12 +146,14 @@ class _ProbeOptions(NamedTuple):
 def _probe_of(session: Session, machine: Machine, options: _ProbeOptions) -> Callable[[], Report]:
     """Return a function that asks this machine and may run in any thread: what needs the session is read before."""
     samples, clock = SampleStore(session.home.samples, machine.id), session.clock
-    options = options._replace(cluster=machine.cluster.id) if machine.cluster and tells_queue(machine) else options
+    options = (
+        options._replace(cluster=machine.cluster.id) if machine.cluster and engine.tells_queue(machine) else options
+    )
     try:
         target = session.target(machine)
     except CloudgpuError as error:
-        failed = Report(machine.id, clock(), None, error.message.removesuffix("."))
-        return lambda: failed
+        failed_report = Report(machine.id, clock(), None, error.message.removesuffix("."))
+        return lambda: failed_report
 
     def ask() -> Report:
         asked_at = clock()
@@ -161,29 +170,36 @@ def _probe_of(session: Session, machine: Machine, options: _ProbeOptions) -> Cal
 
 
 def _ask_agent(target: Target, now: float, last_stored: float, options: _ProbeOptions) -> tuple[AgentStatus, str]:
-    """Ask one machine; return its agent's status and its cluster's queue. Raises as `connect` and `capture` do."""
+    """Ask one machine; return its agent's status and its cluster's queue. Raises as `connect` and `capture` do.
+
+    `now` is this computer's clock and `last_stored` the latest stored sample, both in epoch seconds; `status.now` is
+    the machine's clock.
+    """
     from cloudgpu.access.ssh.connection import connect
 
-    deadline = time.monotonic() + options.timeout_s
+    deadline_s = time.monotonic() + options.timeout_s
     since = min(
         now - options.window_s, max(last_stored, now - SAMPLE_WINDOW_S)
     )  # also all samples that are not stored yet
     with connect(target, timeout=options.timeout_s) as connection:
-        status, queue_text = _run_status(connection, since, deadline, options.cluster)
+        status, queue_text = _run_status(connection, since, deadline_s, options.cluster)
         if status.now is not None and status.now < now - MINUTE_S:  # its clock is behind ours
-            status, _ = _run_status(connection, status.now - (now - since), deadline)
+            status, _ = _run_status(connection, status.now - (now - since), deadline_s)
     return status, queue_text
 
 
 def _run_status(
-    connection: Connection, since: float, deadline: float, cluster: str | None = None
+    connection: Connection, since: float, deadline_s: float, cluster: str | None = None
 ) -> tuple[AgentStatus, str]:
-    """Run the agent's `status` on the machine, with the queue of `cluster` if given; return both answers."""
-    seconds_left = max(1.0, deadline - time.monotonic())
+    """Run the agent's `status` on the machine, with the queue of `cluster` if given; return both answers.
+
+    `since` is in epoch seconds of the machine's clock, `deadline_s` in those of `time.monotonic`.
+    """
+    seconds_left = max(1.0, deadline_s - time.monotonic())
     status_command = STATUS_COMMAND.format(since=int(max(0, since)))
-    command = status_command if cluster is None else f"sh -c {shlex.quote(with_queue(status_command, cluster))}"
+    command = status_command if cluster is None else f"sh -c {shlex.quote(engine.with_queue(status_command, cluster))}"
     result = connection.capture(command, timeout=seconds_left, max_bytes=MAX_ANSWER_BYTES)
-    output, queue_text = (result.stdout, "") if cluster is None else split(result.stdout)
+    output, queue_text = (result.stdout, "") if cluster is None else engine.split(result.stdout)
     if result.status == EXIT_USAGE and not output:
         return unknown_status(OLD_AGENT), queue_text
     if result.status and not output:
@@ -191,14 +207,14 @@ def _run_status(
     return parse_agent_status(output), queue_text
 
 
-def _report_of(samples: SampleStore, status: AgentStatus, asked_at: datetime, *, store: bool) -> Report:
-    """Return the agent's report, and store its samples if `store`. A full disk is no reason to know nothing of it."""
+def _report_of(sample_store: SampleStore, status: AgentStatus, asked_at: datetime, *, store: bool) -> Report:
+    """Return the agent's report, and store its samples if `store`; a full disk is no error."""
     answer = None if status.answer is None else dict(status.answer)
     if status.now is None:
-        return Report(samples.id, asked_at, answer, status.fault)
+        return Report(sample_store.id, asked_at, answer, status.fault)
     with suppress(OSError):
         if store:
-            samples.keep(status.samples, status.now, asked_at)
+            sample_store.keep(status.samples, status.now, asked_at)
     return Report(
-        samples.id, asked_at, answer, status.fault, status.samples, status.now, status.up_since, status.scratch
+        sample_store.id, asked_at, answer, status.fault, status.samples, status.now, status.up_since, status.scratch
     )

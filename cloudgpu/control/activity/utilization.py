@@ -64,12 +64,18 @@ def utilization_of(
     hours_by_id: dict[str, tuple[Hour, ...]] = {}
     for machine in machines:
         in_period = [
-            (max(first, begin), min(last, end)) for first, last in billed[machine.id] if first < end and last > begin
+            (max(interval_begin, begin), min(interval_end, end))
+            for interval_begin, interval_end in billed[machine.id]
+            if interval_begin < end and interval_end > begin
         ]
         if in_period:
             utilization = SampleStore(session.home.samples, machine.id).utilization(min(in_period)[0], end)
-            latest = max(billed[machine.id])
-            report = self_reports.of_latest_run(machine, latest) if latest[0] < end and machine.last_active else None
+            latest_interval = max(billed[machine.id])
+            report = (
+                self_reports.of_latest_run(machine, latest_interval)
+                if latest_interval[0] < end and machine.last_active
+                else None
+            )
             hours_by_id[machine.id] = hours(utilization, in_period, report)
     return hours_by_id
 
@@ -84,6 +90,7 @@ def own_machines(machines: Iterable[Machine], hours_by_id: Mapping[str, Sequence
 
 
 def _own_machine(machine: Machine, billed_hours: Sequence[Hour]) -> OwnMachine:
+    # `drawing`: the seconds with measured power. `cards`: GPU-seconds of work, counted in `counted` of the `gpu_s`.
     measured = [hour.joules for hour in billed_hours if hour.joules is not None]
     joules, measured_s = sum(measured), sum(hour.drawing for hour in billed_hours)
     return OwnMachine(
@@ -118,27 +125,27 @@ class _SelfReports:
     """What the ledger has of machines' own reports of their use, and until when they held."""
 
     session: Session
-    listings_report: dict[str, bool] = field(default_factory=dict)  # by account: whether its listings have such reports
+    listings_have_reports: dict[str, bool] = field(default_factory=dict)  # by account
 
-    def of_latest_run(self, machine: Machine, run: Interval) -> ActivityReport | None:
-        """Return the machine's own report of its use in its latest run, from a start to a stop.
+    def of_latest_run(self, machine: Machine, billed_interval: Interval) -> ActivityReport | None:
+        """Return the machine's own report of its use in its latest billed interval, from a start to a stop.
 
-        None if its provider's listings have no such reports, or it is of an earlier run. The ledger has it to a quarter
-        of an hour. While a machine runs, each sync that lists it reads its report. This assumes that the agent was
-        alive: if it had died, later use counts as idle.
+        None if its provider's listings have no such reports, or it is of an earlier interval. The ledger has the
+        time of last use up to a quarter of an hour late (`ACTIVITY_INTERVAL`). While a machine runs, each sync that
+        lists it reads its report. This assumes that the agent was alive: if it had died, later use counts as idle.
         """
         last_active_at = from_iso(not_none(machine.last_active))
-        if last_active_at.timestamp() < run[0] or not self._is_in_listings(machine.account):
+        if last_active_at.timestamp() < billed_interval[0] or not self._is_in_listings(machine.account):
             return None
         seen_at = last_seen_at(self.session.ledger, machine) if machine.billed else None
-        known_until = run[1] if seen_at is None else from_iso(seen_at).timestamp()
-        return ActivityReport((last_active_at + ACTIVITY_INTERVAL).timestamp(), min(known_until, run[1]))
+        known_until = billed_interval[1] if seen_at is None else from_iso(seen_at).timestamp()
+        return ActivityReport((last_active_at + ACTIVITY_INTERVAL).timestamp(), min(known_until, billed_interval[1]))
 
     def _is_in_listings(self, account: str) -> bool:
         """Say whether the account's listings have machines' own reports, so that the ledger has them, too."""
-        if account not in self.listings_report:
+        if account not in self.listings_have_reports:
             try:
-                self.listings_report[account] = not isinstance(self.session.provider(account), ReportsActivity)
+                self.listings_have_reports[account] = not isinstance(self.session.provider(account), ReportsActivity)
             except CloudgpuError:  # it is not configured any more
-                self.listings_report[account] = False
-        return self.listings_report[account]
+                self.listings_have_reports[account] = False
+        return self.listings_have_reports[account]

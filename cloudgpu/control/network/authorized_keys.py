@@ -36,11 +36,11 @@ def address_label(machine: Machine, key: GuestKey) -> str:
 
 
 def is_launched_here(session: Session, machine: Machine) -> bool:
-    """Say whether this home launched it: the saved launch call is kept until the machine is proved to be gone."""
+    """Say whether this home launched it: its saved launch call, with its token, is kept until it is proved gone."""
     return machine.token in {token for token, _ in saved.unresolved(session.home.attempts)}
 
 
-def share_for_us(session: Session, machine: Machine) -> SharedKey | None:
+def share_with_this_home(session: Session, machine: Machine) -> SharedKey | None:
     """Return how a machine from another home was shared with this home's key; None where it was not."""
     if not machine.shared or is_launched_here(session, machine):
         return None
@@ -48,12 +48,13 @@ def share_for_us(session: Session, machine: Machine) -> SharedKey | None:
 
 
 def pin_shared(session: Session, machine: Machine) -> bool:
-    """Pin the host key of the latest share where none, or that of an earlier share, is pinned; say whether one is.
+    """Pin the host key of the latest share where none, or that of an earlier share, is pinned.
 
-    A machine that was restored from its image has a new host key, which comes with the next share.
+    Returns whether the machine has a pinned host key then. A machine that was restored from its image has a new host
+    key, which comes with the next share.
     """
     pinned = client_files.pinned(session.home.known_hosts, machine.id)
-    share = share_for_us(session, machine)
+    share = share_with_this_home(session, machine)
     if share is None or not share.host_key or share.host_key == pinned:
         return pinned is not None
     host_keys = _shared_host_keys(session, machine)
@@ -76,7 +77,7 @@ def _shared_host_keys(session: Session, machine: Machine) -> list[str]:
         if event.kind == "machine_shared" and event.body["key"] == fingerprint and event.body["host_key"]
     ]
     authorization = authorization_of(session)
-    if authorization.role is not Role.ALONE:
+    if authorization.role is not Role.ALONE:  # ALONE: a ledger that nobody shares
         first_event = next((event for event in events if event.kind in ("launch_intended", "machine_adopted")), None)
         sharers = {*session.ledger.payers()}
         if first_event is not None and first_event.kind == "launch_intended":
@@ -93,23 +94,23 @@ def explain_other_home(session: Session, machine: Machine, error: Unreachable) -
     if isinstance(error, LoginRefused):
         return error if isinstance(error, AccessBlocked) else not_shared_error(session, machine)
     if isinstance(error, WrongHostKey):
-        if share_for_us(session, machine):
-            step = _share_instructions(session, machine)
-            error.next = f"Nothing was sent to it. If its host key was changed on purpose: {step}"
+        if share_with_this_home(session, machine):
+            share_instructions = _share_instructions(session, machine)
+            error.next = f"Nothing was sent to it. If its host key was changed on purpose: {share_instructions}"
     elif machine.provider == "local":
         error.next = f"It answers only on the computer that it runs on ({account_text(machine)}): run this there."
-    elif share_for_us(session, machine) and may_allow_client(machine) and not is_inside_network(machine):
-        step = _share_instructions(session, machine)
-        error.next = f"If it runs, its cloud may keep your address out. {step} --from YOUR-ADDRESS"
+    elif share_with_this_home(session, machine) and may_allow_client(machine) and not is_inside_network(machine):
+        share_instructions = _share_instructions(session, machine)
+        error.next = f"If it runs, its cloud may keep your address out. {share_instructions} --from YOUR-ADDRESS"
     return error
 
 
 def not_shared_error(session: Session, machine: Machine) -> LoginRefused:
     """Return the error for a machine that was launched from another home and not shared with this one."""
     is_own = machine.owner in ("", None, session.settings.owner)
-    whose = "was launched from another home" if is_own else f"is {machine.owner}'s"
+    origin = "was launched from another home" if is_own else f"is {machine.owner}'s"
     return LoginRefused(
-        f"{machine.name} {whose}, and the key of this home was not let in there.",
+        f"{machine.name} {origin}, and the key of this home was not let in there.",
         field="name",
         value=machine.name,
         next=_share_instructions(session, machine),
@@ -122,5 +123,5 @@ def _share_instructions(session: Session, machine: Machine) -> str:
         own_key(session)  # made now, so that the file is there
     colleague = machine.owner if machine.owner not in ("", None, session.settings.owner) else None
     file = session.client_key_file.with_suffix(".pub")
-    step = f"Send {colleague} {file}; they run" if colleague else f"Copy {file} to that home and run there"
-    return f"{step}: cloudgpu share {machine.name} --key {file.name}"
+    request = f"Send {colleague} {file}; they run" if colleague else f"Copy {file} to that home and run there"
+    return f"{request}: cloudgpu share {machine.name} --key {file.name}"

@@ -37,7 +37,10 @@ KEY_TYPES = (
 
 
 def generates_host_key(call: Mapping[str, Any]) -> bool:
-    """Say whether the machine of a resolved launch (`Resolved.call`) generates its host key itself."""
+    """Say whether the machine of a resolved launch (`Resolved.call`) generates its host key itself.
+
+    The request says then that cloudgpu "reads" the key, through the provider's API.
+    """
     return bool(call.get("host_key") == "reads")
 
 
@@ -56,7 +59,7 @@ def pin_known_key(session: Session, machine: Machine) -> None:
     The key comes with a share, or from the provider's API. Raises Unreachable where the machine has reported none yet,
     and where it was launched from another home and not shared with this one; InstanceNotFound, ProviderUnavailable.
     """
-    pin_confirmed(session, machine)
+    pin_confirmed_key(session, machine)
     if pin_shared(session, machine):
         return
     try:
@@ -72,7 +75,7 @@ def pin_known_key(session: Session, machine: Machine) -> None:
         raise not_shared_error(session, machine)
 
 
-def pin_confirmed(session: Session, machine: Machine) -> bool:
+def pin_confirmed_key(session: Session, machine: Machine) -> bool:
     """Pin the new host key of an on-premises host for a machine that was launched before; say whether it was pinned.
 
     The user has confirmed that key for the host (`cloudgpu init`, or their own known_hosts). The host has to present
@@ -127,7 +130,7 @@ def wait_for_key(session: Session, machine: Machine, deadline: datetime) -> None
 
 
 def has_key_or_no_reader(session: Session, machine: Machine) -> bool:
-    """Say whether a key is pinned, or the provider can read none: the connection reports that then."""
+    """Say whether there is no key to wait for: one is pinned, or the provider can read none (the login fails then)."""
     is_pinned = client_files.pinned(session.home.known_hosts, machine.id) is not None
     return is_pinned or not isinstance(session.provider_of(machine), ReadsHostKeys)
 
@@ -148,7 +151,7 @@ def _reported_keys(session: Session, machine: Machine) -> Sequence[str]:
 def _pin_best(session: Session, machine: Machine, reported: Sequence[str], previous: Sequence[str]) -> bool:
     """Pin the preferred one of the reported keys, and say whether there was one to pin.
 
-    A key of a less preferred type has to be in `previous`, too.
+    A key of a less preferred type has to be in `previous`, the keys of the question before, too.
     """
     keys = [line for line in reported if client_files.is_public_key(line) and _key_type(line) in KEY_TYPES]
     eligible = [line for line in keys if line in previous or _key_type(line) == KEY_TYPES[0]]

@@ -54,18 +54,22 @@ def client_cidr(session: Session, *, option: str = "--ssh-from") -> str:
     )
 
 
-def relaunch_network(session: Session, earlier: Network) -> Network:
-    """Return the network of an earlier launch, open to where the user is now if it was open to one address alone.
+def relaunch_network(session: Session, earlier_network: Network) -> Network:
+    """Return the network for launching a machine anew: that of its earlier launch, with the user's address of now.
+
+    Only a network that was open to one address alone gets another address.
 
     Where no address service answers, the earlier address stays.
     """
-    if len(earlier.ssh_from) != 1 or not earlier.ssh_from[0].endswith("/32"):
-        return earlier
+    if len(earlier_network.ssh_from) != 1 or not earlier_network.ssh_from[0].endswith("/32"):
+        return earlier_network
     try:
-        return replace(earlier, ssh_from=(client_cidr(session),))
+        return replace(earlier_network, ssh_from=(client_cidr(session),))
     except ClientAddressUnknown:
-        session.report(f"your public address could not be found; SSH is opened to {earlier.ssh_from[0]}, as before")
-        return earlier
+        session.report(
+            f"your public address could not be found; SSH is opened to {earlier_network.ssh_from[0]}, as before"
+        )
+        return earlier_network
 
 
 def _query_address_service(url: str) -> str | None:
@@ -103,7 +107,7 @@ def access_blocked_error(session: Session, machine: Machine) -> AccessBlocked | 
 
 
 def _blocked_error(machine: Machine, allowed: Mapping[str, str], own_cidr: str) -> AccessBlocked | None:
-    """Return the error if none of the networks in `allowed` has this client's address; None if one has."""
+    """Return the error if none of the networks in `allowed` (CIDRs by label) has this client's address; else None."""
     from cloudgpu.access.ssh.target import AccessBlocked
 
     if any(covers(network, own_cidr) for network in allowed.values()):
@@ -118,7 +122,7 @@ def _blocked_error(machine: Machine, allowed: Mapping[str, str], own_cidr: str) 
     )
 
 
-def checks(session: Session, accounts: Collection[str]) -> Iterator[Check]:
+def check_ssh_access(session: Session, accounts: Collection[str]) -> Iterator[Check]:
     """Yield a check for each running machine behind a firewall: whether SSH is open to this client."""
     own_cidr: str | None = None
     for machine in _running_machines(session, accounts):

@@ -18,6 +18,9 @@ def open_session(
 ) -> Session:
     """Return the session of CLOUDGPU_HOME and its config.toml. Asks no cloud and makes no file.
 
+    `tell` takes each line of progress. `clock` is the computer's; tests pass another one, which the ledger's database
+    must not correct.
+
     What was done while the ledger was away is written into it first, if it is back.
     Raises InvalidRequest for faults in the settings and LedgerUnavailable for a ledger that cannot be read.
     """

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.log.outbox import Outbox
 
 T = TypeVar("T")
+# the sentence at the end of a message: a sync records later what happened
 SYNC_LATER = "What has become of the machines, the ledger learns by: cloudgpu ls --refresh"
 
 
@@ -55,9 +56,10 @@ SYNC_LATER = "What has become of the machines, the ledger learns by: cloudgpu ls
 def continue_without_ledger(
     session: Session, fault: LedgerAway, machines: Iterable[Machine] = ()
 ) -> Iterator[StandInLedger]:
-    """Have the session work without its ledger in this block; what it writes waits in the outbox.
+    """Give the session a stand-in for its ledger in this block: what is written to it waits in the outbox.
 
-    Where the ledger cannot be read either, `machines` are all that is known. Raises `fault` where this home does not
+    Where the ledger cannot be read either, `machines` are all that is known. `fault` is the error that says why the
+    ledger is away; it is raised where this home does not
     know the ledger's id: then nobody can tell which machines are its own.
     """
     ledger = session.ledger
@@ -104,10 +106,10 @@ def without_ledger(session: Session, machine: Machine, act: Callable[[Machine], 
         raise unrecorded_error(describe(result), stand_in) from error
 
 
-def unrecorded_error(done: str, stand_in: StandInLedger) -> Unrecorded:
+def unrecorded_error(done_sentence: str, stand_in: StandInLedger) -> Unrecorded:
     """Return the error that says what was done, that the ledger does not know it yet, and what writes it there."""
     return Unrecorded(
-        f"{done}, but the ledger does not know it yet: {stand_in.error.message}",
+        f"{done_sentence}, but the ledger does not know it yet: {stand_in.error.message}",
         field=stand_in.error.field,
         value=stand_in.error.value,
         next=ledger_remedy(stand_in),
@@ -132,6 +134,7 @@ def ledger_remedy(stand_in: StandInLedger) -> str:
 
 def outage_remedy(error: CloudgpuError) -> str:
     """Return what brings the ledger back, without a full stop: some faults end by themselves, and others do not."""
+    # `lasts`: until the user does something. `full`: its disk has no space. `held`: another process holds its lock.
     if isinstance(error, LedgerAway) and not error.lasts:
         lock_remedy = "End the command that holds its lock (it may be suspended: see `jobs`)"
         return "Free some space there" if error.full else lock_remedy if error.held else "Wait until the ledger is back"
@@ -147,39 +150,39 @@ def replay(session: Session) -> None:
     ledger, written, outbox = session.ledger, 0, session.ledger.outbox
     try:
         for outbox in (ledger.outbox, *_outboxes_of_other_names(ledger)):
-            offered = offer(ledger, outbox, ledger.id)
-            if offered is not None:
-                written += offered.written
-                report_refused(session, offered)
+            result = offer(ledger, outbox, ledger.id)
+            if result is not None:
+                written += result.written
+                report_refused(session, result)
     except (LedgerAway, LedgerMoved):
         return
     except (LedgerUnavailable, OSError) as error:
         session.report(f"what was done while the ledger was away still waits in {outbox.path}: {error}")
         return
     if written:
-        lines = "1 line" if written == 1 else f"{written} lines"
-        session.report(f"the ledger is back: {lines} about what was done meanwhile were written")
+        count_text = "1 line" if written == 1 else f"{written} lines"
+        session.report(f"the ledger is back: {count_text} about what was done meanwhile were written")
 
 
-def report_refused(session: Session, offered: OfferResult) -> None:
+def report_refused(session: Session, result: OfferResult) -> None:
     """Report which events the ledger refuses, why, and where they are kept."""
-    if offered.refused:
+    if result.refused:
         session.report(
-            f"{refused_sentence(session, offered.refused)} "
-            f"What was refused is kept in {offered.refused_file}. {SYNC_LATER}"
+            f"{refused_sentence(session, result.refused)} "
+            f"What was refused is kept in {result.refused_file}. {SYNC_LATER}"
         )
 
 
 def refused_sentence(session: Session, refused: Sequence[tuple[Draft, str]]) -> str:
     """Return how many events the ledger refuses, about what, and why, as a sentence."""
     machines = {machine.id: machine.name for machine in session.ledger.machines()}
-    about = ", ".join(dict.fromkeys(machines.get(draft.subject, draft.subject) for draft, _ in refused))
-    lines = "1 line" if len(refused) == 1 else f"{len(refused)} lines"
-    return f"The ledger refuses {lines} about {about}: {refused[0][1].rstrip('.')}."
+    subjects = ", ".join(dict.fromkeys(machines.get(draft.subject, draft.subject) for draft, _ in refused))
+    count_text = "1 line" if len(refused) == 1 else f"{len(refused)} lines"
+    return f"The ledger refuses {count_text} about {subjects}: {refused[0][1].rstrip('.')}."
 
 
 def _outboxes_of_other_names(ledger: Ledger) -> Iterator[Outbox]:
-    """Yield the outboxes in which events wait for this ledger under another name of its place."""
+    """Yield the outboxes in which events wait for this ledger, written when it was configured by another URL."""
     if isinstance(ledger, Book):
         ledger_id = ledger.id
         yield from (
@@ -231,26 +234,33 @@ def find_by_tags(session: Session, fault: LedgerAway) -> FoundMachines:
     session.report(f"{fault.message} Machines are looked for by their tags")
     with continue_without_ledger(session, fault) as stand_in:
         calls = _saved_calls(session, stand_in.id)
-        accounts = sorted({*used_accounts(session), *(one.request.account for one in calls.values())})
+        accounts = sorted({*used_accounts(session), *(call.request.account for call in calls.values())})
         listings = list_accounts(session, accounts)
         instances = [
-            one for listing in listings for one in listing.instances if one.tags.get(TAG_LEDGER) == stand_in.id
+            instance
+            for listing in listings
+            for instance in listing.instances
+            if instance.tags.get(TAG_LEDGER) == stand_in.id
         ]
-        gaps = [gap for listing in listings for gap in listing.unanswered]
-        machines, seen = list[Machine](), {one.tags[TAG_ID] for one in instances if TAG_ID in one.tags}
-        living, unidentified = _by_machine_id(one for one in instances if one.state is not State.TERMINATED)
-        gaps += unidentified
+        unanswered = [gap for listing in listings for gap in listing.unanswered]
+        machines = list[Machine]()
+        listed_ids = {instance.tags[TAG_ID] for instance in instances if TAG_ID in instance.tags}
+        living_by_id, unidentified = _by_machine_id(
+            instance for instance in instances if instance.state is not State.TERMINATED
+        )
+        unanswered += unidentified
         for gap in unidentified:
             session.report(f"{gap.scope} is left alone: {gap.why}")
-        for machine, one in living.items():
-            _add_machine(machines, gaps, one.account, partial(_machine_of, session, one, calls.get(machine)))
-        for call in (call for machine, call in calls.items() if machine not in seen):
-            _add_machine(machines, gaps, call.request.account, partial(_unresolved_machine, session, call))
-        return FoundMachines(machines, gaps, fault, calls.keys())
+        for machine_id, instance in living_by_id.items():
+            read_machine = partial(_machine_of, session, instance, calls.get(machine_id))
+            _add_machine(machines, unanswered, instance.account, read_machine)
+        for call in (call for machine_id, call in calls.items() if machine_id not in listed_ids):
+            _add_machine(machines, unanswered, call.request.account, partial(_unresolved_machine, session, call))
+        return FoundMachines(machines, unanswered, fault, calls.keys())
 
 
 def _by_machine_id(living: Iterable[Instance]) -> tuple[dict[str, Instance], list[Unanswered]]:
-    """Return the living machines by their ids, and a gap for each whose tags do not identify it."""
+    """Return the living machines by their ids, and those whose tags do not identify them as unanswered."""
     by_id, unidentified = dict[str, Instance](), list[Unanswered]()
     for instance in living:
         scope = f"{instance.id} in {instance.account}"
@@ -263,17 +273,17 @@ def _by_machine_id(living: Iterable[Instance]) -> tuple[dict[str, Instance], lis
 
 
 def _add_machine(
-    machines: list[Machine], gaps: list[Unanswered], account: str, read_machine: Callable[[], Machine | None]
+    machines: list[Machine], unanswered: list[Unanswered], account: str, read_machine: Callable[[], Machine | None]
 ) -> None:
-    """Add what is known of a machine; add a gap where its account cannot be asked."""
+    """Add what is known of a machine to `machines`; its account to `unanswered` where that cannot be asked."""
     try:
         machine = read_machine()
         if machine is not None:
             machines.append(machine)
     except NotReachableHere as error:
-        gaps.append(AccountElsewhere(account, error.message))
+        unanswered.append(AccountElsewhere(account, error.message))
     except CloudgpuError as error:
-        gaps.append(Unanswered(account, error.message))
+        unanswered.append(Unanswered(account, error.message))
 
 
 def select_by_name(session: Session, found: FoundMachines, name: str | None, verb: str) -> tuple[Machine, ...]:
@@ -300,9 +310,9 @@ def select_by_name(session: Session, found: FoundMachines, name: str | None, ver
         return find_all_nodes(machines, name, verb, session.clock())
     except InstanceNotFound as unknown:
         gap_sentences = "".join(f" {unanswered_sentence(gap)}" for gap in found.unanswered)
-        missing = f"machine called {name!r}" if name is not None else "machine of yours"
+        sought = f"machine called {name!r}" if name is not None else "machine of yours"
         raise LedgerUnavailable(
-            f"No {missing} was found by its tags, and the ledger cannot be read.{gap_sentences} {found.fault.message}",
+            f"No {sought} was found by its tags, and the ledger cannot be read.{gap_sentences} {found.fault.message}",
             field="name",
             value=name,
             next=found.fault.next,
@@ -339,8 +349,8 @@ def _machine_of(session: Session, instance: Instance, call: Attempt | None) -> M
     now = session.clock()
     if call is None:
         provider = session.provider(instance.account)
-        able, identity = abilities_of(provider), provider.identity(instance.region)
-        launch_events = [machine_adopted(instance, None, now, able=able, identity=identity)]
+        abilities, identity = abilities_of(provider), provider.identity(instance.region)
+        launch_events = [machine_adopted(instance, None, now, able=abilities, identity=identity)]
     else:
         settled = launch_settled(call.machine, call.token, "made", "found by its tags", call.made_at)
         launch_events = [_launch_intended(session, call), settled]
@@ -355,6 +365,7 @@ def _unresolved_machine(session: Session, call: Attempt) -> Machine | None:
     """
     machine = _machine_from([_launch_intended(session, call)])
     rule = session.provider_of(machine).token_rule
+    # after this time a listing shows every machine that was created
     return machine if session.clock() - call.made_at < rule.listing_proves_after else None
 
 

@@ -97,7 +97,7 @@ def _checks_needing_ledger(
     if all_accounts:
         checks += [*_cloud_checks(session, accounts), *_unconfigured_accounts(session)]
     checks += list(_account_checks(session, accounts, region, all_accounts=all_accounts))
-    checks += list(network_reachability.checks(session, accounts))
+    checks += list(network_reachability.check_ssh_access(session, accounts))
     with suppress(LedgerUnavailable):  # reported by its own check
         checks += list(guard_checks(session, accounts, environ))
     return checks

@@ -67,7 +67,7 @@ def spot_backtest_document(
     `open_session` is called only without traces: then the ledger's history is used. Raises
     InvalidRequest for a wrong option or trace, and where there is no history.
     """
-    job, policies = job_of(options), policies_named(options.policies)
+    job, policies = simulated_job(options), policy_factories(options.policies)
     _check_count("--starts", options.starts, 1, MAX_STARTS)
     _check_count("--seed", options.seed, 0, 2**63)
     traces = read_traces(options.traces) if options.traces else _ledger_traces(open_session())
@@ -83,7 +83,7 @@ def spot_backtest_document(
     )
 
 
-def job_of(options: SpotBacktestOptions) -> SpotJob:
+def simulated_job(options: SpotBacktestOptions) -> SpotJob:
     """Return the job that the options describe; raise InvalidRequest that names the invalid option."""
     work, deadline = _duration(options.work, "--work"), _duration(options.deadline, "--deadline")
     changeover, tick = _duration(options.changeover, "--changeover"), _duration(options.tick, "--tick")
@@ -107,7 +107,7 @@ def job_of(options: SpotBacktestOptions) -> SpotJob:
     return SpotJob(work / hour, deadline / hour, tick / hour, changeover / hour, spot, on_demand)
 
 
-def policies_named(names: Sequence[str]) -> Mapping[str, Callable[[], Policy]]:
+def policy_factories(names: Sequence[str]) -> Mapping[str, Callable[[], Policy]]:
     """Return the factories of the named policies, or of all; raise InvalidRequest for an unknown one."""
     for name in names:
         if name not in POLICIES:
@@ -163,6 +163,7 @@ def observed_traces(session: Session) -> list[Trace]:
         if sighting.kind != "ended":  # ended by its user: availability did not change
             by_location[sighting.place].append(sighting)
     now = session.clock().timestamp()
+    # data: 1 where spot was available, else 0
     traces = (_trace_of_sightings(location, sightings, now) for location, sightings in by_location.items())
     return [trace for trace in traces if trace is not None and 0 < sum(trace.data) < len(trace.data)]
 

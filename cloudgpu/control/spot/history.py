@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 CHANGEOVER_H = 0.25  # hours of a machine's work that each interruption is assumed to cost
-# "takes": interrupts, as everywhere below: the provider reclaims the spot machine.
+# "takes" (here), "taken" (below): the provider reclaims the spot machine, which is an interruption.
 FREE_TEXT = "its provider does not charge what it takes within {} of the start"
 
 
@@ -52,7 +52,7 @@ def was_interrupted(machine: Machine) -> bool:
     return machine.market == "spot" and is_gone and (machine.state_reason == "interrupted" or vanished)
 
 
-def ended_at(machine: Machine) -> str:
+def end_time(machine: Machine) -> str:
     """Return when a spot machine was gone, as ISO time: as its provider reported, else when a sync saw it.
 
     `Machine.since` is when its present state began, by its provider.
@@ -61,15 +61,15 @@ def ended_at(machine: Machine) -> str:
 
 
 def better_location(session: Session, prepared: PreparedLaunch) -> SpotLocation | None:
-    """Return where a spot launch is tried before its cheapest offer, by past interruptions and refusals there.
+    """Return the location at which a spot launch is tried first, by past interruptions and refusals there.
 
-    None where no other location of the plan is better than the cheapest offer's.
+    None where that is the location of the plan's offer, the cheapest one.
     """
     offers = [offer for offer in prepared.offers if offer.configuration.market == "spot"]
     if len(offers) < 2:  # noqa: PLR2004  (there is no choice)
         return None
-    best = offer_location(preferred_offer(session, offers, history(session.ledger)))
-    return None if best == offer_location(prepared.plan.offer) else best
+    first_location = offer_location(preferred_offer(session, offers, history(session.ledger)))
+    return None if first_location == offer_location(prepared.plan.offer) else first_location
 
 
 def preferred_offer(session: Session, offers: Sequence[Offer], sightings: Sequence[Sighting]) -> Offer:
@@ -134,9 +134,9 @@ def _sightings(machine: Machine) -> Iterator[Sighting]:
         return
     yield Sighting(started_at, location, "made", price)
     if machine.terminated_at is not None or was_interrupted(machine):
-        at = from_iso(ended_at(machine))
+        gone_at = from_iso(end_time(machine))
         kind: SightingKind = "taken" if was_interrupted(machine) else "ended"
-        yield Sighting(at, location, kind, price, max(0.0, (at - started_at).total_seconds() / 3600))
+        yield Sighting(gone_at, location, kind, price, max(0.0, (gone_at - started_at).total_seconds() / 3600))
 
 
 def record_interruption(session: Session, machine: Machine, noticed_at: datetime | None = None) -> bool:
@@ -156,12 +156,12 @@ def record_interruptions(session: Session) -> int:
 
 
 def _interruption_event(machine: Machine, noticed_at: datetime | None, now: datetime) -> Draft:
-    at = from_iso(ended_at(machine))
-    ran_s = max(0.0, (at - from_iso(machine.launched_at or machine.intended_at)).total_seconds())
+    gone_at = from_iso(end_time(machine))
+    ran_s = max(0.0, (gone_at - from_iso(machine.launched_at or machine.intended_at)).total_seconds())
     noticed_by: How = "provider" if machine.state_reason == "interrupted" else "vanished"
     return spot_interrupted(
         machine.id,
-        at,
+        gone_at,
         "notice" if noticed_at is not None else noticed_by,
         noticed=noticed_at,
         ran_s=ran_s,
@@ -175,7 +175,7 @@ def _free_reason(machine: Machine, ran_s: float) -> str:
 
     Empty where it is charged.
     """
-    limit = rule_of(machine.provider, "spot", Resource.INSTANCE).free_if_interrupted_us / 1e6
-    if machine.state_reason != "interrupted" or ran_s >= limit:
+    free_limit_s = rule_of(machine.provider, "spot", Resource.INSTANCE).free_if_interrupted_us / 1e6
+    if machine.state_reason != "interrupted" or ran_s >= free_limit_s:
         return ""
-    return FREE_TEXT.format(duration_text(timedelta(seconds=limit)))
+    return FREE_TEXT.format(duration_text(timedelta(seconds=free_limit_s)))

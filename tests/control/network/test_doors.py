@@ -19,7 +19,7 @@ from cloudgpu.control.access.share import check_from, share, unshare
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.restore import plan_restore
 from cloudgpu.control.lifecycle.lifecycle import stop
-from cloudgpu.control.network.reachability import checks
+from cloudgpu.control.network.reachability import check_ssh_access
 from cloudgpu.control.setup.doctor import examine
 from cloudgpu.core.model.checks import Verdict
 from cloudgpu.core.model.facts import MachineAddress
@@ -375,16 +375,16 @@ def test_an_address_is_taken_out_even_where_the_machine_cannot_be_reached(street
 def test_doctor_says_for_each_running_machine_whether_it_is_open_to_us(street):
     row = street.machine(name="ours")
     street.machine(name="plain", account="plain")
-    (check,) = checks(street.session, ["lab", "plain"])
+    (check,) = check_ssh_access(street.session, ["lab", "plain"])
     assert (check.verdict, check.message) == (Verdict.OK, f"open to your address, {HOME}")
     street.move(CAFE)
-    (check,) = checks(street.session, ["lab", "plain"])
+    (check,) = check_ssh_access(street.session, ["lab", "plain"])
     assert (check.verdict, check.exit_code, check.next) == (Verdict.FAIL, 10, f"Run: cloudgpu allow {row.name}")
     assert check in examine({"CLOUDGPU_HOME": str(street.home), "USER": "ada"}, clock=street.clock)
     street.move("no address")
-    (check,) = checks(street.session, ["lab"])
+    (check,) = check_ssh_access(street.session, ["lab"])
     assert check.verdict is Verdict.WARN
-    assert list(checks(street.session, ["plain"])) == []
+    assert list(check_ssh_access(street.session, ["plain"])) == []
 
 
 def test_a_tunnel_that_waits_says_once_why_it_waits_in_vain(street):
