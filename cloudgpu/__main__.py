@@ -20,11 +20,9 @@ def main() -> None:
 
 def _open_closed_streams() -> None:
     """Open /dev/null for closed standard streams: else the next opened file gets their number, and is written to."""
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        if (
-            getattr(sys, name) is None and os.open(os.devnull, os.O_RDWR) == number
-        ):  # open() gives the lowest free number
-            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None and os.open(os.devnull, os.O_RDWR) == fd:  # open() gives the lowest free number
+            setattr(sys, name, os.fdopen(fd, "w" if fd else "r", closefd=False))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ _RATE_KEYS = ("rate", "rate_as_of")
 
 
 def load_budgets(search: Sequence[Path]) -> tuple[Budget, ...]:
-    """Return the budgets of every `*.yaml` in these directories, sorted by name; `place` is the file of each.
+    """Return the budgets of every `*.yaml` in these directories, sorted by name; `file` is the path of each.
 
     Raises InvalidRequest, with file and line, for the first error, and for a name that two files have: which of them
     counts is not to be guessed.
@@ -149,9 +149,9 @@ def _field_label(table: Table, key: str) -> str:
     return f"{table.path.name}:{table.lines.get(key, 1)}: {key}"
 
 
-def _duplicate_name(budget: Budget, other: Budget) -> InvalidRequest:
+def _duplicate_name(budget: Budget, earlier: Budget) -> InvalidRequest:
     return InvalidRequest(
-        f"The budget {budget.name} is in two files: {other.file} and {budget.file}.",
+        f"The budget {budget.name} is in two files: {earlier.file} and {budget.file}.",
         field=Path(budget.file).name,
         value=budget.name,
         next="Rename or remove one of them.",

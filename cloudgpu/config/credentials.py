@@ -58,8 +58,10 @@ def clouds_with_credentials(environ: Mapping[str, str]) -> frozenset[str]:
 
     An identity that only a cloud's metadata service could tell is not among them.
     """
-    named = {kind for kind, variables in _CLOUD_VARIABLES.items() if any(environ.get(name) for name in variables)}
-    return frozenset({credential.provider for credential in find_credentials(environ)} | named)
+    clouds_in_environment = {
+        provider for provider, variables in _CLOUD_VARIABLES.items() if any(environ.get(name) for name in variables)
+    }
+    return frozenset({credential.provider for credential in find_credentials(environ)} | clouds_in_environment)
 
 
 def _aws(environ: Mapping[str, str], home: Path) -> Iterator[Credential]:

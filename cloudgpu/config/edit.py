@@ -38,9 +38,13 @@ def set_value(text: str, path: KeyPath, value: object) -> str:
     if value_at(table, table_path) is None:
         text = f"{text.rstrip()}\n\n{header}\n".lstrip()
     _set_at(table, path, expected)
-    by_hand = f"Set it by hand: {f'under {header}, ' * bool(table_path)}{line.rstrip()}"
+    manual_remedy = f"Set it by hand: {f'under {header}, ' * bool(table_path)}{line.rstrip()}"
     return _edit_and_check(
-        text, lambda document: _set_in_document(document, path, line), table, f"{'.'.join(path)} cannot be set", by_hand
+        text,
+        lambda document: _set_in_document(document, path, line),
+        table,
+        f"{'.'.join(path)} cannot be set",
+        manual_remedy,
     )
 
 
@@ -77,8 +81,8 @@ def remove_value(text: str, path: KeyPath) -> str:
 
     Raises InvalidRequest for a file that is laid out in a way that this cannot edit safely.
     """
-    by_hand = f"Take {path[-1]} out by hand, under [{'.'.join(path[:-1])}]."
-    return _remove_at(text, path, f"{'.'.join(path)} cannot be taken out", by_hand)
+    manual_remedy = f"Take {path[-1]} out by hand, under [{'.'.join(path[:-1])}]."
+    return _remove_at(text, path, f"{'.'.join(path)} cannot be taken out", manual_remedy)
 
 
 def remove_table(text: str, path: KeyPath) -> str:
@@ -103,9 +107,9 @@ def rename_table(text: str, path: KeyPath, new_key: str) -> str:
     key = rf"(?:{re.escape(path[-1])}|\"{re.escape(path[-1])}\")"
     header = re.compile(rf"^(\s*\[\[?\s*{parent_pattern}\s*\.\s*){key}(?=\s*[\].])", re.MULTILINE)
     old_name, new_name = ".".join(path), ".".join((*path[:-1], new_key))
-    by_hand = f"Rename [{old_name}] to [{new_name}] by hand, and run the same again."
+    manual_remedy = f"Rename [{old_name}] to [{new_name}] by hand, and run the same again."
     return _edit_and_check(
-        header.sub(rf"\g<1>{new_key}", text), None, table, f"[{old_name}] cannot be renamed", by_hand
+        header.sub(rf"\g<1>{new_key}", text), None, table, f"[{old_name}] cannot be renamed", manual_remedy
     )
 
 
@@ -140,16 +144,22 @@ def _set_at(table: dict[str, Any], path: KeyPath, value: object) -> None:
     table[path[-1]] = value
 
 
-def _remove_at(text: str, path: KeyPath, problem: str, by_hand: str) -> str:
+def _remove_at(text: str, path: KeyPath, problem: str, manual_remedy: str) -> str:
     table = tomllib.loads(text)
     if value_at(table, path) is None:
         return text
     del value_at(table, path[:-1])[path[-1]]
-    return _edit_and_check(text, lambda document: value_at(document, path[:-1]).pop(path[-1]), table, problem, by_hand)
+    return _edit_and_check(
+        text, lambda document: value_at(document, path[:-1]).pop(path[-1]), table, problem, manual_remedy
+    )
 
 
 def _edit_and_check(
-    text: str, edit: Callable[[TOMLDocument], object] | None, expected: Mapping[str, Any], problem: str, by_hand: str
+    text: str,
+    edit: Callable[[TOMLDocument], object] | None,
+    expected: Mapping[str, Any],
+    problem: str,
+    manual_remedy: str,
 ) -> str:
     """Return the text after an edit, if it then parses as `expected`; an empty table may be gone.
 
@@ -170,7 +180,7 @@ def _edit_and_check(
         f"config.toml is laid out in a way in which {problem} without touching other lines.",
         field=f"config.toml: {problem.partition(' ')[0].strip('[]')}",
         value=None,
-        next=by_hand,
+        next=manual_remedy,
     )
 
 
@@ -195,7 +205,7 @@ def _set_in_document(document: TOMLDocument, path: KeyPath, line: str) -> None:
     old_value = table.get(path[-1])  # a list of tables has comments between them, and is left as it is
     body = document.body if table is document else table.value.body if has_header else []
     values = [item for key, item in body if key is not None and not isinstance(item, AoT | Table)]
-    comments_above = [item for _, item in takewhile(lambda one: isinstance(one[1], Comment), body)]
+    comments_above = [item for _, item in takewhile(lambda entry: isinstance(entry[1], Comment), body)]
     if (old_value is not None and not isinstance(old_value, AoT)) or not has_header:
         table[path[-1]] = tomlkit.parse(line)[path[-1]]
     elif values or path[:-1]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.policies.description import Choices
     from cloudgpu.core.values.currency import Currency
 
-SHIPPED_KINDS = ("aws", "azure", "gcp", "lambda", "local", "runpod", "ssh", "vast")
+SHIPPED_KINDS = ("aws", "azure", "gcp", "lambda", "local", "runpod", "ssh", "vast")  # providers without a plug-in
 CLOUDS = ("aws", "azure", "gcp", "lambda", "runpod", "vast")  # need no table: their credentials are detected
 ANY_PROVIDER = "any"  # in place of a provider's name: every cloud account
 MARKETS = ("on_demand", "spot")
@@ -74,7 +74,7 @@ class Settings:
     address_services: tuple[str, ...] = ADDRESS_SERVICES
     ledger_url: str | None = field(default=None, repr=False)  # may hold a password
     accounts: Mapping[str, Account] = field(default_factory=dict)
-    templates: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)  # an address may hold one
+    templates: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)  # an address may hold a secret
     alerts: Alerts = field(default_factory=Alerts)
     currencies: Mapping[str, Currency] = field(default_factory=dict)
     fees: Fees = field(default_factory=Fees)
@@ -191,7 +191,7 @@ def _parse(text: str) -> dict[str, Any]:
 
 
 def _check_keys(table: Mapping[str, Any]) -> None:
-    known = (
+    known_keys = (
         *_READERS,
         "accounts",
         "alerts",
@@ -204,11 +204,11 @@ def _check_keys(table: Mapping[str, Any]) -> None:
         "templates",
     )
     for key in table:
-        if key not in known:
-            name, suggestion = str(shown(key)), closest_match(key, known)
-            is_account = suggestion is None and isinstance(table[key], dict)
-            account = f"An account's settings are below [accounts.{name}]. " if is_account else ""
-            remedy = f"{account}Settings: {', '.join(known)}."
+        if key not in known_keys:
+            name, suggestion = str(shown(key)), closest_match(key, known_keys)
+            may_be_account = suggestion is None and isinstance(table[key], dict)
+            account = f"An account's settings are below [accounts.{name}]. " if may_be_account else ""
+            remedy = f"{account}Settings: {', '.join(known_keys)}."
             raise setting_error(name, name, f"is not a setting{did_you_mean(suggestion)}", next=remedy)
 
 
@@ -275,6 +275,7 @@ def _urls(key: str, value: object) -> tuple[str, ...]:
 
 
 _URL = re.compile(r"https?://[^\s/@]+(?:/\S*)?")
+# By key at the top of config.toml: each takes the key and its value, and returns the value of the field of `Settings`.
 _READERS: dict[str, Callable[[str, object], Any]] = {
     "owner": _text,
     "project": _text,
@@ -291,7 +292,7 @@ _READERS: dict[str, Callable[[str, object], Any]] = {
     "ledger": _text,
     "address_services": _urls,
 }
-_FIELD_NAMES = {"ledger": "ledger_url"}
+_FIELD_NAMES = {"ledger": "ledger_url"}  # fields of `Settings` that are not named as their keys
 
 
 def _check_lease(settings: Settings, table: Mapping[str, Any]) -> None:

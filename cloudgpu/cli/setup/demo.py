@@ -210,7 +210,7 @@ def _cost(session: Session, narrator: _Narrator) -> tuple[str, DesktopLine | Non
 def _check_nothing_left(session: Session, narrator: _Narrator) -> DemoRemains:
     """Look for machines, files and processes that are left; raise StopUnproved if there are any."""
     machine_count = len(session.provider("local").list().instances)
-    home = session.home.provider("local", "local")
+    home = session.home.provider_dir("local", "local")
     file_count = sum(path.is_file() for path in home.glob("*/**/*"))  # of machines only
     process_count = _count_processes(str(home))
     checked = session.ledger.verify()

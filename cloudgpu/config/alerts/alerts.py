@@ -16,10 +16,10 @@ from cloudgpu.config.files.user_files import Home, read_text, setting_error, set
 from cloudgpu.errors import InvalidRequest
 
 ALERTS_VARIABLE, DEADMAN_VARIABLE = "CLOUDGPU_ALERTS", "CLOUDGPU_DEADMAN"
-DESKTOP = "desktop"
+DESKTOP = "desktop"  # in place of an address: notifications on the desktop of this computer
 MAX_ADDRESS_LENGTH = 2000  # characters of one receiver's address
-MAX_FACTOR, DEFAULT_PRICE_JUMP = 1000, Decimal("1.5")
-MONTHLY, NEVER = "monthly", "never"
+MAX_FACTOR, DEFAULT_PRICE_JUMP = 1000, Decimal("1.5")  # by which a price has to move to raise an alert
+MONTHLY, NEVER = "monthly", "never"  # the values of `Alerts.report`
 _RECEIVER = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,31}://[\x21-\x7e]+")
 _HTTP = re.compile(r"https?://[^\s/@?#]+(?:[/?][\x21-\x7e]*)?")
 
@@ -30,7 +30,7 @@ class Alerts:
 
     `to` are the receivers of the lab, `people` those of single owners. `deadman` is the heartbeat URL: a service that
     raises the alarm when no call comes. These three hold secrets. `to_file` names a file with an address per line,
-    `template` one with the text. `report` says whether `watch` sends each receiver the report of a month that is over.
+    `template` one with the text. `report` is how often `watch` sends each receiver the cost report: MONTHLY or NEVER.
     """
 
     to: tuple[str, ...] = field(default=(), repr=False)
@@ -55,8 +55,8 @@ def with_environment(alerts: Alerts, environ: Mapping[str, str]) -> Alerts:
     """
     if environ.get(ALERTS_VARIABLE):
         to = tuple(
-            _receiver(ALERTS_VARIABLE, number, word)
-            for number, word in enumerate(environ[ALERTS_VARIABLE].split(), start=1)
+            _receiver(ALERTS_VARIABLE, number, address)
+            for number, address in enumerate(environ[ALERTS_VARIABLE].split(), start=1)
         )
         alerts = replace(alerts, to=to, to_file=None)
     if environ.get(DEADMAN_VARIABLE):
@@ -96,10 +96,10 @@ def _receivers_in_file(name: str, home: Home) -> list[str]:
 
 
 def _receivers(key: str, value: object) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, list) or not all(isinstance(address, str) for address in value):
         remedy = f'Write it like {key.rpartition(".")[2]} = ["ntfy://ntfy.example.org/lab", "{DESKTOP}"]'
         raise setting_error(key, None, "has to be a list of texts", remedy)
-    return tuple(_receiver(f"config.toml: {key}", number, one) for number, one in enumerate(value, start=1))
+    return tuple(_receiver(f"config.toml: {key}", number, address) for number, address in enumerate(value, start=1))
 
 
 def _people(key: str, value: object) -> dict[str, tuple[str, ...]]:
@@ -159,6 +159,7 @@ def _factor(key: str, value: object) -> Decimal:
     return factor
 
 
+# By key of [alerts]: each takes the key and its value, and returns the value of the field of `Alerts`.
 SETTING_READERS: dict[str, Callable[[str, object], Any]] = {
     "to": _receivers,
     "to_file": _path,

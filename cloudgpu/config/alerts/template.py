@@ -29,7 +29,7 @@ ALERT_FIELDS = (
     "since",
     "age",
     "over",
-)  # of each alert, for a template
+)  # what a template may use of each alert; `since` is when it was raised, `over` whether it was cleared
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,10 @@ def alert_message(alerts: Sequence[RaisedAlert], now: datetime, template: str) -
 
     Raises InvalidRequest for a template that is not valid jinja2, or uses an unknown name.
     """
-    first = one_line(alerts[0].finding.title)
+    title = one_line(alerts[0].finding.title)
     more_text = f", and {len(alerts) - 1} more" if len(alerts) > 1 else ""
     max_length = MAX_SUBJECT_LENGTH - len("cloudgpu: ") - len(more_text)
-    subject = f"cloudgpu: {first if len(first) <= max_length else first[: max_length - 3] + '...'}{more_text}"
+    subject = f"cloudgpu: {title if len(title) <= max_length else title[: max_length - 3] + '...'}{more_text}"
     body = _rendered(template, [_template_values(alert, now) for alert in alerts])
     return Message(subject, body, any(alert.finding.urgent for alert in alerts))
 
@@ -97,13 +97,13 @@ def _template_values(alert: RaisedAlert, now: datetime) -> dict[str, Any]:
     }
 
 
-def _rendered(template: str, news: list[dict[str, Any]]) -> str:
+def _rendered(template: str, alerts: list[dict[str, Any]]) -> str:
     from jinja2 import StrictUndefined, TemplateSyntaxError
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     try:
-        text = environment.from_string(template).render(news=news).strip()
+        text = environment.from_string(template).render(news=alerts).strip()
     except TemplateSyntaxError as error:
         raise _template_error(f"is not valid Jinja2 (line {error.lineno}: {error.message})", None) from None
     except Exception as error:  # noqa: BLE001  (whatever an expression of the text can raise)

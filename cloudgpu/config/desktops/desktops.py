@@ -52,7 +52,9 @@ MAX_GPUS = 64
 MAX_YEARS = 100
 MAX_PUE = 10
 
-BoardPower = Callable[[str], Power | None]  # returns the power of a GPU's board by the GPU's name; None: not known
+BoardPowerLookup = Callable[
+    [str], Power | None
+]  # returns the power of a GPU's board by the GPU's name; None: not known
 
 
 def load_desktop(
@@ -60,7 +62,7 @@ def load_desktop(
     *,
     search: Sequence[Path] = (),
     settings: Settings | None = None,
-    board_power: BoardPower | None = None,
+    board_power: BoardPowerLookup | None = None,
     today: date | None = None,
 ) -> Desktop:
     """Return the desktop in a file, for a path (with a `/`, or ending in `.yaml`), else the desktop of that name.
@@ -103,7 +105,9 @@ def _expand_path(text: str | Path) -> Path:
     )
 
 
-def _load_file(path: Path, settings: Settings | None, board_power: BoardPower | None, today: date | None) -> Desktop:
+def _load_file(
+    path: Path, settings: Settings | None, board_power: BoardPowerLookup | None, today: date | None
+) -> Desktop:
     try:
         table = read_yaml(path)
     except InvalidRequest as error:
@@ -136,14 +140,14 @@ def desktop_from(
     name: str,
     *,
     settings: Settings | None = None,
-    board_power: BoardPower | None = None,
+    board_power: BoardPowerLookup | None = None,
     today: date | None = None,
 ) -> Desktop:
     """Return the desktop that a file's table describes; raise InvalidRequest with the line of an error."""
     table.check_keys(KEYS, required=REQUIRED_KEYS)
     currency = currency_in(table, settings)
     if today is not None:
-        check_past(table, currency, today)
+        check_not_future(table, currency, today)
     purchase, purchase_in_currency = purchase_in(table, currency)
     return Desktop(
         name=name,
@@ -167,7 +171,7 @@ def desktop_from(
     )
 
 
-def _gpu_power(table: Table, board_power: BoardPower | None) -> Power:
+def _gpu_power(table: Table, board_power: BoardPowerLookup | None) -> Power:
     if "gpu_watts" in table.values:
         return _power(table, "gpu_watts")
     power = board_power(text_in(table, "gpu")) if board_power is not None else None
@@ -180,27 +184,27 @@ def _power(table: Table, key: str) -> Power:
     return Power.of(table.number(key, minimum=0, maximum=MAX_WATTS))
 
 
-def _idle_power(table: Table, board_power: BoardPower | None) -> Power:
-    idle = _power(table, "idle_watts")
+def _idle_power(table: Table, board_power: BoardPowerLookup | None) -> Power:
+    idle_power = _power(table, "idle_watts")
     gpu_count = table.whole_number("gpus", minimum=1, maximum=MAX_GPUS) or 1
-    if idle > _gpu_power(table, board_power).times(gpu_count) + _power(table, "system_watts"):
+    if idle_power > _gpu_power(table, board_power).times(gpu_count) + _power(table, "system_watts"):
         raise table.error(
             "idle_watts", "is more than it takes at work", next="Write what all of it takes while it waits."
         )
-    return idle
+    return idle_power
 
 
 def _depreciation(table: Table) -> Depreciation:
-    word = table.one_line("depreciation", Depreciation.NONE)
-    if word not in list(Depreciation):
+    depreciation = table.one_line("depreciation", Depreciation.NONE)
+    if depreciation not in list(Depreciation):
         raise table.error(
             "depreciation",
-            "is not a way to depreciate" + did_you_mean(closest_match(word, Depreciation)),
+            "is not a way to depreciate" + did_you_mean(closest_match(depreciation, Depreciation)),
             next=f"Use one of: {', '.join(Depreciation)}.",
         )
-    if word == Depreciation.DECLINING:
+    if depreciation == Depreciation.DECLINING:
         table.check_keys(KEYS, required=["yearly_loss_percent"])
-    return Depreciation(word)
+    return Depreciation(depreciation)
 
 
 def _number_or_default(table: Table, key: str, default: int, minimum: int, maximum: int) -> Decimal:
@@ -240,7 +244,7 @@ def currency_in(table: Table, settings: Settings | None) -> Currency | None:
     return exchange_rate(settings.currencies, code, field="currency")
 
 
-def check_past(table: Table, currency: Currency | None, today: date) -> None:
+def check_not_future(table: Table, currency: Currency | None, today: date) -> None:
     """Raise InvalidRequest for figures or a rate of a future day; tomorrow is accepted, as it is that day somewhere."""
     days = {"as_of": day_in(table, "as_of")}
     if currency is not None:

@@ -1,4 +1,4 @@
-"""Reads the data of recommendations: kinds of work, figures and remarks, from the shipped work.yaml."""
+"""Reads what recommendations are computed from, in the shipped work.yaml: kinds of work, figures and remarks."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ def workload_data_from(table: Table) -> WorkloadData:
     keys = ("sources", "kinds", "figures", "notes")
     table.check_keys(keys, required=keys)
     sources, kinds, figures, notes = (_subtables(table, key) for key in keys)
-    source_texts = {name: _source_text(one) for name, one in sources.items()}
+    source_texts = {name: _source_text(subtable) for name, subtable in sources.items()}
     names = [field.name for field in fields(Figures)]
     _subtable(table, "figures").check_keys(names, required=names)
     return WorkloadData(
-        kinds={name: _kind(name, one, source_texts) for name, one in kinds.items()},
+        kinds={name: _kind(name, subtable, source_texts) for name, subtable in kinds.items()},
         figures=Figures(**{name: _figure(figures[name], source_texts) for name in names}),
-        notes={name: _note(one, source_texts) for name, one in notes.items()},
+        notes={name: _note(subtable, source_texts) for name, subtable in notes.items()},
     )
 
 
-SourceTexts = Mapping[str, tuple[str, date]]
+SourceTexts = Mapping[str, tuple[str, date]]  # by the name of a source: its text and its date
 
 
 def _subtables(table: Table, key: str) -> dict[str, Table]:

@@ -22,8 +22,8 @@ from cloudgpu.errors import InvalidRequest
 def data_dir(kind: str) -> Path:
     """Return the directory of the shipped `templates` or `policies`: the packaged copy, else the checkout's."""
     package = Path(__file__).resolve().parents[2]
-    packed = package / "_data" / kind
-    return packed if packed.is_dir() else package.parent / kind
+    packaged = package / "_data" / kind
+    return packaged if packaged.is_dir() else package.parent / kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Home:
     def budget_dirs(self) -> list[Path]:
         """The directories of budget files: the project's, the user's own and the shipped one. All are read."""
         policies = (Path.cwd() / ".cloudgpu" / "policies", self.policies, data_dir("policies"))
-        return [place for one in dict.fromkeys(policies) if (place := one / "budgets").is_dir()]
+        return [budgets for parent in dict.fromkeys(policies) if (budgets := parent / "budgets").is_dir()]
 
     @property
     def ledger(self) -> Path:
@@ -118,7 +118,7 @@ class Home:
         """Refreshed price lists, one file for each provider."""
         return self.root / "catalog"
 
-    def provider(self, kind: str, account: str) -> Path:
+    def provider_dir(self, kind: str, account: str) -> Path:
         """Return the directory for files of one account of one provider."""
         return self.root / "providers" / kind / account
 
@@ -180,7 +180,7 @@ def _default_home(environ: Mapping[str, str]) -> Home:
 
 
 def yaml_names(kind: str, search: Sequence[Path]) -> list[str]:
-    """Return the names of the YAML files in `search` and among the shipped ones of a kind, sorted; reads none."""
+    """Return the names of the YAML files in `search` and among the shipped `templates` or `policies`; reads none."""
     stems = {file.stem for directory in (*search, data_dir(kind)) for file in directory.glob("*.yaml")}
     return sorted(stem for stem in stems if NAME.fullmatch(stem))
 
@@ -297,11 +297,15 @@ def zone_of(zone_name: str, *, field: str = "--tz") -> tzinfo:
 def _unknown_zone(name: str, field: str) -> InvalidRequest:
     from zoneinfo import available_timezones
 
-    names = {
+    names_by_lowercase = {
         zone_name.casefold(): zone_name for zone_name in available_timezones() - {"Factory"}
-    }  # it stands for none set
-    by_city = {zone_name.rpartition("/")[2].casefold(): zone_name for zone_name in sorted(names.values())}
-    suggestion = names.get(name.casefold()) or by_city.get(name.casefold()) or closest_match(name, names.values())
+    }  # "Factory" stands for a zone that nobody has set
+    by_city = {zone_name.rpartition("/")[2].casefold(): zone_name for zone_name in sorted(names_by_lowercase.values())}
+    suggestion = (
+        names_by_lowercase.get(name.casefold())
+        or by_city.get(name.casefold())
+        or closest_match(name, names_by_lowercase.values())
+    )
     return InvalidRequest(
         f"{shown(name)!r} is not a time zone" + did_you_mean(suggestion, "."),
         field=field,

@@ -171,11 +171,11 @@ def parse_yaml(text: str, path: Path) -> Table:
     if not isinstance(node, yaml.MappingNode):
         raise _file_error(path, 1, "holds no `key: value` lines")
     lines: dict[str, int] = {}
-    blocks: dict[str, int] = {}
+    block_lines: dict[str, int] = {}
     for key, value in node.value:
         if isinstance(value, yaml.ScalarNode) and value.style == "|":
-            blocks[str(key.value)] = _line(value.start_mark) + 1
-    return Table(path, _table(node, path, "", lines), lines, blocks)
+            block_lines[str(key.value)] = _line(value.start_mark) + 1
+    return Table(path, _table(node, path, "", lines), lines, block_lines)
 
 
 def _line(mark: Any) -> int:
@@ -190,7 +190,7 @@ def _file_error(path: Path, line: int, problem: str) -> InvalidRequest:
 
 
 def _check_events(text: str, path: Path) -> None:
-    """Raise InvalidRequest for what plain data does not need, before values are made of it."""
+    """Raise InvalidRequest for a parser event (tag, alias, second document) that plain data does not need."""
     depth = documents = 0
     for event in yaml.parse(text, _CoreLoader):
         line = _line(event.start_mark)

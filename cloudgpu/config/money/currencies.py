@@ -13,7 +13,7 @@ from cloudgpu.core.values.currency import Currency, check_code
 from cloudgpu.errors import InvalidRequest
 
 KEYS = ("per_usd", "as_of", "source")
-MAX_PER_USD = Decimal(10) ** 12  # of a currency for a dollar; no currency has come near
+MAX_PER_USD = Decimal(10) ** 12  # no currency has ever had so many units to a dollar
 _EXAMPLE = 'Write it like KRW = { per_usd = "1385.2", as_of = 2026-11-20, source = "Bank of Korea" }.'
 _setting_error = partial(setting_error, next=_EXAMPLE)
 
@@ -35,21 +35,25 @@ def exchange_rate(currencies: Mapping[str, Currency], code: str, *, field: str =
             f"There is no exchange rate for {valid_code}; cloudgpu never fetches or guesses one.",
             field=field,
             value=valid_code,
-            next=_remedy(valid_code, typed=field.startswith("--")),  # a bill's own currency has no options
+            next=_remedy(valid_code, with_options=field.startswith("--")),  # a bill's own currency has no options
         )
     return currency
 
 
-def _remedy(code: str, *, typed: bool) -> str:
+def _remedy(code: str, *, with_options: bool) -> str:
+    """Say how to give a rate; `with_options` where the command has --currency, --rate and --rate-date."""
     options = (
         f"Add --currency {code}, --rate with how many {code} one US dollar is, and --rate-date with its day; or add"
     )
     entry = f'{code} = {{ per_usd = "...", as_of = ..., source = "..." }} under [currencies] of config.toml.'
-    return f"{options if typed else 'Add'} {entry}"
+    return f"{options if with_options else 'Add'} {entry}"
 
 
 def typed_rate(code: str, rate: str | float | Decimal, rate_date: str | date) -> Currency:
-    """Return the rate of --rate and --rate-date; raise InvalidRequest for a wrong currency, rate or day."""
+    """Return the rate that a user typed: --rate and --rate-date, or the lines `rate` and `rate_as_of` of a budget.
+
+    Raises InvalidRequest for a wrong currency, rate or day.
+    """
     valid_code = check_code(code, "--currency")
     return Currency(
         valid_code, _exchange_rate(rate, "--rate", "Write a number above zero, like 1385.2."), _rate_date(rate_date)

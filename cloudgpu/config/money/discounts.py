@@ -15,9 +15,9 @@ from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import closest_match, did_you_mean
 
-MAX_USD = Decimal(1_000_000_000)  # USD
+MAX_USD = Decimal(1_000_000_000)  # of a credit, or of a fixed price per hour
 MAX_NAME_LENGTH = 100
-_PATTERN = re.compile(r"[\w*?\[\]!.+:-]{1,100}")
+_PATTERN = re.compile(r"[\w*?\[\]!.+:-]{1,100}")  # a name, which may have the wildcards of fnmatch
 _LAST_YEAR = 9999  # datetime has no day after its last
 _MARKETS = {"on_demand": {Market.ON_DEMAND}, "spot": {Market.SPOT}, "any": set(Market)}
 DISCOUNT_KEYS = ("provider", "account", "type", "region", "market", "percent", "rate", "from", "until")
@@ -34,7 +34,10 @@ def read_discounts(key: str, value: object, kinds: Collection[str]) -> tuple[Dis
 
 
 def read_credits(key: str, value: object, kinds: Collection[str]) -> tuple[Credit, ...]:
-    """Return the credits of a list of tables. Raises InvalidRequest for the first invalid one."""
+    """Return the credits of a list of tables; `kinds` are the names of all providers.
+
+    Raises InvalidRequest for the first invalid one.
+    """
     return tuple(_credit(f"{key}[{number}]", table, kinds) for number, table in enumerate(_tables(key, value), 1))
 
 
@@ -138,11 +141,11 @@ def _amount(key: str, value: object) -> Money:
 def _period(key: str, table: Table) -> tuple[datetime | None, datetime | None]:
     """Return when a discount or credit begins and ends, in UTC; the file has the first day and the last."""
     since = _day(f"{key}.from", table["from"]) if "from" in table else None
-    last = _day(f"{key}.until", table["until"]) if "until" in table else None
-    if since and last and last < since:
-        problem = f"is {last:%Y-%m-%d}, which is before from, {since:%Y-%m-%d}."
+    last_day = _day(f"{key}.until", table["until"]) if "until" in table else None
+    if since and last_day and last_day < since:
+        problem = f"is {last_day:%Y-%m-%d}, which is before from, {since:%Y-%m-%d}."
         raise setting_error(f"{key}.until", table["until"], problem, "Correct one of the two.")
-    return since, last and last + timedelta(days=1)
+    return since, last_day and last_day + timedelta(days=1)
 
 
 def _day(key: str, value: object) -> datetime:

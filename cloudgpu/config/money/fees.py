@@ -10,7 +10,7 @@ from cloudgpu.config.files.user_files import parse_finite_number, setting_error,
 
 KEYS = ("tax_percent", "support_percent", "label")
 _EXAMPLE = 'Write it like: [fees] tax_percent = "10", support_percent = "3", label = "VAT in Korea".'
-_MAX_PERCENT = 100  # percent
+_MAX_PERCENT = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,12 @@ class Fees:
     def summary(self) -> str:
         """A sentence that says which of tax, support and marketplace fees are included in amounts, and which not."""
         percents = {"tax": self.tax_percent, "support": self.support_percent, "marketplace fees": None}
-        included = [f"{name} ({rate.normalize():f}%)" for name, rate in percents.items() if rate is not None]
-        missing = _join_with_and([name for name, rate in percents.items() if rate is None])
+        included = [f"{name} ({percent.normalize():f}%)" for name, percent in percents.items() if percent is not None]
+        excluded = _join_with_and([name for name, percent in percents.items() if percent is None])
         label = f" [{self.label}]" if self.label else ""
         if not included:
-            return f"{missing[0].upper()}{missing[1:]} are not in it."
-        return f"With {_join_with_and(included)}{label}, and without {missing}."
+            return f"{excluded[0].upper()}{excluded[1:]} are not in it."
+        return f"With {_join_with_and(included)}{label}, and without {excluded}."
 
 
 def fees_from(table: object) -> Fees:

@@ -15,19 +15,19 @@ _SETTING = "policies"
 def choices_from(table: object) -> Choices:
     """Return the choices in the table; raise InvalidRequest with the key of the first error."""
     values = settings_table(_SETTING, table, KEYS, next="Write [policies.projects] or [policies.tags].")
-    projects, tags = (_names(key, values.get(key, {})) for key in KEYS)
+    projects, tags = (_policy_names(key, values.get(key, {})) for key in KEYS)
     for tag in tags:
         _check_tag(tag)
     return Choices(MappingProxyType(projects), MappingProxyType(tags))
 
 
-def _names(key: str, table: object) -> dict[str, str]:
+def _policy_names(key: str, table: object) -> dict[str, str]:
     setting = f"{_SETTING}.{key}"
     policies = settings_table(setting, table)
-    for key_, name in policies.items():
+    for project_or_tag, name in policies.items():
         if not isinstance(name, str) or not NAME.fullmatch(name):
             problem = f"is {shown(name)!r}, which is not a policy's name"
-            raise setting_error(f"{setting}.{shown(key_)}", name, problem, f"For a policy, {NAME_RULE}.")
+            raise setting_error(f"{setting}.{shown(project_or_tag)}", name, problem, f"For a policy, {NAME_RULE}.")
     return policies
 
 

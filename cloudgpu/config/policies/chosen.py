@@ -1,4 +1,7 @@
-"""Chooses the policy that applies to each machine, by its launch, the ledger, and files."""
+"""Chooses the policy that applies to each machine, by its launch, the ledger, and files.
+
+A machine's terms are the texts of its policy and limits as its launch stored them in the ledger.
+"""
 
 from __future__ import annotations
 
@@ -92,30 +95,43 @@ def chosen_policies(
     Raises InvalidRequest for an error in the limits, which apply to every machine.
     """
     published_limits = lab_limits(published)
-    limits = {True: narrowest_limits((published_limits, load_limits(home.search))), False: published_limits}
-    resolved: dict[tuple[str, bool], ChosenPolicy] = {}
+    limits_by_home_files = {
+        True: narrowest_limits((published_limits, load_limits(home.search))),
+        False: published_limits,
+    }
+    resolved_policies: dict[tuple[str, bool], ChosenPolicy] = {}  # by name and `home_files_apply`
     # Thousands of machines have the same facts.
     chosen_by_facts: dict[tuple[str | bool | None, ...], ChosenPolicy] = {}
     policies: dict[str, ChosenPolicy] = {}
     for machine in machines:
-        is_own = not authorization.is_member or authorization.owns(machine)
-        by_terms = policy_name is None and bool(machine.policy) and bool(machine.terms)
+        home_files_apply = not authorization.is_member or authorization.owns(machine)
+        uses_stored_terms = policy_name is None and bool(machine.policy) and bool(machine.terms)
         facts = () if machine.policy else _machine_facts(machine).values()
-        cache_key = (is_own, machine.policy, machine.policy_by, repr(machine.terms) if by_terms else None, *facts)
+        cache_key = (
+            home_files_apply,
+            machine.policy,
+            machine.policy_by,
+            repr(machine.terms) if uses_stored_terms else None,
+            *facts,
+        )
         if cache_key not in chosen_by_facts:
             chosen = (
                 choose_policy(home, machine, policy_name)
-                if is_own or machine.policy
+                if home_files_apply or machine.policy
                 else _policy_of_others(policy_name)
             )
-            if by_terms:
-                policy = _chosen_by_terms(machine, published, home, limits[False])
+            if uses_stored_terms:
+                policy = _chosen_by_terms(machine, published, home, limits_by_home_files[False])
             else:
-                if (chosen.name, is_own) not in resolved:
-                    resolved[chosen.name, is_own] = _resolve(
-                        chosen.name, limits[is_own], published, home, published_only=not is_own
+                if (chosen.name, home_files_apply) not in resolved_policies:
+                    resolved_policies[chosen.name, home_files_apply] = _resolve(
+                        chosen.name,
+                        limits_by_home_files[home_files_apply],
+                        published,
+                        home,
+                        published_only=not home_files_apply,
                     )
-                policy = resolved[chosen.name, is_own]
+                policy = resolved_policies[chosen.name, home_files_apply]
             chosen_by_facts[cache_key] = add_reason(policy, chosen.why)
         policies[machine.id] = chosen_by_facts[cache_key]
     return policies
@@ -128,22 +144,22 @@ def _chosen_by_terms(
 
     If this version cannot read a text in the ledger that another home wrote, only the lease counts.
     """
-    name, is_own = machine.policy, is_launched_by(home, machine)
+    name, launched_here = machine.policy, is_launched_by(home, machine)
     try:
         terms = current_terms(home, machine)
-        found = policy_by_terms(name, terms, published, home, is_own=is_own)
+        found = policy_by_terms(name, terms, published, home, launched_here=launched_here)
         limits = narrowest_limits((published_limits, limits_of_terms(terms)))
     except InvalidRequest as error:
-        read_error = error if is_own and error.field != "policy" else None
+        read_error = error if launched_here and error.field != "policy" else None
         return ChosenPolicy(name, None, "", error.message.removesuffix("."), read_error)
     return _within_limits(found, limits)
 
 
 def policy_by_terms(
-    name: str, terms: Terms, published: Mapping[str, Published], home: HomeTerms, *, is_own: bool
+    name: str, terms: Terms, published: Mapping[str, Published], home: HomeTerms, *, launched_here: bool
 ) -> FoundPolicy:
     """Return the policy of a machine's launch before limits: published, else that of its terms, else shipped."""
-    policy = published_policy(published, name) or policy_of_terms(terms, name, is_own=is_own)
+    policy = published_policy(published, name) or policy_of_terms(terms, name, launched_here=launched_here)
     return policy or load_policy(name, tz=home.tz)
 
 

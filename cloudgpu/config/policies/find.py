@@ -134,7 +134,8 @@ class HomeTerms:
     """The settings of a home that decide the terms of its machines.
 
     `search` are the directories of its policies, its own last; `tz` is the time zone of schedules that name none;
-    `policy` is the default policy, if none of `choices` applies.
+    `policy` is the default policy, if none of `choices` applies; `price_jump` is the factor by which a price has to
+    move to raise an alert, as text.
     """
 
     id: str
@@ -156,12 +157,12 @@ def is_launched_by(home: HomeTerms, machine: Machine) -> bool:
     return terms is not None and bool(terms.home == home.id)
 
 
-def policy_of_terms(terms: Terms, name: str, *, is_own: bool) -> FoundPolicy | None:
+def policy_of_terms(terms: Terms, name: str, *, launched_here: bool) -> FoundPolicy | None:
     """Return the policy in a machine's terms, None for a shipped one; raise InvalidRequest for an error in it."""
     policy_text = terms.policy
     if policy_text is None:
         return None
-    file_exists = is_own and policy_text.place is not None and Path(policy_text.place).is_file()
+    file_exists = launched_here and policy_text.place is not None and Path(policy_text.place).is_file()
     file = Path(str(policy_text.place)) if file_exists else Path("ledger") / f"{name}.yaml"
     return FoundPolicy(
         policy_from(parse_yaml(policy_text.text, file), name, tz=str(policy_text.tz)),
@@ -194,8 +195,8 @@ def terms_for_launch(home: HomeTerms, policy: FoundPolicy, published: Mapping[st
 
 def _policy_text(home: HomeTerms, policy: FoundPolicy, published: Mapping[str, Published]) -> TermsText | None:
     if policy.origin:
-        published_policy_ = published[policy.policy.name]
-        return TermsText(None, published_policy_.text, published_policy_.tz)
+        publication = published[policy.policy.name]
+        return TermsText(None, publication.text, publication.tz)
     if policy.path.parent == data_dir("policies"):
         return None
     text = _terms_text(policy.path)
@@ -212,9 +213,9 @@ def current_terms(home: HomeTerms, machine: Machine) -> Terms:
     if not is_launched_by(home, machine):
         return terms
     own_limits = str(home.policies / LIMITS_FILE)
-    stored = {not_none(one.place): one for one in terms.limits}
-    read_texts = {path: _terms_text(Path(path)) for path in dict.fromkeys([*stored, own_limits])}
-    limits = [text or (None if path == own_limits else stored[path]) for path, text in read_texts.items()]
+    stored_texts = {not_none(one.place): one for one in terms.limits}
+    read_texts = {path: _terms_text(Path(path)) for path in dict.fromkeys([*stored_texts, own_limits])}
+    limits = [text or (None if path == own_limits else stored_texts[path]) for path, text in read_texts.items()]
     return terms._replace(
         policy=_current_policy_text(home, machine, terms),
         limits=tuple([one for one in limits if one is not None]),
@@ -224,12 +225,12 @@ def current_terms(home: HomeTerms, machine: Machine) -> Terms:
 
 def _current_policy_text(home: HomeTerms, machine: Machine, terms: Terms) -> TermsText | None:
     """Return the current text of a machine's policy: that of its file, also if a new file hides a shipped policy."""
-    known = terms.policy
-    if known is not None and known.place is None:
-        return known
-    path = known and known.place
+    stored_text = terms.policy
+    if stored_text is not None and stored_text.place is None:
+        return stored_text
+    path = stored_text and stored_text.place
     text = _terms_text(Path(path) if path else home.policies / f"{machine.policy}.yaml")
-    return known if text is None else text._replace(tz=home.tz)
+    return stored_text if text is None else text._replace(tz=home.tz)
 
 
 def _terms_text(path: Path) -> TermsText | None:
@@ -251,8 +252,8 @@ def changed_terms(home: HomeTerms, machines: Sequence[Machine], now: datetime) -
 
 
 Values = dict[str, Any]
-_PERCENT = 100  # samples are written in percent
-MAX_AGENT_HISTORY = timedelta(days=1)  # how long agents keep samples (`cloudgpu.agent.looking`)
+_PERCENT = 100  # by which the policy key `samples` is divided to become a fraction
+MAX_AGENT_HISTORY = timedelta(days=1)  # how long agents keep samples (`cloudgpu/agent/sampler.py`)
 # Keys that users may expect in a policy, and where such a setting is instead.
 _HINTS = {
     "on": "cloudgpu ends machines by the clock and starts none; cron can: cloudgpu start NAME --yes.",
@@ -274,7 +275,7 @@ def policy_from(table: Table, name: str, *, tz: str = "UTC") -> Policy:
             f"is shorter than the lease ({duration_text(lease)}): a machine could not live to the end of its lease",
             next="Make it at least as long as the lease.",
         )
-    _check_reachable(table, values, renew_until)
+    _check_applies_before_end(table, values, renew_until)
     return Policy(
         name,
         lease,
@@ -334,7 +335,7 @@ def _check_keys(table: Table, values: Any, keys: Keys, prefix: str) -> None:
             raise table.error(f"{prefix}{name}", problem, next=remedy)
 
 
-def _check_reachable(table: Table, values: Values, renew_until: timedelta) -> None:
+def _check_applies_before_end(table: Table, values: Values, renew_until: timedelta) -> None:
     """Raise InvalidRequest for a rule that could never apply, since the machine is terminated before."""
     for section, key in (("idle", "after"), ("idle", "uptime"), ("unlabelled", "after")):
         duration = values.get(section, {}).get(key)
@@ -381,8 +382,8 @@ def _raise_grace_too_long(table: Table, grace: timedelta, after: timedelta) -> N
 
 
 def _schedule(values: Values, tz: str) -> Schedule:
-    days, excepts = values.get("days", EVERY_DAY), values.get("except", frozenset())
-    return Schedule(values.get("tz", tz), values["off"], days, excepts, values.get("until"))
+    days, excepted_dates = values.get("days", EVERY_DAY), values.get("except", frozenset())
+    return Schedule(values.get("tz", tz), values["off"], days, excepted_dates, values.get("until"))
 
 
 def _optional_rules(values: Values) -> Values:

@@ -23,8 +23,8 @@ _TIME_OF_DAY = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
 _DATES = re.compile(rf"({_DATE})(?: to ({_DATE}))?")
 _BYTE_RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([kMG]?)B/s")
 _PREFIXES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
-_LONGEST_BREAK = timedelta(days=366)
-_HOUR_MINUTES = 60  # minutes
+_LONGEST_BREAK = timedelta(days=366)  # dates of one line of `except`, in which the schedule does not apply
+_MINUTES_PER_HOUR = 60
 
 
 class WrongValue(ValueError):
@@ -69,19 +69,19 @@ def _time_of_day(value: object) -> time:
 
 
 def _week_time(value: object) -> tuple[int, time]:
-    day, _, clock = value.partition(" ") if isinstance(value, str) else ("", "", "")
-    if day not in DAYS or _TIME_OF_DAY.fullmatch(clock) is None:
+    day, _, time_text = value.partition(" ") if isinstance(value, str) else ("", "", "")
+    if day not in DAYS or _TIME_OF_DAY.fullmatch(time_text) is None:
         raise WrongValue(
             f"cannot be {shown(value)!r}, which is not a weekday with a time", 'Write it like "mon 07:00".'
         )
-    return DAYS.index(day), _time_of_day(clock)
+    return DAYS.index(day), _time_of_day(time_text)
 
 
 def _suggested_time(value: object) -> str:
     """Return a suggestion for a number that a program with YAML 1.1 made of a time of day: 19:00 for 1140."""
-    if not isinstance(value, int) or isinstance(value, bool) or not _HOUR_MINUTES <= value < 24 * _HOUR_MINUTES:
+    if not isinstance(value, int) or isinstance(value, bool) or not _MINUTES_PER_HOUR <= value < 24 * _MINUTES_PER_HOUR:
         return ""
-    hour, minute = divmod(value, _HOUR_MINUTES)
+    hour, minute = divmod(value, _MINUTES_PER_HOUR)
     return f'; did you mean "{hour:02}:{minute:02}"?'
 
 
@@ -179,17 +179,17 @@ def number(maximum: int, unit: str) -> Kind:
 
 def one_of(*choices: str) -> Kind:
     """Return the kind of a value that is one of these words."""
-    words = tuple(map(str, choices))
+    allowed = tuple(map(str, choices))
 
     def read(value: Any) -> str:
-        if isinstance(value, str) and value in words:
+        if isinstance(value, str) and value in allowed:
             return value
         suggestion = (
-            "off" if value is False and "off" in words else closest_match(str(value), words)
+            "off" if value is False and "off" in allowed else closest_match(str(value), allowed)
         )  # as YAML 1.1 writes off
-        raise WrongValue(f"cannot be {shown(value)!r}" + did_you_mean(suggestion), f"Use one of: {', '.join(words)}.")
+        raise WrongValue(f"cannot be {shown(value)!r}" + did_you_mean(suggestion), f"Use one of: {', '.join(allowed)}.")
 
-    return Kind(read, {"enum": list(words)})
+    return Kind(read, {"enum": list(allowed)})
 
 
 def list_of(*words: str) -> Kind:

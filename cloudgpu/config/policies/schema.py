@@ -18,7 +18,10 @@ Default = str | float | tuple[str, ...] | None
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key. `means` describes it. `default` is as a file would write it; None: no fixed default."""
+    """One key of a file, and the kind of its value. `means` is its description in the JSON Schema.
+
+    `default` is as a file would write it; None: no fixed default. A file without a `needed` key is refused.
+    """
 
     kind: Kind
     means: str

@@ -78,7 +78,7 @@ def _settings(session: Session, kind: str, account: str | None) -> ProviderSetti
     """Return the settings with which a provider's price list is queried."""
     load_price_list(kind)
     name = account_of(session, account=_any_account(session, kind, account), provider=kind)
-    options, home = dict(session.settings.accounts[name].options), session.home.provider(kind, name)
+    options, home = dict(session.settings.accounts[name].options), session.home.provider_dir(kind, name)
     return ProviderSettings(name, options, home, session.clock, session.pause, session.ledger.id)
 
 

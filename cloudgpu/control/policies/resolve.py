@@ -189,7 +189,7 @@ def _policy_for_start(session: Session, machine: Machine, name: str) -> Policy:
         return find_policy(session, name)
     home = session.home_terms
     terms = current_terms(home, machine)
-    return policy_by_terms(name, terms, session.published(), home, is_own=is_launched_by(home, machine)).policy
+    return policy_by_terms(name, terms, session.published(), home, launched_here=is_launched_by(home, machine)).policy
 
 
 def check_renewable(lease: timedelta, renew_until: timedelta) -> None:

@@ -138,7 +138,7 @@ class SessionBase:
         provider_settings = ProviderSettings(
             account,
             dict(configured.options),
-            self.home.provider(configured.provider, account),
+            self.home.provider_dir(configured.provider, account),
             self.clock,
             self.pause,
             ledger_id,

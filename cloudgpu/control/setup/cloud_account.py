@@ -231,7 +231,7 @@ def _preparation(setup: ExistingSetup, kind: str, name: str, table: Mapping[str,
     draft = with_account(setup, name, table)
     current = value_at(setup.table, ("accounts", name)) or {}
     options = {key: value for key, value in {**current, **table}.items() if key != "provider"}
-    provider = open_provider(kind, ProviderSettings(name, options, setup.home.provider(kind, name), utc_now))
+    provider = open_provider(kind, ProviderSettings(name, options, setup.home.provider_dir(kind, name), utc_now))
     role = provider.machine_role(_role_document(kind, "machine")) if isinstance(provider, HasMachineRole) else None
     timer = provider.timer_role(_role_document(kind, "timer")) if isinstance(provider, HasTimerRole) else None
     findings = tuple(provider.findings()) if isinstance(provider, Examines) else ()

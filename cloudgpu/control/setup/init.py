@@ -290,7 +290,7 @@ def _check_account(home: Home, account: Account) -> None:
     from cloudgpu.providers.registry import kinds, open_provider
 
     if account.provider in kinds():
-        directory = home.provider(account.provider, account.name)
+        directory = home.provider_dir(account.provider, account.name)
         with suppress(MissingExtra):
             open_provider(account.provider, ProviderSettings(account.name, dict(account.options), directory, utc_now))
 

@@ -133,9 +133,9 @@ def _lost_machines(session: Session, machines: Iterable[Machine]) -> tuple[Machi
 def _check_no_files(session: Session, machine: Machine) -> None:
     """Raise InvalidRequest for a local machine whose files are here: it can be queried once its table is back."""
     account = machine.account
-    if machine.provider == "local" and session.home.provider("local", account).is_dir():
+    if machine.provider == "local" and session.home.provider_dir("local", account).is_dir():
         raise InvalidRequest(
-            f"{machine.name} is on this computer: its files are in {session.home.provider('local', account)}.",
+            f"{machine.name} is on this computer: its files are in {session.home.provider_dir('local', account)}.",
             field="--forget",
             value=account,
             next=f"Put [accounts.{account}] back into config.toml, and run: cloudgpu down {command_name(machine)}",

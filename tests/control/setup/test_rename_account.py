@@ -153,7 +153,7 @@ def test_a_local_account_with_machines_keeps_its_name_and_is_not_forgotten(two):
     words = f"Account desk cannot be renamed while {row.name} is there"
     with pytest.raises(InvalidRequest, match=words):
         plan(two.session, two.environ, "desk", "bench")
-    two.session.home.provider("local", "desk").mkdir(parents=True)
+    two.session.home.provider_dir("local", "desk").mkdir(parents=True)
     two.file.write_text(two.file.read_text().replace(desk, ""))
     two.session = two.opened()
     with pytest.raises(InvalidRequest, match=f"{row.name} is on this computer") as refusal:

@@ -56,7 +56,7 @@ def settings_of(session: Session, address: BucketAddress, launch: Mapping[str, s
     session.account(address.cloud)  # makes a default account where none of that cloud is configured
     accounts = [one for one in session.settings.accounts.values() if one.provider == address.cloud]
     account = next((one for one in accounts if one.name == launch.get("account")), accounts[0])
-    home = session.home.provider(account.provider, account.name)
+    home = session.home.provider_dir(account.provider, account.name)
     return ProviderSettings(account.name, dict(account.options), home, session.clock, session.pause)
 
 
