@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
-from cloudgpu.core.model.account import BudgetAlert, MachineRole, Permission, PrepaidCredit, Quota, Region
+from cloudgpu.core.model.account import BudgetAlert, Permission, PrepaidCredit, ProviderRole, Quota, Region
 from cloudgpu.core.model.identity import AccountIdentity
 
 
@@ -121,7 +121,7 @@ class HasMachineRole(Protocol):
     `document` is the text of the role's permission policy.
     """
 
-    def machine_role(self, document: str) -> MachineRole:
+    def machine_role(self, document: str) -> ProviderRole:
         """Return the state of the role. Changes nothing."""
 
     def make_machine_role(self, document: str) -> None:
@@ -138,7 +138,7 @@ class HasTimerRole(Protocol):
     `document` is the text of the role's permission policy.
     """
 
-    def timer_role(self, document: str) -> MachineRole:
+    def timer_role(self, document: str) -> ProviderRole:
         """Return the state of the role. Changes nothing."""
 
     def make_timer_role(self, document: str) -> None:

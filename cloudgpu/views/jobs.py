@@ -151,7 +151,7 @@ def notice_document(fit: SpotNoticeFit) -> NoticeFit:
 def traffic_document(traffic: JobTraffic) -> PlannedTraffic:
     """Return what the network traffic of a job costs."""
     return {
-        "received_bytes": traffic.received,
+        "received_bytes": traffic.received_bytes,
         "received_usd": usd(traffic.upload_cost),
         "usd_per_gb_in": None if traffic.per_gb_in is None else usd(traffic.per_gb_in),
         "usd_per_gb_out": None if traffic.per_gb_out is None else usd(traffic.per_gb_out),

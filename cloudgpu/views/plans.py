@@ -9,7 +9,7 @@ from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
 
 if TYPE_CHECKING:
-    from cloudgpu.core.launch.plan import IdleEnd, LaunchPlan, Share
+    from cloudgpu.core.launch.plan import IdleEnd, LaunchPlan, OffersOfAccount
     from cloudgpu.core.launch.plan_cost import AddedCost
     from cloudgpu.core.model.launch import Setup
     from cloudgpu.core.model.offers import Accelerator, Price
@@ -74,42 +74,46 @@ def plan_document(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
         "stop_effect": plan.stop_effect,
         "ends": _planned_ends(plan),
         "idle": None if plan.idle is None else _idle(plan.idle),
-        "guards": list(plan.guards),
+        "guards": list(plan.safeguard_texts),
         "guarded": _guards(plan),
         "lease_ends": plan.lease_ends,
         "further_offers": plan.further_offers,
         "highest_usd_per_hour": usd(plan.highest_price),
-        "by_account": [_account_offers(share) for share in plan.by_account],
+        "by_account": [_account_offers(offers) for offers in plan.by_account],
         "on_demand_fallback": request.requirements.or_on_demand,
         "setup": setup_document(request.setup),
-        "attached_costs": [extra_document(extra) for extra in plan.extras],
+        "attached_costs": [extra_document(extra) for extra in plan.added_costs],
         "notes": [str(remark) for remark in plan.remarks],
         "note_kinds": [note_kind(remark).value for remark in plan.remarks],
         "budgets": list(budgets),
     }
 
 
-def _account_offers(share: Share) -> AccountOffers:
+def _account_offers(offers: OffersOfAccount) -> AccountOffers:
     """Return how many offers one account has, and the one of them that is tried first."""
-    configuration = share.first.configuration
+    configuration = offers.first.configuration
     return {
         "account": configuration.account,
         "provider": configuration.provider,
-        "offers": share.offers,
+        "offers": offers.offer_count,
         "zone": configuration.zone,
         "instance_type": configuration.instance_type,
-        "usd_per_hour": usd(share.first.price.per_hour),
+        "usd_per_hour": usd(offers.first.price.per_hour),
     }
 
 
 def _guards(plan: LaunchPlan) -> PlannedGuards:
     """Return which safeguards a planned machine has, and the scheduled run that it relies on."""
     return {
-        "agent": str(plan.guarded.agent),
-        "timer": str(plan.guarded.timer),
+        "agent": str(plan.safeguards.agent),
+        "timer": str(plan.safeguards.timer),
         "run": None
-        if plan.run is None
-        else {"host": plan.run.host, "every_s": plan.run.every.total_seconds(), "at": iso(plan.run.at)},
+        if plan.scheduled_run is None
+        else {
+            "host": plan.scheduled_run.host,
+            "every_s": plan.scheduled_run.every.total_seconds(),
+            "at": iso(plan.scheduled_run.at),
+        },
         "waived": plan.waived,
     }
 
@@ -127,7 +131,7 @@ def _planned_ends(plan: LaunchPlan) -> PlannedEnds:
 def _idle(idle: IdleEnd) -> PlannedIdle:
     """Return what idle time does to a plan's machine."""
     return {
-        "do": idle.do and str(idle.do),
+        "do": idle.action and str(idle.action),
         "after_s": idle.after.total_seconds(),
         "grace_s": idle.grace.total_seconds(),
         "spares_scratch": idle.spares_scratch,

@@ -124,14 +124,14 @@ def start(session: Session, machines: Sequence[Machine], options: StartOptions, 
     from cloudgpu.control.clusters.power import check_nodes_exist
     from cloudgpu.control.clusters.start import start_all
     from cloudgpu.control.lifecycle.start import UP_STATES, new_lease
-    from cloudgpu.core.launch.plan import run_cost
+    from cloudgpu.core.launch.plan import duration_cost
     from cloudgpu.core.values.money import ZERO, Money, usd
 
     check_nodes_exist(machines, "started")
     lease = new_lease(session, machines[0], options.lease, options.renew_until)
     if any(machine.state not in UP_STATES for machine in machines):
         lease_length, prices = lease.expires - session.clock(), [machine.price for machine in machines if machine.price]
-        cost = sum((run_cost(Money(one.nanos_per_hour), lease_length) for one in prices), ZERO)
+        cost = sum((duration_cost(Money(one.nanos_per_hour), lease_length) for one in prices), ZERO)
         cost_text = dollars(usd(cost) if len(prices) == len(machines) else None)
         lease_cost_text = (
             f"{cost_text} for all nodes to the end of their new lease in {short_duration(lease_length.total_seconds())}"

@@ -14,7 +14,7 @@ from cloudgpu.cli.render import labelled_lines, size_text, wrapped
 from cloudgpu.control.jobs.buckets.results import PRESIGNED_POST_TTL_S
 from cloudgpu.core.jobs.stored import bucket_of, volume_of
 from cloudgpu.core.jobs.waiting import CAPACITY_WAIT
-from cloudgpu.core.launch.traffic import sentences
+from cloudgpu.core.launch.traffic import traffic_sentence
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import counted
 from cloudgpu.core.values.times import duration_text, iso, minute_text
@@ -231,7 +231,7 @@ def _results(planned: PlannedRun) -> str:
 def _traffic(planned: PlannedRun, *, briefly: bool = False) -> str | None:
     """Return what the job's network traffic costs; with `briefly`, only if incoming traffic has a price."""
     traffic = planned.traffic
-    return None if traffic is None or (briefly and traffic.per_gb_in is None) else sentences(traffic)
+    return None if traffic is None or (briefly and traffic.per_gb_in is None) else traffic_sentence(traffic)
 
 
 def _restart(planned: PlannedRun, launch: Plan | None) -> str | None:

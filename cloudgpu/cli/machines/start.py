@@ -99,7 +99,7 @@ def _start(
     from cloudgpu.control.inventory.sync import refresh
     from cloudgpu.control.launch.restore import start_stopped
     from cloudgpu.control.lifecycle.start import new_lease
-    from cloudgpu.core.launch.plan import run_cost
+    from cloudgpu.core.launch.plan import duration_cost
     from cloudgpu.core.values.money import Money, usd
     from cloudgpu.core.values.times import iso
     from cloudgpu.views.machines import machine_document
@@ -110,7 +110,7 @@ def _start(
     if machine.state not in RUNNING_STATES:  # otherwise nothing is spent
         value = machine_document(machine, session.clock())
         lease_length = lease.expires - session.clock()
-        cost = usd(run_cost(Money(machine.price.nanos_per_hour), lease_length)) if machine.price else None
+        cost = usd(duration_cost(Money(machine.price.nanos_per_hour), lease_length)) if machine.price else None
         if start_options.yes and output is Format.TEXT:
             tell(machine_line({**value, "expires": iso(lease.expires)}))
         lease_text = short_duration(lease_length.total_seconds())

@@ -28,12 +28,12 @@ KEYS = (
     "cloud_init",
     "on_start",
 )
-JUPYTER = ("jupyter", "lab")
+JUPYTER_COMMAND = ("jupyter", "lab")
 LARGEST_DISK_GB = 65_536
 SETTING_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")  # in `on_start` it is a variable of the shell
 _SETTING_IN_IMAGE = re.compile(r"\{\{ *settings\.([a-z][a-z0-9_]*) *\}\}")
-_MOVING_TAGS = ("", "latest")
-_EXAMPLE = "nvcr.io/nvidia/pytorch:25.06-py3"
+_MOVING_TAGS = ("", "latest")  # under which a registry may hold another image tomorrow
+_EXAMPLE_IMAGE = "nvcr.io/nvidia/pytorch:25.06-py3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,11 @@ class Template:
         return _container_image(self.container, self.settings, self.path)
 
     def parts(self) -> tuple[BootPart, ...]:
-        """Return the parts in the order that providers expect, not rendered yet: `render.render_parts` does that."""
-        pieces = (
+        """Return what a machine of it boots with, in the order that providers expect, not rendered yet.
+
+        `render.render_parts` does that.
+        """
+        contents = (
             ("image", self.image),
             ("container", self.container_image),
             ("disk_gb", "" if self.disk_gb is None else str(self.disk_gb)),
@@ -77,7 +80,7 @@ class Template:
             ("cloud_init", self.cloud_init),
             ("on_start", self.on_start),
         )
-        return tuple(BootPart(kind, text) for kind, text in pieces if text)
+        return tuple(BootPart(kind, text) for kind, text in contents if text)
 
 
 def load_template(
@@ -133,12 +136,12 @@ def template_from(table: Table, name: str) -> Template:
 
 
 def _engine(table: Table) -> Engine | None:
-    word = table.one_line("engine")
-    if word and word not in get_args(Engine):
+    engine = table.one_line("engine")
+    if engine and engine not in get_args(Engine):
         raise table.error(
-            "engine", f"is {word!r}, which is not one", next=f"Write one of: {', '.join(get_args(Engine))}."
+            "engine", f"is {engine!r}, which is not one", next=f"Write one of: {', '.join(get_args(Engine))}."
         )
-    return cast("Engine", word) if word else None
+    return cast("Engine", engine) if engine else None
 
 
 def _settings(table: Table) -> Mapping[str, str]:
@@ -163,14 +166,14 @@ def _with_user_settings(template: Template, values: Mapping[str, str]) -> Templa
     """Return the template with the user's values in place of its defaults."""
     for key, value in values.items():
         if key not in template.settings:
-            known = ", ".join(template.settings)
+            setting_names = ", ".join(template.settings)
             raise unknown_word(
                 f"config.toml: the template {template.name} has no setting {key!r}",
                 key,
                 template.settings,
                 field=f"config.toml: templates.{template.name}.{key}",
                 value=value,
-                next=f"Its settings: {known}." if known else f"It has no settings ({template.path}).",
+                next=f"Its settings: {setting_names}." if setting_names else f"It has no settings ({template.path}).",
             )
     return replace(template, settings={**template.settings, **values})
 
@@ -178,7 +181,7 @@ def _with_user_settings(template: Template, values: Mapping[str, str]) -> Templa
 def _jupyter(table: Table) -> tuple[str, ...]:
     value = table.values.get("jupyter", False)
     if isinstance(value, bool):
-        return JUPYTER if value else ()
+        return JUPYTER_COMMAND if value else ()
     if isinstance(value, list) and value:
         return table.text_list("jupyter")
     raise table.error("jupyter", "has to be true, false or a command as a list", next="Write jupyter: true")
@@ -215,13 +218,15 @@ def _container_image(text: str, settings: Mapping[str, str], path: Path) -> str:
     image = _SETTING_IN_IMAGE.sub(lambda reference: _setting_in_image(reference[1], settings, path), text)
     reference = parse_reference(image)
     if reference is None:
-        raise _image_error(image, path, "is not the name of a container image", f"For example: container: {_EXAMPLE}")
+        raise _image_error(
+            image, path, "is not the name of a container image", f"For example: container: {_EXAMPLE_IMAGE}"
+        )
     if not reference.digest and reference.tag in _MOVING_TAGS:
         raise _image_error(
             image,
             path,
             "has no fixed tag, so two machines could get different images",
-            f"Name one, for example: container: {_EXAMPLE}",
+            f"Name one, for example: container: {_EXAMPLE_IMAGE}",
         )
     return image
 
@@ -229,14 +234,14 @@ def _container_image(text: str, settings: Mapping[str, str], path: Path) -> str:
 def _setting_in_image(name: str, settings: Mapping[str, str], path: Path) -> str:
     if name in settings:
         return settings[name]
-    known = ", ".join(settings)
+    setting_names = ", ".join(settings)
     raise unknown_word(
         f"{path.name}: container uses {name!r}, which is not a setting of this template",
         name,
         settings,
         field=f"{path.name}: container",
         value=name,
-        next=f"Its settings: {known}." if known else f"Add it under `settings:` ({path}).",
+        next=f"Its settings: {setting_names}." if setting_names else f"Add it under `settings:` ({path}).",
     )
 
 

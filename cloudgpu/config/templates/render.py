@@ -55,8 +55,8 @@ def engine_parts(engine: Engine) -> tuple[BootPart, ...]:
     """Return the parts that install a cluster's engine: its packages, and a cloud-init text that masks its services."""
     if engine == "none":
         return ()
-    masks = f"{CLOUD_CONFIG_HEADER}bootcmd:\n  - [systemctl, mask, {', '.join(ENGINE_SERVICES)}]\n"
-    return (BootPart("packages", "\n".join(ENGINE_PACKAGES)), BootPart("cloud_init", masks))
+    mask_services = f"{CLOUD_CONFIG_HEADER}bootcmd:\n  - [systemctl, mask, {', '.join(ENGINE_SERVICES)}]\n"
+    return (BootPart("packages", "\n".join(ENGINE_PACKAGES)), BootPart("cloud_init", mask_services))
 
 
 def parts_for_offer(template: Template, request: LaunchRequest, offer: Offer) -> tuple[BootPart, ...]:
@@ -71,9 +71,9 @@ def parts_for_offer(template: Template, request: LaunchRequest, offer: Offer) ->
 def package_remarks(request: LaunchRequest, parts: Sequence[BootPart]) -> Iterator[str]:
     """Yield remarks on packages that have to be installed already, for a provider that installs none."""
     packages = " ".join(part.text for part in parts if part.kind == "packages").split()
-    missing = ", ".join(name for name in dict.fromkeys(packages) if name not in ENGINE_PACKAGES)
-    if missing:
-        yield f"packages of the template are not installed there: {missing}; where one is missing, on_start may fail"
+    needed = ", ".join(name for name in dict.fromkeys(packages) if name not in ENGINE_PACKAGES)
+    if needed:
+        yield f"packages of the template are not installed there: {needed}; where one is missing, on_start may fail"
     if request.cluster is not None and request.cluster.engine == "slurm":
         yield f"Slurm has to be there already ({', '.join(ENGINE_PACKAGES)}); where it is missing, the launch fails"
 
@@ -104,7 +104,7 @@ def _values(request: LaunchRequest, offer: Offer) -> Mapping[str, object]:
         "instance_type": configuration.instance_type,
         "market": str(configuration.market),
         "gpu": configuration.accelerators[0].name if configuration.accelerators else "",
-        "gpu_count": sum(one.count for one in configuration.accelerators),
+        "gpu_count": sum(accelerator.count for accelerator in configuration.accelerators),
         "owner": request.owner,
         "project": request.project,
         "template": request.template,
@@ -180,12 +180,12 @@ def _check_names(template: Template, environment: Environment) -> None:
         if name.name in unknown and name.ctx == "load":
             raise _unknown_name(template, name.lineno, name.name, VALUE_NAMES, "value")
     for access in tree.find_all((nodes.Getattr, nodes.Getitem)):
-        key = _setting_named(access)
+        key = _referenced_setting(access)
         if key is not None and key not in template.settings:
             raise _unknown_name(template, access.lineno, key, template.settings, "setting of this template")
 
 
-def _setting_named(node: nodes.Expr) -> str | None:
+def _referenced_setting(node: nodes.Expr) -> str | None:
     """Return which setting `settings.NAME` or `settings["NAME"]` names; None for anything else."""
     from jinja2 import nodes
 
@@ -198,11 +198,11 @@ def _setting_named(node: nodes.Expr) -> str | None:
     return key.value if isinstance(key, nodes.Const) and isinstance(key.value, str) else None
 
 
-def _unknown_name(template: Template, line: int, word: str, known: Iterable[str], kind: str) -> InvalidRequest:
-    known = tuple(known)
-    problem = f"uses {shown(word)}, which is not a {kind}" + did_you_mean(closest_match(word, known))
-    remedy = f"Use one of: {', '.join(known)}." if known else "Add it under `settings:`."
-    return _cloud_init_error(template, line, problem, value=word, next=remedy)
+def _unknown_name(template: Template, line: int, name: str, known_names: Iterable[str], kind: str) -> InvalidRequest:
+    known_names = tuple(known_names)
+    problem = f"uses {shown(name)}, which is not a {kind}" + did_you_mean(closest_match(name, known_names))
+    remedy = f"Use one of: {', '.join(known_names)}." if known_names else "Add it under `settings:`."
+    return _cloud_init_error(template, line, problem, value=name, next=remedy)
 
 
 def _check_cloud_config(template: Template, text: str) -> None:

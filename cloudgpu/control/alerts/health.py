@@ -9,7 +9,7 @@ from cloudgpu.config.alerts.alerts import MONTHLY, all_receivers
 from cloudgpu.control.alerts.alerts import sample_message, undelivered
 from cloudgpu.control.alerts.channels import label_of
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.model.checks import Check, Verdict, failed
+from cloudgpu.core.model.checks import Check, Verdict, failed_check
 from cloudgpu.errors import CloudgpuError
 
 
@@ -18,7 +18,7 @@ def alert_checks(session: Session) -> Iterator[Check]:
     try:
         yield _receivers_check(session)
     except CloudgpuError as error:
-        yield failed("alerts", error)
+        yield failed_check("alerts", error)
     yield _deadman_check(session)
 
 

@@ -32,7 +32,7 @@ from cloudgpu.core.budgets.refusal import Remedy, refusal
 from cloudgpu.core.events.general_events import budget_overridden
 from cloudgpu.core.events.log import Draft, Event
 from cloudgpu.core.model.account import PrepaidCredit
-from cloudgpu.core.model.checks import Check, Verdict, failed
+from cloudgpu.core.model.checks import Check, Verdict, failed_check
 from cloudgpu.core.model.identity import QueriedAccount, unanswered_text
 from cloudgpu.core.model.machine import BudgetedMachine, Machine, PlannedLaunch, command_name, sync_subject_of
 from cloudgpu.core.model.offers import Note, NoteKind
@@ -310,7 +310,7 @@ def credit_checks(session: Session, account: str) -> Iterator[Check]:
     try:
         credit = _account_credit(session, QueriedAccount(account, session.provider(account).kind))
     except CloudgpuError as error:
-        yield failed(f"credit {account}", error)
+        yield failed_check(f"credit {account}", error)
     else:
         if credit is not None:
             yield _credit_check(credit, session.clock())

@@ -23,7 +23,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.bodies import Outcome
 from cloudgpu.core.events.launch_events import launch_intended, launch_settled
 from cloudgpu.core.events.observations import instance_observed
-from cloudgpu.core.launch.attempt import attempt_of, launch_name, next_number
+from cloudgpu.core.launch.attempt import attempt_of, launch_name, next_attempt_number
 from cloudgpu.core.launch.plan import stop_effect
 from cloudgpu.core.launch.plan_cost import attached_cost_of, machine_of_launch
 from cloudgpu.core.model.cluster import node_keys, request_of_node
@@ -199,7 +199,7 @@ def _launch_key(prepared: PreparedLaunch, view: View) -> tuple[str, int]:
         earlier = [machine for node in node_keys(key, prepared.plan.nodes) for machine in view.launched(node)]
         has_existed = any(one.launch_status in ("made", "open") or has_retained_resources(one) for one in earlier)
         if prepared.key is not None or not has_existed:
-            return key, next_number(earlier)
+            return key, next_attempt_number(earlier)
         generation += 1
 
 

@@ -33,7 +33,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import check_may, check_override, claim_owner
 from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.clusters.layout import engine_of_machine
-from cloudgpu.core.launch.attempt import launched_machine, launching, unfinished_attempt
+from cloudgpu.core.launch.attempt import launch_message, launched_machine, unfinished_attempt
 from cloudgpu.core.launch.plan import Lease, budget_subject, node_offers
 from cloudgpu.core.model.machine import Machine, Ownership, billed_text, can_be_restored, command_name, launched_text
 from cloudgpu.core.model.offers import Market, Offer, Trust
@@ -288,7 +288,7 @@ def _launch_new(session: Session, prepared: PreparedLaunch) -> Machine:
                 f"account {offer.configuration.account} was forgotten: from this launch on, it is synced again"
             )
         attempts = record_intents(session, prepared, resolved)
-        session.report(launching(attempts))
+        session.report(launch_message(attempts))
         try:
             provider = session.provider(offer.configuration.account)
             send_all(session, provider, attempts, deadline=session.clock() + SEND_TIMEOUT)

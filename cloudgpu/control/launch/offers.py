@@ -322,9 +322,9 @@ def _offers(session: Session, provider: Provider, needs: Requirements, untrusted
     if offers:
         return offers
     if untrusted and not availability.unanswered:
-        from cloudgpu.core.launch.trust import too_little_trust
+        from cloudgpu.core.launch.trust import too_little_trust_error
 
-        raise too_little_trust(needs, untrusted)
+        raise too_little_trust_error(needs, untrusted)
     from cloudgpu.control.launch.no_match import explain_no_match  # reads the whole catalogue
 
     raise _unanswered_error(availability) or explain_no_match(

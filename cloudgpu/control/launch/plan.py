@@ -38,9 +38,9 @@ from cloudgpu.control.team.authorization import check_override, check_owner
 from cloudgpu.core.budgets.credit import CreditFit
 from cloudgpu.core.budgets.refusal import Remedy, shorter_launch
 from cloudgpu.core.launch.attempt import fingerprint_of, launched_machine, unfinished_attempt
-from cloudgpu.core.launch.plan import LaunchPlan, launch_plan, layers_of, nodes_of, setup_remarks
+from cloudgpu.core.launch.plan import LaunchPlan, launch_plan, nodes_of, safeguard_texts_of, setup_remarks
 from cloudgpu.core.launch.plan_cost import traffic_remarks
-from cloudgpu.core.launch.trust import check_exposure, password_remarks, passwords_of, trust_remarks
+from cloudgpu.core.launch.trust import check_exposure, password_remarks, settings_with_passwords, trust_remarks
 from cloudgpu.core.model.launch import LaunchRequest
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Note, NoteKind, Offer
@@ -97,7 +97,7 @@ def prepare(session: Session, request: UpRequest) -> PreparedLaunch:
         check_override(session, request.override)
     check_owner(session, owner_of(session, request))
     template = session.find_template(request.template)
-    passwords = passwords_of(template.name, template.settings, session.settings.templates)
+    passwords = settings_with_passwords(template.name, template.settings, session.settings.templates)
     check_exposure(request.trust, passwords, expose=request.expose)
     candidates = candidates_of(session, request, template)
     fingerprint = fingerprint_of(candidates.fingerprint_request, request.name)
@@ -258,7 +258,9 @@ def _plan(
         *(package_remarks(request, parts) if "packages" in unsupported_parts else ()),
         *trust_remarks(offers, offers_found.untrusted),
         *traffic_remarks(chosen.offer),
-        *password_remarks(offers, passwords_of(template.name, template.settings, session.settings.templates)),
+        *password_remarks(
+            offers, settings_with_passwords(template.name, template.settings, session.settings.templates)
+        ),
         *offers_found.remarks,
         *unfit_remarks,
         *chosen.passed_over,
@@ -274,12 +276,12 @@ def _plan(
         request,
         offers,
         left_out=tuple(sorted(unsupported_parts | set(resolved.left_out))),
-        guards=layers_of(safeguards, resolved.guards, nodes_of(request)),
-        guarded=safeguards,
-        run=guarding_run,
+        safeguard_texts=safeguard_texts_of(safeguards, resolved.guards, nodes_of(request)),
+        safeguards=safeguards,
+        scheduled_run=guarding_run,
         waived=no_guard and relies_on_runs,
         now=session.clock().replace(microsecond=0),
-        extras=added_costs(chosen.offer, resolved),
+        added_costs=added_costs(chosen.offer, resolved),
         remarks=remarks,
         lifetime_from=(target.lifetime.lease_from, target.lifetime.renew_from),
         licence=resolved.licence,

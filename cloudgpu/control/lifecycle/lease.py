@@ -35,7 +35,7 @@ from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_events import hold_set, lease_put_back
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.launch.limit_checks import check_extended, check_hold_length
-from cloudgpu.core.launch.plan import Lease, extend_lease, hold_tags, run_cost
+from cloudgpu.core.launch.plan import Lease, duration_cost, extend_lease, hold_tags
 from cloudgpu.core.launch.plan_cost import as_running
 from cloudgpu.core.model.account import PrepaidCredit
 from cloudgpu.core.model.instances import State
@@ -159,7 +159,7 @@ def plan_extension(session: Session, machine: Machine, added_time: timedelta) ->
         lease = extend_lease(from_iso(machine.expires), from_iso(machine.renew_until), added_time, now)
     timers.check_host_stays(session, machine, lease.expires)
     check_extended(machine.name, lease, now, limits_of(session))
-    added_cost = run_cost(Money(machine.price.nanos_per_hour), added_time) if machine.price else ZERO
+    added_cost = duration_cost(Money(machine.price.nanos_per_hour), added_time) if machine.price else ZERO
     return Extension(machine, lease, _moves_renew_until(machine, lease), added_cost)
 
 

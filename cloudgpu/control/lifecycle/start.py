@@ -27,7 +27,7 @@ from cloudgpu.core.clusters.completeness import partly_started
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_events import requested
 from cloudgpu.core.events.observations import not_before
-from cloudgpu.core.launch.limit_checks import start_within
+from cloudgpu.core.launch.limit_checks import lease_within_limits
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.launch.plan_cost import as_running
 from cloudgpu.core.model.facts import HourlyPrice
@@ -56,7 +56,9 @@ def new_lease(
     """
     now = session.clock().replace(microsecond=0)
     requested = _requested_lease(session, machine, length, renewable_for, now)
-    return start_within(requested, now, limits_of(session), typed=(length is not None, renewable_for is not None))
+    return lease_within_limits(
+        requested, now, limits_of(session), typed=(length is not None, renewable_for is not None)
+    )
 
 
 def _requested_lease(

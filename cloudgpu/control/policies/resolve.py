@@ -25,7 +25,7 @@ from cloudgpu.config.policies.find import (
 from cloudgpu.config.settings import Settings
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import authorization_of
-from cloudgpu.core.launch.limit_checks import check_allowed, check_typed_limits
+from cloudgpu.core.launch.limit_checks import check_policy_allowed, check_typed_limits
 from cloudgpu.core.model.facts import Terms
 from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.core.policies.description import BY_OPTION, DEFAULT, Chosen, choose
@@ -119,7 +119,7 @@ def resolve_policy(
     """
     chosen = choose(policy_option, facts, session.settings.policies, session.settings.policy)
     limits = limits_of(session)
-    check_allowed(chosen, limits)
+    check_policy_allowed(chosen, limits)
     found = _chosen_policy(session, chosen)
     requested = lifetime_of(found.policy, session.settings, lifetime_options)
     limited_lifetime, lifetime_cuts = cut_lifetime(requested, limits)

@@ -11,7 +11,7 @@ from cloudgpu.config.files.user_files import data_dir, shown
 from cloudgpu.control.budgets.admission import read_credit
 from cloudgpu.control.session.base import utc_now
 from cloudgpu.control.setup.init import CLOUDS, ConfigDraft, ExistingSetup, account_of, with_account, write
-from cloudgpu.core.model.account import BudgetAlert, MachineRole, PrepaidCredit, RolePart
+from cloudgpu.core.model.account import BudgetAlert, PrepaidCredit, ProviderRole, RolePart
 from cloudgpu.core.values.money import NANOS_PER_USD, ZERO, Money
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.network import parse_cidr
@@ -47,14 +47,14 @@ class Preparation:
     kind: str
     account: str
     account_in_cloud: str
-    role: MachineRole | None
+    role: ProviderRole | None
     draft: ConfigDraft
     provider: Provider
     findings: tuple[AccountFinding, ...] = ()
     budget: BudgetAlert | None = None
     existing_budget: BudgetAlert | None = None
     budget_error: str | None = None
-    timer: MachineRole | None = None
+    timer: ProviderRole | None = None
     creates_marker: bool = False  # the resource that gives the account its identity is to be created
     ssh_from: tuple[str, ...] = ()  # the networks to which SSH is to be narrowed; none: it stays as it is
     current_ssh_from: tuple[str, ...] = ()

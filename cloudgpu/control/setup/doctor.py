@@ -36,7 +36,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.control.setup.guards import guard_checks
 from cloudgpu.control.setup.permissions import finding_checks, permission_checks, quota_checks
 from cloudgpu.control.setup.team_ledger import team_checks
-from cloudgpu.core.model.checks import Check, Verdict, failed
+from cloudgpu.core.model.checks import Check, Verdict, failed_check
 from cloudgpu.core.model.identity import account_text, may_cost_money, unanswered_text
 from cloudgpu.core.model.machine import ON_PREMISES_PROVIDERS
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, NotReachableHere, ProviderUnavailable
@@ -73,7 +73,7 @@ def examine(
     try:
         session = open_session(environ, clock=clock)
     except CloudgpuError as error:
-        return [*checks, failed("settings and ledger", error)]
+        return [*checks, failed_check("settings and ledger", error)]
     checks.append(Check("settings", Verdict.OK, _settings_text(session)))
     checks += [
         _policy_check(session),
@@ -150,7 +150,7 @@ def _policy_check(session: Session) -> Check:
         check_policies(session, ())
         limited, _ = cut_lifetime(lifetime, limits_of(session))
     except CloudgpuError as error:
-        return failed("policy", error)
+        return failed_check("policy", error)
     lifetime_text = f"lease {duration_text(limited.lease)}, renew-until {duration_text(limited.renew_until)}"
     return Check("policy", Verdict.OK, f"{policy.name}: {lifetime_text}")
 
@@ -163,7 +163,7 @@ def _ledger_check(session: Session) -> Check:
             session.ledger.verify(),
         )
     except CloudgpuError as error:
-        return failed("ledger", error)
+        return failed_check("ledger", error)
     if problem or verified.faults:
         return Check("ledger", Verdict.FAIL, problem or verified.faults[0], "Run: cloudgpu cost --verify", 8)
     if clock_problem:
@@ -202,7 +202,7 @@ def _ssh_key_check(session: Session) -> Check:
     try:
         return Check("ssh key", Verdict.OK, str(client_key(session.home.keys).path))
     except CloudgpuError as error:
-        return failed("ssh key", error)
+        return failed_check("ssh key", error)
 
 
 def _ssh_client_check() -> Check:
@@ -289,7 +289,7 @@ def _unconfigured_accounts(session: Session) -> Iterator[Check]:
     """Yield a failed check for each account that the ledger knows and config.toml does not."""
     for name in _used_accounts(session):
         if session.account(name) is None:
-            yield failed(f"account {name}", session.unknown_account(name))
+            yield failed_check(f"account {name}", session.unknown_account(name))
     yield from _machines_out_of_reach(session)
 
 
@@ -305,7 +305,7 @@ def _machines_out_of_reach(session: Session) -> Iterator[Check]:
         ):
             error = errors.get(machine.id)
             if isinstance(error, NotReachableHere):
-                yield failed(f"machine {machine.name}", error)
+                yield failed_check(f"machine {machine.name}", error)
             elif missing is not None:
                 message = f"runs on {account_text(machine)} as far as is known, and cannot be asked: {missing.why}"
                 yield Check(
@@ -323,7 +323,7 @@ def _account_checks(session: Session, names: list[str], region: str | None, *, a
                 message = f"not asked: the credentials found here do not open it: {error.message}"
                 yield Check(f"account {name}", Verdict.NOTE, message, error.next)
             else:
-                yield failed(f"account {name}", error)
+                yield failed_check(f"account {name}", error)
             continue
         if listing.unanswered:
             message = " ".join(unanswered_text(gap.scope, gap.why) for gap in listing.unanswered)

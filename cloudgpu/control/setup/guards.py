@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from cloudgpu.control.session.identity import reachable_machines
 from cloudgpu.control.session.last_run import OVERDUE_AFTER, may_be_billed, read_last_run
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.model.checks import Check, Verdict, failed
+from cloudgpu.core.model.checks import Check, Verdict, failed_check
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.policies.guards import Agent, Timer, ends_itself, guards_of, has_no_agent
 from cloudgpu.core.values.times import duration_text, from_iso, minute_text
@@ -57,7 +57,7 @@ def _machine_check(session: Session, machine: Machine, reaper_clause: str, *, ra
     try:
         timer_clause, has_timer, remedy = _timer_clause(session, machine)
     except CloudgpuError as error:
-        return failed(name, error)
+        return failed_check(name, error)
     message = f"{_agent_clause(session, machine)}; {timer_clause}; {reaper_clause}"
     if has_timer or ran_lately:
         return Check(name, Verdict.OK, message)

@@ -25,7 +25,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.control.setup.permissions import denied_error
 from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.core.billing.rates import MONTH_H
-from cloudgpu.core.launch.plan import HOUR, run_cost
+from cloudgpu.core.launch.plan import HOUR, duration_cost
 from cloudgpu.core.model.instances import TAG_ID
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.offers import Requirements
@@ -362,8 +362,8 @@ def max_cost_of(plans: Sequence[PreparedLaunch]) -> tuple[Money, bool]:
     """
     total, is_complete = ZERO, True
     for prepared in plans:
-        total += run_cost(prepared.plan.highest_price, 2 * LEASE)
-        for extra in prepared.plan.extras:
+        total += duration_cost(prepared.plan.highest_price, 2 * LEASE)
+        for extra in prepared.plan.added_costs:
             is_complete = is_complete and extra.per_month is not None
             total += (extra.per_month or ZERO).scaled(Fraction(2 * LEASE / HOUR) / MONTH_H)
     return total, not is_complete

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from cloudgpu.config.files.user_files import data_dir
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.account import Permission
-from cloudgpu.core.model.checks import Check, Verdict, failed
+from cloudgpu.core.model.checks import Check, Verdict, failed_check
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest
 from cloudgpu.providers.account_abilities import ChecksPermissions, Examines, HasQuota
 
@@ -26,13 +26,13 @@ def permission_checks(session: Session, account: str, region: str | None) -> Ite
     try:
         permissions = provider.permissions(region)
     except CloudgpuError as error:
-        yield failed(name, error)
+        yield failed_check(name, error)
         return
     denied_permissions = [permission for permission in permissions if permission.allowed is False]
     for permission in denied_permissions:
         denied = denied_error(permission, provider.kind)
         if permission.needed:
-            yield failed(name, denied)
+            yield failed_check(name, denied)
         else:
             message = f"{denied.message} cloudgpu does without, and says so where it matters."
             yield Check(name, Verdict.NOTE, message, denied.next)
@@ -51,7 +51,7 @@ def finding_checks(session: Session, account: str, region: str | None) -> Iterat
     try:
         findings = provider.findings(region)
     except CloudgpuError as error:
-        yield failed(f"account {account}", error)
+        yield failed_check(f"account {account}", error)
         return
     for finding in findings:
         verdict = (
@@ -77,7 +77,7 @@ def quota_checks(session: Session, account: str, region: str | None) -> Iterator
             if quota.limit is not None and quota.code not in _CODES_NOT_ONLY_GPU
         ]
     except CloudgpuError as error:
-        yield failed(name, error)
+        yield failed_check(name, error)
         return
     usable = [quota for quota in quotas if quota.limit]
     if not quotas:

@@ -73,7 +73,7 @@ def attempt_of(
     )
 
 
-def next_number(machines: Iterable[Machine]) -> int:
+def next_attempt_number(machines: Iterable[Machine]) -> int:
     """Return the number of the attempt that comes after those that launched these machines."""
     return max((machine.attempt_number for machine in machines), default=0) + 1
 
@@ -85,32 +85,32 @@ def launch_name(name: str | None, key: str, nodes: int, existing: Collection[tup
     taken.
     """
     own_keys = {key, *(node_key(key, node) for node in range(nodes))}
-    taken = {name for name, launched_as in existing if launched_as not in own_keys}
+    taken = {name for name, machine_key in existing if machine_key not in own_keys}
     taken |= {
         cluster_name(name)
-        for name, launched_as in existing
-        if launched_as not in own_keys and launched_as.endswith("--0")
+        for name, machine_key in existing
+        if machine_key not in own_keys and machine_key.endswith("--0")
     }
     if name is None:
         return generated_name(key, taken)
     names = [name, *(node_name(name, node) for node in range(nodes) if nodes > 1)]
-    other = next((one for one in names if one in taken), None)
-    if other is None:
+    clash = next((name_ for name_ in names if name_ in taken), None)
+    if clash is None:
         return name
     raise InvalidRequest(
-        f"A machine called {other} is already there, launched by another request.",
+        f"A machine called {clash} is already there, launched by another request.",
         field="--name",
         value=name,
-        next=f"Choose another --name, use it as it is (cloudgpu show {other}), or end it first: cloudgpu down {other}",
+        next=f"Choose another --name, use it as it is (cloudgpu show {clash}), or end it first: cloudgpu down {clash}",
     )
 
 
-def launching(attempts: Sequence[Attempt]) -> str:
+def launch_message(attempts: Sequence[Attempt]) -> str:
     """Return the sentence that users see when these attempts of a launch are sent."""
     request, configuration = attempts[0].request, attempts[0].offer.configuration
     if len(attempts) == 1 or request.cluster is None:
         return f"launching {request.name} on {configuration.provider} ({configuration.zone})"
-    zones = ", ".join(dict.fromkeys(one.offer.configuration.zone for one in attempts))
+    zones = ", ".join(dict.fromkeys(attempt.offer.configuration.zone for attempt in attempts))
     return f"launching {request.cluster.name} on {configuration.provider} ({zones}): {len(attempts)} machines"
 
 
@@ -176,9 +176,9 @@ def _json_value(value: Any) -> Any:
 
 
 def _requirements(data: Mapping[str, Any]) -> Requirements:
-    limit = data["max_price"]
+    max_price = data["max_price"]
     enums = {"market": Market(data["market"]), "trust": Trust(data["trust"])}
-    return Requirements(**{**data, **enums, "max_price": limit and Money(limit["nanos"])})
+    return Requirements(**{**data, **enums, "max_price": max_price and Money(max_price["nanos"])})
 
 
 def _configuration_of(data: Mapping[str, Any]) -> MachineConfiguration:
@@ -197,10 +197,12 @@ def launched_machine(machines: Sequence[Machine], key: str | None, fingerprint: 
     Raises InvalidRequest when `key` cannot be used for it.
     """
     if key is None:
-        same = [
+        machines_of_request = [
             machine for machine in machines if _has_request(machine, fingerprint) and _exists_or_restorable(machine)
         ]
-        return max(same, key=lambda machine: machine.terminated_at is None) if same else None
+        return (
+            max(machines_of_request, key=lambda machine: machine.terminated_at is None) if machines_of_request else None
+        )
     for machine in machines:
         if launch_key(machine) != key or (
             machine.launch_status in ("refused", "void") and not can_be_restored(machine)
@@ -248,9 +250,9 @@ def _has_request(machine: Machine, fingerprint: str) -> bool:
 
 
 def unfinished_attempt(machines: Sequence[Machine], lock: str) -> Machine | None:
-    """Return the unfinished attempt that is launched under this lock, if there is one."""
-    open_ = (machine for machine in machines if machine.terminated_at is None and machine.launch_status == "open")
-    return next((machine for machine in open_ if lock_name(machine.key) == lock), None)
+    """Return the machine whose launch is unfinished and runs under this lock (`naming.lock_name`), if there is one."""
+    unfinished = (machine for machine in machines if machine.terminated_at is None and machine.launch_status == "open")
+    return next((machine for machine in unfinished if lock_name(machine.key) == lock), None)
 
 
 def fingerprint_of(request: LaunchRequest, name: str | None) -> str:

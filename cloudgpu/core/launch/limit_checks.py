@@ -11,14 +11,14 @@ from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import InvalidRequest
 
 
-def check_allowed(chosen: Chosen, limits: Limits) -> None:
+def check_policy_allowed(chosen: Chosen, limits: Limits) -> None:
     """Raise InvalidRequest for a policy that no launch may name."""
     if limits.allows(chosen.name):
         return
-    by_option = chosen.why == BY_OPTION
+    is_typed = chosen.why == BY_OPTION
     raise InvalidRequest(
-        f"The limits do not allow policy {chosen.name}" + ("." if by_option else f" ({chosen.why})."),
-        field=BY_OPTION if by_option else f"config.toml: {chosen.why.removesuffix(' of config.toml')}",
+        f"The limits do not allow policy {chosen.name}" + ("." if is_typed else f" ({chosen.why})."),
+        field=BY_OPTION if is_typed else f"config.toml: {chosen.why.removesuffix(' of config.toml')}",
         value=chosen.name,
         next=f"Use one of: {', '.join(limits.policies or ()) or 'none is allowed'} ({_limit_sources(limits)}).",
     )
@@ -37,12 +37,12 @@ def check_typed_limits(lifetime: Lifetime, limits: Limits) -> None:
         raise _limit_exceeded("--renew-until", lifetime.renew_until, limits.renew_until, limits)
 
 
-def start_within(lease: Lease, now: datetime, limits: Limits, *, typed: tuple[bool, bool]) -> Lease:
+def lease_within_limits(lease: Lease, now: datetime, limits: Limits, *, typed: tuple[bool, bool]) -> Lease:
     """Return the lease of a start at `now` inside the limits; `typed`: whether its length, and how far it renews, was.
 
     Raises InvalidRequest for what was typed beyond them.
     """
-    origins = [Origin.TYPED if one else Origin.POLICY for one in typed]
+    origins = [Origin.TYPED if was_typed else Origin.POLICY for was_typed in typed]
     lifetime, _ = cut_lifetime(Lifetime(lease.expires - now, lease.renew_until - now, *origins), limits)
     check_typed_limits(lifetime, limits)
     return Lease(now + lifetime.lease, now + lifetime.renew_until)
@@ -53,13 +53,13 @@ def check_extended(name: str, lease: Lease, now: datetime, limits: Limits) -> No
 
     Where renew-until moves, it moves to the end of the lease: no more needs to be checked.
     """
-    longest, span = limits.longest_lease, lease.expires - now
-    if longest is None or span <= longest:
+    longest, ahead = limits.longest_lease, lease.expires - now
+    if longest is None or ahead <= longest:
         return
     raise InvalidRequest(
-        f"The lease of {name} would end {duration_text(span)} from now, beyond the limit of {duration_text(longest)}.",
+        f"The lease of {name} would end {duration_text(ahead)} from now, beyond the limit of {duration_text(longest)}.",
         field="BY",
-        value=duration_text(span),
+        value=duration_text(ahead),
         next=f"Extend it by less, or later. The limits are in {_limit_sources(limits)}.",
     )
 

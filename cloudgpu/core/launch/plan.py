@@ -35,7 +35,7 @@ HOUR = timedelta(hours=1)
 # Texts of the safeguards that a plan lists: what ends a machine that nobody ends.
 REPORTS_ONLY = "the agent on the machine, which reports whether it is used, and cannot end billing"
 OWN_TIMER = "its own timer, a process on the same computer (renew-until)"
-AGENT_WORDS = "the agent on the machine (idle time, lease"  # every text of an agent that ends machines begins so
+AGENT_PREFIX = "the agent on the machine (idle time, lease"  # every text of an agent that ends machines begins so
 EACH_AGENT = "the agent on each node (renew-until)"
 BY_REAPER = "cloudgpu reap or watch (idle time and lease, for all nodes at once)"
 ONLY_REAPER = "only cloudgpu reap or watch ends it"
@@ -49,10 +49,10 @@ ALL_GUARDS = Safeguards(Agent.ENDS, Timer.CLOUD)
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class OffersOfAccount:
     """How many of the offers are of one account, and the one of them that is tried first."""
 
-    offers: int
+    offer_count: int
     first: Offer
 
 
@@ -69,10 +69,10 @@ class EndActions:
 class IdleEnd:
     """What idle time does to a machine: after how long, and how long the warning before it is waited out.
 
-    `do` None: it is only warned of. `spares_scratch`: so too while disks that a stop would erase hold data.
+    `action` None: it is only warned of. `spares_scratch`: so too while disks that a stop would erase hold data.
     """
 
-    do: ReaperAction | None
+    action: ReaperAction | None
     after: timedelta
     grace: timedelta
     spares_scratch: bool = False
@@ -84,11 +84,13 @@ class LaunchPlan:
 
     `further_offers` counts the offers that are tried if `offer` fails. `to_lease_end` and `to_renew_until` are what it
     costs with all attached costs if it runs that long, at today's price. `left_out` names the kinds of template parts
-    that this provider does not run. `guards` has a text for each safeguard, `guarded` the same as a value. `ends` is
-    how it ends. `lease_ends`: its lease ends it where nobody uses it; else it goes on to renew-until.
+    that this provider does not run. `safeguard_texts` has a text for each of the `safeguards`. `added_costs` are billed
+    with the machine. `lease_from` and `renew_from`: who said how long the lease is, and how far it may be renewed.
+    `ends` is how it ends. `lease_ends`: its lease ends it where nobody uses it; else it goes on to renew-until.
     `remarks` are sentences that the user has to read: which placement is fixed, what is lost, what could not be
-    checked. `rules` are the policy's other than lease and renew-until. `by_account` has a share for each account, the
-    cheapest first, if offers of all accounts were requested; else it is empty.
+    checked. `licence` is that of the image's system where it changes how the machine is billed. `rules` are the
+    policy's other than lease and renew-until. `by_account` has the offers of each account, the cheapest first, if
+    offers of all accounts were requested; else it is empty.
     """
 
     request: LaunchRequest
@@ -101,24 +103,24 @@ class LaunchPlan:
     to_renew_until: RunCost
     stop_effect: str
     left_out: tuple[str, ...]
-    guards: tuple[str, ...]
-    extras: tuple[AddedCost, ...] = ()
+    safeguard_texts: tuple[str, ...]
+    added_costs: tuple[AddedCost, ...] = ()
     remarks: tuple[str, ...] = ()
     lease_from: Origin = Origin.POLICY
     renew_from: Origin = Origin.POLICY
     licence: str = ""
     rules: tuple[DescribedRule, ...] = ()
-    by_account: tuple[Share, ...] = ()
+    by_account: tuple[OffersOfAccount, ...] = ()
     ends: EndActions = EndActions(ReaperAction.STOP, ReaperAction.STOP, ReaperAction.STOP)
-    guarded: Safeguards = ALL_GUARDS
+    safeguards: Safeguards = ALL_GUARDS
     lease_ends: bool = True
     idle: IdleEnd | None = None  # None: idle time does nothing to it
-    run: ScheduledRun | None = None  # the scheduled run that it relies on, where nothing else ends it
+    scheduled_run: ScheduledRun | None = None  # the scheduled run that it relies on, where nothing else ends it
     waived: bool = False  # nothing else ends it, and --no-guard was typed
 
     @property
     def nodes(self) -> int:
-        """How many machines are launched, all or none; `offer`, `highest_price` and `extras` are of one of them."""
+        """How many machines are launched, all or none; `offer`, `highest_price`, `added_costs` are of one of them."""
         return nodes_of(self.request)
 
 
@@ -132,30 +134,31 @@ def launch_plan(
     offers: Sequence[Offer],
     *,
     left_out: tuple[str, ...],
-    guards: tuple[str, ...],
+    safeguard_texts: tuple[str, ...],
     now: datetime,
-    extras: tuple[AddedCost, ...] = (),
+    added_costs: tuple[AddedCost, ...] = (),
     remarks: tuple[str, ...] = (),
     lifetime_from: tuple[Origin, Origin] = (Origin.POLICY, Origin.POLICY),
     licence: str = "",
     volume_there: bool = False,
     any_provider: bool = False,
     policy: Policy | None = None,
-    guarded: Safeguards = ALL_GUARDS,
-    run: ScheduledRun | None = None,
+    safeguards: Safeguards = ALL_GUARDS,
+    scheduled_run: ScheduledRun | None = None,
     waived: bool = False,
 ) -> LaunchPlan:
     """Return the plan for the first of `offers` (in the order of trying, at least one), as of `now`.
 
     `lifetime_from` is who said how long the lease is, and how far it may be renewed. `licence` is that of the image's
     system where it changes how the machine is billed. `volume_there`: its volume is there and billed already.
-    `any_provider`: the offers are of all accounts that have any. `policy` is what it is under; None: its name cannot
-    be resolved. `run` is the scheduled run that is to end it where nothing else does; `waived`: the user does without.
+    `any_provider`: the offers are of all accounts that have any. `policy` is what it is under; None: its name cannot be
+    resolved. `scheduled_run` is that of the reaper which is to end it where nothing else does; `waived`: the user does
+    without.
     """
     offer = offers[0]
-    guarded_subject = guarded_offer(offer.configuration, request.setup, guarded)
-    ends, subject = ends_of(request, offer, policy), subject_of_offer(offer.configuration, request.setup)
-    running_costs = tuple(costs_while_running(extras, volume_there=volume_there))
+    guarded_subject = guarded_offer(offer.configuration, request.setup, safeguards)
+    ends, subject = end_actions_of(request, offer, policy), subject_of_offer(offer.configuration, request.setup)
+    running_costs = tuple(costs_while_running(added_costs, volume_there=volume_there))
     lease, renew = timedelta(seconds=request.lease_s), timedelta(seconds=request.renew_s)
     return LaunchPlan(
         request=request,
@@ -168,8 +171,8 @@ def launch_plan(
         to_renew_until=cost_between(offer, running_costs, now, now + renew, licence).times(nodes_of(request)),
         stop_effect=stop_effect(request, offer),
         left_out=left_out,
-        guards=guards,
-        extras=extras,
+        safeguard_texts=safeguard_texts,
+        added_costs=added_costs,
         remarks=(
             *remarks,
             *offer.configuration.after,
@@ -184,10 +187,10 @@ def launch_plan(
         else tuple(rule for rule in rules_for(policy, now, guarded_subject) if rule.rule in _PLANNED_RULES),
         by_account=_shares(offers) if any_provider else (),
         ends=ends,
-        guarded=guarded,
+        safeguards=safeguards,
         lease_ends=lease_ends(guarded_subject, policy),
-        idle=idle_of(policy, guarded, ends),
-        run=run,
+        idle=idle_of(policy, safeguards, ends),
+        scheduled_run=scheduled_run,
         waived=waived,
     )
 
@@ -199,11 +202,11 @@ def node_offers(nodes: int, offer: Offer, offers: Sequence[Offer]) -> list[Offer
     """
     if nodes == 1 or offer.configuration.provider != "ssh":
         return [offer] * nodes
-    rest = offers[offers.index(offer) :] if offer in offers else (offer,)
+    remaining_offers = offers[offers.index(offer) :] if offer in offers else (offer,)
     hosts = {
-        one.configuration.region: one
-        for one in reversed(rest)
-        if one.configuration.account == offer.configuration.account
+        candidate.configuration.region: candidate
+        for candidate in reversed(remaining_offers)
+        if candidate.configuration.account == offer.configuration.account
     }
     if len(hosts) < nodes:
         raise NoCapacity(
@@ -213,29 +216,29 @@ def node_offers(nodes: int, offer: Offer, offers: Sequence[Offer]) -> list[Offer
             value=str(nodes),
             next="Ask for fewer nodes, or add a host: cloudgpu init ssh",
         )
-    return [offer, *(one for region, one in reversed(hosts.items()) if region != offer.configuration.region)][:nodes]
+    return [offer, *(host for region, host in reversed(hosts.items()) if region != offer.configuration.region)][:nodes]
 
 
-def layers_of(guarded: Safeguards, looked_up: tuple[str, ...], nodes: int) -> tuple[str, ...]:
-    """Return a text for each safeguard of a plan's machines: what its provider `looked_up`, else `guarded` in words.
+def safeguard_texts_of(safeguards: Safeguards, looked_up: tuple[str, ...], nodes: int) -> tuple[str, ...]:
+    """Return a text for each safeguard of a plan's machines: what its provider `looked_up`, else `safeguards` in words.
 
     On a cluster's node, the agent alone decides nothing: it only ends the node at renew-until.
     """
-    layers = (looked_up or _safeguard_texts(guarded)) + (ONLY_REAPER,) * guarded.only_reaper
+    texts = (looked_up or _safeguard_texts(safeguards)) + (ONLY_REAPER,) * safeguards.only_reaper
     if nodes == 1:
-        return layers
-    return (BY_REAPER, *(EACH_AGENT if layer.startswith(AGENT_WORDS) else layer for layer in layers))
+        return texts
+    return (BY_REAPER, *(EACH_AGENT if layer.startswith(AGENT_PREFIX) else layer for layer in texts))
 
 
-def _safeguard_texts(guarded: Safeguards) -> tuple[str, ...]:
+def _safeguard_texts(safeguards: Safeguards) -> tuple[str, ...]:
     agents = {Agent.ENDS: "the agent on the machine (idle time, lease)", Agent.TELLS: REPORTS_ONLY}
     timers = {Timer.CLOUD: "a timer on the provider's side (renew-until)", Timer.OWN: OWN_TIMER}
-    return tuple(filter(None, (agents.get(guarded.agent), timers.get(guarded.timer))))
+    return tuple(filter(None, (agents.get(safeguards.agent), timers.get(safeguards.timer))))
 
 
-def idle_of(policy: Policy | None, guarded: Safeguards, ends: EndActions) -> IdleEnd | None:
+def idle_of(policy: Policy | None, safeguards: Safeguards, ends: EndActions) -> IdleEnd | None:
     """Return what idle time does to a machine with these safeguards and ends; None: nothing, or its use is not seen."""
-    if policy is None or policy.idle.do is RuleAction.DISABLED or guarded.agent is Agent.NONE:
+    if policy is None or policy.idle.do is RuleAction.DISABLED or safeguards.agent is Agent.NONE:
         return None
     idle = policy.idle
     return IdleEnd(
@@ -243,16 +246,16 @@ def idle_of(policy: Policy | None, guarded: Safeguards, ends: EndActions) -> Idl
     )
 
 
-def _shares(offers: Sequence[Offer]) -> tuple[Share, ...]:
+def _shares(offers: Sequence[Offer]) -> tuple[OffersOfAccount, ...]:
     """Return what each account has in these offers, in the order of trying."""
-    first: dict[str, Offer] = {}
+    first_offers: dict[str, Offer] = {}
     for offer in offers:
-        first.setdefault(offer.configuration.account, offer)
-    number = Counter(offer.configuration.account for offer in offers)
-    return tuple(Share(number[account], offer) for account, offer in first.items())
+        first_offers.setdefault(offer.configuration.account, offer)
+    offer_counts = Counter(offer.configuration.account for offer in offers)
+    return tuple(OffersOfAccount(offer_counts[account], offer) for account, offer in first_offers.items())
 
 
-def run_cost(per_hour: Money, span: timedelta) -> Money:
+def duration_cost(per_hour: Money, span: timedelta) -> Money:
     """Return what running for `span` costs at `per_hour`."""
     return charge(per_hour, max(0, span // timedelta(microseconds=1)))
 
@@ -271,7 +274,7 @@ def stop_effect(request: LaunchRequest, offer: Offer) -> str:
     return "what stop keeps and costs is not known for this provider"
 
 
-def ends_of(request: LaunchRequest, offer: Offer, policy: Policy | None) -> EndActions:
+def end_actions_of(request: LaunchRequest, offer: Offer, policy: Policy | None) -> EndActions:
     """Return how this machine would end, by what its provider can do and what its policy agrees to lose."""
     subject = subject_of_offer(offer.configuration, request.setup)
     return EndActions(
@@ -310,9 +313,11 @@ def setup_remarks(setup: Setup) -> tuple[str, ...]:
     """Return remarks on how a machine of this setup is reached."""
     if setup.network.public_ip:
         return ()
-    fetches = "without a public address it can fetch packages only if its subnet has a NAT gateway or Cloud NAT"
-    reached = "without a public address you reach it only from inside its network (a VPN, say) or through --jump HOST"
-    return (fetches,) if setup.network.jump else (reached, fetches)
+    fetch_remark = "without a public address it can fetch packages only if its subnet has a NAT gateway or Cloud NAT"
+    reach_remark = (
+        "without a public address you reach it only from inside its network (a VPN, say) or through --jump HOST"
+    )
+    return (fetch_remark,) if setup.network.jump else (reach_remark, fetch_remark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,10 +379,10 @@ def budget_subject(
         owner=request.owner,
         project=request.project,
         setup=MachineSetup.of(setup_to_json(request.setup)),
-        attached_costs=tuple([attached_cost_of(extra) for extra in plan.extras]),
+        attached_costs=tuple([attached_cost_of(extra) for extra in plan.added_costs]),
         licence=plan.licence,
         renew_until=iso(plan.renew_until),
-        guards=MachineGuards.of(plan.guarded.to_json()),
+        guards=MachineGuards.of(plan.safeguards.to_json()),
         state="unknown",
         billed=False,
         pending_action=None,

@@ -24,9 +24,9 @@ _MAY_COST_LESS = "it may cost less than its price says"
 class AddedCost:
     """An attached cost of a launch, like a disk, per month; None: no price is known. `upper_bound`: it may cost less.
 
-    `running`: it costs while the machine runs; `kept`: it costs while the machine is stopped or parked. `rate` is its
-    price as it is billed. `named`: it is a volume that the user keeps by name, and is billed as that and not with the
-    machine.
+    `what` describes the resource to the user. `running`: it costs while the machine runs; `kept`: it costs while the
+    machine is stopped or parked. `rate` is its price as it is billed. `named`: it is a volume that the user keeps by
+    name, and is billed as that and not with the machine.
     """
 
     what: str
@@ -56,12 +56,12 @@ class RunCost:
         """Return what so many such machines cost, each billed by itself."""
         if number == 1:
             return self
-        amount, low, machine = (Money(one.nanos * number) for one in (self.amount, self.low, self.machine))
+        amount, low, machine = (Money(part.nanos * number) for part in (self.amount, self.low, self.machine))
         return replace(self, amount=amount, low=low, machine=machine)
 
 
 def cost_between(
-    offer: Offer, extras: Iterable[AddedCost], begin: datetime, end: datetime, licence: str = ""
+    offer: Offer, added_costs: Iterable[AddedCost], begin: datetime, end: datetime, licence: str = ""
 ) -> RunCost:
     """Return what the machine of an offer costs from `begin` to `end`, at its price of now, with attached costs.
 
@@ -69,23 +69,19 @@ def cost_between(
     costing after `end`, and that is not in it. `licence` is that of the system where it changes the rule.
     """
     machine_charge = charge(_machine_usage(offer, begin, licence), end)
-    attached_charges = [(extra, charge(_attached_usage(offer, extra, begin), end)) for extra in extras]
-    summed = total([machine_charge, *(each for _, each in attached_charges)])
-    unpriced = tuple(one.what for one, each in attached_charges if each.unpriced_us)
-    reasons = tuple(
-        reason
-        for each in (machine_charge, *(each for _, each in attached_charges))
-        if each.high
-        for reason in each.reasons
-    )
+    attached_charges = [(extra, charge(_attached_usage(offer, extra, begin), end)) for extra in added_costs]
+    charges = [machine_charge, *(attached_charge for _, attached_charge in attached_charges)]
+    summed = total(charges)
+    unpriced = tuple(extra.what for extra, attached_charge in attached_charges if attached_charge.unpriced_us)
+    reasons = tuple(reason for each_charge in charges if each_charge.high for reason in each_charge.reasons)
     return RunCost(
         money(summed.high), money(summed.low), money(machine_charge.high), tuple(dict.fromkeys(reasons)), unpriced
     )
 
 
-def costs_while_running(extras: Iterable[AddedCost], *, volume_there: bool) -> Iterator[AddedCost]:
+def costs_while_running(added_costs: Iterable[AddedCost], *, volume_there: bool) -> Iterator[AddedCost]:
     """Yield the costs that a launch adds while its machine runs: no image of a later stop, no existing volume."""
-    return (extra for extra in extras if extra.running and not (extra.named and volume_there))
+    return (extra for extra in added_costs if extra.running and not (extra.named and volume_there))
 
 
 def _machine_usage(offer: Offer, begin: datetime, licence: str) -> Usage:
@@ -147,19 +143,19 @@ def attached_cost_of(extra: AddedCost) -> AttachedCost:
 
 def traffic_remarks(offer: Offer) -> Iterator[str]:
     """Yield what the bytes cost that the machine of an offer sends and receives, where that has prices of its own."""
-    own = offer.configuration.traffic
-    if own is not None:
+    price = offer.configuration.traffic
+    if price is not None:
         yield Note(
-            f"traffic costs, too: {own.into.text(4)} for each GB it receives, {own.out.text(4)} for each it sends",
+            f"traffic costs, too: {price.into.text(4)} for each GB it receives, {price.out.text(4)} for each it sends",
             NoteKind.MONEY,
         )
 
 
-def machine_of_launch(draft: Draft, before: Machine | None = None) -> Machine:
-    """Return the machine that a launch's ledger entry makes, with what is retained of the machine `before`."""
-    at = iso(draft.occurred_at)
-    line = Event(1, at, draft.clock, at, "", draft.kind, draft.subject, draft.dedupe, "", draft.body)
-    return not_none(machine_of([line]))._replace(retained=before.retained if before else ())
+def machine_of_launch(draft: Draft, predecessor: Machine | None = None) -> Machine:
+    """Return the machine that a launch's ledger entry makes, with what is retained of its `predecessor`."""
+    occurred_at = iso(draft.occurred_at)
+    event = Event(1, occurred_at, draft.clock, occurred_at, "", draft.kind, draft.subject, draft.dedupe, "", draft.body)
+    return not_none(machine_of([event]))._replace(retained=predecessor.retained if predecessor else ())
 
 
 def as_running(machine: Machine, renew_until: datetime) -> Machine:

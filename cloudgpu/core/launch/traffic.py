@@ -15,13 +15,13 @@ GB = 10**9  # bytes
 
 @dataclass(frozen=True, slots=True)
 class JobTraffic:
-    """The bytes that a machine receives for a job (`received`), and what a GB costs each way; None: it is free.
+    """The bytes that a machine receives for a job, and what a GB costs each way; None: it is free.
 
     `previous_bytes` are the results of the job `previous_job`, the latest of this name or command; None: none is known.
     `at_most`: a part of what it sends may be free.
     """
 
-    received: int
+    received_bytes: int
     per_gb_in: Money | None
     per_gb_out: Money | None
     previous_bytes: int | None = None
@@ -31,7 +31,7 @@ class JobTraffic:
     @property
     def upload_cost(self) -> Money:
         """What the bytes that it receives cost."""
-        return _cost(self.per_gb_in, self.received)
+        return _cost(self.per_gb_in, self.received_bytes)
 
     @property
     def previous_cost(self) -> Money | None:
@@ -40,20 +40,22 @@ class JobTraffic:
 
 
 def job_traffic(
-    prices: TrafficPrices | None, egress: Money | None, received: int, last: tuple[int, str] | None
+    prices: TrafficPrices | None, egress: Money | None, received_bytes: int, last: tuple[int, str] | None
 ) -> JobTraffic | None:
     """Return what a job's traffic costs; None where nothing of it is charged.
 
-    `received` is in bytes. `prices` are those of its machine's offer, which win over `egress`, the catalogue's price of
+    `prices` are those of its machine's offer, which win over `egress`, the catalogue's price of
     a GB sent. `last` is the bytes and the name of the latest job of its name or command.
     """
     previous_bytes, previous_job = last or (None, "")
     if prices is not None:
-        return JobTraffic(received, prices.into, prices.out, previous_bytes, previous_job)
-    return None if egress is None else JobTraffic(received, None, egress, previous_bytes, previous_job, at_most=True)
+        return JobTraffic(received_bytes, prices.into, prices.out, previous_bytes, previous_job)
+    return (
+        None if egress is None else JobTraffic(received_bytes, None, egress, previous_bytes, previous_job, at_most=True)
+    )
 
 
-def move_traffic(
+def move_cost(
     sent_bytes: int,
     received_bytes: int,
     prices: TrafficPrices | None,
@@ -69,7 +71,7 @@ def move_traffic(
     return sent_cost if target_prices is None else sent_cost + _cost(target_prices.into, received_bytes)
 
 
-def sentences(traffic: JobTraffic) -> str:
+def traffic_sentence(traffic: JobTraffic) -> str:
     """Return what is charged for a job's traffic, in words, for its plan."""
     clauses = []
     if traffic.per_gb_in is not None:
@@ -78,8 +80,10 @@ def sentences(traffic: JobTraffic) -> str:
     if traffic.per_gb_out is not None:
         bound_text = "at most " if traffic.at_most else ""
         previous = traffic.previous_cost
-        known = "" if previous is None else f", {_text(previous)} for as many as {traffic.previous_job} had"
-        clauses.append(f"results cost {bound_text}{traffic.per_gb_out.text(4)} for each GB that leaves it{known}")
+        previous_text = "" if previous is None else f", {_text(previous)} for as many as {traffic.previous_job} had"
+        clauses.append(
+            f"results cost {bound_text}{traffic.per_gb_out.text(4)} for each GB that leaves it{previous_text}"
+        )
     return "; ".join(clauses)
 
 

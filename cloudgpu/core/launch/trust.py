@@ -13,35 +13,43 @@ HOST_READS_ALL = (
     "with --trust community it may be a stranger's computer: its owner can read everything on it: files, memory, keys, "
     "what is typed and shown"
 )
+# Remarks on whose computer it is, and on what its owner can read.
 EXAMINED = "the computer is not {provider}'s own: it belongs to somebody in a data centre that {provider} has examined"
 HOST_SEES = (
     "{setting} has a password in its address: it is in the launch call, which {provider} shows to whoever may read the "
     "account's machines"
 )
 _PASSWORD = re.compile(r"://[^/\s@]+@")
-_WHOSE = {
+_OWNER_TEXTS = {
     Trust.DATACENTER: "a computer of somebody else in a data centre",
     Trust.COMMUNITY: "a stranger's computer",
 }
 
 
-def passwords_of(template: str, settings: Mapping[str, str], typed: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Return which `settings` of a template have a password in an address; `typed` are those of config.toml.
+def settings_with_passwords(
+    template: str, settings: Mapping[str, str], user_settings: Mapping[str, Mapping[str, str]]
+) -> list[str]:
+    """Return the names of a template's settings that have a password in an address.
 
+    `settings` are the template's own with their defaults, `user_settings` those of config.toml by template.
     A template's settings are in the call of its launch: on a rented container that is its environment.
     """
-    values = {**settings, **typed.get(template, {})}
+    values = {**settings, **user_settings.get(template, {})}
     return [f"templates.{template}.{name}" for name, value in values.items() if _PASSWORD.search(value)]
 
 
-def password_remarks(offers: Sequence[Offer], passwords: Sequence[str]) -> Iterator[str]:
-    """Yield which passwords the interface of these offers' providers would show, if one is not a cloud's own."""
+def password_remarks(offers: Sequence[Offer], setting_names: Sequence[str]) -> Iterator[str]:
+    """Yield a remark on each of these settings with a password, if the computer of an offer is not the cloud's own.
+
+    The interface of such a provider shows them.
+    """
     configuration = next(
         (offer.configuration for offer in offers if offer.configuration.trust is not Trust.CLOUD), None
     )
     if configuration is not None:
         yield from (
-            Note(HOST_SEES.format(setting=one, provider=configuration.provider), NoteKind.ACCESS) for one in passwords
+            Note(HOST_SEES.format(setting=name, provider=configuration.provider), NoteKind.ACCESS)
+            for name in setting_names
         )
 
 
@@ -67,15 +75,15 @@ def _offer_text(offer: Offer) -> str:
     return f"{configuration.instance_type} at {configuration.account} for {offer.price.per_hour.text(4)} an hour"
 
 
-def too_little_trust(needs: Requirements, less_trusted: Sequence[Offer]) -> NoCapacity:
+def too_little_trust_error(requirements: Requirements, less_trusted: Sequence[Offer]) -> NoCapacity:
     """Return that all that fits is of less trust than is accepted; `less_trusted` has at least one offer."""
     cheapest = min(less_trusted, key=lambda offer: offer.price.per_hour)
     trust = cheapest.configuration.trust
     return NoCapacity(
-        f"Nothing that fits is trusted enough (--trust {needs.trust}); the cheapest is {_WHOSE[trust]}: "
+        f"Nothing that fits is trusted enough (--trust {requirements.trust}); the cheapest is {_OWNER_TEXTS[trust]}: "
         f"{_offer_text(cheapest)}.",
         field="--trust",
-        value=str(needs.trust),
+        value=str(requirements.trust),
         next=f"Accept it with --trust {trust}; the computer's owner can read what is on it. Or choose another --gpu.",
     )
 

@@ -55,7 +55,10 @@ class Permission:
 
 @dataclass(frozen=True, slots=True)
 class RolePart:
-    """A resource that is part of a role. `exists`: as it should be. `is_ours` False: another one has its name."""
+    """A resource that is part of a role. `exists`: it is there and set up as cloudgpu would set it up.
+
+    `is_ours` False: there is one of this name that cloudgpu did not make.
+    """
 
     description: str
     name: str
@@ -64,7 +67,7 @@ class RolePart:
 
 
 @dataclass(frozen=True, slots=True)
-class MachineRole:
+class ProviderRole:
     """A role of machines, with which they report when they were last in use, and the account that it is in.
 
     The role of the provider's timers, with which they stop and end machines, is described by the same fields. `options`

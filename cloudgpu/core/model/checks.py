@@ -29,7 +29,7 @@ class Check:
     exit_code: int = 0
 
 
-def failed(name: str, error: CloudgpuError) -> Check:
+def failed_check(name: str, error: CloudgpuError) -> Check:
     """Return the failed check for an error."""
     return Check(name, Verdict.FAIL, error.message, error.next, error.exit_code)
 

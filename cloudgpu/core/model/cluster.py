@@ -13,7 +13,7 @@ from cloudgpu.core.model.launch import LaunchRequest
 from cloudgpu.core.values.naming import machine_id
 
 MAX_NODES = 64
-_CLUSTER_TAG = re.compile(r"(\d+)-(slurm|none)-(wait|stop)")
+_CLUSTER_TAG = re.compile(r"(\d+)-(slurm|none)-(wait|stop)")  # number of nodes, engine, what the loss of a node does
 
 
 def node_name(cluster: str, node: int) -> str:
@@ -57,12 +57,12 @@ def shared_tags(tags: Sequence[Mapping[str, str]]) -> dict[str, str]:
 
     `tags` are those of the nodes, in their order, as separate launches would set them. `tags_of_node` is the inverse.
     """
-    first = dict(tags[0])
-    del first[TAG_NODE]
-    return first | {
-        TAG_ID: first[TAG_ID].removesuffix("-0"),
-        TAG_NAME: first[TAG_NAME].removesuffix("-0"),
-        TAG_KEY: first[TAG_KEY].removesuffix("--0"),
+    shared = dict(tags[0])
+    del shared[TAG_NODE]
+    return shared | {
+        TAG_ID: shared[TAG_ID].removesuffix("-0"),
+        TAG_NAME: shared[TAG_NAME].removesuffix("-0"),
+        TAG_KEY: shared[TAG_KEY].removesuffix("--0"),
     }
 
 
@@ -85,6 +85,6 @@ def node_of_tags(tags: Mapping[str, str]) -> ClusterNode | None:
     if match is None or not number.isdigit():
         return None
     suffix = "" if match[1] == "1" else f"-{number}"
-    name, machine = (tags.get(tag, "").removesuffix(suffix) for tag in (TAG_NAME, TAG_ID))
+    name, cluster_id = (tags.get(tag, "").removesuffix(suffix) for tag in (TAG_NAME, TAG_ID))
     engine, on_node_loss = cast("Engine", match[2]), cast("OnNodeLoss", match[3])
-    return ClusterNode(name, machine, int(number), int(match[1]), engine, on_node_loss)
+    return ClusterNode(name, cluster_id, int(number), int(match[1]), engine, on_node_loss)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.model.account import BudgetAlert, MachineRole, Permission, Quota, Region
+from cloudgpu.core.model.account import BudgetAlert, Permission, ProviderRole, Quota, Region
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import Instance, Listing
 from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup, Volume
@@ -199,7 +199,7 @@ class AwsProvider:
         """Allow SSH from this CIDR under this label, in place of the one before; None removes it."""
         security_group.allow(self._aws, id, label, cidr)
 
-    def machine_role(self, document: str) -> MachineRole:
+    def machine_role(self, document: str) -> ProviderRole:
         """Return what there is of the IAM role and instance profile `cloudgpu-machine`."""
         return roles.read_machine_role(self._aws, document)
 
@@ -211,7 +211,7 @@ class AwsProvider:
         """Take the role, its policy and the profile away, where they bear our tag."""
         roles.remove_machine_role(self._aws)
 
-    def timer_role(self, document: str) -> MachineRole:
+    def timer_role(self, document: str) -> ProviderRole:
         """Return what there is of the IAM role `cloudgpu-timer`."""
         return roles.read_timer_role(self._aws, document)
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.model.account import BudgetAlert, MachineRole, Permission, Quota, Region
+from cloudgpu.core.model.account import BudgetAlert, Permission, ProviderRole, Quota, Region
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import Instance, Listing
 from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup, Volume
@@ -203,7 +203,7 @@ class AzureProvider:
         """Return the results of checks of the subscription, its services, the role of machines and timers."""
         return findings.findings(self._azure, region)
 
-    def machine_role(self, document: str) -> MachineRole:
+    def machine_role(self, document: str) -> ProviderRole:
         """Return the state of the role with which machines deallocate and tag themselves."""
         return machine_role.read_role(self._azure, document)
 

@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from cloudgpu.core.model.account import BudgetAlert, MachineRole, Quota
+from cloudgpu.core.model.account import BudgetAlert, ProviderRole, Quota
 from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
@@ -150,7 +150,7 @@ class HasMachineRoleContract(ContractBase):
         '{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "ec2:CreateTags", "Resource": "*"}]}'
     )
 
-    def get_role(self, provider: Provider) -> MachineRole:
+    def get_role(self, provider: Provider) -> ProviderRole:
         """Return the role, and which of its parts exist."""
         return cast("HasMachineRole", provider).machine_role(self.document)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from cloudgpu.core.model.account import BudgetAlert, MachineRole, Permission, Quota, Region, RolePart
+from cloudgpu.core.model.account import BudgetAlert, Permission, ProviderRole, Quota, Region, RolePart
 from cloudgpu.core.model.instances import TAG_VOLUME, Instance, State
 from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup, Volume
 from cloudgpu.core.model.offers import Basis, MachineConfiguration, Market, Price, Requirements
@@ -274,10 +274,10 @@ class FakeProvider(TogetherFakeProvider):
         return Login(f"the made-up key of {self.account}", None, lasts=True)
 
     @counted_call
-    def machine_role(self, cloud: Cloud, document: str) -> MachineRole:
+    def machine_role(self, cloud: Cloud, document: str) -> ProviderRole:
         """Return whether the role exists with this document."""
         exists = cloud.role == document
-        return MachineRole("the fake cloud", (RolePart("role", "cloudgpu-machine", exists, is_ours=True),), {})
+        return ProviderRole("the fake cloud", (RolePart("role", "cloudgpu-machine", exists, is_ours=True),), {})
 
     @counted_call
     def make_machine_role(self, cloud: Cloud, document: str) -> None:
@@ -290,10 +290,10 @@ class FakeProvider(TogetherFakeProvider):
         cloud.role = None
 
     @counted_call
-    def timer_role(self, cloud: Cloud, document: str) -> MachineRole:
+    def timer_role(self, cloud: Cloud, document: str) -> ProviderRole:
         """Return whether the timers' role exists with this document."""
         exists = cloud.timer_role == document
-        return MachineRole("the fake cloud", (RolePart("role", "cloudgpu-timer", exists, is_ours=True),), {})
+        return ProviderRole("the fake cloud", (RolePart("role", "cloudgpu-timer", exists, is_ours=True),), {})
 
     @counted_call
     def make_timer_role(self, cloud: Cloud, document: str) -> None:

@@ -36,8 +36,8 @@ def shown(*extras, setup=None, market=Market.SPOT, remarks=(), want=None, said_b
     offer = make_offer(pick(matching_offers("lab", Requirements(market=market)), market), usd="1.01", now=NOW)
     request = make_attempt(offer.configuration, host_key=HOST_KEY, now=NOW).request
     request = replace(request, setup=setup or Setup(), requirements=want or Requirements(market=market))
-    said = {"extras": extras, "remarks": remarks, "lifetime_from": said_by}
-    found = launch_plan(request, [offer, offer], left_out=(), guards=("an agent",), now=NOW, **said)
+    said = {"added_costs": extras, "remarks": remarks, "lifetime_from": said_by}
+    found = launch_plan(request, [offer, offer], left_out=(), safeguard_texts=("an agent",), now=NOW, **said)
     text = plan_text(plan_document(found), NOW)
     assert max(map(len, text.splitlines())) <= 80
     return " ".join(text.split())
@@ -148,7 +148,7 @@ POLICY = Policy("default", timedelta(hours=8), timedelta(days=3))
 
 
 def at_a_glance(*, show=brief_plan_text, **more):
-    said = {"left_out": (), "guards": ("an agent",), "now": NOW, "policy": POLICY} | more
+    said = {"left_out": (), "safeguard_texts": ("an agent",), "now": NOW, "policy": POLICY} | more
     setup, market = said.pop("setup", Setup()), said.pop("market", Market.SPOT)
     offer = make_offer(pick(matching_offers("lab", Requirements(market=market)), market), usd="1.01", now=NOW)
     request = make_attempt(offer.configuration, host_key=HOST_KEY, now=NOW).request
@@ -159,7 +159,7 @@ def at_a_glance(*, show=brief_plan_text, **more):
 
 
 def test_a_plan_at_a_glance_has_seven_lines():
-    lines = at_a_glance(extras=(DISK, ADDRESS)).splitlines()
+    lines = at_a_glance(added_costs=(DISK, ADDRESS)).splitlines()
     assert max(map(len, lines)) <= 80
     labels = [line[2:12].strip() for line in lines]
     assert labels == ["what", "where", "price", "ends", "cost", "if idle", "ended by"]
@@ -183,10 +183,10 @@ def test_a_plan_says_that_scratch_disks_with_data_keep_an_idle_machine_running()
             "SSH is open to EVERY address; a login still needs the key",
         ),
         (
-            {"guarded": Safeguards(Agent.NONE)},
+            {"safeguards": Safeguards(Agent.NONE)},
             "without cloudgpu reap or watch it costs $1.0100 an hour until you end it",
         ),
-        ({"extras": (VOLUME,)}, "no price is known for volume data (200 GB): the cost does not include it"),
+        ({"added_costs": (VOLUME,)}, "no price is known for volume data (200 GB): the cost does not include it"),
         ({"setup": Setup(keep_disk=False)}, "its system disk is deleted when it ends"),
         ({"remarks": ("R " * 90 + "end",)}, "R " * 90 + "end"),
     ],
@@ -268,7 +268,13 @@ def test_the_document_has_it_all():
     request = make_attempt(offer.configuration, host_key=HOST_KEY, now=NOW).request
     setup = Setup("trained", 100, Volume("data", 200), persistent=False, network=Network(("10.0.0.0/8",)))
     found = launch_plan(
-        replace(request, setup=setup), [offer], left_out=(), guards=(), now=NOW, extras=(VOLUME,), remarks=("R.",)
+        replace(request, setup=setup),
+        [offer],
+        left_out=(),
+        safeguard_texts=(),
+        now=NOW,
+        added_costs=(VOLUME,),
+        remarks=("R.",),
     )
     value = plan_document(found)
     assert value["attached_costs"] == [
@@ -294,7 +300,7 @@ def test_of_all_accounts_the_plan_says_which_and_what_each_asks():
         for account, usd in (("cheap", "1.01"), ("dear", "2.5"))
     )
     request = make_attempt(cheap.configuration, host_key=HOST_KEY, now=NOW).request
-    said = {"left_out": (), "guards": ("an agent",), "now": NOW, "any_provider": True}
+    said = {"left_out": (), "safeguard_texts": ("an agent",), "now": NOW, "any_provider": True}
     text = " ".join(plan_text(plan_document(launch_plan(request, [cheap, cheap, dear], **said)), NOW).split())
     assert "chosen first of 2 accounts: cheap at $1.0100 (2 offers), dear at $2.5000 (1 offer)" in text
     text = " ".join(plan_text(plan_document(launch_plan(request, [dear], **said)), NOW).split())

@@ -107,14 +107,14 @@ def test_the_plan_says_before_the_launch_what_ends_it_and_what_is_lost(lacking):
 def test_no_disk_is_priced_that_could_not_stay(lacking):
     from cloudgpu.core.model.launch import Setup
 
-    assert [one.kept for one in lacking().prepare(setup=Setup(disk_gb=100)).plan.extras] == [True]
+    assert [one.kept for one in lacking().prepare(setup=Setup(disk_gb=100)).plan.added_costs] == [True]
 
 
 def test_no_disk_is_priced_that_goes_with_its_machine(lacking):
     from cloudgpu.core.model.launch import Setup
 
     lab = lacking("Pausable", "Imageable")
-    assert [one.kept for one in lab.prepare(setup=Setup(disk_gb=100)).plan.extras] == [False]
+    assert [one.kept for one in lab.prepare(setup=Setup(disk_gb=100)).plan.added_costs] == [False]
 
 
 def test_a_stop_by_hand_is_refused_with_the_way_out(lacking):

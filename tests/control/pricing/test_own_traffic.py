@@ -21,7 +21,7 @@ from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.core.billing.traffic_gaps import traffic_gaps
 from cloudgpu.core.events.projection import machine_of
 from cloudgpu.core.jobs.remote_state import Phase, RemoteState
-from cloudgpu.core.launch.traffic import job_traffic, move_traffic, sentences
+from cloudgpu.core.launch.traffic import job_traffic, move_cost, traffic_sentence
 from cloudgpu.core.model.offers import NoteKind, TrafficPrices
 from cloudgpu.core.values.money import Money
 
@@ -159,7 +159,7 @@ def test_a_place_that_charges_for_nothing_says_nothing(make_lab, tmp_path):
 def test_an_offers_own_prices_win_over_the_catalogue(own, egress, said):
     prices = own and TrafficPrices(*map(Money.usd, own))
     found = job_traffic(prices, egress and Money.usd(egress), 10 * GB, (2 * GB, "old"))
-    assert (found and sentences(found)) == said
+    assert (found and traffic_sentence(found)) == said
 
 
 def travels(lab, machine, tmp_path, region=None):
@@ -189,8 +189,8 @@ def test_a_move_at_a_place_that_charges_for_no_traffic_costs_none(make_lab, tmp_
 
 
 def test_a_move_elsewhere_is_priced_by_the_catalogue_with_what_comes_from_buckets(tmp_path):
-    found = move_traffic(14 * GB, 11 * GB, None, Money.usd("0.09"), None)
+    found = move_cost(14 * GB, 11 * GB, None, Money.usd("0.09"), None)
     assert found == Money.usd("1.26")
-    assert move_traffic(2 * GB, 11 * GB, None, Money.usd("0.09"), TrafficPrices(Money(0), Money.usd("0.02"))) == (
+    assert move_cost(2 * GB, 11 * GB, None, Money.usd("0.09"), TrafficPrices(Money(0), Money.usd("0.02"))) == (
         Money.usd("0.40")
     )

@@ -163,7 +163,7 @@ def test_a_colleagues_run_on_the_same_ledger_counts_until_it_is_silent(poor, pow
     monkeypatch.setattr(platform, "node", lambda: "laptop")
     power.on_battery()
     passed(poor, minutes=5)  # the laptop's line carries the server's run on
-    assert poor.prepare().plan.run.host == "server"
+    assert poor.prepare().plan.scheduled_run.host == "server"
     passed(poor, minutes=16)
     assert "laptop runs on a battery" in refused(poor)
 
@@ -177,7 +177,7 @@ def test_a_computer_of_the_same_name_with_a_battery_does_not_hide_the_one_that_s
     power.on_battery()
     passed(poor, minutes=5)
     assert guarding.home_id(poor.session) != server
-    assert poor.prepare().plan.run.host == HERE
+    assert poor.prepare().plan.scheduled_run.host == HERE
     assert [(one.host, one.battery) for one in guarding.scheduled_runs(poor.session)] == [(HERE, False), (HERE, True)]
     passed(poor, minutes=16)
     assert "runs on a battery" in refused(poor)
@@ -212,7 +212,7 @@ def test_a_watch_that_stays_on_makes_its_own_runs_beside_those_of_a_laptop(poor,
         made = len(list(poor.session.ledger.events("reaper")))
         on("server", power.on_mains, cron=False)  # another watch of the same computer makes no second one
         assert len(list(poor.session.ledger.events("reaper"))) == made
-    assert poor.prepare().plan.run.host == "server"
+    assert poor.prepare().plan.scheduled_run.host == "server"
 
 
 def test_a_run_that_the_account_did_not_answer_does_not_count(poor):

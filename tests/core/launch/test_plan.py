@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from hypothesis import given, strategies as st
 
-from cloudgpu.core.launch.plan import Lease, extend_lease, hold_tags, launch_plan, run_cost, stop_effect
+from cloudgpu.core.launch.plan import Lease, duration_cost, extend_lease, hold_tags, launch_plan, stop_effect
 from cloudgpu.core.model.offers import Market, Offer, Requirements
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.times import from_epoch
@@ -25,21 +25,23 @@ def offer(market: Market = Market.ON_DEMAND, usd: str = "3.00") -> Offer:
 def test_a_plan_says_what_it_costs_to_the_end_of_the_lease() -> None:
     request = make_attempt(offer().configuration, host_key=HOST_KEY, now=NOW).request
     request = replace(request, lease_s=2 * 3600, renew_s=10 * 3600)
-    plan = launch_plan(request, [offer(), offer(usd="4.00")], left_out=("packages",), guards=("agent",), now=NOW)
+    plan = launch_plan(
+        request, [offer(), offer(usd="4.00")], left_out=("packages",), safeguard_texts=("agent",), now=NOW
+    )
     assert (plan.to_lease_end.amount, plan.to_renew_until.amount) == (Money.usd("6.00"), Money.usd("30.00"))
     assert (plan.to_lease_end.low, plan.to_lease_end.machine) == (Money.usd("6.00"), Money.usd("6.00"))
     assert (plan.expires, plan.renew_until) == (NOW + timedelta(hours=2), NOW + timedelta(hours=10))
     assert (plan.offer, plan.further_offers) == (offer(), 1)
-    assert (plan.left_out, plan.guards) == (("packages",), ("agent",))
+    assert (plan.left_out, plan.safeguard_texts) == (("packages",), ("agent",))
 
 
 @given(st.integers(0, 10**14).map(Money), spans, spans)
 def test_a_longer_run_never_costs_less(price: Money, span: timedelta, more: timedelta) -> None:
-    assert ZERO <= run_cost(price, span) <= run_cost(price, span + more)
+    assert ZERO <= duration_cost(price, span) <= duration_cost(price, span + more)
 
 
 def test_a_run_of_negative_length_costs_nothing() -> None:
-    assert run_cost(Money.usd(1), timedelta(hours=-1)) == ZERO
+    assert duration_cost(Money.usd(1), timedelta(hours=-1)) == ZERO
 
 
 def test_what_stop_means_is_always_said() -> None:

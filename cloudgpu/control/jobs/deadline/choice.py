@@ -39,7 +39,7 @@ from cloudgpu.core.jobs.deadline import (
 from cloudgpu.core.jobs.job import Attempt, Job, JobMove
 from cloudgpu.core.jobs.remote_state import Phase, RemoteState
 from cloudgpu.core.jobs.stored import bucket_of
-from cloudgpu.core.launch.traffic import move_traffic
+from cloudgpu.core.launch.traffic import move_cost
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.offers import Offer, Price, TrafficPrices, price_from_json
 from cloudgpu.core.spot import POLICIES
@@ -376,7 +376,7 @@ def _transfer_cost(
         snapshot_bytes + checkpoint_bytes + data_bytes,
         None if egress is None else egress.price,
     )
-    return move_traffic(sent_bytes, received_bytes, offer_prices, egress_price, new_offer.configuration.traffic)
+    return move_cost(sent_bytes, received_bytes, offer_prices, egress_price, new_offer.configuration.traffic)
 
 
 def _running_state(job: Job, machine: Machine, status: DeadlineStatus, margins: Margins, now: datetime) -> RunningJob:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cloudgpu.core.model.account import MachineRole, RolePart
+from cloudgpu.core.model.account import ProviderRole, RolePart
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.aws.client import Aws, call_unless
 from cloudgpu.providers.aws.compute.schedules import GROUP
@@ -117,12 +117,12 @@ def _check_ours(what: str, name: str, part: Part) -> None:
 # The role of machines
 
 
-def read_machine_role(aws: Aws, document: str) -> MachineRole:
+def read_machine_role(aws: Aws, document: str) -> ProviderRole:
     """Return what there is of the role, and in which account. Four calls; changes nothing."""
     number, caller_arn = caller(aws)
     parts, profile = _read_parts(aws, MACHINE, document), _profile(aws)
     profile_part = RolePart(PROFILE, MACHINE, exists=_has_role(profile), is_ours=profile is None or _is_ours(profile))
-    return MachineRole(f"AWS account {number}, as {caller_arn}", (*parts, profile_part), {"instance_profile": MACHINE})
+    return ProviderRole(f"AWS account {number}, as {caller_arn}", (*parts, profile_part), {"instance_profile": MACHINE})
 
 
 def make_machine_role(aws: Aws, document: str) -> None:
@@ -180,11 +180,13 @@ def _has_role(profile: dict[str, Any] | None) -> bool:
 # The role of timers
 
 
-def read_timer_role(aws: Aws, document: str) -> MachineRole:
+def read_timer_role(aws: Aws, document: str) -> ProviderRole:
     """Return what there is of the role of timers (not of machines, despite the type). Three calls; changes nothing."""
     number, caller_arn = caller(aws)
     arn = f"arn:{_partition(caller_arn)}:iam::{number}:role/{TIMER}"
-    return MachineRole(f"AWS account {number}, as {caller_arn}", _read_parts(aws, TIMER, document), {"timer_role": arn})
+    return ProviderRole(
+        f"AWS account {number}, as {caller_arn}", _read_parts(aws, TIMER, document), {"timer_role": arn}
+    )
 
 
 def make_timer_role(aws: Aws, document: str) -> None:

@@ -11,7 +11,7 @@ import json
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
-from cloudgpu.core.model.account import MachineRole, RolePart
+from cloudgpu.core.model.account import ProviderRole, RolePart
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.azure import groups
 from cloudgpu.providers.azure.calls import find, invoke
@@ -23,14 +23,14 @@ _ROLES = "Microsoft.Authorization/roleDefinitions"
 _WRITE, _DELETE = (f"Microsoft.Authorization/roleAssignments/{one}" for one in ("write", "delete"))
 
 
-def read_role(azure: Azure, document: str) -> MachineRole:
+def read_role(azure: Azure, document: str) -> ProviderRole:
     """Return what there is of the role, and in which subscription. One call; changes nothing."""
     found = _roles_of_this_name(azure)
     ours = next((one for one in found if _guid(one) == guid(azure)), None)
     is_current = ours is not None and _actions(ours.permissions) == set(json.loads(document)["Actions"])
     part = RolePart(PART_KIND, name(azure), exists=is_current, is_ours=ours is not None or not found)
     where = f"Azure subscription {azure.subscription}, where {groups.TIMERS} is switched on for timers"
-    return MachineRole(where, (part,), {"machine_role": id_of(azure), "timers": True})
+    return ProviderRole(where, (part,), {"machine_role": id_of(azure), "timers": True})
 
 
 def make(azure: Azure, document: str) -> None:
