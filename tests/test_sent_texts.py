@@ -49,7 +49,7 @@ HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "command that reads JupyterLab's token": "d68a3c46be508137abcbdad2c8aec6745f0381359649445e52f2307530afd845",
     "program that looks after a node's engine": "86ae76f07a4d09bd1806ba69ab69592600e6e4a5a5c0ae47547d9287e4b4359f",
     "command that looks after a node's engine": "bde9a5b9808ff47c47132531765909e11bd678480a95d2cb3be54ab151616818",
-    "program that runs jobs": "b84634bf0e47d5d8816273812ea802524fb451d063a27c2fa8cb0c0d651e6671",
+    "program that runs jobs": "f2795909959cb874048e0f50fd00cf37db448f881e3868e55cbdb20aaf245dcf",
     "program that takes a job through Slurm": "2345923388acc5df9ff2014607e41961d3d3051aab696f1fec2a7e2ec95d66ce",
     "command that runs jobs": "c06c265c88adaeea7e116362f3c4915b03bbe8e9a73efedf1ec0708aee7e2ea4",
     "program that lets a key in": "26a395ec9e5ae375081bcd89d721b4a7d9c3ec0d9989938a67f7b26d61565918",

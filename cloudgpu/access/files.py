@@ -18,15 +18,15 @@ def locked(file: Path) -> Iterator[None]:
 
     Raises InvalidRequest when the directory cannot be written to.
     """
-    lock = lock_of(file)
+    lock_file = lock_of(file)
     with explain_os_errors(file):
-        descriptor = _acquire(lock)
+        descriptor = _acquire(lock_file)
     try:
         remove_part_files(file)
         yield
     finally:
         with contextlib.suppress(OSError):
-            lock.unlink()  # while held: whoever waits for it sees that it is gone and makes a new one
+            lock_file.unlink()  # while held: whoever waits for it sees that it is gone and makes a new one
         os.close(descriptor)
 
 
@@ -37,18 +37,18 @@ def lock_of(file: Path) -> Path:
 
 def remove_part_files(file: Path) -> None:
     """Remove the part files of killed writers; the caller holds the lock, so no living writer has one."""
-    for part in file.parent.glob(f".{glob.escape(file.name)}.????????.part"):
+    for part_file in file.parent.glob(f".{glob.escape(file.name)}.????????.part"):
         with contextlib.suppress(OSError):
-            part.unlink()
+            part_file.unlink()
 
 
-def _acquire(lock: Path) -> int:
+def _acquire(lock_file: Path) -> int:
     while True:
-        private_directory(lock.parent)
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        make_private_directory(lock_file.parent)
+        descriptor = os.open(lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if os.path.samestat(os.fstat(descriptor), lock.stat()):
+            if os.path.samestat(os.fstat(descriptor), lock_file.stat()):
                 return descriptor
         except FileNotFoundError:
             pass
@@ -66,16 +66,16 @@ def write_atomically(file: Path, content: bytes) -> None:
     import tempfile  # takes 5 ms, which readers need not wait for
 
     with explain_os_errors(file):
-        private_directory(file.parent)
-        descriptor, part = tempfile.mkstemp(prefix=f".{file.name}.", suffix=".part", dir=file.parent)
+        make_private_directory(file.parent)
+        descriptor, part_file = tempfile.mkstemp(prefix=f".{file.name}.", suffix=".part", dir=file.parent)
         try:
             with os.fdopen(descriptor, "wb") as stream:
                 stream.write(content)
                 stream.flush()
                 os.fsync(stream.fileno())
-            Path(part).replace(file)
+            Path(part_file).replace(file)
         except OSError:
-            Path(part).unlink(missing_ok=True)
+            Path(part_file).unlink(missing_ok=True)
             raise
 
 
@@ -85,7 +85,7 @@ def remove(file: Path) -> None:
         file.unlink(missing_ok=True)
 
 
-def private_directory(directory: Path) -> None:
+def make_private_directory(directory: Path) -> None:
     """Make the directory, mode 0700, where it is missing. Raises OSError."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 

@@ -17,10 +17,10 @@ from cloudgpu.access.copy.endpoints import Endpoint, LocalFiles, MachineFiles
 from cloudgpu.access.copy.manifest import (
     Item,
     PathFailed,
-    already_exists,
+    already_exists_error,
     case_clashes_in,
     check_case_clash,
-    explain,
+    explain_path_errors,
     plan_copy,
 )
 from cloudgpu.access.ssh.connection import Connection
@@ -53,8 +53,8 @@ def parse_copy_paths(sources: Sequence[str], destination: str) -> CopyPaths:
     """
     if not sources:
         raise InvalidRequest("There is nothing to copy.", field="SOURCE", value=None, next=EXAMPLE)
-    local_sources = [source for source in sources if _machine(source) is None]
-    target = _machine(destination)
+    local_sources = [source for source in sources if _machine_name(source) is None]
+    target = _machine_name(destination)
     if target is not None:
         if len(local_sources) < len(sources):
             raise InvalidRequest(
@@ -71,7 +71,7 @@ def parse_copy_paths(sources: Sequence[str], destination: str) -> CopyPaths:
             value=destination,
             next=f"Put the machine's name and a colon before one side. {EXAMPLE}",
         )
-    machines = {_machine(source) for source in sources}
+    machines = {_machine_name(source) for source in sources}
     machine = machines.pop()
     if machines or machine is None:
         raise InvalidRequest(
@@ -80,7 +80,7 @@ def parse_copy_paths(sources: Sequence[str], destination: str) -> CopyPaths:
     return CopyPaths(machine, False, tuple(_remote_path(source, "SOURCE") for source in sources), destination)  # noqa: FBT003
 
 
-def _machine(text: str) -> str | None:
+def _machine_name(text: str) -> str | None:
     name, colon, _ = text.partition(":")
     if not colon or "/" in name:
         return None
@@ -111,17 +111,20 @@ def _remote_path(text: str, field: str) -> str:
     return path
 
 
-SESSIONS = 4  # files copied at once: each costs several round trips, whatever its size
-CHUNK = 256 * 1024
+MAX_PARALLEL_FILES = 4  # files copied at once: each costs several round trips, whatever its size
+CHUNK_BYTES = 256 * 1024
 CLEANUP_S = 0.5  # to remove part files after Ctrl-C
 GROUP_AND_OTHERS = 0o077  # permission bits of everybody but the owner
 
-Progress = Callable[[int, int], None]
+Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What was copied; `skipped` are special files and broken links, `failed` the errors of single paths."""
+    """How many files and bytes were copied.
+
+    `skipped` are the paths of special files and broken links, `failed` the errors of single paths.
+    """
 
     files: int
     bytes: int
@@ -150,7 +153,7 @@ def copy(
     sessions = _Sessions(connection)
     with Keepalive(connection, ping_after_s=PING_AFTER_S, answer_timeout_s=ANSWER_TIMEOUT_S) as keepalive:
         try:
-            copied = _copy(sessions, paths, progress or (lambda _done, _total: None))
+            copied = _copy(sessions, paths, progress or (lambda _done, _total_bytes: None))
             if copied.failed and not connection.is_usable():
                 raise copied.failed[0]
         except (InvalidRequest, *CONNECTION_ERRORS) as error:
@@ -176,7 +179,7 @@ def _copy(sessions: _Sessions, paths: CopyPaths, progress: Progress) -> Copied:
     with sessions.session() as session:
         _, target = _source_and_target(session, paths)
         for item in reversed(directories):  # innermost first: writing into a directory changes its time
-            with explain(target, item.target, "written"):
+            with explain_path_errors(target, item.target, "written"):
                 target.set_attributes(item.target, item.entry)
     return Copied(len(files) - len(path_errors), transfer.bytes_done, plan.skipped, (*failed, *path_errors))
 
@@ -209,12 +212,12 @@ def _source_and_target(machine_files: MachineFiles, paths: CopyPaths) -> tuple[E
 
 def _make_directory(target: Endpoint, item: Item) -> bool:
     """Make the directory and return True; False if it exists."""
-    with explain(target, item.target, "written"):
+    with explain_path_errors(target, item.target, "written"):
         found = target.stat(item.target or ".")
         if found is not None and found.is_directory:
             return False
         if found is not None:
-            raise already_exists(target, item.target, by="file")
+            raise already_exists_error(target, item.target, by="file")
         target.make_directory(item.target)
     return True
 
@@ -229,12 +232,12 @@ class _Transfer:
     """Copies files, several at once; an error of one path skips that path, any other error ends all."""
 
     def __init__(
-        self, sessions: _Sessions, paths: CopyPaths, progress: Progress, total: int, case_clashes: frozenset[str]
+        self, sessions: _Sessions, paths: CopyPaths, progress: Progress, total_bytes: int, case_clashes: frozenset[str]
     ) -> None:
         self._sessions = sessions
         self._paths = paths
         self._progress = progress
-        self._total = total
+        self._total_bytes = total_bytes
         self._case_clashes = case_clashes
         self._rename_lock = threading.Lock()
         self._lock = threading.Lock()
@@ -245,16 +248,16 @@ class _Transfer:
 
     def run(self, files: Sequence[Item]) -> list[PathFailed]:
         """Copy all files; return the errors of single paths. Raises the first error that ended all."""
-        with Pool(SESSIONS) as workers:
-            moves = [workers.submit(self._try_copy, item) for item in files]
+        with Pool(MAX_PARALLEL_FILES) as workers:
+            transfers = [workers.submit(self._try_copy, item) for item in files]
             try:
-                for move in moves:
-                    move.wait()
+                for transfer_future in transfers:
+                    transfer_future.wait()
             except BaseException:
                 self._stopped.set()
                 deadline = monotonic() + CLEANUP_S
-                for move in moves:  # each removes its part file
-                    move.wait(max(0, deadline - monotonic()))
+                for transfer_future in transfers:  # each removes its part file
+                    transfer_future.wait(max(0, deadline - monotonic()))
                 raise
         if self._error is not None:
             raise self._error
@@ -266,8 +269,8 @@ class _Transfer:
             return
         try:
             self._copy_file(item)
-        except Exception as met:  # noqa: BLE001  (`run` returns or raises it)
-            error = self._precise_error(item, met)
+        except Exception as raised:  # noqa: BLE001  (`run` returns or raises it)
+            error = self._precise_error(item, raised)
             with self._lock:
                 if isinstance(error, PathFailed) and self._sessions.is_open:
                     self._path_errors[item.target] = error
@@ -282,68 +285,68 @@ class _Transfer:
                 _, target = _source_and_target(machine_files, self._paths)
                 found = target.stat(item.target)
                 if found is not None and found.is_directory:
-                    return already_exists(target, item.target, by="directory")
+                    return already_exists_error(target, item.target, by="directory")
         return error
 
     def _copy_file(self, item: Item) -> None:
         with self._sessions.session() as machine_files:
             source, target = _source_and_target(machine_files, self._paths)
-            part = part_file_name(item.target)
+            part_path = part_file_name(item.target)
             try:
-                count = self._copy_content(source, target, item, part)
-                _check_complete(source, target, item, part, count)
-                with explain(target, item.target, "written"):
-                    target.set_attributes(part, item.entry)
-                    self._rename(target, part, item.target)
+                byte_count = self._copy_content(source, target, item, part_path)
+                _check_complete(source, target, item, part_path, byte_count)
+                with explain_path_errors(target, item.target, "written"):
+                    target.set_attributes(part_path, item.entry)
+                    self._rename(target, part_path, item.target)
             except BaseException:
                 with contextlib.suppress(Exception):  # the first error counts
-                    target.remove(part)
+                    target.remove(part_path)
                 raise
 
-    def _rename(self, target: Endpoint, part: str, final: str) -> None:
+    def _rename(self, target: Endpoint, part_path: str, final: str) -> None:
         if final not in self._case_clashes:
-            target.rename(part, final)
+            target.rename(part_path, final)
             return
         with self._rename_lock:  # so that two names that differ only in case are not checked at once
             check_case_clash(target, final)
-            target.rename(part, final)
+            target.rename(part_path, final)
 
-    def _copy_content(self, source: Endpoint, target: Endpoint, item: Item, part: str) -> int:
-        count = 0
+    def _copy_content(self, source: Endpoint, target: Endpoint, item: Item, part_path: str) -> int:
+        byte_count = 0
         private = item.entry.mode & GROUP_AND_OTHERS == 0
         with (
-            explain(source, item.source, "read"),
+            explain_path_errors(source, item.source, "read"),
             source.read(item.source, item.entry.size) as reader,
-            explain(target, item.target, "written"),
-            target.write(part, private=private) as writer,
+            explain_path_errors(target, item.target, "written"),
+            target.write(part_path, private=private) as writer,
         ):
             while not self._stopped.is_set() and (data := _read(source, item, reader)):
                 writer.write(data)
-                count += len(data)
+                byte_count += len(data)
                 self._advance(len(data))
-        return count
+        return byte_count
 
-    def _advance(self, count: int) -> None:
+    def _advance(self, byte_count: int) -> None:
         with self._lock:
-            self.bytes_done += count
-            self._progress(self.bytes_done, self._total)
+            self.bytes_done += byte_count
+            self._progress(self.bytes_done, self._total_bytes)
 
 
 def _read(source: Endpoint, item: Item, reader: IO[bytes]) -> bytes:
-    with explain(source, item.source, "read"):
-        return reader.read(CHUNK)
+    with explain_path_errors(source, item.source, "read"):
+        return reader.read(CHUNK_BYTES)
 
 
-def _check_complete(source: Endpoint, target: Endpoint, item: Item, part: str, count: int) -> None:
+def _check_complete(source: Endpoint, target: Endpoint, item: Item, part_path: str, byte_count: int) -> None:
     """Raise InvalidRequest unless the file is complete."""
-    with explain(target, item.target, "written"):
-        written = target.stat(part)
-        if written is None or written.size != count:
+    with explain_path_errors(target, item.target, "written"):
+        written = target.stat(part_path)
+        if written is None or written.size != byte_count:
             arrived = written.size if written else 0
-            raise OSError(f"only {arrived:,} of {count:,} bytes arrived (perhaps the disk is full)")
-    with explain(source, item.source, "read"):
-        if count < item.entry.size:
-            raise OSError(f"it ended after {count:,} of {item.entry.size:,} bytes")
+            raise OSError(f"only {arrived:,} of {byte_count:,} bytes arrived (perhaps the disk is full)")
+    with explain_path_errors(source, item.source, "read"):
+        if byte_count < item.entry.size:
+            raise OSError(f"it ended after {byte_count:,} of {item.entry.size:,} bytes")
 
 
 class _Sessions:

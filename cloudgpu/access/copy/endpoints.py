@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 READ_BYTES = 64 * 1024  # bytes per request: the most that every OpenSSH server answers at once
 WRITE_BYTES = 128 * 1024  # half of what every OpenSSH server accepts
-READ_AHEAD = 256  # read requests in flight; paramiko checks every 10 ms whether it may send more
-PERMISSIONS = 0o777  # bits that are copied: not set-uid and the like
+READ_AHEAD_REQUESTS = 256  # read requests in flight; paramiko checks every 10 ms whether it may send more
+PERMISSION_BITS = 0o777  # bits that are copied: not set-uid and the like
 MISSING_ERRORS = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
@@ -172,7 +172,7 @@ class MachineFiles:
             if size:  # a file of size 0 may still have content (in /proc)
                 _silence_prefetch(file)
                 _set_request_size(file, READ_BYTES)
-                file.prefetch(size, READ_AHEAD)
+                file.prefetch(size, READ_AHEAD_REQUESTS)
             yield _as_file(file)
 
     @contextlib.contextmanager
@@ -229,11 +229,11 @@ def _silence_prefetch(file: Any) -> None:
 
     prefetch = file._prefetch_thread  # noqa: SLF001  (there is no public API)
 
-    def quietly(*arguments: Any) -> None:
+    def prefetch_quietly(*arguments: Any) -> None:
         with contextlib.suppress(*CONNECTION_ERRORS):
             prefetch(*arguments)
 
-    file._prefetch_thread = quietly  # noqa: SLF001
+    file._prefetch_thread = prefetch_quietly  # noqa: SLF001
 
 
 def _as_file(file: Any) -> IO[bytes]:
@@ -247,7 +247,7 @@ def _entry(status: os.stat_result | SFTPAttributes, *, is_linked: bool) -> Entry
         is_directory=stat.S_ISDIR(mode),
         is_file=stat.S_ISREG(mode),
         size=status.st_size or 0,
-        mode=mode & PERMISSIONS,
+        mode=mode & PERMISSION_BITS,
         mtime=status.st_mtime or 0,
         is_linked=is_linked,
     )

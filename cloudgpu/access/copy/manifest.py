@@ -52,22 +52,24 @@ def plan_copy(source: Endpoint, paths: Sequence[str], target: Endpoint, destinat
     Raises InvalidRequest for a missing source, a special file, an unsuitable destination, a circle of links, or two
     files with one destination.
     """
-    is_directory = _destination(target, destination, several=len(paths) > 1)
+    is_directory = _is_existing_directory(target, destination, several=len(paths) > 1)
     walk = _Walk(source, [], [])
     items: list[Item] = []
     for path in paths:
-        with explain(source, path, "read"):
+        with explain_path_errors(source, path, "read"):
             entry = source.stat(path)
         if entry is None:
             raise _path_error(source, path, "does not exist", "Correct the path.")
         if not entry.is_directory and not entry.is_file:
             raise _path_error(source, path, "is neither a file nor a directory", "Only those are copied.")
-        items.extend(walk.items(Item(path, _final(target, destination, path, entry, is_directory=is_directory), entry)))
+        items.extend(
+            walk.items(Item(path, _target_path(target, destination, path, entry, is_directory=is_directory), entry))
+        )
     return CopyPlan(_distinct(source, target, items), tuple(walk.skipped), tuple(walk.failed))
 
 
 @contextlib.contextmanager
-def explain(side: Endpoint, path: str, action: str) -> Iterator[None]:
+def explain_path_errors(side: Endpoint, path: str, action: str) -> Iterator[None]:
     """Turn an OSError about a path into InvalidRequest, or PathFailed if it concerns this path only.
 
     `action` is `read` or `written`.
@@ -77,21 +79,21 @@ def explain(side: Endpoint, path: str, action: str) -> Iterator[None]:
     try:
         yield
     except (OSError, SFTPError) as error:
-        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        if why == "Failure":  # SFTP 3 gives no reason
-            why = "the machine gives no reason (perhaps its disk is full)"
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        if reason == "Failure":  # SFTP 3 gives no reason
+            reason = "the machine gives no reason (perhaps its disk is full)"
         field = "SOURCE" if action == "read" else "DESTINATION"
-        is_path_error = action == "read" or why == BAD_NAME or getattr(error, "errno", None) in PATH_ERRNOS
-        why = "its name is not taken there (perhaps it is too long)" if why == BAD_NAME else printable(why)
+        is_path_error = action == "read" or reason == BAD_NAME or getattr(error, "errno", None) in PATH_ERRNOS
+        reason = "its name is not taken there (perhaps it is too long)" if reason == BAD_NAME else printable(reason)
         raise (PathFailed if is_path_error else InvalidRequest)(
-            f"{side.label(path)} cannot be {action}: {why[:1].lower()}{why[1:].rstrip('.')}.",
+            f"{side.label(path)} cannot be {action}: {reason[:1].lower()}{reason[1:].rstrip('.')}.",
             field=field,
             value=side.label(path),
             next="Correct the path or its permissions, or make room there, and copy again.",
         ) from error
 
 
-def already_exists(target: Endpoint, path: str, *, by: str) -> PathFailed:
+def already_exists_error(target: Endpoint, path: str, *, by: str) -> PathFailed:
     """Return the error for a directory in place of a file, or the reverse; `by` is the existing kind."""
     label, other = target.label(path), "file" if by == "directory" else "directory"
     return PathFailed(
@@ -132,24 +134,24 @@ def _distinct(source: Endpoint, target: Endpoint, items: Sequence[Item]) -> tupl
     by_target: dict[str, list[Item]] = {}
     distinct = []
     for item in items:
-        others = by_target.setdefault(item.target, [])
-        if any(other.source == item.source for other in others):
+        same_target = by_target.setdefault(item.target, [])
+        if any(other.source == item.source for other in same_target):
             continue
-        if others and (others[0].entry.is_file or item.entry.is_file):
+        if same_target and (same_target[0].entry.is_file or item.entry.is_file):
             raise _path_error(
                 source,
                 item.source,
-                f"and {source.label(others[0].source)} would both become {target.label(item.target)}",
+                f"and {source.label(same_target[0].source)} would both become {target.label(item.target)}",
                 "Copy them one after the other, to different directories or names.",
             )
-        others.append(item)
+        same_target.append(item)
         distinct.append(item)
     return tuple(distinct)
 
 
-def _destination(target: Endpoint, destination: str, *, several: bool) -> bool:
+def _is_existing_directory(target: Endpoint, destination: str, *, several: bool) -> bool:
     """Tell whether the destination is a directory, into which the sources are copied under their own names."""
-    with explain(target, destination, "written"):
+    with explain_path_errors(target, destination, "written"):
         entry = target.stat(destination or ".")
     if entry is not None and entry.is_directory:
         return True
@@ -160,9 +162,9 @@ def _destination(target: Endpoint, destination: str, *, several: bool) -> bool:
     return False
 
 
-def _final(target: Endpoint, destination: str, path: str, entry: Entry, *, is_directory: bool) -> str:
+def _target_path(target: Endpoint, destination: str, path: str, entry: Entry, *, is_directory: bool) -> str:
     if not is_directory:
-        with explain(target, destination, "written"):
+        with explain_path_errors(target, destination, "written"):
             existing = target.stat(destination)
         if existing is not None and entry.is_directory:
             raise _path_error(target, destination, "is a file", "Name a directory.", field="DESTINATION")
@@ -181,49 +183,49 @@ class _Walk:
     failed: list[PathFailed]
 
     def items(self, first: Item) -> Iterator[Item]:
-        """Yield an item and all below it. The circle check compares a directory's real path with those above it."""
-        with explain(self.source, first.source, "read"):
-            top = (self.source.absolute_path(first.source),) if first.entry.is_directory else ()
-        waiting: list[tuple[Item, tuple[str, ...]]] = [(first, top)]
-        while waiting:
-            item, above = waiting.pop()
+        """Yield an item and all below it. The circle check compares a directory's real path with its parents'."""
+        with explain_path_errors(self.source, first.source, "read"):
+            root_chain = (self.source.absolute_path(first.source),) if first.entry.is_directory else ()
+        pending: list[tuple[Item, tuple[str, ...]]] = [(first, root_chain)]
+        while pending:
+            item, parents = pending.pop()
             if not item.entry.is_directory and not item.entry.is_file:
                 self.skipped.append(self.source.label(item.source))
                 continue
             yield item
             if item.entry.is_directory:
-                waiting.extend(self._below(item, above))
+                pending.extend(self._children_with_parents(item, parents))
 
-    def _below(self, item: Item, above: tuple[str, ...]) -> Iterator[tuple[Item, tuple[str, ...]]]:
+    def _children_with_parents(self, item: Item, parents: tuple[str, ...]) -> Iterator[tuple[Item, tuple[str, ...]]]:
         for name, entry in self._children(item):
             path = posixpath.join(item.source, name)
             if entry is None:
                 self.skipped.append(self.source.label(path))
                 continue
             inner = Item(path, posixpath.join(item.target, name), entry)
-            yield inner, _chain(self.source, inner, name, above) if entry.is_directory else ()
+            yield inner, _real_path_chain(self.source, inner, name, parents) if entry.is_directory else ()
 
     def _children(self, item: Item) -> list[tuple[str, Entry | None]]:
         try:
-            with explain(self.source, item.source, "read"):
+            with explain_path_errors(self.source, item.source, "read"):
                 return list(self.source.children(item.source))
         except PathFailed as error:
             self.failed.append(error)
             return []
 
 
-def _chain(source: Endpoint, item: Item, name: str, above: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the real paths of a directory and all above it; raise InvalidRequest for a circle."""
+def _real_path_chain(source: Endpoint, item: Item, name: str, parents: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the real paths of a directory's parents and its own; raise InvalidRequest for a circle."""
     if not item.entry.is_linked:
-        return (*above, posixpath.join(above[-1], name))
-    with explain(source, item.source, "read"):
+        return (*parents, posixpath.join(parents[-1], name))
+    with explain_path_errors(source, item.source, "read"):
         real = source.absolute_path(item.source)
-    if real in above:
+    if real in parents:
         raise _path_error(
             source, item.source, f"is a link that leads in a circle (to {printable(real)})", "Remove the link."
         )
-    return (*above, real)
+    return (*parents, real)
 
 
-def _path_error(side: Endpoint, path: str, what: str, remedy: str, *, field: str = "SOURCE") -> InvalidRequest:
-    return InvalidRequest(f"{side.label(path)} {what}.", field=field, value=side.label(path), next=remedy)
+def _path_error(side: Endpoint, path: str, problem: str, remedy: str, *, field: str = "SOURCE") -> InvalidRequest:
+    return InvalidRequest(f"{side.label(path)} {problem}.", field=field, value=side.label(path), next=remedy)

@@ -1,7 +1,7 @@
 """Copies of a job's checkpoints on this computer: only complete ones get a number, and only the newest are retained.
 
 `DIR/NUMBER/` is one copy: `data/NAME` as on the machine, and its manifest `checkpoint.json`. It gets its number when it
-is complete and the manifest on the machine is still the same as before the copy.
+is complete and the manifest on the machine is still the matching_copies as manifest the copy.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ MAX_RETAINED = 2  # in case the command cannot use the newest
 
 
 class RemoteCheckpoints(Protocol):
-    """The checkpoints on a machine (`remote.RemoteJob`)."""
+    """The checkpoints on a machine (`remote.RemoteJob`). `kind` is `checkpoint`."""
 
-    def manifest(self, which: str, names: Sequence[str]) -> Manifest:
+    def manifest(self, kind: str, names: Sequence[str]) -> Manifest:
         """Return the current manifest of these checkpoints."""
 
-    def copy(self, which: str, files: Sequence[CopiedFile], into: Path) -> Copied:
-        """Copy files of checkpoints to `into`."""
+    def copy(self, kind: str, files: Sequence[CopiedFile], directory: Path) -> Copied:
+        """Copy files of checkpoints to `directory`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,47 +50,47 @@ class StoredCheckpoint:
     path: Path
 
 
-def stored(into: Path) -> tuple[StoredCheckpoint, ...]:
+def stored_checkpoints(directory: Path) -> tuple[StoredCheckpoint, ...]:
     """Return the complete copies, the newest last."""
     checkpoints = []
-    for path in into.iterdir() if into.is_dir() else ():
+    for path in directory.iterdir() if directory.is_dir() else ():
         if path.name.isdecimal() and (manifest := _stored_manifest(path)) is not None:
             size = sum(int(file["size"]) for file in manifest["files"])
             checkpoints.append(StoredCheckpoint(int(path.name), str(manifest["name"]), size, path / "data"))
     return tuple(sorted(checkpoints, key=lambda checkpoint: checkpoint.number))
 
 
-def copy_checkpoint(remote: RemoteCheckpoints, name: str, into: Path) -> bool:
+def copy_checkpoint(remote: RemoteCheckpoints, name: str, directory: Path) -> bool:
     """Copy one checkpoint, unless a copy exists; return whether there is a complete copy. Raises InvalidRequest."""
-    before = remote.manifest("checkpoint", [name])
-    if not before.files or before.changed:
+    manifest = remote.manifest("checkpoint", [name])
+    if not manifest.files or manifest.changed:
         return False
-    copies = stored(into)
-    if same := [copy for copy in copies if copy.name == name and _is_same_checkpoint(copy, before)]:
-        with explain_disk_errors(into):
-            _update_links(same[-1], before)
+    copies = stored_checkpoints(directory)
+    if matching_copies := [copy for copy in copies if copy.name == name and _is_same_checkpoint(copy, manifest)]:
+        with explain_disk_errors(directory):
+            _update_links(matching_copies[-1], manifest)
         return True
-    part_dir = part_path(into, "new")
+    part_dir = part_path(directory, "new")
     try:
-        with explain_disk_errors(into):
+        with explain_disk_errors(directory):
             shutil.rmtree(part_dir, ignore_errors=True)
             (part_dir / "data").mkdir(parents=True, mode=0o700)
-            _reuse(copies, before, part_dir / "data")
-        changed_files = remote.copy("checkpoint", before.files, part_dir / "data").changed
-        make_links(part_dir / "data", before)
-        if changed_files or remote.manifest("checkpoint", [name]) != before:
+            _reuse(copies, manifest, part_dir / "data")
+        changed_files = remote.copy("checkpoint", manifest.files, part_dir / "data").changed
+        make_links(part_dir / "data", manifest)
+        if changed_files or remote.manifest("checkpoint", [name]) != manifest:
             return False
-        with explain_disk_errors(into):
-            _finish(part_dir, into, name, before)
+        with explain_disk_errors(directory):
+            _finish(part_dir, directory, name, manifest)
     finally:
         shutil.rmtree(part_dir, ignore_errors=True)
     return True
 
 
-def prune(into: Path, retain: int = MAX_RETAINED) -> None:
+def prune(directory: Path, retain: int = MAX_RETAINED) -> None:
     """Remove all copies but the newest ones, and part files of killed processes."""
-    remove_part_files(into)
-    for copy in stored(into)[: -retain or None]:
+    remove_part_files(directory)
+    for copy in stored_checkpoints(directory)[: -retain or None]:
         shutil.rmtree(copy.path.parent, ignore_errors=True)
 
 
@@ -141,18 +141,18 @@ def _reuse(copies: Sequence[StoredCheckpoint], manifest: Manifest, data: Path) -
                 os.link(source, target)
 
 
-def _finish(part_dir: Path, into: Path, name: str, manifest: Manifest) -> None:
+def _finish(part_dir: Path, directory: Path, name: str, manifest: Manifest) -> None:
     """Sync the copy to disk, then give it the next number."""
     _write_manifest(part_dir, name, manifest)
     os.sync()
     while True:
-        number = max((checkpoint.number for checkpoint in stored(into)), default=0) + 1
+        number = max((checkpoint.number for checkpoint in stored_checkpoints(directory)), default=0) + 1
         try:
-            part_dir.rename(into / str(number))
+            part_dir.rename(directory / str(number))
         except FileExistsError:  # another process was faster
             continue
         except OSError as error:
-            if not (into / str(number)).exists():
+            if not (directory / str(number)).exists():
                 raise error from None
             continue
         return

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from cloudgpu.access.jobs.served import MalformedAnswer
+from cloudgpu.access.jobs.program_channel import MalformedAnswer
 from cloudgpu.errors import InvalidRequest, Unreachable
 
-CHUNK = 256 * 1024
+CHUNK_BYTES = 256 * 1024
 MIN_MEASURED_BYTES = 1_000_000  # fewer show the latency of the connection rather than its bandwidth
 _DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -94,12 +94,12 @@ def read_manifest(answer: Mapping[str, Any]) -> Manifest:
     """Return the manifest in a machine's answer; raise ValueError for malformed ones and paths that leave it."""
     try:
         files = tuple(
-            CopiedFile(_checked_path(one["path"]), int(one["size"]), int(one["mode"]) & 0o777, str(one["sha256"]))
-            for one in answer["files"]
+            CopiedFile(_checked_path(file["path"]), int(file["size"]), int(file["mode"]) & 0o777, str(file["sha256"]))
+            for file in answer["files"]
         )
         links = tuple((_checked_path(path), _checked_link(path, target)) for path, target in answer["links"])
-        skipped = tuple((str(path), str(why)) for path, why in answer["skipped"])
-        changed = tuple(str(one["path"]) for one in answer["files"] if one["changed"])
+        skipped = tuple((str(path), str(reason)) for path, reason in answer["skipped"])
+        changed = tuple(str(file["path"]) for file in answer["files"] if file["changed"])
         return Manifest(files, links, tuple(map(_checked_path, answer["directories"])), skipped, changed)
     except (KeyError, TypeError) as error:
         raise ValueError(str(error)) from None
@@ -123,7 +123,7 @@ def hash_file(path: Path) -> str:
     digest = hashlib.sha256()
     try:
         with path.open("rb") as file:
-            while data := file.read(CHUNK):
+            while data := file.read(CHUNK_BYTES):
                 digest.update(data)
     except OSError:
         return ""
@@ -141,17 +141,17 @@ def is_same_file(path: Path, file: CopiedFile) -> bool:
 
 
 @contextlib.contextmanager
-def explain_disk_errors(into: Path) -> Iterator[None]:
+def explain_disk_errors(directory: Path) -> Iterator[None]:
     """Turn an OSError of this computer's disk into InvalidRequest."""
     try:
         yield
     except OSError as error:
         is_full = error.errno in _DISK_FULL_ERRNOS
-        why = "the disk is full" if is_full else (error.strerror or str(error)).lower()
+        reason = "the disk is full" if is_full else (error.strerror or str(error)).lower()
         raise InvalidRequest(
-            f"{error.filename or into} cannot be written: {why}. Nothing on the machine was removed.",
+            f"{error.filename or directory} cannot be written: {reason}. Nothing on the machine was removed.",
             field="results",
-            value=str(into),
+            value=str(directory),
             next="Free space on this computer, then fetch again." if is_full else "Change its permissions, or move it.",
         ) from error
 
@@ -272,7 +272,7 @@ def local_files(root: Path) -> tuple[list[tuple[CopiedFile, Path]], list[tuple[s
     """Return the files below a local directory with their paths, and the links (path, target), without part files."""
     files, links = [], []
     for base, directories, names in os.walk(root):
-        for name in (*names, *(one for one in directories if (Path(base) / one).is_symlink())):
+        for name in (*names, *(directory for directory in directories if (Path(base) / directory).is_symlink())):
             path = Path(base) / name
             relative = path.relative_to(root).as_posix()
             if name.startswith(".cloudgpu-"):
@@ -295,14 +295,14 @@ def read_files(files: Sequence[tuple[int, Path]], progress: Progress | None) -> 
         bytes_left = size
         with path.open("rb") as file:
             while bytes_left:
-                data = file.read(min(CHUNK, bytes_left))
+                data = file.read(min(CHUNK_BYTES, bytes_left))
                 if not data:
                     raise InvalidRequest(
                         f"{path} is shorter than it was.", field="snapshot", value=str(path), next="Run the job again."
                     )
                 bytes_left -= len(data)
                 batch += data
-                if len(batch) >= CHUNK:
+                if len(batch) >= CHUNK_BYTES:
                     yield bytes(batch)
                     bytes_done += len(batch)
                     batch.clear()

@@ -16,9 +16,9 @@ from cloudgpu.core.events.log import Draft
 from cloudgpu.core.values.times import from_iso, iso
 
 
-def append_to_journal(path: Path, ledger: str, drafts: Iterable[Draft]) -> None:
+def append_to_journal(path: Path, ledger_id: str, drafts: Iterable[Draft]) -> None:
     """Append events to a journal (mode 0600); it is only a copy, so write errors are ignored."""
-    text = "".join(f"{json.dumps(_record(ledger, one))}\n" for one in drafts)
+    text = "".join(f"{json.dumps(_record(ledger_id, draft))}\n" for draft in drafts)
     with suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -28,14 +28,14 @@ def append_to_journal(path: Path, ledger: str, drafts: Iterable[Draft]) -> None:
             os.close(descriptor)
 
 
-def read_journal(path: Path, ledger: str) -> list[Draft]:
+def read_journal(path: Path, ledger_id: str) -> list[Draft]:
     """Return the events of this ledger in a journal, in order; none if it cannot be read."""
     drafts = []
     with suppress(OSError):
         for text in path.read_bytes().splitlines():
             with suppress(ValueError, KeyError, TypeError):
                 record = json.loads(text)
-                if record["ledger"] == ledger:
+                if record["ledger"] == ledger_id:
                     drafts.append(_draft(record))
     return drafts
 
@@ -50,9 +50,9 @@ def _line_start(path: Path) -> str:
         return "" if file.read(1) == b"\n" else "\n"
 
 
-def _record(ledger: str, draft: Draft) -> dict[str, Any]:
+def _record(ledger_id: str, draft: Draft) -> dict[str, Any]:
     return {
-        "ledger": ledger,
+        "ledger": ledger_id,
         "kind": draft.kind,
         "subject": draft.subject,
         "body": dict(draft.body),
@@ -63,5 +63,5 @@ def _record(ledger: str, draft: Draft) -> dict[str, Any]:
 
 
 def _draft(record: dict[str, Any]) -> Draft:
-    at = from_iso(record["occurred_at"])
-    return Draft(record["kind"], record["subject"], record["body"], at, record["dedupe"], record["clock"])
+    occurred_at = from_iso(record["occurred_at"])
+    return Draft(record["kind"], record["subject"], record["body"], occurred_at, record["dedupe"], record["clock"])

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
-from cloudgpu.access.jobs.served import (
+from cloudgpu.access.jobs.program_channel import (
     MalformedAnswer,
     ProgramChannel,
     command_of,
@@ -47,7 +47,7 @@ MAX_FRAME_BYTES = 16 * 1024 * 1024
 _FRAME_HEADER = struct.Struct(">BI")
 _STDOUT, _STDERR, _END = 1, 2, 3
 
-Sink = Callable[[memoryview], None]
+Sink = Callable[[memoryview], None]  # is called with each part of a file that the program sends
 
 
 class RequestRefused(Exception):
@@ -107,11 +107,11 @@ class _Answer:
         header = _parse_json(self._buffer[start:end])
         if not isinstance(header, dict):
             raise MalformedAnswer("the header is not a JSON object")
-        rest = bytes(self._buffer[end + 1 :])
+        content = bytes(self._buffer[end + 1 :])
         self.header, self._buffer = header, bytearray()
         if "error" in header:
             self._sink = None
-        self._forward(memoryview(rest))
+        self._forward(memoryview(content))
 
     def _forward(self, data: memoryview) -> None:
         if self._sink is not None and data:
@@ -147,7 +147,7 @@ def run_request(
                 or is_new
                 or incoming.header
                 or channel.files_sent
-                or channel.is_late
+                or channel.is_timed_out
                 or not connection.is_usable()
             ):
                 break  # else the program had ended since the last request: retry with a new one
@@ -157,13 +157,13 @@ def run_request(
         if chunks == ():
             _reuse_channel(connection, channel, is_complete=is_complete)
         raise _error_of(connection, incoming.header)
-    if not is_complete and channel.is_late:
+    if not is_complete and channel.is_timed_out:
         raise _no_answer_error(connection, f"it was not done after {timeout:g} seconds".encode())
-    errors = b"" if is_complete else channel.last_errors()
-    if errors is None:
+    stderr = b"" if is_complete else channel.last_errors()
+    if stderr is None:
         raise keepalive.error or connection.lost_error()
     if incoming.header is None or not is_complete:
-        raise _no_answer_error(connection, errors)
+        raise _no_answer_error(connection, stderr)
     _reuse_channel(connection, channel, is_complete=is_complete)
     return incoming.header
 
@@ -185,11 +185,11 @@ def _error_of(connection: Connection, header: Mapping[str, Any]) -> Exception:
     )
 
 
-def _no_answer_error(connection: Connection, errors: bytes) -> Unreachable:
+def _no_answer_error(connection: Connection, stderr: bytes) -> Unreachable:
     name = connection.target.name
-    last = errors.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it said nothing"]
+    last_line = stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it said nothing"]
     return Unreachable(
-        f"The program that runs jobs does not run on {name}: {last[0][:300]}.",
+        f"The program that runs jobs does not run on {name}: {last_line[0][:300]}.",
         field="name",
         value=name,
         next=f"It needs Python 3.8 or later there: cloudgpu exec {name} -- python3 --version",
@@ -197,7 +197,10 @@ def _no_answer_error(connection: Connection, errors: bytes) -> Unreachable:
 
 
 class StreamFrames:
-    """Parses frames (number of the stream, length, bytes) and writes each stream to its file."""
+    """Parses frames (number of the stream, length, bytes) and writes each stream to its file.
+
+    `end` is the JSON object in the last frame: where the output ended, and the attempt's phase.
+    """
 
     def __init__(self, out: IO[bytes], err: IO[bytes]) -> None:
         self._files = {_STDOUT: out, _STDERR: err}
@@ -210,25 +213,25 @@ class StreamFrames:
         """Parse the next bytes, and write those of a stream at once. Raises MalformedAnswer, and what a file raises."""
         while data:
             if not self._bytes_left:
-                need = _FRAME_HEADER.size - len(self._header)
-                self._header += data[:need]
-                data = data[need:]
+                missing_bytes = _FRAME_HEADER.size - len(self._header)
+                self._header += data[:missing_bytes]
+                data = data[missing_bytes:]
                 if len(self._header) < _FRAME_HEADER.size:
                     return
                 self._stream, self._bytes_left = _FRAME_HEADER.unpack(self._header)
                 self._header.clear()
                 if self._bytes_left > MAX_FRAME_BYTES:
                     raise MalformedAnswer("a frame is too long")
-            part, data = data[: self._bytes_left], data[self._bytes_left :]
-            self._bytes_left -= len(part)
-            self._write_part(part)
+            payload, data = data[: self._bytes_left], data[self._bytes_left :]
+            self._bytes_left -= len(payload)
+            self._write_payload(payload)
 
-    def _write_part(self, part: memoryview) -> None:
+    def _write_payload(self, payload: memoryview) -> None:
         file = self._files.get(self._stream)
-        if file is not None and part:
-            file.write(part)
+        if file is not None and payload:
+            file.write(payload)
             file.flush()
         elif self._stream == _END:
-            self._end_json += part
+            self._end_json += payload
             if not self._bytes_left:
                 self.end = _parse_json(self._end_json)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cloudgpu.access.ssh.connection import Connection
     from cloudgpu.core.jobs.snapshot import Snapshot, SnapshotFile
 
-GRACE_S = 10.0
+GRACE_S = 10.0  # between SIGTERM and SIGKILL
 TIMEOUT_S = 60.0  # for requests that transfer no files
 TRIES = 3  # rounds of a transfer whose files change, or are removed, meanwhile
 
@@ -116,10 +116,10 @@ class FetchedResults:
 
 @dataclass(frozen=True, slots=True)
 class RemoteJob:
-    """One attempt of a job on the machine at the other end of `connection`.
+    """One attempt of a job on the machine at the other end of `connection`: the job's id, and the attempt's number.
 
-    Every method raises Unreachable (Frozen) when the connection is lost or the machine does not answer. All are
-    idempotent, and two callers may use them at once.
+    Every method raises Unreachable when the connection is lost, Frozen when it is open but the machine does not answer.
+    All are idempotent, and two callers may use them at once.
     """
 
     connection: Connection
@@ -131,7 +131,7 @@ class RemoteJob:
 
         Raises InvalidRequest where the machine's disk is full or a file of the store is damaged.
         """
-        return self._send({one.sha256: (one.size, store / one.sha256) for one in snapshot.files}, progress)
+        return self._send({file.sha256: (file.size, store / file.sha256) for file in snapshot.files}, progress)
 
     def start(
         self,
@@ -154,22 +154,22 @@ class RemoteJob:
             "files": [_file_row(one) for one in snapshot.files],
             "links": [[one.path, one.target] for one in snapshot.links],
             "secrets": dict(secrets or {}),
-            "restore": _restore(restored or Restored()),
+            "restore": _restored_as_dict(restored or Restored()),
             **(transfers or Transfers()).as_dict(spec.data),
         }
-        sources = {one.sha256: (one.size, store / one.sha256) for one in snapshot.files}
+        files_by_hash = {one.sha256: (one.size, store / one.sha256) for one in snapshot.files}
         for tries_left in reversed(range(TRIES)):  # files that another job's cleanup removed meanwhile are sent again
             try:
-                return _state(self._send_request("start", timeout=TIMEOUT_S, **values))
+                return _parse_state(self._send_request("start", timeout=TIMEOUT_S, **values))
             except RequestRefused as error:
                 if error.kind != "missing" or not tries_left:
                     raise self._error_of(error) from error
-                self._send_missing(error.answer.get("hashes", ()), sources, progress)
+                self._send_missing(error.answer.get("hashes", ()), files_by_hash, progress)
         raise AssertionError
 
     def state(self, *, timeout_s: float = TIMEOUT_S) -> RemoteState:
         """Return the attempt's state. The machine restarts a supervisor that was killed."""
-        return _state(self._request("status", timeout=timeout_s))
+        return _parse_state(self._request("status", timeout=timeout_s))
 
     def cancel(self, reason: str, *, grace_s: float = GRACE_S) -> RemoteState:
         """End the attempt.
@@ -177,7 +177,7 @@ class RemoteJob:
         SIGTERM to its process group, SIGKILL after the grace; return its state, which may be running. Its exit has this
         `reason`, a word. When called twice, the first reason and the shorter grace count.
         """
-        return _state(self._request("cancel", timeout=TIMEOUT_S, reason=reason, grace=grace_s))
+        return _parse_state(self._request("cancel", timeout=TIMEOUT_S, reason=reason, grace=grace_s))
 
     def tail(
         self,
@@ -200,7 +200,7 @@ class RemoteJob:
         return OutputPosition(int(frames.end["out"]), int(frames.end["err"]), Phase(frames.end["phase"]))
 
     def offsets_at(self, since: float) -> tuple[int, int]:
-        """Return how many bytes of stdout and stderr were written by then (epoch seconds by the machine's clock)."""
+        """Return the bytes of stdout and stderr written before `since` (epoch seconds, the machine's clock)."""
         positions = self._request("written", timeout=TIMEOUT_S, since=since)
         return int(positions["out"]), int(positions["err"])
 
@@ -208,9 +208,9 @@ class RemoteJob:
         """Return the index of output times (when each byte was written) from byte `offset` on; empty if none is new."""
         return str(self._request("times", timeout=TIMEOUT_S, offset=offset)["times"]).encode()
 
-    def manifest(self, which: str = "results", names: Sequence[str] | None = None) -> Manifest:
-        """Return the manifest of the results, or of these checkpoints if `which` is `checkpoint`."""
-        data = self._request("manifest", which=which, names=None if names is None else list(names))
+    def manifest(self, kind: str = "results", names: Sequence[str] | None = None) -> Manifest:
+        """Return the manifest of the results, or of these checkpoints if `kind` is `checkpoint`."""
+        data = self._request("manifest", which=kind, names=None if names is None else list(names))
         try:
             return read_manifest(data)
         except ValueError as error:
@@ -219,56 +219,61 @@ class RemoteJob:
                 f"{name} sent an invalid list of files: {error}.", field="name", value=name, next="Look at it there."
             ) from error
 
-    def fetch_results(self, into: Path, delivered: Path | None = None) -> FetchedResults:
-        """Copy the results to `into`; files that are there, or in `delivered` by an earlier fetch, are not transferred.
+    def fetch_results(self, local_dir: Path, delivered: Path | None = None) -> FetchedResults:
+        """Copy the results to `local_dir`. Files there, or of an earlier fetch in `delivered`, are not transferred.
 
         Raises InvalidRequest where this computer's disk is full; complete files are retained, here and on the machine.
         """
-        before, sent = self.manifest(), 0
+        manifest, sent = self.manifest(), 0
         for _ in range(TRIES):
-            copied = self.copy("results", before.files, into, delivered)
+            copied = self.copy("results", manifest.files, local_dir, delivered)
             sent += copied.bytes
-            make_links(into, before)
-            after = self.manifest() if copied.bytes else before  # nothing was transferred: nothing has to be verified
-            is_complete = after == before and not after.changed and not copied.changed
+            make_links(local_dir, manifest)
+            manifest_after = (
+                self.manifest() if copied.bytes else manifest
+            )  # nothing was transferred: nothing has to be verified
+            is_complete = manifest_after == manifest and not manifest_after.changed and not copied.changed
             if is_complete:
                 break
-            before = after
+            manifest = manifest_after
         if sent:
             os.sync()  # the machine may be terminated for it
-        changed = ", ".join(before.changed[:3]) or "some of the files"
-        why = "" if is_complete else f"{changed} changed while they were fetched"
-        return FetchedResults(before.files, before.size, sent, is_complete, why, before.skipped)
+        changed = ", ".join(manifest.changed[:3]) or "some of the files"
+        reason = "" if is_complete else f"{changed} changed while they were fetched"
+        return FetchedResults(manifest.files, manifest.size, sent, is_complete, reason, manifest.skipped)
 
-    def copy(self, which: str, files: Sequence[CopiedFile], into: Path, delivered: Path | None = None) -> Copied:
-        """Copy the files that are neither in `into` nor, by an earlier fetch, in `delivered`.
+    def copy(self, kind: str, files: Sequence[CopiedFile], local_dir: Path, delivered: Path | None = None) -> Copied:
+        """Copy the files that are neither in `local_dir` nor, by an earlier fetch, in `delivered`.
 
-        Files that changed on the machine meanwhile are not replaced, but named. Raises as `fetch_results`.
+        `kind` is `results` or `checkpoint`. Files that changed on the machine meanwhile are not replaced, but named.
+        Raises as `fetch_results`.
         """
-        local_dirs = {into, delivered or into}
-        needed = [one for one in files if not any(is_same_file(directory / one.path, one) for directory in local_dirs)]
+        local_dirs = {local_dir, delivered or local_dir}
+        needed = [
+            file for file in files if not any(is_same_file(directory / file.path, file) for directory in local_dirs)
+        ]
         if not needed:
             return Copied(0, ())
-        receiver = FileReceiver(into, needed)
+        receiver = FileReceiver(local_dir, needed)
         try:
-            self._request("fetch", sink=receiver.write, which=which, files=[[one.path, one.size] for one in needed])
+            self._request("fetch", sink=receiver.write, which=kind, files=[[file.path, file.size] for file in needed])
         finally:
             is_complete = receiver.close()
         if not is_complete:
             raise transfer_ended_error(self.connection.target.name)
         return Copied(receiver.bytes, tuple(receiver.changed))
 
-    def sync_checkpoints(self, into: Path, *, retain: int = MAX_RETAINED) -> tuple[StoredCheckpoint, ...]:
-        """Copy the newest finished checkpoints to `into`; return the complete copies, the newest last.
+    def sync_checkpoints(self, local_dir: Path, *, retain: int = MAX_RETAINED) -> tuple[StoredCheckpoint, ...]:
+        """Copy the newest finished checkpoints to `local_dir`; return the complete copies, the newest last.
 
         Each entry of the checkpoint directory is one, unless it is hidden or its name ends with `.tmp` or `.part`. One
         that changes while it is copied is left out, and older copies stay. Raises InvalidRequest where this computer's
         disk is full.
         """
         for name in reversed(self.state().checkpoints[:retain]):
-            checkpoint_copies.copy_checkpoint(self, name, into)
-        checkpoint_copies.prune(into, retain)
-        return checkpoint_copies.stored(into)
+            checkpoint_copies.copy_checkpoint(self, name, local_dir)
+        checkpoint_copies.prune(local_dir, retain)
+        return checkpoint_copies.stored_checkpoints(local_dir)
 
     def restore(self, results: Path | None, checkpoints: Path | None) -> Restored:
         """Send the results and checkpoints of earlier attempts to the machine; pass the return value to `start`.
@@ -277,15 +282,15 @@ class RemoteJob:
         checkpoint the newer is sent. Raises InvalidRequest where the machine's disk is full.
         """
         result_files = local_files(results) if results is not None else ([], [])
-        copies = [] if checkpoints is None else checkpoint_copies.stored(checkpoints)
-        listed = {one.name: local_files(one.path) for one in copies}  # by name: the newest
-        checkpoint_files = [pair for files, _ in listed.values() for pair in files]
+        copies = [] if checkpoints is None else checkpoint_copies.stored_checkpoints(checkpoints)
+        trees_by_name = {one.name: local_files(one.path) for one in copies}  # by name: the newest
+        checkpoint_files = [file_and_path for files, _ in trees_by_name.values() for file_and_path in files]
         self._send({one.sha256: (one.size, path) for one, path in (*result_files[0], *checkpoint_files)}, None)
         return Restored(
             tuple(one for one, _ in result_files[0]),
             tuple(result_files[1]),
             tuple(one for one, _ in checkpoint_files),
-            tuple(link for _, links in listed.values() for link in links),
+            tuple(link for _, links in trees_by_name.values() for link in links),
         )
 
     def call(self, verb: str, **values: Any) -> dict[str, Any]:
@@ -369,17 +374,17 @@ def _file_row(file: SnapshotFile | CopiedFile) -> list[Any]:
     return [file.path, file.size, file.mode, file.sha256]
 
 
-def _restore(restored: Restored) -> dict[str, Any]:
+def _restored_as_dict(restored: Restored) -> dict[str, Any]:
     return {
-        "results": {"files": [_file_row(one) for one in restored.results], "links": list(restored.results_links)},
+        "results": {"files": [_file_row(file) for file in restored.results], "links": list(restored.results_links)},
         "checkpoint": {
-            "files": [_file_row(one) for one in restored.checkpoint],
+            "files": [_file_row(file) for file in restored.checkpoint],
             "links": list(restored.checkpoint_links),
         },
     }
 
 
-def _state(data: Mapping[str, Any]) -> RemoteState:
+def _parse_state(data: Mapping[str, Any]) -> RemoteState:
     ended, progress = data.get("exit"), data.get("progress")
     return RemoteState(
         phase=Phase(data["phase"]),
@@ -397,36 +402,38 @@ def _state(data: Mapping[str, Any]) -> RemoteState:
         results_bytes=int(data["results_bytes"]),
         checkpoints=tuple(map(str, data["checkpoints"])),
         data=(int(data["data"][0]), int(data["data"][1])) if data.get("data") else None,
-        storing=_storing(data.get("storing") or {}),
+        storing=_parse_uploads(data.get("storing") or {}),
         checkpointed=data.get("checkpointed"),
         notice=bool(data.get("notice")),
-        engine=_engine(data.get("engine")),
+        engine=_parse_engine(data.get("engine")),
     )
 
 
-def _engine(data: Any) -> EngineState | None:
+def _parse_engine(data: Any) -> EngineState | None:
     """Return the state of a job in Slurm; None if Slurm does not know it."""
     try:
         tasks = tuple(
             EngineTask(
-                id=str(one["id"]),
-                task=str(one["task"]),
-                state=str(one["state"]),
-                reason=str(one["reason"])[:200],
-                nodes=tuple(map(str, one["nodes"])),
-                begin=None if one["begin"] is None else float(one["begin"]),
-                end=None if one["end"] is None else float(one["end"]),
+                id=str(task["id"]),
+                task=str(task["task"]),
+                state=str(task["state"]),
+                reason=str(task["reason"])[:200],
+                nodes=tuple(map(str, task["nodes"])),
+                begin=None if task["begin"] is None else float(task["begin"]),
+                end=None if task["end"] is None else float(task["end"]),
             )
-            for one in data["tasks"]
+            for task in data["tasks"]
         )
         return EngineState(str(data["id"]), str(data["name"]), tasks)
     except (KeyError, TypeError, ValueError):
         return None
 
 
-def _storing(data: Mapping[str, Any]) -> Uploads | None:
+def _parse_uploads(data: Mapping[str, Any]) -> Uploads | None:
     """Return the state of the uploads to a bucket; None if the job has none."""
     if data.get("until") is None:
         return None
-    at = None if data.get("at") is None else float(data["at"])
-    return Uploads(bool(data["alive"]), float(data["until"]), at, bool(data.get("final")), str(data.get("error") or ""))
+    last_upload_at = None if data.get("at") is None else float(data["at"])
+    return Uploads(
+        bool(data["alive"]), float(data["until"]), last_upload_at, bool(data.get("final")), str(data.get("error") or "")
+    )

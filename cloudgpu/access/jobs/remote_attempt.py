@@ -28,6 +28,7 @@ from cloudgpu.access.jobs.remote_files import (
     load,
     safe_path,
     size_below,
+    size_of,
     sync_directory,
     take_lock,
 )
@@ -46,14 +47,14 @@ def root_dir() -> Path:
     return Path.home() / ".cloudgpu"
 
 
-def volume() -> Path:
+def volume_path() -> Path:
     """Return where a volume is mounted."""
     return Path(os.environ.get("CLOUDGPU_VOLUME") or VOLUME)
 
 
 def is_mounted() -> bool:
     """Tell whether a volume is mounted; a directory named by CLOUDGPU_VOLUME only has to exist."""
-    return volume().is_dir() if os.environ.get("CLOUDGPU_VOLUME") else os.path.ismount(VOLUME)
+    return volume_path().is_dir() if os.environ.get("CLOUDGPU_VOLUME") else os.path.ismount(VOLUME)
 
 
 def monotonic() -> float:
@@ -61,7 +62,7 @@ def monotonic() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
-def boot() -> str:
+def boot_id() -> str:
     """Return the id of this boot, empty where the system has none."""
     try:
         return (PROC / "sys/kernel/random/boot_id").read_text().strip()
@@ -81,7 +82,10 @@ def proc_stat(pid: int) -> list[str]:
 
 
 def is_group_running(pid: int, start: str) -> bool:
-    """Tell whether a process of this group lives; `start` is its leader's start, because process ids are reused."""
+    """Tell whether a process of this group lives.
+
+    `start` is its leader's start as in /proc/PID/stat (clock ticks since the boot), because process ids are reused.
+    """
     try:
         os.killpg(pid, 0)
     except ProcessLookupError:
@@ -95,10 +99,10 @@ def is_group_running(pid: int, start: str) -> bool:
     return any(stat and stat[0] not in "ZX" and stat[2] == str(pid) for stat in members)
 
 
-def send_signal(pid: int, number: int) -> None:
+def send_signal(pid: int, signal_number: int) -> None:
     """Send a signal to a process group, if it exists."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, number)
+        os.killpg(pid, signal_number)
 
 
 def processes_with_variable(variable: bytes) -> Iterator[int]:
@@ -123,7 +127,7 @@ def output_sizes_at(path: Path, since: float) -> tuple[int, int]:
 
 
 class Attempt:
-    """One attempt, by its directory."""
+    """One attempt, by its directory. `out` and `err` are the files with the command's output."""
 
     def __init__(self, job: str, number: int) -> None:
         if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,63}", job) or int(number) < 1:
@@ -150,7 +154,7 @@ class Attempt:
     def volume(self) -> Path | None:
         """The job's directory on a volume, None if its results are not on a volume."""
         directory = self.spec.get("volume")
-        return volume() / "cloudgpu" / safe_path(str(directory)) if directory else None
+        return volume_path() / "cloudgpu" / safe_path(str(directory)) if directory else None
 
     @property
     def results(self) -> Path:
@@ -173,7 +177,10 @@ class Attempt:
         return value if isinstance(value, dict) else {}
 
     def process(self) -> dict[str, Any]:
-        """Return the record of the command's process, with its start; empty before the command began."""
+        """Return the record of the command's process; empty before the command began.
+
+        Its start is there as `epoch`, as `mono` (seconds by `monotonic`), and as `start` with `boot` (`boot_id`).
+        """
         return self.read_object("begun")
 
     def exit(self) -> dict[str, Any]:
@@ -192,7 +199,7 @@ class Attempt:
                 os.fsync(file.fileno())
 
     def write(self, name: str, value: dict[str, Any]) -> None:
-        """Write a JSON file into its reserved bytes, sync it, then rename it."""
+        """Write the JSON file `NAME.json` into its reserved bytes, sync it, then rename it."""
         new_file = self.dir / f"{name}.new"
         with os.fdopen(create(new_file), "r+b", 0) as file:
             file.write(json.dumps(value).encode()[:RESERVED_BYTES].ljust(RESERVED_BYTES))
@@ -204,14 +211,16 @@ class Attempt:
         """Write how it ended, once; the caller holds keeper.lock. `status` is that of waitpid."""
         if self.exit():
             return
-        number = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None
-        code = None if status is None else 128 + number if number else os.WEXITSTATUS(status)
+        signal_number = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None
+        code = None if status is None else 128 + signal_number if signal_number else os.WEXITSTATUS(status)
         if (
-            number and reason == "exited" and self.spec.get("slurm")
+            signal_number and reason == "exited" and self.spec.get("slurm")
         ):  # only the process that follows the job ended; Slurm still runs the job
             reason = "lost"
         reason = self.stop_request().get("reason") or reason
-        self.write("exit", {"status": code, "signal": number, "reason": reason, "ended": time.time(), "why": why[:500]})
+        self.write(
+            "exit", {"status": code, "signal": signal_number, "reason": reason, "ended": time.time(), "why": why[:500]}
+        )
 
     def request_stop(self, reason: str, grace: float) -> None:
         """Write a request to stop; the first reason counts, and the shortest grace in seconds."""
@@ -221,25 +230,25 @@ class Attempt:
 
     def is_running(self, process: dict[str, Any]) -> bool:
         """Tell whether the command, or another process of its group, runs."""
-        return process.get("boot") == boot() and is_group_running(process["pid"], process["start"])
+        return process.get("boot") == boot_id() and is_group_running(process["pid"], process["start"])
 
     def processes_outside_group(self) -> list[int]:
         """Return the processes that the command started, also those that left its process group (by setsid)."""
         return list(processes_with_variable(f"{ATTEMPT_VARIABLE}={self.process_tag}".encode()))
 
-    def signal_all(self, process: dict[str, Any], number: int) -> None:
+    def signal_all(self, process: dict[str, Any], signal_number: int) -> None:
         """Send a signal to the command and all processes that it started."""
         if self.is_running(process):
-            send_signal(process["pid"], number)
+            send_signal(process["pid"], signal_number)
         for pid in self.processes_outside_group():
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, number)
+                os.kill(pid, signal_number)
 
     def kill(self, process: dict[str, Any]) -> None:
         """Kill the command and all processes that it started, until none is left or KILL_TIMEOUT_S is over."""
-        end = monotonic() + KILL_TIMEOUT_S
+        deadline = monotonic() + KILL_TIMEOUT_S
         self.signal_all(process, signal.SIGKILL)
-        while (self.is_running(process) or self.processes_outside_group()) and monotonic() < end:
+        while (self.is_running(process) or self.processes_outside_group()) and monotonic() < deadline:
             time.sleep(0.02)
             self.signal_all(process, signal.SIGKILL)
 
@@ -258,10 +267,10 @@ class Attempt:
         if stop and monotonic() - stop["mono"] > stop["grace"]:
             self.signal_all(process, signal.SIGKILL)
 
-    def index_output(self, *, now: bool = False) -> None:
+    def index_output(self, *, immediately: bool = False) -> None:
         """Append the time and both output sizes to the index, at most once a second; `logs --since` reads it."""
         sizes = (size_of(self.out), size_of(self.err))
-        if sizes != self.indexed_sizes and (now or monotonic() - self.indexed_at >= 1):
+        if sizes != self.indexed_sizes and (immediately or monotonic() - self.indexed_at >= 1):
             self.indexed_sizes, self.indexed_at = sizes, monotonic()
             with contextlib.suppress(OSError), os.fdopen(create(self.times_file, os.O_WRONLY | os.O_APPEND), "w") as f:
                 f.write(f"{time.time():.3f} {sizes[0]} {sizes[1]}\n")
@@ -270,20 +279,20 @@ class Attempt:
         """Append the current output sizes, if they grew, so that a copy of the index covers all output."""
         with contextlib.suppress(OSError, ValueError, IndexError), self.times_file.open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - 200))
-            words = file.read().split()
-            self.indexed_sizes = int(words[-2]), int(words[-1])
-        self.index_output(now=True)
+            fields = file.read().split()
+            self.indexed_sizes = int(fields[-2]), int(fields[-1])
+        self.index_output(immediately=True)
 
     def kill_setup(self) -> None:
         """Kill a setup whose keeper was killed."""
         setup = load(self.dir / "setup.json") or {}
-        if setup.get("boot") == boot() and is_group_running(setup["pid"], setup["start"]):
+        if setup.get("boot") == boot_id() and is_group_running(setup["pid"], setup["start"]):
             send_signal(setup["pid"], signal.SIGKILL)
 
     # -- its state
 
     def phase(self) -> str:
-        """Return its phase.
+        """Return its phase, one of `Phase` in `core/jobs/remote_state.py`.
 
         If its start died before the command began, it is `absent` and may be started.
         """
@@ -380,20 +389,20 @@ class Attempt:
         """Return the supervisor's lock if the attempt runs without one, else -1. Records a command that is lost."""
         if self.exit() or not self.dir.exists():
             return -1
-        lock = take_lock(self.supervisor_lock, wait=0.0)
-        if lock < 0:
+        supervisor_fd = take_lock(self.supervisor_lock, wait=0.0)
+        if supervisor_fd < 0:
             return -1
-        write_lock_holder(lock, "other")
-        keeper = take_lock(self.keeper_lock)
-        if keeper >= 0:
+        write_lock_holder(supervisor_fd, "other")
+        keeper_fd = take_lock(self.keeper_lock)
+        if keeper_fd >= 0:
             process = self.process()
             if not process or not self.is_running(process):
                 if process:
                     self.record_exit(None, "lost")
-                os.close(lock)
-                lock = -1
-            os.close(keeper)
-        return lock
+                os.close(supervisor_fd)
+                supervisor_fd = -1
+            os.close(keeper_fd)
+        return supervisor_fd
 
 
 def write_lock_holder(lock: int, holder: str) -> None:
@@ -407,14 +416,6 @@ def finite_number(value: Any) -> float | None:
     """Return a finite number, None for anything else."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18  # noqa: PLR2004
     return float(value) if is_number and math.isfinite(value) else None
-
-
-def size_of(path: Path) -> int:
-    """Return a file's size, 0 where there is none."""
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
 
 
 def free_bytes(path: Path) -> int | None:
@@ -444,6 +445,6 @@ def run_detached(work: Callable[[], object]) -> None:
 def detach_streams() -> None:
     """Close the connection's streams, or the connection would stay open as long as this process."""
     null = os.open(os.devnull, os.O_RDWR)
-    for number in range(3):
-        os.dup2(null, number)
+    for descriptor in range(3):
+        os.dup2(null, descriptor)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -22,9 +22,9 @@ import urllib.request
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cloudgpu.access.jobs.remote_attempt import Attempt, root_dir, volume
+from cloudgpu.access.jobs.remote_attempt import Attempt, root_dir, volume_path
 from cloudgpu.access.jobs.remote_files import (
-    CHUNK,
+    CHUNK_BYTES,
     Fault,
     hash_file,
     remove,
@@ -37,11 +37,11 @@ from cloudgpu.access.jobs.remote_files import (
 MAX_PARALLEL = 8
 TRIES, PAUSE_S = 5, 0.5  # per object; the pause doubles
 TIMEOUT_S = 60.0  # without any data from a bucket
-REPORT_S = 1.0
+REPORT_S = 1.0  # between two reports of the progress, and two looks for a request to stop
 RETAIN_UNUSED_S = 7 * 86400.0  # an object that no job uses is retained so long for the next job
 MAX_WAIT_S = 60.0  # the longest Retry-After of a bucket that is respected
 MAX_ERROR_BYTES = 1 << 16  # of an error's text
-FORBIDDEN, CHANGED, PARTIAL, SERVER_ERROR = 403, 412, 206, 500
+FORBIDDEN, CHANGED, PARTIAL, SERVER_ERROR = 403, 412, 206, 500  # HTTP statuses; CHANGED: `If-Match` does not match
 # Errors that S3, Google Cloud Storage and Azure Blob Storage document as retryable, by status and by code
 BUSY_STATUSES, FINAL_STATUSES = (408, 425, 429), (501, 505)
 BUSY_CODES = (
@@ -64,7 +64,7 @@ EXPIRED_PHRASES = ("request has expired", "policy expired", "not valid in the sp
 
 
 class DownloadFailed(Exception):
-    """A download failed. `kind` is `data` if new URLs may help, else `start`."""
+    """A download failed. `kind` is `data` if new URLs may help, `cancelled` if the job was ended, else `start`."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -96,16 +96,18 @@ class Download:
         self.attempt, self.urls_expire_at = attempt, float(request["until"])
         self.items = [item for item in request["files"] if not is_downloaded(item)]
         self.bytes_total = sum(item["size"] for item in self.items)
-        self.bytes_done, self.reported_at, self.checked_at = 0, 0.0, 0.0
+        self.bytes_done, self.reported_at, self.stop_checked_at = 0, 0.0, 0.0
         self.lock = threading.Lock()
         self.error: Exception | None = None
         self.is_stopped = False
 
     def run(self) -> None:
         """Download all files. Raises DownloadFailed, OSError."""
-        self.report(now=True)
+        self.report(immediately=True)
         pending = list(reversed(self.items))
-        workers = [threading.Thread(target=self.work, args=(pending,)) for _ in range(min(MAX_PARALLEL, len(pending)))]
+        workers = [
+            threading.Thread(target=self.run_worker, args=(pending,)) for _ in range(min(MAX_PARALLEL, len(pending)))
+        ]
         for thread in workers:
             thread.start()
         for thread in workers:
@@ -114,9 +116,9 @@ class Download:
             raise self.error
         if self.is_stopped:
             raise DownloadFailed("cancelled", "it was ended before its data had been downloaded")
-        self.report(now=True)
+        self.report(immediately=True)
 
-    def work(self, pending: list[dict[str, Any]]) -> None:
+    def run_worker(self, pending: list[dict[str, Any]]) -> None:
         """Download files until none is left, or one failed."""
         try:
             item = take_next(pending)
@@ -128,27 +130,27 @@ class Download:
 
     def fetch(self, item: dict[str, Any]) -> None:
         """Download one file; wait while another job downloads it, unless this one is to stop."""
-        final = path_of(item)
-        final.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        part = final.with_name(f".bring-{final.name}")
-        handle = self.lock_part(part)
+        final_path = path_of(item)
+        final_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        part_file = final_path.with_name(f".bring-{final_path.name}")
+        handle = self.lock_part(part_file)
         if handle < 0:
             return
         with os.fdopen(handle, "r+b", 0) as file:
             if is_downloaded(item):
-                remove(part)
-                self.count(item["size"])
+                remove(part_file)
+                self.count_bytes(item["size"])
             else:
                 self.fetch_missing(file, item)
-                self.finish(part, final, item)
+                self.finish(part_file, final_path, item)
 
-    def lock_part(self, part: Path) -> int:
+    def lock_part(self, part_file: Path) -> int:
         """Return a descriptor that holds the lock of a part file, -1 if the job is to stop or failed meanwhile."""
         while self.error is None and not self.is_stopped:
-            handle = take_lock(part, wait=0.0)
+            handle = take_lock(part_file, wait=0.0)
             if handle < 0:
                 self.wait(REPORT_S)
-            elif is_at(handle, part):
+            elif is_open_at(handle, part_file):
                 return handle
             else:  # the other job has renamed or removed it since it was opened
                 os.close(handle)
@@ -157,7 +159,7 @@ class Download:
     def fetch_missing(self, file: Any, item: dict[str, Any]) -> None:
         """Download the missing parts of a file. Raises DownloadFailed, OSError."""
         offset = min(os.fstat(file.fileno()).st_size, item["size"])
-        self.count(offset)
+        self.count_bytes(offset)
         part_start = 0
         for url, size in item["parts"]:
             tries = 0
@@ -166,18 +168,20 @@ class Download:
                 offset, refusal = self.fetch_part(file, item, url, range(part_start, part_start + size), offset)
                 tries = 0 if offset > offset_before else tries + 1
                 if tries == TRIES:
-                    why = "the connection to its bucket is cut" if refusal is None else f"its bucket answers {refusal}"
-                    raise DownloadFailed("data", f"{item['label']} does not arrive: {why}")
+                    reason = (
+                        "the connection to its bucket is cut" if refusal is None else f"its bucket answers {refusal}"
+                    )
+                    raise DownloadFailed("data", f"{item['label']} does not arrive: {reason}")
                 if tries:
                     self.wait(max(PAUSE_S * 2**tries, 0.0 if refusal is None else refusal.wait_s))
             part_start += size
 
     def wait(self, seconds: float) -> None:
         """Wait before the next try, unless the job is to stop."""
-        end = time.monotonic() + seconds
-        while not self.is_stopped and time.monotonic() < end:
-            time.sleep(max(0.0, min(REPORT_S, end - time.monotonic())))
-            self.count(0)
+        deadline = time.monotonic() + seconds
+        while not self.is_stopped and time.monotonic() < deadline:
+            time.sleep(max(0.0, min(REPORT_S, deadline - time.monotonic())))
+            self.count_bytes(0)
 
     def fetch_part(
         self, file: Any, item: dict[str, Any], url: str, part: range, offset: int
@@ -196,7 +200,7 @@ class Download:
             return offset, None
         with response:
             start = offset if not headers.get("Range") or response.status == PARTIAL else part.start
-            self.count(start - offset)
+            self.count_bytes(start - offset)
             return self.write(file, response, start, part.stop), None
 
     def write(self, file: Any, response: Any, offset: int, end: int) -> int:
@@ -205,14 +209,14 @@ class Download:
         file.seek(offset)
         while offset < end and not self.is_stopped:
             try:
-                data = response.read(min(CHUNK, end - offset))
+                data = response.read(min(CHUNK_BYTES, end - offset))
             except (OSError, http.client.HTTPException):
                 break
             if not data:
                 break
             file.write(data)
             offset += len(data)
-            self.count(len(data))
+            self.count_bytes(len(data))
         return offset
 
     def raise_if_final(self, refusal: Refusal, item: dict[str, Any]) -> None:
@@ -224,34 +228,34 @@ class Download:
         if not refusal.is_busy:
             raise DownloadFailed("start", f"{item['label']} cannot be read: its bucket answers {refusal}")
 
-    def finish(self, part: Path, final: Path, item: dict[str, Any]) -> None:
+    def finish(self, part_file: Path, final_path: Path, item: dict[str, Any]) -> None:
         """Verify a downloaded file, sync it and rename it. Raises DownloadFailed if it differs from the list."""
         if self.is_stopped:
             return
-        digest, status = hash_file(part)
+        digest, status = hash_file(part_file)
         if status.st_size != item["size"] or (item.get("sha256") and digest != item["sha256"]):
-            remove(part)
+            remove(part_file)
             raise DownloadFailed("start", f"{item['label']} has another content than it was listed with")
-        handle = os.open(str(part), os.O_RDONLY)
+        handle = os.open(str(part_file), os.O_RDONLY)
         os.fsync(handle)
         os.close(handle)
-        part.chmod(0o600 if item["store"] == "blobs" else 0o444)
-        part.replace(final)
-        sync_directory(final.parent)
+        part_file.chmod(0o600 if item["store"] == "blobs" else 0o444)
+        part_file.replace(final_path)
+        sync_directory(final_path.parent)
 
-    def count(self, size: int) -> None:
+    def count_bytes(self, size: int) -> None:
         """Count downloaded bytes; check now and then whether the job is to stop."""
         with self.lock:
             self.bytes_done += size
-            if time.monotonic() - self.checked_at > REPORT_S:
-                self.checked_at = time.monotonic()
+            if time.monotonic() - self.stop_checked_at > REPORT_S:
+                self.stop_checked_at = time.monotonic()
                 self.is_stopped = self.is_stopped or bool(self.attempt.stop_request())
         self.report()
 
-    def report(self, *, now: bool = False) -> None:
+    def report(self, *, immediately: bool = False) -> None:
         """Write the progress, at most once a second."""
         with self.lock:
-            if now or time.monotonic() - self.reported_at > REPORT_S:
+            if immediately or time.monotonic() - self.reported_at > REPORT_S:
                 self.reported_at = time.monotonic()
                 with contextlib.suppress(OSError):
                     save(self.attempt.dir / "data.json", [self.bytes_done, self.bytes_total])
@@ -280,7 +284,7 @@ def retry_after(headers: Any) -> float:
     return 0.0
 
 
-def is_at(handle: int, path: Path) -> bool:
+def is_open_at(handle: int, path: Path) -> bool:
     """Tell whether a path still leads to an open file."""
     try:
         return os.path.samestat(os.fstat(handle), path.stat())
@@ -318,13 +322,14 @@ def is_downloaded(item: dict[str, Any]) -> bool:
 def place_data(attempt: Attempt, entries: list[dict[str, Any]]) -> None:
     """Link data into the working directory: downloaded objects, and paths on this machine. Raises Fault, OSError.
 
-    Objects are read-only links to files that all jobs share.
+    An entry has `target`, the path of the link, with `source`, a path on this machine, or `files`: (path below
+    `target`, name of the object). Objects are read-only links to files that all jobs share.
     """
     for entry in entries:
         root = attempt.work_dir / str(entry["target"])  # an absolute target replaces the working directory
         root.parent.mkdir(parents=True, exist_ok=True)
         if "source" in entry:
-            source = volume() if entry["source"].startswith("volume:") else Path(entry["source"])
+            source = volume_path() if entry["source"].startswith("volume:") else Path(entry["source"])
             if source != root:
                 link(source, root, replace_file=attempt.work_dir in root.parents)
         for path, name in entry.get("files", ()):

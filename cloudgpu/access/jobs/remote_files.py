@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-CHUNK = 256 * 1024
+CHUNK_BYTES = 256 * 1024
 SYNC_BYTES = 1 << 29  # so many bytes arrive before they are synced and renamed
 RACY_NS = 2 * 10**9  # a file may change again within one tick of the file system's clock
 ANSWER_PREFIX = b"\x1ecloudgpu "  # begins an answer: a login shell may have printed something before
@@ -54,7 +54,7 @@ def fault_from(error: OSError) -> Fault:
     return Fault("disk_full" if error.errno in DISK_FULL else "failed", f"{error.strerror or error}{file_text}")
 
 
-def answer(value: dict[str, Any]) -> None:
+def write_answer(value: dict[str, Any]) -> None:
     """Write the header of an answer: one line of JSON."""
     sys.stdout.buffer.write(ANSWER_PREFIX + json.dumps(value).encode() + b"\n")
     sys.stdout.buffer.flush()
@@ -159,19 +159,19 @@ class Blobs:
     """Files stored by content, shared by all jobs of this user."""
 
     def __init__(self, home: Path) -> None:
-        self.base = home / "blobs"
-        self.base.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.directory = home / "blobs"
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def path(self, digest: str) -> Path:
         """Return the path of a file by its sha256. Raises Fault for anything else."""
         if len(digest) != 64 or set(digest) - set("0123456789abcdef"):  # noqa: PLR2004
             raise Fault("invalid", f"{digest[:80]!r} is not a sha256")
-        return self.base / digest
+        return self.directory / digest
 
-    def missing(self, sizes: Iterable[tuple[str, int]]) -> list[str]:
+    def missing(self, files: Iterable[tuple[str, int]]) -> list[str]:
         """Return the hashes of files that are missing or have another size."""
         missing_hashes = []
-        for digest, size in dict(sizes).items():
+        for digest, size in dict(files).items():
             path = self.path(digest)
             try:
                 if path.stat().st_size == size:
@@ -186,18 +186,18 @@ class Blobs:
 
         Raises Fault; the complete files are retained, so that the next try sends less.
         """
-        part, total, unsynced = self.base / f".in-{os.getpid()}", 0, 0
+        part_prefix, total_bytes, unsynced_bytes = self.directory / f".in-{os.getpid()}", 0, 0
         parts: list[tuple[Path, Path]] = []
         self.remove_part_files()
         try:
             for digest, size in files:
-                path = part.with_name(f"{part.name}-{len(parts)}")
+                path = part_prefix.with_name(f"{part_prefix.name}-{len(parts)}")
                 parts.append((path, self.path(digest)))
                 self.receive_file(stream, path, digest, size)
-                total, unsynced = total + size, unsynced + size
-                if unsynced >= SYNC_BYTES:
+                total_bytes, unsynced_bytes = total_bytes + size, unsynced_bytes + size
+                if unsynced_bytes >= SYNC_BYTES:
                     self.rename_parts(parts)
-                    unsynced = 0
+                    unsynced_bytes = 0
         except BaseException as error:
             if parts:
                 remove(parts.pop()[0])
@@ -206,7 +206,7 @@ class Blobs:
                 raise fault_from(error) from None
             raise
         self.rename_parts(parts)
-        return total
+        return total_bytes
 
     @staticmethod
     def receive_file(stream: BinaryIO, path: Path, digest: str, size: int) -> None:
@@ -214,7 +214,7 @@ class Blobs:
         hasher, bytes_left = hashlib.sha256(), size
         with os.fdopen(create(path, os.O_WRONLY | os.O_TRUNC), "wb", 0) as file:
             while bytes_left:
-                data = stream.read(min(CHUNK, bytes_left))
+                data = stream.read(min(CHUNK_BYTES, bytes_left))
                 if not data:
                     raise Fault("cut", "the upload was cut short")
                 hasher.update(data)
@@ -228,16 +228,16 @@ class Blobs:
         """Sync the part files at once, and rename them."""
         if not parts:
             return
-        sync_file_system(self.base)
+        sync_file_system(self.directory)
         while parts:
-            path, final = parts[0]
-            path.replace(final)
+            path, final_path = parts[0]
+            path.replace(final_path)
             del parts[0]
-        sync_directory(self.base)
+        sync_directory(self.directory)
 
     def remove_part_files(self) -> None:
         """Remove part files of killed processes."""
-        for path in self.base.glob(".in-*"):
+        for path in self.directory.glob(".in-*"):
             with contextlib.suppress(OSError, ValueError):
                 pid = int(path.name.split("-")[1])
                 try:
@@ -272,8 +272,8 @@ def sync_file_system(path: Path) -> None:
 def build_tree(blobs: Blobs, root: Path, files: list[list[Any]], links: list[list[str]] = ()) -> None:  # type: ignore[assignment]
     """Copy files below `root` and make links there. Raises Fault, OSError."""
     created = set()
-    for row in files:
-        entry = Entry(*row)
+    for fields in files:
+        entry = Entry(*fields)
         path = root / safe_path(entry.path)
         if path.parent not in created:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -303,6 +303,7 @@ class TreeListing:
     def __init__(self, root: Path, cache: Path) -> None:
         self.root, self.cache = root, cache
         cached = load(cache)
+        # by path: [inode, size, mtime_ns, sha256]
         self.cached_hashes: dict[str, list[Any]] = cached if isinstance(cached, dict) else {}
         self.files: list[dict[str, Any]] = []
         self.links: list[list[str]] = []
@@ -311,14 +312,14 @@ class TreeListing:
 
     def read(self, names: Iterable[str]) -> dict[str, Any]:
         """Return the manifest of these entries of the root."""
-        hashes: dict[str, list[Any]] = {}
+        new_hashes: dict[str, list[Any]] = {}
         for name in sorted(names):
-            self.walk(safe_path(name), hashes)
+            self.walk(safe_path(name), new_hashes)
         with contextlib.suppress(OSError):  # without the cache files are hashed again
-            save(self.cache, {**self.cached_hashes, **hashes})
+            save(self.cache, {**self.cached_hashes, **new_hashes})
         return {"files": self.files, "links": self.links, "skipped": self.skipped, "directories": self.directories}
 
-    def walk(self, name: str, hashes: dict[str, list[Any]]) -> None:
+    def walk(self, name: str, new_hashes: dict[str, list[Any]]) -> None:
         """List one entry, and all below it."""
         path = self.root / name
         try:
@@ -327,11 +328,11 @@ class TreeListing:
                 names = sorted(os.listdir(str(path)))  # noqa: PTH208
                 self.directories += [name]
                 for entry in names:
-                    self.walk(f"{name}/{entry}", hashes)
+                    self.walk(f"{name}/{entry}", new_hashes)
             elif stat.S_ISLNK(status.st_mode):
-                self.link(path, name)
+                self.list_link(path, name)
             elif stat.S_ISREG(status.st_mode):
-                self.files.append(self.file(path, name, status, hashes))
+                self.files.append(self.list_file(path, name, status, new_hashes))
             else:
                 self.skipped.append([name, "it is neither file nor directory"])
         except FileNotFoundError:
@@ -339,7 +340,7 @@ class TreeListing:
         except OSError as error:
             self.skipped.append([name, error.strerror or str(error)])
 
-    def link(self, path: Path, name: str) -> None:
+    def list_link(self, path: Path, name: str) -> None:
         """List a link as a relative one if it leads to an entry inside; else skip it."""
         target, root = os.path.realpath(str(path)), os.path.realpath(str(self.root))
         if not target.startswith(root + os.sep):
@@ -349,19 +350,21 @@ class TreeListing:
         else:
             self.skipped.append([name, "it is a broken link"])
 
-    def file(self, path: Path, name: str, status: os.stat_result, hashes: dict[str, list[Any]]) -> dict[str, Any]:
+    def list_file(
+        self, path: Path, name: str, status: os.stat_result, new_hashes: dict[str, list[Any]]
+    ) -> dict[str, Any]:
         """Return a file with its hash: the cached one if size and time are the same."""
-        key = [status.st_ino, status.st_size, status.st_mtime_ns]
+        fingerprint = [status.st_ino, status.st_size, status.st_mtime_ns]
         cached = self.cached_hashes.get(name)
         changed = False
-        if isinstance(cached, list) and cached[:3] == key:
+        if isinstance(cached, list) and cached[:3] == fingerprint:
             digest = cached[3]
         else:
             digest, status_after = hash_file(path)
-            changed = [status_after.st_ino, status_after.st_size, status_after.st_mtime_ns] != key
+            changed = [status_after.st_ino, status_after.st_size, status_after.st_mtime_ns] != fingerprint
             status = status_after
         if not changed and abs(time.time_ns() - status.st_mtime_ns) > RACY_NS:
-            hashes[name] = [*key, digest]
+            new_hashes[name] = [*fingerprint, digest]
         return {
             "path": name,
             "size": status.st_size,
@@ -377,7 +380,7 @@ def hash_file(path: Path) -> tuple[str, os.stat_result]:
     hasher = hashlib.sha256()
     with os.fdopen(os.open(str(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), "rb", 0) as file:
         while True:
-            data = file.read(CHUNK)
+            data = file.read(CHUNK_BYTES)
             if not data:
                 return hasher.hexdigest(), os.fstat(file.fileno())
             hasher.update(data)
@@ -396,14 +399,30 @@ def send_files(root: Path, files: list[list[Any]], stream: BinaryIO) -> None:
             if path.startswith(real_root + os.sep):
                 with open(path, "rb", 0) as file:  # noqa: PTH123
                     while bytes_left:
-                        data = file.read(min(CHUNK, bytes_left))
+                        data = file.read(min(CHUNK_BYTES, bytes_left))
                         if not data:
                             break
                         stream.write(data)
                         bytes_left -= len(data)
         while bytes_left:
-            bytes_left -= stream.write(bytes(min(CHUNK, bytes_left)))
+            bytes_left -= stream.write(bytes(min(CHUNK_BYTES, bytes_left)))
     stream.flush()
+
+
+def size_of(path: Path) -> int:
+    """Return a file's size, 0 where there is none."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def names_in(root: Path) -> list[str]:
+    """Return the names in a directory; none if it does not exist."""
+    try:
+        return os.listdir(str(root))  # noqa: PTH208
+    except FileNotFoundError:
+        return []
 
 
 def size_below(root: Path, limit: int = 100_000) -> int:

@@ -35,17 +35,15 @@ from cloudgpu.access.jobs.remote_attempt import (
     output_sizes_at,
     root_dir,
     run_detached,
-    size_of,
     write_lock_holder,
 )
 from cloudgpu.access.jobs.remote_download import remove_unused_data
 from cloudgpu.access.jobs.remote_files import (
     ANSWER_PREFIX,
-    CHUNK,
+    CHUNK_BYTES,
     Blobs,
     Fault,
     TreeListing,
-    answer,
     fault_from,
     is_locked,
     load,
@@ -54,7 +52,9 @@ from cloudgpu.access.jobs.remote_files import (
     safe_path,
     save,
     send_files,
+    size_of,
     take_lock,
+    write_answer,
 )
 from cloudgpu.access.jobs.remote_keeper import (
     environment_of,
@@ -69,7 +69,7 @@ SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, of linux/prctl.h
 POLL_S = 0.1
 BEGIN_S = 2.0  # how long `start` waits for the command to begin
 SWEEP_S = 2.0  # how long left-over processes may take to end
-HEARTBEAT_S = 10.0
+HEARTBEAT_S = 10.0  # between empty frames of `tail`, by which it notices a lost connection
 MAX_CHUNKS = 16  # of one stream, before the other is read
 FOLLOW_S, MORE_S = 0.05, 0.01  # pause for more output, and pause while output arrives
 MAX_INDEX_BYTES = 1024 * 1024  # bytes of the index in one answer
@@ -84,58 +84,62 @@ def start(request: dict[str, Any]) -> None:
     """Start an attempt, once; answer with its state. `claimed` tells whether this request started it."""
     attempt = Attempt(request["job"], request["attempt"])
     attempt.dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    keeper = take_lock(attempt.keeper_lock)
-    if keeper < 0 or attempt.process() or attempt.exit():
+    keeper_fd = take_lock(attempt.keeper_lock)
+    if keeper_fd < 0 or attempt.process() or attempt.exit():
         ensure_supervisor(attempt)
-        return answer({"claimed": False, **state_with_uploads(attempt)})
+        return write_answer({"claimed": False, **state_with_uploads(attempt)})
     stop_earlier_uploads(attempt)
-    write_lock_holder(keeper, "keeper")
+    write_lock_holder(keeper_fd, "keeper")
     if lacks_command(request):  # known before any file is sent
         attempt.reserve_disk()
         save(attempt.dir / "spec.json", request["spec"])
         record_missing_command(attempt, environment_of(request))
-        os.close(keeper)
-        return answer({"claimed": True, **state_with_uploads(attempt)})
+        os.close(keeper_fd)
+        return write_answer({"claimed": True, **state_with_uploads(attempt)})
     blobs = Blobs(root_dir())
-    with locked(blobs.base / ".lock", fcntl.LOCK_SH):  # no file is removed before files.json says that it is needed
-        parts = [request["files"], *(part["files"] for part in request["restore"].values())]
-        fetched = {one["name"] for one in (request.get("download") or {"files": ()})["files"]}
-        needed = [(one[3], one[1]) for part in parts for one in part if one[3] not in fetched]
-        missing_digests = blobs.missing(needed)
+    with locked(
+        blobs.directory / ".lock", fcntl.LOCK_SH
+    ):  # no file is removed before files.json says that it is needed
+        file_lists = [request["files"], *(files["files"] for files in request["restore"].values())]
+        download_names = {file["name"] for file in (request.get("download") or {"files": ()})["files"]}
+        needed_files = [(file[3], file[1]) for files in file_lists for file in files if file[3] not in download_names]
+        missing_digests = blobs.missing(needed_files)
         if missing_digests:
             raise Fault(
                 "missing", f"{len(missing_digests)} files of the job are not on the machine", hashes=missing_digests
             )
         attempt.reserve_disk()
         remove(attempt.dir / "setup.json")
-        save(attempt.dir / "files.json", sorted({*dict(needed), *fetched}))
+        save(attempt.dir / "files.json", sorted({*dict(needed_files), *download_names}))
         save(attempt.dir / "spec.json", request["spec"])
-    supervisor = take_lock(attempt.supervisor_lock, wait=SWEEP_S)
-    if supervisor < 0:
+    supervisor_fd = take_lock(attempt.supervisor_lock, wait=SWEEP_S)
+    if supervisor_fd < 0:
         raise Fault("failed", "an earlier start of this attempt has not ended yet")
-    run_detached(lambda: run_supervisor(attempt, request, keeper, supervisor))
-    os.close(keeper)
-    os.close(supervisor)
-    end = time.monotonic() + BEGIN_S
-    while not attempt.process() and not attempt.exit() and is_locked(attempt.keeper_lock) and time.monotonic() < end:
+    run_detached(lambda: run_supervisor(attempt, request, keeper_fd, supervisor_fd))
+    os.close(keeper_fd)
+    os.close(supervisor_fd)
+    deadline = time.monotonic() + BEGIN_S
+    while (
+        not attempt.process() and not attempt.exit() and is_locked(attempt.keeper_lock) and time.monotonic() < deadline
+    ):
         time.sleep(0.005)
-    return answer({"claimed": True, **state_with_uploads(attempt)})
+    return write_answer({"claimed": True, **state_with_uploads(attempt)})
 
 
-def run_supervisor(attempt: Attempt, request: dict[str, Any], keeper: int, lock: int) -> None:
+def run_supervisor(attempt: Attempt, request: dict[str, Any], keeper_fd: int, supervisor_fd: int) -> None:
     """Start the keeper, then supervise."""
     with contextlib.suppress(AttributeError, OSError):  # not on macOS: there a killed keeper's command is an orphan
         ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
     if not os.fork():
         try:
             os.setsid()
-            os.close(lock)
+            os.close(supervisor_fd)
             run_keeper(attempt, request)
         finally:
             os._exit(0)
-    os.close(keeper)
+    os.close(keeper_fd)
     request.clear()
-    supervise(attempt, lock, "parent")
+    supervise(attempt, supervisor_fd, "parent")
 
 
 # -- the supervisor
@@ -143,30 +147,30 @@ def run_supervisor(attempt: Attempt, request: dict[str, Any], keeper: int, lock:
 
 def ensure_supervisor(attempt: Attempt) -> None:
     """Start a supervisor for a running attempt that has none; record a lost one."""
-    lock = attempt.lock_as_supervisor()
-    if lock >= 0:
-        run_detached(lambda: supervise(attempt, lock, "other"))
-        os.close(lock)
+    supervisor_fd = attempt.lock_as_supervisor()
+    if supervisor_fd >= 0:
+        run_detached(lambda: supervise(attempt, supervisor_fd, "other"))
+        os.close(supervisor_fd)
 
 
-def supervise(attempt: Attempt, lock: int, holder: str) -> None:
+def supervise(attempt: Attempt, supervisor_fd: int, holder: str) -> None:
     """Watch an attempt to its end, then end its left-over processes."""
-    write_lock_holder(lock, holder)
+    write_lock_holder(supervisor_fd, holder)
     statuses: dict[int, int] = {}
-    keeper = -1
+    keeper_fd = -1
     while not attempt.exit():
         with contextlib.suppress(OSError):  # a full disk may have space again, and the command must be watched
             collect_statuses(statuses)
-            if keeper < 0 <= (keeper := take_lock(attempt.keeper_lock, wait=0.0)):
-                write_lock_holder(keeper, holder)
+            if keeper_fd < 0 <= (keeper_fd := take_lock(attempt.keeper_lock, wait=0.0)):
+                write_lock_holder(keeper_fd, holder)
             process = attempt.process()
-            if keeper >= 0 and not attempt.exit() and take_over(attempt, process, statuses):
+            if keeper_fd >= 0 and not attempt.exit() and take_over(attempt, process, statuses):
                 break
             if process:
                 attempt.enforce(process)
                 attempt.index_output()
         time.sleep(POLL_S)
-    attempt.index_output(now=True)
+    attempt.index_output(immediately=True)
     end_leftovers(attempt)
 
 
@@ -196,11 +200,11 @@ def collect_statuses(statuses: dict[int, int]) -> None:
 
 def end_leftovers(attempt: Attempt) -> None:
     """End all processes that the command left: they would count as activity of the machine."""
-    process, end = attempt.process(), time.monotonic() + SWEEP_S
+    process, deadline = attempt.process(), time.monotonic() + SWEEP_S
     if process and (attempt.is_running(process) or attempt.processes_outside_group()):
         attempt.signal_all(process, signal.SIGTERM)
         attempt.signal_all(process, signal.SIGCONT)
-        while (attempt.is_running(process) or attempt.processes_outside_group()) and time.monotonic() < end:
+        while (attempt.is_running(process) or attempt.processes_outside_group()) and time.monotonic() < deadline:
             collect_statuses({})
             time.sleep(0.05)
         attempt.kill(process)
@@ -213,7 +217,7 @@ def status(request: dict[str, Any]) -> None:
     """Answer with an attempt's state."""
     attempt = Attempt(request["job"], request["attempt"])
     ensure_supervisor(attempt)
-    answer(state_with_uploads(attempt))
+    write_answer(state_with_uploads(attempt))
 
 
 def cancel(request: dict[str, Any]) -> None:
@@ -222,10 +226,10 @@ def cancel(request: dict[str, Any]) -> None:
     if attempt.dir.exists() and not attempt.exit():
         attempt.request_stop(str(request["reason"]), float(request["grace"]))
     ensure_supervisor(attempt)
-    keeper = take_lock(attempt.keeper_lock) if attempt.dir.exists() else -1
-    if keeper >= 0 and not attempt.process():
+    keeper_fd = take_lock(attempt.keeper_lock) if attempt.dir.exists() else -1
+    if keeper_fd >= 0 and not attempt.process():
         attempt.record_exit(None, "cancelled")
-    answer(state_with_uploads(attempt))
+    write_answer(state_with_uploads(attempt))
 
 
 def tail(request: dict[str, Any]) -> None:
@@ -233,32 +237,32 @@ def tail(request: dict[str, Any]) -> None:
     attempt = Attempt(request["job"], request["attempt"])
     ensure_supervisor(attempt)
     offsets = [0, int(request["out"]), int(request["err"])]
-    answer({"out": offsets[1], "err": offsets[2]})
+    write_answer({"out": offsets[1], "err": offsets[2]})
     stream, sent_at, checked_at, has_ended = sys.stdout.buffer, time.monotonic(), 0.0, not request["follow"]
     while True:
         if not has_ended and (time.monotonic() - checked_at > PHASE_S or attempt.exit()):
             has_ended, checked_at = attempt.phase() in ("absent", "exited", "lost"), time.monotonic()
-        sent = sum([send_output(attempt.out, offsets, 1, stream), send_output(attempt.err, offsets, 2, stream)])
-        if sent:
+        sent_bytes = sum([send_output(attempt.out, offsets, 1, stream), send_output(attempt.err, offsets, 2, stream)])
+        if sent_bytes:
             stream.flush()
             sent_at = time.monotonic()
-            if has_ended or sent > CHUNK:
+            if has_ended or sent_bytes > CHUNK_BYTES:
                 continue
-        if has_ended or is_reader_gone(MORE_S if sent else FOLLOW_S):
+        if has_ended or is_reader_gone(MORE_S if sent_bytes else FOLLOW_S):
             break
         if time.monotonic() - sent_at > HEARTBEAT_S:
             sent_at = time.monotonic()
             stream.write(struct.pack(">BI", 0, 0))
             stream.flush()
-    end = json.dumps({"phase": attempt.phase(), "out": offsets[1], "err": offsets[2]}).encode()
-    stream.write(struct.pack(">BI", 3, len(end)) + end)
+    end_json = json.dumps({"phase": attempt.phase(), "out": offsets[1], "err": offsets[2]}).encode()
+    stream.write(struct.pack(">BI", 3, len(end_json)) + end_json)
     stream.flush()
 
 
 def written(request: dict[str, Any]) -> None:
-    """Answer with the bytes of each stream that were written until `since`."""
+    """Answer with the bytes of each stream that were written before `since`, an epoch."""
     out, err = output_sizes_at(Attempt(request["job"], request["attempt"]).times_file, float(request["since"]))
-    answer({"out": out, "err": err})
+    write_answer({"out": out, "err": err})
 
 
 def times(request: dict[str, Any]) -> None:
@@ -269,30 +273,30 @@ def times(request: dict[str, Any]) -> None:
     with contextlib.suppress(FileNotFoundError), attempt.times_file.open("rb") as file:
         file.seek(int(request["offset"]))
         text = file.read(MAX_INDEX_BYTES)
-    answer({"times": text[: text.rfind(b"\n") + 1].decode()})
+    write_answer({"times": text[: text.rfind(b"\n") + 1].decode()})
 
 
-def send_output(path: Path, offsets: list[int], number: int, stream: Any) -> int:
+def send_output(path: Path, offsets: list[int], stream_number: int, stream: Any) -> int:
     """Write a few chunks of new output of a stream; return their bytes."""
-    start = offsets[number]
+    start = offsets[stream_number]
     if size_of(path) > start:
         with path.open("rb", 0) as file:
             file.seek(start)
             for _ in range(MAX_CHUNKS):
-                data = file.read(CHUNK)
+                data = file.read(CHUNK_BYTES)
                 if not data:
                     break
-                stream.write(struct.pack(">BI", number, len(data)))
+                stream.write(struct.pack(">BI", stream_number, len(data)))
                 stream.write(data)
-                offsets[number] += len(data)
-    return offsets[number] - start
+                offsets[stream_number] += len(data)
+    return offsets[stream_number] - start
 
 
-def is_reader_gone(wait: float) -> bool:
-    """Wait `wait` seconds; tell whether the reader of our output is gone."""
+def is_reader_gone(wait_s: float) -> bool:
+    """Wait `wait_s` seconds; tell whether the reader of our output is gone."""
     poll = select.poll()
     poll.register(1, 0)
-    return bool(poll.poll(wait * 1000))
+    return bool(poll.poll(wait_s * 1000))
 
 
 def attempt_and_root(request: dict[str, Any]) -> tuple[Attempt, Path]:
@@ -312,7 +316,7 @@ def manifest(request: dict[str, Any]) -> None:
             names = []
     if request["which"] == "checkpoint":
         names = attempt.with_links(names)
-    answer(TreeListing(root, attempt.dir / f"hashes-{request['which']}.json").read(names))
+    write_answer(TreeListing(root, attempt.dir / f"hashes-{request['which']}.json").read(names))
 
 
 def fetch(request: dict[str, Any]) -> None:
@@ -320,18 +324,20 @@ def fetch(request: dict[str, Any]) -> None:
     _, root = attempt_and_root(request)
     for name, _ in request["files"]:
         safe_path(name)
-    answer({})
+    write_answer({})
     send_files(root, request["files"], sys.stdout.buffer)
 
 
 def missing(request: dict[str, Any]) -> None:
     """Answer with the hashes of files that are not here."""
-    answer({"missing": Blobs(root_dir()).missing((one[0], one[1]) for one in request["files"])})
+    write_answer({"missing": Blobs(root_dir()).missing((file[0], file[1]) for file in request["files"])})
 
 
 def receive(request: dict[str, Any]) -> None:
     """Receive files into the blobs."""
-    answer({"bytes": Blobs(root_dir()).receive(sys.stdin.buffer, [(one[0], one[1]) for one in request["files"]])})
+    write_answer(
+        {"bytes": Blobs(root_dir()).receive(sys.stdin.buffer, [(file[0], file[1]) for file in request["files"]])}
+    )
 
 
 def clean(request: dict[str, Any]) -> None:
@@ -345,13 +351,13 @@ def clean(request: dict[str, Any]) -> None:
         if not has_ended or take_lock(attempt.supervisor_lock, wait=2 * SWEEP_S) < 0:
             raise Fault("busy", f"attempt {number} of {request['job']} still runs")
         attempt.kill(attempt.process())  # left by a killed supervisor
-    with locked(blobs.base / ".lock"):
-        digests = [one for number in numbers for one in load(job_dir / str(number) / "files.json") or []]
-        others = [path for path in job_dir.parent.glob("*/*/files.json") if path.parent.parent != job_dir]
-        needed = [one for path in others for one in load(path) or []]
+    with locked(blobs.directory / ".lock"):
+        digests = [digest for number in numbers for digest in load(job_dir / str(number) / "files.json") or []]
+        other_files = [path for path in job_dir.parent.glob("*/*/files.json") if path.parent.parent != job_dir]
+        needed = [digest for path in other_files for digest in load(path) or []]
         freed = blobs.clean(digests, needed) + remove_unused_data({*digests, *needed})
         shutil.rmtree(str(job_dir), ignore_errors=True)
-    answer({"freed": freed, "removed": not job_dir.exists()})
+    write_answer({"freed": freed, "removed": not job_dir.exists()})
 
 
 VERBS = {
@@ -406,16 +412,16 @@ def handle_in_child(text: bytes) -> int:
 
 def handle_request(text: bytes) -> int:
     """Handle a request; return 0, or UNREAD_STATUS if some of its input was not read."""
-    sys.stdout = io.TextIOWrapper(io.BufferedWriter(Frames(), CHUNK))
+    sys.stdout = io.TextIOWrapper(io.BufferedWriter(Frames(), CHUNK_BYTES))
     request = json.loads(text)
     try:
         VERBS[request["verb"]](request)
     except BrokenPipeError:
         raise
     except Fault as fault:
-        answer(fault.answer)
+        write_answer(fault.answer)
     except OSError as error:
-        answer(fault_from(error).answer)
+        write_answer(fault_from(error).answer)
     else:
         return 0
     return UNREAD_STATUS if request["verb"] == "receive" else 0

@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 from cloudgpu.access.jobs.remote_attempt import (
     ATTEMPT_VARIABLE,
     Attempt,
-    boot,
+    boot_id,
     is_mounted,
     monotonic,
     proc_stat,
@@ -45,14 +45,14 @@ PACKAGE_LISTS = ("requirements*.txt", "environment.yml", "environment.yaml", "py
 def run_keeper(attempt: Attempt, request: dict[str, Any]) -> None:
     """Prepare the working directory, run the setup and the command, and record how it ended."""
     try:
-        environ = prepare(attempt, request)
+        environ = prepare_work_dir(attempt, request)
         setup_status = run_setup(attempt, environ, request["files"])
         if setup_status is not None:
             attempt.record_exit(setup_status, "setup", "the setup failed: see setup.log")
         elif attempt.stop_request():
             attempt.record_exit(None, "cancelled")
         else:
-            run(attempt, without_secrets(attempt, request, environ))
+            run_command(attempt, without_secrets(attempt, request, environ))
     except OSError as error:
         attempt.record_exit(None, "start", str(fault_from(error)))
     except DownloadFailed as error:
@@ -61,7 +61,7 @@ def run_keeper(attempt: Attempt, request: dict[str, Any]) -> None:
         attempt.record_exit(None, "start", str(fault))
 
 
-def prepare(attempt: Attempt, request: dict[str, Any]) -> dict[str, str]:
+def prepare_work_dir(attempt: Attempt, request: dict[str, Any]) -> dict[str, str]:
     """Create the attempt's working directory; return the command's environment."""
     shutil.rmtree(str(attempt.work_dir), ignore_errors=True)
     attempt.work_dir.mkdir(mode=0o700)
@@ -101,8 +101,8 @@ def without_secrets(attempt: Attempt, request: dict[str, Any], environ: dict[str
         return environ
     with os.fdopen(create(attempt.dir / "secrets", os.O_WRONLY | os.O_TRUNC), "w") as file:
         json.dump(secrets, file)
-    others = environment_of({**request, "secrets": {}})
-    inherited = {name: others[name] for name in secrets if name in others}
+    environ_without_secrets = environment_of({**request, "secrets": {}})
+    inherited = {name: environ_without_secrets[name] for name in secrets if name in environ_without_secrets}
     return {**{name: value for name, value in environ.items() if name not in secrets}, **inherited}
 
 
@@ -134,21 +134,21 @@ def run_setup(attempt: Attempt, environ: dict[str, str], files: list[list[Any]])
     setup_dir = root_dir() / "setup"
     setup_dir.mkdir(mode=0o700, exist_ok=True)
     digest = setup_hash(command, files)
-    save(attempt.dir / "setup.json", {"s": None})
-    lock = lock_setup(attempt, setup_dir / f"{digest}.lock")
-    if lock < 0:
+    save(attempt.dir / "setup.json", {"s": None})  # seconds that it took; None while it runs
+    lock_fd = lock_setup(attempt, setup_dir / f"{digest}.lock")
+    if lock_fd < 0:
         return None  # the attempt is to stop
     if (setup_dir / f"{digest}.done").exists():
         save(attempt.dir / "setup.json", {"s": 0.0})
-        os.close(lock)
+        os.close(lock_fd)
         return None
     started_at = time.monotonic()
-    status = wait_for_setup(attempt, start_setup(attempt, command, environ, lock))
+    status = wait_for_setup(attempt, start_setup(attempt, command, environ, lock_fd))
     seconds = round(time.monotonic() - started_at, 3)
     save(attempt.dir / "setup.json", {"s": seconds})
     if status == 0:
         save(setup_dir / f"{digest}.done", {"s": seconds, "ended": time.time()})
-    os.close(lock)
+    os.close(lock_fd)
     return status or None
 
 
@@ -171,18 +171,18 @@ def is_package_list(path: str) -> bool:
 
 def is_below(path: str, names: set[str]) -> bool:
     """Tell whether a path, or a directory above it, is one of these names."""
-    return path in names or any(path[:at] in names for at, letter in enumerate(path) if letter == "/")
+    return path in names or any(path[:index] in names for index, character in enumerate(path) if character == "/")
 
 
 def lock_setup(attempt: Attempt, path: Path) -> int:
     """Wait for the setup's lock, so that two jobs do not run it at once; return it, -1 if the attempt is to stop."""
-    lock = -1
-    while lock < 0 and not attempt.stop_request():
-        lock = take_lock(path, wait=POLL_S)
-    return lock
+    lock_fd = -1
+    while lock_fd < 0 and not attempt.stop_request():
+        lock_fd = take_lock(path, wait=POLL_S)
+    return lock_fd
 
 
-def start_setup(attempt: Attempt, command: str, environ: dict[str, str], lock: int) -> subprocess.Popen[bytes]:
+def start_setup(attempt: Attempt, command: str, environ: dict[str, str], lock_fd: int) -> subprocess.Popen[bytes]:
     """Start the setup; its process holds the lock, even if the keeper is killed."""
     with os.fdopen(create(attempt.dir / "setup.log", os.O_WRONLY | os.O_APPEND), "wb") as log:
         process = subprocess.Popen(  # noqa: S603
@@ -193,9 +193,12 @@ def start_setup(attempt: Attempt, command: str, environ: dict[str, str], lock: i
             stdout=log,
             stderr=log,
             start_new_session=True,
-            pass_fds=(lock,),
+            pass_fds=(lock_fd,),
         )
-    save(attempt.dir / "setup.json", {"s": None, "boot": boot(), "pid": process.pid, "start": start_ticks(process.pid)})
+    save(
+        attempt.dir / "setup.json",
+        {"s": None, "boot": boot_id(), "pid": process.pid, "start": start_ticks(process.pid)},
+    )
     return process
 
 
@@ -220,7 +223,7 @@ def container_command() -> list[str]:
     return [str(program)] if program.exists() else []
 
 
-def run(attempt: Attempt, environ: dict[str, str]) -> None:
+def run_command(attempt: Attempt, environ: dict[str, str]) -> None:
     """Run the command, wait for it and record its exit."""
     argv = slurm_command(attempt) or [*container_command(), *attempt.spec["argv"]]
     executable = shutil.which(argv[0], path=environ.get("PATH", os.defpath))
@@ -230,12 +233,12 @@ def run(attempt: Attempt, environ: dict[str, str]) -> None:
     if executable is None:
         record_missing_command(attempt, environ)
         return
-    read, write = os.pipe()
+    read_fd, write_fd = os.pipe()
     pid = os.fork()
     if not pid:
-        exec_command(attempt, executable, argv, {**environ, ATTEMPT_VARIABLE: attempt.process_tag}, write)
-    os.close(write)
-    with os.fdopen(read, "rb") as pipe:
+        exec_command(attempt, executable, argv, {**environ, ATTEMPT_VARIABLE: attempt.process_tag}, write_fd)
+    os.close(write_fd)
+    with os.fdopen(read_fd, "rb") as pipe:
         error = pipe.read().decode("utf-8", "replace")  # empty: execve succeeded
     _, status = os.waitpid(pid, 0)
     if attempt.process().get("pid") != pid:
@@ -273,15 +276,15 @@ def record_missing_command(attempt: Attempt, environ: dict[str, str]) -> None:
     program = str(attempt.spec["argv"][0])
     exists = "/" in program and (attempt.work_dir / program).exists()
     if exists:
-        why = f"{program} cannot be executed: run chmod +x {program}, or name its interpreter"
+        message = f"{program} cannot be executed: run chmod +x {program}, or name its interpreter"
     elif "/" in program:
-        why = f"{program} is not on the machine"
+        message = f"{program} is not on the machine"
     else:
         remedy = ", not even after --setup" if attempt.spec.get("setup") else "; install it with --setup"
-        why = f"{program}: command not found on the machine{remedy}"
+        message = f"{program}: command not found on the machine{remedy}"
         print_error(attempt, f"PATH={environ.get('PATH', os.defpath)}")
-    print_error(attempt, why)
-    attempt.record_exit((NOT_EXECUTABLE if exists else NOT_FOUND) << 8, NO_COMMAND, why)
+    print_error(attempt, message)
+    attempt.record_exit((NOT_EXECUTABLE if exists else NOT_FOUND) << 8, NO_COMMAND, message)
 
 
 def pause_at_shutdown(status: int | None) -> None:
@@ -298,8 +301,8 @@ def exec_command(attempt: Attempt, path: str, argv: list[str], environ: dict[str
     status = NOT_EXECUTABLE
     try:
         os.setsid()
-        for number in (signal.SIGHUP, signal.SIGPIPE, signal.SIGINT):
-            signal.signal(number, signal.SIG_DFL)
+        for signal_number in (signal.SIGHUP, signal.SIGPIPE, signal.SIGINT):
+            signal.signal(signal_number, signal.SIG_DFL)
         os.chdir(str(attempt.work_dir))
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(os.open(str(attempt.out), os.O_WRONLY | os.O_APPEND), 1)
@@ -316,9 +319,9 @@ def exec_command(attempt: Attempt, path: str, argv: list[str], environ: dict[str
 def record_begin(attempt: Attempt) -> None:
     """Record that the command begins. Raises FileExistsError if it began before."""
     pid, new_file = os.getpid(), attempt.dir / f".begun.{os.getpid()}"
-    value = {"pid": pid, "epoch": time.time(), "mono": monotonic(), "boot": boot(), "start": start_ticks(pid)}
+    record = {"pid": pid, "epoch": time.time(), "mono": monotonic(), "boot": boot_id(), "start": start_ticks(pid)}
     with os.fdopen(create(new_file, os.O_WRONLY | os.O_TRUNC), "w") as file:
-        json.dump(value, file)
+        json.dump(record, file)
         file.flush()
         os.fsync(file.fileno())
     try:
@@ -327,7 +330,7 @@ def record_begin(attempt: Attempt) -> None:
         new_file.unlink()
 
 
-def print_error(attempt: Attempt, why: str) -> None:
+def print_error(attempt: Attempt, message: str) -> None:
     """Append a message to the command's stderr."""
     with contextlib.suppress(OSError), os.fdopen(create(attempt.err, os.O_WRONLY | os.O_APPEND), "w") as file:
-        file.write(f"cloudgpu: {why}\n")
+        file.write(f"cloudgpu: {message}\n")

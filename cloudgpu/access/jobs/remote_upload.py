@@ -7,7 +7,7 @@ process.
 Objects under the prefix (`core/jobs/stored.py` reads them):
 
 - state/NUMBER.json: what attempt NUMBER has written so far, results and the newest complete checkpoints
-- state/NUMBER-COUNT/N: their files; none is ever overwritten
+- state/NUMBER-COUNT/N: their files; COUNT counts the uploads of the state, N the files of one; none is ever overwritten
 - results/PATH: the results of a command that is over
 - output/NUMBER/out, err: what it wrote
 - results.json: sizes and sha256 of all that, and how the command ended; written last
@@ -31,16 +31,17 @@ from typing import Any, Callable, Iterable, Iterator
 from cloudgpu.access.jobs.remote_attempt import Attempt, root_dir, run_detached
 from cloudgpu.access.jobs.remote_download import read_refusal, take_next
 from cloudgpu.access.jobs.remote_files import (
-    CHUNK,
+    CHUNK_BYTES,
     Fault,
     TreeListing,
-    answer,
     hash_file,
     is_locked,
     load,
+    names_in,
     save,
     sync_file_system,
     take_lock,
+    write_answer,
 )
 
 VERSION = 1
@@ -80,7 +81,11 @@ class Upload:
         self.save_progress(until=request["until"], error="")
 
     def save_progress(self, **values: Any) -> None:
-        """Write the progress, for `upload_progress`. It contains no URL."""
+        """Write the progress, for `upload_progress`. It contains no URL.
+
+        `until`: the form is valid; `at`: time of the last upload; `count`: uploads of the state; `final`: all is
+        uploaded; `error`: of the last upload, or empty. Times are epochs.
+        """
         self.progress.update(values)
         save(self.attempt.dir / "store.json", self.progress)
 
@@ -94,9 +99,8 @@ class Upload:
                 if exit_record or time.monotonic() >= next_round_at:
                     self.upload_round(exit_record)
                     next_round_at = time.monotonic() + self.round_pause()
-                next_round_at = min(
-                    next_round_at, time.monotonic() + self.round_pause()
-                )  # a spot notice may come between two rounds
+                # a spot notice may come between two rounds
+                next_round_at = min(next_round_at, time.monotonic() + self.round_pause())
                 if exit_record:
                     return
             except (FormRefused, Replaced) as error:
@@ -134,12 +138,14 @@ class Upload:
         self.save_progress(count=int(self.progress.get("count", 0)) + 1)  # before any object has this number
         directory = f"state/{self.attempt.number}-{self.progress['count']:06}/"
         names = iter(range(10**9))
-        parts_by_hash = {one["sha256"]: one["parts"] for one in self.files_of(self.last_manifest)}
+        parts_by_hash = {file["sha256"]: file["parts"] for file in self.files_of(self.last_manifest)}
 
-        def put(root: Path, file: dict[str, Any]) -> dict[str, Any]:  # uploads unless an object has this content
-            if file["sha256"] not in parts_by_hash:
-                parts_by_hash[file["sha256"]] = self.upload_file(root / file["path"], file, f"{directory}{next(names)}")
-            return entry(file, parts_by_hash[file["sha256"]])
+        def put(root: Path, new_file: dict[str, Any]) -> dict[str, Any]:  # uploads unless an object has this content
+            if new_file["sha256"] not in parts_by_hash:
+                parts_by_hash[new_file["sha256"]] = self.upload_file(
+                    root / new_file["path"], new_file, f"{directory}{next(names)}"
+                )
+            return manifest_entry(new_file, parts_by_hash[new_file["sha256"]])
 
         manifest = {
             "version": VERSION,
@@ -161,22 +167,25 @@ class Upload:
     def upload_results_so_far(self, put: Callable[[Path, dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
         """Upload the results so far; of a file that changes meanwhile, the earlier copy counts."""
         root = self.attempt.results
-        found = self.list_files("results", names_in(root))
-        before = {one["path"]: one for one in self.last_manifest["results"]["files"]}
-        files, changed = self.upload_files(root, found["files"], put)
-        files += [before[path] for path in changed if path in before]
-        return {"files": sorted(files, key=lambda one: one["path"]), "links": found["links"]}
+        listing = self.list_files("results", names_in(root))
+        earlier_files = {file["path"]: file for file in self.last_manifest["results"]["files"]}
+        files, changed = self.upload_files(root, listing["files"], put)
+        files += [earlier_files[path] for path in changed if path in earlier_files]
+        return {"files": sorted(files, key=lambda file: file["path"]), "links": listing["links"]}
 
     def upload_checkpoints(self, put: Callable[[Path, dict[str, Any]], dict[str, Any]]) -> list[dict[str, Any]]:
         """Upload the newest complete checkpoints; one that changes meanwhile is left out, and older ones stay."""
-        root, checkpoints = self.attempt.checkpoint, {one["name"]: one for one in self.last_manifest["checkpoints"]}
-        for changed_ns, name in reversed(self.attempt.finished_checkpoints()[:MAX_CHECKPOINTS]):
+        root, checkpoints = (
+            self.attempt.checkpoint,
+            {checkpoint["name"]: checkpoint for checkpoint in self.last_manifest["checkpoints"]},
+        )
+        for mtime_ns, name in reversed(self.attempt.finished_checkpoints()[:MAX_CHECKPOINTS]):
             manifest = self.list_files("checkpoint", [name])
             files, changed = self.upload_files(root, manifest["files"], put)
             if files and not changed and self.list_files("checkpoint", [name]) == manifest:
                 checkpoints.pop(name, None)
-                files.sort(key=lambda one: one["path"])
-                origin = {"attempt": self.attempt.number, "work_s": self.work_until(changed_ns)}
+                files.sort(key=lambda file: file["path"])
+                origin = {"attempt": self.attempt.number, "work_s": self.work_until(mtime_ns)}
                 checkpoints[name] = {"name": name, "files": files, "links": manifest["links"], **origin}
         return [*checkpoints.values()][-MAX_CHECKPOINTS:]
 
@@ -185,14 +194,14 @@ class Upload:
         started = self.attempt.process().get("epoch")
         return None if started is None else max(0.0, moment_ns / 1e9 - started)
 
-    def list_files(self, which: str, names: Iterable[str]) -> dict[str, Any]:
+    def list_files(self, kind: str, names: Iterable[str]) -> dict[str, Any]:
         """Return the manifest of the results or of these checkpoints, without names that a form cannot contain."""
-        root = self.attempt.checkpoint if which == "checkpoint" else self.attempt.results
-        names = self.attempt.with_links(names) if which == "checkpoint" else names
-        listing = TreeListing(root, self.attempt.dir / f"hashes-{which}.json").read(names)
-        printable = [one for one in listing["files"] if one["path"].isprintable()]
-        others = (one["path"] for one in listing["files"] if not one["path"].isprintable())
-        skipped = [[path, "its name is not printable"] for path in others]
+        root = self.attempt.checkpoint if kind == "checkpoint" else self.attempt.results
+        names = self.attempt.with_links(names) if kind == "checkpoint" else names
+        listing = TreeListing(root, self.attempt.dir / f"hashes-{kind}.json").read(names)
+        printable = [file for file in listing["files"] if file["path"].isprintable()]
+        unprintable_paths = (file["path"] for file in listing["files"] if not file["path"].isprintable())
+        skipped = [[path, "its name is not printable"] for path in unprintable_paths]
         return {**listing, "files": printable, "skipped": [*listing["skipped"], *skipped]}
 
     def upload_files(
@@ -210,7 +219,7 @@ class Upload:
             except (Changed, FileNotFoundError):
                 changed.append(file["path"])
 
-        def work() -> None:
+        def run_worker() -> None:
             try:
                 file = take_next(pending)
                 while file is not None and not errors:
@@ -219,11 +228,11 @@ class Upload:
             except Exception as error:  # noqa: BLE001  (raised where the threads are waited for)
                 errors.append(error)
 
-        workers = [threading.Thread(target=work) for _ in range(min(MAX_PARALLEL, len(files)))]
-        for one in workers:
-            one.start()
-        for one in workers:
-            one.join()
+        workers = [threading.Thread(target=run_worker) for _ in range(min(MAX_PARALLEL, len(files)))]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
         if errors:
             raise errors[0]
         return uploaded, changed
@@ -247,7 +256,7 @@ class Upload:
             "exit": exit_record,
             "started": process.get("epoch"),
             "setup_s": setup.get("s"),
-            "files": sorted(files, key=lambda one: one["path"]),
+            "files": sorted(files, key=lambda file: file["path"]),
             "links": listing["links"],
             "skipped": listing["skipped"],
             "output": [self.upload_output(path) for path in (self.attempt.out, self.attempt.err) if path.exists()],
@@ -259,7 +268,7 @@ class Upload:
         """Upload one result under its own name, once."""
         uploaded = self.uploaded_results.get(file["path"])
         if uploaded is None or uploaded["sha256"] != file["sha256"]:
-            uploaded = entry(file, self.upload_file(root / file["path"], file, f"results/{file['path']}"))
+            uploaded = manifest_entry(file, self.upload_file(root / file["path"], file, f"results/{file['path']}"))
             self.uploaded_results[file["path"]] = uploaded
         return uploaded
 
@@ -267,7 +276,7 @@ class Upload:
         """Upload one stream of the command's output."""
         sha256, status = hash_file(path)
         file = {"path": path.name, "size": status.st_size, "mode": 0o600, "sha256": sha256}
-        return entry(file, self.upload_file(path, file, f"output/{self.attempt.number}/{path.name}"))
+        return manifest_entry(file, self.upload_file(path, file, f"output/{self.attempt.number}/{path.name}"))
 
     # -- objects
 
@@ -292,37 +301,37 @@ class Upload:
     def upload_part(self, key: str, size: int, path: Path, offset: int, hasher: Any) -> Any:
         """Upload a part of a file; return the hasher of the file up to the end of the part."""
         self.check_claim()
-        hashes: list[Any] = []
+        hashers: list[Any] = []
 
         def chunks() -> Iterator[bytes]:
-            hashes.append(hasher.copy())
-            yield from read_part(path, offset, size, hashes[-1])
+            hashers.append(hasher.copy())
+            yield from read_part(path, offset, size, hashers[-1])
 
         self.post(key, size, chunks)
-        return hashes[-1]
+        return hashers[-1]
 
     def post(self, key: str, size: int, chunks: Callable[[], Iterator[bytes]]) -> None:
         """Create one object; retry while the bucket is busy. Raises FormRefused, Replaced, Changed, OSError."""
-        why, wait = "", 0.0
+        reason, wait_s = "", 0.0
         for retries in range(TRIES):
             if retries:
-                self.wait(max(PAUSE_S * 2**retries, wait))
+                self.wait(max(PAUSE_S * 2**retries, wait_s))
             try:
                 return post_form(self.form, key, size, chunks)
             except urllib.error.HTTPError as error:
                 refusal = read_refusal(error)
                 if not refusal.is_busy:
                     raise FormRefused(f"the bucket refuses {key.partition('/')[0]}: it answers {refusal}") from None
-                why, wait = f"the bucket does not take what is sent: it answers {refusal}", refusal.wait_s
+                reason, wait_s = f"the bucket does not take what is sent: it answers {refusal}", refusal.wait_s
             except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
-                why, wait = f"the bucket cannot be reached: {type(error).__name__}", 0.0
-        raise OSError(why)
+                reason, wait_s = f"the bucket cannot be reached: {type(error).__name__}", 0.0
+        raise OSError(reason)
 
     def wait(self, seconds: float) -> None:
         """Wait before the next try. Raises Replaced as soon as another process takes over."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            time.sleep(max(0.0, min(1.0, end - time.monotonic())))
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            time.sleep(max(0.0, min(1.0, deadline - time.monotonic())))
             self.check_claim()
 
 
@@ -354,7 +363,7 @@ def read_part(path: Path, offset: int, size: int, hasher: Any) -> Iterator[bytes
     with path.open("rb", 0) as file:
         file.seek(offset)
         while size:
-            data = file.read(min(CHUNK, size))
+            data = file.read(min(CHUNK_BYTES, size))
             if not data:
                 raise Changed(path.name)
             hasher.update(data)
@@ -362,17 +371,9 @@ def read_part(path: Path, offset: int, size: int, hasher: Any) -> Iterator[bytes
             yield data
 
 
-def entry(file: dict[str, Any], parts: list[list[Any]]) -> dict[str, Any]:
+def manifest_entry(file: dict[str, Any], parts: list[list[Any]]) -> dict[str, Any]:
     """Return a file as in manifests: `parts` are its objects, in order."""
     return {**{name: file[name] for name in ("path", "size", "mode", "sha256")}, "parts": parts}
-
-
-def names_in(root: Path) -> list[str]:
-    """Return the names in a directory; none if it does not exist."""
-    try:
-        return os.listdir(str(root))  # noqa: PTH208
-    except FileNotFoundError:
-        return []
 
 
 # -- which process uploads
@@ -437,7 +438,7 @@ def store(request: dict[str, Any]) -> None:
         raise Fault("failed", "there is no such attempt")
     claim = claim_uploads(attempt)
     run_detached(lambda: upload(attempt, {**request, "claim": claim}))
-    answer(state_with_uploads(attempt))
+    write_answer(state_with_uploads(attempt))
 
 
 def sync_results(request: dict[str, Any]) -> None:
@@ -446,4 +447,4 @@ def sync_results(request: dict[str, Any]) -> None:
     paths = (Path(directory, name) for directory, _, names in os.walk(str(root)) for name in names)
     sizes = [path.lstat().st_size for path in paths]
     sync_file_system(root)
-    answer({"files": len(sizes), "bytes": sum(sizes)})
+    write_answer({"files": len(sizes), "bytes": sum(sizes)})

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cloudgpu.access import files
 from cloudgpu.access.jobs.store import (
-    SMALL_FILE,
+    SMALL_FILE_BYTES,
     FileStamp,
     StoreWriter,
     delete_old_stamps,
@@ -30,7 +30,7 @@ from cloudgpu.parallel import Pool, stop_if_abandoned
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 MAX_PARALLEL = 4  # large files
-BATCH = 512  # small files, before each of which it is checked whether the user has given up
+BATCH_FILES = 512  # small files, before each of which it is checked whether the user has given up
 
 
 def take_snapshot(
@@ -76,8 +76,8 @@ class _SnapshotTaker:
 
     def run(self) -> list[tuple[FileStamp, SnapshotFile]]:
         """Store every file, and read those whose stamp changed: small ones one by one, large ones in parallel."""
-        small = [entry for entry in self._survey.files if entry.size <= SMALL_FILE]
-        large = [entry for entry in self._survey.files if entry.size > SMALL_FILE]
+        small = [entry for entry in self._survey.files if entry.size <= SMALL_FILE_BYTES]
+        large = [entry for entry in self._survey.files if entry.size > SMALL_FILE_BYTES]
         with Pool(min(MAX_PARALLEL, os.cpu_count() or 1)) as pool:
             pending = [
                 pool.submit(self._store_files, [entry]) for entry in sorted(large, key=lambda entry: -entry.size)
@@ -90,7 +90,7 @@ class _SnapshotTaker:
     def _store_files(self, entries: Iterable[FileEntry]) -> list[tuple[FileStamp, SnapshotFile]]:
         stored_files = []
         for number, entry in enumerate(entries):
-            if number % BATCH == 0:
+            if number % BATCH_FILES == 0:
                 stop_if_abandoned()
             stamp_and_hash = self._unchanged(entry) or self._writer.add(entry)
             if stamp_and_hash is not None:
@@ -99,16 +99,20 @@ class _SnapshotTaker:
         return stored_files
 
     def _unchanged(self, entry: FileEntry) -> tuple[FileStamp, str] | None:
-        known = self.known_stamps.get(entry.path)
-        if known is None or known[0] != stamp_of(entry) or not self._writer.has(known[1], entry.size):
+        stamp_and_hash = self.known_stamps.get(entry.path)
+        if (
+            stamp_and_hash is None
+            or stamp_and_hash[0] != stamp_of(entry)
+            or not self._writer.has(stamp_and_hash[1], entry.size)
+        ):
             return None
         self._advance(entry.size)
-        return known
+        return stamp_and_hash
 
-    def _advance(self, count: int) -> None:
+    def _advance(self, byte_count: int) -> None:
         if self._progress is not None:
             with self._count_lock:
-                self._bytes_done += count
+                self._bytes_done += byte_count
                 self._progress(self._bytes_done, self._survey.total_bytes)
 
 
@@ -148,9 +152,9 @@ def _is_intact(store: Path, file: SnapshotFile) -> bool:
         return hashlib.file_digest(stream, "sha256").hexdigest() == file.sha256
 
 
-def _snapshot_error(snapshot: str, why: str) -> InvalidRequest:
+def _snapshot_error(snapshot: str, problem: str) -> InvalidRequest:
     return InvalidRequest(
-        f"The snapshot {snapshot[:12]} {why}.",
+        f"The snapshot {snapshot[:12]} {problem}.",
         field="snapshot",
         value=snapshot,
         next="Run the job again from its directory: cloudgpu run takes a new snapshot.",
@@ -175,24 +179,24 @@ def remove(store: Path, needed_snapshots: AbstractSet[str], *, taken_before: flo
             for file in manifests
             if file.stem in needed_snapshots or (taken_before is not None and file.stat().st_mtime >= taken_before)
         ]
-        needed = _needed_hashes(retained, needed_snapshots)
+        needed_hashes = _needed_hashes(retained, needed_snapshots)
         with files.explain_os_errors(store):
             freed = sum(_unlink(file) for file in manifests if file not in retained)  # a manifest before its files
-            freed += sum(_unlink(store / name) for name in stored_sizes(store) if name not in needed)
+            freed += sum(_unlink(store / name) for name in stored_sizes(store) if name not in needed_hashes)
             freed += sum(_unlink(part) for part in store.glob(".*.part"))
             delete_old_stamps(store)
     return freed
 
 
 def _needed_hashes(manifests: Iterable[Path], needed_snapshots: AbstractSet[str]) -> set[str]:
-    needed: set[str] = set()
+    hashes: set[str] = set()
     for file in manifests:
         try:
-            needed.update(stored.sha256 for stored in read_manifest(file.read_bytes().decode("ascii", "replace")).files)
+            hashes.update(stored.sha256 for stored in read_manifest(file.read_bytes().decode("ascii", "replace")).files)
         except InvalidRequest:
             if file.stem in needed_snapshots:
                 raise
-    return needed
+    return hashes
 
 
 def _unlink(file: Path) -> int:

@@ -27,8 +27,8 @@ from cloudgpu.core.values.printable import printable
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.parallel import Pool, stop_if_abandoned
 
-SMALL_FILE = 1 << 20  # bytes up to which a file is read in one piece
-CHUNK = 4 << 20
+SMALL_FILE_BYTES = 1 << 20  # bytes up to which a file is read in one piece
+CHUNK_BYTES = 4 << 20
 TRIES = 5
 TRUSTED_AFTER_NS = 2_000_000_000  # some file systems have times in steps of 2 s
 MAX_STAMP_FILES = 20
@@ -61,7 +61,7 @@ def store_lock(store: Path, operation: int) -> Iterator[bool]:
     with files.explain_os_errors(store):
         for directory in (*reversed(store.parents), store):
             if not directory.is_dir():
-                files.private_directory(directory)
+                files.make_private_directory(directory)
         descriptor = os.open(store / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -95,7 +95,7 @@ class StoreWriter:
         self._root, self._store, self._report_copied = root, str(store), report_copied
         self._stored_sizes = stored_sizes(store)
         self._sizes = set(self._stored_sizes.values())
-        self._token, self._numbers = secrets.token_hex(4), itertools.count()
+        self._token, self._numbers = secrets.token_hex(4), itertools.count()  # for the names of part files
 
     def has(self, sha256: str, size: int) -> bool:
         """Tell whether the store has this content; a file of another size is left from a crash, and does not count."""
@@ -106,15 +106,15 @@ class StoreWriter:
 
         Raises InvalidRequest for a file that cannot be read, or that keeps changing.
         """
-        before: FileStamp | None = stamp_of(entry)
+        expected_stamp: FileStamp | None = stamp_of(entry)
         for _ in range(TRIES):
-            if before is None:
+            if expected_stamp is None:
                 return None
             try:
-                return self._read_file(entry.path, before)
+                return self._read_file(entry.path, expected_stamp)
             except FileChanged:
                 stop_if_abandoned()
-                before = self._current_stamp(entry.path)
+                expected_stamp = self._current_stamp(entry.path)
         raise _path_error(entry.path, "changes while it is read", "Stop what writes to it, or leave it out of the job.")
 
     def _current_stamp(self, path: str) -> FileStamp | None:
@@ -126,12 +126,12 @@ class StoreWriter:
             raise _unreadable_error(path, error) from error
         return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
-    def _read_file(self, path: str, before: FileStamp) -> tuple[FileStamp, str]:
+    def _read_file(self, path: str, expected_stamp: FileStamp) -> tuple[FileStamp, str]:
         descriptor = self._open(path)
         try:
-            if before[0] <= SMALL_FILE:
-                return before, self._add_small(descriptor, path, before)
-            return before, self._add_large(descriptor, path, before)
+            if expected_stamp[0] <= SMALL_FILE_BYTES:
+                return expected_stamp, self._add_small(descriptor, path, expected_stamp)
+            return expected_stamp, self._add_large(descriptor, path, expected_stamp)
         finally:
             os.close(descriptor)
 
@@ -143,113 +143,114 @@ class StoreWriter:
                 raise FileChanged from error  # it was deleted, or is not a file any more
             raise _unreadable_error(path, error) from error
 
-    def _add_small(self, descriptor: int, path: str, before: FileStamp) -> str:
+    def _add_small(self, descriptor: int, path: str, expected_stamp: FileStamp) -> str:
         try:
-            data = os.read(descriptor, before[0] + 1)
+            data = os.read(descriptor, expected_stamp[0] + 1)
         except OSError as error:
             raise _unreadable_error(path, error) from error
-        if len(data) != before[0] or _stamp_of_open(descriptor) != before:
+        if len(data) != expected_stamp[0] or _stamp_of_open(descriptor) != expected_stamp:
             raise FileChanged
         sha256 = hashlib.sha256(data).hexdigest()
         if not self.has(sha256, len(data)):
-            part, target = self._new_part()
+            part_path, target_fd = self._new_part()
             try:
-                _write(target, data)
+                _write(target_fd, data)
             except BaseException:
-                os.unlink(part)  # noqa: PTH108  (of a disk that is full, too)
+                os.unlink(part_path)  # noqa: PTH108  (of a disk that is full, too)
                 raise
             finally:
-                os.close(target)
-            self._publish(part, sha256, len(data))
+                os.close(target_fd)
+            self._publish(part_path, sha256, len(data))
         self._report_copied(len(data))
         return sha256
 
-    def _add_large(self, descriptor: int, path: str, before: FileStamp) -> str:
-        if before[0] in self._sizes:  # probably stored already: reading is cheaper than writing
+    def _add_large(self, descriptor: int, path: str, expected_stamp: FileStamp) -> str:
+        if expected_stamp[0] in self._sizes:  # probably stored already: reading is cheaper than writing
             sha256 = self._hash(descriptor, path)
-            if _stamp_of_open(descriptor) == before and self.has(sha256, before[0]):
-                self._report_copied(before[0])
+            if _stamp_of_open(descriptor) == expected_stamp and self.has(sha256, expected_stamp[0]):
+                self._report_copied(expected_stamp[0])
                 return sha256
             os.lseek(descriptor, 0, os.SEEK_SET)
-        part, target = self._new_part()
+        part_path, target_fd = self._new_part()
         try:
-            with open(part, "rb", buffering=0) as copy:  # noqa: PTH123  (`part` is text)
-                sha256 = self._copy(descriptor, target, copy, path, before)
+            with open(part_path, "rb", buffering=0) as copy_reader:  # noqa: PTH123  (`part_path` is text)
+                sha256 = self._copy(descriptor, target_fd, copy_reader, path, expected_stamp)
         except BaseException:
-            os.unlink(part)  # noqa: PTH108  (of a disk that is full, too)
+            os.unlink(part_path)  # noqa: PTH108  (of a disk that is full, too)
             raise
         finally:
-            os.close(target)
-        self._publish(part, sha256, before[0])
+            os.close(target_fd)
+        self._publish(part_path, sha256, expected_stamp[0])
         return sha256
 
     def _hash(self, descriptor: int, path: str) -> str:
-        digest, buffer = hashlib.sha256(), bytearray(CHUNK)
+        digest, buffer = hashlib.sha256(), bytearray(CHUNK_BYTES)
         while count := _read_into(descriptor, buffer, path):
             stop_if_abandoned()
             digest.update(memoryview(buffer)[:count])
         return digest.hexdigest()
 
-    def _copy(self, source: int, target: int, copy: FileIO, path: str, before: FileStamp) -> str:
+    def _copy(self, source: int, target_fd: int, copy_reader: FileIO, path: str, expected_stamp: FileStamp) -> str:
         """Copy a file while a second thread hashes what has been copied; return the hash."""
-        bytes_copied, copied = 0, SimpleQueue[int]()
+        bytes_copied, chunk_lengths = 0, SimpleQueue[int]()
         with Pool(1) as pool:
-            hashing = pool.submit(_hash_while_copied, copy, copied)
+            hashing = pool.submit(_hash_while_copied, copy_reader, chunk_lengths)
             try:
-                while count := _copy_chunk(source, target, path, max_bytes=before[0] - bytes_copied):
-                    copied.put(count)
+                while count := _copy_chunk(source, target_fd, path, max_bytes=expected_stamp[0] - bytes_copied):
+                    chunk_lengths.put(count)
                     bytes_copied += count
                     stop_if_abandoned()
                     self._report_copied(count)
             finally:
-                copied.put(0)
+                chunk_lengths.put(0)
             sha256 = hashing.result()
-        if bytes_copied != before[0] or _stamp_of_open(source) != before:
+        if bytes_copied != expected_stamp[0] or _stamp_of_open(source) != expected_stamp:
             self._report_copied(-bytes_copied)
             raise FileChanged
         return sha256
 
     def _new_part(self) -> tuple[str, int]:
         """Return the name and descriptor of a new part file in the store; pruning deletes what a crash leaves of it."""
-        part = f"{self._store}/.{self._token}-{next(self._numbers)}.part"
-        return part, os.open(part, _WRITE, 0o600)
+        part_path = f"{self._store}/.{self._token}-{next(self._numbers)}.part"
+        return part_path, os.open(part_path, _WRITE, 0o600)
 
-    def _publish(self, part: str, sha256: str, size: int) -> None:
-        os.rename(part, f"{self._store}/{sha256}")  # noqa: PTH104  (10,000 times)
+    def _publish(self, part_path: str, sha256: str, size: int) -> None:
+        """Give a complete part file its final name."""
+        os.rename(part_path, f"{self._store}/{sha256}")  # noqa: PTH104  (10,000 times)
         self._stored_sizes[sha256] = size
 
 
-def _write(target: int, data: bytes | memoryview) -> None:
-    written = os.write(target, data)
+def _write(target_fd: int, data: bytes | memoryview) -> None:
+    written = os.write(target_fd, data)
     while written < len(data):
-        written += os.write(target, memoryview(data)[written:])
+        written += os.write(target_fd, memoryview(data)[written:])
 
 
-def _hash_while_copied(copy: FileIO, copied: SimpleQueue[int]) -> str:
-    """Return the hash of a growing file; `copied` yields the lengths of its chunks, 0 at the end."""
-    digest, buffer = hashlib.sha256(), memoryview(bytearray(CHUNK))
-    while count := copied.get():
-        if copy.readinto(buffer[:count]) != count:
+def _hash_while_copied(copy_reader: FileIO, chunk_lengths: SimpleQueue[int]) -> str:
+    """Return the hash of a growing file; `chunk_lengths` yields the lengths of its chunks, 0 at the end."""
+    digest, buffer = hashlib.sha256(), memoryview(bytearray(CHUNK_BYTES))
+    while count := chunk_lengths.get():
+        if copy_reader.readinto(buffer[:count]) != count:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         digest.update(buffer[:count])
     return digest.hexdigest()
 
 
-def _copy_chunk(source: int, target: int, path: str, max_bytes: int) -> int:
+def _copy_chunk(source: int, target_fd: int, path: str, max_bytes: int) -> int:
     """Copy the next chunk, at most `max_bytes` bytes, in the kernel if possible: file systems may share blocks.
 
-    Returns the bytes copied, 0 at the end.
+    Returns the bytes chunk_lengths, 0 at the end.
     """
-    size, count = min(CHUNK, max_bytes), 0
+    size, count = min(CHUNK_BYTES, max_bytes), 0
     if size and hasattr(os, "copy_file_range"):
         with contextlib.suppress(OSError):  # not supported here; other errors show below
-            count = os.copy_file_range(source, target, size)
+            count = os.copy_file_range(source, target_fd, size)
     if size and not count:
         try:
             data = os.read(source, size)
         except OSError as error:
             raise _unreadable_error(path, error) from error
-        _write(target, data)
+        _write(target_fd, data)
         count = len(data)
     return count
 
@@ -262,12 +263,12 @@ def _read_into(descriptor: int, buffer: bytearray, path: str) -> int:
 
 
 def _unreadable_error(path: str, error: OSError) -> InvalidRequest:
-    why = f"cannot be read: {(error.strerror or str(error)).lower()}"
-    return _path_error(path, why, "Correct its permissions, or leave it out of the job.")
+    problem = f"cannot be read: {(error.strerror or str(error)).lower()}"
+    return _path_error(path, problem, "Correct its permissions, or leave it out of the job.")
 
 
-def _path_error(path: str, why: str, remedy: str) -> InvalidRequest:
-    return InvalidRequest(f"{printable(path)} {why}.", field="workdir", value=path, next=remedy)
+def _path_error(path: str, problem: str, remedy: str) -> InvalidRequest:
+    return InvalidRequest(f"{printable(path)} {problem}.", field="workdir", value=path, next=remedy)
 
 
 # -- stamps of earlier snapshots: files that did not change are not read again

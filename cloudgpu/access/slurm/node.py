@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from cloudgpu.access.jobs.served import ProgramChannel, command_of, module_texts, request_of
+from cloudgpu.access.jobs.program_channel import ProgramChannel, command_of, module_texts, request_of
 from cloudgpu.core.clusters.conf import Files, process_tag_of
 from cloudgpu.core.clusters.layout import EngineFiles, engine_files
 from cloudgpu.core.clusters.nodes import NodeFacts, Ports, node_facts
@@ -166,7 +166,7 @@ class EngineNode:
         return answer
 
     def _no_answer_error(self, timeout: float) -> Unreachable:
-        if self._channel.is_late:
+        if self._channel.is_timed_out:
             return self._error(f"it was not done after {timeout:g} seconds")
         errors = self._channel.last_errors()
         if errors is None:

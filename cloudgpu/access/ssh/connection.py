@@ -60,7 +60,7 @@ class Connection:
     target: Target
     transport: SshTransport = field(repr=False)
     # Open channels to cloudgpu's program on the machine, which the next request uses again: `ProgramChannel`s of
-    # access/jobs/served.py, which this package does not import.
+    # access/jobs/program_channel.py, which this package does not import.
     idle_channels: list[object] = field(default_factory=list, repr=False)
 
     def __enter__(self) -> Self:

@@ -51,7 +51,7 @@ def _with_byte_names(message: Any) -> Any:
     return message
 
 
-CHUNK = 128 * 1024  # bytes; SSH's own window bounds the memory
+CHUNK_BYTES = 128 * 1024  # bytes; SSH's own window bounds the memory
 STOP_TIMEOUT_S = 1.0  # how long an interrupted command may take to end
 
 
@@ -66,7 +66,7 @@ def exchange(channel: Channel, stdin: IO[bytes] | None, stdout: IO[bytes], stder
     errors = threading.Thread(target=_drain_errors, args=(channel, stderr, write_errors), daemon=True)
     errors.start()
     with _feed_stdin(channel, stdin), _interruptible(channel):
-        while data := channel.recv(CHUNK):
+        while data := channel.recv(CHUNK_BYTES):
             write_all(stdout, data)
         errors.join()
         # The status may come long after the last byte: a command can close its output and run on.
@@ -99,7 +99,7 @@ def _interruptible(channel: Channel) -> Iterator[None]:
 
 def _drain_errors(channel: Channel, stderr: IO[bytes], write_errors: list[OSError]) -> None:
     try:
-        while data := channel.recv_stderr(CHUNK):
+        while data := channel.recv_stderr(CHUNK_BYTES):
             write_all(stderr, data)
     except OSError as error:
         write_errors.append(error)
@@ -141,8 +141,8 @@ def _read_input(stdin: IO[bytes], wake: int) -> bytes:
             poller.register(number, select.POLLIN)
         if wake in dict(poller.poll()):
             return b""
-        return os.read(descriptor, CHUNK)
-    return stdin.read(CHUNK)
+        return os.read(descriptor, CHUNK_BYTES)
+    return stdin.read(CHUNK_BYTES)
 
 
 def _descriptor(stdin: IO[bytes]) -> int | None:

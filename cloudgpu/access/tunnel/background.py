@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu import errors
-from cloudgpu.access.files import explain_os_errors, locked, private_directory
+from cloudgpu.access.files import explain_os_errors, locked, make_private_directory
 from cloudgpu.errors import CloudgpuError, InvalidRequest, Unreachable
 
 REPORT_FD_VARIABLE = "CLOUDGPU_REPORT_FD"  # names the pipe on which a new process reports its start
@@ -176,7 +176,7 @@ def _end_process(directory: Path, tunnel: BackgroundTunnel, timeout: float) -> N
 def _start_process(command: Sequence[str], directory: Path, id: str, writer: int) -> subprocess.Popen[bytes]:  # noqa: A002
     log = _log(directory, id)
     with explain_os_errors(log):
-        private_directory(directory)
+        make_private_directory(directory)
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as stream:
             return subprocess.Popen(  # noqa: S603  (cloudgpu's own command)

@@ -15,7 +15,7 @@ from paramiko.channel import Channel
 from cloudgpu.access.ssh.transport import CONNECTION_ERRORS, close_channel
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
-CHUNK = 128 * 1024  # bytes; SSH's window and the socket's buffers bound the memory
+CHUNK_BYTES = 128 * 1024  # bytes; SSH's window and the socket's buffers bound the memory
 
 
 class Relay:
@@ -42,7 +42,7 @@ class Relay:
 
     def _copy_to_machine(self) -> None:
         try:
-            while data := self._client.recv(CHUNK):
+            while data := self._client.recv(CHUNK_BYTES):
                 self._channel.sendall(data)
             self._channel.shutdown_write()
         except CONNECTION_ERRORS:
@@ -53,7 +53,7 @@ class Relay:
 
     def _copy_to_client(self) -> None:
         try:
-            while data := self._channel.recv(CHUNK):
+            while data := self._channel.recv(CHUNK_BYTES):
                 self._client.sendall(data)
             self._delivered_all = bool(self._channel.eof_received)
         except CONNECTION_ERRORS:

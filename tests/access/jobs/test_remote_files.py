@@ -327,7 +327,7 @@ def test_a_torn_checkpoint_is_never_taken_and_the_older_one_stays(bench, tmp_pat
         "gone": lambda: shutil.rmtree(there),
     }
     assert not checkpoints.copy_checkpoint(Torn(job, changes[change]), "two", tmp_path)
-    assert [one.name for one in checkpoints.stored(tmp_path)] == ["one"]
+    assert [one.name for one in checkpoints.stored_checkpoints(tmp_path)] == ["one"]
     assert sorted(one.name for one in tmp_path.iterdir() if one.name.startswith(".") or one.name.isdigit()) == ["1"]
 
 
@@ -473,11 +473,11 @@ def test_the_program_is_python_3_8_and_needs_the_standard_library_only():
 
 def test_a_log_is_sent_in_pieces_each_stream_in_its_turn(tmp_path):
     log, stream, at = tmp_path / "out", BytesIO(), [0, 0, 0]
-    log.write_bytes(b"x" * (remote_job.CHUNK * (remote_job.MAX_CHUNKS + 1)))
-    assert remote_job.send_output(log, at, 1, stream) == remote_job.CHUNK * remote_job.MAX_CHUNKS
+    log.write_bytes(b"x" * (remote_job.CHUNK_BYTES * (remote_job.MAX_CHUNKS + 1)))
+    assert remote_job.send_output(log, at, 1, stream) == remote_job.CHUNK_BYTES * remote_job.MAX_CHUNKS
     number, size = struct.unpack(">BI", stream.getvalue()[:5])
-    assert (number, size) == (1, remote_job.CHUNK)
-    assert remote_job.send_output(log, at, 1, stream) == remote_job.CHUNK
+    assert (number, size) == (1, remote_job.CHUNK_BYTES)
+    assert remote_job.send_output(log, at, 1, stream) == remote_job.CHUNK_BYTES
     assert at[1] == log.stat().st_size
 
 

@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import cache
 from pathlib import Path
 
-from cloudgpu.access.jobs.served import ProgramChannel
+from cloudgpu.access.jobs.program_channel import ProgramChannel
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.billing.charges import spent_until_now

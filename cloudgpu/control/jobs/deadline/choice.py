@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from cloudgpu.access.files import write_atomically
-from cloudgpu.access.jobs.checkpoints import StoredCheckpoint, stored
+from cloudgpu.access.jobs.checkpoints import StoredCheckpoint, stored_checkpoints
 from cloudgpu.control.alerts.alerts import record_finding
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.launch.candidates import candidate
@@ -227,7 +227,7 @@ def _merge_refusals(events: Iterable[tuple[datetime, SpotEvent]]) -> Iterator[tu
 
 def newest_checkpoint_copy(directory: Path) -> StoredCheckpoint | None:
     """Return the newest checkpoint that was copied into this directory of a job; None where there is none."""
-    return next(reversed(stored(directory / "checkpoints")), None)
+    return next(reversed(stored_checkpoints(directory / "checkpoints")), None)
 
 
 @contextmanager
@@ -365,7 +365,7 @@ def _transfer_cost(
     buckets. The new machine receives the snapshot, the checkpoint and the data from buckets. Where the offer of the old
     machine has traffic prices, it does not send the data from buckets.
     """
-    copies = stored(directory / "checkpoints")
+    copies = stored_checkpoints(directory / "checkpoints")
     checkpoint_bytes, data_bytes = copies[-1].bytes if copies else 0, remote.data[1] if remote.data else 0
     offer_prices = machine.traffic_prices and TrafficPrices(*map(Money, machine.traffic_prices))
     current, sent_bytes = current_offer.configuration, checkpoint_bytes

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from cloudgpu.access.ssh.connection import Connection
     from cloudgpu.access.ssh.transport import SshChannel
 
-CHUNK = 128 * 1024
+CHUNK_BYTES = 128 * 1024
 MAX_GREETING_BYTES = 64 * 1024
 MAX_ERROR_BYTES = 4096
 SEND_END_S = 1.0  # to finish sending after the answer has come
-EXIT_WAIT_S = 5.0
-_SIZE = struct.Struct(">I")
+EXIT_WAIT_S = 5.0  # for a program's exit status, or for the thread that sends, after the channel has ended
+_FRAME_LENGTH = struct.Struct(">I")
 
-Receive = Callable[[memoryview], object]
+Receiver = Callable[[memoryview], object]  # is called with each part of an answer
 
 
 class MalformedAnswer(ValueError):
@@ -40,7 +40,7 @@ class MalformedAnswer(ValueError):
 
 # Reads the modules' texts, then requests. Isolated (-I): no file in the user's home may shadow a module. Unbuffered:
 # the process that handles a request reads what follows it.
-_BEGIN = """import os, sys, types
+_BOOTSTRAP = """import os, sys, types
 def take(size):
     data = b""
     while len(data) < size:
@@ -54,7 +54,7 @@ for name in MODULES:
     sys.modules[module.__name__] = module
     exec(compile(take(int(take(8))), name + ".py", "exec"), module.__dict__)
 sys.exit(module.main(take))"""
-_AGENT = '"$HOME"/.cloudgpu/agent'
+_AGENT = '"$HOME"/.cloudgpu/agent'  # with `python` as its first argument, it runs the agent's interpreter
 
 
 def command_of(package: str, modules: tuple[str, ...]) -> str:
@@ -62,10 +62,10 @@ def command_of(package: str, modules: tuple[str, ...]) -> str:
 
     The agent's Python runs it; on an owned workstation without the agent, the system's Python.
     """
-    begin = _BEGIN.replace("MODULES", repr(modules)).replace("PACKAGE", package).replace("'", '"')
-    run = f"python -IS -c '{begin}'"
+    bootstrap = _BOOTSTRAP.replace("MODULES", repr(modules)).replace("PACKAGE", package).replace("'", '"')
+    run_bootstrap = f"python -IS -c '{bootstrap}'"
     return "sh -c " + shlex.quote(
-        f"if [ -x {_AGENT} ]; then exec {_AGENT} {run}; else exec python3 -IS -c '{begin}'; fi"
+        f"if [ -x {_AGENT} ]; then exec {_AGENT} {run_bootstrap}; else exec python3 -IS -c '{bootstrap}'; fi"
     )
 
 
@@ -100,8 +100,8 @@ def get_channel(connection: Connection, command: str, program: bytes, start_mark
 class ProgramChannel:
     """A channel to a running program. One thread at a time may use it; any may close it.
 
-    About the last request: `is_late`, it timed out; `files_sent`, some of its file chunks were sent; `read_error`, the
-    error of reading the chunks here.
+    About the last request: `is_timed_out`; `files_sent`, some of its file chunks were sent; `read_error`, the error of
+    reading the chunks here.
     """
 
     def __init__(self, connection: Connection, command: str, program: bytes, start_mark: bytes) -> None:
@@ -110,7 +110,7 @@ class ProgramChannel:
             self._channel.exec_command(command)
         self._unsent_program = program
         self._frames = _Frames(start_mark)
-        self.is_late = self.files_sent = False
+        self.is_timed_out = self.files_sent = False
         self.read_error: Exception | None = None
 
     @property
@@ -134,13 +134,13 @@ class ProgramChannel:
             return self._channel.recv_stderr(MAX_ERROR_BYTES)
         return b""
 
-    def request(self, body: bytes, chunks: Iterable[bytes], receive: Receive, timeout: float | None) -> bool:
+    def request(self, body: bytes, chunks: Iterable[bytes], receive: Receiver, timeout: float | None) -> bool:
         """Send a request, then chunks of files; pass the answer to `receive`; return whether the answer is complete.
 
         Closes the channel if not. Raises what `receive` raises, and MalformedAnswer.
         """
         program, self._unsent_program = self._unsent_program, b""
-        self.is_late = self.files_sent = is_complete = False
+        self.is_timed_out = self.files_sent = is_complete = False
         try:
             with self._timeout(timeout), self._send_in_background(program + body, chunks):
                 is_complete = self._read_answer(receive)
@@ -152,14 +152,14 @@ class ProgramChannel:
                 self.close()
         return is_complete
 
-    def _read_answer(self, receive: Receive) -> bool:
+    def _read_answer(self, receive: Receiver) -> bool:
         self._frames.begin(receive)
         while not self._frames.is_over:
             data = b""
             with contextlib.suppress(
                 *_connection_errors()
             ):  # recv also sends a message, and the connection may just be ending
-                data = self._channel.recv(CHUNK)
+                data = self._channel.recv(CHUNK_BYTES)
             if not data:
                 self._channel.status_event.wait(EXIT_WAIT_S)  # the exit status comes after the last byte
                 return False
@@ -215,7 +215,7 @@ class ProgramChannel:
             return
 
         def give_up() -> None:
-            self.is_late = True
+            self.is_timed_out = True
             self.close()
 
         timer = threading.Timer(timeout, give_up)
@@ -243,10 +243,10 @@ class _Frames:
         self._start_mark: bytes | None = start_mark
         self._buffer = bytearray()
         self._bytes_left = 0
-        self._receive: Receive = len
+        self._receive: Receiver = len
         self.is_over = True
 
-    def begin(self, receive: Receive) -> None:
+    def begin(self, receive: Receiver) -> None:
         """Expect the next answer, and pass it to `receive`."""
         self._receive, self.is_over = receive, False
 
@@ -266,22 +266,22 @@ class _Frames:
             if len(self._buffer) > MAX_GREETING_BYTES:
                 raise MalformedAnswer("no mark")
             return memoryview(b"")
-        rest = bytes(self._buffer[position + len(start_mark) :])
+        after_mark = bytes(self._buffer[position + len(start_mark) :])
         self._buffer.clear()
         self._start_mark = None
-        return memoryview(rest)
+        return memoryview(after_mark)
 
     def _read_length(self, data: memoryview) -> memoryview:
-        missing = _SIZE.size - len(self._buffer)
+        missing = _FRAME_LENGTH.size - len(self._buffer)
         self._buffer += data[:missing]
-        if len(self._buffer) == _SIZE.size:
-            (self._bytes_left,) = _SIZE.unpack(self._buffer)
+        if len(self._buffer) == _FRAME_LENGTH.size:
+            (self._bytes_left,) = _FRAME_LENGTH.unpack(self._buffer)
             self._buffer.clear()
             self.is_over = not self._bytes_left
         return data[missing:]
 
     def _read_body(self, data: memoryview) -> memoryview:
-        part = data[: self._bytes_left]
-        self._bytes_left -= len(part)
-        self._receive(part)
-        return data[len(part) :]
+        frame_part = data[: self._bytes_left]
+        self._bytes_left -= len(frame_part)
+        self._receive(frame_part)
+        return data[len(frame_part) :]
