@@ -17,7 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from cloudgpu.control.budgets.store import counted_prices
+from cloudgpu.control.budgets.store import fallback_prices
 from cloudgpu.core.budgets.admission import BilledUsages, admission_request
 from cloudgpu.core.budgets.budget import Budget, BudgetPeriod, Scope
 from cloudgpu.core.events.log import Draft
@@ -67,7 +67,7 @@ def _admission(place: Path, budget: Budget) -> float:
         wanted = ledger.present_machines()[0]._replace(
             id="cg-wanted", name="wanted", open_usage=(), launch_status="open"
         )
-        prices = counted_prices(cast("Session", SimpleNamespace(ledger=ledger, clock=_now)))
+        prices = fallback_prices(cast("Session", SimpleNamespace(ledger=ledger, clock=_now)))
 
         def ended(since: datetime | None) -> BilledUsages:
             return ledger.billed_costs("" if since is None else iso(since))

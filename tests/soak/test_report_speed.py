@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from benchmarks import report as benchmark
-from cloudgpu.control.cost.cost import costs
+from cloudgpu.control.cost.cost import cost_document
 from cloudgpu.control.cost.report import report_document
 from cloudgpu.views.report.html import to_html
 
@@ -22,6 +22,6 @@ def test_a_hundred_thousand_charges_are_one_small_page(tmp_path):
     document = report_document(session)
     assert len(to_html(document).encode()) < benchmark.MOST_BYTES
     assert document["about"]["machines"] == benchmark.MACHINES
-    spent = costs(session)["total_usd"]
+    spent = cost_document(session)["total_usd"]
     assert document["total"]["usd"] == spent
     assert sum(Decimal(one["usd"]) for one in document["days"]) == Decimal(spent)

@@ -28,11 +28,11 @@ def command(
     To use plain ssh, add this line to ~/.ssh/config: Include CLOUDGPU_HOME/ssh_config
     """
     from cloudgpu.access.ssh.client_files import ssh_command
-    from cloudgpu.control.access.reach import reachable_address
+    from cloudgpu.control.access.reach import machine_with_address
     from cloudgpu.control.inventory.local_files import clean_up_local_files
 
     session = open_session()
-    machine = reachable_address(session, session.find(name or None, running=True))
+    machine = machine_with_address(session, session.find(name or None, running=True))
     clean_up_local_files(session)
     words = list(arguments or [])
     argv = ssh_command(session.home.ssh_config, machine.name, words[1:] if words[:1] == ["--"] else words)

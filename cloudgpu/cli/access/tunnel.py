@@ -12,7 +12,7 @@ from cloudgpu.cli.common import Format, MaybeName, Output, emit, open_session, t
 from cloudgpu.core.model.machine import Machine
 
 if TYPE_CHECKING:
-    from cloudgpu.control.access.jupyter import Notebook
+    from cloudgpu.control.access.jupyter import JupyterEndpoint
     from cloudgpu.control.session.session import Session
     from cloudgpu.views.documents.machines.access import TunnelDocument
 
@@ -87,7 +87,7 @@ def _show(value: TunnelDocument, output: Format) -> None:
     )  # the URL on its own line, which fits 60 columns
 
 
-def _browse(session: Session, machine: Machine, notebook: Notebook) -> None:
+def _browse(session: Session, machine: Machine, notebook: JupyterEndpoint) -> None:
     """Open a 0600 page that leads on to Jupyter: a browser's command line would show the token to everybody."""
     import webbrowser
 

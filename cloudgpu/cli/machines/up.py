@@ -125,10 +125,10 @@ def command(
 
 def _on_start(session: Session, machine: Machine, template: Template, *, wait: bool) -> str | None:
     """Return the status of the template's script; with `wait`, at its end."""
-    from cloudgpu.control.access.on_start import on_start_of, wait_for_on_start
+    from cloudgpu.control.access.on_start import on_start_state_of, wait_for_on_start
 
     if not wait:
-        return on_start_of(session, machine, template)
+        return on_start_state_of(session, machine, template)
     try:
         return wait_for_on_start(session, machine, template)
     except KeyboardInterrupt:
@@ -209,11 +209,11 @@ def _cluster_text(result: UpDocument, *, ready: bool) -> str:
 
 def _start_text(name: str, on_start: str | None) -> str:
     """Return the status of the template's script, after `ready`; empty if it has succeeded."""
-    from cloudgpu.control.access.on_start import LOG
+    from cloudgpu.control.access.on_start import LOG_PATH
 
     if on_start == "running":
-        return f"; on_start still runs (its log: cloudgpu exec {name} -- tail -f {LOG})"
-    return f", but on_start failed (its log: cloudgpu exec {name} -- cat {LOG})" if on_start == "failed" else ""
+        return f"; on_start still runs (its log: cloudgpu exec {name} -- tail -f {LOG_PATH})"
+    return f", but on_start failed (its log: cloudgpu exec {name} -- cat {LOG_PATH})" if on_start == "failed" else ""
 
 
 def _difference_text(difference: RequestDifference) -> str:

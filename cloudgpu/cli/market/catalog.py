@@ -59,9 +59,9 @@ def command(
     if action == "refresh":
         _refresh(provider or [], account, factor, accept=accept, output=output)
         return
-    from cloudgpu.control.catalog.market import use_refreshed
+    from cloudgpu.control.catalog.market import use_refreshed_prices
 
-    use_refreshed(os.environ)
+    use_refreshed_prices(os.environ)
     only_provider = _single_provider(provider)
     if action == "diff":
         _diff(only_provider, factor, last=last, output=output)
@@ -101,11 +101,11 @@ def _single_provider(provider: list[str] | None) -> str | None:
 
 
 def _show(name: str | None, provider: str | None, region: str | None, *, history: bool, output: Format) -> None:
-    from cloudgpu.control.catalog.prices import overview, show_prices
+    from cloudgpu.control.catalog.prices import catalog_overview, show_prices
 
     now = datetime.now(UTC)
     if name is None:
-        document = overview(provider, now)
+        document = catalog_overview(provider, now)
         emit(output, document, overview_text(document))
     else:
         value = show_prices(name, provider, region, now, history=history)
@@ -113,10 +113,10 @@ def _show(name: str | None, provider: str | None, region: str | None, *, history
 
 
 def _diff(provider: str | None, factor: str | None, *, last: bool, output: Format) -> None:
-    from cloudgpu.control.catalog.prices import difference
+    from cloudgpu.control.catalog.prices import price_difference_document
     from cloudgpu.control.catalog.refresh import parse_factor
 
-    value = difference(provider, parse_factor(factor), last=last)
+    value = price_difference_document(provider, parse_factor(factor), last=last)
     emit(output, value, difference_text(value))
 
 

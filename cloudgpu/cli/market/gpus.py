@@ -13,7 +13,7 @@ from cloudgpu.cli import progress
 from cloudgpu.cli.common import Format, Output, Verbose, colour_for, emit
 from cloudgpu.cli.launch import options
 from cloudgpu.cli.terminal import paged
-from cloudgpu.control.catalog.market import Order, gpus_document, parse_filters, use_refreshed
+from cloudgpu.control.catalog.market import Order, gpus_document, parse_filters, use_refreshed_prices
 
 
 def command(
@@ -45,7 +45,7 @@ def command(
     """
     from cloudgpu.cli.market.market import offers_text
 
-    use_refreshed(os.environ)
+    use_refreshed_prices(os.environ)
     filters = parse_filters(gpu, min_memory, max_price, provider, region, spot=spot, with_legacy=all_, trust=trust)
     value = gpus_document(filters, sort, datetime.now(UTC))
     text = offers_text(value, requested=gpu, region=region, by_speed=sort is Order.SPEED_PER_DOLLAR, verbose=verbose)

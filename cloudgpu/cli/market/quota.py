@@ -87,7 +87,7 @@ def _request(
 
     increase = plan_quota_increase(session, quota_options, account=account, provider=provider)
     if output is Format.TEXT:
-        tell(_request_text(increase.value()))
+        tell(_request_text(increase.document()))
     confirm("Ask for it?", yes=yes, why="This asks the provider for something in your name")
     document = request_quota(increase)
     emit(output, document, _answer(document))

@@ -48,7 +48,7 @@ def command(
 
 
 def _text(document: RegionsDocument, query: RegionsQuery) -> str:
-    from cloudgpu.control.catalog.regions import sources
+    from cloudgpu.control.catalog.regions import price_sources
 
     regions = [region for region in document["regions"] if query.gpu is None or region["price"]]
     elsewhere = [region["region"] for region in document["regions"] if region not in regions]
@@ -66,7 +66,7 @@ def _text(document: RegionsDocument, query: RegionsQuery) -> str:
     right = [number for number, heading in enumerate(headings) if heading in ("PING", "$/H")]
     market = document["market"].replace("_", "-")
     notes = [
-        f"{market} prices of {query.gpu}: {'; '.join(sources(regions))}." if query.gpu and regions else "",
+        f"{market} prices of {query.gpu}: {'; '.join(price_sources(regions))}." if query.gpu and regions else "",
         f"Not sold there now: {', '.join(elsewhere)}." if elsewhere else "",
         _prices_note(document),
         "One address answers for all of these regions: PING says nothing of how far each is."

@@ -104,12 +104,12 @@ def _check_only_verify(options_given: dict[str, str | None]) -> None:
 
 def _costs(session: Session, request: CostRequest, output: CostFormat, *, verbose: bool, chart: bool) -> None:
     from cloudgpu.cli.money.cost_text import cost_text
-    from cloudgpu.control.cost.cost import costs
+    from cloudgpu.control.cost.cost import cost_document
     from cloudgpu.views.cost import to_csv
 
     # The last days are read only if they are shown, so that a pipe's table is fast for a long history.
     days = output == "json" or (output == "text" and (verbose or chart or is_terminal(sys.stdout)))
-    document = costs(session, request, days=days)
+    document = cost_document(session, request, days=days)
     if output == "json":
         sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
     elif output == "csv":

@@ -10,7 +10,7 @@ import typer
 
 from cloudgpu.cli.common import Format, Output, emit, open_session, tell
 from cloudgpu.cli.money.options import Since, Tz, Until
-from cloudgpu.control.cost.exports import ExportFormat, export, parse_period
+from cloudgpu.control.cost.exports import ExportFormat, export, parse_export_period
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def command(
             "The export itself goes to stdout.", field="--output", value="json", next="Add --out FILE, or leave out -o."
         )
     session = open_session()
-    exported = export(session, form, parse_period(session, since, until, tz), out, sys.stdout)
+    exported = export(session, form, parse_export_period(session, since, until, tz), out, sys.stdout)
     if out is None:
         sys.stdout.flush()
         tell(_answer_text(exported))

@@ -196,15 +196,15 @@ def _wait_until_active(get_status: Callable[[], dict[str, Any]]) -> dict[str, An
 
 
 def _cost(session: Session, narrator: _Narrator) -> tuple[str, DesktopLine | None]:
-    from cloudgpu.control.cost.cost import costs
+    from cloudgpu.control.cost.cost import cost_document
     from cloudgpu.views.machines import machine_document
 
-    cost_document = costs(session)
+    costs = cost_document(session)
     machine = machine_document(session.ledger.machines()[0], session.clock())
     narrator.detail(f"{machine['name']}: {dollars(machine['spent_usd'], 6)} so far, at {price_text(machine['price'])}")
-    if cost_document["desktop"] is not None:
-        narrator.detail(cost_document["desktop"]["sentence"])
-    return cost_document["total_usd"], cost_document["desktop"]
+    if costs["desktop"] is not None:
+        narrator.detail(costs["desktop"]["sentence"])
+    return costs["total_usd"], costs["desktop"]
 
 
 def _check_nothing_left(session: Session, narrator: _Narrator) -> DemoRemains:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cloudgpu.providers.abilities import Reachable
     from cloudgpu.views.documents.machines.access import AllowDocument, SkippedMachine, SshRule
 
-CALLER = "caller"  # the label of the owner's rule, which providers also give the rule of a launch
+OWNER_LABEL = "caller"  # the label of the owner's rule, which providers also give the rule of a launch
 LOCK_TIMEOUT_S = 60
 
 
@@ -93,10 +93,10 @@ def allow(session: Session, name: str | None, cidr: str | None) -> tuple[AllowDo
             if name:
                 raise
             outcome.errors.append(error)
-    code = exit_code_of_checks(error.exit_code for error in outcome.errors)
+    worst_exit_code = exit_code_of_checks(error.exit_code for error in outcome.errors)
     failed = [error.as_dict() for error in outcome.errors]
     document: AllowDocument = {"from": cidr, "machines": outcome.rules, "skipped": outcome.skipped, "failed": failed}
-    return document, next((error for error in outcome.errors if error.exit_code == code), None)
+    return document, next((error for error in outcome.errors if error.exit_code == worst_exit_code), None)
 
 
 def _split_by_owner(session: Session, machines: Sequence[Machine]) -> tuple[list[Machine], list[SkippedMachine]]:
@@ -161,7 +161,7 @@ def _with_firewall(
 
 def _rule_label(session: Session, machine: Machine) -> str:
     """Return the label of this user's rule: the owner's, or a colleague's own, so that neither replaces the other's."""
-    return address_label(machine, own_key(session)) if share_with_this_home(session, machine) else CALLER
+    return address_label(machine, own_key(session)) if share_with_this_home(session, machine) else OWNER_LABEL
 
 
 def _change_rule(
@@ -176,13 +176,13 @@ def _change_rule(
     provider_id = not_none(machine.provider_id)
     firewall.allow(provider_id, label, cidr)  # even if it is allowed: a crash may have left the old rule in addition
     for other_label in allowed:
-        if _is_of_terminated(other_label, machines_by_id):
-            firewall.allow(provider_id, other_label, None)
+        if _is_label_of_ended(other_label, machines_by_id):
+            firewall.allow(provider_id, other_label, None)  # None removes the rule
     previous = allowed.get(label)
     return {"name": machine.name, "provider": machine.provider, "before": previous, "changed": previous != cidr}
 
 
-def _is_of_terminated(label: str, machines_by_id: dict[str, Machine]) -> bool:
+def _is_label_of_ended(label: str, machines_by_id: dict[str, Machine]) -> bool:
     """Return whether the label is a colleague's, for a machine of this ledger that has ended."""
     machine = machines_by_id.get(label.partition(".")[0])
     return machine is not None and machine.terminated_at is not None

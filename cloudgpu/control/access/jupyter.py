@@ -40,7 +40,7 @@ FIREWALL_CHECK_AFTER_TRIES = 2  # after so many tries to reconnect, the machine'
 
 
 @dataclass(frozen=True, slots=True)
-class Notebook:
+class JupyterEndpoint:
     """A machine's Jupyter server, reached at a local port. Its token was read over the verified connection.
 
     `started`: this command started the server, it did not run before.
@@ -51,7 +51,7 @@ class Notebook:
     started: bool
 
     def __repr__(self) -> str:
-        return f"Notebook(port={self.port}, started={self.started})"
+        return f"JupyterEndpoint(port={self.port}, started={self.started})"
 
     @property
     def url(self) -> str:
@@ -72,7 +72,7 @@ class JupyterTunnel:
         self._first_port = first_port
         self._server: JupyterServer | None = None
         self._was_opened = False
-        self._tries = 0
+        self._reconnect_tries = 0
         self._tunnel = self._new_tunnel()
 
     def __enter__(self) -> Self:
@@ -137,11 +137,11 @@ class JupyterTunnel:
         return tunnel_document(self._machine, self.notebook, in_background=False, pid=os.getpid())
 
     @property
-    def notebook(self) -> Notebook:
+    def notebook(self) -> JupyterEndpoint:
         """The local port and the token of Jupyter. Raises Unreachable if it was never reached."""
         if self._server is None:
             raise Unreachable("Jupyter was never reached through this tunnel.", field="tunnel")
-        return Notebook(self._tunnel.port, self._server.token, self._server.started)
+        return JupyterEndpoint(self._tunnel.port, self._server.token, self._server.started)
 
     def wait(self, timeout: float | None = None) -> CloudgpuError | None:
         """Wait until the tunnel ends by itself and return why; None after `timeout` seconds."""
@@ -170,10 +170,10 @@ class JupyterTunnel:
         name, why = self._machine.name, event.error.message if event.error else ""
         if event.kind is TunnelChange.LOST:
             self._session.report(f"{name}: connection lost ({why}); the tunnel waits for it")
-            self._tries = 0
+            self._reconnect_tries = 0
         elif event.kind is TunnelChange.TRIED:
-            self._tries += 1
-            if self._tries == FIREWALL_CHECK_AFTER_TRIES:
+            self._reconnect_tries += 1
+            if self._reconnect_tries == FIREWALL_CHECK_AFTER_TRIES:
                 self._report_blocked()
         elif event.kind is TunnelChange.RECONNECTED:
             self._session.report(f"{name}: connected again")
@@ -217,7 +217,7 @@ def _has_first_boot_setup(session: Session, machine: Machine) -> bool:
         return bool(machine.setup)
 
 
-def tunnel_document(machine: Machine, notebook: Notebook, *, in_background: bool, pid: int) -> TunnelDocument:
+def tunnel_document(machine: Machine, notebook: JupyterEndpoint, *, in_background: bool, pid: int) -> TunnelDocument:
     """Return the document of `tunnel`; `pid` is the process that serves it."""
     return {
         "name": machine.name,
@@ -229,7 +229,7 @@ def tunnel_document(machine: Machine, notebook: Notebook, *, in_background: bool
     }
 
 
-def start_background(session: Session, machine: Machine, *, first_port: int) -> tuple[Notebook, int]:
+def start_background(session: Session, machine: Machine, *, first_port: int) -> tuple[JupyterEndpoint, int]:
     """Start the machine's background tunnel unless one runs; return its notebook and process id.
 
     Raises the error that the tunnel ended with, if it could not be opened.
@@ -246,7 +246,7 @@ def start_background(session: Session, machine: Machine, *, first_port: int) -> 
             running = background.find(session.home.tunnels, machine.id)
             if running is None:
                 raise
-    return Notebook(running.port, server.token, server.started), running.pid
+    return JupyterEndpoint(running.port, server.token, server.started), running.pid
 
 
 def serve_background(session: Session, machine: Machine, *, first_port: int) -> None:

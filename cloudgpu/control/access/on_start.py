@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from cloudgpu.config.templates.find import Template
     from cloudgpu.control.session.session import Session
 
-LOG = ".cloudgpu/on_start.log"  # below the user's home there
-TIMEOUT = timedelta(hours=1)
+LOG_PATH = ".cloudgpu/on_start.log"  # below the user's home there
+TIMEOUT = timedelta(hours=1)  # for the script to end
 POLL_S, ANSWER_TIMEOUT_S = 1.0, 30.0
 _STATUS_COMMAND = 'cat "$HOME/.cloudgpu/on_start.status" 2>/dev/null || echo running'  # no file: it has not started
 
 
-class OnStart(StrEnum):
+class OnStartState(StrEnum):
     """The state of the script."""
 
     RUNNING = "running"
@@ -33,7 +33,7 @@ class OnStart(StrEnum):
     FAILED = "failed"
 
 
-def on_start_of(session: Session, machine: Machine, template: Template) -> OnStart | None:
+def on_start_state_of(session: Session, machine: Machine, template: Template) -> OnStartState | None:
     """Return the state of the script; None if the template has none, or the machine cannot be reached."""
     from cloudgpu.control.access.reach import connected_to
 
@@ -44,7 +44,7 @@ def on_start_of(session: Session, machine: Machine, template: Template) -> OnSta
     return None
 
 
-def wait_for_on_start(session: Session, machine: Machine, template: Template) -> OnStart | None:
+def wait_for_on_start(session: Session, machine: Machine, template: Template) -> OnStartState | None:
     """Wait until the script has ended; return None if the template has none.
 
     Raises InvalidRequest if it failed, ProviderUnavailable if it still runs after TIMEOUT, and as `connected_to`. The
@@ -58,17 +58,17 @@ def wait_for_on_start(session: Session, machine: Machine, template: Template) ->
     deadline = session.clock() + TIMEOUT
     with connected_to(session, machine) as connection:
         state, exit_status = _read_status(connection)
-        while state is OnStart.RUNNING:
+        while state is OnStartState.RUNNING:
             if session.clock() >= deadline:
                 raise _still_running_error(machine)
             session.pause(POLL_S)
             state, exit_status = _read_status(connection)
-    if state is OnStart.FAILED:
+    if state is OnStartState.FAILED:
         raise _failed_error(machine, template, exit_status)
     return state
 
 
-def _read_status(connection: Connection) -> tuple[OnStart, str]:
+def _read_status(connection: Connection) -> tuple[OnStartState, str]:
     """Return the script's state, and its exit status or `running` as it is in the file."""
     text = (
         connection.capture(_STATUS_COMMAND, timeout=ANSWER_TIMEOUT_S, max_bytes=100)
@@ -76,16 +76,17 @@ def _read_status(connection: Connection) -> tuple[OnStart, str]:
         .strip()
     )
     if not text.isdecimal():
-        return OnStart.RUNNING, text
-    return (OnStart.DONE if int(text) == 0 else OnStart.FAILED), text
+        return OnStartState.RUNNING, text
+    return (OnStartState.DONE if int(text) == 0 else OnStartState.FAILED), text
 
 
-def _failed_error(machine: Machine, template: Template, status: str) -> InvalidRequest:
+def _failed_error(machine: Machine, template: Template, exit_status: str) -> InvalidRequest:
     return InvalidRequest(
-        f"{machine.name} runs and is billed, but on_start of the template {template.name} failed with status {status}.",
+        f"{machine.name} runs and is billed, but on_start of the template {template.name} failed "
+        f"with status {exit_status}.",
         field="template",
         value=template.name,
-        next=f"Read its log: cloudgpu exec {machine.name} -- cat {LOG}. "
+        next=f"Read its log: cloudgpu exec {machine.name} -- cat {LOG_PATH}. "
         f"To end the machine: cloudgpu down {command_name(machine)}",
     )
 
@@ -96,5 +97,5 @@ def _still_running_error(machine: Machine) -> ProviderUnavailable:
         "billed.",
         field="template",
         value=machine.template,
-        next=f"Follow its log: cloudgpu exec {machine.name} -- tail -f {LOG}",
+        next=f"Follow its log: cloudgpu exec {machine.name} -- tail -f {LOG_PATH}",
     )

@@ -14,7 +14,7 @@ from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.network.authorized_keys import explain_other_home, share_with_this_home
 from cloudgpu.control.network.host_keys import pin_confirmed_key, pin_known_key, wait_for_key
 from cloudgpu.control.network.reachability import access_blocked_error
-from cloudgpu.control.pricing.traffic import read_counter
+from cloudgpu.control.pricing.traffic import read_traffic_counter
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.launch.attempt import setup_from_json
 from cloudgpu.core.model.instances import TAG_LEDGER, TAG_OWNER, TAG_PROJECT
@@ -131,7 +131,7 @@ def connected_to(session: Session, machine: Machine, *, timeout: float = 10) -> 
     connection = open_connection(session, machine, timeout=timeout)
     try:
         yield connection
-        read_counter(session, machine, connection)
+        read_traffic_counter(session, machine, connection)
     finally:
         connection.close()
 
@@ -170,7 +170,7 @@ def explain_unreachable(session: Session, machine: Machine, error: Unreachable) 
     return blocked or explain_other_home(session, machine, error)
 
 
-def reachable_address(session: Session, machine: Machine) -> Machine:
+def machine_with_address(session: Session, machine: Machine) -> Machine:
     """Return the machine with its current address, for a connection by the system's ssh. Raises as `connected_to`.
 
     Tries the recorded address if this client can connect directly; otherwise asks the provider.

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu import catalog
 from cloudgpu.catalog.location import use_directory as use_prices
@@ -89,9 +89,9 @@ def _compare_facts(session: Session, request: CompareRequest, costs: PeriodCosts
     now, desktop = session.clock(), request.desktop
     desktop_gpu, is_ongoing = find_gpu(desktop.gpu), request.until is None or request.until > now
     rented, uses_local_as_rented = rented_machines(costs.machines)
-    ledger_ahead = _ledger_ahead(session, now)
+    future_entry_at = _future_entry_at(session, now)
     past_request = request
-    if ledger_ahead is not None:  # entries dated later than now must not count
+    if future_entry_at is not None:  # entries dated later than now must not count
         past_request, costs = replace(request, until=min(now, request.until or now)), replace(costs, cost=None)
     history, unpriced = _history(session, past_request, costs, rented, now)
     active, rented_ids = (
@@ -121,7 +121,7 @@ def _compare_facts(session: Session, request: CompareRequest, costs: PeriodCosts
         is_ongoing=is_ongoing,
         resale_value=resale_value,
         resale_depreciation=market_desktop.depreciation,
-        ledger_ahead=ledger_ahead,
+        ledger_ahead=future_entry_at,
         uses_local_as_rented=uses_local_as_rented,
         local_names=local_names,
         unknown_gpus=[
@@ -135,7 +135,7 @@ def _history(
 ) -> tuple[History | None, tuple[str, ...]]:
     """Return the rented machines' daily cost and work, and names of what has no price; None if nothing was billed."""
     rented_ids, are_all_rented = {machine.id for machine in rented}, len(rented) == len(costs.machines)
-    ended = costs.ended if are_all_rented else [usage for usage in costs.ended if usage[0] in rented_ids]
+    ended = costs.ended if are_all_rented else [(id_, usage) for id_, usage in costs.ended if id_ in rented_ids]
     begins = [usage.begin for _, usage in ended] + [usage.begin for machine in rented for usage in machine.open_usage]
     cost = costs.cost if are_all_rented else None
     if cost is None:
@@ -163,7 +163,7 @@ def _rented_machine(
     session: Session,
     machine: Machine,
     hours: Sequence[Hour],
-    days: Mapping[datetime, Any],
+    days: Mapping[datetime, date],
     speed: Callable[[Accelerator], SpeedRatio],
 ) -> RentedMachine:
     gpu = gpu_of(machine)
@@ -206,12 +206,12 @@ def _own_machines_work(session: Session, request: CompareRequest, costs: PeriodC
 
 def _cost_of(machine: Machine, ended: Sequence[Ended], now: datetime, request: CompareRequest) -> Money | None:
     """Return the cost of one machine in the period, as `cost` shows it; None if a part has no price."""
-    ended_usages = [usage for usage in ended if usage[0] == machine.id]
+    ended_usages = [(machine_id, usage) for machine_id, usage in ended if machine_id == machine.id]
     costs = daily([machine], ended_usages, now, request.zone, since=request.since, until=request.until)
     return None if costs.without_price else money(costs.total.amount)
 
 
-def _ledger_ahead(session: Session, now: datetime) -> datetime | None:
+def _future_entry_at(session: Session, now: datetime) -> datetime | None:
     """Return the time of the ledger's last entry if it is later than this computer's clock, else None."""
     _, _, recorded = session.ledger.head()
     last_entry_at = from_iso(recorded) if recorded else None
@@ -264,13 +264,15 @@ def cheapest_substitute(spec: GpuSpec, work: Workload) -> tuple[CatalogOffer | N
     candidates = same_gpu or [(offer, ratio) for offer in offers if (ratio := _hours_ratio(spec, offer, work))]
     if not candidates:
         return None, Fraction(1)
-    return min(candidates, key=lambda one: (_nanos_per_gpu(one[0]) * one[1], one[0].type.provider, one[0].type.name))
+    return min(
+        candidates, key=lambda it: (_nanos_per_gpu(it[0]) * it[1], it[0].type.provider, it[0].type.name)
+    )  # it: (offer, ratio)
 
 
 def _hours_ratio(spec: GpuSpec, offer: CatalogOffer, work: Workload) -> Fraction | None:
     """Return how many hours of the offer's GPU replace one hour of this GPU; None if a speed is not known."""
-    other = catalog.spec_of(offer.type.gpu.name, offer.type.gpu.memory_gib)
-    ratio = None if other is None else speed_ratio(spec, other, work)
+    offer_spec = catalog.spec_of(offer.type.gpu.name, offer.type.gpu.memory_gib)
+    ratio = None if offer_spec is None else speed_ratio(spec, offer_spec, work)
     return None if ratio is None else ratio.ratio
 
 

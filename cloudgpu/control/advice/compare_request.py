@@ -15,7 +15,7 @@ from typing import Unpack
 from cloudgpu.control.advice.desktop_choice import (
     DESKTOP_FIGURES,
     command_text,
-    is_chosen,
+    is_desktop_chosen,
     rates_for,
     requested_desktop,
 )
@@ -95,9 +95,10 @@ class CompareRequest:
     """The parsed request of `compare`.
 
     `changed` are the options that replaced figures of the desktop's file, `typed` these figures as they were typed.
-    `is_chosen` is whether the user chose the desktop: then no other desktop is compared. `deducts_market_resale` is
-    False if `--depreciation` was typed. `work` is None if it was not typed, `currency` is None for dollars, `rented` is
-    None for a comparison with the ledger.
+    `is_desktop_chosen` is whether the user chose the desktop: then no other desktop is compared.
+    `deducts_market_resale` is False if `--depreciation` was typed. `zone` is the time zone in which days begin, `tz`
+    its name. `work` is None if it was not typed, `currency` is None for dollars, `rented` is None for a comparison
+    with the ledger.
     """
 
     desktop: Desktop
@@ -109,7 +110,7 @@ class CompareRequest:
     since: datetime | None = None
     until: datetime | None = None
     rented: RentedInputs | None = None
-    is_chosen: bool = False
+    is_desktop_chosen: bool = False
     deducts_market_resale: bool = True
     typed: Mapping[str, object] = field(default_factory=dict)
 
@@ -135,7 +136,7 @@ def parse_compare(session: Session, **options: Unpack[CompareOptions]) -> Compar
         rented=_rented_inputs(options, desktop, work, rates_for(session, period.currency, "compare", options))
         if _is_calculator(options)
         else None,
-        is_chosen=is_chosen(session, options),
+        is_desktop_chosen=is_desktop_chosen(session, options),
         deducts_market_resale=options.get("depreciation") is None,
         typed={name: options[name] for name in DESKTOP_FIGURES if options.get(name) is not None},  # type: ignore[literal-required]
     )

@@ -90,12 +90,12 @@ def requested_desktop(
     typed_figures = {name: options[name] for name in DESKTOP_FIGURES if options.get(name) is not None}
     rates = rates_for(session, currency, "compare", options)
     for name, value in typed_figures.items():
-        desktop = replace(desktop, **_fields_of(name, value, rates))
+        desktop = replace(desktop, **_desktop_fields(name, value, rates))
     _check_consistent(desktop, typed_figures)
     return desktop, tuple(_option(name) for name in typed_figures)
 
 
-def is_chosen(session: Session, options: Mapping[str, Any]) -> bool:
+def is_desktop_chosen(session: Session, options: Mapping[str, Any]) -> bool:
     """Return whether the user chose the desktop: named it, set it in the settings, or typed its price or watts."""
     is_typed = any(options.get(name) is not None for name in ("desktop", "purchase", "watts", "system_watts"))
     return is_typed or session.settings.desktop != DEFAULT_DESKTOP
@@ -116,22 +116,22 @@ def rates_for(session: Session, currency: Currency | None, verb: str, options: M
     """Return a function that finds the rate of a currency, or raises InvalidRequest with how to give one."""
 
     def find_rate(code: str) -> Currency:
-        upper = check_code(code, "--currency")
-        if currency is not None and currency.code == upper:
+        upper_code = check_code(code, "--currency")
+        if currency is not None and currency.code == upper_code:
             return currency
-        if upper == "USD" or upper in session.settings.currencies:
-            return parse_currency(session.settings, session.clock(), {"currency": upper}) or exchange_rate(
-                session.settings.currencies, upper
+        if upper_code == "USD" or upper_code in session.settings.currencies:
+            return parse_currency(session.settings, session.clock(), {"currency": upper_code}) or exchange_rate(
+                session.settings.currencies, upper_code
             )
         today = session.clock().date()
-        command = command_text(verb, {**options, "currency": upper, "rate": "RATE", "rate_date": today})
+        command = command_text(verb, {**options, "currency": upper_code, "rate": "RATE", "rate_date": today})
         raise InvalidRequest(
-            f"There is no rate for {upper}: none is ever fetched or guessed.",
+            f"There is no rate for {upper_code}: none is ever fetched or guessed.",
             field="--currency",
-            value=upper,
+            value=upper_code,
             next=(
                 f"Add this line under [currencies] in {session.home.root / 'config.toml'}, with your rate in "
-                f'place of RATE ({upper} for one US dollar): {upper} = {{ per_usd = "RATE", as_of = {today}, '
+                f'place of RATE ({upper_code} for one US dollar): {upper_code} = {{ per_usd = "RATE", as_of = {today}, '
                 f'source = "SOURCE" }}. Or run once: {command}'
             ),
         )
@@ -139,7 +139,7 @@ def rates_for(session: Session, currency: Currency | None, verb: str, options: M
     return find_rate
 
 
-def _fields_of(name: str, value: object, rates: RateLookup) -> dict[str, Any]:
+def _desktop_fields(name: str, value: object, rates: RateLookup) -> dict[str, Any]:
     """Return the fields of the desktop that a typed figure replaces."""
     option = _option(name)
     if name == "resale":

@@ -31,7 +31,7 @@ from cloudgpu.control.advice.estimate_inputs import (
 )
 from cloudgpu.control.advice.estimate_notes import assumptions
 from cloudgpu.control.advice.estimate_request import EstimateOptions, EstimateQuery, Flops, NodesQuery, parse_estimate
-from cloudgpu.control.catalog.market import use_refreshed
+from cloudgpu.control.catalog.market import use_refreshed_prices
 from cloudgpu.control.clusters.remarks import gang_loss_of, peak_tflops_of
 from cloudgpu.core.advice.desktop import percent_off
 from cloudgpu.core.advice.estimate import (
@@ -108,7 +108,7 @@ def estimate_without_ledger(
 
     Raises InvalidRequest for invalid options or settings.
     """
-    use_refreshed(environ)
+    use_refreshed_prices(environ)
     settings = load_settings(find_home(environ), environ)
     request = parse_estimate(settings, now, **options)
     return estimate(settings, now, request, None), request
@@ -203,20 +203,20 @@ def _estimates(
         if request.is_one_job and work_hours is None:
             continue
         priced = _priced_machines(request, offer, disk_types, rates)
-        time = use_of_job(request.hours, work_hours.hours) if work_hours else average_use(request.hours, MONTH)
+        usage = use_of_job(request.hours, work_hours.hours) if work_hours else average_use(request.hours, MONTH)
         fits = past is None or (offer.type.gpu.memory_gib or 0) >= past.memory_gib
-        costs = {sort_key: cost_parts(priced, time)}
+        costs = {sort_key: cost_parts(priced, usage)}
         yield Estimate(priced, costs, sort_key, work_hours, fits, spot_uncertainty(offer, now))
 
 
 def _priced_machines(
     request: EstimateQuery, offer: CatalogOffer, disk_types: dict[str, str], rates: AttachedRates
 ) -> PricedMachines:
-    listed = offer.listed.price.per_hour
-    percent = percent_off(request.committed, offer) if request.committed else None
-    price = listed if percent is None else listed.scaled(1 - percent / 100)
+    list_price = offer.listed.price.per_hour
+    discount_percent = percent_off(request.committed, offer) if request.committed else None
+    price = list_price if discount_percent is None else list_price.scaled(1 - discount_percent / 100)
     resources = tuple(attached_costs(request, offer, disk_types, rates))
-    return PricedMachines(offer, price, resources, request.machine_count, committed=percent is not None)
+    return PricedMachines(offer, price, resources, request.machine_count, committed=discount_percent is not None)
 
 
 def _costs_by_period(request: EstimateQuery, priced: PricedMachines, work: WorkHours | None) -> dict[str, CostParts]:

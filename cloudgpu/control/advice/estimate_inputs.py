@@ -73,7 +73,7 @@ def requested_disks(requested: Sequence[str]) -> dict[str, str]:
     for name in requested:
         kind = name.lower()
         if kind not in providers:
-            raise _unknown_disk(name, providers)
+            raise _unknown_disk_error(name, providers)
         provider = providers[kind]
         if provider in kinds:
             raise InvalidRequest(
@@ -86,12 +86,12 @@ def requested_disks(requested: Sequence[str]) -> dict[str, str]:
     return kinds
 
 
-def _unknown_disk(name: str, known: dict[str, str]) -> InvalidRequest:
+def _unknown_disk_error(name: str, known: dict[str, str]) -> InvalidRequest:
     kinds = "; ".join(f"{provider}: {', '.join(disk_kinds(provider))}" for provider in PROVIDERS)
     return unknown_word(f"No cloud has a disk {name!r}", name, known, field="--disk-type", next=f"Use one of {kinds}.")
 
 
-def disk_at(offer: CatalogOffer, disk_types: dict[str, str]) -> str:
+def disk_kind_of(offer: CatalogOffer, disk_types: dict[str, str]) -> str:
     """Return a machine's kind of disk: the requested one if its type supports it, else the default of `up`.
 
     Empty for a type that includes its disk, so that none is billed in addition.
@@ -108,7 +108,7 @@ def attached_costs(
 ) -> Iterator[AttachedCostEstimate]:
     """Yield what is billed in addition to a machine: its disk and its address."""
     provider, region = offer.type.provider, offer.listed.region
-    kind = disk_at(offer, disk_types) if request.disk_gb else ""
+    kind = disk_kind_of(offer, disk_types) if request.disk_gb else ""
     if kind:
         priced_kind = tier(AZURE_SKUS[kind], request.disk_gb) if provider == "azure" else kind
         yield AttachedCostEstimate("disk", rates.get(provider, region, priced_kind, request.disk_gb), PaidPer.KEPT)
@@ -156,8 +156,8 @@ class PastMachine:
         If nothing is known of its use, every hour counts; if no GPU was measured, all use counts as the GPU's.
         """
         in_use = self.gpu_hours + self.used_hours
-        most_hours = in_use + self.unknown_hours
-        return WorkHours(self.gpu_hours or in_use or most_hours, in_use or most_hours, most_hours)
+        max_hours = in_use + self.unknown_hours
+        return WorkHours(self.gpu_hours or in_use or max_hours, in_use or max_hours, max_hours)
 
 
 def past_machine(session: Session, name: str) -> PastMachine:
@@ -166,11 +166,11 @@ def past_machine(session: Session, name: str) -> PastMachine:
     Raises InstanceNotFound for an unknown name, InvalidRequest if the catalogue does not know its GPU, or it was never
     in use.
     """
-    machines, uses = session.ledger.read(lambda view: (view.machines(), list(view.ended_usages(""))))
+    machines, ended_usages = session.ledger.read(lambda view: (view.machines(), list(view.ended_usages(""))))
     matches = find_any([one for one in machines if not one.is_named_resource], name, session.clock(), ended=True)
     machine = single_machine(matches, name, "a past run")
     spec, accelerator = _gpu_of(machine)
-    usages = [(subject, use) for subject, use in uses if subject == machine.id]
+    usages = [(machine_id, use) for machine_id, use in ended_usages if machine_id == machine.id]
     hours = utilization_of(session, [machine], usages).get(machine.id, ())
     hours_by_kind = [
         Fraction(str(round(sum(getattr(hour, kind) for hour in hours), 6))) / 3600
@@ -208,19 +208,23 @@ def _gpu_of(machine: Machine) -> tuple[GpuSpec, MachineGpus]:
     gpu_kinds = machine.accelerators or ()
     if len(gpu_kinds) != 1:
         gpus_text = f"{len(gpu_kinds)} kinds of GPU" if gpu_kinds else "no GPU"
-        raise _no_gpu(machine, f"{machine.name} has {gpus_text}, so its hours cannot be converted to another GPU.")
+        raise _no_gpu_error(
+            machine, f"{machine.name} has {gpus_text}, so its hours cannot be converted to another GPU."
+        )
     (gpus,) = gpu_kinds
     spec = _spec(gpus)
     if spec is None:
-        raise _no_gpu(machine, f"The GPU of {machine.name} is {gpus.name!r}, of which the catalogue knows no speed.")
+        raise _no_gpu_error(
+            machine, f"The GPU of {machine.name} is {gpus.name!r}, of which the catalogue knows no speed."
+        )
     return spec, gpus
 
 
 def _spec(gpu: MachineGpus) -> GpuSpec | None:
     """Return the spec of a machine's GPU; if the name matches several, its memory decides."""
-    named = catalog.gpu_by_name(gpu.name)
-    if named is not None:
-        return named
+    by_name = catalog.gpu_by_name(gpu.name)
+    if by_name is not None:
+        return by_name
     try:
         matches = matching_gpus(gpu.name, catalog.gpus())
     except InvalidRequest:
@@ -229,7 +233,7 @@ def _spec(gpu: MachineGpus) -> GpuSpec | None:
     return same_memory[0] if len(same_memory) == 1 else None
 
 
-def _no_gpu(machine: Machine, message: str) -> InvalidRequest:
+def _no_gpu_error(machine: Machine, message: str) -> InvalidRequest:
     return InvalidRequest(
         message,
         field="--like",
@@ -264,12 +268,12 @@ def with_resolved_type(request: EstimateQuery) -> EstimateQuery:
     if request.type is None:
         return request
     names = {
-        _normalized_type(listed.name): (listed.provider, listed.name)
-        for listed in catalog.instance_types(request.filters.provider)
-        if request.filters.provider in (None, listed.provider)
+        _normalized_type(catalog_type.name): (catalog_type.provider, catalog_type.name)
+        for catalog_type in catalog.instance_types(request.filters.provider)
+        if request.filters.provider in (None, catalog_type.provider)
     }
     if _normalized_type(request.type) not in names:
-        raise _unknown_type(request.type, [name for _, name in names.values()])
+        raise _unknown_type_error(request.type, [name for _, name in names.values()])
     provider, name = names[_normalized_type(request.type)]
     return replace(request, type=name, filters=replace(request.filters, provider=provider, with_legacy=True))
 
@@ -278,18 +282,18 @@ def _normalized_type(name: str) -> str:
     return name.lower().removeprefix("standard_")
 
 
-def _unknown_type(name: str, types: list[str]) -> InvalidRequest:
+def _unknown_type_error(name: str, types: list[str]) -> InvalidRequest:
     with_gpu = [one for one in types if _normalized_type(one).startswith(f"{_normalized_type(name)}+")]
     if name and with_gpu:
         remedy = f"Say which is attached to it: {', '.join(with_gpu)}."
         return InvalidRequest(f"{name!r} has no GPU by itself.", field="--instance-type", value=name, next=remedy)
-    owner = next(
+    type_elsewhere = next(
         (listed for listed in catalog.instance_types() if _normalized_type(listed.name) == _normalized_type(name)), None
     )
-    if owner is not None:
-        remedy = f"Leave out --provider, or write {owner.provider}."
+    if type_elsewhere is not None:
+        remedy = f"Leave out --provider, or write {type_elsewhere.provider}."
         return InvalidRequest(
-            f"{name!r} is a type of {owner.provider}.", field="--instance-type", value=name, next=remedy
+            f"{name!r} is a type of {type_elsewhere.provider}.", field="--instance-type", value=name, next=remedy
         )
     return unknown_word(
         f"The catalogue has no type {name!r}",
@@ -302,7 +306,7 @@ def _unknown_type(name: str, types: list[str]) -> InvalidRequest:
 
 
 def offers_of(request: EstimateQuery) -> list[CatalogOffer]:
-    """Return every offer that meets the request, in every region."""
+    """Return every offer that meets the request, in every region; legacy types can hardly be launched any more."""
     filters = request.filters
     offer_filters = (filters.provider, filters.region, filters.market, filters.gpu)
     return [

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from fractions import Fraction
 
 from cloudgpu.config.settings import Settings
-from cloudgpu.control.advice.estimate_inputs import AZURE_SKUS, PastMachine, disk_at
+from cloudgpu.control.advice.estimate_inputs import AZURE_SKUS, PastMachine, disk_kind_of
 from cloudgpu.control.advice.estimate_request import Address, EstimateQuery, Flops
 from cloudgpu.core.advice.desktop import SOURCE, Term, percent_off
 from cloudgpu.core.advice.estimate import MONTH, WEEK, Estimate, Precision, average_use
@@ -59,14 +59,14 @@ def _time_sentence(request: EstimateQuery) -> str:
     if request.is_one_job:
         return f"{machines_run} {times} until the work is done; {billed}."
     month = sum(float(count * run) for run, count in average_use(hours, MONTH).runs) / HOUR_MICROS
-    day = "" if hours.days == WEEK else " A day is an average one: a seventh of a week."
+    day_text = "" if hours.days == WEEK else " A day is an average one: a seventh of a week."
     lengths = "A month is 365/12 days (730 hours), a year 365 days."
-    return f"{lengths} {machines_run} {times}: {month:.5g} hours a month; {billed}.{day}"
+    return f"{lengths} {machines_run} {times}: {month:.5g} hours a month; {billed}.{day_text}"
 
 
 def _flops_sentence(flops: Flops, machine_count: int) -> str:
     best, expected, worst = flops.efficiency
-    kind = "" if flops.precision is Precision.FP32 else ", of dense matrices"
+    matrices_text = "" if flops.precision is Precision.FP32 else ", of dense matrices"
     reached = f"{float(expected):g} of it is reached"
     if best != worst:
         reached += f" ({float(worst):g} to {float(best):g}: from the dear to the cheap end of the range)"
@@ -74,14 +74,14 @@ def _flops_sentence(flops: Flops, machine_count: int) -> str:
         reached += ", though real training mostly reaches 0.2 to 0.5"
     several = "several GPUs count as so many times one" + (", and so do machines" if machine_count > 1 else "")
     return (
-        f"{float(flops.operations):g} operations by each GPU's peak in {flops.precision}{kind}: {reached}; {several}, "
-        "which no real training reaches."
+        f"{float(flops.operations):g} operations by each GPU's peak in {flops.precision}{matrices_text}: {reached}; "
+        f"{several}, which no real training reaches."
     )
 
 
 def _past_machine_sentence(past: PastMachine, request: EstimateQuery) -> str:
     in_use = f"{float(past.gpu_hours):.2f} hours with its GPU at work, {float(past.used_hours):.2f} in other use"
-    rest = f"{float(past.idle_hours):.2f} idle, {float(past.unknown_hours):.2f} not known"
+    other_hours_text = f"{float(past.idle_hours):.2f} idle, {float(past.unknown_hours):.2f} not known"
     counted = "the first two count; at least the first, at most all but the idle ones"
     if not past.gpu_hours + past.used_hours:
         counted = "as nothing is known of its use, every one of these hours counts"
@@ -90,8 +90,9 @@ def _past_machine_sentence(past: PastMachine, request: EstimateQuery) -> str:
     gpus = f"{float(past.gpus):g} {past.gpu.name}"
     memory_note = " Fewer GPUs hold it only if each held all of it, and nothing here says so." if past.gpus > 1 else ""
     return (
-        f"The work is that of {past.name} ({gpus}): {in_use}, {rest}; {counted}. Other GPUs take longer or shorter by "
-        f"their speed in {request.work}; several count as so many times one, which no real work reaches.{memory_note}"
+        f"The work is that of {past.name} ({gpus}): {in_use}, {other_hours_text}; {counted}. Other GPUs take "
+        f"longer or shorter by their speed in {request.work}; several count as so many times one, which no real "
+        f"work reaches.{memory_note}"
     )
 
 
@@ -103,13 +104,13 @@ def _disk_sentence(request: EstimateQuery, disk_types: dict[str, str], estimates
     uncounted: dict[str, None] = {}
     for estimate in estimates:
         machine_type = estimate.machines.offer.type
-        kind = disk_at(estimate.machines.offer, disk_types)
+        kind = disk_kind_of(estimate.machines.offer, disk_types)
         billed = next(
             (f" (billed as {cost.rate.stored_as})" for cost in estimate.machines.attached if cost.part == "disk"), ""
         )
-        named = disk_types.get(machine_type.provider)
-        if named and named != kind:
-            unsupported[f"{machine_type.name} takes no {named}"] = None
+        requested_kind = disk_types.get(machine_type.provider)
+        if requested_kind and requested_kind != kind:
+            unsupported[f"{machine_type.name} takes no {requested_kind}"] = None
         if not kind:
             uncounted[machine_type.provider] = None
             continue
@@ -119,11 +120,11 @@ def _disk_sentence(request: EstimateQuery, disk_types: dict[str, str], estimates
         return no_disk
     kept_text = "to the end of the work" if request.is_one_job else "all month"
     off_text = "" if request.hours.share == 1 else ", also while the machine is off"
-    message = f" ({', '.join(unsupported)})" if unsupported else ""
-    whose = "each machine's" if request.machine_count > 1 else "its"
+    unsupported_text = f" ({', '.join(unsupported)})" if unsupported else ""
+    possessive = "each machine's" if request.machine_count > 1 else "its"
     return (
-        f"{request.disk_gb:,} GB is {whose} disk, kept {kept_text}{off_text}: {', '.join(kinds)}{message}. Provisioned "
-        f"IOPS and throughput are not in it.{' ' * bool(no_disk)}{no_disk}"
+        f"{request.disk_gb:,} GB is {possessive} disk, kept {kept_text}{off_text}: {', '.join(kinds)}{unsupported_text}"
+        f". Provisioned IOPS and throughput are not in it.{' ' * bool(no_disk)}{no_disk}"
     )
 
 
@@ -135,10 +136,10 @@ def _address_sentence(request: EstimateQuery, estimates: Sequence[Estimate]) -> 
     has_azure = any(one.machines.offer.type.provider == "azure" for one in estimates)
     if request.address is Address.STATIC:
         has_google = any(one.machines.offer.type.provider == "gcp" for one in estimates)
-        idle = "; Google's costs more while no machine uses it" * has_google
-        return f"A static public address is paid as long as the disk{idle}."
-    static = "; at Azure, where every standard address is static, as long as the disk" * has_azure
-    return f"A public address is paid while the machine runs{static}."
+        unused_text = "; Google's costs more while no machine uses it" * has_google
+        return f"A static public address is paid as long as the disk{unused_text}."
+    static_text = "; at Azure, where every standard address is static, as long as the disk" * has_azure
+    return f"A public address is paid while the machine runs{static_text}."
 
 
 def _commitment_sentence(request: EstimateQuery, estimates: Sequence[Estimate]) -> str:
@@ -148,20 +149,20 @@ def _commitment_sentence(request: EstimateQuery, estimates: Sequence[Estimate]) 
     paid_text = "A commitment is paid for every hour of its term, used or not"
     priced = [one for one in estimates if one.machines.committed]
     discount_percent = percent_off(committed, priced[0].machines.offer) if priced else None
-    pays = (
+    break_even_text = (
         ""
         if discount_percent is None
         else f"; it pays where more than {float(100 - discount_percent):g}% of all hours are used"
     )
     if committed.term is None:
-        return f"{paid_text}: {committed.text} less than on demand, as you say{pays}."
+        return f"{paid_text}: {committed.text} less than on demand, as you say{break_even_text}."
     term_text = {Term.ONE_YEAR: "one year", Term.THREE_YEARS: "three years"}[committed.term]
     if not priced:
         return (
             f"No price for {term_text} is known of any of these, and none is guessed: these are the prices on demand. "
             "Query the cloud, and say how many percent less it is: --committed 37%"
         )
-    rest = (
+    unpriced_text = (
         ""
         if len(priced) == len(estimates)
         else (
@@ -169,7 +170,9 @@ def _commitment_sentence(request: EstimateQuery, estimates: Sequence[Estimate]) 
             "says what you were quoted)"
         )
     )
-    return f"{paid_text}; {term_text} of {priced[0].machines.offer.type.name} by {SOURCE}{pays}{rest}."
+    return (
+        f"{paid_text}; {term_text} of {priced[0].machines.offer.type.name} by {SOURCE}{break_even_text}{unpriced_text}."
+    )
 
 
 def _not_counted_sentence(request: EstimateQuery, settings: Settings) -> str:

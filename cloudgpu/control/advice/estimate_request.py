@@ -26,8 +26,8 @@ from cloudgpu.errors import InvalidRequest
 
 Number = int | float | Decimal | str
 MAX_MACHINES = 1000
-MAX_GB = 65_536  # of the largest disk of any cloud
-DEFAULT_GB = 100
+MAX_DISK_GB = 65_536  # of the largest disk of any cloud
+DEFAULT_DISK_GB = 100
 _DIGITS = re.compile(r"[+-]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?")
 _SUFFIXES = {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 EFFICIENCY = (Fraction("0.5"), Fraction("0.3"), Fraction("0.2"))  # the best, the expected, the worst
@@ -52,7 +52,7 @@ class EstimateOptions(CurrencyOptions, total=False):
     region: str | None
     trust: str | None  # "cloud", "datacenter" or "community"
     disk_type: str | Sequence[str] | None  # "gp3"; several: one for each cloud
-    disk: Number | None
+    disk: Number | None  # GB, of each machine
     address: str  # "ephemeral", "static" or "none"
     committed: str | None  # "1y", "3y" or a percentage
     hours_per_day: Number | None
@@ -68,7 +68,7 @@ class EstimateOptions(CurrencyOptions, total=False):
     trainable: Number | None  # how many of the parameters are trained, "40M"
     tokens: Number | None  # per GPU and step
     network: Number | None  # Gbit/s
-    spot_loss: Number | None  # "5%" an hour
+    spot_loss: Number | None  # the chance that a node is interrupted in an hour: "5%"
     all: bool  # every machine type, one row each, also those that can hardly be launched any more
 
 
@@ -139,10 +139,10 @@ def parse_estimate(settings: Settings, now: datetime, **options: Unpack[Estimate
         type=options.get("instance_type"),
         machine_count=machine_count,
         disks=_disks(options.get("disk_type")),
-        disk_gb=int(_parse_whole_number(_default_to(options.get("disk"), DEFAULT_GB), "--disk", 0, MAX_GB)),
+        disk_gb=int(_parse_whole_number(_default_to(options.get("disk"), DEFAULT_DISK_GB), "--disk", 0, MAX_DISK_GB)),
         address=Address(_parse_choice(options.get("address"), "--address", [*Address], Address.EPHEMERAL)),
         committed=None if options.get("committed") is None else _parse_committed(str(options.get("committed"))),
-        hours=_hours(options),
+        hours=_weekly_hours(options),
         flops=_flops(options),
         like=options.get("like"),
         work=Workload(_parse_choice(options.get("work"), "--work", [*Workload], Workload.TRAINING)),
@@ -157,12 +157,12 @@ def _check_combinations(options: EstimateOptions) -> None:
     """Raise InvalidRequest for two options that exclude each other, and for one that needs another."""
     present = {name for name, value in options.items() if value is not None and value is not False}
     present -= {"number"} if str(options.get("number")) == "1" else set()  # the command line always passes it
-    for name, other, text, remedy in _MUTUALLY_EXCLUSIVE:
-        if {name, other} <= present:
-            raise _error(options, name, text, remedy)
-    for name, others, text, remedy in _REQUIRES:
-        if name in present and not present & {*others.split()}:
-            raise _error(options, name, text, remedy)
+    for name, other_name, text, remedy in _MUTUALLY_EXCLUSIVE:
+        if {name, other_name} <= present:
+            raise _option_error(options, name, text, remedy)
+    for name, needed_names, text, remedy in _REQUIRES:
+        if name in present and not present & {*needed_names.split()}:
+            raise _option_error(options, name, text, remedy)
 
 
 _DROP_ONE = "Leave out one of them."
@@ -213,7 +213,7 @@ _REQUIRES = (
 )
 
 
-def _error(options: EstimateOptions, name: str, text: str, remedy: str) -> InvalidRequest:
+def _option_error(options: EstimateOptions, name: str, text: str, remedy: str) -> InvalidRequest:
     value = str(options[name])  # type: ignore[literal-required]
     return InvalidRequest(text, field=f"--{name.replace('_', '-')}", value=value, next=remedy)
 
@@ -226,7 +226,7 @@ def _disks(value: str | Sequence[str] | None) -> tuple[str, ...]:
     return () if value is None else (value,) if isinstance(value, str) else tuple(value)
 
 
-def _hours(options: EstimateOptions) -> WeeklyHours:
+def _weekly_hours(options: EstimateOptions) -> WeeklyHours:
     a_day = _parse_number(_default_to(options.get("hours_per_day"), 24), "--hours-per-day", "0.01", "24", "8")
     days = _parse_number(_default_to(options.get("days_per_week"), 7), "--days-per-week", "0.1", "7", "5")
     return WeeklyHours(Fraction(a_day), Fraction(days))
@@ -238,7 +238,7 @@ def _total_hours(options: EstimateOptions) -> Fraction | None:
 
 
 def _nodes(options: EstimateOptions) -> NodesQuery | None:
-    number, network, loss = (options.get("nodes"), options.get("network"), options.get("spot_loss"))
+    number, network, spot_loss = (options.get("nodes"), options.get("network"), options.get("spot_loss"))
     if number is None:
         return None
     nodes = int(_parse_whole_number(number, "--nodes", 2, MAX_NODES))
@@ -246,15 +246,17 @@ def _nodes(options: EstimateOptions) -> NodesQuery | None:
     trainable = options.get("trainable")
     trained = parameters if trainable is None else _parse_count(trainable, "--trainable", 1000, parameters, "40M")
     tokens = _parse_count(_default_to(options.get("tokens"), TOKENS), "--tokens", 1, 10**9, str(TOKENS))
-    share = options.get("efficiency")
+    efficiency = options.get("efficiency")
     return NodesQuery(
         nodes,
         Training(parameters, trained, tokens),
         PEAK_EFFICIENCY
-        if share is None
-        else float(_parse_number(share, "--efficiency", "0.01", "1", "0.4", is_share=True)),
+        if efficiency is None
+        else float(_parse_number(efficiency, "--efficiency", "0.01", "1", "0.4", is_share=True)),
         None if network is None else float(_parse_number(network, "--network", "0.01", "100000", "10")),
-        None if loss is None else float(_parse_number(loss, "--spot-loss", "0.000001", "0.99", "5%", is_share=True)),
+        None
+        if spot_loss is None
+        else float(_parse_number(spot_loss, "--spot-loss", "0.000001", "0.99", "5%", is_share=True)),
     )
 
 
@@ -318,7 +320,7 @@ def _parse_choice(text: str | None, field: str, choices: Sequence[str], default:
     raise unknown_word(f"{text!r} is not a valid value of {field}", text, [str(one) for one in choices], field=field)
 
 
-_EXAMPLES = {"--disk": f"{DEFAULT_GB} (GB); its kind is --disk-type gp3", "--nodes": 4}
+_EXAMPLES = {"--disk": f"{DEFAULT_DISK_GB} (GB); its kind is --disk-type gp3", "--nodes": 4}
 
 
 def _parse_whole_number(value: Number, field: str, least: int, most: int) -> Decimal:

@@ -12,7 +12,7 @@ from cloudgpu import catalog
 from cloudgpu.config.desktops.workloads import shipped_workload_data
 from cloudgpu.control.advice.desktop_choice import DEFAULT_DESKTOP, load_desktop_of, rates_for
 from cloudgpu.control.advice.recommend_request import TUNING, RecommendOptions, RecommendRequest, parse_recommend
-from cloudgpu.control.catalog.market import Filters, matching
+from cloudgpu.control.catalog.market import Filters, matching_offers
 from cloudgpu.control.inputs.periods import parse_currency
 from cloudgpu.core.advice.desktop_build import desktop_break_even, possible_builds, power_supply
 from cloudgpu.core.advice.model_memory import ALLOWED, Memory, Method, Precision, memory_given, memory_of, rule_memory
@@ -54,12 +54,12 @@ def answer(
     specs = _with_card_prices(catalog.gpus(), request.card_prices, now or datetime.now(UTC))
     figures, need = workload_data.figures, _need(workload_data, request)
     base = base if request.tariff is None else replace(base, tariff=request.tariff)
-    offers = matching(request.filters)
+    offers = matching_offers(request.filters)
     machines = fitting_machines(offers, need, spec_of, figures, now)
     builds = possible_builds(specs, need, base, figures)
     budget = request.limits.budget
     affordable = [build for build in builds if budget is None or build.desktop.purchase <= budget]
-    shown = tuple(affordable[:MAX_CHOICES])
+    shown_builds = tuple(affordable[:MAX_CHOICES])
     return Answer(
         kind=request.kind,
         model=request.model,
@@ -72,18 +72,19 @@ def answer(
             key=lambda one: one.price,
             default=None,
         ),
-        builds=shown,
+        builds=shown_builds,
         break_evens=tuple(
-            desktop_break_even(one, machines[0], need, request.limits.hours) if machines else None for one in shown
+            desktop_break_even(one, machines[0], need, request.limits.hours) if machines else None
+            for one in shown_builds
         ),
         over_budget=tuple(build for build in builds if build not in affordable),
         unpriced=tuple(_cards_without_price(specs, need, figures)),
         left_out=excluded_gpus(offers, need, spec_of, figures),
         others=tuple(_other_methods(request, figures)),
-        power_supply=power_supply(shown[0].cards, shown[0].desktop.gpu_power, base.rest_power, figures)
-        if shown
+        power_supply=power_supply(shown_builds[0].cards, shown_builds[0].desktop.gpu_power, base.rest_power, figures)
+        if shown_builds
         else None,
-        hidden=0 if machines else len(_without_limits(request, need, figures)),
+        hidden=0 if machines else len(_machines_without_limits(request, need, figures)),
         base=base,
         free=_free_gpu_count(need, request, figures),
     )
@@ -148,8 +149,8 @@ def _other_methods(request: RecommendRequest, figures: Figures) -> Iterable[tupl
             yield method, default_precision, memory_of(request.model.parameters, method, default_precision, figures)
 
 
-def _without_limits(request: RecommendRequest, need: WorkNeeds, figures: Figures) -> list[FittingOffer]:
+def _machines_without_limits(request: RecommendRequest, need: WorkNeeds, figures: Figures) -> list[FittingOffer]:
     """Return the machines that fit the work at any price and in any region, on the same market."""
     return fitting_machines(
-        matching(Filters(market=request.filters.market, trust=request.filters.trust)), need, spec_of, figures
+        matching_offers(Filters(market=request.filters.market, trust=request.filters.trust)), need, spec_of, figures
     )

@@ -29,7 +29,7 @@ Choice = TypeVar("Choice", Precision, Method)
 MIN_PARAMETERS, MAX_PARAMETERS = 10**6, 10**13
 MAX_CARDS = 64
 MAX_GIB = 100_000
-WEEK = 168  # hours
+HOURS_A_WEEK = 168
 TUNING, RUNNING = "fine-tuning", "inference"  # the kinds of work with a model, as WORK names them
 _COUNT = re.compile(r"([0-9]{1,14}(?:\.[0-9]{1,6})?)\s*([kmbt]?)", re.IGNORECASE)
 _MULTIPLIERS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
@@ -148,7 +148,7 @@ def _without_gib(value: Number) -> Number:
 def _parse_hours(value: Number | None) -> Fraction | None:
     if value is None:
         return None
-    return Fraction(parse_number(value, "--hours-per-week", least="0.1", most=WEEK, unit="hours"))
+    return Fraction(parse_number(value, "--hours-per-week", least="0.1", most=HOURS_A_WEEK, unit="hours"))
 
 
 def _parse_whole_number(value: Number | None, option: str, most: int) -> int | None:
@@ -206,15 +206,15 @@ def _parse_model(kind: Kind, options: Mapping[str, object]) -> Model | None:
     method = _parse_method(kind, precision, options.get("method"))
     if parameters is None:
         return None
-    chosen = precision or ALLOWED[method][0]
-    if chosen not in ALLOWED[method]:
+    model_precision = precision or ALLOWED[method][0]
+    if model_precision not in ALLOWED[method]:
         raise InvalidRequest(
-            f"{method} does not hold weights in {chosen}.",
+            f"{method} does not hold weights in {model_precision}.",
             field="--precision",
-            value=str(chosen),
+            value=str(model_precision),
             next=_method_remedy(method),
         )
-    return Model(_parse_parameters(parameters), method, chosen)
+    return Model(_parse_parameters(parameters), method, model_precision)
 
 
 def _method_remedy(method: Method) -> str:

@@ -46,19 +46,20 @@ def calculation(session: Session, request: CompareRequest, rented: RentedInputs)
     use_prices(session.home.price_lists)
     work, terms = request.work or Workload.TRAINING, rented.terms
     rent = _rent(rented, work, session.clock())
-    desktop, matched_memory = request.desktop, None
-    if not request.is_chosen and rent.substitute_for is not None:
+    desktop, matched_memory_gib = request.desktop, None
+    if not request.is_desktop_chosen and rent.substitute_for is not None:
         desktop = _desktop_with_gpu(session, request, rent.substitute_for)
-    elif not request.is_chosen and rent.spec is not None:
+    elif not request.is_desktop_chosen and rent.spec is not None:
         larger = _desktop_with_memory(session, request, rent, work)
         if larger is not None:
-            desktop, matched_memory = larger, rent.spec.memory_gib
+            desktop, matched_memory_gib = larger, rent.spec.memory_gib
     desktop_gpu = find_gpu(desktop.gpu)
     known_ratio = None if desktop_gpu is None or rent.spec is None else speed_ratio(desktop_gpu, rent.spec, work)
     if request.work is not None and known_ratio is None:
-        raise _unknown_speed(desktop.gpu, rent, request.work)
+        raise _unknown_speed_error(desktop.gpu, rent, request.work)
     _check_desktop_count(desktop, rent, min(ratio.low for ratio in (known_ratio, EQUAL_SPEED) if ratio is not None))
-    must_count_speed = request.work is not None or matched_memory is not None or rent.substitute_for is not None
+    # The speed ratio decides only if the user asked for it, or if the GPUs differ by this module's choice.
+    must_count_speed = request.work is not None or matched_memory_gib is not None or rent.substitute_for is not None
     counts_speed = must_count_speed and known_ratio is not None
     speed = known_ratio if counts_speed and known_ratio is not None else EQUAL_SPEED
     return Calculation(
@@ -69,7 +70,7 @@ def calculation(session: Session, request: CompareRequest, rented: RentedInputs)
         known_ratio=None if counts_speed or known_ratio == EQUAL_SPEED else known_ratio,
         work=work if counts_speed else None,
         terms=terms,
-        matched_memory_gib=matched_memory,
+        matched_memory_gib=matched_memory_gib,
         deducts_market_resale=request.deducts_market_resale,
     )
 
@@ -107,8 +108,8 @@ def _desktop_with_memory(session: Session, request: CompareRequest, rent: Rent, 
     ratio = speed_ratio(desktop_gpu, rented_gpu, work)
     if ratio is None:
         return None
-    each_gib, needed_gib = desktop_gpu.memory_gib * desktop.gpus, rented_gpu.memory_gib * rent.gpus * USABLE_MEMORY
-    desktop_count = max(math.ceil(rent.gpus / (desktop.gpus * ratio.ratio)), math.ceil(needed_gib / each_gib))
+    desktop_gib, needed_gib = desktop_gpu.memory_gib * desktop.gpus, rented_gpu.memory_gib * rent.gpus * USABLE_MEMORY
+    desktop_count = max(math.ceil(rent.gpus / (desktop.gpus * ratio.ratio)), math.ceil(needed_gib / desktop_gib))
     return multiply_desktop(desktop, desktop_count)
 
 
@@ -127,25 +128,25 @@ def _check_desktop_count(desktop: Desktop, rent: Rent, ratio: Fraction) -> None:
 
 def _rent(rented: RentedInputs, work: Workload, now: datetime) -> Rent:
     """Return the rented machine with a price: the typed one, that of the cheapest offer, or of a substitute."""
-    gpus = [] if rented.model is None else matching_gpus(rented.model, catalog.gpus())
-    names = tuple(each.name for each in gpus)
+    matching_specs = [] if rented.model is None else matching_gpus(rented.model, catalog.gpus())
+    names = tuple(each.name for each in matching_specs)
     if rented.price is not None:
-        measured = [each for each in gpus if each.trains_vs_h100 is not None]
-        spec = next(iter(measured or gpus), None)
+        measured = [each for each in matching_specs if each.trains_vs_h100 is not None]
+        spec = next(iter(measured or matching_specs), None)
         return Rent(rented.price, rented.count, rented.use, rented.horizon, spec, names)
-    listed_offer = _offer(rented, now)
+    listed_offer = _cheapest_offer(rented, now)
     if listed_offer is not None:
         spec = catalog.gpu_by_name(listed_offer.type.gpu.name)
         return Rent(
             listed_offer.listed.price.per_hour, rented.count, rented.use, rented.horizon, spec, (), listed_offer
         )
-    substitution = None if not gpus or _is_sold(rented) else substitute(rented, gpus[0], work, now)
+    substitution = None if not matching_specs or _is_sold(rented) else substitute(rented, matching_specs[0], work, now)
     if substitution is None:
-        raise _no_price(rented, names)
+        raise _no_price_error(rented, names)
     offer, ratio = substitution
     use = replace(rented.use, shares=tuple(share * ratio for share in rented.use.shares))
     spec = catalog.gpu_by_name(offer.type.gpu.name)
-    return Rent(offer.listed.price.per_hour, rented.count, use, rented.horizon, spec, (), offer, gpus[0])
+    return Rent(offer.listed.price.per_hour, rented.count, use, rented.horizon, spec, (), offer, matching_specs[0])
 
 
 def _is_sold(rented: RentedInputs) -> bool:
@@ -176,7 +177,7 @@ def substitute(
     return offer, ratio_of_best
 
 
-def _offer(rented: RentedInputs, now: datetime) -> CatalogOffer | None:
+def _cheapest_offer(rented: RentedInputs, now: datetime) -> CatalogOffer | None:
     """Return the cheapest offer of so many whole GPUs; None if there is none.
 
     Uncertain spot prices, and types that can hardly be launched any more, only if there is no other offer.
@@ -193,7 +194,7 @@ def _offer(rented: RentedInputs, now: datetime) -> CatalogOffer | None:
     return None
 
 
-def _no_price(rented: RentedInputs, names: tuple[str, ...]) -> InvalidRequest:
+def _no_price_error(rented: RentedInputs, names: tuple[str, ...]) -> InvalidRequest:
     kind = "spot" if rented.spot else "on-demand"
     return InvalidRequest(
         f"The catalogue has no {kind} price of a machine with {rented.count} {' or '.join(names)}.",
@@ -203,7 +204,7 @@ def _no_price(rented: RentedInputs, names: tuple[str, ...]) -> InvalidRequest:
     )
 
 
-def _unknown_speed(desktop_gpu: str, rent: Rent, work: Workload) -> InvalidRequest:
+def _unknown_speed_error(desktop_gpu: str, rent: Rent, work: Workload) -> InvalidRequest:
     rented_gpu = rent.spec.name if rent.spec else "the rented GPU"
     return InvalidRequest(
         f"How fast {desktop_gpu} is compared with {rented_gpu} at {work} is not known: no source has both.",

@@ -1,8 +1,8 @@
 """Finds what is wrong with machines and price lists, records it as alerts in the ledger, and sends each alert once.
 
 An alert is recorded before it is sent, and is sent again until the receiver accepts it. That is recorded after it: a
-crash in between sends the alert twice, and loses none. Topics of findings that only this home can make have its name:
-another home on the same ledger must not clear them.
+crash in between sends the alert twice, and loses none. The topic of a finding
+that only this home can make includes the name of this home: another home on the same ledger must not clear it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from urllib.parse import urlsplit, urlunsplit
 from cloudgpu.config.alerts.alerts import DEFAULT_PRICE_JUMP, all_receivers, receivers
 from cloudgpu.config.alerts.template import Message, alert_message, shipped_template, user_template
 from cloudgpu.config.policies.find import lab_limits
-from cloudgpu.control.alerts.channels import Outcome, label_of, send, within
+from cloudgpu.control.alerts.channels import Outcome, call_within, label_of, send
 from cloudgpu.control.session.last_run import unguarded_machines
 from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.control.team.authorization import authorization_of
@@ -63,7 +63,7 @@ from cloudgpu.ledger.last_seen import last_seen_at
 
 if TYPE_CHECKING:
     from cloudgpu.core.values.money import Money
-    from cloudgpu.views.documents.money.budgets import AlertRun, Delivery as DeliveryValue
+    from cloudgpu.views.documents.money.budgets import AlertRun, Delivery as DeliveryDocument
 
 
 def topic_of_home(session: Session, topic: str) -> str:
@@ -154,7 +154,7 @@ def _with_seen_at(session: Session, machine: Machine, now_iso: str) -> Machine:
 
 
 LOCK = "alerts"  # the name of the lock: one process sends at a time
-BUDGET_TOPICS = ("budget",)  # the topics that most callers evaluate
+BUDGET_TOPICS = ("budget",)  # the topics that most callers of `deliver` have checked completely
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class Delivery:
     pending: int
     active: tuple[str, ...]
 
-    def value(self) -> AlertRun:
+    def document(self) -> AlertRun:
         """Return it as a part of a JSON document."""
         return {
             "raised": list(self.raised),
@@ -182,7 +182,7 @@ class Delivery:
         }
 
 
-def outcomes_document(outcomes: Iterable[Outcome]) -> DeliveryValue:
+def outcomes_document(outcomes: Iterable[Outcome]) -> DeliveryDocument:
     """Return who accepted a message (`sent`) and who did not and why (`failed`), as parts of a JSON document."""
     attempts = list(outcomes)
     return {
@@ -237,7 +237,7 @@ def record_finding(session: Session, key: str, finding: Finding | None) -> bool:
     return False
 
 
-def sample(session: Session) -> tuple[Outcome, ...]:
+def send_sample_alert(session: Session) -> tuple[Outcome, ...]:
     """Send a sample alert to every receiver and return how each attempt ended; writes nothing.
 
     Raises InvalidRequest if no receiver is configured or the user's template is wrong, and MissingExtra.
@@ -292,8 +292,8 @@ def _record(
 ) -> tuple[AlertState, tuple[str, ...], tuple[str, ...]]:
     """Record which alerts are raised and cleared; return the state after it, and the keys of both."""
     state, now = _alert_state(session), session.clock()
-    of_home = {topic_of_home(session, topic) for topic in clearable}
-    to_raise, to_clear = due(findings, state, {*clearable, *of_home}, exempt)
+    home_topics = {topic_of_home(session, topic) for topic in clearable}
+    to_raise, to_clear = due(findings, state, {*clearable, *home_topics}, exempt)
     if not to_raise and not to_clear:
         return state, (), ()
     audience = _audience(session)
@@ -331,10 +331,10 @@ def _escalated_to_lab(
     if not failed:
         return {}
     alerts = [(alert, audience.instead(alert, failed)) for alert in alerts_now(_alert_state(session).news, findings)]
-    lab = {address: label_of(address) for address in receivers(session.settings.alerts, session.home)}
+    lab_labels = {address: label_of(address) for address in receivers(session.settings.alerts, session.home)}
     by_address = {
         address: [_with_lab_text(alert) for alert, labels in alerts if label in labels]
-        for address, label in lab.items()
+        for address, label in lab_labels.items()
     }
     return {address: lab_alerts for address, lab_alerts in by_address.items() if lab_alerts}
 
@@ -407,7 +407,7 @@ def ping(session: Session, *, ok: bool, wait_s: float = PING_TIMEOUT_S) -> str |
     if address is None:
         return None
     ok = ok and not unguarded_machines(session, session.ledger.present_machines())
-    failure = within(wait_s, partial(_call, address if ok else _failure_address(address), wait_s))
+    failure = call_within(wait_s, partial(_call, address if ok else _failure_address(address), wait_s))
     findings = [] if failure is None else [finding_of_home(session, _deadman_finding(failure))]
     record_findings(session, findings, clearable=(DEADMAN,))
     return failure

@@ -31,8 +31,8 @@ WAIT_S = (
 )
 _THREAD = "cloudgpu-alert"
 _LOGGERS = ("apprise", "urllib3.connectionpool", "urllib3.util.retry", "urllib3.connection", "requests", "asyncio")
-_FILE_REFUSED = ("answered 400", "answered 413", "answered 415", "answered 422")  # perhaps for the attached file
-_DESKTOPS = {"Darwin": ("macosx://",), "Linux": ("dbus://", "gnome://")}
+_ATTACHMENT_REFUSALS = ("answered 400", "answered 413", "answered 415", "answered 422")  # perhaps for the attached file
+_DESKTOP_ADDRESSES = {"Darwin": ("macosx://",), "Linux": ("dbus://", "gnome://")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def send(messages: Iterable[tuple[str, Message]], *, wait_s: float = WAIT_S) -> 
     return tuple(Outcome(label_of(address), why) for (address, _), why in zip(address_messages, failures, strict=True))
 
 
-def within(seconds: float, call: Callable[[], str | None]) -> str | None:
+def call_within(seconds: float, call: Callable[[], str | None]) -> str | None:
     """Return what `call` returns, or that it `did not answer` within the time; it is not stopped then."""
     return _run_parallel([call], seconds)[0]
 
@@ -135,7 +135,7 @@ def _attempt(apprise: Any, address: str, message: Message, paths: dict[AttachedF
     if message.attached is not None and receiver.attachment_support:
         if _notify(apprise, receiver, message, message.body, paths[message.attached]):
             return None
-        if log.why not in _FILE_REFUSED:
+        if log.why not in _ATTACHMENT_REFUSALS:
             return log.why
     return None if _notify(apprise, receiver, message, _text_for(receiver, message)) else log.why
 
@@ -180,7 +180,7 @@ def _notify(apprise: Any, receiver: Any, message: Message, body: str, file: Path
 def _to_desktop(apprise: Any, message: Message) -> str | None:
     """Show the message on this computer's screen, by apprise if it can, else by notify-send; return why that failed."""
     text = message.body if message.attached is None else message.attached.summary
-    for address in _DESKTOPS.get(platform.system(), ()):
+    for address in _DESKTOP_ADDRESSES.get(platform.system(), ()):
         receiver = _receiver(apprise, address)
         if receiver is not None and _notify(apprise, receiver, message, text):
             return None

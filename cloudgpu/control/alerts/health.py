@@ -35,8 +35,8 @@ def _receivers_check(session: Session) -> Check:
     if pending:
         counts = ", ".join(f"{label}: {len(alerts)}" for label, alerts in pending.items())
         return Check("alerts", Verdict.WARN, f"Not delivered yet: {counts}.", "Each run tries them again.")
-    monthly = "; watch sends them each month's report" if session.settings.alerts.report == MONTHLY else ""
-    return Check("alerts", Verdict.OK, f"sent to {', '.join(map(label_of, addresses))}{monthly}")
+    report_text = "; watch sends them each month's report" if session.settings.alerts.report == MONTHLY else ""
+    return Check("alerts", Verdict.OK, f"sent to {', '.join(map(label_of, addresses))}{report_text}")
 
 
 def _deadman_check(session: Session) -> Check:

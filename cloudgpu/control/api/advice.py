@@ -51,9 +51,9 @@ class Advice(Namespace):
 
     def catalog(self, provider: str | None = None) -> CatalogDocument:
         """Return what the catalogue knows of each provider (or one), and how old that is. Asks no cloud."""
-        from cloudgpu.control.catalog.prices import overview
+        from cloudgpu.control.catalog.prices import catalog_overview
 
-        return overview(provider, self._with_refreshed_prices().clock())
+        return catalog_overview(provider, self._with_refreshed_prices().clock())
 
     def prices(
         self, item: str, *, provider: str | None = None, region: str | None = None, history: bool = False
@@ -74,11 +74,11 @@ class Advice(Namespace):
 
         A price that changed by more than `factor` (None: 2) is reported. Asks no cloud.
         """
-        from cloudgpu.control.catalog.prices import difference
+        from cloudgpu.control.catalog.prices import price_difference_document
         from cloudgpu.control.catalog.refresh import parse_factor
 
         self._with_refreshed_prices()
-        return difference(provider, parse_factor(None if factor is None else str(factor)), last=last)
+        return price_difference_document(provider, parse_factor(None if factor is None else str(factor)), last=last)
 
     def refresh_prices(
         self, *providers: str, account: str | None = None, factor: float | None = None, accept: bool = False

@@ -85,7 +85,7 @@ def open_client(
     tell: Callable[[str], None] | None,
     clock: Callable[[], datetime] | None,
 ) -> Cloudgpu:
-    """Return the client of a home: what `cloudgpu.connect` does."""
+    """Return the client of a home: what `cloudgpu.connect` does. `tell` is called with each notice for the user."""
     client_environ = dict(os.environ if environ is None else environ)
     if home is not None:
         client_environ["CLOUDGPU_HOME"] = str(Path(home))  # "" becomes ".", which is refused, not the default home

@@ -116,13 +116,13 @@ def _machines_by_tags(session: Session, names: Sequence[str], error: LedgerAway,
     from cloudgpu.control.outage.outage import find_by_tags, own_machines, select_by_name
     from cloudgpu.control.team.roles import last_role
 
-    found = find_by_tags(session, error)
+    tagged = find_by_tags(session, error)
     if not all_:
         return MachinesToEnd(
-            [machine for name in names or (None,) for machine in select_by_name(session, found, name, "down")]
+            [machine for name in names or (None,) for machine in select_by_name(session, tagged, name, "down")]
         )
-    own = own_machines(session, found)
-    not_read = LedgerUnavailable(
+    own = own_machines(session, tagged)
+    roles_unknown_error = LedgerUnavailable(
         f"Which machines there are is known by their tags alone. {last_role(session).sentence()} {error.message}",
         field="ledger",
         value=error.value,
@@ -130,16 +130,16 @@ def _machines_by_tags(session: Session, names: Sequence[str], error: LedgerAway,
         if isinstance(error, LedgerMovedAway)
         else "Run the same again when the ledger is back.",
     )
-    without_answer = [gap for gap in found.unanswered if not isinstance(gap, AccountElsewhere)]
-    elsewhere = [
+    silent_accounts = [gap for gap in tagged.unanswered if not isinstance(gap, AccountElsewhere)]
+    elsewhere_errors = [
         ProviderUnavailable(gap.why, field="--all", value=gap.scope, next="Run it where that account is.")
-        for gap in found.unanswered
+        for gap in tagged.unanswered
         if isinstance(gap, AccountElsewhere)
     ]
     return MachinesToEnd(
         own,
-        [*_account_errors(without_answer), *elsewhere, not_read],
-        others=[machine for machine in found.machines if machine not in own],
+        [*_account_errors(silent_accounts), *elsewhere_errors, roles_unknown_error],
+        others=[machine for machine in tagged.machines if machine not in own],
     )
 
 

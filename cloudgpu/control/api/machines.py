@@ -77,7 +77,7 @@ class Machines(Namespace):
         has to be repeated to resolve the launch, Unreachable for a machine that ended while it started (it is removed),
         BudgetRefused, with the sums, if a budget does not allow it and no `override` gives a reason.
         """
-        from cloudgpu.control.access.on_start import on_start_of
+        from cloudgpu.control.access.on_start import on_start_state_of
         from cloudgpu.control.launch.launch import launch, launch_document
         from cloudgpu.control.launch.plan import prepare
 
@@ -85,7 +85,7 @@ class Machines(Namespace):
         prepared = prepare(self._session, request)
         launched = launch(self._session, prepared, wait=wait)
         is_reachable = wait and launched.machine.state == "running"
-        on_start = on_start_of(self._session, launched.machine, prepared.template) if is_reachable else None
+        on_start = on_start_state_of(self._session, launched.machine, prepared.template) if is_reachable else None
         return launch_document(self._session, prepared, launched, on_start)
 
     def ls(self, *, refresh: bool = False, all: bool = False, mine: bool = False) -> LsDocument:  # noqa: A002  (option)
@@ -230,9 +230,9 @@ class Machines(Namespace):
         from cloudgpu.control.launch.restore import check_max_price, start_machine
         from cloudgpu.core.values.typed import parse_price
 
-        machine, *others = self._session.find_all_nodes(name, "start")
+        machine, *other_nodes = self._session.find_all_nodes(name, "start")
         lease_duration, renew_duration = duration(lease, "--lease"), duration(renew_until, "--renew-until")
-        reason = check_reason(override)
+        override_reason = check_reason(override)
         hourly_limit = None if max_price is None else parse_price(str(max_price))
         if machine.cluster_node is not None:
             check_max_price(machine, hourly_limit, move_it=move)
@@ -241,9 +241,9 @@ class Machines(Namespace):
 
             check_not_moved(machine, move=move)
             lease_to_set = new_lease(self._session, machine, lease_duration, renew_duration)
-            nodes = [machine, *others]
+            nodes = [machine, *other_nodes]
             return self._cluster_document(
-                start_all(self._session, nodes, lease_to_set, override=reason, no_guard=no_guard, wait=wait)
+                start_all(self._session, nodes, lease_to_set, override=override_reason, no_guard=no_guard, wait=wait)
             )
         return self._machine_document(
             start_machine(
@@ -251,7 +251,7 @@ class Machines(Namespace):
                 machine,
                 lease_duration,
                 renewable_for=renew_duration,
-                override=reason,
+                override=override_reason,
                 move_it=move,
                 wait=wait,
                 no_guard=no_guard,
@@ -270,7 +270,7 @@ class Machines(Namespace):
         from cloudgpu.control.team.authorization import check_may
 
         session = self._session
-        machine, *others = session.find_all_nodes(name, "hold")
+        machine, *other_nodes = session.find_all_nodes(name, "hold")
         check_may(session, machine, "hold")
         check_hold_options(command_name(machine), until, release=release)
         held_until = None if until is None else moment(until, "UNTIL", session.clock())
@@ -280,7 +280,7 @@ class Machines(Namespace):
         if machine.cluster_node is not None:
             from cloudgpu.control.clusters.lease import hold_all
 
-            return self._cluster_document(hold_all(session, [machine, *others], held_until))
+            return self._cluster_document(hold_all(session, [machine, *other_nodes], held_until))
         return self._machine_document(set_hold(session, machine, held_until))
 
     def extend(self, name: str | None, by: timedelta | str, *, override: str | None = None) -> MachineDocument:
@@ -290,18 +290,18 @@ class Machines(Namespace):
         """
         from cloudgpu.control.lifecycle.lease import extend, plan_extension
 
-        added = duration(by, "BY")
-        if added is None:
+        added_duration = duration(by, "BY")
+        if added_duration is None:
             raise InvalidRequest("Say by how much.", field="BY", value=None, next="For example 4h.")
-        machine, *others = self._session.find_all_nodes(name, "extend")
-        reason = check_reason(override)
+        machine, *other_nodes = self._session.find_all_nodes(name, "extend")
+        override_reason = check_reason(override)
         if machine.cluster_node is not None:
             from cloudgpu.control.clusters.lease import extend_all, plan_extension_of_all
 
-            planned = plan_extension_of_all(self._session, [machine, *others], added)
-            return self._cluster_document(extend_all(self._session, planned, override=reason))
+            planned = plan_extension_of_all(self._session, [machine, *other_nodes], added_duration)
+            return self._cluster_document(extend_all(self._session, planned, override=override_reason))
         return self._machine_document(
-            extend(self._session, plan_extension(self._session, machine, added), override=reason)
+            extend(self._session, plan_extension(self._session, machine, added_duration), override=override_reason)
         )
 
     def down(self, *names: str, all: bool = False) -> DownDocument:  # noqa: A002  (the option's name)

@@ -32,10 +32,12 @@ class Money(Namespace):
 
         Raises InvalidRequest for an invalid group, period, time zone or currency.
         """
-        from cloudgpu.control.cost.cost import costs
+        from cloudgpu.control.cost.cost import cost_document
         from cloudgpu.control.inputs.periods import parse_cost
 
-        return costs(self._session, parse_cost(self._session.settings, self._session.clock(), **options), days=True)
+        return cost_document(
+            self._session, parse_cost(self._session.settings, self._session.clock(), **options), days=True
+        )
 
     def set_budget(
         self,
@@ -94,9 +96,9 @@ class Money(Namespace):
 
         Raises InvalidRequest for an invalid form or period, and for a file that cannot be written.
         """
-        from cloudgpu.control.cost.exports import export, parse_export_format, parse_period
+        from cloudgpu.control.cost.exports import export, parse_export_format, parse_export_period
 
-        bill_period = parse_period(self._session, since, until, tz)
+        bill_period = parse_export_period(self._session, since, until, tz)
         return export(self._session, parse_export_format(form), bill_period, Path(out))
 
     def reconcile(self, file: Path | str, provider: str | None = None) -> ReconcileDocument:

@@ -12,7 +12,10 @@ from cloudgpu.control.session.session import Session
 
 
 class ClientSession:
-    """The session of a client. Before each call, entries saved while the ledger was unavailable are appended to it."""
+    """The session of a client. Before each call, entries saved while the ledger was unavailable are appended to it.
+
+    `tell` is called with each notice for the user.
+    """
 
     def __init__(self, environ: Mapping[str, str], *, clock: Callable[[], datetime], tell: Report) -> None:
         self.environ = environ

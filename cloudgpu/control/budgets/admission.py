@@ -10,7 +10,7 @@ import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from cloudgpu.control.budgets.store import budgets, counted_prices, reservations_of_jobs
+from cloudgpu.control.budgets.store import budgets, fallback_prices, reservations_of_jobs
 from cloudgpu.control.inventory.sync import sync_accounts
 from cloudgpu.control.session.identity import identity_of
 from cloudgpu.control.session.session import Session
@@ -57,13 +57,16 @@ class NotAdmitted(Exception):
         self.request = request
 
 
-def sync_before_admission(session: Session, accounts: Mapping[str, str], covers: Callable[[Budget], bool]) -> None:
+def sync_before_admission(
+    session: Session, region_by_account: Mapping[str, str], covers: Callable[[Budget], bool]
+) -> None:
     """Sync these accounts, and those of the budgets for which `covers` is true, unless synced within SYNC_VALID_FOR.
 
-    `accounts` maps each account to the region to sync, for the user's own hosts. If an account does not answer, that
-    is reported, and its machines count as recorded, up to renew-until. Only unrecorded machines can be missing.
+    `region_by_account` has the accounts, each with the region to sync (of the user's own hosts). If an
+    account does not answer, that is reported, and its machines count as recorded, up to renew-until. Only unrecorded
+    machines can be missing.
     """
-    regions: dict[str, str | None] = dict(accounts)
+    regions: dict[str, str | None] = dict(region_by_account)
     covering = [budget for budget in budgets(session) if covers(budget)]
     if covering:
         regions = dict.fromkeys(_accounts_covered(session, covering)) | regions
@@ -155,7 +158,7 @@ def evaluate_budgets(
     covering = [budget for budget in budgets(session) if budget.scope.covers(subject)]
     now = session.clock()
     if not covering:
-        return AdmissionRequest(subject, (), frozenset(), counted_prices(session), now)
+        return AdmissionRequest(subject, (), frozenset(), fallback_prices(session), now)
 
     def ended_costs(since: datetime | None) -> BilledUsages:
         return view.billed_costs("" if since is None else iso(since))
@@ -164,7 +167,7 @@ def evaluate_budgets(
         return view.ended_usages(unpriced=True)
 
     machines = [*view.exposures(), *reservations_of_jobs(session, view, subject)]
-    prices = counted_prices(session)
+    prices = fallback_prices(session)
     return admission_request(covering, subject, machines, ended_costs, prices, now, unpriced_usages, others, of_cluster)
 
 
@@ -173,7 +176,7 @@ def read_credit(provider: Provider) -> PrepaidCredit | CloudgpuError | None:
     return result_or_error(provider.credit) if isinstance(provider, ReadsCredit) else None
 
 
-def check_credit_fit(
+def evaluate_credit_fit(
     session: Session,
     view: View,
     credit: PrepaidCredit,
@@ -187,8 +190,8 @@ def check_credit_fit(
     """
     ids = {machine.id for machine in machines}
     other_machines = (one for one in view.present_machines() if one.id not in ids and sync_subject_of(one) == scope)
-    others_hourly = hourly_spend(credit, other_machines)
-    return credit_fit(machines[0].account, credit, others_hourly, hourly_of(machines), lease, session.clock())
+    others_hourly_cost = hourly_spend(credit, other_machines)
+    return credit_fit(machines[0].account, credit, others_hourly_cost, hourly_of(machines), lease, session.clock())
 
 
 def check_credit(
@@ -202,7 +205,7 @@ def check_credit(
     """Raise BudgetRefused if the account's credit does not last for these machines to the end of their lease."""
     if credit is None or isinstance(credit, CloudgpuError):
         return
-    fit = check_credit_fit(session, view, credit, machines, scope, lease)
+    fit = evaluate_credit_fit(session, view, credit, machines, scope, lease)
     if not fit.fits:
         raise credit_refusal(fit, machines[0].name if len(machines) == 1 else f"{len(machines)} machines", lease)
 
@@ -254,7 +257,7 @@ def check_credit_of_hold(session: Session, machines: Sequence[Machine], until: d
     )
 
 
-def planned_credit(
+def planned_credit_fit(
     session: Session, provider: Provider, subjects: Sequence[PlannedLaunch], lease: timedelta
 ) -> CreditFit | CloudgpuError | None:
     """Return how a plan fits the credit of its account, or the error of reading it; None if it is not prepaid."""
@@ -265,7 +268,7 @@ def planned_credit(
     if isinstance(identity, CloudgpuError):
         return identity
     scope = account_scope(provider.kind, identity.id)
-    return session.ledger.read(lambda view: check_credit_fit(session, view, credit, subjects, scope, lease))
+    return session.ledger.read(lambda view: evaluate_credit_fit(session, view, credit, subjects, scope, lease))
 
 
 def _credit_not_read_text(account: str) -> str:
@@ -285,12 +288,12 @@ def read_credits(session: Session, queried: Iterable[QueriedAccount]) -> Iterato
     """Yield the credit of each of these accounts that is prepaid; report those that cannot be read."""
     for account in queried:
         try:
-            credit = _account_credit(session, account)
+            reading = _account_credit(session, account)
         except CloudgpuError as error:
             session.report(f"the credit of account {account.account} could not be read: {error.message}")
             continue
-        if credit is not None:
-            yield credit
+        if reading is not None:
+            yield reading
 
 
 def _account_credit(session: Session, account: QueriedAccount) -> CreditReading | None:
@@ -308,25 +311,27 @@ def _account_credit(session: Session, account: QueriedAccount) -> CreditReading 
 def credit_checks(session: Session, account: str) -> Iterator[Check]:
     """Yield the check of a prepaid account's credit; nothing for other accounts. Calls the provider once."""
     try:
-        credit = _account_credit(session, QueriedAccount(account, session.provider(account).kind))
+        reading = _account_credit(session, QueriedAccount(account, session.provider(account).kind))
     except CloudgpuError as error:
         yield failed_check(f"credit {account}", error)
     else:
-        if credit is not None:
-            yield _credit_check(credit, session.clock())
+        if reading is not None:
+            yield _credit_check(reading, session.clock())
 
 
-def _credit_check(credit: CreditReading, now: datetime) -> Check:
-    name, left_text = f"credit {credit.account}", credit.credit.remaining.text()
-    remaining = credit_left(credit.credit, credit.hourly, now)
-    lasts = time_left(remaining, credit.hourly)
+def _credit_check(reading: CreditReading, now: datetime) -> Check:
+    name, left_text = f"credit {reading.account}", reading.credit.remaining.text()
+    remaining = credit_left(reading.credit, reading.hourly, now)
+    lasts = time_left(remaining, reading.hourly)
     if not remaining:
         return Check(
-            name, Verdict.WARN, f"{left_text} left: nothing can be launched", f"Pay in at {credit.credit.payment_page}"
+            name, Verdict.WARN, f"{left_text} left: nothing can be launched", f"Pay in at {reading.credit.payment_page}"
         )
     if lasts is None:
         return Check(name, Verdict.OK, f"{left_text} left; nothing is spent now")
-    text = f"{left_text} left, for {duration_text(lasts)} at {credit.hourly.text(4)} an hour"
+    text = f"{left_text} left, for {duration_text(lasts)} at {reading.hourly.text(4)} an hour"
     if lasts > WARN_BEFORE:
         return Check(name, Verdict.OK, text)
-    return Check(name, Verdict.WARN, f"{text}; at zero its data is deleted.", f"Pay in at {credit.credit.payment_page}")
+    return Check(
+        name, Verdict.WARN, f"{text}; at zero its data is deleted.", f"Pay in at {reading.credit.payment_page}"
+    )

@@ -83,17 +83,17 @@ def budget_of_options(session: Session, options: BudgetOptions) -> Budget:
     tz = options.tz or session.settings.tz
     scope = parsing.parse_scope(options.scope, "--scope")
     _check_scope_names(session, scope)
-    default = Budget(options.name, Money(0), parsing.parse_period(options.period, "--period"))
+    default_budget = Budget(options.name, Money(0), parsing.parse_period(options.period, "--period"))
     thresholds, actions = options.thresholds, options.action
     return replace(
-        default,
+        default_budget,
         limit=parsing.limit_in_usd(amount, quoted_limit, "--amount"),
         scope=scope,
-        thresholds=default.thresholds
+        thresholds=default_budget.thresholds
         if thresholds is None
         else parsing.parse_thresholds(thresholds.split(","), "--thresholds"),
-        forecast=_forecast(options.forecast, default.forecast),
-        actions=default.actions if actions is None else parsing.parse_actions(actions.split(","), "--action"),
+        forecast=_forecast_percent(options.forecast, default_budget.forecast),
+        actions=default_budget.actions if actions is None else parsing.parse_actions(actions.split(","), "--action"),
         tz=tz,
         zone=zone_of(tz),
         allow_override=options.allow_override,
@@ -123,7 +123,7 @@ def _check_texts(options: BudgetOptions) -> None:
             raise InvalidRequest(message, field=option, value=str(value), next=f'Write it as text: "{value}".')
 
 
-def _forecast(text: str | None, default: int | None) -> int | None:
+def _forecast_percent(text: str | None, default: int | None) -> int | None:
     return default if text is None else None if text == "none" else parsing.parse_percent(text, "--forecast")
 
 
@@ -228,11 +228,11 @@ def check_budgets(session: Session, name: str | None, *, every: timedelta = CHEC
     dead-man's address, as failed if it did not finish or a receiver has not accepted its alerts.
     """
     if name is not None:
-        return {**_evaluate(session, name, every), "deadman": None}
+        return {**_evaluate_and_alert(session, name, every), "deadman": None}
     from cloudgpu.control.alerts.alerts import ping
 
     try:
-        document = _evaluate(session, None, every)
+        document = _evaluate_and_alert(session, None, every)
     except Exception:
         with suppress(CloudgpuError):  # the error that ended the run is the one to show
             ping(session, ok=False)
@@ -241,7 +241,7 @@ def check_budgets(session: Session, name: str | None, *, every: timedelta = CHEC
     return {**document, "deadman": ping(session, ok=alerts is None or not alerts["failed"])}
 
 
-def _evaluate(session: Session, name: str | None, every: timedelta) -> BudgetEvaluation:
+def _evaluate_and_alert(session: Session, name: str | None, every: timedelta) -> BudgetEvaluation:
     """Return the status of the budgets (or of one), and send alerts only for all of them."""
     from cloudgpu.control.alerts.alerts import budget_findings, deliver, record_findings
 
@@ -251,7 +251,7 @@ def _evaluate(session: Session, name: str | None, every: timedelta) -> BudgetEva
     findings = list(budget_findings(session, states))
     delivery = None
     if name is None:
-        delivery = deliver(session, findings).value()
+        delivery = deliver(session, findings).document()
     else:
         record_findings(session, findings, clearable=())
     return {
@@ -269,6 +269,6 @@ def has_exceeded_budget(document: BudgetsDocument | BudgetEvaluation) -> bool:
 
 def send_sample(session: Session) -> BudgetTestDocument:
     """Send a sample alert to every receiver; return who has accepted it and who has not."""
-    from cloudgpu.control.alerts.alerts import outcomes_document, sample
+    from cloudgpu.control.alerts.alerts import outcomes_document, send_sample_alert
 
-    return outcomes_document(sample(session))
+    return outcomes_document(send_sample_alert(session))

@@ -29,7 +29,7 @@ from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.ledger.log.base import View
 
-_PRICE_PERIOD = {"usd_per_hour": "hour"}  # a month for all other units
+_PERIOD_OF_UNIT = {"usd_per_hour": "hour"}  # a month for all other units
 
 
 def budgets(session: Session) -> tuple[Budget, ...]:
@@ -93,7 +93,7 @@ def set_budget(session: Session, budget: Budget, *, overwrite: bool = False) -> 
         )
     replaced: list[Budget] = []
 
-    def decision(view: View) -> Sequence[Draft]:
+    def build_events(view: View) -> Sequence[Draft]:
         existing = ledger_budgets(session).get(budget.name)
         if existing is not None and not overwrite:
             raise InvalidRequest(
@@ -106,7 +106,7 @@ def set_budget(session: Session, budget: Budget, *, overwrite: bool = False) -> 
         replaced.extend([existing] if existing else [])
         return [budget_set(budget.body(), session.clock(), view.head()[0])]
 
-    session.ledger.decide(decision)
+    session.ledger.decide(build_events)
     return replaced[0] if replaced else None
 
 
@@ -122,28 +122,28 @@ def remove_budget(session: Session, name: str) -> Budget:
     def current_budget() -> Budget:
         by_name = ledger_budgets(session)
         if name not in by_name:
-            raise _unknown_budget(session, name, by_name)
+            raise _unknown_budget_error(session, name, by_name)
         return by_name[name]
 
-    def decision(view: View) -> Sequence[Draft]:
+    def build_events(view: View) -> Sequence[Draft]:
         removed.append(current_budget())
         return [budget_removed(name, session.clock(), view.head()[0])]
 
     current_budget()  # raises before `decide` would create a ledger
-    session.ledger.decide(decision)
+    session.ledger.decide(build_events)
     return removed[0]
 
 
 def find_budgets(session: Session, name: str | None) -> tuple[Budget, ...]:
     """Return the budget of this name, or all for None. Raises InvalidRequest for an unknown name."""
     all_budgets = budgets(session)
-    found = all_budgets if name is None else tuple(budget for budget in all_budgets if budget.name == name)
-    if name is not None and not found:
-        raise _unknown_budget(session, name, {budget.name: budget for budget in all_budgets})
-    return found
+    matches = all_budgets if name is None else tuple(budget for budget in all_budgets if budget.name == name)
+    if name is not None and not matches:
+        raise _unknown_budget_error(session, name, {budget.name: budget for budget in all_budgets})
+    return matches
 
 
-def _unknown_budget(session: Session, name: str, by_name: dict[str, Budget]) -> InvalidRequest:
+def _unknown_budget_error(session: Session, name: str, by_name: dict[str, Budget]) -> InvalidRequest:
     in_file = _file_budget(session, name)
     if in_file is not None:
         return InvalidRequest(
@@ -167,14 +167,14 @@ def budget_states(session: Session, chosen: Iterable[Budget]) -> tuple[BudgetSta
 
     machines, ended, unpriced = session.ledger.read(read_costs)
     volumes = existing_volumes(machine for machine in machines if not isinstance(machine, Exposure))
-    prices = counted_prices(session)
+    prices = fallback_prices(session)
     sums = budget_sums(budgets, machines, lambda _since: ended, prices, now, volumes, unpriced=lambda _since: unpriced)
     sums_today = budget_sums(budgets, machines, lambda _since: (), replace(prices, today=True), now, volumes)
     return tuple(status_of(*pair, now) for pair in zip(sums, sums_today, strict=True))
 
 
-def counted_prices(session: Session) -> Prices:
-    """Return the prices that count if the ledger has none: the price list's, or substitutes for those."""
+def fallback_prices(session: Session) -> Prices:
+    """Return the prices that budgets count for what has none in the ledger: list prices, or substitutes for those."""
     list_price = cache(_list_price_nanos)
     return Prices(
         lambda subject: list_price(subject.provider, subject.instance_type, subject.region),
@@ -203,7 +203,7 @@ def _attached_price(provider: str, region: str, kind: str, resource: str) -> Sta
     price_class = PriceClass(resource) if resource in list(PriceClass) else None
     counted = counted_price(provider, region, kind, price_class)
     why = counted.source if counted.upper_bound else ""
-    return StandIn(counted.price.nanos, _PRICE_PERIOD.get(counted.unit, "month"), why)
+    return StandIn(counted.price.nanos, _PERIOD_OF_UNIT.get(counted.unit, "month"), why)
 
 
 def reservations_of_jobs(session: Session, view: View, budgeted: BudgetedMachine | None = None) -> list[Exposure]:
@@ -215,7 +215,7 @@ def reservations_of_jobs(session: Session, view: View, budgeted: BudgetedMachine
         job
         for job in jobs_of(session.ledger.events(job_events.SUBJECT)).values()
         if may_reserve(job)
-        and not key.startswith(f"{job.id}-")
+        and not key.startswith(f"{job.id}-")  # the key of a job's launch begins with the job's id
         and not has_running_machine(_attempt_machines(view, job))
     )
     reservations = (reservation_of(job, session.clock()) for job in waiting_jobs)
@@ -224,13 +224,13 @@ def reservations_of_jobs(session: Session, view: View, budgeted: BudgetedMachine
 
 def _may_have_reservations(view: View) -> bool:
     """Return whether a job with a deadline may not have ended. Most admissions need to read no more about jobs."""
-    with_deadline, ended = set[str](), set[str]()
+    deadline_job_ids, ended_job_ids = set[str](), set[str]()
     for event in view.summaries(("job_requested", "job_ended", "job_closed")):
         if event.kind != "job_requested":
-            ended.add(event.body["job"])
+            ended_job_ids.add(event.body["job"])
         elif event.body["spec"].get("deadline") is not None:
-            with_deadline.add(event.body["job"])
-    return bool(with_deadline - ended)
+            deadline_job_ids.add(event.body["job"])
+    return bool(deadline_job_ids - ended_job_ids)
 
 
 def _attempt_machines(view: View, job: Job) -> list[Machine]:

@@ -62,7 +62,7 @@ class Filters:
     trust: Trust = DEFAULT_TRUST
 
 
-def use_refreshed(environ: Mapping[str, str]) -> None:
+def use_refreshed_prices(environ: Mapping[str, str]) -> None:
     """Make the catalogue read the prices that were refreshed in this home, if any."""
     use_directory(find_home(environ).price_lists)
 
@@ -134,14 +134,14 @@ def gpus_document(filters: Filters, order: Order, now: datetime) -> GpusDocument
     Without offers, `without` says which option to leave out. Raises InvalidRequest for an unknown GPU, provider or
     region.
     """
-    offers = matching(filters)
-    in_order = by_price(offers) if order is Order.PRICE else by_speed_per_dollar(offers, speed_of)
+    offers = matching_offers(filters)
+    sorted_offers = by_price(offers) if order is Order.PRICE else by_speed_per_dollar(offers, speed_of)
     gpus = [] if filters.gpu is None else [spec.name for spec in matching_gpus(filters.gpu, catalog.gpus())]
     return {
-        "offers": [offer_document(offer, speed_of(offer), now) for offer in in_order],
+        "offers": [offer_document(offer, speed_of(offer), now) for offer in sorted_offers],
         "matching_gpus": gpus,
         "without": [] if offers else list(_obstacles(filters)),
-        "marketplaces": marketplace_notes(in_order),
+        "marketplaces": marketplace_notes(sorted_offers),
         "compiled": f"{catalog.compiled_on():%Y-%m-%d}",
         "old_after_days": OLD_PRICE_AGE.days,
         "withheld": _legacy_types(filters, offers),
@@ -149,7 +149,7 @@ def gpus_document(filters: Filters, order: Order, now: datetime) -> GpusDocument
     }
 
 
-def matching(filters: Filters) -> list[CatalogOffer]:
+def matching_offers(filters: Filters) -> list[CatalogOffer]:
     """Return the cheapest offer of every type that meets the filters."""
     offer_filters = (filters.provider, filters.region, filters.market, filters.gpu)
     offers = catalog.offers(*offer_filters, with_legacy=filters.with_legacy, trust=filters.trust)
@@ -161,7 +161,9 @@ def _legacy_types(filters: Filters, offers: list[CatalogOffer]) -> list[str]:
     if filters.gpu is None or filters.with_legacy:
         return []
     shown = {(offer.type.provider, offer.type.name) for offer in offers}
-    with_legacy = {(offer.type.provider, offer.type.name) for offer in matching(replace(filters, with_legacy=True))}
+    with_legacy = {
+        (offer.type.provider, offer.type.name) for offer in matching_offers(replace(filters, with_legacy=True))
+    }
     return sorted(f"{provider} {name}" for provider, name in with_legacy - shown)
 
 
@@ -186,7 +188,7 @@ def _obstacles(filters: Filters) -> Iterable[OfferObstacle]:
         unset_value = getattr(_NO_FILTERS, name)
         if getattr(filters, name) == unset_value:
             continue
-        offers = matching(replace(filters, **{name: unset_value}))
+        offers = matching_offers(replace(filters, **{name: unset_value}))
         if offers:
             yield {
                 "requirement": name,

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 ItemKind = Literal["machine", "storage", "part"]  # a part is a GPU that is sold apart from machines
 
 
-def overview(provider: str | None, now: datetime) -> CatalogDocument:
+def catalog_overview(provider: str | None, now: datetime) -> CatalogDocument:
     """Return how much the catalogue has of each provider (or one), how old that is, and what was refreshed when."""
     return {
         "compiled": f"{catalog.compiled_on():%Y-%m-%d}",
@@ -50,21 +50,21 @@ def overview(provider: str | None, now: datetime) -> CatalogDocument:
 
 
 def _summary(provider: str, now: datetime) -> CatalogProvider:
-    listed = catalog.offers(provider, with_legacy=True, trust=Trust.COMMUNITY)
-    dates = sorted(offer.listed.price.as_of for offer in listed)
+    offers = catalog.offers(provider, with_legacy=True, trust=Trust.COMMUNITY)
+    dates = sorted(offer.listed.price.as_of for offer in offers)
     error, refreshed = _refreshed_prices(provider)
     return {
         "provider": provider,
-        "types": len({offer.type.name for offer in listed}),
-        "legacy": len({offer.type.name for offer in listed if offer.type.legacy_reason}),
+        "types": len({offer.type.name for offer in offers}),
+        "legacy": len({offer.type.name for offer in offers if offer.type.legacy_reason}),
         "regions": len(catalog.regions(provider)),
-        "prices": len(listed),
+        "prices": len(offers),
         "storage": len(catalog.storage_kinds(provider)),
         "oldest": iso(dates[0]),
         "newest": iso(dates[-1]),
         "old": sum(is_old_price(date, now) for date in dates),
-        "derived": sum(str(offer.listed.price.basis) == "derived" for offer in listed),
-        "unverified": sum(str(offer.listed.price.basis) == "unverified" for offer in listed),
+        "derived": sum(str(offer.listed.price.basis) == "derived" for offer in offers),
+        "unverified": sum(str(offer.listed.price.basis) == "unverified" for offer in offers),
         "refreshed": [{"scope": scope, "refreshed_at": iso(part.asked_at)} for scope, part in refreshed.parts.items()],
         "held": len(refreshed.rejected_changes),
         "error": error,
@@ -90,8 +90,8 @@ def show_prices(
     provider_name, kind, name = _find_item(name, provider)
     if region is not None and kind == "machine":
         catalog.check_region(region, provider_name)
-    prices = [value for value in _prices(provider_name, kind, name, now) if history or value["state"] == CURRENT]
-    shown = [value for value in prices if region is None or covers_region(value["region"], region)]
+    prices = [price for price in _prices(provider_name, kind, name, now) if history or price["state"] == CURRENT]
+    shown = [price for price in prices if region is None or covers_region(price["region"], region)]
     if region is not None and not shown:  # storage or a part, which may have prices where no machine has one
         catalog.check_region(region, provider_name)
     machine_type = catalog.instance_type(provider_name, name) if kind == "machine" else None
@@ -122,7 +122,7 @@ def _find_item(name: str, provider: str | None) -> tuple[str, ItemKind, str]:
     Case does not matter. Azure's types are also found without `Standard_`, as `gpus` shows them.
     """
     providers = _listed_providers(provider)
-    kinds = {one: dict(_names(one)) for one in providers}
+    kinds = {listed: dict(_named_items(listed)) for listed in providers}
     spellings = {one: {_normalized(written): written for written in names} for one, names in kinds.items()}
     provider_names = [one for one in providers if _normalized(name) in spellings[one]]
     if len(provider_names) == 1:
@@ -145,7 +145,7 @@ def _normalized(name: str) -> str:
     return name.lower().removeprefix("standard_")
 
 
-def _names(provider: str) -> Iterator[tuple[str, ItemKind]]:
+def _named_items(provider: str) -> Iterator[tuple[str, ItemKind]]:
     """Yield the name and kind of each item that the catalogue has of a provider."""
     components = (*catalog.component_prices(provider), *catalog.past_prices(provider))
     yield from ((price.item, "part") for price in components)
@@ -180,7 +180,7 @@ def _prices(provider: str, kind: ItemKind, name: str, now: datetime) -> Iterator
     yield from (dated_price(price, HISTORIC, now) for price in catalog.past_prices(provider, name))
 
 
-def difference(provider: str | None, factor: float, *, last: bool) -> CatalogDiffDocument:
+def price_difference_document(provider: str | None, factor: float, *, last: bool) -> CatalogDiffDocument:
     """Return how refreshed prices differ from the embedded ones, or with `last` from the refresh before.
 
     `jumps` counts the changes by more than `factor`; withheld prices are among the changes, with `accepted` false.
@@ -202,9 +202,9 @@ def _price_changes(provider: str, *, last: bool) -> Iterator[ListPriceChange]:
     refreshed = stored_prices(provider)
     for is_accepted, price_rows in ((True, list(refreshed.rows())), (False, list(refreshed.rejected_changes))):
         for row in sorted(price_rows, key=lambda row: (row.key.item, row.key.region, row.key.market or "")):
-            old = earlier.get(row.key)
-            if old is not None and (old.price, old.unit) != (row.price, row.unit):
-                yield ListPriceChange(row.key, row.unit, old, row, is_accepted)
+            earlier_price = earlier.get(row.key)
+            if earlier_price is not None and (earlier_price.price, earlier_price.unit) != (row.price, row.unit):
+                yield ListPriceChange(row.key, row.unit, earlier_price, row, is_accepted)
 
 
 def _count_new(provider: str, *, last: bool) -> int:

@@ -178,7 +178,7 @@ class QuotaIncrease:
 
     `limit` is the requested one, in the quota's unit; `demand` is what it is for, None for a limit that the user typed.
 
-    `others` are further limits that are too small for the same machines, and how high they would have to be.
+    `further_limits` are further limits that are too small for the same machines, and how high they would have to be.
     """
 
     provider: Any
@@ -187,9 +187,9 @@ class QuotaIncrease:
     limit: float
     quota: Quota | None
     demand: QuotaDemand | None = None
-    others: Mapping[str, float] = field(default_factory=dict[str, float])
+    further_limits: Mapping[str, float] = field(default_factory=dict[str, float])
 
-    def value(self) -> QuotaIncreaseValue:
+    def document(self) -> QuotaIncreaseValue:
         """Return it as plain values, as `quota --request` shows it before it is sent."""
         return {
             "provider": self.provider.kind,
@@ -225,27 +225,30 @@ def plan_quota_increase(
         increase = QuotaIncrease(quota_provider, region, code, limit, _present_quota(quota_provider, region, code))
     _check_higher(increase)
     if not isinstance(quota_provider, RaisesQuota):
-        raise _only_on_page(quota_provider, increase)
+        raise _only_on_page_error(quota_provider, increase)
     return increase
 
 
 def request_quota(increase: QuotaIncrease) -> QuotaRequestDocument:
     """Send the request to the provider, and return it with its id. Raises InvalidRequest."""
-    return {**increase.value(), "id": increase.provider.request_quota(increase.region, increase.code, increase.limit)}
+    return {
+        **increase.document(),
+        "id": increase.provider.request_quota(increase.region, increase.code, increase.limit),
+    }
 
 
 def _check_options(options: QuotaOptions) -> None:
     if options.region is None:
-        raise _invalid("--region", None, "A limit is a region's, and none is named.", "Add --region NAME.")
+        raise _invalid_option("--region", None, "A limit is a region's, and none is named.", "Add --region NAME.")
     if options.count is not None and not 1 <= options.count <= MAX_MACHINES:
         message = f"--count is {options.count}: it is how many machines are to run, 1 to {MAX_MACHINES:,}."
-        raise _invalid("--count", str(options.count), message, "For example --count 2.")
+        raise _invalid_option("--count", str(options.count), message, "For example --count 2.")
     if options.request == ENOUGH and options.gpu is None:
-        raise _invalid("--gpu", None, f"--request {ENOUGH} has to know for what.", "Add --gpu NAME.")
+        raise _invalid_option("--gpu", None, f"--request {ENOUGH} has to know for what.", "Add --gpu NAME.")
     for option, value in (("--gpu", options.gpu), ("--count", options.count)):
         if value is not None and options.request != ENOUGH:
             message = f"{option} goes with --request {ENOUGH}, not with a limit that is named."
-            raise _invalid(option, str(value), message, f"Leave {option} out, or write --request {ENOUGH}.")
+            raise _invalid_option(option, str(value), message, f"Leave {option} out, or write --request {ENOUGH}.")
 
 
 def _demands(provider: str, options: QuotaOptions) -> list[QuotaDemand]:
@@ -256,7 +259,7 @@ def _demands(provider: str, options: QuotaOptions) -> list[QuotaDemand]:
     if demands:
         return demands
     message = f"It is not known which limit of {provider} counts {options.gpu} on this market."
-    raise _invalid("--gpu", options.gpu, message, "Name the limit: --request CODE=VALUE.")
+    raise _invalid_option("--gpu", options.gpu, message, "Name the limit: --request CODE=VALUE.")
 
 
 def _falls_short(quota: Quota | None, demand: QuotaDemand) -> bool:
@@ -273,7 +276,7 @@ def _parse_limit(request: str) -> tuple[str, float]:
     match = re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9 _:-]{0,79})=([0-9]{1,7})", request, re.ASCII)
     if match and 1 <= int(match[2]) <= MAX_LIMIT:
         return match[1], float(match[2])
-    raise _invalid(
+    raise _invalid_option(
         "--request",
         shown(request),
         f"{shown(request)!r} is not a valid limit: write CODE=VALUE with a whole number up to {MAX_LIMIT:,}, or "
@@ -295,7 +298,7 @@ def _check_higher(increase: QuotaIncrease) -> None:
     if quota is None or quota.limit is None or increase.limit > quota.limit:
         return
     used = "" if quota.used is None else f", of which {quota.used:g} are used"
-    raise _invalid(
+    raise _invalid_option(
         "--request",
         f"{increase.limit:g}",
         f"{quota.name} ({quota.code}) in {increase.region} allows {quota.limit:g} {quota.unit}{used}: "
@@ -304,13 +307,13 @@ def _check_higher(increase: QuotaIncrease) -> None:
     )
 
 
-def _only_on_page(provider: Any, increase: QuotaIncrease) -> InvalidRequest:
+def _only_on_page_error(provider: Any, increase: QuotaIncrease) -> InvalidRequest:
     message = f"{provider.kind} takes no request for a higher limit from here: a person asks for it on its own page."
     remedy = f"Ask there for {increase.limit:g}: {provider.quota_page(increase.region, increase.code)}"
-    for code, limit in increase.others.items():
+    for code, limit in increase.further_limits.items():
         remedy += f" {code} is too small, too: ask for {limit:g}: {provider.quota_page(increase.region, code)}"
-    return _invalid("--request", increase.code, message, remedy)
+    return _invalid_option("--request", increase.code, message, remedy)
 
 
-def _invalid(field: str, value: str | None, message: str, remedy: str) -> InvalidRequest:
+def _invalid_option(field: str, value: str | None, message: str, remedy: str) -> InvalidRequest:
     return InvalidRequest(message, field=field, value=value, next=remedy)

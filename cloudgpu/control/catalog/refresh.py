@@ -49,7 +49,8 @@ def refresh(
     """Query the price lists of these providers in parallel, and store what answered.
 
     Without `providers`: that of the account, else all. Returns the document of `catalog refresh`. What did not answer
-    keeps its prices and their date. Raises InvalidRequest for an unknown provider or account.
+    keeps its prices and their date. Prices that changed by more than `factor` are withheld, unless `accept`.
+    Raises InvalidRequest for an unknown provider or account.
     """
     kinds = list(dict.fromkeys(providers)) or _kinds(session, account)
     settings = {kind: _settings(session, kind, account) for kind in kinds}
@@ -84,9 +85,9 @@ def _settings(session: Session, kind: str, account: str | None) -> ProviderSetti
 
 def _any_account(session: Session, kind: str, account: str | None) -> str | None:
     """Return the named account, else the default one, else the first: a price list is the same for all accounts."""
-    of_kind = sorted(name for name, one in session.settings.accounts.items() if one.provider == kind)
-    default = session.settings.account if session.settings.account in of_kind else None
-    return account or default or (of_kind[0] if of_kind else None)
+    account_names = sorted(name for name, one in session.settings.accounts.items() if one.provider == kind)
+    default = session.settings.account if session.settings.account in account_names else None
+    return account or default or (account_names[0] if account_names else None)
 
 
 def _query(kind: str, settings: ProviderSettings) -> PriceList:
@@ -100,9 +101,9 @@ def _query(kind: str, settings: ProviderSettings) -> PriceList:
 def _merge_and_store(session: Session, prices: PriceList, factor: float, *, accept: bool) -> RefreshedProvider:
     """Merge a price list into the stored one, and write that if it changed; return what changed."""
     with _locked(session, prices.provider):
-        before = _stored_prices(session, prices.provider)
-        merged = merge_prices(before, prices, factor, accept=accept)
-        if merged.stored.parts != before.parts or merged.stored.rejected_changes != before.rejected_changes:
+        stored = _stored_prices(session, prices.provider)
+        merged = merge_prices(stored, prices, factor, accept=accept)
+        if merged.stored.parts != stored.parts or merged.stored.rejected_changes != stored.rejected_changes:
             write_price_list(merged.stored)
     return _refreshed_document(merged, factor)
 

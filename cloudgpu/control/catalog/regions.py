@@ -40,35 +40,35 @@ MAX_PARALLEL = 32
 Ping = float | str  # seconds, or why there is no answer
 
 
-def measure_pings(regions: Sequence[Region], *, now: Callable[[], float] = time.perf_counter) -> dict[str, Ping]:
+def measure_pings(regions: Sequence[Region], *, read_timer: Callable[[], float] = time.perf_counter) -> dict[str, Ping]:
     """Return the round-trip time by region name, the median of three connections; or why there is none.
 
     Opens connections and sends nothing on them. Host names are resolved before the time is taken.
     """
     with Pool(MAX_PARALLEL, "regions") as pool:
-        times = pool.map(lambda region: _ping(region, now), regions)
+        times = pool.map(lambda region: _ping(region, read_timer), regions)
         return dict(zip((region.name for region in regions), times, strict=True))
 
 
-def _ping(region: Region, now: Callable[[], float]) -> Ping:
+def _ping(region: Region, read_timer: Callable[[], float]) -> Ping:
     """Return the median round-trip time to a region in seconds, or why there is no answer."""
     try:
         family, _, _, _, address = socket.getaddrinfo(region.host, region.port, type=socket.SOCK_STREAM)[0]
-        return median(_round_trip(family, (str(address[0]), region.port), now) for _ in range(TRIES))
+        return median(_round_trip(family, (str(address[0]), region.port), read_timer) for _ in range(TRIES))
     except OSError as error:
         return f"{region.host} port {region.port}: {error.strerror or error}"
 
 
-def _round_trip(family: int, address: tuple[str, int], now: Callable[[], float]) -> float:
+def _round_trip(family: int, address: tuple[str, int], read_timer: Callable[[], float]) -> float:
     """Return the seconds of the three-way handshake: one round trip."""
     with socket.socket(family, socket.SOCK_STREAM) as connection:
         connection.settimeout(CONNECT_TIMEOUT_S)
-        started = now()
+        started = read_timer()
         connection.connect(address)
-        return now() - started
+        return read_timer() - started
 
 
-PING_GAP = "round trip"  # begins the scope of an Unanswered: a region without a round-trip time
+PING_SCOPE_PREFIX = "round trip"  # begins the scope of an Unanswered: a region without a round-trip time
 
 
 class Order(StrEnum):
@@ -128,23 +128,23 @@ def regions_document(
     Asks the provider for its offers and prices, and measures round-trip times if the query says so. Raises
     InvalidRequest for a provider without regions, or an unknown GPU.
     """
-    with_regions = provider_with(session, HasRegions, "regions", account=account, provider=provider)
+    regions_provider = provider_with(session, HasRegions, "regions", account=account, provider=provider)
     model, count = parse_gpu(query.gpu)
     if model is not None:
         matching_gpus(model, gpus())  # raises for an unknown GPU
     requirements = Requirements(gpu=model, gpu_count=count or 1, market=query.market, trust=query.trust)
     try:
-        regions: list[Region] = list(with_regions.regions())
-        cheapest, gaps = _cheapest(session, with_regions, requirements) if model else ({}, [])
+        regions: list[Region] = list(regions_provider.regions())
+        cheapest, gaps = _cheapest(session, regions_provider, requirements) if model else ({}, [])
     except (AuthFailed, ProviderUnavailable) as error:
-        return _from_catalogue(with_regions, query, requirements, error)
+        return _from_catalogue(regions_provider, query, requirements, error)
     names = sorted({*(region.name for region in regions), *cheapest})
     times = measure_pings(regions) if query.needs_pings else {}
-    gaps += [Unanswered(f"{PING_GAP} to {name}", why) for name, why in times.items() if isinstance(why, str)]
+    gaps += [Unanswered(f"{PING_SCOPE_PREFIX} to {name}", why) for name, why in times.items() if isinstance(why, str)]
     region_documents = [_region_document(name, cheapest.get(name), times.get(name)) for name in names]
     has_one_address = len({(region.host, region.port) for region in regions}) == 1 < len(regions)
     return {
-        **_document_without_source(with_regions, query, region_documents, gaps),
+        **_document_without_source(regions_provider, query, region_documents, gaps),
         "live": True,
         "one_address": has_one_address,
     }
@@ -158,7 +158,7 @@ def _document_without_source(
         "account": provider.account,
         "gpu": query.gpu,
         "market": str(query.market),
-        "regions": sorted(regions, key=lambda row: _sort_key(row, query.sort_order)),
+        "regions": sorted(regions, key=lambda region: _sort_key(region, query.sort_order)),
         "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in gaps],
     }
 
@@ -192,7 +192,7 @@ def _cheapest(
 ) -> tuple[dict[str, Offer], list[Unanswered]]:
     """Return the cheapest offer of each region, and the regions that did not answer."""
     availability = provider.available(requirements)
-    configurations = [item for item in availability.items if fits(item, requirements)]
+    configurations = [configuration for configuration in availability.items if fits(configuration, requirements)]
     prices = discounted_prices(provider, configurations, session.settings.discounts, session.clock())
     cheapest: dict[str, Offer] = {}
     for offer in matching_offers(price_offers(configurations, prices)[0], requirements):
@@ -210,21 +210,21 @@ def _region_document(name: str, offer: Offer | None, ping: Ping | None) -> Regio
     }
 
 
-def _sort_key(row: RegionValue, order: Order) -> tuple[float, float, str]:
+def _sort_key(region: RegionValue, order: Order) -> tuple[float, float, str]:
     """Return what a region is sorted by; unknown values come last."""
-    price = float(row["price"]["usd_per_hour"]) if row["price"] else float("inf")
-    ping = float("inf") if row["ping_ms"] is None else row["ping_ms"]
+    price = float(region["price"]["usd_per_hour"]) if region["price"] else float("inf")
+    ping = float("inf") if region["ping_ms"] is None else region["ping_ms"]
     keys = {Order.PRICE: (price, ping), Order.PING: (ping, price), Order.NAME: (0.0, 0.0)}
-    return (*keys[order], row["region"])
+    return (*keys[order], region["region"])
 
 
-def sources(regions: Iterable[RegionValue]) -> list[str]:
+def price_sources(regions: Iterable[RegionValue]) -> list[str]:
     """Return the sources of the prices, each once with its oldest date, and whether they are derived or unverified.
 
     A derived price is computed from others, an unverified one is from memory.
     """
     oldest: dict[tuple[str, str], str] = {}
-    for price in (row["price"] for row in regions if row["price"]):
+    for price in (region["price"] for region in regions if region["price"]):
         day, source_and_basis = price["as_of"][:10], (price["source"], price["basis"])
         oldest[source_and_basis] = min(day, oldest.get(source_and_basis, day))
     basis_notes = {"derived": ", derived", "unverified": ", unverified"}

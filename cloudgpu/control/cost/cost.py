@@ -115,8 +115,12 @@ def _deductions_of(session: Session, view: View, query: CostQuery, now: datetime
             "before_usd": usd(credited.before),
             "after_usd": usd(credited.after),
             "applied": [
-                {"name": use.credit.name, "used_usd": usd(use.used), "remaining_usd": usd(use.remaining)}
-                for use in credited.uses
+                {
+                    "name": credit_use.credit.name,
+                    "used_usd": usd(credit_use.used),
+                    "remaining_usd": usd(credit_use.remaining),
+                }
+                for credit_use in credited.uses
             ],
         }
     return result
@@ -150,7 +154,7 @@ ASSUMPTION = (
 )
 
 
-def costs(session: Session, request: CostRequest | None = None, *, days: bool = False) -> CostDocument:
+def cost_document(session: Session, request: CostRequest | None = None, *, days: bool = False) -> CostDocument:
     """Return what everything in this ledger has cost, in groups, and what continues to cost; see docs/cost.md.
 
     Without a request: by machine, since the beginning. Asks no cloud: what ran at the last sync counts as running, and
@@ -180,8 +184,8 @@ def costs(session: Session, request: CostRequest | None = None, *, days: bool = 
         "unmetered": [gap.value() for gap in gaps_within(machines, cost_request.query.since, cost_request.query.until)],
         "interrupted": lost_document(grouped_costs.total.interrupted),
         "failed": lost_document(grouped_costs.total.failed),
-        **cost_to_come(machines, grouped_costs.total, cost_request.query, now),
-        "budgets": budgets_left(session, now) if all_owners else [],
+        **projected_costs(machines, grouped_costs.total, cost_request.query, now),
+        "budgets": readable_budget_forecasts(session, now) if all_owners else [],
         "prepaid": credits_document(read_last_run(session.ledger).credits, machines, now) if all_owners else [],
         **(deductions(session, machines, cost_request.query, now) if all_owners else NO_DEDUCTIONS),
         "fees": _fees(session, grouped_costs.total),
@@ -233,7 +237,7 @@ def _work_time(machines: Sequence[Machine], billed_times: Mapping[str, timedelta
     return timedelta(seconds=int(seconds))
 
 
-def budgets_left(session: Session, now: datetime) -> list[BudgetForecast]:
+def readable_budget_forecasts(session: Session, now: datetime) -> list[BudgetForecast]:
     """Return the forecast of each budget; an empty list, with a notice, if a budget's file cannot be read."""
     try:
         return budget_forecasts(session, now)
@@ -309,8 +313,8 @@ def _this_month(inputs: _CostInputs, last_days: CostQuery, now: datetime) -> str
     this_month = period("month", now, last_days.zone)
     if (last_days.since and last_days.since > this_month.begin) or (last_days.until or now) < now:
         return None
-    of_month = CostQuery(By.MONTH, last_days.zone, this_month.begin, this_month.end, last_days.owner)
-    return usd(money(grouped(inputs.machines, inputs.recent_ended, now, of_month).total.amount))
+    month_query = CostQuery(By.MONTH, last_days.zone, this_month.begin, this_month.end, last_days.owner)
+    return usd(money(grouped(inputs.machines, inputs.recent_ended, now, month_query).total.amount))
 
 
 def _document_head(request: CostRequest, now: datetime) -> CostHead:
@@ -326,7 +330,7 @@ def _document_head(request: CostRequest, now: datetime) -> CostHead:
     }
 
 
-def cost_to_come(machines: list[Machine], total: CostTotals, query: CostQuery, now: datetime) -> CostToCome:
+def projected_costs(machines: list[Machine], total: CostTotals, query: CostQuery, now: datetime) -> CostToCome:
     """Return the burn rate and the projected totals, which are None if the period has ended."""
     usages = open_usages(machines, now)
     burn = burn_document(burn_rate(usages, now))
@@ -372,16 +376,18 @@ def job_spent(session: Session, job: Job, *, jobs: Mapping[str, Job] | None = No
 def jobs_spent(session: Session, wanted: Iterable[Job], *, jobs: Mapping[str, Job] | None = None) -> dict[str, Money]:
     """Return what each of these jobs has cost up to now, by id, from one read of the ledger."""
     requested, now = list(wanted), session.clock()
-    guest_starts = [since for job in requested if (since := on_existing_machines_since(job)) is not None]
+    existing_machine_starts = [since for job in requested if (since := on_existing_machines_since(job)) is not None]
 
     def read(view: View) -> tuple[list[Machine], Sequence[Ended]]:
-        return view.billable_machines(), list(view.ended_usages(iso(min(guest_starts)))) if guest_starts else ()
+        return view.billable_machines(), list(
+            view.ended_usages(iso(min(existing_machine_starts)))
+        ) if existing_machine_starts else ()
 
     machines, ended = session.ledger.read(read)
     jobs_by_id = all_jobs(session) if jobs is None else jobs
     assignments = machine_assignments({**jobs_by_id, **{job.id: job for job in requested}}.values())
     job_machines = [machine for machine in machines if machine.id in assignments]
-    job_usages = [usage for usage in ended if usage[0] in assignments]
+    job_usages = [(machine_id, usage) for machine_id, usage in ended if machine_id in assignments]
     costs = {job.id: job_cost(job.id, assignments, job_machines, job_usages, now) for job in requested}
     return costs | {job.id: tariff for job in requested if (tariff := tariff_cost(job, now)) is not None}
 

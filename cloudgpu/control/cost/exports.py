@@ -76,7 +76,7 @@ class ExportPeriod:
     until: datetime | None
     now: datetime
 
-    def value(self) -> dict[str, Any]:
+    def document(self) -> dict[str, Any]:
         """Return the period as plain values."""
         since, until = (moment and iso(moment) for moment in (self.since, self.until))
         return {"since": since, "until": until, "as_of": iso(self.now)}
@@ -128,7 +128,7 @@ def _write(file: TextIO, form: ExportFormat, items: Iterator[LineItem], ledger_i
     elif form is ExportFormat.CSV:
         exports.write_csv(file, exports.COLUMNS, exports.plain_cells(exports.charge_document(item) for item in items))
     else:
-        _write_json(file, (exports.charge_document(item) for item in items), period.value())
+        _write_json(file, (exports.charge_document(item) for item in items), period.document())
 
 
 def _write_json(file: TextIO, charges: Iterable[Mapping[str, Any]], period_document: Mapping[str, Any]) -> None:
@@ -166,7 +166,7 @@ def _atomic_file(out: Path) -> Iterator[TextIO]:
         temporary.unlink(missing_ok=True)
 
 
-def parse_period(session: Session, since: Moment | None, until: Moment | None, tz: str | None) -> ExportPeriod:
+def parse_export_period(session: Session, since: Moment | None, until: Moment | None, tz: str | None) -> ExportPeriod:
     """Return the period as of the session's clock. Raises InvalidRequest for an invalid time, or an empty period.
 
     Days begin at midnight in the time zone `tz` (None: that of the settings).

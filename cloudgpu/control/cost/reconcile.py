@@ -175,16 +175,20 @@ def _open_csv(file: Path) -> Iterator[Iterator[tuple[int, Sequence[str]]]]:
         with open_file(file, "rt", encoding="utf-8-sig", newline="") as text:
             yield _numbered_rows(text)
     except UnicodeDecodeError as error:
-        raise _unreadable(
+        raise _unreadable_error(
             file, "is not UTF-8 text", "Export it as CSV, not as Parquet, and do not convert it."
         ) from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise _unreadable(file, "ends in the middle, or is damaged", "Download the complete file again.") from error
+        raise _unreadable_error(
+            file, "ends in the middle, or is damaged", "Download the complete file again."
+        ) from error
     except csv.Error as error:
-        raise _unreadable(file, f"is not a complete CSV file: {error}", "Download the complete file again.") from error
+        raise _unreadable_error(
+            file, f"is not a complete CSV file: {error}", "Download the complete file again."
+        ) from error
     except OSError as error:
         problem = f"cannot be read: {(error.strerror or str(error)).lower()}"
-        raise _unreadable(file, problem, "Name a FOCUS export, as CSV or gzipped CSV.") from error
+        raise _unreadable_error(file, problem, "Name a FOCUS export, as CSV or gzipped CSV.") from error
 
 
 def _numbered_rows(text: TextIO) -> Iterator[tuple[int, Sequence[str]]]:
@@ -194,5 +198,5 @@ def _numbered_rows(text: TextIO) -> Iterator[tuple[int, Sequence[str]]]:
         yield reader.line_num, cells
 
 
-def _unreadable(file: Path, problem: str, remedy: str) -> InvalidRequest:
+def _unreadable_error(file: Path, problem: str, remedy: str) -> InvalidRequest:
     return InvalidRequest(f"{file} {problem}.", field="FILE", value=str(file), next=remedy)

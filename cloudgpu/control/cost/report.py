@@ -14,7 +14,7 @@ from cloudgpu.config.settings import CLOUDS
 from cloudgpu.control.activity.utilization import utilization_of
 from cloudgpu.control.advice.compare import PeriodCosts, compare_with_desktop
 from cloudgpu.control.advice.compare_request import CompareOptions, CompareRequest, parse_compare
-from cloudgpu.control.cost.cost import budgets_left, cost_to_come, with_tariffs
+from cloudgpu.control.cost.cost import projected_costs, readable_budget_forecasts, with_tariffs
 from cloudgpu.control.cost.report_files import KIND
 from cloudgpu.control.inputs.periods import PeriodOptions, parse_month
 from cloudgpu.control.inventory.listing import oldest_synced_at
@@ -68,8 +68,8 @@ class ReportRequest:
     since: datetime | None
 
     @property
-    def period(self) -> CostQuery:
-        """The period, with the zone in which its days begin."""
+    def query(self) -> CostQuery:
+        """The query for the costs of the period, with the zone in which its days begin."""
         request = self.compare
         return CostQuery(By.INSTANCE, request.zone, self.since, request.until)
 
@@ -119,19 +119,17 @@ def report_document(session: Session, request: ReportRequest | None = None) -> R
 
 
 def _report_document(session: Session, request: ReportRequest, now: datetime) -> ReportDocument:
-    period, currency = request.period, request.compare.currency
-    inputs = _read_inputs(session, period)
-    by_machine = grouped(inputs.machines, inputs.ended, now, period)
-    timed = timed_usages(inputs.machines, inputs.ended, now)
-    days = daily_of(inputs.machines, timed, period.zone, since=period.since, until=period.until)
-    machines = _machine_summaries(inputs, by_machine, timed, period)
-    last_moment = now if period.until is None else min(now, period.until)
+    query, currency = request.query, request.compare.currency
+    inputs = _read_inputs(session, query)
+    by_machine = grouped(inputs.machines, inputs.ended, now, query)
+    usages = timed_usages(inputs.machines, inputs.ended, now)
+    days = daily_of(inputs.machines, usages, query.zone, since=query.since, until=query.until)
+    machines = _machine_summaries(inputs, by_machine, usages, query)
+    last_moment = now if query.until is None else min(now, query.until)
     costs = (
-        PeriodCosts(inputs.machines, inputs.ended, inputs.hours, days)
-        if request.compare.since == period.since
-        else None
+        PeriodCosts(inputs.machines, inputs.ended, inputs.hours, days) if request.compare.since == query.since else None
     )
-    day_documents = values.days_document(days, last_moment.astimezone(period.zone).date())
+    day_documents = values.days_document(days, last_moment.astimezone(query.zone).date())
     named_costs = [
         by_machine.groups[machine.id]
         for machine in inputs.machines
@@ -142,8 +140,8 @@ def _report_document(session: Session, request: ReportRequest, now: datetime) ->
         "kind": KIND,
         "as_of": iso(now),
         "tz": request.compare.tz,
-        "since": None if period.since is None else iso(period.since),
-        "until": None if period.until is None else iso(period.until),
+        "since": None if query.since is None else iso(query.since),
+        "until": None if query.until is None else iso(query.until),
         "currency": None if currency is None else currency.to_json(),
         "about": _report_basis(session, inputs, by_machine),
         "comparison": compare_with_desktop(session, request.compare, costs),
@@ -152,10 +150,10 @@ def _report_document(session: Session, request: ReportRequest, now: datetime) ->
         "projects": values.projects_document(days),
         "owners": values.owners_document(with_full_names(list(inputs.machines), By.OWNER), by_machine.groups),
         "total": total_document(by_machine.total, By.PROJECT, currency),
-        "budgets": budgets_left(session, now),
+        "budgets": readable_budget_forecasts(session, now),
         "prepaid": credits_document(read_last_run(session.ledger).credits, inputs.machines, now),
-        **cost_to_come(inputs.machines, by_machine.total, period, now),
-        "jobs": _jobs(session, inputs, period, now),
+        **projected_costs(inputs.machines, by_machine.total, query, now),
+        "jobs": _job_costs(session, inputs, query, now),
         "machines": machine_documents.first,
         "machines_left_out": machine_documents.left_out,
         "other_machines": machine_documents.rest,
@@ -163,13 +161,13 @@ def _report_document(session: Session, request: ReportRequest, now: datetime) ->
         "idle": values.idle_document(machines),
         "savings": {
             "stops": values.stops_document(
-                policy_stops(inputs.machines, inputs.ended, inputs.events, now, since=period.since, until=period.until)
+                policy_stops(inputs.machines, inputs.ended, inputs.events, now, since=query.since, until=query.until)
             ),
             "spot": values.spot_document(machines),
         },
         "idle_resources": [values.idle_resource_document(cost) for cost in left_over(inputs.machines, now)],
         "prices": _price_ages(inputs.machines, now),
-        "unmetered": [gap.value() for gap in gaps_within(inputs.machines, period.since, period.until)],
+        "unmetered": [gap.value() for gap in gaps_within(inputs.machines, query.since, query.until)],
         "unpriced": list(by_machine.total.unpriced),
         "summary": [],
     }
@@ -190,12 +188,12 @@ def _without_garbage_collection() -> Iterator[None]:
         gc.enable()
 
 
-def _read_inputs(session: Session, period: CostQuery) -> ReportInputs:
-    since = "" if period.since is None else iso(period.since)
+def _read_inputs(session: Session, query: CostQuery) -> ReportInputs:
+    since = "" if query.since is None else iso(query.since)
     machines, ended, events = session.ledger.read(
         lambda view: (view.billable_machines(), list(view.ended_usages(since)), view.summaries(KINDS))
     )
-    hours = utilization_of(session, machines, ended, period.since, period.until)
+    hours = utilization_of(session, machines, ended, query.since, query.until)
     return ReportInputs(with_tariffs(session, machines), ended, events, hours)
 
 
@@ -216,7 +214,7 @@ def _report_basis(session: Session, inputs: ReportInputs, by_machine: Costs) -> 
 
 
 def _machine_summaries(
-    inputs: ReportInputs, by_machine: Costs, usages: Iterable[TimedUsage], period: CostQuery
+    inputs: ReportInputs, by_machine: Costs, usages: Iterable[TimedUsage], query: CostQuery
 ) -> list[values.MachineSummary]:
     """Return a summary of each machine that cost anything or ran in the period, with its hours and its idle cost."""
     machines_with_names = with_full_names(list(inputs.machines), By.PROJECT)
@@ -227,8 +225,8 @@ def _machine_summaries(
     for usage in usages:
         if usage.resource == Resource.INSTANCE and usage.subject in timelines:
             timelines[usage.subject].append(usage.timeline)
-    since_us = 0 if period.since is None else to_us(period.since)
-    until_us = FOREVER if period.until is None else to_us(period.until)
+    since_us = 0 if query.since is None else to_us(query.since)
+    until_us = FOREVER if query.until is None else to_us(query.until)
     summaries = []
     for machine in machines:
         hours = inputs.hours.get(machine.id, ())
@@ -237,12 +235,12 @@ def _machine_summaries(
     return summaries
 
 
-def _jobs(session: Session, inputs: ReportInputs, period: CostQuery, now: datetime) -> list[ReportJob]:
+def _job_costs(session: Session, inputs: ReportInputs, query: CostQuery, now: datetime) -> list[ReportJob]:
     """Return what each job has cost in the period."""
     jobs = all_jobs(session)
     if not jobs:
         return []
-    by_job = replace(period, by=By.JOB)
+    by_job = replace(query, by=By.JOB)
     return values.jobs_document(
         grouped(inputs.machines, inputs.ended, now, by_job, machine_assignments(jobs.values())).groups, jobs
     )

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.budgets.admission import credit_notes, evaluate_budgets, planned_credit, sync_before_admission
+from cloudgpu.control.budgets.admission import credit_notes, evaluate_budgets, planned_credit_fit, sync_before_admission
 from cloudgpu.control.inventory.listing import build_machine_document
 from cloudgpu.control.pricing.price_history import on_demand_of
 from cloudgpu.core.budgets.credit import CreditFit, credit_refusal
@@ -75,7 +75,7 @@ def credit_of_plan(session: Session, prepared: PreparedLaunch) -> CreditFit | Cl
         # The candidates are accounts, each with the request as it would be there.
         provider, lease = prepared.candidates.for_offer(offer).provider, timedelta(seconds=request.lease_s)
         machines = [budget_subject(prepared.plan, prepared.name)] * prepared.plan.nodes
-        prepared.credit.append(planned_credit(session, provider, machines, lease))
+        prepared.credit.append(planned_credit_fit(session, provider, machines, lease))
     return prepared.credit[0]
 
 

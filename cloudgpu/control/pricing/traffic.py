@@ -123,7 +123,7 @@ def _checked_number(value: Any, limit: float) -> int:
     return int(min(value, limit))
 
 
-def read_counter(session: Session, machine: Machine, connection: Connection) -> None:
+def read_traffic_counter(session: Session, machine: Machine, connection: Connection) -> None:
     """Read the machine's counter over an open connection, a few times an hour at most. Raises nothing."""
     last_count = machine.traffic
     if last_count and session.clock() - from_iso(last_count.until) < COUNT_INTERVAL:
@@ -154,6 +154,6 @@ def read_counter_before_end(session: Session, machine: Machine) -> None:
     with suppress(CloudgpuError, OSError):
         connection = connect(session.target(machine), timeout=CONNECT_TIMEOUT_S)
         try:
-            read_counter(session, machine._replace(traffic=None), connection)
+            read_traffic_counter(session, machine._replace(traffic=None), connection)
         finally:
             connection.close()

@@ -157,7 +157,7 @@ def claim_owner(session: Session, owner: str) -> None:
     ):
         return
 
-    def decision(view: View) -> Sequence[Draft]:
+    def build_events(view: View) -> Sequence[Draft]:
         people = people_of(session.ledger.events(PEOPLE_SUBJECT), authorization.people.users)
         verdict = claim(people, authorization.role, authorization.person, owner, session.settings.owner)
         if verdict is Claim.REFUSED:
@@ -168,7 +168,7 @@ def claim_owner(session: Session, owner: str) -> None:
             else []
         )
 
-    session.ledger.decide(decision)
+    session.ledger.decide(build_events)
 
 
 def owners(session: Session) -> OwnersDocument:

@@ -35,14 +35,14 @@ def publish(session: Session, name_or_file: str, directories: Sequence[Path]) ->
     _check_readable(Published(name, text, tz, "", ""), file)
     replaced: list[Published] = []
 
-    def decision(view: View) -> Sequence[Draft]:
+    def build_events(view: View) -> Sequence[Draft]:
         published = session.published().get(name)
         replaced.extend([published] if published else [])
         if published is not None and (published.text, published.tz) == (text, tz):
             return []
         return [policy_published(name, text, tz, session.clock(), view.head()[0])]
 
-    written = session.ledger.decide(decision)
+    written = session.ledger.decide(build_events)
     return {"published": name, "file": str(file), "changed": bool(written), "replaced": bool(replaced and written)}
 
 
@@ -56,12 +56,12 @@ def withdraw(session: Session, name: str) -> WithdrawnDocument:
             message = f"Nothing is published as {name!r}" + did_you_mean(closest_match(name, published), ".")
             raise InvalidRequest(message, field="NAME", value=name, next="Run: cloudgpu policy ls")
 
-    def decision(view: View) -> Sequence[Draft]:
+    def build_events(view: View) -> Sequence[Draft]:
         check_published()
         return [policy_withdrawn(name, session.clock(), view.head()[0])]
 
     check_published()  # before `decide`, which would create a ledger
-    session.ledger.decide(decision)
+    session.ledger.decide(build_events)
     return {"withdrawn": name}
 
 

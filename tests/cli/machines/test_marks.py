@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.cli.machine_text import machine_details
 from cloudgpu.cli.machines.listing import _text
-from cloudgpu.control.catalog.regions import sources
+from cloudgpu.control.catalog.regions import price_sources
 from cloudgpu.views.machines import machine_document
 from tests.ledger.lines import PRICE
 from tests.views.ledger_of_all import filled, launched, looked
@@ -60,7 +60,7 @@ def test_regions_says_it_beside_the_source():
     rows = [
         {"price": {"source": "a list", "as_of": AT, "basis": basis}} for basis in ("listed", "derived", "unverified")
     ]
-    assert sources(rows) == [
+    assert price_sources(rows) == [
         "a list (2026-12-01, derived)",
         "a list (2026-12-01)",
         "a list (2026-12-01, unverified)",

@@ -113,11 +113,11 @@ def test_what_cannot_be_meant_is_refused(line, words, field):
 
 def test_a_round_trip_is_the_median_of_three_connections(listener):
     clock = iter([0.0, 0.5, 1.0, 1.1, 2.0, 2.3])
-    assert measure_pings([listener], now=lambda: next(clock)) == {"here": pytest.approx(0.3)}
+    assert measure_pings([listener], read_timer=lambda: next(clock)) == {"here": pytest.approx(0.3)}
 
 
 def test_who_does_not_answer_says_why_and_keeps_nobody_else_from_answering(listener, silent):
     ticks = count()
-    found = measure_pings([silent, listener], now=lambda: float(next(ticks)))
+    found = measure_pings([silent, listener], read_timer=lambda: float(next(ticks)))
     assert isinstance(found["here"], float)
     assert found["nowhere"] == f"127.0.0.1 port {silent.port}: Connection refused"

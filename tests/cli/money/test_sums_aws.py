@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.cli.common import open_session
-from cloudgpu.control.cost.cost import costs
+from cloudgpu.control.cost.cost import cost_document
 from cloudgpu.control.cost.exports import ExportFormat, ExportPeriod, export
 from cloudgpu.control.inputs.periods import parse_cost
 from cloudgpu.core.billing.charges import charge, money, total
@@ -50,15 +50,15 @@ def now(own_home, capsys, aws):
 
 
 def test_every_way_to_ask_gives_the_same_sum(now):
-    whole = Decimal(costs(now)["total_usd"])
+    whole = Decimal(cost_document(now)["total_usd"])
     by_hand = [use for _, use in now.ledger.ended_usages()]
     by_hand += [use for row in now.ledger.billable_machines() for use in row.open_usage]
     assert money(total(charge(use, now.clock()) for use in by_hand).amount).dollars == whole
     for by in By:
-        found = costs(now, parse_cost(now.settings, now.clock(), by=str(by)))
+        found = cost_document(now, parse_cost(now.settings, now.clock(), by=str(by)))
         assert (found["total_usd"], by) == (str(whole), by)
         assert sum(Decimal(one["usd"]) for one in found["groups"]) == whole, by
-    names = {one["name"]: Decimal(one["usd"]) for one in costs(now)["groups"]}
+    names = {one["name"]: Decimal(one["usd"]) for one in cost_document(now)["groups"]}
     assert set(names) == {"a", "b", "data", "mine"}
     for row in now.ledger.machines():
         assert abs(Decimal(machine_document(row, now.clock())["spent_usd"]) - names[row.name]) <= Decimal("1e-9")

@@ -6,7 +6,7 @@ import pytest
 
 from cloudgpu.access.ssh import client_files
 from cloudgpu.access.ssh.client_files import client_key, new_host_key
-from cloudgpu.control.access.reach import connected_to, reachable_address, refresh, wait_until_ready
+from cloudgpu.control.access.reach import connected_to, machine_with_address, refresh, wait_until_ready
 from cloudgpu.control.network.host_keys import pin_launch_key
 from cloudgpu.core.model.instances import Address
 from cloudgpu.core.model.launch import Network, Setup
@@ -135,7 +135,7 @@ def test_whoever_comes_later_reads_it_too(own):
     with pytest.raises(Unreachable, match="has not reported its host key"):
         own.connected(row)
     with pytest.raises(Unreachable, match="has not reported its host key"):
-        reachable_address(own.session, row)
+        machine_with_address(own.session, row)
     own.says(row)
     assert own.connected(row) == b"hello\n"
 

@@ -13,7 +13,7 @@ from cloudgpu.access.ssh import client_files
 from cloudgpu.access.ssh.authorized_keys import read_guest_key
 from cloudgpu.access.ssh.client_files import client_key, new_host_key
 from cloudgpu.control.access.allowlist import allow
-from cloudgpu.control.access.reach import connected_to, reachable_address
+from cloudgpu.control.access.reach import connected_to, machine_with_address
 from cloudgpu.control.access.share import share, unshare
 from cloudgpu.control.inventory.local_files import clean_up
 from cloudgpu.control.inventory.sync import refresh
@@ -74,7 +74,7 @@ def said_in(session, row, words):
 def test_a_machine_that_is_not_shared_is_refused_in_one_sentence_and_not_contacted(two, bob):
     launched(two)
     before = two.server.connections
-    for reach_it in (lambda row: said_in(bob, row, "true"), lambda row: reachable_address(bob, row)):
+    for reach_it in (lambda row: said_in(bob, row, "true"), lambda row: machine_with_address(bob, row)):
         with pytest.raises(Unreachable, match="is ada's, and the key of this home was not let in there") as caught:
             reach_it(bob.find("amber-fox"))
         assert caught.value.exit_code == 10
@@ -94,7 +94,7 @@ def test_a_share_hands_the_host_key_over_and_no_private_one(two, bob):
     assert client_files.pinned(bob.home.known_hosts, row.id) is None
     assert said_in(bob, bob.find("amber-fox"), "echo hi") == b"hi\n"
     assert client_files.pinned(bob.home.known_hosts, row.id) == value["host_key"]
-    assert reachable_address(bob, bob.find("amber-fox")).id == row.id
+    assert machine_with_address(bob, bob.find("amber-fox")).id == row.id
     assert share(two.session, bob.find("amber-fox"), key_of(bob), from_=ADAS)["changed"] is False
     assert len([one for one in bob.ledger.events(row.id) if one.kind == "machine_shared"]) == 1
 
@@ -173,7 +173,7 @@ def test_an_account_that_does_not_open_here_keeps_nobody_from_a_shared_machine(t
     stranger = two.opened("bob")
     stranger.settings = type(stranger.settings)(owner="bob", ledger_url=stranger.settings.ledger_url)
     assert said_in(stranger, stranger.find("amber-fox"), "echo hi") == b"hi\n"
-    assert reachable_address(stranger, stranger.find("amber-fox"))
+    assert machine_with_address(stranger, stranger.find("amber-fox"))
 
 
 def test_allow_moves_the_colleagues_own_address_and_leaves_the_owners(two, bob):

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.config.alerts.alerts import DESKTOP
-from cloudgpu.control.alerts.alerts import LOCK, deliver, sample, undelivered
-from cloudgpu.control.alerts.channels import label_of, load_apprise, send, within
+from cloudgpu.control.alerts.alerts import LOCK, deliver, send_sample_alert, undelivered
+from cloudgpu.control.alerts.channels import call_within, label_of, load_apprise, send
 from cloudgpu.control.alerts.health import alert_checks
 from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.errors import InvalidRequest, MissingExtra
@@ -230,7 +230,7 @@ def test_no_secret_is_in_text_log_ledger_output_or_repr(lab_to, web, mail, logge
     for answer in (500, 200):
         web.answer = answer
         found = deliver(lab.session, [LAB80])
-    sample(lab.session)
+    send_sample_alert(lab.session)
     said = "".join(capfd.readouterr()) + "".join(map(str, lab.said)) + repr(found) + repr(lab.session.settings)
     said += logged.text + str(list(alert_checks(lab.session)))
     assert SECRET not in said
@@ -321,7 +321,7 @@ def test_a_text_of_ones_own_with_a_fault_keeps_no_alert_back(lab_to, web, text):
     assert "$241.50" in web.texts[0][1]
     assert "alerts.template" in lab.said[-1]
     with pytest.raises(InvalidRequest, match=r"alerts\.template"):
-        sample(lab.session)
+        send_sample_alert(lab.session)
 
 
 def test_a_name_with_line_breaks_starts_no_header(lab_to, mail):
@@ -334,14 +334,14 @@ def test_a_name_with_line_breaks_starts_no_header(lab_to, mail):
 
 def test_a_sample_goes_to_every_receiver_and_into_no_ledger(lab_to, web, mail):
     lab = lab_to(json_of(web), mailto(mail))
-    assert [one.why for one in sample(lab.session)] == [None, None]
+    assert [one.why for one in send_sample_alert(lab.session)] == [None, None]
     assert web.texts[0][0] == mail.texts[0][0] == "cloudgpu: A sample of an alert"
     assert kinds(lab) == []
 
 
 def test_a_sample_without_a_receiver_says_what_to_write(lab):
     with pytest.raises(InvalidRequest, match=r"config\.toml names no receiver") as fault:
-        sample(lab.session)
+        send_sample_alert(lab.session)
     assert "config.toml" in fault.value.next
 
 
@@ -374,7 +374,7 @@ def test_a_receiver_is_called_the_same_everywhere_and_not_by_its_secret():
 def test_the_value_of_a_delivery_names_who_took_it_and_who_did_not(lab_to, web, mail):
     web.answer = 500
     lab = lab_to(json_of(web), mailto(mail))
-    value = deliver(lab.session, [LAB80]).value()
+    value = deliver(lab.session, [LAB80]).document()
     assert value == {
         "raised": [LAB80.key],
         "cleared": [],
@@ -410,4 +410,4 @@ def test_doctor_fails_for_a_template_that_is_gone(lab_to, web):
 
 
 def test_a_call_that_fails_in_an_unforeseen_way_is_not_said_to_be_silent():
-    assert within(5, lambda: str(1 // 0)) == "failed (ZeroDivisionError)"
+    assert call_within(5, lambda: str(1 // 0)) == "failed (ZeroDivisionError)"

@@ -13,7 +13,7 @@ from fractions import Fraction
 import pytest
 
 from cloudgpu.cli.money.cost_text import cost_text
-from cloudgpu.control.cost.cost import costs
+from cloudgpu.control.cost.cost import cost_document
 from cloudgpu.control.cost.report import report_document
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.launch.launch import launch
@@ -117,12 +117,12 @@ def test_credit_that_cannot_be_read_refuses_no_extension_and_that_is_said(paid):
 
 def test_cost_says_what_a_run_last_read_and_how_long_it_lasts_as_things_stand(paid):
     machine = paid.up()
-    assert costs(paid.session)["prepaid"] == []  # no run has read it yet
+    assert cost_document(paid.session)["prepaid"] == []  # no run has read it yet
     paid.left(60)
     reap(paid.session, ReapOptions())
     paid.cloud.advance(3600)
     asked = len(paid.cloud.calls)
-    document = costs(paid.session)
+    document = cost_document(paid.session)
     assert len(paid.cloud.calls) == asked
     (one,) = document["prepaid"]
     hourly, left = Decimal(one["usd_per_hour"]), Decimal(one["left_usd"])
@@ -139,6 +139,6 @@ def test_cost_says_what_a_run_last_read_and_how_long_it_lasts_as_things_stand(pa
     ]
     paid.cloud.dwell(ending=0)
     terminate_one(paid.session, paid.row(machine), why="a test")
-    (over,) = costs(paid.session)["prepaid"]
+    (over,) = cost_document(paid.session)["prepaid"]
     assert (Decimal(over["usd_per_hour"]), over["ends_at"]) == (0, None)  # nothing burns it any more
-    assert f"Credit of {paid.kind}: $60.00 (" in cost_text(costs(paid.session), None)
+    assert f"Credit of {paid.kind}: $60.00 (" in cost_text(cost_document(paid.session), None)

@@ -11,7 +11,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.cli.money.cost_text import cost_text
-from cloudgpu.control.cost.cost import costs, job_spent, jobs_spent
+from cloudgpu.control.cost.cost import cost_document, job_spent, jobs_spent
 from cloudgpu.control.cost.exports import ExportFormat, ExportPeriod, export
 from cloudgpu.control.cost.report import report_document
 from cloudgpu.control.inputs.periods import parse_cost
@@ -45,7 +45,7 @@ def id_of(lab, name):
 
 
 def asked(lab, **more):
-    return costs(lab.session, parse_cost(lab.session.settings, lab.clock(), by="job", **more))
+    return cost_document(lab.session, parse_cost(lab.session.settings, lab.clock(), by="job", **more))
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_cost_by_job_has_each_job_the_shared_time_the_idle_time_and_the_rest(bus
     }
     total = Decimal(document["total_usd"])
     assert sum(Decimal(one["usd"]) for one in document["groups"]) == total
-    by_machine = costs(busy.session, parse_cost(busy.session.settings, busy.clock()))
+    by_machine = cost_document(busy.session, parse_cost(busy.session.settings, busy.clock()))
     assert Decimal(by_machine["total_usd"]) == total
 
 

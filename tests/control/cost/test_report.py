@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 
 import cloudgpu
-from cloudgpu.control.cost.cost import costs
+from cloudgpu.control.cost.cost import cost_document
 from cloudgpu.control.cost.report import parse_report, report_document
 from cloudgpu.control.cost.report_files import render_report, write_report
 from cloudgpu.control.inputs.periods import parse_cost
@@ -47,7 +47,7 @@ def dollars(text):
 def check_sums(lab, document, **asked):
     """All sums of one report are the same, and that of `cost`."""
     wish = parse_cost(lab.session.settings, lab.session.clock(), by="project", **asked)
-    total = costs(lab.session, wish)["total"]
+    total = cost_document(lab.session, wish)["total"]
     assert document["total"] == total
     assert sum(dollars(one["usd"]) for one in document["days"]) == dollars(total["usd"])
     assert sum(dollars(one["usd"]) for one in document["projects"]) == dollars(total["usd"])

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.cli.machines.listing import _text
-from cloudgpu.control.cost.cost import costs
+from cloudgpu.control.cost.cost import cost_document
 from cloudgpu.control.cost.report import report_document
 from cloudgpu.control.inputs.periods import parse_cost
 from cloudgpu.control.inventory.listing import list_machines
@@ -80,7 +80,7 @@ def spent(lab):
 
 
 def cost_of(session, **asked):
-    return costs(session, parse_cost(session.settings, session.clock(), **asked))
+    return cost_document(session, parse_cost(session.settings, session.clock(), **asked))
 
 
 @pytest.mark.parametrize("more", [{}, {"since": "3h"}, {"by": "day"}], ids=str)

@@ -11,7 +11,7 @@ import pytest
 
 from cloudgpu.access.ssh.client_files import new_host_key
 from cloudgpu.cli.app import run
-from cloudgpu.control.access.reach import reachable_address
+from cloudgpu.control.access.reach import machine_with_address
 from cloudgpu.control.api.client import Cloudgpu
 from cloudgpu.control.inputs.launch_request import UpRequest
 from cloudgpu.control.inventory.sync import sync_all
@@ -103,15 +103,15 @@ def test_the_systems_ssh_is_not_started_for_a_machine_that_is_gone(lab):
     _, row = up(lab)
     ended_outside(lab, row)
     with pytest.raises(InstanceNotFound, match="It cost"):
-        reachable_address(lab.session, row)
+        machine_with_address(lab.session, row)
 
 
 def test_behind_a_jump_host_the_provider_is_asked_before_ssh_is_started(lab):
     row = lab.up(name="fox", setup=Setup(network=Network(public_ip=False, jump="ada@bastion"))).machine
-    assert reachable_address(lab.session, row).id == row.id
+    assert machine_with_address(lab.session, row).id == row.id
     ended_outside(lab, row)
     with pytest.raises(InstanceNotFound, match="It cost"):
-        reachable_address(lab.session, row)
+        machine_with_address(lab.session, row)
 
 
 @pytest.mark.parametrize("change", ["extend", "hold"])

@@ -15,7 +15,7 @@ import pytest
 
 from cloudgpu.access.jobs.program import slurm_program
 from cloudgpu.cli.jobs.text import spent_text
-from cloudgpu.control.cost.cost import costs
+from cloudgpu.control.cost.cost import cost_document
 from cloudgpu.control.cost.exports import ExportFormat, ExportPeriod, export
 from cloudgpu.control.cost.report import report_document
 from cloudgpu.control.inputs.launch_request import parse_request
@@ -108,7 +108,9 @@ def test_what_that_slurm_asks_is_in_costs_report_and_exports_as_the_jobs_own(log
         ]
     )
     price = "2.000000008"
-    groups = {by: costs(session, parse_cost(session.settings, now, by=by)) for by in ("job", "owner", "resource")}
+    groups = {
+        by: cost_document(session, parse_cost(session.settings, now, by=by)) for by in ("job", "owner", "resource")
+    }
     rows = {(by, one["group"]): one["usd"] for by, found in groups.items() for one in found["groups"]}
     assert rows["job", "job-77"] == rows["owner", "bob"] == rows["resource", "slurm"] == price
     for found in groups.values():  # the login node's own hours cost a little, too

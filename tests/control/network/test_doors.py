@@ -14,7 +14,7 @@ from cloudgpu.access.tunnel.tunnel import TunnelChange, TunnelEvent
 from cloudgpu.control.access import reach
 from cloudgpu.control.access.allowlist import allow, parse_network
 from cloudgpu.control.access.jupyter import JupyterTunnel
-from cloudgpu.control.access.reach import connected_to, reachable_address, wait_until_ready
+from cloudgpu.control.access.reach import connected_to, machine_with_address, wait_until_ready
 from cloudgpu.control.access.share import check_from, share, unshare
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.restore import plan_restore
@@ -111,7 +111,7 @@ def test_nobody_is_asked_when_ssh_works(street):
     street.service.end()
     with connected_to(street.session, row) as connection:
         assert connection.capture("echo hello", timeout=10).stdout == b"hello\n"
-    assert reachable_address(street.session, row) == row
+    assert machine_with_address(street.session, row) == row
     assert wait_until_ready(street.session, row).state == "running"
     assert street.asked() == 0
 
@@ -120,7 +120,10 @@ def test_a_caller_who_has_moved_is_told_where_ssh_is_open_and_what_to_do(street)
     row = street.machine()
     street.move(CAFE)
     street.server.kill()
-    for way in (lambda: connected_to(street.session, row).__enter__(), lambda: reachable_address(street.session, row)):
+    for way in (
+        lambda: connected_to(street.session, row).__enter__(),
+        lambda: machine_with_address(street.session, row),
+    ):
         with pytest.raises(AccessBlocked) as caught:
             way()
         fault = caught.value
@@ -131,7 +134,10 @@ def test_a_caller_who_has_moved_is_told_where_ssh_is_open_and_what_to_do(street)
 def test_a_machine_that_is_open_to_us_and_silent_is_not_blamed_on_the_address(street):
     row = street.machine()
     street.server.kill()
-    for way in (lambda: connected_to(street.session, row).__enter__(), lambda: reachable_address(street.session, row)):
+    for way in (
+        lambda: connected_to(street.session, row).__enter__(),
+        lambda: machine_with_address(street.session, row),
+    ):
         with pytest.raises(Unreachable, match="does not answer") as caught:
             way()
         assert not isinstance(caught.value, AccessBlocked)
@@ -404,7 +410,7 @@ def test_a_machine_behind_a_jump_host_is_reached_through_it_and_opened_to_nobody
     assert str(street.session.target(row).jump) == "ada@bastion:2222"
     assert "ssh -W '[%h]:%p' -p 2222 ada@bastion" in street.session.home.ssh_config.read_text()
     street.move(CAFE)
-    assert reachable_address(street.session, row) == row
+    assert machine_with_address(street.session, row) == row
 
 
 def test_what_is_typed_for_allow_is_read_as_for_up():

@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.control.alerts.alerts import deliver
-from cloudgpu.control.cost.cost import costs
+from cloudgpu.control.cost.cost import cost_document
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.lifecycle.start import new_lease, start
@@ -47,7 +47,7 @@ class Own(Lab):
 
     @property
     def usd(self):
-        return Decimal(costs(self.session)["total"]["usd"])
+        return Decimal(cost_document(self.session)["total"]["usd"])
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_an_hour_of_measured_power_is_the_price_from_then_on(own):
     assert at - before == Decimal("0.003333333")  # what it has cost stays as it was counted
     own.later(hours=1)
     assert own.usd - at == Decimal("0.156")
-    found = costs(own.session)["total"]
+    found = cost_document(own.session)["total"]
     assert found["low_usd"] == found["usd"] == found["high_usd"]
     assert own.session.ledger.verify().faults == ()
 

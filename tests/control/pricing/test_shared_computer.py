@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from cloudgpu.control.alerts.alerts import deliver
-from cloudgpu.control.cost.cost import costs
+from cloudgpu.control.cost.cost import cost_document
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.lifecycle.start import new_lease, start
@@ -52,7 +52,7 @@ class Desk(Lab):
 
     @property
     def spent(self):
-        return Decimal(costs(self.session)["total"]["usd"])
+        return Decimal(cost_document(self.session)["total"]["usd"])
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.control.cost.cost import costs
+from cloudgpu.control.cost.cost import cost_document
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.launch import launch
@@ -62,7 +62,7 @@ class Lab:
 
 def ledgers(lab):
     """Return what the ledger says was spent so far, in USD."""
-    return Decimal(str(costs(lab.session)["total"]["usd"]))
+    return Decimal(str(cost_document(lab.session)["total"]["usd"]))
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_hours_of_a_host_that_is_offline_are_counted_but_are_not_sure(vast, lab)
     for _ in range(6):
         vast.advance(HOUR)
         sync_all(lab.session)
-    total = costs(lab.session)["total"]
+    total = cost_document(lab.session)["total"]
     price, gpu = Decimal("0.34"), vast.bill(id_)["gpu"]
     storage = Decimal("12.8") * 7 / 720  # which is not taken off (docs/vast.md)
     assert abs(gpu - price) < Decimal("0.01")
@@ -118,7 +118,9 @@ def test_hours_of_a_host_that_is_offline_are_counted_but_are_not_sure(vast, lab)
     sync_all(lab.session)
     vast.advance(HOUR)
     terminate_one(lab.session, lab.row(machine), why="a test")
-    assert abs(Decimal(costs(lab.session)["total"]["low_usd"]) - vast.bill(id_)["gpu"] - storage) < Decimal("0.03")
+    assert abs(Decimal(cost_document(lab.session)["total"]["low_usd"]) - vast.bill(id_)["gpu"] - storage) < Decimal(
+        "0.03"
+    )
 
 
 def test_traffic_is_billed_both_ways_at_the_hosts_own_prices(vast, lab):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import cast
 
-from cloudgpu.control.budgets.store import counted_prices
+from cloudgpu.control.budgets.store import fallback_prices
 from cloudgpu.control.inputs.launch_request import UpOptions, parse_request
 from cloudgpu.control.jobs.deadline.choice import measured_margins
 from cloudgpu.control.jobs.inputs.deadline import ON_DEMAND, DeadlineRequest, check_feasible
@@ -125,7 +125,7 @@ def _hourly_price(prepared: PreparedLaunch) -> Money:
 def _budget_rate(session: Session, prepared: PreparedLaunch) -> int:
     """Return what budgets count for an hour of all machines of a launch, in nano-dollars, averaged to renew-until."""
     machine, now = budget_subject(prepared.plan, prepared.name), to_us(session.clock())
-    commitments = commitments_of(machine, now, counted_prices(session)).items
+    commitments = commitments_of(machine, now, fallback_prices(session)).items
     end = max([parse_us(not_none(machine.renew_until)), *(one.until for one in commitments if one.until is not None)])
     total = sum(intervals_cost(one.intervals(now, end), now, end) for one in commitments)
     return -(-money(total).nanos * prepared.plan.nodes * HOUR_MICROS // max(1, end - now))
