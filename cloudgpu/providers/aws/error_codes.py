@@ -8,7 +8,7 @@ A code that is not here is ProviderUnavailable: nothing is known.
 from __future__ import annotations
 
 from cloudgpu.errors import AuthFailed, InstanceNotFound, InvalidRequest, LaunchUncertain, QuotaExceeded
-from cloudgpu.providers.shared.errors import Meaning, meanings
+from cloudgpu.providers.shared.errors import ErrorMapping, error_mappings
 
 # Codes for a credential that AWS does not accept, a missing permission, and a clock that is wrong.
 CREDENTIAL = frozenset(
@@ -94,27 +94,27 @@ _REMEDIES = {  # by field, where AWS's message says what is wrong, and not what 
     "--security-group": "See what there is: aws ec2 describe-security-groups --region REGION",
     "--volume": "See what there is: aws ec2 describe-volumes --region REGION",
 }
-_NO_NETWORK = Meaning(
+_NO_NETWORK = ErrorMapping(
     InvalidRequest,
     "--subnet",
     "Name a subnet with --subnet, or make a default VPC: aws ec2 create-default-vpc --region REGION",
 )
 
 
-MEANINGS = meanings(
+ERROR_MAPPINGS = error_mappings(
     (
         _QUOTA_OF_MACHINES,
-        Meaning(QuotaExceeded, "quota", "See it and ask for more: cloudgpu quota --provider aws --region REGION"),
+        ErrorMapping(QuotaExceeded, "quota", "See it and ask for more: cloudgpu quota --provider aws --region REGION"),
     ),
     (
         _QUOTA_OF_OTHERS,
-        Meaning(QuotaExceeded, "quota", "Remove what is not needed there, or ask AWS for a higher limit."),
+        ErrorMapping(QuotaExceeded, "quota", "Remove what is not needed there, or ask AWS for a higher limit."),
     ),
-    (_NO_INSTANCE, Meaning(InstanceNotFound, "instance")),
-    (_UNCERTAIN, Meaning(LaunchUncertain, "launch")),
+    (_NO_INSTANCE, ErrorMapping(InstanceNotFound, "instance")),
+    (_UNCERTAIN, ErrorMapping(LaunchUncertain, "launch")),
     ("DefaultVpcDoesNotExist VPCIdNotSpecified VPCResourceNotSpecified", _NO_NETWORK),
-    ("Blocked OptInRequired PendingVerification AccountDisabled", Meaning(AuthFailed, "account", _ACCOUNT_REMEDY)),
-    (CREDENTIAL | DENIED | SKEWED, Meaning(AuthFailed, "credentials")),
+    ("Blocked OptInRequired PendingVerification AccountDisabled", ErrorMapping(AuthFailed, "account", _ACCOUNT_REMEDY)),
+    (CREDENTIAL | DENIED | SKEWED, ErrorMapping(AuthFailed, "credentials")),
     no_capacity=_NO_CAPACITY,
     throttled=_THROTTLED,
     down=_DOWN,

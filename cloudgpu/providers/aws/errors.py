@@ -17,7 +17,7 @@ from cloudgpu.errors import (
     NoCapacity,
     ProviderUnavailable,
 )
-from cloudgpu.providers.aws.error_codes import CREDENTIAL, DENIED, MEANINGS, SKEWED
+from cloudgpu.providers.aws.error_codes import CREDENTIAL, DENIED, ERROR_MAPPINGS, SKEWED
 from cloudgpu.providers.shared.calls import is_skewed, wrong_clock
 from cloudgpu.providers.shared.errors import UNKNOWN, denied_error, refusal_error, shorten, unanswered_error
 
@@ -134,7 +134,7 @@ def _error_of_answer(response: Mapping[str, Any], call: CallContext) -> Cloudgpu
         denied_action = _DENIED_ACTION.search(text)
         credentials = f"The AWS credentials of account {call.account} ({call.who})"
         return denied_error(credentials, denied_action[1] if denied_action else call.permission, f" in {call.region}")
-    meaning = MEANINGS.get(code, UNKNOWN)
+    meaning = ERROR_MAPPINGS.get(code, UNKNOWN)
     if meaning is UNKNOWN and not code.replace(".", "").isalnum():
         return unanswered_error(
             f"AWS {call.region} answered {call.action} with something that is not an answer of AWS's", call.value

@@ -8,7 +8,7 @@ references of Compute, Network and Resource Manager. A code that is not here is 
 from __future__ import annotations
 
 from cloudgpu.errors import AuthFailed, InstanceNotFound, InvalidRequest, ProviderUnavailable, QuotaExceeded
-from cloudgpu.providers.shared.errors import RETRY_LATER, Meaning, meanings
+from cloudgpu.providers.shared.errors import RETRY_LATER, ErrorMapping, error_mappings
 
 # Codes for a credential that Azure does not accept, and for a missing permission.
 CREDENTIAL = frozenset(
@@ -128,20 +128,20 @@ _REGISTER_REMEDY = (
 )
 _QUOTA_REMEDY = "See it and where to raise it: cloudgpu quota --provider azure --region REGION"
 
-MEANINGS = meanings(
-    (_QUOTA_OF_MACHINES, Meaning(QuotaExceeded, "quota", _QUOTA_REMEDY)),
+ERROR_MAPPINGS = error_mappings(
+    (_QUOTA_OF_MACHINES, ErrorMapping(QuotaExceeded, "quota", _QUOTA_REMEDY)),
     (
         _QUOTA_OF_OTHERS,
-        Meaning(QuotaExceeded, "quota", "Remove what is not needed there, or ask Azure for a higher limit."),
+        ErrorMapping(QuotaExceeded, "quota", "Remove what is not needed there, or ask Azure for a higher limit."),
     ),
     (ONLY_INSIDE, RETRY_LATER),
-    (BUSY, Meaning(ProviderUnavailable, remedy="Azure is at work on it: run it again in a minute.")),
-    (NOT_FOUND, Meaning(InstanceNotFound, "instance")),
-    (_UNREGISTERED, Meaning(InvalidRequest, "subscription", _REGISTER_REMEDY)),
-    (_SUBSCRIPTION, Meaning(AuthFailed, "subscription", "See those that the login may use: az account list")),
-    (_BLOCKED, Meaning(AuthFailed, "subscription", _PORTAL_REMEDY)),
-    (CREDENTIAL | DENIED, Meaning(AuthFailed, "credentials")),
-    (_LOCKED, Meaning(InvalidRequest, "lock", "Take the lock away (az lock list names it), and run it again.")),
+    (BUSY, ErrorMapping(ProviderUnavailable, remedy="Azure is at work on it: run it again in a minute.")),
+    (NOT_FOUND, ErrorMapping(InstanceNotFound, "instance")),
+    (_UNREGISTERED, ErrorMapping(InvalidRequest, "subscription", _REGISTER_REMEDY)),
+    (_SUBSCRIPTION, ErrorMapping(AuthFailed, "subscription", "See those that the login may use: az account list")),
+    (_BLOCKED, ErrorMapping(AuthFailed, "subscription", _PORTAL_REMEDY)),
+    (CREDENTIAL | DENIED, ErrorMapping(AuthFailed, "credentials")),
+    (_LOCKED, ErrorMapping(InvalidRequest, "lock", "Take the lock away (az lock list names it), and run it again.")),
     no_capacity=_NO_CAPACITY,
     throttled=_THROTTLED,
     down=_DOWN,

@@ -26,18 +26,25 @@ from cloudgpu.providers.azure.error_codes import (
     CREDENTIAL,
     DENIED,
     ENVELOPES,
-    MEANINGS,
+    ERROR_MAPPINGS,
     NOT_ALLOWED,
     NOT_FOUND,
 )
 from cloudgpu.providers.shared.calls import is_skewed, wrong_clock
-from cloudgpu.providers.shared.errors import UNKNOWN, Meaning, denied_error, refusal_error, shorten, unanswered_error
+from cloudgpu.providers.shared.errors import (
+    UNKNOWN,
+    ErrorMapping,
+    denied_error,
+    refusal_error,
+    shorten,
+    unanswered_error,
+)
 
 UNAUTHENTICATED, FORBIDDEN, THROTTLED = 401, 403, 429
 _BY_STATUS = {
-    UNAUTHENTICATED: Meaning(AuthFailed, "credentials"),
-    FORBIDDEN: Meaning(AuthFailed, "credentials"),
-    THROTTLED: MEANINGS["TooManyRequests"],
+    UNAUTHENTICATED: ErrorMapping(AuthFailed, "credentials"),
+    FORBIDDEN: ErrorMapping(AuthFailed, "credentials"),
+    THROTTLED: ERROR_MAPPINGS["TooManyRequests"],
 }
 # OperationNotAllowed has several meanings. A quota is known by its message alone: "Operation could not be completed
 # as it results in exceeding approved standardNCSv3Family Cores quota" (Resolve errors for resource quotas).
@@ -114,9 +121,9 @@ def code_of(error: CloudgpuError) -> str:
 def code_and_message(error: BaseException) -> tuple[str, str]:
     """Return Azure's code and message: those of an inner error, where the outer code has no meaning of its own."""
     code, sentence, details = _code(error)
-    if code in ENVELOPES or code not in MEANINGS:
+    if code in ENVELOPES or code not in ERROR_MAPPINGS:
         for inner in details:
-            if inner.get("code") in MEANINGS and inner["code"] not in ENVELOPES:
+            if inner.get("code") in ERROR_MAPPINGS and inner["code"] not in ENVELOPES:
                 return str(inner["code"]), str(inner.get("message") or sentence)
     return code, sentence
 
@@ -161,7 +168,7 @@ def _refused(error: Any, call: CallContext) -> CloudgpuError:
         if is_skewed(headers, call.now):
             return wrong_clock("Azure", call.region, headers, call.now)
         return _bad_credentials(code, call)
-    if meaning.kind is AuthFailed and (code in DENIED or code not in MEANINGS):
+    if meaning.kind is AuthFailed and (code in DENIED or code not in ERROR_MAPPINGS):
         denied_action, where = _DENIED_ACTION.search(sentence), f" in {call.region}" if call.region else ""
         credentials = f"The Azure credentials of account {call.account} ({who()})"
         return denied_error(
@@ -172,20 +179,20 @@ def _refused(error: Any, call: CallContext) -> CloudgpuError:
     if meaning.kind is NoCapacity:  # one sentence: Azure goes on to advise what the launch tries next anyway
         sentence = sentence.partition(". ")[0]
     if code in NOT_FOUND and call.field:
-        meaning = Meaning(InvalidRequest, call.field, meaning.remedy)
+        meaning = ErrorMapping(InvalidRequest, call.field, meaning.remedy)
     if meaning.field == LOCK_FIELD and call.action.endswith(_END_ACTIONS):
-        meaning = Meaning(EndRefused, LOCK_FIELD, meaning.remedy)
+        meaning = ErrorMapping(EndRefused, LOCK_FIELD, meaning.remedy)
     message = f"{call.where} refused {call.action}: {shorten(sentence)} ({code or status})."
     headers = getattr(error.response, "headers", None) or {}
     return refusal_error(meaning, message, value=call.value, region=call.region, headers=headers)
 
 
-def _meaning(code: str, sentence: str, status: int) -> Meaning:
+def _meaning(code: str, sentence: str, status: int) -> ErrorMapping:
     if code == NOT_ALLOWED and _QUOTA_TEXT.search(sentence):
-        return MEANINGS["QuotaExceeded"]
+        return ERROR_MAPPINGS["QuotaExceeded"]
     if code == NOT_ALLOWED and (status == THROTTLED or _THROTTLING_TEXT.search(sentence)):
         return _BY_STATUS[THROTTLED]
-    return MEANINGS.get(code) or _BY_STATUS.get(status, UNKNOWN)
+    return ERROR_MAPPINGS.get(code) or _BY_STATUS.get(status, UNKNOWN)
 
 
 def _bad_credentials(code: str, call: CallContext) -> AuthFailed:

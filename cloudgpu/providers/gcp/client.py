@@ -19,18 +19,18 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra, Provide
 from cloudgpu.parallel import beat
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.gcp import credentials
-from cloudgpu.providers.gcp.errors import CallContext, translated
+from cloudgpu.providers.gcp.errors import CallContext, translate_error
 from cloudgpu.providers.gcp.options import ENDPOINT_VARIABLE, PROJECT_VARIABLE, GcpOptions, gcp_options, project_of
 from cloudgpu.providers.shared.account import CloudAccount, translated_errors
 from cloudgpu.providers.shared.calls import FIRST_REPORT_AFTER_S, count_request
 
-KIND = "gcp"  # the provider, as its accounts in config.toml and the catalogue call it
+PROVIDER = "gcp"  # the provider, as its accounts in config.toml and the catalogue call it
 MAX_SENDS = 5  # of a read, or of a change that Google knows again by its request id
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 20.0
 PAGE_SIZE = 500  # entries of one page: Google's maximum
 MAX_PAGES = 500
 NOT_IMPLEMENTED = 501
-CONNECTIONS = 10  # that Google's client keeps for later calls; it warns of, and throws away, every further one
+MAX_CONNECTIONS = 10  # that Google's client keeps for later calls; it warns of, and throws away, every further one
 _ADDRESS = re.compile(r"(?:https?://)?[A-Za-z0-9.-]+(?::\d{1,5})?|https?://\[[0-9a-fA-F:.]+\](?::\d{1,5})?")
 _READ_VERBS = ("get", "list", "aggregatedList", "listUsable", "test")
 
@@ -41,9 +41,9 @@ class Gcp(CloudAccount):
     def __init__(self, settings: ProviderSettings) -> None:
         super().__init__(settings)
         self.options: GcpOptions = gcp_options(settings.account, settings.options)
-        self.project_pins = self.pins("project")
+        self.project_pins = self.pins("project")  # in which project each machine was launched
         self._lock = threading.Lock()
-        self._connection_slots = threading.BoundedSemaphore(CONNECTIONS)
+        self._connection_slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
         self._clients: dict[str, Any] = {}
         self._credentials: tuple[Any, str | None] | None = None  # credentials, and the project that they name
 
@@ -116,9 +116,9 @@ class Gcp(CloudAccount):
 
         `action` is as in the discovery document (`compute.instances.get`); `fields` are the call's parameters in
         Google's spelling, its body among them (`instance_resource` is `instanceResource`). The project is the account's
-        unless given. `where` is the zone or region, `value` what the call is about, for messages. A change gets a
-        request id of its own, so that it may be sent again. Raises the error that the answer means, and Silent without
-        an answer in the time that a call has over all its sends.
+        unless given. `where` is the zone or region, `value` what the call is about, for messages. `sends` is how often
+        it is sent at most. A change gets a request id of its own, so that it may be sent again. Raises the error that
+        the answer means, and Silent without an answer in the time that a call has over all its sends.
         """
         started_s, is_read = self.timeouts.now(), _is_read(action)
         request = {"project": self.project, **fields}
@@ -151,7 +151,7 @@ class Gcp(CloudAccount):
         from google.cloud import compute_v1
         from google.protobuf import json_format  # type: ignore[import-untyped]
 
-        request_class = getattr(compute_v1, request_name(service, verb))
+        request_class = getattr(compute_v1, request_class_name(service, verb))
         if "request_id" not in request_class.meta.fields:
             request = {name: field for name, field in request.items() if name != "requestId"}
         message = request_class.wrap(json_format.ParseDict(request, request_class.pb()()))
@@ -162,7 +162,7 @@ class Gcp(CloudAccount):
             self._remembering_silence(action, where),
             self.translating_errors(action, where, value=value),
         ):
-            count_request(KIND, action)
+            count_request(PROVIDER, action)
             answer = method(request=message, retry=None, timeout=timeout_s)
             page = next(iter(answer.pages)) if hasattr(answer, "pages") else answer
             beat()
@@ -185,7 +185,7 @@ class Gcp(CloudAccount):
 
     def pages(self, action: str, where: str = "", **fields: Any) -> Iterator[dict[str, Any]]:
         """Yield the pages of a list, a call for each; raises ProviderUnavailable for a list without an end."""
-        token, seen = "", set[str]()
+        token, seen_tokens = "", set[str]()
         for _ in range(MAX_PAGES):
             request: dict[str, Any] = {**fields, "maxResults": PAGE_SIZE} | ({"pageToken": token} if token else {})
             page = self.call(action, where, **request)
@@ -193,20 +193,20 @@ class Gcp(CloudAccount):
             token = page.get("nextPageToken", "")
             if not token:
                 return
-            if token in seen:
+            if token in seen_tokens:
                 break
-            seen.add(token)
+            seen_tokens.add(token)
         raise ProviderUnavailable(f"Google Cloud gives the same page of {action} again and again.", field="provider")
 
     def items(self, action: str, where: str = "", **fields: Any) -> Iterator[dict[str, Any]]:
         """Yield the entries of all pages of a list, a call for each page."""
-        return (one for page in self.pages(action, where, **fields) for one in page.get("items", ()))
+        return (item for page in self.pages(action, where, **fields) for item in page.get("items", ()))
 
     def translating_errors(
         self, action: str, where: str = "", *, value: str | None = None
     ) -> AbstractContextManager[None]:
         """Turn what Google's client raises inside into our own errors; `action` and `where` are named in them."""
-        return translated_errors(lambda error: translated(error, self.call_context(action, where, value)))
+        return translated_errors(lambda error: translate_error(error, self.call_context(action, where, value)))
 
     def call_context(self, action: str, where: str = "", value: str | None = None) -> CallContext:
         """Return the description of a call for its errors."""
@@ -216,7 +216,7 @@ class Gcp(CloudAccount):
         return project_of(self.options) or (self._credentials[1] if self._credentials else None) or ""
 
 
-def request_name(service: str, verb: str) -> str:
+def request_class_name(service: str, verb: str) -> str:
     """Return the SDK's class name for the request of a call: `instances`, `insert` gives InsertInstanceRequest."""
     is_list = verb.startswith(("list", "aggregatedList"))
     plural_suffix = "es" if service.endswith("sses") else "s"
@@ -252,5 +252,7 @@ def _check_installed() -> None:
         import google.auth
         import google.cloud.compute_v1  # noqa: F401
     except ModuleNotFoundError as error:
-        message = f"The provider {KIND} needs {error.name}, which is not installed."
-        raise MissingExtra(message, field="provider", value=KIND, next="Run: pip install 'cloudgpu[gcp]'") from error
+        message = f"The provider {PROVIDER} needs {error.name}, which is not installed."
+        raise MissingExtra(
+            message, field="provider", value=PROVIDER, next="Run: pip install 'cloudgpu[gcp]'"
+        ) from error

@@ -11,7 +11,7 @@ ProviderUnavailable: nothing is known.
 from __future__ import annotations
 
 from cloudgpu.errors import AuthFailed, InstanceNotFound, InvalidRequest, QuotaExceeded
-from cloudgpu.providers.shared.errors import Meaning, meanings
+from cloudgpu.providers.shared.errors import ErrorMapping, error_mappings
 
 # Codes of AuthFailed: credentials that Google does not accept, a missing permission (DENIED), an API that is not
 # enabled (DISABLED), a project without billing.
@@ -67,17 +67,20 @@ _REMEDIES = {
     "--image": "See what there is: cloudgpu image ls, or gcloud compute images list",
     "--subnet": "See what there is: gcloud compute networks list; name one with --subnet, or `network` in config.toml.",
 }
-_POLICY = "Ask whoever keeps the project's organisation policies and service perimeters."
+_POLICY_REMEDY = "Ask whoever keeps the project's organisation policies and service perimeters."
 STALE = "conditionNotMet"  # with status 412: labels or metadata were changed since they were read
 ALREADY_EXISTS = frozenset("alreadyExists ALREADY_EXISTS RESOURCE_ALREADY_EXISTS conflict duplicate".split())
 NOT_READY = frozenset("resourceNotReady RESOURCE_NOT_READY operationInProgress".split())
 
 
-MEANINGS = meanings(
-    (_QUOTA, Meaning(QuotaExceeded, "quota", "See it and ask for more: cloudgpu quota --provider gcp --region REGION")),
-    (_NOT_FOUND, Meaning(InvalidRequest, "provider")),
-    (CREDENTIAL | DENIED | DISABLED | BILLING, Meaning(AuthFailed, "credentials")),
-    (_FORBIDDEN, Meaning(AuthFailed, "project", _POLICY)),
+ERROR_MAPPINGS = error_mappings(
+    (
+        _QUOTA,
+        ErrorMapping(QuotaExceeded, "quota", "See it and ask for more: cloudgpu quota --provider gcp --region REGION"),
+    ),
+    (_NOT_FOUND, ErrorMapping(InvalidRequest, "provider")),
+    (CREDENTIAL | DENIED | DISABLED | BILLING, ErrorMapping(AuthFailed, "credentials")),
+    (_FORBIDDEN, ErrorMapping(AuthFailed, "project", _POLICY_REMEDY)),
     no_capacity=_NO_CAPACITY,
     throttled=_THROTTLED,
     down=_DOWN,
@@ -86,11 +89,11 @@ MEANINGS = meanings(
 )
 """The meaning of each known code."""
 
-NO_MACHINE = Meaning(InstanceNotFound, "instance")
+NO_MACHINE = ErrorMapping(InstanceNotFound, "instance")
 NOT_FOUND = frozenset(_NOT_FOUND.split())
 
 # For an answer without a known code: the code to use, by its HTTP status; any other status is ProviderUnavailable.
-BY_STATUS = {
+CODE_BY_STATUS = {
     400: "invalid",
     401: "authError",
     403: "forbidden",

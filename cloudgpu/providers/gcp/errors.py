@@ -18,16 +18,23 @@ from cloudgpu.errors import (
 )
 from cloudgpu.providers.gcp.error_codes import (
     BILLING,
-    BY_STATUS,
+    CODE_BY_STATUS,
     CREDENTIAL,
     DENIED,
     DISABLED,
-    MEANINGS,
+    ERROR_MAPPINGS,
     NO_MACHINE,
     NOT_FOUND,
 )
 from cloudgpu.providers.shared.calls import is_skewed, wrong_clock
-from cloudgpu.providers.shared.errors import UNKNOWN, Meaning, denied_error, refusal_error, shorten, unanswered_error
+from cloudgpu.providers.shared.errors import (
+    UNKNOWN,
+    ErrorMapping,
+    denied_error,
+    refusal_error,
+    shorten,
+    unanswered_error,
+)
 
 DELETE = "compute.instances.delete"
 UNAUTHENTICATED_STATUS, NOT_FOUND_STATUS, TOO_MANY_REQUESTS = 401, 404, 429
@@ -83,11 +90,11 @@ class CallContext:
         return f"Google Cloud {self.where}".rstrip()
 
 
-def translated(error: Exception, call: CallContext) -> CloudgpuError | None:
+def translate_error(error: Exception, call: CallContext) -> CloudgpuError | None:
     """Return our error for an exception of Google's client; None for one that is a defect of cloudgpu."""
     names = {kind.__name__ for kind in type(error).__mro__}
     if "GoogleAPICallError" in names:
-        return _refused(error, call)
+        return _error_of_answer(error, call)
     if names & UNREADABLE_ERRORS:
         return unanswered_error(
             f"{call.recipient} answered {call.action} with something that is not an answer of Google's", call.value
@@ -97,7 +104,7 @@ def translated(error: Exception, call: CallContext) -> CloudgpuError | None:
     if names & NO_CONNECTION_ERRORS:
         return unanswered_error(f"{call.recipient} did not answer {call.action} ({type(error).__name__})", call.value)
     if names & CREDENTIAL_ERRORS:
-        return _no_credentials(error, names, call)
+        return _no_credentials_error(error, names, call)
     return None
 
 
@@ -120,17 +127,19 @@ def operation_error(operation: Mapping[str, Any], call: CallContext) -> Cloudgpu
     status = int(operation.get("httpErrorStatusCode") or 0)
     if not errors and status < _FIRST_ERROR_STATUS:
         return None
-    by_information = sorted(errors, key=_is_uninformative)
-    code = str(by_information[0].get("code", "")) if by_information else ""
+    most_informative_first = sorted(errors, key=_is_uninformative)
+    code = str(most_informative_first[0].get("code", "")) if most_informative_first else ""
     message = (
-        str(by_information[0].get("message", "")) if by_information else str(operation.get("httpErrorMessage", ""))
+        str(most_informative_first[0].get("message", ""))
+        if most_informative_first
+        else str(operation.get("httpErrorMessage", ""))
     )
     return _error_of_code(code, status, message, call)
 
 
 def _is_uninformative(error: Mapping[str, Any]) -> tuple[bool, bool]:
     code = error.get("code", "")
-    return code == "VM_MIN_COUNT_NOT_REACHED", code not in MEANINGS
+    return code == "VM_MIN_COUNT_NOT_REACHED", code not in ERROR_MAPPINGS
 
 
 def code_of(error: CloudgpuError) -> str:
@@ -139,7 +148,7 @@ def code_of(error: CloudgpuError) -> str:
     return match[1] if match else ""
 
 
-def _refused(error: Any, call: CallContext) -> CloudgpuError:
+def _error_of_answer(error: Any, call: CallContext) -> CloudgpuError:
     """Return the error for an answer with an error in it."""
     status = int(error.code or 0)
     if status == NOT_FOUND_STATUS and not _is_json(error.response):
@@ -167,38 +176,42 @@ def _is_json(response: Any) -> bool:
 def _codes(error: Any) -> Iterator[str]:
     """Yield the codes of an answer: the known ones first, then all."""
     reasons = [str(reason) for reason in (getattr(error, "reason", None),) if reason]
-    reasons += [str(one.get("reason", "")) for one in error.errors or () if isinstance(one, Mapping)]
-    reasons += [str(one.get("reason", "")) for one in error.details or () if isinstance(one, Mapping)]
-    yield from (one for one in reasons if one in MEANINGS)
-    yield from (one for one in reasons if one)
+    reasons += [str(entry.get("reason", "")) for entry in error.errors or () if isinstance(entry, Mapping)]
+    reasons += [str(detail.get("reason", "")) for detail in error.details or () if isinstance(detail, Mapping)]
+    yield from (code for code in reasons if code in ERROR_MAPPINGS)
+    yield from (code for code in reasons if code)
 
 
 def _error_of_code(
     code: str, status: int, message: str, call: CallContext, headers: Mapping[str, str] | None = None
 ) -> CloudgpuError:
-    if code not in MEANINGS:
-        code = BY_STATUS.get(status, code)
+    if code not in ERROR_MAPPINGS:
+        code = CODE_BY_STATUS.get(status, code)
     if code in CREDENTIAL:
-        return _bad_credentials(code or str(status), call)
+        return _bad_credentials_error(code or str(status), call)
     if code in DISABLED:
-        return _api_disabled(code, message, call)
+        return _api_disabled_error(code, message, call)
     if code in BILLING:
-        return _no_billing_account(code, call)
+        return _no_billing_account_error(code, call)
     if code in DENIED:
         named_permission = _PERMISSION.search(message)
         credentials_text = f"The Google credentials of account {call.account} ({call.who})"
         where = f" in the project {call.project}" if call.project else ""
         return denied_error(
-            credentials_text, named_permission[1] if named_permission else permission(call.action), where
+            credentials_text, named_permission[1] if named_permission else permission_of(call.action), where
         )
-    meaning = MEANINGS[BY_STATUS[TOO_MANY_REQUESTS]] if status == TOO_MANY_REQUESTS else MEANINGS.get(code, UNKNOWN)
+    meaning = (
+        ERROR_MAPPINGS[CODE_BY_STATUS[TOO_MANY_REQUESTS]]
+        if status == TOO_MANY_REQUESTS
+        else ERROR_MAPPINGS.get(code, UNKNOWN)
+    )
     if code in NOT_FOUND:
         meaning = _not_found_meaning(meaning, message, call)
     sentence = f"{call.recipient} refused {call.action}: {shorten(message)} ({code or status or 'no code'})."
     return refusal_error(meaning, sentence, value=call.value, region=_region(call.where), headers=headers)
 
 
-def _not_found_meaning(meaning: Meaning, message: str, call: CallContext) -> Meaning:
+def _not_found_meaning(meaning: ErrorMapping, message: str, call: CallContext) -> ErrorMapping:
     """Return the meaning of "not found": InstanceNotFound only where a call about a machine did not find the machine.
 
     Google answers the same for a missing project or zone; then nothing is known of the machine.
@@ -206,10 +219,10 @@ def _not_found_meaning(meaning: Meaning, message: str, call: CallContext) -> Mea
     if not call.action.startswith("compute.instances."):
         return meaning
     quoted_name = _QUOTED_NAME.search(message)
-    is_other = (
+    is_about_another_resource = (
         quoted_name is not None and quoted_name[1].startswith("projects/") and "/instances/" not in quoted_name[1]
     )
-    return MEANINGS["PROJECT_NOT_FOUND"] if is_other else NO_MACHINE
+    return ERROR_MAPPINGS["PROJECT_NOT_FOUND"] if is_about_another_resource else NO_MACHINE
 
 
 def protected_from_deletion(call: CallContext) -> EndRefused:
@@ -225,11 +238,12 @@ def protected_from_deletion(call: CallContext) -> EndRefused:
 
 
 def _region(where: str) -> str:
+    """Return the region of a zone or region, for a command in a remedy; a placeholder where there is none."""
     match = re.fullmatch(r"([a-z]+-[a-z]+\d+)(?:-[a-z])?", where)
     return match[1] if match else "REGION"
 
 
-def _bad_credentials(code: str, call: CallContext) -> AuthFailed:
+def _bad_credentials_error(code: str, call: CallContext) -> AuthFailed:
     sentence = f"The Google credentials of account {call.account} ({call.who}) are not accepted ({code})."
     return AuthFailed(sentence, field="credentials", value=call.who, next=renewal_command(call.who))
 
@@ -241,13 +255,13 @@ def renewal_command(who: str) -> str:
     return "Run: gcloud auth application-default login"
 
 
-def permission(action: str) -> str:
+def permission_of(action: str) -> str:
     """Return the permission that an action needs, as IAM spells it, where both have one name; else the action."""
     service, _, verb = action.rpartition(".")
     return f"{service}.{'list' if verb == 'aggregatedList' else 'create' if verb == 'insert' else verb}"
 
 
-def _api_disabled(code: str, message: str, call: CallContext) -> AuthFailed:
+def _api_disabled_error(code: str, message: str, call: CallContext) -> AuthFailed:
     api = "compute.googleapis.com" if call.action.startswith("compute.") else _api_named_in(message)
     sentence = f"The service {api} is not enabled in the project {call.project or 'of these credentials'} ({code})."
     remedy = f"Run: gcloud services enable {api}" + (f" --project {call.project}" if call.project else "")
@@ -259,13 +273,13 @@ def _api_named_in(message: str) -> str:
     return match[0] if match else "that was asked"
 
 
-def _no_billing_account(code: str, call: CallContext) -> AuthFailed:
+def _no_billing_account_error(code: str, call: CallContext) -> AuthFailed:
     sentence = f"The project {call.project or 'of these credentials'} has no billing account that pays ({code})."
     remedy = "Link one: https://console.cloud.google.com/billing/linkedaccount?project=" + call.project
     return AuthFailed(sentence, field="project", value=call.project or None, next=remedy)
 
 
-def _no_credentials(error: Exception, names: set[str], call: CallContext) -> CloudgpuError:
+def _no_credentials_error(error: Exception, names: set[str], call: CallContext) -> CloudgpuError:
     if "DefaultCredentialsError" in names:
         sentence = f"There are no Google credentials for account {call.account} that can be used."
         return AuthFailed(sentence, field="credentials", value=call.who, next=renewal_command(call.who))

@@ -33,12 +33,12 @@ def zone_and_name(id: str) -> tuple[str, str]:  # noqa: A002
 
     Raises InvalidRequest for any other text: it does not prove that a machine is gone.
     """
-    found = parse(id)
-    if found is None:
+    parsed = parse(id)
+    if parsed is None:
         message = f"{id!r} is not an id of a machine on Google Cloud."
         remedy = "It looks like us-central1-a/cg-0123456789abcdef0123."
         raise InvalidRequest(message, field="instance", value=id, next=remedy)
-    return found
+    return parsed
 
 
 def machine_name(token: str) -> str:

@@ -26,7 +26,8 @@ def wait_for(
 ) -> Mapping[str, Any]:
     """Return an operation once it is done; polls for five minutes at most.
 
-    Raises the error that it ended with, as one of `action`, and as `wait_until_done`.
+    `action` and `value` are those of the call that began it (`Gcp.call`), for errors. Raises the error that it ended
+    with, as one of `action`, and as `wait_until_done`.
     """
     operation_done = wait_until_done(gcp, operation, action=action, value=value, project=project)
     error = errors.operation_error(operation_done, gcp.call_context(action, _scope(operation_done)[1], value))

@@ -41,8 +41,8 @@ class GcpOptions:
 
     def uses(self, region: str) -> bool:
         """Say whether the account uses a region, by its settings alone."""
-        used = self.regions or tuple(filter(None, map(ids.region_of, self.zones)))
-        return region not in self.exclude_regions and (not used or region in used)
+        chosen_regions = self.regions or tuple(filter(None, map(ids.region_of, self.zones)))
+        return region not in self.exclude_regions and (not chosen_regions or region in chosen_regions)
 
     def uses_zone(self, zone: str) -> bool:
         """Say whether the account uses a zone, by its settings alone."""
@@ -71,7 +71,7 @@ def project_of(options: GcpOptions) -> str | None:
 
 _region = matching(ids.REGION, "a region", "us-central1")
 _project = matching(PROJECT_ID, "a project's id (its number and its title are others)", "my-lab-1")
-_READERS = {
+_READERS = {  # what checks the value of each key
     "project": _project,
     "regions": several(_region, "regions", "us-central1"),
     "exclude_regions": several(_region, "regions", "us-central1"),

@@ -18,7 +18,7 @@ from cloudgpu.providers.abilities import PlacementConstraint, Resolved, TimerAct
 from cloudgpu.providers.account_abilities import AccountFinding, Login
 from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.gcp import ids
-from cloudgpu.providers.gcp.client import KIND, Gcp
+from cloudgpu.providers.gcp.client import PROVIDER, Gcp
 from cloudgpu.providers.registry import lazy_modules
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class GcpProvider:
     report, nor does Google's timer), nor HasBudgetAlert.
     """
 
-    kind = KIND
+    kind = PROVIDER
     saves_running = True  # an image is made of a disk that is in use, as if the power had gone
     supported_parts = frozenset({"cloud_init", "container", "disk_gb", "image", "on_start", "packages"})
     token_rule = TokenRule(
@@ -107,7 +107,7 @@ class GcpProvider:
 
     def list(self) -> Listing:
         """Return every machine with a cloudgpu-id label, and the zones that did not answer."""
-        return listing.listed(self._gcp)
+        return listing.list_machines(self._gcp)
 
     def terminate(self, id: str) -> None:  # noqa: A002
         """Ask to delete the machine, its system disk and its firewall rules; an unknown id is no error."""

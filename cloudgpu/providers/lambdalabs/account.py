@@ -1,4 +1,4 @@
-"""What `doctor` finds in a Lambda account, where its API key is, and who may reach SSH.
+"""What `doctor` finds in a Lambda account, where its API key is, and who may reach SSH_PORT.
 
 Port 22 is open to the whole internet by the account's global rules (Lambda's documentation: so for every new account).
 A ruleset of a single machine would only add to them, as far as is known. So the global rules are changed.
@@ -13,11 +13,11 @@ from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.account_abilities import AccountFinding, Login
 from cloudgpu.providers.lambdalabs import errors
 from cloudgpu.providers.lambdalabs.client import Lambda
-from cloudgpu.providers.lambdalabs.options import KIND, read_key
+from cloudgpu.providers.lambdalabs.options import PROVIDER, read_key
 
 Rule = Mapping[str, Any]
 ANY_SOURCE = "0.0.0.0/0"
-SSH, MAX_PORT = 22, 65535
+SSH_PORT, MAX_PORT = 22, 65535
 _TERMINATION_FINDING = AccountFinding(
     "ends at Lambda",
     None,
@@ -34,7 +34,7 @@ def login(lam: Lambda) -> Login:
 
 
 def findings(lam: Lambda) -> list[AccountFinding]:
-    """Return the findings: the account, who may reach SSH, and what Lambda cannot do at all. Reads only."""
+    """Return the findings: the account, who may reach SSH_PORT, and what Lambda cannot do at all. Reads only."""
     account_text = f"{lam.identity().display_name}, by the API key from {read_key(lam.options)[1]}"
     return [
         AccountFinding("Lambda account", is_ok=True, message=account_text),
@@ -49,7 +49,7 @@ def _firewall_finding(lam: Lambda) -> AccountFinding:
         rules = global_rules(lam)
     except CloudgpuError as error:
         return AccountFinding(title, None, f"who may reach port 22 is not known: {error.message}", "Run doctor again.")
-    if not any(one.get("source_network") == ANY_SOURCE and _includes_ssh(one) for one in rules):
+    if not any(rule.get("source_network") == ANY_SOURCE and _includes_ssh(rule) for rule in rules):
         message = (
             f"the account's global rules do not open port 22 to everybody (not so in {REGION_WITHOUT_GLOBAL_RULES})"
         )
@@ -58,7 +58,7 @@ def _firewall_finding(lam: Lambda) -> AccountFinding:
         title,
         is_ok=False,
         message="the account's global firewall rules open port 22 of every machine to the whole internet",
-        next=f"Run: cloudgpu init {KIND} --ssh-from ADDRESS/32 (it changes the rules for all)",
+        next=f"Run: cloudgpu init {PROVIDER} --ssh-from ADDRESS/32 (it changes the rules for all)",
     )
 
 
@@ -73,39 +73,48 @@ def global_rules(lam: Lambda) -> list[Rule]:
 
 def ssh_sources(lam: Lambda) -> list[str]:
     """Return the networks from which the account's global rules open port 22."""
-    return sorted({str(one.get("source_network")) for one in global_rules(lam) if _includes_ssh(one)})
+    return sorted(
+        {str(global_rule.get("source_network")) for global_rule in global_rules(lam) if _includes_ssh(global_rule)}
+    )
 
 
-def restrict_ssh(lam: Lambda, cidrs: Sequence[str]) -> None:
+def narrow_ssh(lam: Lambda, cidrs: Sequence[str]) -> None:
     """Open port 22 to these networks only, in the account's global rules; every other rule stays. Idempotent."""
     rules = restricted_rules(global_rules(lam), cidrs)
     lam.change("PATCH", "/firewall-rulesets/global", "patch-global-firewall", {"rules": rules}, idempotent=True)
 
 
 def restricted_rules(rules: Iterable[Rule], cidrs: Sequence[str]) -> list[Rule]:
-    """Return these rules, but with SSH open to these networks only.
+    """Return these rules, but with SSH_PORT open to these networks only.
 
     A rule for more ports than 22 is replaced by rules for the ports below and above.
     """
-    others = [part for one in rules for part in (_without_ssh(one) if _includes_ssh(one) else (one,))]
+    other_rules = [
+        remaining for rule in rules for remaining in (_without_ssh(rule) if _includes_ssh(rule) else (rule,))
+    ]
     ours: list[Rule] = [
-        {"protocol": "tcp", "port_range": [SSH, SSH], "source_network": cidr, "description": f"{OUR_DESCRIPTION}: SSH"}
+        {
+            "protocol": "tcp",
+            "port_range": [SSH_PORT, SSH_PORT],
+            "source_network": cidr,
+            "description": f"{OUR_DESCRIPTION}: SSH",
+        }
         for cidr in cidrs
     ]
-    return [*others, *ours]
+    return [*other_rules, *ours]
 
 
 def _includes_ssh(rule: Rule) -> bool:
     ports = rule.get("port_range")
-    return rule.get("protocol") in ("tcp", "all") and (not ports or ports[0] <= SSH <= ports[-1])
+    return rule.get("protocol") in ("tcp", "all") and (not ports or ports[0] <= SSH_PORT <= ports[-1])
 
 
 def _without_ssh(rule: Rule) -> list[Rule]:
-    """Return the rules that open what this rule opens, except SSH."""
+    """Return the rules that open what this rule opens, except SSH_PORT."""
     low, high = rule.get("port_range") or (1, MAX_PORT)
-    others = [] if rule["protocol"] == "tcp" else [{**rule, "protocol": one} for one in ("udp", "icmp")]
-    for one in others:
-        if one["protocol"] == "icmp":
-            one.pop("port_range", None)
-    port_ranges = [(first, last) for first, last in ((low, SSH - 1), (SSH + 1, high)) if first <= last]
-    return [*others, *({**rule, "protocol": "tcp", "port_range": [first, last]} for first, last in port_ranges)]
+    udp_and_icmp = [] if rule["protocol"] == "tcp" else [{**rule, "protocol": protocol} for protocol in ("udp", "icmp")]
+    for rule_without_ssh in udp_and_icmp:
+        if rule_without_ssh["protocol"] == "icmp":
+            rule_without_ssh.pop("port_range", None)
+    port_ranges = [(first, last) for first, last in ((low, SSH_PORT - 1), (SSH_PORT + 1, high)) if first <= last]
+    return [*udp_and_icmp, *({**rule, "protocol": "tcp", "port_range": [first, last]} for first, last in port_ranges)]

@@ -22,7 +22,7 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.lambdalabs import errors
-from cloudgpu.providers.lambdalabs.options import KEY_VARIABLES, KIND, lambda_options, read_key
+from cloudgpu.providers.lambdalabs.options import KEY_VARIABLES, PROVIDER, lambda_options, read_key
 from cloudgpu.providers.rest.client import LOOPBACK, Answer, CloudApi, RestClient
 from cloudgpu.providers.rest.once import SendOnce
 from cloudgpu.providers.shared.account import CloudAccount, write_file
@@ -30,7 +30,7 @@ from cloudgpu.providers.shared.account import CloudAccount, write_file
 CLOUD = "Lambda Cloud"
 KEY_NAME = "cloudgpu"
 # Lambda's description: one request a second, a launch every 12 seconds.
-INTERVALS = {"*": 1.0, "launch": 12.0}
+MIN_INTERVALS_S = {"*": 1.0, "launch": 12.0}
 LIST_ACTIONS = ("list", "keys", "types")  # actions that read a list: "not found" is no valid answer to them
 TOKEN_RULE = TokenRule(  # what holds for the idempotency tokens of launches, which Lambda does not have
     lifetime=timedelta(minutes=10),
@@ -48,18 +48,18 @@ class Lambda(CloudAccount):
         super().__init__(settings)
         self.options = lambda_options(settings.account, settings.options)
         self.launch_records = SendOnce(settings.home, settings.clock)
-        intervals = {} if urlsplit(self.options.base).hostname in LOOPBACK else INTERVALS
-        api = CloudApi(CLOUD, KIND, self.options.base, self._login, self._refused, intervals)
+        intervals = {} if urlsplit(self.options.base_url).hostname in LOOPBACK else MIN_INTERVALS_S
+        api = CloudApi(CLOUD, PROVIDER, self.options.base_url, self._auth_headers, self._error_of_answer, intervals)
         self.rest = RestClient(api, self.timeouts, settings.pause)
         self._key_missing_at: datetime | None = None  # when the account was seen without our SSH key
         self.machine_prices: dict[str, Money] = {}  # per hour, by machine id, from the last answers
-        self._types: tuple[datetime, Mapping[str, Any]] | None = None  # when they were read, and by name
+        self._cached_types: tuple[datetime, Mapping[str, Any]] | None = None  # when they were read, and by name
 
-    def _login(self) -> Mapping[str, str]:
+    def _auth_headers(self) -> Mapping[str, str]:
         return {"Authorization": f"Bearer {read_key(self.options)[0]}"}
 
-    def _refused(self, answer: Answer) -> CloudgpuError:
-        error = errors.refused(answer)
+    def _error_of_answer(self, answer: Answer) -> CloudgpuError:
+        error = errors.error_of_answer(answer)
         error.message = self.rest.redact(error.message)
         error.args = (error.message,)
         if error.field == "credential" and error.next:
@@ -82,12 +82,12 @@ class Lambda(CloudAccount):
     def types(self) -> Mapping[str, Any]:
         """Return the types of machines by name, each with its price and the regions that have some now."""
         now = self.clock()
-        if self._types is None or abs((now - self._types[0]).total_seconds()) > CACHED_S:
+        if self._cached_types is None or abs((now - self._cached_types[0]).total_seconds()) > CACHED_S:
             types_by_name = self.get("/instance-types", "types")
             if not isinstance(types_by_name, dict):
                 raise errors.unreadable_error("types")
-            self._types = now, types_by_name
-        return self._types[1]
+            self._cached_types = now, types_by_name
+        return self._cached_types[1]
 
     # Which account it is.
 
@@ -115,24 +115,24 @@ class Lambda(CloudAccount):
 
     def _account_key(self) -> str | None:
         """Return the SSH key that the account keeps for us, from our file or else from Lambda; None for none."""
-        saved, now = self._saved_key(), self.clock()
-        if saved is not None:
-            return saved
+        saved_key, now = self._saved_key(), self.clock()
+        if saved_key is not None:
+            return saved_key
         if self._key_missing_at is not None and abs((now - self._key_missing_at).total_seconds()) <= CACHED_S:
             return None
-        registered = self._fetch_key()
-        self._key_missing_at = now if registered is None else None
-        return None if registered is None else self._save_key(registered)
+        registered_key = self._fetch_key()
+        self._key_missing_at = now if registered_key is None else None
+        return None if registered_key is None else self._save_key(registered_key)
 
     def register_key(self) -> str:
         """Make sure that the account keeps the SSH key by which it is known; return it as an OpenSSH line.
 
         Raises InvalidRequest where the account has another one under that name, and Lambda's refusal of the key.
         """
-        saved = self._saved_key()
-        registered = self._fetch_key()
-        if registered is None:
-            new_key = saved or self._new_key()
+        saved_key = self._saved_key()
+        registered_key = self._fetch_key()
+        if registered_key is None:
+            new_key = saved_key or self._new_key()
             refusal = None
             try:
                 self.change("POST", "/ssh-keys", "add-key", {"name": KEY_NAME, "public_key": new_key})
@@ -140,41 +140,41 @@ class Lambda(CloudAccount):
                 refusal = error
             except InstanceNotFound:
                 pass  # no valid answer to this call: what is there now decides
-            registered = self._fetch_key()
-            if registered is None and refusal is not None:
+            registered_key = self._fetch_key()
+            if registered_key is None and refusal is not None:
                 raise refusal
-        if registered is None:
+        if registered_key is None:
             raise ProviderUnavailable(
                 f"{CLOUD} does not show the SSH key {KEY_NAME} that was put there.", field="account"
             )
-        if saved is not None and key_digest(saved) != key_digest(registered):
+        if saved_key is not None and key_digest(saved_key) != key_digest(registered_key):
             raise InvalidRequest(
                 f"The SSH key {KEY_NAME} of the Lambda account was replaced: the account is known by it.",
                 field="account",
                 value=self.account,
                 next="Delete it at cloud.lambda.ai/ssh-keys, and run this again: the former one is put back.",
             )
-        return saved or self._save_key(registered)
+        return saved_key or self._save_key(registered_key)
 
     def _fetch_key(self) -> str | None:
         keys = self.get("/ssh-keys", "keys")
         if not isinstance(keys, list):
             raise errors.unreadable_error("keys")
-        return next((str(one.get("public_key", "")) for one in keys if one.get("name") == KEY_NAME), None)
+        return next((str(key.get("public_key", "")) for key in keys if key.get("name") == KEY_NAME), None)
 
     @property
     def _key_file(self) -> Path:
         """The file of the account's SSH key, one for each API key: another one may belong to another account."""
-        name = sha256(f"{self.options.base} {read_key(self.options)[0]}".encode()).hexdigest()[:32]
+        name = sha256(f"{self.options.base_url} {read_key(self.options)[0]}".encode()).hexdigest()[:32]
         return self.home / f"account-{name}.pub"
 
     def _saved_key(self) -> str | None:
         return _read_line(self._key_file)
 
-    def _save_key(self, line: str) -> str:
-        write_file(self._key_file, line)
+    def _save_key(self, public_key: str) -> str:
+        write_file(self._key_file, public_key)
         self._key_file.with_suffix(".new").unlink(missing_ok=True)
-        return line
+        return public_key
 
     def _new_key(self) -> str:
         """Return the SSH key to register where the account has none, from its file: the same at each call."""
@@ -200,9 +200,9 @@ def _read_line(file: Path) -> str | None:
         return None
 
 
-def key_digest(line: str) -> str:
+def key_digest(public_key: str) -> str:
     """Return a digest of a public key's type and blob, without the comment, which a cloud may change."""
-    return sha256(" ".join(line.split()[:2]).encode()).hexdigest()[:32]
+    return sha256(" ".join(public_key.split()[:2]).encode()).hexdigest()[:32]
 
 
 def _new_public_key() -> str:

@@ -16,25 +16,25 @@ from cloudgpu.errors import (
     QuotaExceeded,
 )
 from cloudgpu.providers.rest.client import Answer
-from cloudgpu.providers.shared.errors import RETRY_LATER, UNKNOWN, Meaning, meanings, refusal_error, shorten
+from cloudgpu.providers.shared.errors import RETRY_LATER, UNKNOWN, ErrorMapping, error_mappings, refusal_error, shorten
 
 NOT_FOUND = "global/object-does-not-exist"
-_NEW_KEY = "Make another key at cloud.lambda.ai/api-keys, and put it into LAMBDA_API_KEY."
-MEANINGS = meanings(
-    ("global/invalid-api-key", Meaning(AuthFailed, "credential", _NEW_KEY)),
+_NEW_KEY_REMEDY = "Make another key at cloud.lambda.ai/api-keys, and put it into LAMBDA_API_KEY."
+ERROR_MAPPINGS = error_mappings(
+    ("global/invalid-api-key", ErrorMapping(AuthFailed, "credential", _NEW_KEY_REMEDY)),
     (
         "global/account-inactive",
-        Meaning(AuthFailed, "credential", "Look at cloud.lambda.ai: the account lacks a payment, or was closed."),
+        ErrorMapping(AuthFailed, "credential", "Look at cloud.lambda.ai: the account lacks a payment, or was closed."),
     ),
     (
         "global/invalid-address",
-        Meaning(AuthFailed, "credential", "Enter a billing address at cloud.lambda.ai/settings/billing."),
+        ErrorMapping(AuthFailed, "credential", "Enter a billing address at cloud.lambda.ai/settings/billing."),
     ),
     (
         "global/quota-exceeded",
-        Meaning(QuotaExceeded, "quota", "Ask Lambda's support for more, or end a machine: no page raises it."),
+        ErrorMapping(QuotaExceeded, "quota", "Ask Lambda's support for more, or end a machine: no page raises it."),
     ),
-    (NOT_FOUND, Meaning(InstanceNotFound, "id")),
+    (NOT_FOUND, ErrorMapping(InstanceNotFound, "id")),
     no_capacity="instance-operations/launch/insufficient-capacity",
     throttled="global/too-many-requests",
     down="global/internal-error provider/internal-unavailable",
@@ -45,7 +45,9 @@ MEANINGS = meanings(
     },
     remedies={"request": "Report it: cloudgpu sent what Lambda does not take."},
 )
-_MEANING_BY_STATUS = {401: Meaning(AuthFailed, "credential", _NEW_KEY)}  # without a code: other pages may be a proxy's
+_MEANING_BY_STATUS = {
+    401: ErrorMapping(AuthFailed, "credential", _NEW_KEY_REMEDY)
+}  # without a code: other pages may be a proxy's
 _SERVER_ERROR = 500  # the first HTTP status of a server's error
 
 
@@ -55,7 +57,7 @@ def code_of(data: Any) -> str:
     return str(error.get("code") or "") if isinstance(error, dict) else ""
 
 
-def refused(answer: Answer) -> CloudgpuError:
+def error_of_answer(answer: Answer) -> CloudgpuError:
     """Return the error for an answer of 400 or more.
 
     An answer without a code, or with one that is not mapped, does not prove that a machine is gone or was not made.
@@ -65,7 +67,7 @@ def refused(answer: Answer) -> CloudgpuError:
     sentence = f"Lambda Cloud says: {shorten(str(text or code or f'status {answer.status}'))}."
     if answer.status >= _SERVER_ERROR or code.startswith("provider/"):
         return refusal_error(RETRY_LATER, sentence, value=code or None, region="")
-    meaning = MEANINGS.get(code) or (UNKNOWN if code else _MEANING_BY_STATUS.get(answer.status, UNKNOWN))
+    meaning = ERROR_MAPPINGS.get(code) or (UNKNOWN if code else _MEANING_BY_STATUS.get(answer.status, UNKNOWN))
     return refusal_error(meaning, sentence, value=code or None, region="", headers=answer.headers)
 
 

@@ -19,7 +19,7 @@ from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, Pro
 from cloudgpu.providers.lambdalabs import errors
 from cloudgpu.providers.lambdalabs.client import CLOUD, KEY_NAME, TOKEN_RULE, Lambda
 from cloudgpu.providers.lambdalabs.offers import SOURCE, accelerators, per_hour
-from cloudgpu.providers.lambdalabs.options import KIND
+from cloudgpu.providers.lambdalabs.options import PROVIDER
 from cloudgpu.providers.machine.files import USER, BootOptions
 from cloudgpu.providers.machine.user_data import too_large_error, user_data
 from cloudgpu.providers.rest.client import NotSent
@@ -30,7 +30,7 @@ Raw = Mapping[str, Any]
 MAX_USER_DATA_BYTES = 1 << 20
 MAX_NAME_LENGTH = 64
 TAG_PREFIX = "cloudgpu-"
-MACHINE_SOURCE = "Lambda Cloud's own word of this machine"
+MACHINE_PRICE_SOURCE = "Lambda Cloud's own word of this machine"
 _ID = re.compile(r"[0-9A-Za-z_-]{8,64}")
 _STATES = {
     "booting": State.PENDING,
@@ -65,8 +65,8 @@ def launch(lam: Lambda, attempt: Attempt) -> Instance:
 def _send_launch(lam: Lambda, attempt: Attempt, body: Raw) -> Instance:
     try:
         answer = lam.change("POST", "/instance-operations/launch", "launch", body)
-        ids = answer.get("instance_ids") if isinstance(answer, dict) else None
-        if not isinstance(ids, list) or len(ids) != 1 or not _ID.fullmatch(str(ids[0])):
+        instance_ids = answer.get("instance_ids") if isinstance(answer, dict) else None
+        if not isinstance(instance_ids, list) or len(instance_ids) != 1 or not _ID.fullmatch(str(instance_ids[0])):
             raise errors.unreadable_error("launch")
     except (NotSent, RateLimited):
         lam.launch_records.record_refusal(attempt)
@@ -79,11 +79,11 @@ def _send_launch(lam: Lambda, attempt: Attempt, body: Raw) -> Instance:
     except CloudgpuError:
         lam.launch_records.record_refusal(attempt)
         raise
-    lam.launch_records.record_machine(attempt, str(ids[0]))
-    return _pending(attempt, str(ids[0]))
+    lam.launch_records.record_machine(attempt, str(instance_ids[0]))
+    return _pending(attempt, str(instance_ids[0]))
 
 
-def _find_launched(lam: Lambda, attempt: Attempt, no_answer: CloudgpuError) -> Instance:
+def _find_launched(lam: Lambda, attempt: Attempt, unanswered_error: CloudgpuError) -> Instance:
     """Return the machine of a call that was not answered; raise LaunchUncertain while nothing shows it.
 
     An error of that listing does not prove that the call made nothing.
@@ -93,9 +93,9 @@ def _find_launched(lam: Lambda, attempt: Attempt, no_answer: CloudgpuError) -> I
     except ProviderUnavailable:
         raise
     except CloudgpuError as error:
-        raise unknown_outcome_error(CLOUD, attempt, error) from no_answer
+        raise unknown_outcome_error(CLOUD, attempt, error) from unanswered_error
     if machine is None:
-        raise unknown_outcome_error(CLOUD, attempt) from no_answer
+        raise unknown_outcome_error(CLOUD, attempt) from unanswered_error
     return machine
 
 
@@ -106,21 +106,23 @@ def _find_machine(lam: Lambda, attempt: Attempt) -> Instance | None:
         try:
             return get(lam, machine_id)
         except InstanceNotFound:  # not shown yet, or gone
-            return _pending(attempt, machine_id) if _is_new(lam, attempt) else None
-    return next((one for one in listed(lam).instances if one.tags.get(TAG_ID) == attempt.machine), None)
+            return _pending(attempt, machine_id) if _may_be_unlisted(lam, attempt) else None
+    return next(
+        (instance for instance in list_machines(lam).instances if instance.tags.get(TAG_ID) == attempt.machine), None
+    )
 
 
-def _is_new(lam: Lambda, attempt: Attempt) -> bool:
+def _may_be_unlisted(lam: Lambda, attempt: Attempt) -> bool:
     """Say whether a machine that was made may not be shown yet."""
-    sent = lam.launch_records.sent_at(attempt.token)
-    return sent is not None and lam.clock() - sent < TOKEN_RULE.listing_proves_after
+    sent_at = lam.launch_records.sent_at(attempt.token)
+    return sent_at is not None and lam.clock() - sent_at < TOKEN_RULE.listing_proves_after
 
 
 def _pending(attempt: Attempt, id: str) -> Instance:  # noqa: A002
     """Return a machine of which only its id is known yet."""
     offer = attempt.offer.configuration
     return Instance(
-        provider=KIND,
+        provider=PROVIDER,
         account=offer.account,
         id=id,
         state=State.PENDING,
@@ -156,18 +158,18 @@ def get(lam: Lambda, id: str) -> Instance:  # noqa: A002
         return _instance(lam, lam.get(f"/instances/{id}", "get"))
     except InstanceNotFound as error:
         ended = _terminated_here(lam, id)
-        if ended is not None and all(one.id != id for one in listed(lam).instances):
+        if ended is not None and all(instance.id != id for instance in list_machines(lam).instances):
             return ended
         raise InstanceNotFound(f"{CLOUD} has no machine {id}.", field="id", value=id) from error
 
 
-def listed(lam: Lambda) -> Listing:
+def list_machines(lam: Lambda) -> Listing:
     """Return every machine with a cloudgpu-id tag, from one call."""
     instances = lam.get("/instances", "list")
     if not isinstance(instances, list):
         raise errors.unreadable_error("list")
-    machines = (_instance(lam, one) for one in instances)
-    return Listing(tuple(one for one in machines if TAG_ID in one.tags))
+    machines = (_instance(lam, instance) for instance in instances)
+    return Listing(tuple(machine for machine in machines if TAG_ID in machine.tags))
 
 
 def terminate(lam: Lambda, id: str) -> None:  # noqa: A002
@@ -183,9 +185,9 @@ def terminate(lam: Lambda, id: str) -> None:  # noqa: A002
     except InstanceNotFound:
         return
     terminated = answer.get("terminated_instances") if isinstance(answer, dict) else None
-    for one in terminated if isinstance(terminated, list) else ():
-        if isinstance(one, dict) and one.get("id") == id:
-            termination = {key: one.get(key) for key in ("id", "region", "instance_type", "tags")}
+    for entry in terminated if isinstance(terminated, list) else ():
+        if isinstance(entry, dict) and entry.get("id") == id:
+            termination = {key: entry.get(key) for key in ("id", "region", "instance_type", "tags")}
             with suppress(OSError):  # without the file the end is proved later
                 write_file(lam.home / "ended" / id, json.dumps(termination))
 
@@ -212,12 +214,12 @@ def _instance(lam: Lambda, raw: Raw) -> Instance:
         raise errors.unreadable_error("a machine")
     type_data = raw.get("instance_type") or {}
     region = str((raw.get("region") or {}).get("name", ""))
-    tags = {str(one.get("key")): str(one.get("value")) for one in raw.get("tags") or ()}
+    tags = {str(tag.get("key")): str(tag.get("value")) for tag in raw.get("tags") or ()}
     state, price = _STATES.get(status, State.UNKNOWN), per_hour(type_data)
     if price is not None:
         lam.machine_prices[str(raw["id"])] = price
     return Instance(
-        provider=KIND,
+        provider=PROVIDER,
         account=lam.account,
         id=str(raw["id"]),
         state=state,
@@ -245,14 +247,14 @@ def prices(lam: Lambda, offers: Sequence[MachineConfiguration]) -> list[Price | 
     One call where a machine's price is not known yet, and one for the types where an offer needs them.
     """
     if any(offer.machine is not None and offer.machine not in lam.machine_prices for offer in offers):
-        listed(lam)
+        list_machines(lam)
     return [_price(lam, offer) for offer in offers]
 
 
 def _price(lam: Lambda, offer: MachineConfiguration) -> Price | None:
     machine_price = lam.machine_prices.get(offer.machine or "")
     if machine_price is not None:
-        return Price(machine_price, MACHINE_SOURCE, lam.clock(), Basis.QUOTED)
+        return Price(machine_price, MACHINE_PRICE_SOURCE, lam.clock(), Basis.QUOTED)
     type_entry = lam.types().get(offer.instance_type) or {}
     type_price = per_hour(type_entry.get("instance_type") or {})
     return None if type_price is None else Price(type_price, SOURCE, lam.clock(), Basis.QUOTED)

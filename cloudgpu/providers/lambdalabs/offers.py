@@ -17,10 +17,10 @@ from cloudgpu.core.model.offers import Accelerator, Availability, MachineConfigu
 from cloudgpu.core.values.money import Money
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.lambdalabs.client import Lambda
-from cloudgpu.providers.lambdalabs.options import KIND
+from cloudgpu.providers.lambdalabs.options import PROVIDER
 
 SOURCE = "Lambda Cloud's own answer, GET /instance-types"
-HOST, PORT = "cloud.lambda.ai", 443
+HOST, PORT = "cloud.lambda.ai", 443  # of the API, for all regions
 # Regions that Lambda's description names; one that is not here and has machines is taken from the answer.
 REGIONS = (
     "asia-northeast-1 asia-northeast-2 asia-south-1 australia-east-1 europe-central-1 me-west-1 us-east-1 us-east-2 "
@@ -35,7 +35,7 @@ _GB_PATTERN = re.compile(r"(\d+) ?GB")
 
 def available(lam: Lambda, requirements: Requirements) -> Availability:
     """Return what fits and is in stock, by region. Raises AuthFailed, ProviderUnavailable."""
-    offers = (offer for name, one in lam.types().items() for offer in _offers(lam, name, one))
+    offers = (offer for name, type_entry in lam.types().items() for offer in _offers(lam, name, type_entry))
     return Availability(tuple(offer for offer in offers if fits(offer, requirements)))
 
 
@@ -46,7 +46,7 @@ def _offers(lam: Lambda, name: str, raw: Mapping[str, Any]) -> list[MachineConfi
     regions = [str(region.get("name")) for region in raw.get("regions_with_capacity_available") or ()]
     return [
         MachineConfiguration(
-            provider=KIND,
+            provider=PROVIDER,
             account=lam.account,
             region=region,
             zone=region,
@@ -76,19 +76,21 @@ def price_list(settings: ProviderSettings) -> PriceList:
     """Return Lambda's prices of now: each type has one, the same in all regions. One call."""
     lam = Lambda(settings)
     types, builder, used_regions = lam.types(), PartBuilder("instance types", lam.clock()), regions(lam)
-    for name, one in types.items():
-        cents = ((one or {}).get("instance_type") or {}).get("price_cents_per_hour")
+    for name, type_entry in types.items():
+        cents = ((type_entry or {}).get("instance_type") or {}).get("price_cents_per_hour")
         amount = Decimal(cents) / 100 if isinstance(cents, int) else cents
         for region in used_regions:
             key = RowKey(name, region.name, Market.ON_DEMAND)
             builder.add(key, PER_HOUR, amount, source=SOURCE, name=f"{name} {region.name}")
-    return PriceList(KIND, (builder.part(),))
+    return PriceList(PROVIDER, (builder.part(),))
 
 
 def regions(lam: Lambda) -> list[Region]:
     """Return the regions that this account uses: Lambda has one address for all of them."""
-    offered = (region.get("name") for one in lam.types().values() for region in one["regions_with_capacity_available"])
-    names = sorted({*REGIONS, *map(str, offered)})
+    regions_with_stock = (
+        region.get("name") for type_ in lam.types().values() for region in type_["regions_with_capacity_available"]
+    )
+    names = sorted({*REGIONS, *map(str, regions_with_stock)})
     return [Region(name, HOST, PORT) for name in names if lam.options.uses(name)]
 
 
@@ -107,11 +109,11 @@ def accelerators(type_data: Mapping[str, Any]) -> tuple[Accelerator, ...]:
 def gpu_name(name: str, memory_gb: int | None, details: str) -> str:
     """Return a GPU's name in the catalogue; where there are variants, with its memory or bus."""
     model = name.replace(" ", "").removeprefix("NVIDIA")
-    pcie = "PCIe" in details
+    is_pcie = "PCIe" in details
     if model == "A100":
-        return f"A100-{memory_gb or 40}GB" + ("-PCIe" if pcie and memory_gb == 80 else "")  # noqa: PLR2004
+        return f"A100-{memory_gb or 40}GB" + ("-PCIe" if is_pcie and memory_gb == 80 else "")  # noqa: PLR2004
     if model == "V100":
         return f"V100-{memory_gb or 16}GB"
-    if model == "H100" and pcie:
+    if model == "H100" and is_pcie:
         return "H100-PCIe"
     return {"RTXA6000": "A6000", "RTX6000": "QuadroRTX6000"}.get(model, model)

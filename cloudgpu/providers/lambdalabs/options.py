@@ -12,7 +12,7 @@ from typing import Any
 from cloudgpu.errors import AuthFailed
 from cloudgpu.providers.shared.options import fault, matching, port, read_table, several, text
 
-KIND = "lambda"
+PROVIDER = "lambda"
 SSH_PORT = 22
 ENDPOINT = "https://cloud.lambda.ai/api/v1"
 ENDPOINT_VARIABLE = "CLOUDGPU_LAMBDA_ENDPOINT"
@@ -45,17 +45,17 @@ class LambdaOptions:
         return region not in self.exclude_regions and (not self.regions or region in self.regions)
 
     @property
-    def base(self) -> str:
+    def base_url(self) -> str:
         """The URL that each path is appended to."""
         return self.endpoint or os.environ.get(ENDPOINT_VARIABLE) or ENDPOINT
 
 
 def lambda_options(account: str, table: Mapping[str, Any]) -> LambdaOptions:
     """Return the options of an account's table; raise InvalidRequest for the first unknown or invalid one."""
-    options = LambdaOptions(**read_table(KIND, account, table, _READERS))
+    options = LambdaOptions(**read_table(PROVIDER, account, table, _READERS))
     if options.key_file and options.key_variable:
-        says = "goes with key_file as well: which of the two has the key is not clear."
-        raise fault(account, "key_variable", options.key_variable, says, "Leave one of the two out.")
+        problem = "goes with key_file as well: which of the two has the key is not clear."
+        raise fault(account, "key_variable", options.key_variable, problem, "Leave one of the two out.")
     return options
 
 
@@ -110,15 +110,15 @@ def _variable_name(account: str, key: str, value: object) -> str:
     """Read a variable's name; what looks like a key itself is refused without being shown."""
     if isinstance(value, str) and _VARIABLE_PATTERN.fullmatch(value) and not value.startswith("secret_"):
         return value
-    says = "is not the name of an environment variable. The key itself does not belong into config.toml."
-    raise fault(account, key, None, says, 'Write it like key_variable = "LAMBDA_API_KEY".')
+    problem = "is not the name of an environment variable. The key itself does not belong into config.toml."
+    raise fault(account, key, None, problem, 'Write it like key_variable = "LAMBDA_API_KEY".')
 
 
 def _path(account: str, key: str, value: object) -> str:
     path = text(account, key, value)
     if path.startswith("secret_"):
-        says = "looks like a key, not like a file. The key itself does not belong into config.toml."
-        raise fault(account, key, None, says, f'Write it like key_file = "{KEY_FILE}".')
+        problem = "looks like a key, not like a file. The key itself does not belong into config.toml."
+        raise fault(account, key, None, problem, f'Write it like key_file = "{KEY_FILE}".')
     return path
 
 
@@ -132,7 +132,7 @@ def _address(account: str, key: str, value: object) -> str:
 
 
 _region = matching(REGION, "a region", "us-east-1")
-_READERS = {
+_READERS = {  # what checks the value of each key
     "regions": several(_region, "regions", "us-east-1"),
     "exclude_regions": several(_region, "regions", "us-east-1"),
     "key_file": _path,

@@ -15,7 +15,7 @@ from cloudgpu.core.policies.guards import Agent, Safeguards
 from cloudgpu.providers.account_abilities import AccountFinding, Login
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.lambdalabs.client import TOKEN_RULE, Lambda
-from cloudgpu.providers.lambdalabs.options import KIND
+from cloudgpu.providers.lambdalabs.options import PROVIDER
 from cloudgpu.providers.registry import lazy_modules
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class LambdaProvider:
     global rules count for all machines), HasResources (nothing outlives a machine).
     """
 
-    kind = KIND
+    kind = PROVIDER
     supported_parts = frozenset({"cloud_init", "container", "on_start", "packages"})
     token_rule = TOKEN_RULE
 
@@ -84,7 +84,7 @@ class LambdaProvider:
 
     def list(self) -> Listing:
         """Return every machine with a cloudgpu-id tag, from one call."""
-        return machines.listed(self._lambda)
+        return machines.list_machines(self._lambda)
 
     def terminate(self, id: str) -> None:  # noqa: A002
         """Ask to end the machine and its disk; an unknown id is no error."""
@@ -100,7 +100,7 @@ class LambdaProvider:
 
     def narrow_ssh(self, cidrs: Sequence[str]) -> None:
         """Open port 22 to these networks alone, by the account's global rules; every other rule stays."""
-        account.restrict_ssh(self._lambda, cidrs)
+        account.narrow_ssh(self._lambda, cidrs)
 
     def findings(self, region: str | None = None) -> Sequence[AccountFinding]:  # noqa: ARG002  (the rules are the account's)
         """Return the findings about the account: who may reach SSH, and what ends a machine."""

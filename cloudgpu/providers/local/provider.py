@@ -54,7 +54,7 @@ from cloudgpu.providers.local.store import (
     wait_until_dead,
 )
 
-KIND = "local"
+PROVIDER = "local"
 REGION = "here"
 INSTANCE_TYPE = "local"
 STOP_EFFECT = "ends its processes and keeps its directory; a stopped local machine costs nothing"
@@ -69,7 +69,7 @@ def make(settings: ProviderSettings) -> LocalProvider:
 class LocalProvider:
     """Implements Provider, Pausable, Taggable, HasPrices, SharesComputer, HasTimer and CanRehearseInterruption."""
 
-    kind = KIND
+    kind = PROVIDER
     supported_parts = frozenset({"on_start"})
     guards = Safeguards(Agent.ENDS, Timer.OWN)
     token_rule = TokenRule(
@@ -104,7 +104,7 @@ class LocalProvider:
         self, market: Market, accelerators: tuple[Accelerator, ...], shortage: str | None
     ) -> MachineConfiguration:
         return MachineConfiguration(
-            provider=KIND,
+            provider=PROVIDER,
             account=self.account,
             region=REGION,
             zone=REGION,
@@ -361,7 +361,7 @@ class LocalProvider:
 
 
 def _is_ours(offer: MachineConfiguration) -> bool:
-    return offer.provider == KIND and offer.instance_type == INSTANCE_TYPE
+    return offer.provider == PROVIDER and offer.instance_type == INSTANCE_TYPE
 
 
 def _gpus_wanted(requirements: Requirements) -> int:
@@ -380,7 +380,7 @@ def _check_modules() -> None:
         raise MissingExtra(
             f"The local provider needs {' and '.join(missing)}, which is not installed.",
             field="provider",
-            value=KIND,
+            value=PROVIDER,
             next="pip install 'cloudgpu[local]'",
         )
 

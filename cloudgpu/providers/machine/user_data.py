@@ -53,7 +53,7 @@ def user_data(attempt: Attempt, options: BootOptions) -> str:
     template_configs = [part.text for part in attempt.boot.parts if part.kind == "cloud_init"]
     configs = [_config(attempt, options), *template_configs]
     return _multipart(
-        [("text/cloud-boothook", boot_hook(attempt, options)), *(("text/cloud-config", one) for one in configs)]
+        [("text/cloud-boothook", boot_hook(attempt, options)), *(("text/cloud-config", config) for config in configs)]
     )
 
 
@@ -102,7 +102,7 @@ def _config(attempt: Attempt, options: BootOptions) -> str:
         "ssh_deletekeys": True,
         "ssh_keys": {"ed25519_private": boot.host_private_key, "ed25519_public": boot.host_public_key},
         "write_files": [
-            {"path": one.path, "content": one.text, "permissions": one.mode} for one in files(attempt, options)
+            {"path": file.path, "content": file.text, "permissions": file.mode} for file in files(attempt, options)
         ],
     }
     package_names = packages(attempt)

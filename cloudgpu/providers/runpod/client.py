@@ -18,11 +18,11 @@ from cloudgpu.providers.machine.container_start import TAGS_VARIABLE
 from cloudgpu.providers.rest.client import CloudApi, RestClient
 from cloudgpu.providers.rest.once import SendOnce
 from cloudgpu.providers.runpod import errors
-from cloudgpu.providers.runpod.options import KIND, endpoint, login, runpod_options
+from cloudgpu.providers.runpod.options import PROVIDER, auth_headers, endpoint, runpod_options
 from cloudgpu.providers.shared.account import CloudAccount
 
 MAX_CATALOGUE_AGE = timedelta(minutes=1)
-LOG_S, LOG_LINES = 2.0, 1000  # a log never ends: so many seconds and lines of it are read
+MAX_LOG_S, MAX_LOG_LINES = 2.0, 1000  # a log never ends: so many seconds and lines of it are read
 
 
 class Gpu(TypedDict):
@@ -33,7 +33,11 @@ class Gpu(TypedDict):
 
 
 class Pod(TypedDict):
-    """The fields of a pod that cloudgpu reads (schema Pod of openapi.json 2.0.0). `cost` is USD an hour."""
+    """The fields of a pod that cloudgpu reads (schema Pod of openapi.json 2.0.0). `cost` is USD an hour.
+
+    `cloud` is SECURE or COMMUNITY, `env` the container's environment, `ssh` its addresses by kind. A `locked` pod can
+    be neither stopped nor deleted.
+    """
 
     id: str
     name: str
@@ -67,7 +71,7 @@ class Runpod(CloudAccount):
     def rest(self) -> RestClient:
         """The client that sends the calls."""
         if self._rest is None:
-            api = CloudApi("RunPod", KIND, endpoint(), login, errors.refused)
+            api = CloudApi("RunPod", PROVIDER, endpoint(), auth_headers, errors.error_of_answer)
             self._rest = RestClient(api, self.timeouts, self.pause)
         return self._rest
 
@@ -79,7 +83,7 @@ class Runpod(CloudAccount):
                 id_ = answer.get("id") if isinstance(answer, dict) else None
                 if not isinstance(id_, str) or not id_.strip():
                     raise ProviderUnavailable(
-                        "RunPod did not say to whom the key belongs.", field="provider", value=KIND
+                        "RunPod did not say to whom the key belongs.", field="provider", value=PROVIDER
                     )
                 self._identity = AccountIdentity("runpod account", id_, f"RunPod account {id_}")
             return self._identity
@@ -109,7 +113,7 @@ class Runpod(CloudAccount):
         return _pod(self._get(f"/v2/pods/{id_}", "pods.get", value=id_), id_)
 
     def create(self, body: Mapping[str, Any], value: str) -> Pod:
-        """Create a pod; sent once. Raises as `errors.translated` and the client."""
+        """Create a pod; sent once. Raises as `errors.translate_error` and the client."""
         return _pod(self._call("POST", "/v2/pods", errors.CREATE, value=value, body=body))
 
     def request_action(self, id_: str, action: str) -> None:
@@ -122,11 +126,11 @@ class Runpod(CloudAccount):
 
     def log(self, id_: str) -> str:
         """Return the last lines of a container's log. Raises InstanceNotFound."""
-        query = {"source": "container", "tail": str(LOG_LINES)}
+        query = {"source": "container", "tail": str(MAX_LOG_LINES)}
         try:
-            events = list(self.rest.lines(f"/v2/pods/{id_}/logs", action="pods.logs", query=query, seconds=LOG_S))
+            events = list(self.rest.lines(f"/v2/pods/{id_}/logs", action="pods.logs", query=query, seconds=MAX_LOG_S))
         except errors.ApiError as error:
-            raise self._translated(error, "pods.logs", id_) from error
+            raise self._translate_error(error, "pods.logs", id_) from error
         return "\n".join(_event_lines(events))
 
     def credit(self) -> PrepaidCredit | None:
@@ -140,27 +144,28 @@ class Runpod(CloudAccount):
             remaining, mode = Money.usd(str(Decimal(str(balance["balanceAmount"])))), balance["billingMode"]
         except (KeyError, TypeError, ArithmeticError, ValueError) as error:
             raise ProviderUnavailable(
-                "RunPod's answer has no balance.", field="provider", value=KIND, next=f"See {errors.BILLING}"
+                "RunPod's answer has no balance.", field="provider", value=PROVIDER, next=f"See {errors.BILLING_URL}"
             ) from error
-        return PrepaidCredit(remaining, as_of, None, errors.BILLING) if mode == "PREPAID" else None
+        return PrepaidCredit(remaining, as_of, None, errors.BILLING_URL) if mode == "PREPAID" else None
 
     def _get(self, path: str, action: str, *, query: Mapping[str, str] | None = None, value: str | None = None) -> Any:
         return self._call("GET", path, action, query=query, value=value)
 
     def _call(self, method: str, path: str, action: str, *, value: str | None = None, **options: Any) -> Any:
+        """Send a call and return its answer; `value` is what it is about, for errors."""
         try:
             return self.rest.call(method, path, action=action, **options).data
         except errors.ApiError as error:
-            raise self._translated(error, action, value) from error
+            raise self._translate_error(error, action, value) from error
 
-    def _translated(self, error: errors.ApiError, action: str, value: str | None) -> CloudgpuError:
-        return errors.translated(error, action, value, self.rest.redact(error.detail))
+    def _translate_error(self, error: errors.ApiError, action: str, value: str | None) -> CloudgpuError:
+        return errors.translate_error(error, action, value, self.rest.redact(error.detail))
 
 
 def _list_in(answer: Any, name: str) -> Sequence[Any]:
     entries = answer.get(name) if isinstance(answer, dict) else None
     if not isinstance(entries, list):
-        raise ProviderUnavailable(f"RunPod answered without {name}.", field="provider", value=KIND)
+        raise ProviderUnavailable(f"RunPod answered without {name}.", field="provider", value=PROVIDER)
     return entries
 
 
@@ -177,7 +182,7 @@ def _pod(answer: Any, id_: str | None = None, *, listed: bool = False) -> Pod:
         if is_foreign or (isinstance(gpu, dict) and "id" in gpu and isinstance(gpu.get("count"), int)):
             return cast("Pod", pod)
     message = "RunPod answered with an incomplete pod, or another one than requested."
-    raise ProviderUnavailable(message, field="provider", value=KIND, next="Try again in a minute.")
+    raise ProviderUnavailable(message, field="provider", value=PROVIDER, next="Try again in a minute.")
 
 
 def _event_lines(events: Sequence[str]) -> Iterator[str]:

@@ -17,11 +17,19 @@ from cloudgpu.errors import (
     QuotaExceeded,
 )
 from cloudgpu.providers.rest.client import Answer
-from cloudgpu.providers.runpod.options import KEY_VARIABLE, KIND, key_location
+from cloudgpu.providers.runpod.options import KEY_VARIABLE, PROVIDER, key_location
 
-BILLING = "https://console.runpod.io/user/billing"
+BILLING_URL = "https://console.runpod.io/user/billing"
 # HTTP statuses.
-BAD_REQUEST, UNAUTHORIZED, PAYMENT, FORBIDDEN, NOT_FOUND, TIMED_OUT, SERVER_ERROR = 400, 401, 402, 403, 404, 408, 500
+BAD_REQUEST, UNAUTHORIZED, PAYMENT_REQUIRED, FORBIDDEN, NOT_FOUND, TIMED_OUT, SERVER_ERROR = (
+    400,
+    401,
+    402,
+    403,
+    404,
+    408,
+    500,
+)
 CREATE, START = "pods.create", "pods.start"  # actions: the names of calls in messages and metrics
 
 
@@ -39,7 +47,7 @@ def _is_from_runpod(answer: Answer) -> bool:
     return body.get("status") == answer.status and all(isinstance(body.get(name), str) for name in ("title", "detail"))
 
 
-def refused(answer: Answer) -> ApiError:
+def error_of_answer(answer: Answer) -> ApiError:
     """Return the ApiError of an answer, with RunPod's message and each violation of the schema."""
     body = answer.data if isinstance(answer.data, dict) else {}
     violations = body.get("errors")
@@ -50,7 +58,7 @@ def refused(answer: Answer) -> ApiError:
     return ApiError(answer, " ".join(str(text) for text in messages))
 
 
-def translated(error: ApiError, action: str, value: str | None, text: str) -> CloudgpuError:
+def translate_error(error: ApiError, action: str, value: str | None, text: str) -> CloudgpuError:
     """Return our error for RunPod's. `value` is the id or offer concerned, `text` RunPod's message without secrets."""
     status, reason = error.status, f"{text.rstrip('.')} ({error.status})"
     if status == UNAUTHORIZED:
@@ -60,9 +68,12 @@ def translated(error: ApiError, action: str, value: str | None, text: str) -> Cl
         return AuthFailed(message, field=KEY_VARIABLE, next=remedy)
     if status < SERVER_ERROR and not error.is_from_runpod:
         return _proxy_error(action, reason)
-    if status == PAYMENT:
+    if status == PAYMENT_REQUIRED:
         return QuotaExceeded(
-            f"RunPod refuses for want of credit: {reason}.", field="balance", value=value, next=f"Add credit: {BILLING}"
+            f"RunPod refuses for want of credit: {reason}.",
+            field="balance",
+            value=value,
+            next=f"Add credit: {BILLING_URL}",
         )
     if (action in (CREATE, START) and status in (BAD_REQUEST, FORBIDDEN)) or (action, status) == (CREATE, NOT_FOUND):
         return _no_capacity_error(action, reason, value)
@@ -77,7 +88,7 @@ def translated(error: ApiError, action: str, value: str | None, text: str) -> Cl
 def _proxy_error(action: str, reason: str) -> ProviderUnavailable:
     message = f"The answer to {action} is not from RunPod: {reason}."
     remedy = "Look for a proxy or a login page in between, and try again."
-    return ProviderUnavailable(message, field="provider", value=KIND, next=remedy)
+    return ProviderUnavailable(message, field="provider", value=PROVIDER, next=remedy)
 
 
 def _request_error(action: str, reason: str, value: str | None, status: int) -> CloudgpuError:

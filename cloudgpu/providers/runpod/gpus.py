@@ -17,7 +17,7 @@ def type_name(gpu: str, count: int) -> str:
     return f"{count}x-{slug(gpu)}"
 
 
-def count_in(type_: str) -> int | None:
+def gpu_count_of(type_: str) -> int | None:
     """Return how many GPUs a machine type has by its name; None if it is not a type of RunPod."""
     match = _TYPE_NAME.fullmatch(type_)
     return None if match is None else int(match[1])
@@ -40,25 +40,25 @@ def accelerator(gpu: str, memory_gb: float | None, count: int) -> Accelerator:
 
 def _name(gpu: str, memory_gb: float | None) -> str:
     name_parts = _OMITTED_WORDS.sub(" ", gpu).replace("MIG", " ").replace("-", " ").split()
-    first = name_parts[0] if name_parts else gpu
-    if first in _VARIANTS:
-        return _VARIANTS[first](" ".join(name_parts), memory_gb)
-    if first == "RTX" and len(name_parts) > 1:
+    model = name_parts[0] if name_parts else gpu
+    if model in _VARIANTS:
+        return _VARIANTS[model](" ".join(name_parts), memory_gb)
+    if model == "RTX" and len(name_parts) > 1:
         name_words = name_parts[1:]
         return "".join(name_words) if re.fullmatch(r"A\d{4}", name_words[0]) else "RTX" + "".join(name_words)
     return "-".join(name_parts)
 
 
-def _of_a100(words: str, _memory: float | None) -> str:
+def _a100_name(words: str, _memory: float | None) -> str:
     return "A100-80GB-PCIe" if "PCIe" in words else "A100-80GB" if "80GB" in words else "A100-40GB"
 
 
-def _of_h100(words: str, _memory: float | None) -> str:
+def _h100_name(words: str, _memory: float | None) -> str:
     return "H100-NVL" if "NVL" in words else "H100-PCIe" if "PCIe" in words else "H100"
 
 
-def _of_v100(words: str, memory: float | None) -> str:
+def _v100_name(words: str, memory: float | None) -> str:
     return "V100-32GB" if "32GB" in words or (memory or 0) > 16 else "V100-16GB"  # noqa: PLR2004
 
 
-_VARIANTS = {"A100": _of_a100, "H100": _of_h100, "V100": _of_v100}
+_VARIANTS = {"A100": _a100_name, "H100": _h100_name, "V100": _v100_name}

@@ -23,7 +23,7 @@ from cloudgpu.errors import (
 from cloudgpu.providers.machine.container_start import TAGS_VARIABLE, host_keys_in
 from cloudgpu.providers.runpod import gpus, pod_key
 from cloudgpu.providers.runpod.client import Pod, Runpod
-from cloudgpu.providers.runpod.options import COMMUNITY, KIND
+from cloudgpu.providers.runpod.options import COMMUNITY, PROVIDER
 
 REGION_VARIABLE, MEMORY_VARIABLE = (
     "CLOUDGPU_PLACE",
@@ -65,7 +65,7 @@ def read_pod(runpod: Runpod, id_: str) -> Pod:
         raise ProviderUnavailable(message, field="id", value=id_, next="Try again in a minute.") from error
 
 
-def listed(runpod: Runpod) -> Listing:
+def list_machines(runpod: Runpod) -> Listing:
     """Return every pod with our tags, of any ledger: one call.
 
     A pod with a name of ours but without tags is in `unanswered`: it may be a machine of ours.
@@ -97,7 +97,7 @@ def instance(runpod: Runpod, pod: Pod) -> Instance:
     created_at, started_at = _time(pod["createdAt"]), _time(pod["startedAt"])
     memory_gb = env.get(MEMORY_VARIABLE, "")
     return Instance(
-        provider=KIND,
+        provider=PROVIDER,
         account=runpod.account,
         id=pod["id"],
         state=state,

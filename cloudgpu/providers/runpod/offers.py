@@ -17,9 +17,9 @@ from cloudgpu.errors import NoCapacity
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.runpod import gpus
 from cloudgpu.providers.runpod.client import Runpod
-from cloudgpu.providers.runpod.options import API_URL, COMMUNITY, KIND
+from cloudgpu.providers.runpod.options import API_URL, COMMUNITY, PROVIDER
 
-SECURE = "SECURE"
+SECURE = "SECURE"  # RunPod's cloud in data centres; the other is COMMUNITY
 POD_PRICE_SOURCE = "RunPod, price of this pod (cost)"
 SOURCE = "RunPod catalogue (GET /v2/catalog/gpus)"
 MAX_GPUS = 8  # GPUs of one pod
@@ -62,7 +62,7 @@ def regions(runpod: Runpod) -> list[Region]:
 def price_list(settings: ProviderSettings) -> PriceList:
     """Return RunPod's current prices for pods with one GPU, in both of its clouds; the same in all data centres."""
     runpod = Runpod(settings)
-    return PriceList(KIND, tuple(_prices_of(runpod, cloud) for cloud in (SECURE, COMMUNITY)))
+    return PriceList(PROVIDER, tuple(_prices_of(runpod, cloud) for cloud in (SECURE, COMMUNITY)))
 
 
 def _prices_of(runpod: Runpod, cloud: str) -> PricePart:
@@ -82,7 +82,7 @@ def _clouds(requirements: Requirements) -> tuple[str, ...]:
 def _gpu_counts(requirements: Requirements) -> tuple[int, ...]:
     """Return the number of GPUs to query the catalogue for: by the type's name, else as required."""
     if requirements.instance_type is not None:
-        count = gpus.count_in(requirements.instance_type)
+        count = gpus.gpu_count_of(requirements.instance_type)
         return () if count is None or count > MAX_GPUS else (count,)
     gpu_count = requirements.gpu_count if requirements.gpu is not None else 1
     return (gpu_count,) if 1 <= gpu_count <= MAX_GPUS else ()
@@ -100,16 +100,16 @@ def _data_centres(runpod: Runpod, cloud: str, gpu: Mapping[str, Any]) -> Sequenc
         return ()
     if cloud == COMMUNITY:
         return (COMMUNITY,)
-    used = runpod.options.data_centers
+    chosen = runpod.options.data_centers
     in_stock = [
         data_center["id"] for data_center in gpu.get("dataCenters") or () if data_center.get("availability") != "NONE"
     ]
-    return [data_center for data_center in in_stock if not used or data_center in used]
+    return [data_center for data_center in in_stock if not chosen or data_center in chosen]
 
 
 def _offer(runpod: Runpod, cloud: str, count: int, gpu: Mapping[str, Any], region: str) -> MachineConfiguration:
     return MachineConfiguration(
-        provider=KIND,
+        provider=PROVIDER,
         account=runpod.account,
         region=region,
         zone=region,
@@ -128,18 +128,18 @@ def prices(runpod: Runpod, offers: Sequence[MachineConfiguration]) -> list[Price
     """
     if any(offer.machine is not None and offer.machine not in runpod.hourly_costs for offer in offers):
         runpod.hourly_costs |= {pod["id"]: Decimal(str(pod["cost"] or 0)) for pod in runpod.pods()}
-    return [_own_price(runpod, offer) or _price(runpod, offer) for offer in offers]
+    return [_pod_price(runpod, offer) or _list_price(runpod, offer) for offer in offers]
 
 
-def _own_price(runpod: Runpod, offer: MachineConfiguration) -> Price | None:
+def _pod_price(runpod: Runpod, offer: MachineConfiguration) -> Price | None:
     """Return a pod's own price; None for an offer, and for a pod that costs nothing now."""
     usd = runpod.hourly_costs.get(offer.machine or "")
     return Price(Money.usd(usd), POD_PRICE_SOURCE, runpod.clock(), Basis.QUOTED) if usd else None
 
 
-def _price(runpod: Runpod, offer: MachineConfiguration) -> Price | None:
-    count = gpus.count_in(offer.instance_type)
-    if offer.provider != KIND or count is None or count > MAX_GPUS:
+def _list_price(runpod: Runpod, offer: MachineConfiguration) -> Price | None:
+    count = gpus.gpu_count_of(offer.instance_type)
+    if offer.provider != PROVIDER or count is None or count > MAX_GPUS:
         return None
     cloud = COMMUNITY if offer.zone == COMMUNITY else SECURE
     gpu = _gpu_of_type(runpod.cached_catalogue(cloud, count), offer.instance_type, count)
@@ -156,7 +156,7 @@ def _gpu_of_type(catalogue: Sequence[Mapping[str, Any]], type_: str, count: int)
 
 def gpu_of_offer(runpod: Runpod, offer: MachineConfiguration) -> Mapping[str, Any]:
     """Return the catalogue's entry of an offer's GPU. Raises NoCapacity if it is not available now."""
-    count = gpus.count_in(offer.instance_type)
+    count = gpus.gpu_count_of(offer.instance_type)
     cloud = COMMUNITY if offer.zone == COMMUNITY else SECURE
     catalogue = runpod.cached_catalogue(cloud, count) if count is not None and count <= MAX_GPUS else ()
     gpu = _gpu_of_type(catalogue, offer.instance_type, count or 0)

@@ -13,7 +13,7 @@ from typing import Any
 from cloudgpu.errors import AuthFailed, InvalidRequest
 from cloudgpu.providers.shared.options import fault, matching, read_table, several
 
-KIND = "runpod"
+PROVIDER = "runpod"
 ENDPOINT_VARIABLE, KEY_VARIABLE = "CLOUDGPU_RUNPOD_ENDPOINT", "RUNPOD_API_KEY"
 API_URL = "https://api.runpod.io"
 COMMUNITY = "COMMUNITY"  # region and zone of a pod in the community cloud, whose location RunPod does not report
@@ -38,7 +38,7 @@ class RunpodOptions:
 
 def runpod_options(account: str, table: Mapping[str, Any]) -> RunpodOptions:
     """Return the options of an account's table; raise InvalidRequest for the first unknown or invalid one."""
-    return RunpodOptions(**read_table(KIND, account, table, _READERS))
+    return RunpodOptions(**read_table(PROVIDER, account, table, _READERS))
 
 
 def is_image(text: str) -> bool:
@@ -51,7 +51,7 @@ def endpoint() -> str:
     return (os.environ.get(ENDPOINT_VARIABLE) or API_URL).rstrip("/")
 
 
-def login() -> Mapping[str, str]:
+def auth_headers() -> Mapping[str, str]:
     """Return the header with the key. Raises AuthFailed without a key."""
     key = _key()
     if key is None:
@@ -70,12 +70,12 @@ def _key() -> str | None:
     """Return the key of the environment, else that of runpodctl, which is never sent to another endpoint."""
     from_environment = (os.environ.get(KEY_VARIABLE) or "").strip()
     if from_environment or os.environ.get(ENDPOINT_VARIABLE):
-        return _checked(from_environment) if from_environment else None
+        return _valid_key(from_environment) if from_environment else None
     from_file = _key_in_file()
-    return None if from_file is None else _checked(from_file)
+    return None if from_file is None else _valid_key(from_file)
 
 
-def _checked(key: str) -> str:
+def _valid_key(key: str) -> str:
     if re.fullmatch(r"[\x21-\x7e]{8,200}", key):
         return key
     raise AuthFailed(
@@ -106,15 +106,15 @@ def _key_in_file() -> str | None:
 def _gb(account: str, key: str, value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and MIN_GB <= value <= MAX_GB:
         return value
-    says = f"is {value!r}, which is not a size in GB."
-    raise fault(account, key, value, says, f"Write a number from {MIN_GB} to {MAX_GB}, like {key} = 40.")
+    problem = f"is {value!r}, which is not a size in GB."
+    raise fault(account, key, value, problem, f"Write a number from {MIN_GB} to {MAX_GB}, like {key} = 40.")
 
 
 def _image(account: str, key: str, value: object) -> str:
     if isinstance(value, str) and is_image(value):
         return value
-    says = f"is {value!r}, which is not a container image with its tag."
-    raise fault(account, key, value, says, f'Write it like {key} = "{DEFAULT_IMAGE}".')
+    problem = f"is {value!r}, which is not a container image with its tag."
+    raise fault(account, key, value, problem, f'Write it like {key} = "{DEFAULT_IMAGE}".')
 
 
 def image_error(image: str) -> InvalidRequest:
@@ -123,7 +123,7 @@ def image_error(image: str) -> InvalidRequest:
     return InvalidRequest(message, field="--image", value=image, next=f"Write it like --image {DEFAULT_IMAGE}.")
 
 
-_READERS = {
+_READERS = {  # what checks the value of each key
     "data_centers": several(matching(DATA_CENTER, "a data centre", "US-KS-2"), "data centres", "US-KS-2"),
     "container_gb": _gb,
     "image": _image,

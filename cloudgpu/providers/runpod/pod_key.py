@@ -25,17 +25,17 @@ UNPROVED_TEXT = (
     "own key reads no other pod"
 )
 CHECK_VARIABLE = "CLOUDGPU_KEY_CHECK"  # variable in a pod's environment: the program of the check
-OK, REFUSED = 200, (401, 403)  # HTTP statuses
+OK_STATUS, REFUSED_STATUSES = 200, (401, 403)  # HTTP statuses
 _RECORD_FILE = "pod-key.json"
 _CHECK_LINE = re.compile(r"^cloudgpu-pod-key: own=(\d+) list=(\d+) others=(\d+) account=(\d+)\s*$", re.MULTILINE)
-_HEAD = """import json, os, urllib.error, urllib.request
+_PROGRAM_START = """import json, os, urllib.error, urllib.request
 base = os.environ.get("CLOUDGPU_RUNPOD_ENDPOINT") or "https://api.runpod.io"
 pod, key = os.environ.get("RUNPOD_POD_ID", ""), os.environ.get("RUNPOD_API_KEY", "")
 head = {"Authorization": "Bearer " + key, "Content-Type": "application/json"}
 """
 # Runs once at the start of a pod. It prints statuses and a number, and no data of the answers.
 CHECK_PROGRAM = (
-    _HEAD
+    _PROGRAM_START
     + """def ask(path):
     try:
         with urllib.request.urlopen(urllib.request.Request(base + path, None, head), timeout=5) as reply:
@@ -53,7 +53,7 @@ print("cloudgpu-pod-key: own=%d list=%d others=%d account=%d" % (own, listed, ot
 )
 # Runs in the pod at its lease's end, for sh; the key is in the container's environment (RunPod's documents).
 STOP_COMMAND = f"""python3 - <<'END'
-{_HEAD}call = urllib.request.Request(base + "/v2/pods/" + pod + "/action", b'{{"action": "stop"}}', head)
+{_PROGRAM_START}call = urllib.request.Request(base + "/v2/pods/" + pod + "/action", b'{{"action": "stop"}}', head)
 urllib.request.urlopen(call, timeout=30).read()
 END"""
 
@@ -86,13 +86,15 @@ def key_finding(runpod: Runpod) -> AccountFinding:
 
 def record_check(runpod: Runpod, pod: Pod, log: str) -> None:
     """Record the check in a pod's log, if it is new. Errors of writing are only notified."""
-    counts = _CHECK_LINE.findall(log)
-    if not counts or pod["cloud"] == COMMUNITY:
+    check_lines = _CHECK_LINE.findall(log)
+    if not check_lines or pod["cloud"] == COMMUNITY:
         return
-    own_status, list_status, other_pods, account_status = (int(number) for number in counts[-1])
-    is_isolated = own_status == OK and account_status in REFUSED
-    if is_isolated and list_status not in REFUSED:  # it could list pods: only itself, although there are others?
-        is_isolated = list_status == OK and other_pods == 0 and len(runpod.pods()) > 1
+    own_status, list_status, other_pods, account_status = (int(number) for number in check_lines[-1])
+    is_isolated = own_status == OK_STATUS and account_status in REFUSED_STATUSES
+    if (
+        is_isolated and list_status not in REFUSED_STATUSES
+    ):  # it could list pods: only itself, although there are others?
+        is_isolated = list_status == OK_STATUS and other_pods == 0 and len(runpod.pods()) > 1
         if not is_isolated and other_pods == 0:
             return  # with a single pod the list proves nothing
     if is_isolated != reads_no_other_pod(runpod) or not is_isolated:

@@ -17,12 +17,12 @@ from cloudgpu.providers.account_abilities import AccountFinding, Login
 from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.registry import lazy_modules
 from cloudgpu.providers.runpod.client import Runpod
-from cloudgpu.providers.runpod.options import KIND
+from cloudgpu.providers.runpod.options import PROVIDER
 
 if TYPE_CHECKING:
-    from cloudgpu.providers.runpod import launch, machines, offers as market, options, pod_key, request as calls
+    from cloudgpu.providers.runpod import launch, machines, offers as market, options, pod_key, request as launch_calls
 else:  # each is loaded by the first method that uses it
-    launch, machines, market, options, pod_key, calls = lazy_modules(
+    launch, machines, market, options, pod_key, launch_calls = lazy_modules(
         "cloudgpu.providers.runpod", "launch machines offers options pod_key request"
     )
 
@@ -39,7 +39,7 @@ class RunpodProvider:
     who may connect), Imageable and HasVolumes.
     """
 
-    kind = KIND
+    kind = PROVIDER
     supported_parts = frozenset({"container", "disk_gb", "image", "on_start", "packages"})
     token_rule = TokenRule(
         lifetime=timedelta(minutes=5),
@@ -77,11 +77,11 @@ class RunpodProvider:
 
     def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:
         """Return that a setup ties a launch to no place. Raises InvalidRequest for an image or a volume."""
-        return calls.constraint(setup, requirements)
+        return launch_calls.constraint(setup, requirements)
 
     def resolve(self, request: LaunchRequest, item: MachineConfiguration) -> Resolved:
         """Make the call exact: GPU, image, disks. Reads only."""
-        return calls.resolve(self._runpod, request, item)
+        return launch_calls.resolve(self._runpod, request, item)
 
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:
         """Launch the pod of an attempt, or return the one that its token has made already."""
@@ -93,7 +93,7 @@ class RunpodProvider:
 
     def list(self) -> Listing:
         """Return every pod with our tags: one call."""
-        return machines.listed(self._runpod)
+        return machines.list_machines(self._runpod)
 
     def terminate(self, id: str) -> None:  # noqa: A002
         """Ask to end the pod and its /workspace; an unknown id is no error."""
@@ -113,7 +113,7 @@ class RunpodProvider:
 
     def login(self) -> Login:
         """Return where the API key is. Sends no request; raises AuthFailed for none."""
-        options.login()
+        options.auth_headers()
         return Login(f"the API key of {options.key_location()}", None, lasts=True)
 
     def credit(self) -> PrepaidCredit | None:

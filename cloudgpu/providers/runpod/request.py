@@ -81,7 +81,7 @@ def resolve(runpod: Runpod, request: LaunchRequest, offer: MachineConfiguration)
     )
     return Resolved(
         call=asdict(call),
-        attached=_attached(call),
+        attached=_attached_costs(call),
         guards=(pod_key.STOPS_ITSELF_NOTE,) if ends else (),
         remarks=(*_cluster_remarks(request), *_remarks(call, offer)),
         left_out=("cloud_init",),
@@ -91,14 +91,18 @@ def resolve(runpod: Runpod, request: LaunchRequest, offer: MachineConfiguration)
 
 def _check_supported(setup: Setup) -> None:
     """Raise InvalidRequest for a part of a setup that RunPod does not have."""
-    net = setup.network
+    network = setup.network
     if setup.volume is not None:
         raise _no_volume_error(setup.volume.name)
-    for option, value in (("--subnet", net.subnet), ("--security-group", net.security_group), ("--jump", net.jump)):
+    for option, value in (
+        ("--subnet", network.subnet),
+        ("--security-group", network.security_group),
+        ("--jump", network.jump),
+    ):
         if value is not None:
             message = f"RunPod has no networks of your own, so {option} {value} is not possible."
             raise InvalidRequest(message, field=option, value=value, next=f"Leave {option} out.")
-    if not net.public_ip:
+    if not network.public_ip:
         message = "A pod without a public port cannot be reached by SSH."
         raise InvalidRequest(message, field="--no-public-ip", next="Leave --no-public-ip out.")
 
@@ -130,7 +134,7 @@ def _volume_gb(requested: int | None) -> int:
     raise InvalidRequest(message, field="--disk", value=str(requested), next=f"Ask for {MIN_GB} to {MAX_GB} GB.")
 
 
-def _attached(call: Call) -> tuple[AttachedResource, ...]:
+def _attached_costs(call: Call) -> tuple[AttachedResource, ...]:
     """Return the attached costs: the volume costs twice as much while the pod is stopped."""
     return (
         AttachedResource("container disk", CONTAINER_DISK, call.container_gb, while_stopped=False),

@@ -14,7 +14,7 @@ MAX_SENTENCE = 300  # characters of a cloud's own sentence that a person has to 
 
 
 @dataclass(frozen=True, slots=True)
-class Meaning:
+class ErrorMapping:
     """The error that a cloud's error code stands for.
 
     `kind` is its class, `field` the option or subject that it names, `remedy` its `next`: what the user does about it,
@@ -26,21 +26,21 @@ class Meaning:
     remedy: str = ""
 
 
-UNKNOWN = Meaning(ProviderUnavailable)
+UNKNOWN = ErrorMapping(ProviderUnavailable)
 """For a code that nobody mapped: nothing is known of what the call did."""
 
-RETRY_LATER = Meaning(ProviderUnavailable, remedy="Run it again in a while.")
+RETRY_LATER = ErrorMapping(ProviderUnavailable, remedy="Run it again in a while.")
 Codes = str | Iterable[str]  # error codes; a string has several, separated by spaces
 
 
-def meanings(
-    *others: tuple[Codes, Meaning],
+def error_mappings(
+    *others: tuple[Codes, ErrorMapping],
     no_capacity: Codes,
     throttled: Codes,
     down: Codes,
     requests: Mapping[str, Codes],
     remedies: Mapping[str, str],
-) -> dict[str, Meaning]:
+) -> dict[str, ErrorMapping]:
     """Return the meaning of each error code of a cloud; where a code is listed twice, the later meaning holds.
 
     `no_capacity`, `throttled` and `down` (the cloud has a failure) are codes of these classes, `others` are pairs of
@@ -48,17 +48,17 @@ def meanings(
     do about it, by that field.
     """
     listed = (
-        (no_capacity, Meaning(NoCapacity, "offer")),
-        (throttled, Meaning(RateLimited, remedy="Wait a minute and run it again.")),
+        (no_capacity, ErrorMapping(NoCapacity, "offer")),
+        (throttled, ErrorMapping(RateLimited, remedy="Wait a minute and run it again.")),
         (down, RETRY_LATER),
         *others,
-        *((codes, Meaning(InvalidRequest, field, remedies.get(field, ""))) for field, codes in requests.items()),
+        *((codes, ErrorMapping(InvalidRequest, field, remedies.get(field, ""))) for field, codes in requests.items()),
     )
     return {code: meaning for codes, meaning in listed for code in (codes.split() if isinstance(codes, str) else codes)}
 
 
 def refusal_error(
-    meaning: Meaning, sentence: str, *, value: str | None, region: str, headers: Mapping[str, str] | None = None
+    meaning: ErrorMapping, sentence: str, *, value: str | None, region: str, headers: Mapping[str, str] | None = None
 ) -> CloudgpuError:
     """Return the error for a refused call. `sentence` is its message, `value` the refused value of `meaning.field`.
 

@@ -179,7 +179,10 @@ def in_container() -> bool:
         return True
     with contextlib.suppress(OSError):
         mount_lines = [line.split(" - ") for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-        return any(one[0].split()[4:5] == ["/"] and one[-1].split()[:1] == ["overlay"] for one in mount_lines)
+        return any(
+            mount_line[0].split()[4:5] == ["/"] and mount_line[-1].split()[:1] == ["overlay"]
+            for mount_line in mount_lines
+        )
     return False
 
 

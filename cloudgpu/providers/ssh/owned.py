@@ -154,7 +154,10 @@ def pip_of_python() -> list[Path]:
 
 def make_kernel(directory: Path) -> None:
     """Let notebooks run in the environment, where the owner has no kernel of that name: theirs stays as it is."""
-    if any((Path(one) / "kernels" / directory.name).exists() for one in owner_jupyter_directories()):
+    if any(
+        (Path(owner_jupyter_directory) / "kernels" / directory.name).exists()
+        for owner_jupyter_directory in owner_jupyter_directories()
+    ):
         return
     argv = [str(ROOT / "python" / "bin" / "python3"), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     spec = {"argv": argv, "display_name": "Python 3 (ipykernel)", "language": "python", "metadata": {"debugger": True}}

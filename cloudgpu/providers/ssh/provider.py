@@ -54,7 +54,7 @@ def make(settings: ProviderSettings) -> SshProvider:
 class SshProvider:
     """Implements Provider, Pausable, Taggable, HasPrices, KnowsHostKeys and what machines of the user's own can do."""
 
-    kind = translate.KIND
+    kind = translate.PROVIDER
     supported_parts = frozenset({"on_start"})
     guards = Safeguards(Agent.ENDS)
     end_effect = translate.END_EFFECT

@@ -21,7 +21,7 @@ from cloudgpu.core.values.naming import digest
 from cloudgpu.providers import electricity
 from cloudgpu.providers.ssh.options import Host
 
-KIND = "ssh"
+PROVIDER = "ssh"
 STOP_EFFECT = "ends what cloudgpu started there and keeps ~/.cloudgpu; the machine itself stays on"
 END_EFFECT = "What cloudgpu started there ends, and what it installed there is removed. Your own files stay."
 _ID = re.compile(r"([a-z][a-z0-9-]{0,39})\.[0-9a-f]{16}")
@@ -66,7 +66,7 @@ def available(account: str, host: Host, facts: Mapping[str, Any], requirements: 
     """
     gpus = _machine_gpus(host, facts, requirements)
     return MachineConfiguration(
-        provider=KIND,
+        provider=PROVIDER,
         account=account,
         region=host.name,
         zone=host.name,
@@ -158,7 +158,7 @@ def instance(
     name = host_of(str(record["id"])) or host.name  # as it was launched: others may call the same host otherwise
     since = record["ended"]["at"] if record["ended"] else record["boot_at"]
     return Instance(
-        provider=KIND,
+        provider=PROVIDER,
         account=account,
         id=str(record["id"]),
         state=state,

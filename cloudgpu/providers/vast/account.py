@@ -14,7 +14,7 @@ from cloudgpu.parallel import beat
 from cloudgpu.providers.account_abilities import AccountFinding, Login
 from cloudgpu.providers.machine.container_start import host_keys_in
 from cloudgpu.providers.vast import machines
-from cloudgpu.providers.vast.client import CLOUD, KIND, Vast
+from cloudgpu.providers.vast.client import CLOUD, PROVIDER, Vast
 from cloudgpu.providers.vast.errors import BILLING_PAGE
 from cloudgpu.providers.vast.options import api_key, key_location
 
@@ -43,7 +43,7 @@ def credit(vast: Vast) -> PrepaidCredit:
         raise ProviderUnavailable(
             f"{CLOUD} does not say what is left of the credit.",
             field="provider",
-            value=KIND,
+            value=PROVIDER,
             next=f"Look at {BILLING_PAGE}",
         )
     return PrepaidCredit(Money.usd(Decimal(str(amount))), vast.clock(), None, BILLING_PAGE)
@@ -54,7 +54,7 @@ def _user(vast: Vast) -> dict[str, Any]:
     user_id = user.get("id")
     if isinstance(user_id, bool) or not isinstance(user_id, int) or user_id <= 0:
         message = f"{CLOUD} did not say to whom the key belongs."
-        raise ProviderUnavailable(message, field="provider", value=KIND, next="Give the key user_read.")
+        raise ProviderUnavailable(message, field="provider", value=PROVIDER, next="Give the key user_read.")
     return user
 
 

@@ -17,7 +17,7 @@ from cloudgpu.providers.shared.account import CloudAccount
 from cloudgpu.providers.vast.errors import error_of
 from cloudgpu.providers.vast.options import API_URL, KEY_VARIABLE, api_key, endpoint, key_location, vast_options
 
-KIND = "vast"
+PROVIDER = "vast"
 CLOUD = "vast.ai"
 # Minimum seconds between two calls of one action (OpenAPI files of vast.ai, 2026-08); none at another endpoint.
 INTERVALS = {"rent": 4.5, "destroy": 3.0, "get": 2.0, "list": 1.0, "change": 1.0}
@@ -48,7 +48,7 @@ class Vast(CloudAccount):
         self.identity: AccountIdentity | None = None
         api = CloudApi(
             cloud=CLOUD,
-            kind=KIND,
+            kind=PROVIDER,
             base=self.base,
             login=lambda: {"Authorization": f"Bearer {api_key(self.account, self.options)}"},
             refused=self._refused,
@@ -88,7 +88,9 @@ class Vast(CloudAccount):
         Raises ProviderUnavailable while the text does not exist yet, InvalidRequest for a URL without https.
         """
         parts = urlsplit(url)
-        api = CloudApi(CLOUD, KIND, f"{parts.scheme}://{parts.netloc}", dict, lambda answer: _no_log_yet(answer.status))
+        api = CloudApi(
+            CLOUD, PROVIDER, f"{parts.scheme}://{parts.netloc}", dict, lambda answer: _no_log_yet(answer.status)
+        )
         reader = RestClient(api, self.timeouts, self.pause)
         return list(reader.lines(parts.path, action="log", query=dict(parse_qsl(parts.query))))
 
@@ -101,4 +103,4 @@ def _no_log_yet(status: int) -> ProviderUnavailable:
 
 def unreadable(action: str) -> ProviderUnavailable:
     """Return the error for an answer that contradicts vast.ai's OpenAPI files; `action` continues the sentence."""
-    return ProviderUnavailable(f"{CLOUD} {action}.", field="provider", value=KIND, next="Try again in a minute.")
+    return ProviderUnavailable(f"{CLOUD} {action}.", field="provider", value=PROVIDER, next="Try again in a minute.")

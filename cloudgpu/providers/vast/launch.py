@@ -28,7 +28,7 @@ from cloudgpu.parallel import beat
 from cloudgpu.providers.rest.client import NotSent
 from cloudgpu.providers.rest.once import unknown_outcome_error
 from cloudgpu.providers.vast import machines
-from cloudgpu.providers.vast.client import CLOUD, KIND, ContractPrice, Vast
+from cloudgpu.providers.vast.client import CLOUD, PROVIDER, ContractPrice, Vast
 from cloudgpu.providers.vast.errors import RefusedWithContract, contract_of
 from cloudgpu.providers.vast.request import Call, launch_body
 
@@ -66,7 +66,7 @@ def launch(vast: Vast, attempt: Attempt, *, deadline: datetime) -> Instance:
         contract = contract_of(answer)
         if contract is None:
             no_contract = ProviderUnavailable(
-                f"{CLOUD} did not say which contract it has made.", field="provider", value=KIND
+                f"{CLOUD} did not say which contract it has made.", field="provider", value=PROVIDER
             )
             return _find_launched(vast, attempt, deadline, no_contract)
         return _new_machine(vast, attempt, call, contract)
@@ -122,7 +122,7 @@ def _as_requested(vast: Vast, attempt: Attempt, call: Call, contract: str) -> In
     offer = attempt.offer.configuration
     vast.contract_prices[contract] = ContractPrice(offer.market, call.per_hour)
     return Instance(
-        provider=KIND,
+        provider=PROVIDER,
         account=vast.account,
         id=contract,
         state=State.PENDING,

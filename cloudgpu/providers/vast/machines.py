@@ -19,7 +19,7 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.machine.container_start import TAGS_VARIABLE
 from cloudgpu.providers.vast import market, request
-from cloudgpu.providers.vast.client import CLOUD, KIND, ContractPrice, Vast, unreadable
+from cloudgpu.providers.vast.client import CLOUD, PROVIDER, ContractPrice, Vast, unreadable
 from cloudgpu.providers.vast.gpus import accelerator, type_name
 from cloudgpu.providers.vast.request import LABEL_PREFIX
 
@@ -75,7 +75,7 @@ def pages(vast: Vast, filters: Mapping[str, Any] | None = None) -> Iterator[Raw]
             return
         if str(token) in seen_tokens or len(seen_tokens) >= MAX_PAGES:
             raise ProviderUnavailable(
-                f"{CLOUD}'s listing does not end.", field="provider", value=KIND, next="Try again in a minute."
+                f"{CLOUD}'s listing does not end.", field="provider", value=PROVIDER, next="Try again in a minute."
             )
         seen_tokens.add(str(token))
         query["after_token"] = str(token)
@@ -89,7 +89,7 @@ def find_by_token(vast: Vast, token: str) -> Raw | None:
     labelled = find_by_label(vast, token)
     if labelled is not None:
         return labelled
-    contracts = (one for one in pages(vast) if str(one.get("label") or "").split(" ")[0] == f"{LABEL_PREFIX}{token}")
+    contracts = (page for page in pages(vast) if str(page.get("label") or "").split(" ")[0] == f"{LABEL_PREFIX}{token}")
     return next(map(_checked, contracts), None)
 
 
@@ -166,7 +166,7 @@ def instance(vast: Vast, contract: Raw) -> Instance:
         vast.contract_prices[str(contract["id"])] = ContractPrice(contract_market, str(contract["dph_base"]))
         price = Money.usd(Decimal(str(contract["dph_base"])))
     return Instance(
-        provider=KIND,
+        provider=PROVIDER,
         account=vast.account,
         id=str(contract["id"]),
         state=state,

@@ -30,7 +30,7 @@ from cloudgpu.core.model.offers import (
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import ProviderSettings
-from cloudgpu.providers.vast.client import CLOUD, KIND, PriceKey, Vast
+from cloudgpu.providers.vast.client import CLOUD, PROVIDER, PriceKey, Vast
 from cloudgpu.providers.vast.gpus import accelerator, names_of, type_name
 from cloudgpu.providers.vast.options import API_URL, COUNTRY_PATTERN
 
@@ -81,7 +81,7 @@ def price_list(settings: ProviderSettings) -> PriceList:
     """
     from cloudgpu.catalog import instance_types
 
-    vast, types = Vast(settings), instance_types(KIND)
+    vast, types = Vast(settings), instance_types(PROVIDER)
     prices: dict[RowKey, list[Decimal]] = {}
     for gpu in dict.fromkeys(machine_type.gpu.name for machine_type in types):
         filters = _rentable_filter(vast) | {"verification": {"eq": "verified"}, "gpu_name": {"in": list(names_of(gpu))}}
@@ -94,7 +94,7 @@ def price_list(settings: ProviderSettings) -> PriceList:
         note = f"the median of {len(zone_prices)} offers" if len(zone_prices) > 1 else "one offer"
         price, name = median(zone_prices), f"{key.item} {key.region}"
         builder.add(key, PER_HOUR, price, source=LIST_SOURCE, name=name, basis=Basis.DERIVED, note=note)
-    return PriceList(KIND, (builder.part(),))
+    return PriceList(PROVIDER, (builder.part(),))
 
 
 def search(vast: Vast, market: Market, filters: Mapping[str, Any], storage_gb: int = 0) -> list[Ask]:
@@ -134,7 +134,7 @@ def offer_of(vast: Vast, ask: Ask, market: Market) -> MachineConfiguration:
     memory = ask.get("cpu_ram")
     cores = ask.get("cpu_cores_effective")
     return MachineConfiguration(
-        provider=KIND,
+        provider=PROVIDER,
         account=vast.account,
         region=country_of(ask),
         zone=zone_of(ask),

@@ -16,7 +16,7 @@ from cloudgpu.providers.abilities import PlacementConstraint, Resolved
 from cloudgpu.providers.account_abilities import AccountFinding, Login
 from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.registry import lazy_modules
-from cloudgpu.providers.vast.client import KIND, Vast
+from cloudgpu.providers.vast.client import PROVIDER, Vast
 
 if TYPE_CHECKING:
     from cloudgpu.providers.vast import account, launch, machines, market, request as calls
@@ -38,7 +38,7 @@ class VastProvider:
     firewall: the SSH port is open, and accepts only keys.
     """
 
-    kind = KIND
+    kind = PROVIDER
     supported_parts = frozenset({"container", "disk_gb", "on_start", "packages"})
     spot_for_jobs = True  # a higher bid stops it without notice, and only `cloudgpu run` restarts by itself
     guards = Safeguards(Agent.TELLS)  # that it can stop itself is unverified: see request.stop_command

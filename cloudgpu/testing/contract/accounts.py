@@ -94,7 +94,7 @@ class RaisesQuotaContract(QuotasBase):
         quota = self.list_quotas(provider)[0]
         request_id = cast("RaisesQuota", provider).request_quota(quota.region, quota.code, (quota.limit or 0) + 8)
         assert request_id
-        now = next(one for one in self.list_quotas(provider) if one.code == quota.code)
+        now = next(current_quota for current_quota in self.list_quotas(provider) if current_quota.code == quota.code)
         assert (now.limit or 0) >= (quota.limit or 0)
 
     def test_a_limit_that_is_none_cannot_be_raised(self, provider: Provider) -> None:

@@ -97,9 +97,9 @@ class HasOrphansContract(ContractBase):
         """Removing what it uses is refused."""
         made = self.launch_and_wait(cleaned_provider, make_attempt())
         used = {
-            one.id
-            for one in self.list_orphans(cleaned_provider)
-            if one.attached_to == made.id and one.kind is not Kind.SPOT_REQUEST
+            remaining.id
+            for remaining in self.list_orphans(cleaned_provider)
+            if remaining.attached_to == made.id and remaining.kind is not Kind.SPOT_REQUEST
         }
         for resource in self.list_orphans(cleaned_provider):
             with suppress(InvalidRequest):

@@ -64,10 +64,10 @@ class HasPlacementScoresContract(ContractBase):
     def test_each_spot_item_of_a_type_has_a_score_from_1_to_10_or_none(self, provider: Provider) -> None:
         """Whatever the order of the items."""
         items = list(provider.available(Requirements(market=Market.SPOT)).items)
-        items = [one for one in items if one.instance_type == items[0].instance_type]
+        items = [item for item in items if item.instance_type == items[0].instance_type]
         scores = list(cast("HasPlacementScores", provider).placement_scores(items))
         assert len(scores) == len(items)
-        assert all(one is None or 1 <= one <= 10 for one in scores)  # noqa: PLR2004  (the range is the promise)
+        assert all(score is None or 1 <= score <= 10 for score in scores)  # noqa: PLR2004  (the range is the promise)
         assert list(cast("HasPlacementScores", provider).placement_scores(items[::-1])) == scores[::-1]
 
     def test_only_spot_machines_have_a_score(self, provider: Provider) -> None:

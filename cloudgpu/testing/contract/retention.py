@@ -179,7 +179,10 @@ class ImageableContract(RetentionBase):
         image = self.save_until_ready(emptied_provider, disk.id, tags)
         assert self.save_until_ready(emptied_provider, disk.id, tags).id == image.id
         self.wait_until(
-            lambda: [(one.id, one.kind) for one in self.list_images(emptied_provider)] == [(image.id, Kind.IMAGE)]
+            lambda: (
+                [(listed_image.id, listed_image.kind) for listed_image in self.list_images(emptied_provider)]
+                == [(image.id, Kind.IMAGE)]
+            )
         )
         (image,) = self.list_images(emptied_provider)
         assert {key: image.tags.get(key) for key in tags} == tags
@@ -196,7 +199,7 @@ class ImageableContract(RetentionBase):
         cast("HasResources", emptied_provider).remove(disk)
         self.wait_until(lambda: [one.kind for one in self.resources_of(emptied_provider, attempt)] == [Kind.IMAGE])
         assert self.save_until_ready(emptied_provider, disk.id, disk.tags).id == image.id
-        assert [one.id for one in self.list_images(emptied_provider)] == [image.id]
+        assert [listed_image.id for listed_image in self.list_images(emptied_provider)] == [image.id]
 
     def test_a_machine_comes_back_from_its_image(self, emptied_provider: Provider, make_attempt: MakeAttempt) -> None:
         """It is launched from it, and the image can go while it runs."""
@@ -224,7 +227,9 @@ class ImageableContract(RetentionBase):
         image = self.save_until_ready(emptied_provider, made.id, tags)
         assert self.wait_for_state(emptied_provider, made.id, State.RUNNING).id == made.id
         self.terminate_and_wait(emptied_provider, made.id)
-        assert [(one.id, one.name) for one in self.list_images(emptied_provider)] == [(image.id, "trained")]
+        assert [(listed_image.id, listed_image.name) for listed_image in self.list_images(emptied_provider)] == [
+            (image.id, "trained")
+        ]
         assert self.save_until_ready(emptied_provider, made.id, tags).id == image.id
 
     def test_an_image_that_was_removed_is_gone_with_all_of_it(

@@ -34,7 +34,7 @@ class ClusterBase(ContractBase):
         if not isinstance(provider, Resolves):
             return nodes
         call = provider.resolve(nodes[0].request, attempt.offer.configuration).call
-        return [replace(one, call=call) for one in nodes]
+        return [replace(node, call=call) for node in nodes]
 
     def clear_shared(self, provider: Provider, attempts: Sequence[Attempt]) -> bool:
         """Request the removal of what these nodes share; return True if nothing of it existed."""
@@ -48,7 +48,7 @@ class ClusterBase(ContractBase):
             return []
         found = provider.orphans(attempts[0].offer.configuration.region)
         assert found.unanswered == ()
-        return [one.id for one in found.items if one.tags.get(TAG_ID) == attempts[0].machine]
+        return [item.id for item in found.items if item.tags.get(TAG_ID) == attempts[0].machine]
 
 
 class LaunchesTogetherContract(ClusterBase):
@@ -147,7 +147,7 @@ class LaunchesTogetherContract(ClusterBase):
         item = replace(attempts[0].offer.configuration, instance_type="impossible.9000")
         offer = replace(attempts[0].offer, configuration=item)
         with pytest.raises(CloudgpuError):
-            self.launch_together(provider, [replace(one, offer=offer) for one in attempts])
+            self.launch_together(provider, [replace(attempt, offer=offer) for attempt in attempts])
         assert self.list_living(provider) == []
 
 
@@ -160,7 +160,7 @@ class ClearsSharedContract(ClusterBase):
             deadline = attempts[0].made_at + timedelta(seconds=LAUNCH_TIMEOUT_S)
             launched = list(provider.launch_together(attempts, deadline=deadline))
         else:
-            launched = [self.launch(provider, one) for one in attempts]
+            launched = [self.launch(provider, attempt) for attempt in attempts]
         return [self.wait_for_state(provider, one.id, State.RUNNING) for one in launched]
 
     def test_nodes_end_one_by_one_and_what_they_share_after_the_last(
@@ -173,7 +173,7 @@ class ClearsSharedContract(ClusterBase):
         while machines:
             provider.terminate(machines.pop().id)
             assert not shared or not self.clear_shared(provider, attempts)
-            assert all(provider.get(one.id).state is State.RUNNING for one in machines)
+            assert all(provider.get(machine.id).state is State.RUNNING for machine in machines)
             assert not machines or self.shared_ids(provider, attempts) == shared
         self.wait_until(lambda: self.list_living(provider) == [])
         self.wait_until(lambda: self.clear_shared(provider, attempts))

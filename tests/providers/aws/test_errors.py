@@ -22,7 +22,7 @@ from cloudgpu.errors import (
     RateLimited,
 )
 from cloudgpu.providers.aws import errors
-from cloudgpu.providers.aws.error_codes import MEANINGS
+from cloudgpu.providers.aws.error_codes import ERROR_MAPPINGS
 from cloudgpu.providers.aws.errors import CallContext, translated
 
 NOW = datetime(2026, 11, 20, 11, 0, tzinfo=UTC)
@@ -97,7 +97,7 @@ def said(code, message="No.", headers=None, **more):
 
 @pytest.mark.parametrize("code", [*COMMON, *OF_THE_SERVER, *OF_ACTIONS, *OF_OTHERS, *REPORTED])
 def test_every_documented_code_has_a_meaning(code):
-    assert (code in MEANINGS) is (code not in MEAN_NOTHING)
+    assert (code in ERROR_MAPPINGS) is (code not in MEAN_NOTHING)
 
 
 def test_what_means_nothing_is_documented_too():

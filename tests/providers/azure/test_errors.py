@@ -27,7 +27,7 @@ from cloudgpu.errors import (
     QuotaExceeded,
     RateLimited,
 )
-from cloudgpu.providers.azure.error_codes import MEANINGS
+from cloudgpu.providers.azure.error_codes import ERROR_MAPPINGS
 from cloudgpu.providers.azure.errors import CallContext, code_of, translated
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -103,7 +103,7 @@ def said(code, message="No.", status=400, *, field=None, **more):
 
 @pytest.mark.parametrize("code", [*OF_DEPLOYMENTS, *OF_MACHINES, *OF_SPOT, *OF_OTHERS])
 def test_every_documented_code_has_a_meaning(code):
-    assert (code in MEANINGS) is (code not in MEAN_NOTHING)
+    assert (code in ERROR_MAPPINGS) is (code not in MEAN_NOTHING)
 
 
 @pytest.mark.parametrize(

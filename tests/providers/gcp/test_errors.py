@@ -21,8 +21,8 @@ from cloudgpu.errors import (
     QuotaExceeded,
     RateLimited,
 )
-from cloudgpu.providers.gcp.error_codes import BY_STATUS, MEANINGS
-from cloudgpu.providers.gcp.errors import CallContext, code_of, is_gone, operation_error, translated
+from cloudgpu.providers.gcp.error_codes import CODE_BY_STATUS, ERROR_MAPPINGS
+from cloudgpu.providers.gcp.errors import CallContext, code_of, is_gone, operation_error, translate_error
 from cloudgpu.providers.shared.errors import MAX_SENTENCE
 
 NOW = datetime(2026, 11, 20, 11, 0, tzinfo=UTC)
@@ -61,13 +61,13 @@ def refused(status, reason="", message="Google says so.", *, details=(), headers
     said = {"code": status, "message": message, "details": list(details)}
     if reason:
         said["errors"] = [{"reason": reason, "domain": "global", "message": message}]
-    return translated(answered(status, {"error": said}, headers), asked)
+    return translate_error(answered(status, {"error": said}, headers), asked)
 
 
 def test_no_published_reason_is_without_a_meaning():
     published = set(error_reason_pb2.ErrorReason.keys()) - {"ERROR_REASON_UNSPECIFIED"}
     of_calls = set(code_pb2.Code.keys()) - {"OK"}
-    assert sorted((published | of_calls | {*REASONS, *CODES}) - set(MEANINGS)) == []
+    assert sorted((published | of_calls | {*REASONS, *CODES}) - set(ERROR_MAPPINGS)) == []
 
 
 def test_no_meaning_is_invented():
@@ -77,7 +77,7 @@ def test_no_meaning_is_invented():
         CLOUD_OPERATION_FAILED CONCURRENT_OPERATIONS_QUOTA_EXCEEDED IMAGE_NOT_FOUND IP_SPACE_EXHAUSTED_WITH_DETAILS
         RESOURCE_IN_USE SPECIFIC_ALLOCATION_NOT_FOUND SUBNETWORK_NOT_FOUND accessDenied billingNotEnabled
         insufficientCapacity invalidResourceUsage operationQuotaExceeded resourcePoolExhausted""".split()
-    assert sorted(set(MEANINGS) - published - set(elsewhere)) == []
+    assert sorted(set(ERROR_MAPPINGS) - published - set(elsewhere)) == []
 
 
 def test_an_unknown_code_is_no_knowledge():
@@ -104,7 +104,7 @@ def test_an_unknown_code_is_no_knowledge():
 def test_an_answer_without_a_reason_is_read_by_its_status(status, kind):
     fault = refused(status)
     assert type(fault) is kind
-    assert code_of(fault) == BY_STATUS[status] or kind is AuthFailed
+    assert code_of(fault) == CODE_BY_STATUS[status] or kind is AuthFailed
 
 
 @pytest.mark.parametrize(
@@ -214,20 +214,20 @@ def of_metadata(said):
     ],
 )
 def test_what_comes_in_place_of_an_answer(raised, kind):
-    fault = translated(raised, ASKED)
+    fault = translate_error(raised, ASKED)
     assert type(fault) is kind
     assert "secret-token" not in f"{fault.message} {fault.next} {fault.value}"
 
 
 def test_a_page_that_is_no_answer_is_not_shown():
-    fault = translated(answered(502, "<html>internal proxy 10.0.0.7</html>"), ASKED)
+    fault = translate_error(answered(502, "<html>internal proxy 10.0.0.7</html>"), ASKED)
     assert type(fault) is ProviderUnavailable
     assert len(fault.message) < MAX_SENTENCE + 200
 
 
 @pytest.mark.parametrize("page", ["", "<html>404 Not Found</html>"])
 def test_a_proxy_that_finds_nothing_says_nothing_of_a_machine(page):
-    assert type(translated(answered(404, page), ASKED)) is ProviderUnavailable
+    assert type(translate_error(answered(404, page), ASKED)) is ProviderUnavailable
 
 
 @pytest.mark.parametrize(
@@ -242,9 +242,9 @@ def test_a_wrong_clock_shows_in_the_time_of_an_answer_that_refuses_credentials(t
 
 def test_a_key_that_google_refuses_for_its_time_is_the_clock():
     says = "Invalid JWT: Token must be a short-lived token (60 minutes) and in a reasonable timeframe."
-    fault = translated(RefreshError(f"('invalid_grant: {says}', {{'error': 'invalid_grant'}})"), ASKED)
+    fault = translate_error(RefreshError(f"('invalid_grant: {says}', {{'error': 'invalid_grant'}})"), ASKED)
     assert (type(fault), fault.field) == (AuthFailed, "clock")
 
 
 def test_a_defect_of_ours_is_not_hidden():
-    assert translated(KeyError("zone"), ASKED) is None
+    assert translate_error(KeyError("zone"), ASKED) is None

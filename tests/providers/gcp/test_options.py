@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable, RateLimited
-from cloudgpu.providers.gcp.client import Gcp, request_name
+from cloudgpu.providers.gcp.client import Gcp, request_class_name
 from cloudgpu.providers.gcp.options import GcpOptions, gcp_options
 from cloudgpu.providers.shared.calls import request_counts as counted
 from tests.clouds.gcp.fixtures import gcp, gcp_process
@@ -147,7 +147,7 @@ def test_a_key_file_that_is_not_there_is_a_fault_of_credentials(gcp, tmp_path, m
 def test_a_request_is_called_as_the_sdk_calls_it(service, verb, name):
     from google.cloud import compute_v1
 
-    assert request_name(service, verb) == name
+    assert request_class_name(service, verb) == name
     assert hasattr(compute_v1, name)
 
 

@@ -26,7 +26,7 @@ from cloudgpu.errors import (
 )
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.lambdalabs.client import TOKEN_RULE
-from cloudgpu.providers.lambdalabs.errors import MEANINGS, refused
+from cloudgpu.providers.lambdalabs.errors import ERROR_MAPPINGS, error_of_answer
 from cloudgpu.providers.lambdalabs.offers import accelerators
 from cloudgpu.providers.lambdalabs.provider import make
 from cloudgpu.providers.rest.client import Answer
@@ -272,14 +272,14 @@ def test_a_key_that_cannot_be_added_leaves_a_launch_unsent_and_open(lambdalabs, 
 
 
 def test_each_code_of_the_description_is_mapped_and_an_unknown_one_is_no_not_found():
-    for code in MEANINGS:
-        found = refused(Answer(400, {}, {"error": {"code": code, "message": "no"}}))
-        assert isinstance(found, MEANINGS[code].kind), code
+    for code in ERROR_MAPPINGS:
+        found = error_of_answer(Answer(400, {}, {"error": {"code": code, "message": "no"}}))
+        assert isinstance(found, ERROR_MAPPINGS[code].kind), code
     for status in (400, 404, 418, 502):
-        unknown = refused(Answer(status, {}, {"error": {"code": "global/brand-new", "message": "no"}}))
+        unknown = error_of_answer(Answer(status, {}, {"error": {"code": "global/brand-new", "message": "no"}}))
         assert type(unknown) is ProviderUnavailable
-        assert type(refused(Answer(status, {}, "<html>a proxy</html>"))) is ProviderUnavailable
-    assert isinstance(refused(Answer(401, {}, None)), AuthFailed)
+        assert type(error_of_answer(Answer(status, {}, "<html>a proxy</html>"))) is ProviderUnavailable
+    assert isinstance(error_of_answer(Answer(401, {}, None)), AuthFailed)
 
 
 def test_no_key_is_in_an_error_even_where_the_cloud_repeats_it(lambdalabs, provider):

@@ -209,7 +209,7 @@ def test_runpods_names_of_gpus_are_told_as_ours(gpu, memory, type_, name):
     found = gpus.accelerator(gpu, memory, 2)
     assert found == Accelerator(name, 2, memory)
     assert gpus.type_name(gpu, 2) == type_
-    assert gpus.count_in(type_) == 2
+    assert gpus.gpu_count_of(type_) == 2
     assert same_gpu(found.name, name)
 
 

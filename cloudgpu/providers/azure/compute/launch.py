@@ -34,7 +34,7 @@ from cloudgpu.providers.azure.compute import listing, request, translate
 from cloudgpu.providers.azure.compute.listing import Raw
 from cloudgpu.providers.azure.compute.machine import WRITE
 from cloudgpu.providers.azure.compute.request import Call
-from cloudgpu.providers.azure.error_codes import BUSY, MEANINGS, ONLY_INSIDE
+from cloudgpu.providers.azure.error_codes import BUSY, ERROR_MAPPINGS, ONLY_INSIDE
 from cloudgpu.providers.azure.errors import code_of
 from cloudgpu.providers.azure.network import security_rules as rules
 from cloudgpu.providers.azure.network.shared import make_shared
@@ -216,7 +216,7 @@ class _Launch:
     def _refuse_unmade(self, statuses: Sequence[Raw]) -> None:
         """Raise the error in a machine's instance view, where it has one of those that surely refuse a launch."""
         code = translate.failure_code(statuses)
-        meaning = MEANINGS.get(code)
+        meaning = ERROR_MAPPINGS.get(code)
         if meaning is not None and meaning.kind in _REFUSED:
             item = self._attempt.offer.configuration
             message = f"Azure {self._call.region} could not make {item.instance_type} ({code})."

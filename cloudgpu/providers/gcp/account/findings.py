@@ -13,15 +13,16 @@ from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.gcp.errors import is_gone
 from cloudgpu.providers.gcp.market.quotas import ALL_REGIONS, quota_metrics, quota_page
-from cloudgpu.providers.gcp.network.firewall_rules import openings
+from cloudgpu.providers.gcp.network.firewall_rules import open_rules
 from cloudgpu.providers.shared.calls import result_or_error
 from cloudgpu.providers.shared.rules import open_rules_finding
 
 Raw = Mapping[str, Any]
 Answers = Mapping[str, Any]  # by the name of the call: its answer, or the error in its place
+# Titles of the findings; three are also the keys of the answers (OPEN_SSH: the firewall rules of the project).
 PROJECT, LOGIN, QUOTA, NETWORK, OPEN_SSH = "project", "OS Login", "GPU quota", "network", "SSH from anywhere"
 _ON = "true"
-_TCP = ("tcp", "6", "all")
+_TCP = ("tcp", "6", "all")  # how a rule may write a protocol that TCP is part of; 6 is its number at IANA
 
 
 def findings(gcp: Gcp, region: str | None = None) -> Sequence[AccountFinding]:
@@ -33,8 +34,8 @@ def findings(gcp: Gcp, region: str | None = None) -> Sequence[AccountFinding]:
         project = gcp.project
     except InvalidRequest as error:
         return [AccountFinding(PROJECT, is_ok=False, message=error.message, next=error.next or "", needed=True)]
-    answers = _ask_all(gcp)
-    auth_error = next((one for one in answers.values() if isinstance(one, AuthFailed)), None)
+    answers = _read_project(gcp)
+    auth_error = next((answer for answer in answers.values() if isinstance(answer, AuthFailed)), None)
     if auth_error is not None and auth_error.field == "credentials":
         raise auth_error
     if auth_error is not None and auth_error.field == "project":
@@ -47,11 +48,11 @@ def findings(gcp: Gcp, region: str | None = None) -> Sequence[AccountFinding]:
             AccountFinding(PROJECT, is_ok=False, message=message, next="See yours: gcloud projects list", needed=True)
         ]
     project_finding = AccountFinding(PROJECT, is_ok=True, message=f"{project}: Compute Engine answers")
-    quota = _quota(gcp, answers, region or "us-central1")
-    return [project_finding, _os_login(gcp, answers), quota, *_network(gcp, answers)]
+    quota = _quota_finding(gcp, answers, region or "us-central1")
+    return [project_finding, _os_login_finding(gcp, answers), quota, *_network_findings(gcp, answers)]
 
 
-def _ask_all(gcp: Gcp) -> Answers:
+def _read_project(gcp: Gcp) -> Answers:
     network = gcp.options.network
     calls = {
         PROJECT: lambda: gcp.call("compute.projects.get"),
@@ -62,17 +63,17 @@ def _ask_all(gcp: Gcp) -> Answers:
         return dict(zip(calls, pool.map(result_or_error, calls.values()), strict=True))
 
 
-def _unknown(title: str, error: CloudgpuError) -> AccountFinding:
+def _unknown_finding(title: str, error: CloudgpuError) -> AccountFinding:
     return AccountFinding(title, is_ok=None, message=error.message, next=error.next or "Run it again.")
 
 
-def _os_login(gcp: Gcp, answers: Answers) -> AccountFinding:
+def _os_login_finding(gcp: Gcp, answers: Answers) -> AccountFinding:
     """Return the finding about OS Login in the project's metadata, with which SSH keys come from Google accounts."""
     project = answers[PROJECT]
     if isinstance(project, CloudgpuError):
-        return _unknown(LOGIN, project)
+        return _unknown_finding(LOGIN, project)
     items = project.get("commonInstanceMetadata", {}).get("items", ())
-    setting = next((one.get("value", "") for one in items if one.get("key") == "enable-oslogin"), "")
+    setting = next((item.get("value", "") for item in items if item.get("key") == "enable-oslogin"), "")
     if setting.lower() != _ON:
         return AccountFinding(LOGIN, is_ok=True, message="the project does not switch it on")
     message = (
@@ -83,28 +84,28 @@ def _os_login(gcp: Gcp, answers: Answers) -> AccountFinding:
     return AccountFinding(LOGIN, is_ok=False, message=message, next=f"If nobody needs it: {remedy}")
 
 
-def _quota(gcp: Gcp, answers: Answers, region: str) -> AccountFinding:
+def _quota_finding(gcp: Gcp, answers: Answers, region: str) -> AccountFinding:
     project = answers[PROJECT]
     if isinstance(project, CloudgpuError):
-        return _unknown(QUOTA, project)
-    limit = dict(quota_metrics(project)).get(ALL_REGIONS)
+        return _unknown_finding(QUOTA, project)
+    limit_and_usage = dict(quota_metrics(project)).get(ALL_REGIONS)
     remedy = f"Request more: {quota_page(gcp, region, ALL_REGIONS)}"
-    if limit is None:
+    if limit_and_usage is None:
         return AccountFinding(
             QUOTA, is_ok=None, message=f"the project does not tell its quota {ALL_REGIONS}", next=remedy
         )
-    usage_text = f"{ALL_REGIONS} is {limit[0]:g}, of which {limit[1]:g} are used"
-    if limit[0] > 0:
+    usage_text = f"{ALL_REGIONS} is {limit_and_usage[0]:g}, of which {limit_and_usage[1]:g} are used"
+    if limit_and_usage[0] > 0:
         return AccountFinding(QUOTA, is_ok=True, message=usage_text)
     return AccountFinding(
         QUOTA, is_ok=False, message=f"{usage_text}: no machine with a GPU can be launched", next=remedy, needed=True
     )
 
 
-def _network(gcp: Gcp, answers: Answers) -> Iterator[AccountFinding]:
+def _network_findings(gcp: Gcp, answers: Answers) -> Iterator[AccountFinding]:
     network_name, network, rules = gcp.options.network, answers[NETWORK], answers[OPEN_SSH]
     if isinstance(network, CloudgpuError) and not is_gone(network):
-        yield _unknown(NETWORK, network)
+        yield _unknown_finding(NETWORK, network)
     elif isinstance(network, CloudgpuError):
         remedy = f"gcloud compute networks create {network_name} --project {gcp.project}"
         message = f"the project has no network {network_name!r}, and no --subnet is always named"
@@ -113,20 +114,20 @@ def _network(gcp: Gcp, answers: Answers) -> Iterator[AccountFinding]:
     else:
         yield AccountFinding(NETWORK, is_ok=True, message=f"{network_name} is there")
     if isinstance(rules, CloudgpuError):
-        yield _unknown(OPEN_SSH, rules)
+        yield _unknown_finding(OPEN_SSH, rules)
         return
-    yield _open_to_all(gcp, rules)
-    open_rules = openings(rules, network_name, gcp.project, gcp.options.service_account)
+    yield _open_ssh_finding(gcp, rules)
+    rules_ahead = open_rules(rules, network_name, gcp.project, gcp.options.service_account)
     yield open_rules_finding(
-        open_rules, f"no rule of {network_name} is ahead of the one by which cloudgpu shuts its machines"
+        rules_ahead, f"no rule of {network_name} is ahead of the one by which cloudgpu shuts its machines"
     )
 
 
-def _open_to_all(gcp: Gcp, rules: Sequence[Raw]) -> AccountFinding:
+def _open_ssh_finding(gcp: Gcp, rules: Sequence[Raw]) -> AccountFinding:
     """Return the finding about rules that let everybody connect by SSH; Google's default network has one."""
     network, port = gcp.options.network, gcp.options.ssh_port
     names = sorted(
-        one["name"] for one in rules if ids.last_part(one.get("network", "")) == network and _is_open(one, port)
+        rule["name"] for rule in rules if ids.last_part(rule.get("network", "")) == network and _is_open(rule, port)
     )
     if not names:
         return AccountFinding(OPEN_SSH, is_ok=True, message=f"no rule of {network} lets everybody in")
@@ -143,7 +144,7 @@ def _is_open(rule: Raw, port: int) -> bool:
     if rule.get("direction", "INGRESS") != "INGRESS" or rule.get("disabled") or rule.get("targetTags"):
         return False
     from_anywhere = any(_is_any_address(source) for source in rule.get("sourceRanges", ()))
-    return from_anywhere and any(_allows_port(one, port) for one in rule.get("allowed", ()))
+    return from_anywhere and any(_allows_port(allowed, port) for allowed in rule.get("allowed", ()))
 
 
 def _is_any_address(source: str) -> bool:
@@ -155,9 +156,11 @@ def _is_any_address(source: str) -> bool:
 
 def _allows_port(allowed: Raw, port: int) -> bool:
     ports = allowed.get("ports", ())
-    return allowed.get("IPProtocol") in _TCP and (not ports or any(_includes_port(one, port) for one in ports))
+    return allowed.get("IPProtocol") in _TCP and (
+        not ports or any(_includes_port(port_range, port) for port_range in ports)
+    )
 
 
-def _includes_port(ports: str, port: int) -> bool:
-    first, _, last = ports.partition("-")
+def _includes_port(port_range: str, port: int) -> bool:
+    first, _, last = port_range.partition("-")
     return first.isdigit() and int(first) <= port <= int(last if last.isdigit() else first)

@@ -18,14 +18,14 @@ from cloudgpu.providers.gcp.credentials import KEY_FILE
 def login(gcp: Gcp) -> Login:
     """Return what the account's credential is and how long it lasts; raise AuthFailed where there is none."""
     credentials = gcp.credentials()[0]
-    if gcp.endpoint and gcp.who == "nobody's":
+    if gcp.endpoint and gcp.who == "nobody's":  # as `credentials.describe` calls anonymous ones
         return Login(f"no credential: calls go to {gcp.endpoint} by CLOUDGPU_GCP_ENDPOINT", None, lasts=True)
     return _login_of(credentials)
 
 
 def _login_of(credentials: Any) -> Login:
     module = type(credentials).__module__.removeprefix("google.")
-    describe = next((describe for name, describe in _KINDS.items() if module.endswith(name)), None)
+    describe = next((describe for name, describe in _DESCRIBE_BY_MODULE.items() if module.endswith(name)), None)
     return describe(credentials) if describe else Login(f"a credential of the kind {module}", None, lasts=None)
 
 
@@ -71,8 +71,8 @@ def _source_text() -> str:
     return KEY_FILE if os.environ.get(KEY_FILE) else "application default credentials"
 
 
-# By the end of the module's name in google-auth.
-_KINDS: dict[str, Callable[[Any], Login]] = {
+# What describes a credential, by the end of the name of its module in google-auth.
+_DESCRIBE_BY_MODULE: dict[str, Callable[[Any], Login]] = {
     "auth.impersonated_credentials": _impersonated,
     "oauth2.service_account": _key_file,
     "oauth2.credentials": _user,

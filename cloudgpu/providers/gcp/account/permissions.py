@@ -16,7 +16,7 @@ from typing import Any
 
 from cloudgpu.core.model.account import Permission
 from cloudgpu.errors import AuthFailed, InvalidRequest
-from cloudgpu.providers.gcp.client import KIND, Gcp
+from cloudgpu.providers.gcp.client import PROVIDER, Gcp
 from cloudgpu.providers.gcp.errors import is_gone
 from cloudgpu.providers.gcp.market.availability import check_region
 from cloudgpu.providers.shared.calls import count_request
@@ -96,8 +96,8 @@ ACTIONS = (
 )
 
 
-MANAGER = "https://cloudresourcemanager.googleapis.com"
-CALL = "cloudresourcemanager.projects.testIamPermissions"
+RESOURCE_MANAGER_URL = "https://cloudresourcemanager.googleapis.com"
+TEST_PERMISSIONS = "cloudresourcemanager.projects.testIamPermissions"
 MAX_PER_CALL = 100
 _FIRST_ERROR_STATUS = 400
 Verdicts = Mapping[str, bool | None]  # by permission: whether it is granted; None: Google does not know it
@@ -112,24 +112,29 @@ def permissions(gcp: Gcp, region: str | None = None) -> Sequence[Permission]:
     if region is not None:
         check_region(gcp, region)
     try:
-        verdicts, why = _verdicts(gcp, [one.name for one in ACTIONS]), "Google does not know this permission here"
+        verdicts, unknown_reason = (
+            _verdicts(gcp, [action.name for action in ACTIONS]),
+            "Google does not know this permission here",
+        )
     except (AuthFailed, InvalidRequest) as error:
         if isinstance(error, AuthFailed) and error.field != "project":
             raise
-        verdicts, why = {}, f"{error.message} {error.next or ''}".strip()
-    return [_permission(one, verdicts.get(one.name), why) for one in ACTIONS]
+        verdicts, unknown_reason = {}, f"{error.message} {error.next or ''}".strip()
+    return [_permission(action, verdicts.get(action.name), unknown_reason) for action in ACTIONS]
 
 
-def _permission(action: Action, allowed: bool | None, why: str) -> Permission:  # noqa: FBT001
-    return Permission(action.name, allowed, action.used_for, "" if allowed is not None else why, needed=action.needed)
+def _permission(action: Action, allowed: bool | None, unknown_reason: str) -> Permission:  # noqa: FBT001
+    return Permission(
+        action.name, allowed, action.used_for, "" if allowed is not None else unknown_reason, needed=action.needed
+    )
 
 
 def _verdicts(gcp: Gcp, names: Sequence[str]) -> Verdicts:
     chunks = [names[start : start + MAX_PER_CALL] for start in range(0, len(names), MAX_PER_CALL)]
-    return dict(pair for chunk in chunks for pair in _query(gcp, chunk))
+    return dict(pair for chunk in chunks for pair in _test_permissions(gcp, chunk))
 
 
-def _query(gcp: Gcp, names: Sequence[str]) -> Iterator[tuple[str, bool | None]]:
+def _test_permissions(gcp: Gcp, names: Sequence[str]) -> Iterator[tuple[str, bool | None]]:
     try:
         granted = _granted(gcp, names)
     except InvalidRequest as error:
@@ -140,20 +145,20 @@ def _query(gcp: Gcp, names: Sequence[str]) -> Iterator[tuple[str, bool | None]]:
             return
         middle = len(names) // 2
         for half in (names[:middle], names[middle:]):
-            yield from _query(gcp, half)
+            yield from _test_permissions(gcp, half)
         return
     yield from ((name, name in granted) for name in names)
 
 
 def _granted(gcp: Gcp, names: Sequence[str]) -> frozenset[str]:
     """Return which of these permissions the credential has. One call, sent once."""
-    url = f"{gcp.endpoint or MANAGER}/v3/projects/{gcp.project}:testIamPermissions"
+    url = f"{gcp.endpoint or RESOURCE_MANAGER_URL}/v3/projects/{gcp.project}:testIamPermissions"
     credentials = gcp.credentials_for_calls()
-    with gcp.translating_errors(CALL, value=gcp.project):
+    with gcp.translating_errors(TEST_PERMISSIONS, value=gcp.project):
         from google.api_core.exceptions import from_http_response
         from google.auth.transport.requests import AuthorizedSession
 
-        count_request(KIND, CALL)
+        count_request(PROVIDER, TEST_PERMISSIONS)
         with AuthorizedSession(credentials) as session:  # type: ignore[no-untyped-call]
             answer = session.post(url, json={"permissions": list(names)}, timeout=gcp.timeouts.read_s)
             if answer.status_code >= _FIRST_ERROR_STATUS:

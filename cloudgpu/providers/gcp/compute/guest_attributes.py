@@ -45,18 +45,18 @@ def read_attributes(gcp: Gcp, id: str, path: str) -> Mapping[str, str]:  # noqa:
     attributes = answer.get("queryValue", {}).get("items", ())
     if not attributes and answer.get("variableValue"):  # a path that is a key's own
         return {path.rpartition("/")[2]: answer["variableValue"]}
-    return {one["key"]: one.get("value", "") for one in attributes if "key" in one}
+    return {attribute["key"]: attribute.get("value", "") for attribute in attributes if "key" in attribute}
 
 
 NAMESPACE, LAST_ACTIVE_KEY = "cloudgpu", "last-active"  # of the guest attribute with the last activity in epoch seconds
 
 
-def activity(gcp: Gcp, ids: Sequence[str]) -> Mapping[str, datetime | CloudgpuError | None]:
+def activity(gcp: Gcp, machine_ids: Sequence[str]) -> Mapping[str, datetime | CloudgpuError | None]:
     """Return when each machine was last in use, aware UTC; None where it has not set the attribute, or the error.
 
     One call for each, in parallel.
     """
-    return by_item(ids, partial(result_or_error, _last_active, gcp))
+    return by_item(machine_ids, partial(result_or_error, _last_active, gcp))
 
 
 def _last_active(gcp: Gcp, id: str) -> datetime | None:  # noqa: A002

@@ -27,7 +27,7 @@ REASONS = {
     "compute.instances.hostError": "its host at Google failed",
     "compute.instances.terminateOnHostMaintenance": "stopped by Google for maintenance",
 }
-TIMER = "stopped by its timer at Google"
+TIMER_REASON = "stopped by its timer at Google"
 EVENT_RETENTION = timedelta(days=14)
 MAX_EVENT_LAG = timedelta(minutes=10)  # between an event and the end that it brings; a preemption gives 30 seconds
 # Around the time when `maxRunDuration` is over: Google stops a machine up to 30 s after it.
@@ -37,25 +37,29 @@ PREEMPTION_FILTER = f'operationType="{PREEMPTED}"'
 OTHER_ENDS_FILTER = 'operationType eq "compute.instances.(guestTerminate|hostError|terminateOnHostMaintenance)"'
 
 
-def causes(gcp: Gcp, machines: Iterable[Raw]) -> Mapping[str, str]:
+def end_reasons(gcp: Gcp, machines: Iterable[Raw]) -> Mapping[str, str]:
     """Return why each of these machines has ended, by our id; those of which nothing is known are missing.
 
     Running machines are skipped: without one that has ended lately no call is made. One call for spot machines, one for
     other ends; where the list of all zones does not answer, one for each of their zones. Operations that cannot be read
-    raise nothing: then the reason is not known.
+    raise nothing: then the reason_by_events is not known.
     """
-    ended = [one for one in machines if one.get("status") == "TERMINATED"]
-    reasons = {id_of(one): TIMER for one in ended if _is_stopped_by_timer(one)}
-    recent = [one for one in ended if _is_recent(one, gcp.clock())]
-    spot = [one for one in recent if is_spot(one)]
+    ended = [machine for machine in machines if machine.get("status") == "TERMINATED"]
+    reasons = {id_of(machine): TIMER_REASON for machine in ended if _is_stopped_by_timer(machine)}
+    recent = [machine for machine in ended if _is_recent(machine, gcp.clock())]
+    spot = [machine for machine in recent if is_spot(machine)]
     for event_filter, candidates in ((PREEMPTION_FILTER, spot), (OTHER_ENDS_FILTER, recent)):
-        unexplained = [one for one in candidates if id_of(one) not in reasons]
+        unexplained = [candidate for candidate in candidates if id_of(candidate) not in reasons]
         events = (
-            _events(gcp, event_filter, sorted({ids.last_part(one["zone"]) for one in unexplained}))
+            _events(gcp, event_filter, sorted({ids.last_part(machine["zone"]) for machine in unexplained}))
             if unexplained
             else ()
         )
-        reasons |= {id_of(one): why for one in unexplained if (why := reason(one, events)) is not None}
+        reasons |= {
+            id_of(machine): reason
+            for machine in unexplained
+            if (reason := reason_by_events(machine, events)) is not None
+        }
     return reasons
 
 
@@ -65,20 +69,20 @@ def is_spot(machine: Raw) -> bool:
     return bool(scheduling.get("provisioningModel") == "SPOT" or scheduling.get("preemptible"))
 
 
-def reason(machine: Raw, events: Sequence[Raw]) -> str | None:
+def reason_by_events(machine: Raw, events: Sequence[Raw]) -> str | None:
     """Return the reason of the event nearest to the end of the machine's last run (without an end, the last event)."""
     started_at, stopped_at = parse_time(machine.get("lastStartTimestamp")), parse_time(machine.get("lastStopTimestamp"))
     timed_events = [(_event_time(event), event) for event in events if _is_about(event, machine)]
-    timed_of_run = [
+    events_of_run = [
         (event_at, event)
         for event_at, event in timed_events
         if event_at and (started_at is None or event_at >= started_at)
     ]
     if stopped_at is None:
-        nearest = max(timed_of_run, key=lambda one: one[0], default=None)
+        nearest = max(events_of_run, key=lambda event: event[0], default=None)
     else:
-        close = [one for one in timed_of_run if abs(one[0] - stopped_at) <= MAX_EVENT_LAG]
-        nearest = min(close, key=lambda one: abs(one[0] - stopped_at), default=None)
+        near_end = [event for event in events_of_run if abs(event[0] - stopped_at) <= MAX_EVENT_LAG]
+        nearest = min(near_end, key=lambda event: abs(event[0] - stopped_at), default=None)
     return None if nearest is None else REASONS[nearest[1]["operationType"]]
 
 

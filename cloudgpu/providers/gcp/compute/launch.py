@@ -40,47 +40,49 @@ def launch(gcp: Gcp, attempt: Attempt, *, deadline: datetime) -> Instance:
     """
     call = Call(**attempt.call)
     resource = instance_resource(attempt)  # raises for an invalid attempt before anything is made
-    machine = ids.machine_id(call.zone, resource["name"])
+    machine_id = ids.machine_id(call.zone, resource["name"])
     listing.record_project(gcp, call.project)
     try:
-        _admit_callers(gcp, attempt, call, machine)
-        made = _Sender(gcp, attempt, call, deadline).send(resource)
+        _admit_callers(gcp, attempt, call, machine_id)
+        raw_machine = _Sender(gcp, attempt, call, deadline).send(resource)
     except ProviderUnavailable:
         raise
     except CloudgpuError as error:
         with suppress(CloudgpuError):  # leftover rules cost nothing, and are listed as orphans
-            if isinstance(error, NoCapacity) or not _exists(gcp, call, machine):
-                _remove_rules(gcp, call, machine)
+            if isinstance(error, NoCapacity) or not _exists(gcp, call, machine_id):
+                _remove_rules(gcp, call, machine_id)
         raise
-    return listing.instances(gcp, [made])[0]
+    return listing.instances(gcp, [raw_machine])[0]
 
 
-def _admit_callers(gcp: Gcp, attempt: Attempt, call: Call, machine: str) -> None:
+def _admit_callers(gcp: Gcp, attempt: Attempt, call: Call, machine_id: str) -> None:
     """Let in the callers and the cluster's machines alone, before the machine exists: it is never open to all."""
     if call.tag is None:
         firewall.ensure_deny_rule(gcp, call.network)
-        firewall.admit(gcp, call.network, machine, call.callers, attempt.tags)
+        firewall.admit(gcp, call.network, machine_id, call.callers, attempt.tags)
         make_shared(gcp, attempt, call)
 
 
-def _exists(gcp: Gcp, call: Call, machine: str) -> bool:
+def _exists(gcp: Gcp, call: Call, machine_id: str) -> bool:
     """Say whether the machine exists: an earlier send may have made it, although this one was refused.
 
     Without its firewall rules nobody could reach it. Raises the error of the read.
     """
-    zone, name = ids.zone_and_name(machine)
+    zone, name = ids.zone_and_name(machine_id)
     try:
-        gcp.call("compute.instances.get", zone, value=machine, project=call.project, zone=zone, instance=name)
+        gcp.call("compute.instances.get", zone, value=machine_id, project=call.project, zone=zone, instance=name)
     except InstanceNotFound:
         return False
     return True
 
 
-def _remove_rules(gcp: Gcp, call: Call, machine: str) -> None:
+def _remove_rules(gcp: Gcp, call: Call, machine_id: str) -> None:
     """Take away the rules of a machine that was not made."""
     if call.tag is None:
         for label in call.callers:
-            firewall.start_removal(gcp, firewall.project_of(call.network), firewall_rules.allow_name(machine, label))
+            firewall.start_removal(
+                gcp, firewall.project_of(call.network), firewall_rules.allow_rule_name(machine_id, label)
+            )
 
 
 class _Sender:
@@ -139,28 +141,28 @@ class _Sender:
         except InstanceNotFound as error:  # made, and gone or not yet shown
             raise self._uncertain(error) from error
 
-    def _resolve_failure(self, refused: CloudgpuError) -> Mapping[str, Any]:
+    def _resolve_failure(self, failure: CloudgpuError) -> Mapping[str, Any]:
         """Raise the error of a launch for the error of its operation.
 
         Where Google itself failed, return the machine if there is one all the same: it would be billed.
         """
-        if not isinstance(refused, ProviderUnavailable):
-            raise self._launch_error(refused)
+        if not isinstance(failure, ProviderUnavailable):
+            raise self._launch_error(failure)
         try:
             machine = self._read_machine()
         except InstanceNotFound:
-            raise self._launch_error(refused) from None
+            raise self._launch_error(failure) from None
         except CloudgpuError:
-            raise self._uncertain(refused) from refused
+            raise self._uncertain(failure) from failure
         if machine.get("status") == "PROVISIONING":
-            raise self._uncertain(refused)
+            raise self._uncertain(failure)
         return machine
 
     def _read_machine(self) -> Mapping[str, Any]:
         zone = self._call.zone
-        machine = ids.machine_id(zone, self._name)
+        machine_id = ids.machine_id(zone, self._name)
         where: dict[str, Any] = {"project": self._call.project, "zone": zone, "instance": self._name}
-        answer = self._gcp.call("compute.instances.get", zone, value=machine, **where)
+        answer = self._gcp.call("compute.instances.get", zone, value=machine_id, **where)
         return {"zone": zone, "name": self._name, **answer}
 
     def _find_made(self, error: CloudgpuError) -> Mapping[str, Any]:

@@ -35,7 +35,7 @@ def read_machine(gcp: Gcp, id: str) -> dict[str, Any]:  # noqa: A002
     return {"zone": zone, "name": name, **gcp.call("compute.instances.get", zone, value=id, zone=zone, instance=name)}
 
 
-def listed(gcp: Gcp) -> Listing:
+def list_machines(gcp: Gcp) -> Listing:
     """Return every machine with a cloudgpu-id label, and the zones without an answer: a call per 500 machines.
 
     One more call for why machines have ended lately.
@@ -50,18 +50,18 @@ def list_ours(gcp: Gcp) -> tuple[list[Mapping[str, Any]], tuple[Unanswered, ...]
     Machines in zones that the settings leave out are included; these zones are not among the unanswered.
     """
     machines, unanswered = list_all_scopes(gcp, "instances", filter=OUR_MACHINES)
-    uses = gcp.options.uses_zone
-    ours = [one for one in machines if TAG_ID in one.get("labels", {})]
-    return ours, tuple(one for one in unanswered if ids.region_of(one.scope) is None or uses(one.scope))
+    uses_zone = gcp.options.uses_zone
+    ours = [machine for machine in machines if TAG_ID in machine.get("labels", {})]
+    return ours, tuple(gap for gap in unanswered if ids.region_of(gap.scope) is None or uses_zone(gap.scope))
 
 
 def instances(gcp: Gcp, raws: Iterable[Mapping[str, Any]]) -> list[Instance]:
     """Return machines in Google's format (`raws`) as `Instance`, with the reason why they ended."""
     machines, account, port = list(raws), gcp.account, gcp.options.ssh_port
-    why = interruption.causes(gcp, machines)
+    reasons = interruption.end_reasons(gcp, machines)
     return [
-        translate.instance(one, account=account, ssh_port=port, reason=why.get(translate.id_of(one)))
-        for one in machines
+        translate.instance(machine, account=account, ssh_port=port, reason=reasons.get(translate.id_of(machine)))
+        for machine in machines
     ]
 
 
@@ -88,7 +88,7 @@ def other_projects(gcp: Gcp) -> tuple[Unanswered, ...]:
         return ()
     projects = sorted(file.name for file in _projects_dir(gcp).iterdir() if file.name != gcp.project)
     why = "it launched in the project {0}, and is of {1} now, where nothing is known of that; use {0} again to look"
-    return tuple(Unanswered(gcp.account, why.format(one, gcp.project)) for one in projects)
+    return tuple(Unanswered(gcp.account, why.format(project, gcp.project)) for project in projects)
 
 
 def _projects_dir(gcp: Gcp) -> Path:

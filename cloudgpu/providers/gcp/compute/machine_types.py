@@ -45,19 +45,19 @@ _WITH_LOCAL_SSD = ("a2-ultragpu-", "a3-", "a4-", "a4x-")
 
 @dataclass(frozen=True, slots=True)
 class MachineSpec:
-    """A type of the catalogue as Google's API names it. `accelerator` is empty where none is known.
+    """A type of the catalogue as Google's API names it. `name` is the catalogue's (`n1-standard-4+v100:1`).
 
-    `attached`: the accelerator is a parameter beside the machine type (N1). `scratch`: it has local SSD, whose data a
-    stop loses; `scratch_gb` None: its size is not known.
+    `accelerator` is empty where none is known. `is_attached`: it is a parameter beside the machine type (N1). The data
+    on a local SSD are lost by a stop; `local_ssd_gb` None: its size is not known.
     """
 
     name: str
     machine_type: str
     accelerator: str
-    count: int
-    attached: bool
-    scratch: bool
-    scratch_gb: float | None
+    gpu_count: int
+    is_attached: bool
+    has_local_ssd: bool
+    local_ssd_gb: float | None
 
 
 def spec_of_name(name: str) -> MachineSpec:
@@ -70,7 +70,7 @@ def spec_of_name(name: str) -> MachineSpec:
     except InvalidRequest:
         if not NAME_PATTERN.fullmatch(name):
             raise
-        return MachineSpec(name, name, "", 0, attached=False, scratch=False, scratch_gb=None)
+        return MachineSpec(name, name, "", 0, is_attached=False, has_local_ssd=False, local_ssd_gb=None)
 
 
 def spec_of(catalogue_type: InstanceType) -> MachineSpec:
@@ -88,10 +88,10 @@ def spec_of(catalogue_type: InstanceType) -> MachineSpec:
         name=catalogue_type.name,
         machine_type=machine_type,
         accelerator=accelerator,
-        count=catalogue_type.gpu.count,
-        attached=bool(attached),
-        scratch=has_local_ssd or bool(catalogue_type.local_ssd_gb),
-        scratch_gb=catalogue_type.local_ssd_gb,
+        gpu_count=catalogue_type.gpu.count,
+        is_attached=bool(attached),
+        has_local_ssd=has_local_ssd or bool(catalogue_type.local_ssd_gb),
+        local_ssd_gb=catalogue_type.local_ssd_gb,
     )
 
 
@@ -102,13 +102,13 @@ _UNVERIFIED_USD_PER_HOUR = {"e2-micro": "0.008376", "e2-small": "0.016751", "e2-
 _AS_OF = datetime(2025, 1, 1, tzinfo=UTC)
 
 
-def zones_with(gcp: Gcp, name: str) -> tuple[list[Mapping[str, Any]], tuple[Unanswered, ...]]:
+def types_by_zone(gcp: Gcp, name: str) -> tuple[list[Mapping[str, Any]], tuple[Unanswered, ...]]:
     """Return a machine type in Google's format for each zone that has it, and the zones without an answer.
 
     Types with GPUs are left out: only the catalogue names those GPUs.
     """
     types, unanswered = list_all_scopes(gcp, "machineTypes", filter=f"name={name}")
-    return [one for one in types if one["name"] == name and not one.get("accelerators")], unanswered
+    return [type_ for type_ in types if type_["name"] == name and not type_.get("accelerators")], unanswered
 
 
 def offers(
@@ -121,14 +121,14 @@ def offers(
             account=account,
             region=ids.region_of(zone) or "",
             zone=zone,
-            instance_type=one["name"],
+            instance_type=type_["name"],
             market=market,
-            vcpus=one.get("guestCpus"),
-            memory_gib=one["memoryMb"] / 1024 if one.get("memoryMb") else None,
+            vcpus=type_.get("guestCpus"),
+            memory_gib=type_["memoryMb"] / 1024 if type_.get("memoryMb") else None,
             stop_effect=stop_effect,
         )
-        for one in types
-        for zone in [ids.last_part(one["zone"])]
+        for type_ in types
+        for zone in [ids.last_part(type_["zone"])]
         for market in markets
     )
 

@@ -76,9 +76,9 @@ def _read_or_none(gcp: Gcp, id: str) -> Mapping[str, Any] | None:  # noqa: A002
     return None
 
 
-def _set_disk_deletion(gcp: Gcp, id: str, raw: Mapping[str, Any], *, keep: bool) -> None:  # noqa: A002
+def _set_disk_deletion(gcp: Gcp, id: str, raw_machine: Mapping[str, Any], *, keep: bool) -> None:  # noqa: A002
     """Set whether the system disk is deleted with its machine; no call where it is set so already."""
-    disk = boot_disk(raw)
+    disk = boot_disk(raw_machine)
     if disk is not None and bool(disk.get("autoDelete")) is keep:
         _change(gcp, id, "setDiskAutoDelete", deviceName=disk["deviceName"], autoDelete=not keep)
 
@@ -100,13 +100,13 @@ def stop(gcp: Gcp, id: str) -> None:  # noqa: A002
     raise InvalidRequest(message, field="instance", value=id, next="Try again in a minute, or end it: cloudgpu down")
 
 
-def ask_to_stop(gcp: Gcp, id: str, raw: Mapping[str, Any]) -> None:  # noqa: A002
+def ask_to_stop(gcp: Gcp, id: str, raw_machine: Mapping[str, Any]) -> None:  # noqa: A002
     """Ask to stop a machine that runs.
 
     For local SSD the call has to say that its data is discarded: else it goes on being billed, and the data is lost
     either way ("Local SSD data persistence").
     """
-    _send(gcp, "stop", id, **({"discardLocalSsd": True} if has_scratch(raw) else {}))
+    _send(gcp, "stop", id, **({"discardLocalSsd": True} if has_scratch(raw_machine) else {}))
 
 
 def start(gcp: Gcp, id: str) -> None:  # noqa: A002
@@ -129,7 +129,7 @@ def start(gcp: Gcp, id: str) -> None:  # noqa: A002
         _change(gcp, id, "start")
 
 
-NOTICE = timedelta(seconds=30)  # "best effort, up to 30 seconds" (Spot VMs, Preemption process)
+PREEMPTION_NOTICE = timedelta(seconds=30)  # "best effort, up to 30 seconds" (Spot VMs, Preemption process)
 
 
 def interrupt(gcp: Gcp, id: str) -> datetime:  # noqa: A002
@@ -143,7 +143,7 @@ def interrupt(gcp: Gcp, id: str) -> datetime:  # noqa: A002
         message = f"{id} cannot be interrupted: it is not a spot machine."
         raise InvalidRequest(message, field="instance", value=id, next="Launch one with --spot.")
     _send(gcp, "simulateMaintenanceEvent", id)
-    return gcp.clock() + NOTICE
+    return gcp.clock() + PREEMPTION_NOTICE
 
 
 def _send(gcp: Gcp, verb: str, id: str, **fields: Any) -> Mapping[str, Any]:  # noqa: A002
@@ -152,7 +152,7 @@ def _send(gcp: Gcp, verb: str, id: str, **fields: Any) -> Mapping[str, Any]:  # 
 
 
 METADATA_TAGS = (TAG_EXPIRES, TAG_RENEW_UNTIL, TAG_HOLD_UNTIL)
-TRIES, PAUSE_S = 6, 0.5
+TAG_TRIES, TAG_RETRY_PAUSE_S = 6, 0.5
 
 
 def tag(gcp: Gcp, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
@@ -165,21 +165,21 @@ def tag(gcp: Gcp, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
         return
     retry(
         lambda: _set_tags(gcp, id, read_machine(gcp, id), tags),
-        TRIES,
+        TAG_TRIES,
         after=lambda error: code_of(error) == STALE,
-        pause=lambda tries: gcp.pause(PAUSE_S * tries),
+        pause=lambda tries: gcp.pause(TAG_RETRY_PAUSE_S * tries),
     )
 
 
-def _set_tags(gcp: Gcp, id: str, raw: Mapping[str, Any], tags: Mapping[str, str]) -> None:  # noqa: A002
+def _set_tags(gcp: Gcp, id: str, raw_machine: Mapping[str, Any], tags: Mapping[str, str]) -> None:  # noqa: A002
     metadata_tags = {key: value for key, value in tags.items() if key in METADATA_TAGS}
-    metadata, labels = metadata_of(raw), labels_of(raw)
+    metadata, labels = metadata_of(raw_machine), labels_of(raw_machine)
     if metadata_tags.items() - metadata.items():
         items = [{"key": key, "value": value} for key, value in {**metadata, **metadata_tags}.items()]
-        fingerprint = raw.get("metadata", {}).get("fingerprint", "")
+        fingerprint = raw_machine.get("metadata", {}).get("fingerprint", "")
         _change(gcp, id, "setMetadata", metadataResource={"items": items, "fingerprint": fingerprint})
     if tags.items() - labels.items():
-        request = {"labels": {**labels, **tags}, "labelFingerprint": raw.get("labelFingerprint", "")}
+        request = {"labels": {**labels, **tags}, "labelFingerprint": raw_machine.get("labelFingerprint", "")}
         _change(gcp, id, "setLabels", instancesSetLabelsRequestResource=request)
 
 
@@ -194,7 +194,7 @@ Raw = Mapping[str, Any]
 
 
 def stop_many(gcp: Gcp, machine_ids: Sequence[str]) -> dict[str, CloudgpuError]:
-    """Ask to stop these machines; return the errors of the others, by id.
+    """Ask to stop these machines; return the errors of those that could not be asked, by id.
 
     Reads all of them first (local SSD changes the call), then one call for each that runs.
     """
@@ -205,21 +205,21 @@ def stop_many(gcp: Gcp, machine_ids: Sequence[str]) -> dict[str, CloudgpuError]:
     return refused | {id_: error for id_, error in outcomes.items() if error is not None}
 
 
-def _stop_running(gcp: Gcp, id: str, raw: Raw) -> None:  # noqa: A002
+def _stop_running(gcp: Gcp, id: str, raw_machine: Raw) -> None:  # noqa: A002
     """Ask to stop a running machine; leave one that is stopped or stopping. InvalidRequest for a starting one."""
-    status = raw.get("status")
+    status = raw_machine.get("status")
     if status in STARTING:
         raise InvalidRequest(f"{id} is still starting.", field="instance", value=id, next="Try again in a minute.")
     if status not in (*STOPPING, STOPPED):
-        ask_to_stop(gcp, id, raw)
+        ask_to_stop(gcp, id, raw_machine)
 
 
 def get_many(gcp: Gcp, machine_ids: Sequence[str]) -> dict[str, Instance | CloudgpuError]:
     """Return each machine now, or why not, by id: from one listing, and a call for each that it does not show."""
     answers = _read_machines(gcp, machine_ids)
-    machines = [one for one in answers.values() if not isinstance(one, CloudgpuError)]
-    by_id = {one.id: one for one in instances(gcp, machines)}
-    return {id_: one if isinstance(one, CloudgpuError) else by_id[id_] for id_, one in answers.items()}
+    machines = [answer for answer in answers.values() if not isinstance(answer, CloudgpuError)]
+    by_id = {instance.id: instance for instance in instances(gcp, machines)}
+    return {id_: answer if isinstance(answer, CloudgpuError) else by_id[id_] for id_, answer in answers.items()}
 
 
 def _read_machines(gcp: Gcp, machine_ids: Sequence[str]) -> dict[str, Raw | CloudgpuError]:
@@ -237,4 +237,4 @@ def _list_by_id(gcp: Gcp) -> dict[str, Raw]:
         machines, _ = list_ours(gcp)
     except CloudgpuError:
         return {}
-    return {id_of(one): one for one in machines}
+    return {id_of(machine): machine for machine in machines}

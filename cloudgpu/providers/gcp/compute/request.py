@@ -156,10 +156,10 @@ def _interface(attempt: Attempt, call: Call) -> dict[str, Any]:
 
 def _metadata(attempt: Attempt, call: Call) -> dict[str, str]:
     """Return the machine's metadata: boot data, its lease, and that no SSH keys of the project are let in."""
-    key, text = boot_data(attempt, call)
+    metadata_key, boot_text = boot_data(attempt, call)
     tags = Lease(attempt.expires, attempt.renew_until).tags()
     return {
-        key: text,
+        metadata_key: boot_text,
         TAG_EXPIRES: tags[TAG_EXPIRES],
         TAG_RENEW_UNTIL: tags[TAG_RENEW_UNTIL],
         "enable-oslogin": "FALSE",
@@ -172,8 +172,8 @@ def _metadata(attempt: Attempt, call: Call) -> dict[str, str]:
 def boot_data(attempt: Attempt, call: Call) -> tuple[str, str]:
     """Return the key and the value of the metadata with the boot data; raise InvalidRequest where it is too large."""
     options = BootOptions(cloud="gcp", ssh_port=call.ssh_port, reports=True, volume=call.volume)
-    key, write = ("user-data", user_data) if call.cloud_init else ("startup-script", startup_script)
-    text = write(attempt, options)
+    metadata_key, write_boot_data = ("user-data", user_data) if call.cloud_init else ("startup-script", startup_script)
+    text = write_boot_data(attempt, options)
     if len(text.encode()) > MAX_METADATA_VALUE:
         raise too_large_error(attempt, len(text.encode()), MAX_METADATA_VALUE, "Google Cloud")
-    return key, text
+    return metadata_key, text

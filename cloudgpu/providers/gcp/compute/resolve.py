@@ -43,6 +43,7 @@ from cloudgpu.providers.shared.rules import (
 )
 
 DEFAULT_DISK_GB = 64
+# Kinds of public addresses, as the price list names them.
 ADDRESS_KINDS = {Market.ON_DEMAND: "external_ip_on_standard_vm", Market.SPOT: "external_ip_on_spot_vm"}
 CLOUD_TIMER = "Google's own maxRunDuration"
 CLOUD_INIT_PARTS = ("cloud_init",)  # parts of a template that an image without cloud-init cannot run
@@ -52,7 +53,7 @@ CLOUD_INIT_PARTS = ("cloud_init",)  # parts of a template that an image without 
 class _Lookups:
     """The results of the look-ups."""
 
-    choice: ImageChoice
+    image_choice: ImageChoice
     network_placement: network.NetworkPlacement
     callers: Mapping[str, str]
     risks: Sequence[str]  # sentences about other rules by which everybody can connect
@@ -69,8 +70,8 @@ def resolve(gcp: Gcp, request: LaunchRequest, offer: MachineConfiguration) -> Re
     cluster_notes = cluster_firewall_notes(request, "firewall rules for that tag have")
     spec = spec_of_name(offer.instance_type)
     lookups = _look_up(gcp, request, offer, spec)
-    image = lookups.choice.image
-    shielded = image.shielded and image.processor != "arm64"  # whether Arm machines take it is unverified
+    image = lookups.image_choice.image
+    shielded = image.boots_uefi and image.processor != "arm64"  # whether Arm machines take it is unverified
     call = Call(
         project=gcp.project,
         zone=offer.zone,
@@ -82,20 +83,22 @@ def resolve(gcp: Gcp, request: LaunchRequest, offer: MachineConfiguration) -> Re
         subnet=lookups.network_placement.subnet,
         callers=lookups.callers,
         ssh_port=gcp.options.ssh_port,
-        accelerator=spec.accelerator if spec.attached else "",
-        accelerators=spec.count if spec.attached else 0,
+        accelerator=spec.accelerator if spec.is_attached else "",
+        accelerators=spec.gpu_count if spec.is_attached else 0,
         tag=request.setup.network.security_group,
         service_account=gcp.options.service_account,
-        cloud_init=image.cloud_init is not False,
+        cloud_init=image.runs_cloud_init is not False,
         installs_driver=image.installs_driver and bool(offer.accelerators),
         shielded=shielded,
         secure_boot=shielded and not offer.accelerators,  # NVIDIA's modules are not signed for it
         volume=DEVICE_NAME if request.setup.volume else "",
-        host_key="reads" if image.cloud_init is False else "",
-        scratch=spec.scratch,
+        host_key="reads" if image.runs_cloud_init is False else "",
+        scratch=spec.has_local_ssd,
     )
-    kind, address = call.disk_type, ADDRESS_KINDS[offer.market]
-    attached_costs = attached_resources(request.setup, call.disk_gb, kind, address, lookups.volume, lambda _size: kind)
+    disk_kind, address_kind = call.disk_type, ADDRESS_KINDS[offer.market]
+    attached_costs = attached_resources(
+        request.setup, call.disk_gb, disk_kind, address_kind, lookups.volume, lambda _size: disk_kind
+    )
     return Resolved(
         call=asdict(call),
         attached=tuple(attached_costs),
@@ -106,7 +109,7 @@ def resolve(gcp: Gcp, request: LaunchRequest, offer: MachineConfiguration) -> Re
         ),
         remarks=(*cluster_notes, *_remarks(gcp, request, offer, lookups, call)),
         left_out=() if call.cloud_init else CLOUD_INIT_PARTS,
-        driver=lookups.choice.driver,
+        driver=lookups.image_choice.driver,
         licence=image.licence,
     )
 
@@ -114,12 +117,12 @@ def resolve(gcp: Gcp, request: LaunchRequest, offer: MachineConfiguration) -> Re
 def _look_up(gcp: Gcp, request: LaunchRequest, offer: MachineConfiguration, spec: MachineSpec) -> _Lookups:
     setup, nodes = request.setup, request.cluster.nodes if request.cluster else 1
     with Pool(5) as pool:
-        offered = pool.submit(_check_offered, gcp, offer, spec)
+        type_check = pool.submit(_check_offered, gcp, offer, spec)
         choice = pool.submit(images.choose_image, gcp, offer, setup.image, request.template)
         placement = pool.submit(_network_placement, gcp, request, offer)
-        quota = pool.submit(quotas.check, gcp, offer.region, offer.instance_type, offer.market, nodes)
+        quota = pool.submit(quotas.check_quotas, gcp, offer.region, offer.instance_type, offer.market, nodes)
         volume = pool.submit(data_volume, gcp, offer, setup.volume)
-        unchecked = offered.result()  # of several errors, the first in this order is raised
+        unchecked = type_check.result()  # of several errors, the first in this order is raised
         network_placement, callers, risks = placement.result()
         return _Lookups(
             choice.result(), network_placement, callers, risks, [*unchecked, *quota.result()], volume.result()
@@ -156,7 +159,7 @@ def _network_placement(
 
 def _risks(gcp: Gcp, network: str) -> list[str]:
     try:
-        return [one.risk for one in firewall.openings(gcp, network)]
+        return [rule.risk for rule in firewall.open_rules(gcp, network)]
     except CloudgpuError as error:
         return [f"whether a firewall rule lets everybody in could not be asked: {error.message}"]
 
@@ -176,17 +179,21 @@ def _remarks(
     gcp: Gcp, request: LaunchRequest, offer: MachineConfiguration, lookups: _Lookups, call: Call
 ) -> Iterator[str]:
     yield from (Note(risk, NoteKind.ACCESS) for risk in lookups.risks)
-    yield from lookups.choice.remarks
+    yield from lookups.image_choice.remarks
     if offer.market is Market.SPOT:
         yield "Google can take a spot machine at any time, half a minute after it says so: its disk stays"
     if request.requirements.max_price is not None and offer.market is Market.SPOT:
-        rises = "Google takes no maximum price: --max-price chose this offer, and does not end it when its price rises"
-        yield Note(rises, NoteKind.MONEY)
+        price_text = (
+            "Google takes no maximum price: --max-price chose this offer, and does not end it when its price rises"
+        )
+        yield Note(price_text, NoteKind.MONEY)
     if request.setup.volume is not None:
         yield f"the volume {request.setup.volume.name} is bound to {offer.zone}: only machines there can use it"
     if call.disk_type == HYPERDISK:
-        charged = f"{call.machine_type} takes {HYPERDISK} disks alone, whose speed is charged in addition to their size"
-        yield Note(charged, NoteKind.MONEY)
+        charge_text = (
+            f"{call.machine_type} takes {HYPERDISK} disks alone, whose speed is charged in addition to their size"
+        )
+        yield Note(charge_text, NoteKind.MONEY)
     if request.renew_s > MAX_RUN.total_seconds():
         yield f"Google stops it after {MAX_RUN.days} days in any case: its timer cannot be set later"
     if gcp.options.service_account:
@@ -207,7 +214,7 @@ def constraint(gcp: Gcp, setup: Setup, requirements: Requirements) -> PlacementC
     """
     if setup.image is not None:
         images.find_image(gcp, setup.image)
-    volume = _volume(gcp, setup.volume, requirements) if setup.volume is not None else None
+    volume = _constraining_volume(gcp, setup.volume, requirements) if setup.volume is not None else None
     region = _subnet_region(gcp, setup.network.subnet, requirements) if setup.network.subnet is not None else None
     if volume is not None:
         if region not in (None, ids.region_of(volume.zone)):
@@ -232,9 +239,10 @@ def data_volume(gcp: Gcp, offer: MachineConfiguration, volume: Volume | None) ->
     """
     if volume is None:
         return None
-    volumes = ((one, _data_volume(one)) for one in data_disks(gcp, gcp.ledger))
+    volumes = ((data_disk, _data_volume(data_disk)) for data_disk in data_disks(gcp, gcp.ledger))
     raw, volume_found = next(
-        ((raw, one) for raw, one in volumes if (one.name, one.zone) == (volume.name, offer.zone)), ({}, None)
+        ((raw, existing) for raw, existing in volumes if (existing.name, existing.zone) == (volume.name, offer.zone)),
+        ({}, None),
     )
     if volume_found is not None and volume_found.used_by is not None:
         raise volume_in_use_error(volume, volume_found.used_by)
@@ -253,8 +261,12 @@ def _data_volume(raw: Mapping[str, Any]) -> DataVolume:
     return DataVolume(our_tags(raw)[TAG_VOLUME], raw["name"], zone, size, machine_of(raw.get("users", ())))
 
 
-def _volume(gcp: Gcp, volume: Volume, requirements: Requirements) -> DataVolume | None:
-    region, volumes = named_region(gcp, requirements), [_data_volume(one) for one in data_disks(gcp, gcp.ledger)]
+def _constraining_volume(gcp: Gcp, volume: Volume, requirements: Requirements) -> DataVolume | None:
+    """Return the data volume that pins a launch to its zone; None for one that is still to be made."""
+    region, volumes = (
+        named_region(gcp, requirements),
+        [_data_volume(data_disk) for data_disk in data_disks(gcp, gcp.ledger)],
+    )
     return existing_volume(volume, volumes, requirements, region, region_of=ids.region_of, check_size=check_size)
 
 
@@ -266,7 +278,7 @@ def _subnet_region(gcp: Gcp, subnet: str, requirements: Requirements) -> str | N
     if requested_region is not None:
         return requested_region
     subnets, unanswered = list_all_scopes(gcp, "subnetworks")
-    regions = sorted({ids.last_part(one["region"]) for one in subnets if one.get("name") == subnet})
+    regions = sorted({ids.last_part(raw["region"]) for raw in subnets if raw.get("name") == subnet})
     if not regions:
         raise not_found_error(
             "subnet", "--subnet", subnet, set(), unanswered, "See what there is: gcloud compute networks subnets list"

@@ -52,9 +52,9 @@ def set_timer(gcp: Gcp, id: str, at: datetime) -> bool:  # noqa: A002
     limit = fires_at(machine)
     is_at_maximum = _max_run_s(machine) >= MAX_RUN.total_seconds()
     if limit is None or (at > limit + TOLERANCE and not is_at_maximum):
-        says = f"fires at {limit:%Y-%m-%d %H:%M} UTC" if limit else "was never set"
+        timer_text = f"fires at {limit:%Y-%m-%d %H:%M} UTC" if limit else "was never set"
         raise InvalidRequest(
-            f"The timer of {id} {says}: Google Cloud fixed that when the machine was started.",
+            f"The timer of {id} {timer_text}: Google Cloud fixed that when the machine was started.",
             field="renew_until",
             value=at.isoformat(),
             next="It can be changed while the machine is stopped: cloudgpu stop, then cloudgpu start.",
@@ -72,7 +72,7 @@ def timers(gcp: Gcp, region: str | None = None) -> dict[str, datetime]:
     if unanswered:
         message = f"{unanswered[0].scope} did not say which timers it has: {unanswered[0].why}"
         raise ProviderUnavailable(message, field="provider", value=unanswered[0].scope)
-    fire_times = {id_of(one): fires_at(one) for one in machines if _is_of_ledger(gcp, one)}
+    fire_times = {id_of(machine): fires_at(machine) for machine in machines if _is_of_ledger(gcp, machine)}
     return {
         id_: at for id_, at in fire_times.items() if at and region in (None, ids.region_of(ids.zone_and_name(id_)[0]))
     }

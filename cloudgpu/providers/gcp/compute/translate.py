@@ -84,8 +84,10 @@ def type_name(raw: Raw) -> str:
 def accelerators(raw: Raw, name: str) -> tuple[Accelerator, ...]:
     """Return the GPUs of a machine: by the catalogue, else as Google calls them."""
     return gpus_of("gcp", name) or tuple(
-        Accelerator(ids.last_part(one["acceleratorType"]), int(one.get("acceleratorCount", 1)))
-        for one in raw.get("guestAccelerators", ())
+        Accelerator(
+            ids.last_part(guest_accelerator["acceleratorType"]), int(guest_accelerator.get("acceleratorCount", 1))
+        )
+        for guest_accelerator in raw.get("guestAccelerators", ())
     )
 
 
@@ -120,7 +122,7 @@ def _since(raw: Raw, state: State) -> datetime | None:
 def _address(raw: Raw, port: int) -> Address | None:
     """Return where SSH answers: the public address, else the one in its own network."""
     for interface in raw.get("networkInterfaces", ()):
-        public = (one.get("natIP") for one in interface.get("accessConfigs", ()))
+        public = (access_config.get("natIP") for access_config in interface.get("accessConfigs", ()))
         host = next(filter(None, public), None) or interface.get("networkIP")
         if host:
             return Address(host, port, USER)

@@ -18,7 +18,7 @@ from cloudgpu.core.model.offers import Availability, MachineConfiguration, Marke
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids
-from cloudgpu.providers.gcp.client import KIND, Gcp
+from cloudgpu.providers.gcp.client import PROVIDER, Gcp
 from cloudgpu.providers.gcp.compute import machine_types
 from cloudgpu.providers.gcp.compute.machine_types import NAME_PATTERN, MachineSpec, spec_of
 from cloudgpu.providers.gcp.storage.resources import list_all_scopes
@@ -26,19 +26,19 @@ from cloudgpu.providers.shared.rules import excluded_place_error, matches_requir
 
 HTTPS, HTTP = 443, 80
 PLACE_SETTINGS = "regions, zones or exclude_regions"  # the keys of the settings that leave out regions and zones
-NO_ZONE, ZONE_REMEDY = "not a zone of Google Cloud", "Write it like us-central1-a."
+NOT_A_ZONE, ZONE_REMEDY = "not a zone of Google Cloud", "Write it like us-central1-a."
 
 
 def used_regions(gcp: Gcp) -> tuple[str, ...]:
     """Return the regions that the account uses, by name: those of its settings, else all. A call at most."""
     chosen = gcp.options.regions or tuple(sorted({str(ids.region_of(zone)) for zone in gcp.options.zones}))
-    regions_of_account = chosen or tuple(one["name"] for one in gcp.items("compute.regions.list"))
+    regions_of_account = chosen or tuple(item["name"] for item in gcp.items("compute.regions.list"))
     return tuple(sorted(region for region in regions_of_account if gcp.options.uses(region)))
 
 
 def named_region(gcp: Gcp, requirements: Requirements) -> str | None:
     """Return the region that a request names, or that of its zone; None for neither. Raises InvalidRequest."""
-    region = requested_region(requirements, ids.region_of, NO_ZONE, ZONE_REMEDY)
+    region = requested_region(requirements, ids.region_of, NOT_A_ZONE, ZONE_REMEDY)
     if region is not None:
         check_region(gcp, region)
     if requirements.zone is not None and not gcp.options.uses_zone(requirements.zone):
@@ -51,15 +51,15 @@ def check_region(gcp: Gcp, region: str) -> None:
 
     No call for a region in the settings or the catalogue.
     """
-    chosen_regions, catalogue_regions = gcp.options.regions, regions(KIND)
+    chosen_regions, catalogue_regions = gcp.options.regions, regions(PROVIDER)
     if not gcp.options.uses(region) and (region in catalogue_regions or region in gcp.options.exclude_regions):
         raise excluded_place_error(gcp.account, "--region", region, PLACE_SETTINGS)
     if region in (chosen_regions or catalogue_regions):
         return
-    used = used_regions(gcp)
-    if region not in used:
+    used_names = used_regions(gcp)
+    if region not in used_names:
         message = f"Google Cloud has no region {region!r}"
-        raise unknown_word(message, region, used, field="--region", use="Use {}.")
+        raise unknown_word(message, region, used_names, field="--region", use="Use {}.")
 
 
 def endpoints(gcp: Gcp) -> Sequence[Region]:
@@ -89,34 +89,40 @@ def available(gcp: Gcp, requirements: Requirements) -> Availability:
     a type, region or zone that does not exist.
     """
     region = named_region(gcp, requirements)
-    types = [one for one in instance_types(KIND) if matches_requirements(one, requirements)]
+    types = [
+        catalogue_type
+        for catalogue_type in instance_types(PROVIDER)
+        if matches_requirements(catalogue_type, requirements)
+    ]
     if not types:
         name = requirements.instance_type
-        return Availability(()) if name is None else _unlisted(gcp, name, requirements, region)
+        return Availability(()) if name is None else _uncatalogued(gcp, name, requirements, region)
     max_gpus, unanswered = _max_gpus(gcp)
     gaps = tuple(gap for gap in unanswered if _is_requested(gcp, gap.scope, requirements, region))
     zones = sorted(
         {zone for _, zone in max_gpus if ids.region_of(zone) and _is_requested(gcp, zone, requirements, region)}
     )
     offers = tuple(
-        offer for one in types for zone in zones for offer in _offers(gcp, one, zone, max_gpus, requirements)
+        offer for type_ in types for zone in zones for offer in _offers(gcp, type_, zone, max_gpus, requirements)
     )
     if requirements.zone is not None and not offers and not gaps:
         check_zone(gcp, requirements.zone)
     return Availability(offers, gaps)
 
 
-def _unlisted(gcp: Gcp, name: str, requirements: Requirements, region: str | None) -> Availability:
+def _uncatalogued(gcp: Gcp, name: str, requirements: Requirements, region: str | None) -> Availability:
     """Return the zones that have a type without GPUs; raise InvalidRequest, with the closest name, for no such type."""
-    type_names = [one.name for one in instance_types(KIND)]
+    type_names = [catalogue_type.name for catalogue_type in instance_types(PROVIDER)]
     if name in type_names:
         return Availability(())
     types, unanswered = (
-        machine_types.zones_with(gcp, name) if requirements.gpu is None and NAME_PATTERN.fullmatch(name) else ([], ())
+        machine_types.types_by_zone(gcp, name)
+        if requirements.gpu is None and NAME_PATTERN.fullmatch(name)
+        else ([], ())
     )
     if types or unanswered:
-        requested = [one for one in types if _is_requested(gcp, ids.last_part(one["zone"]), requirements, region)]
-        gaps = tuple(one for one in unanswered if _is_requested(gcp, one.scope, requirements, region))
+        requested = [type_ for type_ in types if _is_requested(gcp, ids.last_part(type_["zone"]), requirements, region)]
+        gaps = tuple(gap for gap in unanswered if _is_requested(gcp, gap.scope, requirements, region))
         return Availability(
             machine_types.offers(gcp.account, requested, allowed_markets(requirements), STOP_EFFECT), gaps
         )
@@ -138,9 +144,13 @@ def _is_requested(gcp: Gcp, zone: str, requirements: Requirements, region: str |
 
 def _max_gpus(gcp: Gcp) -> tuple[MaxGpus, tuple[Unanswered, ...]]:
     accelerator_types, unanswered = list_all_scopes(gcp, "acceleratorTypes")
-    current = (one for one in accelerator_types if one.get("deprecated", {}).get("state") not in _RETIRED_STATES)
+    current_types = (
+        accelerator_type
+        for accelerator_type in accelerator_types
+        if accelerator_type.get("deprecated", {}).get("state") not in _RETIRED_STATES
+    )
     max_count = {
-        (one["name"], ids.last_part(one["zone"])): int(one.get("maximumCardsPerInstance") or 0) for one in current
+        (raw["name"], ids.last_part(raw["zone"])): int(raw.get("maximumCardsPerInstance") or 0) for raw in current_types
     }
     return max_count, unanswered
 
@@ -150,12 +160,12 @@ def _offers(
 ) -> Iterator[MachineConfiguration]:
     spec = spec_of(machine_type)
     max_count = max_gpus.get((spec.accelerator, zone))
-    if max_count is None or (spec.attached and 0 < max_count < spec.count):
+    if max_count is None or (spec.is_attached and 0 < max_count < spec.gpu_count):
         return
     for market in allowed_markets(requirements):
         if market is Market.SPOT or not machine_type.spot_only:
             yield MachineConfiguration(
-                provider=KIND,
+                provider=PROVIDER,
                 account=gcp.account,
                 region=ids.region_of(zone) or "",
                 zone=zone,
@@ -171,16 +181,16 @@ def _offers(
 
 def erased_by_stop(spec: MachineSpec) -> str:
     """Return what a stop of such a machine erases, as the beginning of its `stop_effect`; empty for nothing."""
-    if not spec.scratch:
+    if not spec.has_local_ssd:
         return ""
-    size_text = f"{spec.scratch_gb:,g} GB of " if spec.scratch_gb else ""
+    size_text = f"{spec.local_ssd_gb:,g} GB of " if spec.local_ssd_gb else ""
     return f"erases its {size_text}scratch disks (local SSD) and "
 
 
 def check_zone(gcp: Gcp, zone: str) -> None:
     """Raise InvalidRequest, with the region's zones, for a zone that its region does not have. One call."""
     region = ids.region_of(zone)
-    zones = sorted(one["name"] for one in gcp.items("compute.zones.list") if ids.region_of(one["name"]) == region)
+    zones = sorted(item["name"] for item in gcp.items("compute.zones.list") if ids.region_of(item["name"]) == region)
     if zone not in zones:
         remedy = f"Use one of: {', '.join(zones)}." if zones else "See them: gcloud compute zones list"
         raise InvalidRequest(f"{region} has no zone {zone!r}.", field="--zone", value=zone, next=remedy)

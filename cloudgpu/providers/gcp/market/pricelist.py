@@ -1,9 +1,10 @@
 """Prices Google Cloud's offers by a dated price list, in which a machine's price is the sum of its components'.
 
 The list is embedded, or refreshed from Google's Cloud Billing Catalog. Google prices components (CPU, memory, GPU,
-local SSD), not machines; which components a machine has, its documentation says (https://cloud.google.com/compute/gpus-pricing,
-https://cloud.google.com/compute/vm-instance-pricing). Disks and addresses are priced too. Machines whose components
-are not known for sure (A3 Mega and Ultra, A4, G4) have only the embedded prices.
+local SSD), not machines; which components a machine has, its documentation says
+(https://cloud.google.com/compute/gpus-pricing, https://cloud.google.com/compute/vm-instance-pricing). Disks and
+addresses are priced too. Machines whose components are not known for sure (A3 Mega and Ultra, A4, G4) have only the
+embedded prices.
 
 SKUs are read page by page: `services.skus.list`
 (https://cloud.google.com/billing/docs/reference/rest/v1/services.skus/list), with Google's own client. It sends a call
@@ -28,7 +29,7 @@ from cloudgpu.core.catalog.pricelist import PER_HOUR, PartBuilder, PriceList, Pr
 from cloudgpu.core.model.offers import Basis, MachineConfiguration, Market, Price
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, MissingExtra, ProviderUnavailable, RateLimited
 from cloudgpu.providers.base import ProviderSettings
-from cloudgpu.providers.gcp.client import KIND
+from cloudgpu.providers.gcp.client import PROVIDER
 from cloudgpu.providers.gcp.compute.machine_types import unverified_price
 from cloudgpu.providers.shared.errors import retry_after
 
@@ -58,7 +59,8 @@ _COMPONENTS = {
     r"Nvidia H100 80GB GPU": "gpu H100",
     r"SSD backed Local Storage(?: attached to)?": "local-ssd",
 }
-_STORAGE = {
+# The price list's name of a disk, an address or traffic, by such a pattern.
+_STORAGE_KINDS = {
     r"Storage PD Capacity": "pd-standard",
     r"Balanced PD Capacity": "pd-balanced",
     r"SSD backed PD Capacity": "pd-ssd",
@@ -71,9 +73,10 @@ _STORAGE = {
     r"External IP Charge on a Standard VM": "external_ip_on_standard_vm",
     r"External IP Charge on a Spot Preemptible VM": "external_ip_on_spot_vm",
 }
+# The first word of a machine's components (`_COMPONENTS`), by its series and subtype.
 _FAMILIES = {"n1": "n1", "a2-highgpu": "a2", "a2-megagpu": "a2", "a2-ultragpu": "a2", "a3-highgpu": "a3", "g2": "g2"}
 _WITH_LOCAL_SSD = ("a2-ultragpu", "a3-highgpu")  # come with local SSD, which is charged
-_GPU_COMPONENTS = {"V100-16GB": "V100"}
+_GPU_COMPONENTS = {"V100-16GB": "V100"}  # by the catalogue's name of a GPU, where the SKUs' is another
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,7 @@ def part_from(skus_read: Iterable[Any], read_at: datetime) -> PricePart:
 
 def _is_relevant(description: str) -> bool:
     return not _EXCLUDED_SKUS.search(description) and bool(
-        _name_for(description, _COMPONENTS) or _name_for(description, _STORAGE)
+        _name_for(description, _COMPONENTS) or _name_for(description, _STORAGE_KINDS)
     )
 
 
@@ -132,9 +135,9 @@ def _sku_price(sku: Any, builder: PartBuilder) -> SkuPrice | None:
         return None
     expression = sku.pricing_info[0].pricing_expression
     tiers = [(_amount(tier.unit_price), tier.unit_price.currency_code) for tier in expression.tiered_rates]
-    tier_index = next((tier_index for tier_index, one in enumerate(tiers) if one[0]), 0)
+    tier_index = next((tier_index for tier_index, (tier_amount, _) in enumerate(tiers) if tier_amount), 0)
     amount, currency = tiers[tier_index]
-    free = expression.tiered_rates[tier_index].start_usage_amount
+    free_amount = expression.tiered_rates[tier_index].start_usage_amount
     unit = _UNITS.get(expression.usage_unit)
     if unit is None:
         builder.refuse(name, f"is priced by {expression.usage_unit!r}, which is not known")
@@ -144,7 +147,7 @@ def _sku_price(sku: Any, builder: PartBuilder) -> SkuPrice | None:
     except ValueError as error:
         builder.refuse(name, str(error))
         return None
-    note = f"first {free:g} {expression.usage_unit.partition('.')[0]} a month free" if free else ""
+    note = f"first {free_amount:g} {expression.usage_unit.partition('.')[0]} a month free" if free_amount else ""
     return SkuPrice(name, tuple(sku.service_regions), unit, amount, currency, note)
 
 
@@ -159,7 +162,7 @@ def _add_sku_price(
     builder: PartBuilder,
     component_prices: dict[tuple[str, str, Market], Fraction],
 ) -> None:
-    component, storage_kind = _name_for(description, _COMPONENTS), _name_for(description, _STORAGE)
+    component, storage_kind = _name_for(description, _COMPONENTS), _name_for(description, _STORAGE_KINDS)
     is_spot = bool(_SPOT_TEXT.search(description)) and "External IP" not in description
     if is_spot != (market is Market.SPOT):
         builder.refuse(price.name, f"is sold as {market}, and its name says otherwise")
@@ -183,10 +186,14 @@ def _add_machines(builder: PartBuilder, component_prices: Mapping[tuple[str, str
     for machine_type in instance_types("gcp"):
         components = list(_components_of(machine_type))
         for region, market in locations if components else ():
-            priced = [(amount, component_prices.get((part, region, market))) for part, amount in components]
-            if all(price is not None for _, price in priced):
-                total = sum((Fraction(amount) * (price or 0) for amount, price in priced), Fraction(0))
-                note = f"added up: {', '.join(f'{float(amount):g} {part}' for part, amount in components)}"
+            priced_components = [
+                (quantity, component_prices.get((component, region, market))) for component, quantity in components
+            ]
+            if all(price is not None for _, price in priced_components):
+                total = sum((quantity * (price or 0) for quantity, price in priced_components), Fraction(0))
+                note = (
+                    f"added up: {', '.join(f'{float(quantity):g} {component}' for component, quantity in components)}"
+                )
                 builder.add(
                     RowKey(machine_type.name, region, market),
                     PER_HOUR,
@@ -222,13 +229,13 @@ def prices(offers: Sequence[MachineConfiguration]) -> list[Price | None]:
     Google has prices of components and not of machines, and changes those of spot machines at most once a month
     ("Spot VMs pricing"): `cloudgpu catalog refresh` reads them again.
     """
-    listed = (listed_price(KIND, offer.instance_type, offer.region, offer.market) for offer in offers)
+    listed = (listed_price(PROVIDER, offer.instance_type, offer.region, offer.market) for offer in offers)
     return [price or unverified_price(offer) for price, offer in zip(listed, offers, strict=True)]
 
 
-COMPUTE = "services/6F81-5844-456A"  # Compute Engine: https://cloud.google.com/skus
+COMPUTE_SERVICE = "services/6F81-5844-456A"  # Compute Engine: https://cloud.google.com/skus
 ENDPOINT_VARIABLE = "CLOUDGPU_GCP_ENDPOINT"
-PAGE = 5000  # the most that the method gives at once
+PAGE_SIZE = 5000  # the most that the method gives at once
 MAX_SENDS = 5  # of one page that was throttled or failed
 LONGEST_WAIT_S, DEFAULT_WAIT_S = 60.0, 2.0
 TIMEOUT_S = 20.0  # a page is long, and only `catalog refresh` waits for it
@@ -242,16 +249,16 @@ def skus(pause: Callable[[float], None]) -> Iterator[Any]:
     a repeated page, or more than MAX_PAGES.
     """
     client = _client()
-    token, seen = "", set[str]()
+    token, seen_tokens = "", set[str]()
     for _ in range(MAX_PAGES):
         page = _page(client, token, pause)
         yield from page.skus
         token = page.next_page_token
         if not token:
             return
-        if token in seen:
+        if token in seen_tokens:
             break
-        seen.add(token)
+        seen_tokens.add(token)
     raise _unavailable("gives the same page again and again, so its list has no end")
 
 
@@ -268,8 +275,8 @@ def _client() -> Any:
     if endpoint:  # somebody's own server: no credential of the user is sent there
         options = {"api_endpoint": endpoint.rstrip("/")}
         try:
-            nobody = AnonymousCredentials()  # type: ignore[no-untyped-call]
-            return CloudCatalogClient(credentials=nobody, transport="rest", client_options=options)
+            anonymous = AnonymousCredentials()  # type: ignore[no-untyped-call]
+            return CloudCatalogClient(credentials=anonymous, transport="rest", client_options=options)
         except ValueError as error:
             message = f"{ENDPOINT_VARIABLE} is not an address: {error}."
             raise InvalidRequest(
@@ -290,7 +297,7 @@ def _page(client: Any, token: str, pause: Callable[[float], None]) -> Any:
     while True:
         send += 1
         try:
-            request = {"parent": COMPUTE, "page_size": PAGE, "page_token": token, "currency_code": "USD"}
+            request = {"parent": COMPUTE_SERVICE, "page_size": PAGE_SIZE, "page_token": token, "currency_code": "USD"}
             return next(iter(client.list_skus(request=request, retry=None, timeout=TIMEOUT_S).pages))
         except Exception as error:
             translated = _translated(error)
@@ -325,5 +332,5 @@ def _translated(error: Exception) -> CloudgpuError:
     return _unavailable(f"answered with the status {code}", str(code))
 
 
-def _unavailable(says: str, value: str | None = None) -> ProviderUnavailable:
-    return ProviderUnavailable(f"Google's price list {says}.", field="provider", value=value)
+def _unavailable(problem: str, value: str | None = None) -> ProviderUnavailable:
+    return ProviderUnavailable(f"Google's price list {problem}.", field="provider", value=value)

@@ -20,10 +20,10 @@ from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import CloudgpuError, InvalidRequest, QuotaExceeded
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.gcp import ids
-from cloudgpu.providers.gcp.client import KIND, Gcp
+from cloudgpu.providers.gcp.client import PROVIDER, Gcp
 from cloudgpu.providers.gcp.market.availability import check_region
 
-ALL_REGIONS = "GPUS_ALL_REGIONS"
+ALL_REGIONS = "GPUS_ALL_REGIONS"  # Google's metric of all GPUs of the project, whatever the region
 QUOTA_PAGE = "https://console.cloud.google.com/iam-admin/quotas"
 _SPOT_PREFIX = "PREEMPTIBLE_"
 _GPU_METRIC = re.compile(rf"(?:{_SPOT_PREFIX})?NVIDIA_[A-Z0-9_]+_GPUS")
@@ -32,48 +32,50 @@ _CODE = re.compile(r"[A-Za-z0-9_-]+(?::[A-Z0-9_]+)?")
 Limits = Mapping[str, tuple[float, float]]  # the limit and the usage of each metric
 
 
-def check(gcp: Gcp, region: str, name: str, market: Market, machines: int = 1) -> list[str]:
+def check_quotas(gcp: Gcp, region: str, type_name: str, market: Market, machines: int = 1) -> list[str]:
     """Check the quotas for so many machines of a type; return what could not be checked, as remarks for the plan.
 
     Two calls: the region's limits, and the project's. Raises QuotaExceeded, with the page to request more, where a
     limit is too low. Running machines are not counted: Google does that at the launch.
     """
-    catalogue_quotas = quotas_of(KIND, name, market)
+    catalogue_quotas = quotas_of(PROVIDER, type_name, market)
     if not catalogue_quotas:
-        return [f"it is not known which quota of Google's counts {name}, so none was checked"]
+        return [f"it is not known which quota of Google's counts {type_name}, so none was checked"]
     try:
         limits = _limits_of(gcp, region)
     except CloudgpuError as error:  # Google checks them itself when it launches
         return [f"the quotas of GPUs in {region} could not be read: {error.message}"]
     return [
         problem
-        for one in catalogue_quotas
-        if (problem := _check_quota(gcp, one, region, name, limits, machines)) is not None
+        for catalogue_quota in catalogue_quotas
+        if (problem := _check_quota(gcp, catalogue_quota, region, type_name, limits, machines)) is not None
     ]
 
 
-def _check_quota(gcp: Gcp, quota: ListedQuota, region: str, name: str, limits: Limits, machines: int) -> str | None:
+def _check_quota(
+    gcp: Gcp, quota: ListedQuota, region: str, type_name: str, limits: Limits, machines: int
+) -> str | None:
     """Return what could not be checked of one limit; raise QuotaExceeded where it is too small."""
-    limit = _limit(quota, limits)
+    limit = _limit_and_usage(quota, limits)
     if limit is None:
         scope_text = "in all regions together" if quota.is_overall else f"in {region}"
         return f"Google does not tell here how many {quota.name} may run {scope_text} ({quota.code}): not checked"
     on_demand_code = quota.code.removeprefix(_SPOT_PREFIX)
     if limit[0] == 0 and on_demand_code != quota.code and limits.get(on_demand_code, (0.0, 0.0))[0]:
         # Without a limit of its own a spot machine counts as any other ("Preemptible quotas", Compute Engine's guide).
-        problem = _check_quota(gcp, replace(quota, code=on_demand_code), region, name, limits, machines)
+        problem = _check_quota(gcp, replace(quota, code=on_demand_code), region, type_name, limits, machines)
         return problem or f"{quota.code} in {region} is 0: Google counts spot machines by {on_demand_code} then"
-    if limit[0] < machines * quota.amount_of(instance_type(KIND, name)):
-        raise _too_small_error(gcp, quota, region, name, limit[0], machines)
+    if limit[0] < machines * quota.amount_of(instance_type(PROVIDER, type_name)):
+        raise _too_small_error(gcp, quota, region, type_name, limit[0], machines)
     return None
 
 
 def _too_small_error(
-    gcp: Gcp, quota: ListedQuota, region: str, name: str, limit: float, machines: int
+    gcp: Gcp, quota: ListedQuota, region: str, type_name: str, limit: float, machines: int
 ) -> QuotaExceeded:
     scope_text = "in all regions together" if quota.is_overall else f"in {region}"
-    needed = machines * quota.amount_of(instance_type(KIND, name))
-    machines_text = f"{name} has" if machines == 1 else f"{machines} x {name} have"
+    needed = machines * quota.amount_of(instance_type(PROVIDER, type_name))
+    machines_text = f"{type_name} has" if machines == 1 else f"{machines} x {type_name} have"
     return QuotaExceeded(
         f"The quota {quota.name!r} ({quota.code}) allows {limit:g} {scope_text}, and {machines_text} {needed}.",
         field="quota",
@@ -82,7 +84,7 @@ def _too_small_error(
     )
 
 
-def _limit(quota: ListedQuota, limits: Limits) -> tuple[float, float] | None:
+def _limit_and_usage(quota: ListedQuota, limits: Limits) -> tuple[float, float] | None:
     """Return limit and usage of a quota; one with a code of Cloud Quotas is looked up by its old metric name."""
     family = quota.code.partition(":")[2]
     metric = f"{_SPOT_PREFIX if quota.market is Market.SPOT else ''}{family}_GPUS" if family else quota.code
@@ -97,11 +99,14 @@ def quotas(gcp: Gcp, region: str) -> list[Quota]:
     check_region(gcp, region)
     limits = _limits_of(gcp, region)
     catalogue_quotas = {
-        one.code: one for one in reversed(listed_quotas(KIND))
+        listed_quota.code: listed_quota for listed_quota in reversed(listed_quotas(PROVIDER))
     }  # one of both markets once, as on demand
-    from_catalogue = [_quota(gcp, region, one, _limit(one, limits)) for one in reversed(catalogue_quotas.values())]
-    others = (code for code in limits if code not in catalogue_quotas and _is_gpu_metric(code))
-    return [*from_catalogue, *(_quota(gcp, region, _quota_of_metric(code), limits[code]) for code in others)]
+    from_catalogue = [
+        _quota(gcp, region, catalogue_quota, _limit_and_usage(catalogue_quota, limits))
+        for catalogue_quota in reversed(catalogue_quotas.values())
+    ]
+    other_codes = (code for code in limits if code not in catalogue_quotas and _is_gpu_metric(code))
+    return [*from_catalogue, *(_quota(gcp, region, _quota_of_metric(code), limits[code]) for code in other_codes)]
 
 
 def _is_gpu_metric(code: str) -> bool:
@@ -113,12 +118,12 @@ def _quota_of_metric(code: str) -> ListedQuota:
     market = Market.SPOT if code.startswith(_SPOT_PREFIX) else Market.ON_DEMAND
     kind = code.removeprefix(_SPOT_PREFIX).removeprefix("NVIDIA_").removesuffix("_GPUS")
     name = f"{'Spot' if market is Market.SPOT else 'Running'} {kind} GPUs"
-    return ListedQuota(KIND, code, name, market, "GPU", (), "the region", "")
+    return ListedQuota(PROVIDER, code, name, market, "GPU", (), "the region", "")
 
 
 def _quota(gcp: Gcp, region: str, quota: ListedQuota, limits: tuple[float, float] | None) -> Quota:
     limit, usage = limits or (None, None)
-    return Quota(KIND, gcp.account, region, quota.code, quota.name, quota.market, quota.unit, limit, usage)
+    return Quota(PROVIDER, gcp.account, region, quota.code, quota.name, quota.market, quota.unit, limit, usage)
 
 
 def _limits_of(gcp: Gcp, region: str) -> Limits:
@@ -131,9 +136,11 @@ def _limits_of(gcp: Gcp, region: str) -> Limits:
 
 def quota_metrics(answer: Mapping[str, Any]) -> Iterator[tuple[str, tuple[float, float]]]:
     """Yield the metrics of a region's or a project's answer, each with its limit and its usage."""
-    limits: Iterable[Mapping[str, Any]] = answer.get("quotas", ())
+    quota_entries: Iterable[Mapping[str, Any]] = answer.get("quotas", ())
     return (
-        (one["metric"], (float(one.get("limit", 0)), float(one.get("usage", 0)))) for one in limits if "metric" in one
+        (entry["metric"], (float(entry.get("limit", 0)), float(entry.get("usage", 0))))
+        for entry in quota_entries
+        if "metric" in entry
     )
 
 

@@ -22,7 +22,7 @@ from cloudgpu.providers.shared.calls import retry
 from cloudgpu.providers.shared.rules import OpenRule
 
 MAX_PARALLEL = 8  # rules that are changed at once
-TRIES, RETRY_PAUSE_S = 10, 2.0  # while a rule is being made or removed it takes no change
+MAX_TRIES, RETRY_PAUSE_S = 10, 2.0  # while a rule is being made or removed it takes no change
 
 
 def allowed(gcp: Gcp, id: str) -> Mapping[str, str]:  # noqa: A002
@@ -34,7 +34,11 @@ def allowed(gcp: Gcp, id: str) -> Mapping[str, str]:  # noqa: A002
     if not is_ours(machine):
         return {}
     port = str(gcp.options.ssh_port)
-    return {one.label: one.cidr for one in machine_rules(gcp, id, network_of(machine)) if port in one.ports}
+    return {
+        machine_rule.label: machine_rule.cidr
+        for machine_rule in machine_rules(gcp, id, network_of(machine))
+        if port in machine_rule.ports
+    }
 
 
 def allow(gcp: Gcp, id: str, label: str, cidr: str | None) -> None:  # noqa: A002
@@ -52,7 +56,7 @@ def allow(gcp: Gcp, id: str, label: str, cidr: str | None) -> None:  # noqa: A00
         )
     network = network_of(machine)
     if cidr is None:
-        remove(gcp, project_of(network), firewall_rules.allow_name(id, label))
+        remove(gcp, project_of(network), firewall_rules.allow_rule_name(id, label))
     else:
         admit(gcp, network, id, {label: cidr}, labels_of(machine))
 
@@ -75,39 +79,41 @@ def ensure_deny_rule(gcp: Gcp, network: str) -> None:
         _patch(gcp, project_of(network), body)
 
 
-def admit(gcp: Gcp, network: str, machine: str, callers: Mapping[str, str], tags: Mapping[str, str]) -> None:
+def admit(gcp: Gcp, network: str, machine_id: str, callers: Mapping[str, str], tags: Mapping[str, str]) -> None:
     """Let each of these in (CIDR by label); a rule that exists gets its new CIDR."""
     port = gcp.options.ssh_port
-    bodies = [firewall_rules.allow_rule(network, machine, label, cidr, port, tags) for label, cidr in callers.items()]
+    bodies = [
+        firewall_rules.allow_rule(network, machine_id, label, cidr, port, tags) for label, cidr in callers.items()
+    ]
     with Pool(MAX_PARALLEL) as pool:
         list(pool.map(lambda body: write_rule(gcp, project_of(network), body), bodies))
 
 
-def machine_rules(gcp: Gcp, machine: str, network: str = "") -> Sequence[Rule]:
+def machine_rules(gcp: Gcp, machine_id: str, network: str = "") -> Sequence[Rule]:
     """Return our rules for a machine (our id), in the network's project: a call per 500 rules of the project."""
-    ours = filter(None, map(firewall_rules.parse_rule, listed(gcp, project_of(network))))
-    return [one for one in ours if one.machine == machine]
+    ours = filter(None, map(firewall_rules.parse_rule, list_rules(gcp, project_of(network))))
+    return [rule for rule in ours if rule.machine == machine_id]
 
 
-def listed(gcp: Gcp, project: str = "") -> Iterator[Mapping[str, Any]]:
+def list_rules(gcp: Gcp, project: str = "") -> Iterator[Mapping[str, Any]]:
     """Yield the rules of a project (empty: the account's) in Google's format: a call per 500."""
     return gcp.items("compute.firewalls.list", **_project_field(project))
 
 
-def openings(gcp: Gcp, network: str) -> Sequence[OpenRule]:
+def open_rules(gcp: Gcp, network: str) -> Sequence[OpenRule]:
     """Return the rules, made by hand, by which everybody gets in to our machines in a network: a call per 500 rules."""
     project = project_of(network)
-    return firewall_rules.openings(
-        list(listed(gcp, project)), network, project or gcp.project, gcp.options.service_account
+    return firewall_rules.open_rules(
+        list(list_rules(gcp, project)), network, project or gcp.project, gcp.options.service_account
     )
 
 
-def remove_all(gcp: Gcp, machine: str, network: str = "") -> None:
+def remove_all(gcp: Gcp, machine_id: str, network: str = "") -> None:
     """Ask to delete all our rules for a machine. Does not wait; none is no error."""
-    rules = machine_rules(gcp, machine, network)
+    rules = machine_rules(gcp, machine_id, network)
     if rules:
         with Pool(MAX_PARALLEL) as pool:
-            list(pool.map(lambda one: start_removal(gcp, project_of(network), one.name), rules))
+            list(pool.map(lambda rule: start_removal(gcp, project_of(network), rule.name), rules))
 
 
 def remove(gcp: Gcp, project: str, name: str) -> None:
@@ -135,7 +141,12 @@ def project_of(network: str) -> str:
 def network_of(machine: Mapping[str, Any]) -> str:
     """Return the full name of a machine's network (`projects/P/global/networks/N`); empty where Google does not say."""
     return next(
-        (relative_name(one["network"]) for one in machine.get("networkInterfaces", ()) if one.get("network")), ""
+        (
+            relative_name(network_interface["network"])
+            for network_interface in machine.get("networkInterfaces", ())
+            if network_interface.get("network")
+        ),
+        "",
     )
 
 
@@ -148,7 +159,7 @@ def write_rule(gcp: Gcp, project: str, body: Mapping[str, Any]) -> None:
     """Make a rule, or change the one of that name; while that is being made or deleted, wait and try again."""
     retry(
         lambda: _insert_or_patch(gcp, project, body),
-        TRIES,
+        MAX_TRIES,
         after=lambda error: code_of(error) in NOT_READY or (is_gone(error) and "/firewalls/" in error.message),
         pause=lambda _tries: gcp.pause(RETRY_PAUSE_S),
     )

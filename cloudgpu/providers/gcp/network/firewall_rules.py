@@ -25,7 +25,7 @@ from cloudgpu.providers.gcp.storage.resources import parse_time
 from cloudgpu.providers.shared.rules import OpenRule, is_open_to_all
 
 ALLOW_PRIORITY, DENY_PRIORITY = 100, 200  # the lower one wins; a network's own rules usually have 1000 and more
-PREFIX = "cloudgpu-"
+PREFIX = "cloudgpu-"  # of the names of shared rules, and of the keys of tags
 _LABEL = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 _MACHINE_KEY = "machine"
 _LABEL_KEY = "label"
@@ -72,35 +72,36 @@ def is_deny_rule(raw: Raw) -> bool:
         and int(raw.get("priority", 0)) <= DENY_PRIORITY
         and EVERYBODY in raw.get("sourceRanges", ())
         and NETWORK_TAG in raw.get("targetTags", ())
-        and any(one.get("IPProtocol") == "all" for one in raw.get("denied", ()))
+        and any(denied.get("IPProtocol") == "all" for denied in raw.get("denied", ()))
     )
 
 
-def openings(raws: Sequence[Raw], network: str, project: str, acts_as: str | None = None) -> tuple[OpenRule, ...]:
+def open_rules(
+    raws: Sequence[Raw], network: str, project: str, service_account: str | None = None
+) -> tuple[OpenRule, ...]:
     """Return the rules of a network, made by hand, that let everybody in to our machines ahead of `deny_rule`.
 
-    They apply to all machines, to our network tag, to one machine's own tag, or to the service account of our machines.
-    `acts_as` is that account. A rule that comes later has no effect. Firewall policies of a folder or an organisation
-    are not read.
+    They apply to all machines, to our network tag, to one machine's own tag, or to `service_account`, that of our
+    machines. A rule that comes later has no effect. Firewall policies of a folder or an organisation are not read.
     """
-    machines = {ids.zone_and_name(one.machine)[1] for one in map(parse_rule, raws) if one is not None}
+    machine_names = {ids.zone_and_name(rule.machine)[1] for rule in map(parse_rule, raws) if rule is not None}
 
     def applies(raw: Raw) -> bool:
         tags, accounts = raw.get("targetTags", ()), raw.get("targetServiceAccounts", ())
         applies_to_all = not tags and not accounts
-        return applies_to_all or bool({NETWORK_TAG, *machines}.intersection(tags)) or acts_as in accounts
+        return applies_to_all or bool({NETWORK_TAG, *machine_names}.intersection(tags)) or service_account in accounts
 
     name = ids.last_part(network)
-    network_rules = [one for one in raws if ids.last_part(one.get("network", "")) == name and parse_rule(one) is None]
+    network_rules = [raw for raw in raws if ids.last_part(raw.get("network", "")) == name and parse_rule(raw) is None]
     return tuple(
         OpenRule(
-            f"the firewall rule {one['name']} of {name} lets everybody ({source}) reach {_ports(one)}, ahead of the "
+            f"the firewall rule {raw['name']} of {name} lets everybody ({source}) reach {_ports(raw)}, ahead of the "
             "rule by which cloudgpu shuts its machines",
-            f"gcloud compute firewall-rules delete {one['name']} --project {project}",
+            f"gcloud compute firewall-rules delete {raw['name']} --project {project}",
         )
-        for one in network_rules
-        for source in [next(filter(is_open_to_all, one.get("sourceRanges", ())), "")]
-        if source and _is_ahead(one) and applies(one)
+        for raw in network_rules
+        for source in [next(filter(is_open_to_all, raw.get("sourceRanges", ())), "")]
+        if source and _is_ahead(raw) and applies(raw)
     )
 
 
@@ -110,17 +111,19 @@ def _is_ahead(raw: Raw) -> bool:
 
 
 def _ports(raw: Raw) -> str:
-    port_numbers = [str(port) for part in raw.get("allowed", ()) for port in part.get("ports", ())]
-    opens_all_ports = any(not part.get("ports") for part in raw.get("allowed", ()))
+    port_numbers = [str(port) for allowed in raw.get("allowed", ()) for port in allowed.get("ports", ())]
+    opens_all_ports = any(not allowed.get("ports") for allowed in raw.get("allowed", ()))
     return "every port" if opens_all_ports else f"port {', '.join(port_numbers)}"
 
 
-def allow_name(machine: str, label: str) -> str:
+def allow_rule_name(machine_id: str, label: str) -> str:
     """Return the name of a rule: it follows from the machine (our id) and the label, so that there is one."""
-    return f"{ids.zone_and_name(machine)[1][:40]}-{digest(machine, label)[:12]}"
+    return f"{ids.zone_and_name(machine_id)[1][:40]}-{digest(machine_id, label)[:12]}"
 
 
-def allow_rule(network: str, machine: str, label: str, cidr: str, port: int, tags: Mapping[str, str]) -> dict[str, Any]:
+def allow_rule(
+    network: str, machine_id: str, label: str, cidr: str, port: int, tags: Mapping[str, str]
+) -> dict[str, Any]:
     """Return the body of the rule that lets a CIDR open SSH on one machine; raise InvalidRequest for a bad label."""
     if not _LABEL.fullmatch(label):
         raise InvalidRequest(
@@ -128,14 +131,14 @@ def allow_rule(network: str, machine: str, label: str, cidr: str, port: int, tag
         )
     owner_tags = {key: tags[key] for key in (TAG_ID, TAG_LEDGER) if key in tags}
     return {
-        "name": allow_name(machine, label),
-        "description": json.dumps({_MACHINE_KEY: machine, _LABEL_KEY: label, **owner_tags}),
+        "name": allow_rule_name(machine_id, label),
+        "description": json.dumps({_MACHINE_KEY: machine_id, _LABEL_KEY: label, **owner_tags}),
         "network": network,
         "direction": "INGRESS",
         "disabled": False,
         "priority": ALLOW_PRIORITY,
         "sourceRanges": [cidr],
-        "targetTags": [ids.zone_and_name(machine)[1]],
+        "targetTags": [ids.zone_and_name(machine_id)[1]],
         "allowed": [{"IPProtocol": "tcp", "ports": [str(port)]}],
     }
 
@@ -143,23 +146,23 @@ def allow_rule(network: str, machine: str, label: str, cidr: str, port: int, tag
 def description_json(raw: Raw) -> Mapping[str, Any]:
     """Return the JSON object in a rule's description; empty for any other description."""
     try:
-        stored = json.loads(raw.get("description") or "")
+        parsed = json.loads(raw.get("description") or "")
     except ValueError:
         return {}
-    return stored if isinstance(stored, dict) else {}
+    return parsed if isinstance(parsed, dict) else {}
 
 
 def parse_rule(raw: Raw) -> Rule | None:
     """Return a rule in Google's format as ours for one machine; None for any other rule."""
-    stored = description_json(raw)
-    if not ids.parse(str(stored.get(_MACHINE_KEY))) or _LABEL_KEY not in stored:
+    description = description_json(raw)
+    if not ids.parse(str(description.get(_MACHINE_KEY))) or _LABEL_KEY not in description:
         return None
     return Rule(
         name=raw["name"],
-        machine=stored[_MACHINE_KEY],
-        label=str(stored[_LABEL_KEY]),
+        machine=description[_MACHINE_KEY],
+        label=str(description[_LABEL_KEY]),
         cidr=next(iter(raw.get("sourceRanges", ())), ""),
-        ports=tuple(port for one in raw.get("allowed", ()) for port in one.get("ports", ())),
-        tags={key: str(value) for key, value in stored.items() if key.startswith(PREFIX)},
+        ports=tuple(port for allowed in raw.get("allowed", ()) for port in allowed.get("ports", ())),
+        tags={key: str(value) for key, value in description.items() if key.startswith(PREFIX)},
         made_at=parse_time(raw.get("creationTimestamp")),
     )

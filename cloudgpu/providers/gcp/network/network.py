@@ -12,13 +12,13 @@ from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.gcp.errors import is_gone
-from cloudgpu.providers.shared.rules import ssh_sources as callers_of
+from cloudgpu.providers.shared.rules import ssh_sources as sources_by_label
 
 _SUBNET = re.compile(
     r"(?:(?:projects/(?P<project>[a-z0-9.:-]+)/)?regions/(?P<region>[a-z]+-[a-z]+\d+)/subnetworks/)?"
     r"(?P<name>[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?)"
 )
-TAG = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
+NETWORK_TAG_PATTERN = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +34,25 @@ def placement(gcp: Gcp, region: str, network: Network) -> NetworkPlacement:
 
     Raises InvalidRequest for a network or a subnet that does not exist, and where several subnets are possible.
     """
-    if network.security_group is not None and not TAG.fullmatch(network.security_group):
+    if network.security_group is not None and not NETWORK_TAG_PATTERN.fullmatch(network.security_group):
         message = f"{network.security_group!r} is not a network tag of Google Cloud's."
         remedy = "Name the tag by which your firewall rules know the machine."
         raise InvalidRequest(message, field="--security-group", value=network.security_group, next=remedy)
     return _named_placement(gcp, region, network.subnet) if network.subnet else _default_placement(gcp, region)
 
 
-def ssh_sources(gcp: Gcp, region: str, placed: NetworkPlacement, network: Network) -> Mapping[str, str]:
+def ssh_sources(gcp: Gcp, region: str, network_placement: NetworkPlacement, network: Network) -> Mapping[str, str]:
     """Return the CIDRs that may open SSH, by label; without `--ssh-from` the subnet's own range, which is looked up."""
     if network.security_group is not None:
         return {}
     if network.ssh_from:
-        return callers_of(network, "")
-    if not placed.subnet:
-        message = f"{ids.last_part(placed.network)} has no subnet in {region} whose machines could reach this one."
+        return sources_by_label(network, "")
+    if not network_placement.subnet:
+        message = (
+            f"{ids.last_part(network_placement.network)} has no subnet in {region} whose machines could reach this one."
+        )
         raise InvalidRequest(message, field="--subnet", value=None, next="Name a subnet: --subnet NAME")
-    return callers_of(network, _subnet(gcp, region, placed.subnet)["ipCidrRange"])
+    return sources_by_label(network, _subnet(gcp, region, network_placement.subnet)["ipCidrRange"])
 
 
 def _named_placement(gcp: Gcp, region: str, subnet: str) -> NetworkPlacement:
@@ -84,7 +86,11 @@ def _default_placement(gcp: Gcp, region: str) -> NetworkPlacement:
     name = gcp.options.network
     network = _network(gcp, name)
     network_name = relative_name(network.get("selfLink") or f"projects/{gcp.project}/global/networks/{name}")
-    subnets = [relative_name(one) for one in network.get("subnetworks", ()) if f"/regions/{region}/" in one]
+    subnets = [
+        relative_name(subnetwork)
+        for subnetwork in network.get("subnetworks", ())
+        if f"/regions/{region}/" in subnetwork
+    ]
     if len(subnets) == 1:
         return NetworkPlacement(network_name, subnets[0])
     if not subnets and (

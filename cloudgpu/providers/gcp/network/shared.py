@@ -30,7 +30,7 @@ from cloudgpu.providers.gcp.network.firewall_rules import ALLOW_PRIORITY, PREFIX
 from cloudgpu.providers.gcp.storage.resources import parse_time
 
 Raw = Mapping[str, Any]
-_CLUSTER, _REGION = "cluster", "region"
+_CLUSTER_KEY, _REGION_KEY = "cluster", "region"  # of the JSON object in a rule's description
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def cluster_rule_body(attempt: Attempt, call: Call) -> dict[str, Any] | None:
     }
     return {
         "name": tag,
-        "description": json.dumps({_CLUSTER: node.id, _REGION: ids.region_of(call.zone), **owner_tags}),
+        "description": json.dumps({_CLUSTER_KEY: node.id, _REGION_KEY: ids.region_of(call.zone), **owner_tags}),
         "network": call.network,
         "direction": "INGRESS",
         "disabled": False,
@@ -92,24 +92,28 @@ def cluster_rule_body(attempt: Attempt, call: Call) -> dict[str, Any] | None:
 def _is_as_made(raw: Raw, body: Raw) -> bool:
     """Say whether an existing rule lets the cluster's machines in, and nobody else, as `body` does."""
     is_same = all(raw.get(key) == body[key] for key in ("direction", "priority", "sourceTags", "targetTags"))
-    opens_all_ports = any(one.get("IPProtocol") == "all" for one in raw.get("allowed", ()))
+    opens_all_ports = any(allowed.get("IPProtocol") == "all" for allowed in raw.get("allowed", ()))
     return is_same and opens_all_ports and not raw.get("disabled") and not raw.get("sourceRanges")
 
 
 def parse_cluster_rule(raw: Raw) -> ClusterRule | None:
     """Return a rule in Google's format as that of a cluster; None for any other rule."""
-    stored = description_json(raw)
-    if _CLUSTER not in stored or TAG_ID not in stored:
+    description = description_json(raw)
+    if _CLUSTER_KEY not in description or TAG_ID not in description:
         return None
-    tags = {key: str(value) for key, value in stored.items() if key.startswith(PREFIX)}
+    tags = {key: str(value) for key, value in description.items() if key.startswith(PREFIX)}
     return ClusterRule(
-        raw["name"], str(stored[_CLUSTER]), str(stored.get(_REGION)), tags, parse_time(raw.get("creationTimestamp"))
+        raw["name"],
+        str(description[_CLUSTER_KEY]),
+        str(description.get(_REGION_KEY)),
+        tags,
+        parse_time(raw.get("creationTimestamp")),
     )
 
 
 def cluster_rules(gcp: Gcp, project: str = "") -> list[ClusterRule]:
     """Return all rules of clusters in a project (empty: the account's): a call per 500 rules of the project."""
-    return [one for one in map(parse_cluster_rule, firewall.listed(gcp, project)) if one is not None]
+    return [rule for rule in map(parse_cluster_rule, firewall.list_rules(gcp, project)) if rule is not None]
 
 
 def machine_using(rule: ClusterRule, machines: Iterable[Raw], unanswered: Sequence[Unanswered]) -> str | None:

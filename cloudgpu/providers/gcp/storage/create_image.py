@@ -27,7 +27,7 @@ from cloudgpu.providers.gcp.storage.resources import if_found, our_tags, parse_i
 Raw = Mapping[str, Any]
 MAX_NAME_LENGTH = 63  # characters of a name at Google
 _NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
-_GET, _MAKE = "compute.images.get", "compute.images.insert"
+_GET_ACTION, _INSERT_ACTION = "compute.images.get", "compute.images.insert"
 
 
 def save_image(gcp: Gcp, source: str, name: str, tags: Mapping[str, str]) -> ProviderResource:
@@ -56,7 +56,7 @@ def google_name(name: str) -> str:
 
 
 def _get_image(gcp: Gcp, image_name: str) -> Raw | None:
-    return if_found(lambda: gcp.call(_GET, image=image_name, value=image_name))
+    return if_found(lambda: gcp.call(_GET_ACTION, image=image_name, value=image_name))
 
 
 def _image_resource(gcp: Gcp, raw: Raw, name: str, tags: Mapping[str, str]) -> ProviderResource:
@@ -81,24 +81,24 @@ def _start_image(gcp: Gcp, source: str, image_name: str, tags: Mapping[str, str]
         "storageLocations": [ids.region_of(zone) or ""],
     }
     try:
-        operation = gcp.call(_MAKE, value=source, imageResource=request, forceCreate=True)
+        operation = gcp.call(_INSERT_ACTION, value=source, imageResource=request, forceCreate=True)
     except CloudgpuError as error:
         if code_of(error) not in ALREADY_EXISTS:
             raise
         return
     if _get_image(gcp, image_name) is None:  # it is shown once Google has looked at the disk, or never
-        wait_for(gcp, operation, action=_MAKE, value=source)
+        wait_for(gcp, operation, action=_INSERT_ACTION, value=source)
 
 
 def _source_disk(gcp: Gcp, source: str) -> tuple[str, str]:
     """Return Google's name and the zone of the source disk: a machine's system disk, or an unattached disk."""
     disk_id = parse_id(source, DISKS)
     if disk_id is not None:
-        return _free_disk(gcp, source, disk_id[0], disk_id[2]), disk_id[0]
-    machine = ids.parse(source)
-    if machine is None:
+        return _check_unattached(gcp, source, disk_id[0], disk_id[2]), disk_id[0]
+    zone_and_name = ids.parse(source)
+    if zone_and_name is None:
         raise _not_found_error(source)
-    zone, name = machine
+    zone, name = zone_and_name
     machine_json = gcp.call("compute.instances.get", zone, value=source, zone=zone, instance=name)
     disk = boot_disk(machine_json)
     if disk is None:
@@ -106,11 +106,12 @@ def _source_disk(gcp: Gcp, source: str) -> tuple[str, str]:
     return ids.last_part(disk["source"]), zone
 
 
-def _free_disk(gcp: Gcp, source: str, zone: str, name: str) -> str:
-    found = if_found(lambda: gcp.call("compute.disks.get", zone, value=source, zone=zone, disk=name))
-    if found is None:
+def _check_unattached(gcp: Gcp, source: str, zone: str, name: str) -> str:
+    """Return the name of a disk; raise InstanceNotFound for none, InvalidRequest for a data volume."""
+    raw_disk = if_found(lambda: gcp.call("compute.disks.get", zone, value=source, zone=zone, disk=name))
+    if raw_disk is None:
         raise _not_found_error(source)
-    if TAG_VOLUME in our_tags(found):
+    if TAG_VOLUME in our_tags(raw_disk):
         message = f"{source} is a data volume: it holds no system to start from."
         raise InvalidRequest(message, field="id", value=source, next="Name a machine.")
     return name

@@ -14,7 +14,7 @@ from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.gcp import ids
-from cloudgpu.providers.gcp.client import KIND, Gcp
+from cloudgpu.providers.gcp.client import PROVIDER, Gcp
 from cloudgpu.providers.gcp.compute import listing
 from cloudgpu.providers.gcp.error_codes import ALREADY_EXISTS
 from cloudgpu.providers.gcp.errors import code_of
@@ -42,13 +42,15 @@ PartialListing = tuple[list[ProviderResource], tuple[Unanswered, ...]]
 DISKS, IMAGES, SNAPSHOTS, MACHINE_IMAGES = "disks", "images", "snapshots", "machineImages"
 OUR_RESOURCES = f"labels.{TAG_LEDGER}:*"
 STORED_AS_IMAGE, STORED_AS_SNAPSHOT = "custom_image", "snapshot(standard)"  # the catalogue's names
+# The collections of Google's API that may have a resource of each kind.
 _COLLECTIONS = {
     Kind.DISK: (DISKS,),
     Kind.VOLUME: (DISKS,),
     Kind.SNAPSHOT: (SNAPSHOTS,),
     Kind.IMAGE: (IMAGES, MACHINE_IMAGES),
 }
-_PARAMETERS = {DISKS: "disk", IMAGES: "image", SNAPSHOTS: "snapshot", MACHINE_IMAGES: "machineImage"}
+# The parameter of a call for the name of a resource, by its collection.
+_NAME_PARAMETERS = {DISKS: "disk", IMAGES: "image", SNAPSHOTS: "snapshot", MACHINE_IMAGES: "machineImage"}
 _GIB = 1024**3
 
 
@@ -58,24 +60,22 @@ def resources(gcp: Gcp, region: str | None) -> ResourceListing:
     Raises an error where neither disks nor images answered. cloudgpu makes no snapshots or machine images: those that
     somebody gave its labels are listed where Google answers.
     """
-    parts: list[Callable[[], PartialListing]] = [
+    read_lists: list[Callable[[], PartialListing]] = [
         lambda: _disks(gcp),
         lambda: _list_global(gcp, IMAGES, image),
         lambda: _list_global(gcp, SNAPSHOTS, snapshot),
         lambda: _list_global(gcp, MACHINE_IMAGES, machine_image),
     ]
-    with Pool(len(parts)) as pool:
-        disks, images, *others = pool.map(result_or_error, parts)
-    errors = [one for one in (disks, images) if isinstance(one, CloudgpuError)]
+    with Pool(len(read_lists)) as pool:
+        disks, images, *others = pool.map(result_or_error, read_lists)
+    errors = [answer for answer in (disks, images) if isinstance(answer, CloudgpuError)]
     if len(errors) > 1:
         raise errors[0]
     unanswered = [Unanswered(region or gcp.account, error.message) for error in errors]
-    answered = [one for one in (disks, images, *others) if not isinstance(one, CloudgpuError)]
+    answered = [answer for answer in (disks, images, *others) if not isinstance(answer, CloudgpuError)]
     unanswered += [gap for _, gaps in answered for gap in relevant_gaps(gcp, gaps, region)]
-    items = tuple(
-        resource for part_resources, _ in answered for resource in part_resources if region in (None, resource.region)
-    )
-    if region is None and not unanswered and not any(gcp.ledger in ("", one.tags.get(TAG_LEDGER)) for one in items):
+    items = tuple(resource for listed, _ in answered for resource in listed if region in (None, resource.region))
+    if region is None and not unanswered and not any(gcp.ledger in ("", item.tags.get(TAG_LEDGER)) for item in items):
         listing.forget_project(gcp)  # no machine either: each has a disk
     unanswered += listing.other_projects(gcp) if region is None else ()
     return ResourceListing(items, tuple(unanswered), None if region is None else frozenset((region,)))
@@ -83,13 +83,13 @@ def resources(gcp: Gcp, region: str | None) -> ResourceListing:
 
 def _disks(gcp: Gcp) -> PartialListing:
     disks, unanswered = list_all_scopes(gcp, DISKS, filter=OUR_RESOURCES)
-    return [disk(gcp, one) for one in disks if _exists(one)], unanswered
+    return [disk(gcp, raw) for raw in disks if _exists(raw)], unanswered
 
 
 def _list_global(gcp: Gcp, collection: str, to_resource: Callable[[Gcp, Raw], ProviderResource]) -> PartialListing:
     pages = list(gcp.pages(f"compute.{collection}.list", filter=OUR_RESOURCES))
     unanswered = {scope: why for page in pages for scope, why in missing_parts(gcp.account, page).items()}
-    resources = [to_resource(gcp, one) for page in pages for one in page.get("items", ()) if _exists(one)]
+    resources = [to_resource(gcp, item) for page in pages for item in page.get("items", ()) if _exists(item)]
     return resources, tuple(Unanswered(scope, why) for scope, why in unanswered.items())
 
 
@@ -143,30 +143,34 @@ def region_of(raw: Raw) -> str:
 
     It can be used everywhere. One that is stored in a multi-region (`us`) counts as in its source disk's.
     """
-    stored = [region for region in raw.get("storageLocations", ()) if ids.REGION.fullmatch(region)]
+    storage_regions = [region for region in raw.get("storageLocations", ()) if ids.REGION.fullmatch(region)]
     source = raw.get("sourceDisk") or raw.get("sourceInstance") or ""
     zone = source.partition("/zones/")[2].partition("/")[0]
-    return next(iter(stored), None) or ids.region_of(zone) or next(iter(raw.get("storageLocations", ())), GLOBAL)
+    return (
+        next(iter(storage_regions), None) or ids.region_of(zone) or next(iter(raw.get("storageLocations", ())), GLOBAL)
+    )
 
 
 def _image_or_snapshot(gcp: Gcp, raw: Raw, collection: str, kind: Kind, **fields: Any) -> ProviderResource:
-    identity = {
+    identity_fields = {
         "id": resource_id(GLOBAL, collection, raw["name"]),
         "kind": kind,
         "name": our_tags(raw).get(TAG_IMAGE, ""),
     }
-    return _resource(gcp, raw, **identity, region=region_of(raw), ready=raw.get("status", "READY") == "READY", **fields)
+    return _resource(
+        gcp, raw, **identity_fields, region=region_of(raw), ready=raw.get("status", "READY") == "READY", **fields
+    )
 
 
 def _resource(gcp: Gcp, raw: Raw, **fields: Any) -> ProviderResource:
     all_fields = {"zone": "", "made_at": parse_time(raw.get("creationTimestamp")), "tags": our_tags(raw), **fields}
-    return ProviderResource(provider=KIND, account=gcp.account, **all_fields)
+    return ProviderResource(provider=PROVIDER, account=gcp.account, **all_fields)
 
 
 def remove(gcp: Gcp, resource: ProviderResource) -> None:
     """Delete it; what is gone already is no error. Raises InvalidRequest while a machine uses it."""
     scope, collection, name = parse_resource_id(resource, _COLLECTIONS, "cloudgpu ls --refresh")
-    parameters = {**scope_parameter(scope), _PARAMETERS[collection]: name}
+    parameters = {**scope_parameter(scope), _NAME_PARAMETERS[collection]: name}
     if_found(lambda: change_and_wait(gcp, f"compute.{collection}.delete", scope, value=resource.id, **parameters))
 
 
@@ -205,14 +209,18 @@ def data_disks(gcp: Gcp, ledger: str) -> list[Raw]:
     if gaps:
         message = f"{gaps[0].scope} did not say which volumes it has: {gaps[0].why}"
         raise ProviderUnavailable(message, field="--volume", value=gaps[0].scope, next="Run it again.")
-    volumes = (one for one in disks if TAG_VOLUME in our_tags(one) and one.get("status") not in ("DELETING", "FAILED"))
-    return [one for one in volumes if ledger in ("", our_tags(one).get(TAG_LEDGER))]
+    volumes = (raw for raw in disks if TAG_VOLUME in our_tags(raw) and raw.get("status") not in ("DELETING", "FAILED"))
+    return [volume for volume in volumes if ledger in ("", our_tags(volume).get(TAG_LEDGER))]
 
 
 def _find_volume(gcp: Gcp, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw | None:
     """Return the ledger's volume of this name; one that lies in another zone alone is refused."""
-    volumes = [one for one in data_disks(gcp, tags.get(TAG_LEDGER, "")) if our_tags(one)[TAG_VOLUME] == volume.name]
-    return pick_in_zone(zone, volumes, lambda one: ids.last_part(one["zone"]), "name", volume)
+    volumes = [
+        data_disk
+        for data_disk in data_disks(gcp, tags.get(TAG_LEDGER, ""))
+        if our_tags(data_disk)[TAG_VOLUME] == volume.name
+    ]
+    return pick_in_zone(zone, volumes, lambda raw: ids.last_part(raw["zone"]), "name", volume)
 
 
 def _create_volume(gcp: Gcp, zone: str, volume: Volume, tags: Mapping[str, str], kind: str) -> Raw:

@@ -17,7 +17,7 @@ from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER
 from cloudgpu.core.model.offers import MachineConfiguration
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids
-from cloudgpu.providers.gcp.client import KIND, Gcp
+from cloudgpu.providers.gcp.client import PROVIDER, Gcp
 from cloudgpu.providers.gcp.compute.machine_types import architecture
 from cloudgpu.providers.gcp.storage.create_image import google_name
 from cloudgpu.providers.gcp.storage.disks import OUR_RESOURCES
@@ -38,7 +38,7 @@ class Image:
     """An image. `id` is its full name (`projects/P/global/images/N`), `size_gb` the minimum size of its disk.
 
     `processor` is its architecture, empty where Google does not say. `name_text` joins its name, family and licences,
-    from which properties are guessed. `shielded`: it boots by UEFI, as a shielded VM has to.
+    from which properties are guessed. `boots_uefi`: as a shielded VM has to.
     """
 
     id: str
@@ -47,7 +47,7 @@ class Image:
     size_gb: int
     status: str
     name_text: str
-    shielded: bool
+    boots_uefi: bool
     tags: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -56,7 +56,7 @@ class Image:
         return self.id.split("/")[1]
 
     @property
-    def cloud_init(self) -> bool | None:
+    def runs_cloud_init(self) -> bool | None:
         """Whether it runs cloud-init: Ubuntu does, Google's Debian does not, None for any other: not known."""
         if "ubuntu" in self.name_text:
             return True
@@ -91,16 +91,16 @@ def choose_image(gcp: Gcp, offer: MachineConfiguration, requested: str | None, t
     image can be found.
     """
     processor = (
-        instance_type(KIND, offer.instance_type).arch if offer.accelerators else architecture(offer.instance_type)
+        instance_type(PROVIDER, offer.instance_type).arch if offer.accelerators else architecture(offer.instance_type)
     )
     if requested is not None:
         return _requested_image(gcp, offer, requested, processor)
-    families = wanted_images(KIND, offer, processor, template)
-    newest = _newest(gcp, families)
+    candidates = wanted_images(PROVIDER, offer, processor, template)
+    newest = _newest(gcp, candidates)
     if wants_driver_image(offer, template):
-        return ImageChoice(newest) if newest else _driver_by_cloud_init(gcp, offer, processor, families)
+        return ImageChoice(newest) if newest else _driver_by_cloud_init(gcp, offer, processor, candidates)
     if newest is None:
-        raise _no_image_error(families)
+        raise _no_image_error(candidates)
     return ImageChoice(newest, *driver_install(offer, newest.name, template))
 
 
@@ -108,11 +108,11 @@ def _driver_by_cloud_init(
     gcp: Gcp, offer: MachineConfiguration, processor: str, images: Sequence[PublicImage]
 ) -> ImageChoice:
     """Return a plain image where Google has none of `images`, those with a driver: then cloud-init installs it."""
-    plain = public_images(KIND, "plain", processor)
-    newest = _newest(gcp, plain)
+    plain_images = public_images(PROVIDER, "plain", processor)
+    newest = _newest(gcp, plain_images)
     if newest is None:
-        raise _no_image_error([*images, *plain])
-    families = ", ".join(ids.last_part(one.parameter) for one in images)
+        raise _no_image_error([*images, *plain_images])
+    families = ", ".join(ids.last_part(image.parameter) for image in images)
     message = (
         f"Google has none of the images with a driver that are known here ({families}): {newest.name} is used, and "
         "cloud-init installs the driver and CUDA in the machine's first minutes"
@@ -122,12 +122,12 @@ def _driver_by_cloud_init(
 
 def _newest(gcp: Gcp, images: Sequence[PublicImage]) -> Image | None:
     """Return the newest image of the first of these families that exists; None where none does."""
-    images_found = (_of_family(gcp, one.owner, ids.last_part(one.parameter)) for one in images)
-    return next((one for one in images_found if one is not None), None)
+    images_found = (_of_family(gcp, image.owner, ids.last_part(image.parameter)) for image in images)
+    return next((found for found in images_found if found is not None), None)
 
 
 def _no_image_error(images: Sequence[PublicImage]) -> InvalidRequest:
-    families = " or ".join(one.parameter for one in images) or "any"
+    families = " or ".join(image.parameter for image in images) or "any"
     message = f"No public image was found (looked for {families})."
     remedy = "Name one: --image projects/PROJECT/global/images/family/FAMILY"
     return InvalidRequest(message, field="--image", value=None, next=remedy)
@@ -155,7 +155,9 @@ def _to_image(raw: Mapping[str, Any] | None, project: str) -> Image | None:
         size_gb=int(raw.get("diskSizeGb") or 10),
         status=raw.get("status", "READY"),
         name_text=" ".join(name_text).lower(),
-        shielded=any(one.get("type") == "UEFI_COMPATIBLE" for one in raw.get("guestOsFeatures", ())),
+        boots_uefi=any(
+            guest_os_feature.get("type") == "UEFI_COMPATIBLE" for guest_os_feature in raw.get("guestOsFeatures", ())
+        ),
         tags=our_tags(raw),
     )
 
@@ -202,7 +204,7 @@ def _find_or_none(gcp: Gcp, requested: str) -> Image | None:
         return (
             _by_name(gcp, gcp.project, google_name(requested))
             or _find_saved(gcp, requested)
-            or _own_family(gcp, requested)
+            or _of_own_family(gcp, requested)
         )
     project = match["project"] or gcp.project
     return _of_family(gcp, project, match["name"]) if match["family"] else _by_name(gcp, project, match["name"])
@@ -211,13 +213,13 @@ def _find_or_none(gcp: Gcp, requested: str) -> Image | None:
 def _find_saved(gcp: Gcp, name: str) -> Image | None:
     """Return the newest image that was saved under this name: its label has the name, which at Google is longer."""
     saved = [
-        one for one in gcp.items("compute.images.list", filter=OUR_RESOURCES) if our_tags(one).get(TAG_IMAGE) == name
+        item for item in gcp.items("compute.images.list", filter=OUR_RESOURCES) if our_tags(item).get(TAG_IMAGE) == name
     ]
-    ours = [one for one in saved if gcp.ledger in ("", our_tags(one).get(TAG_LEDGER))]
-    return _to_image(max(ours, key=lambda one: str(one.get("creationTimestamp")), default=None), gcp.project)
+    ours = [raw for raw in saved if gcp.ledger in ("", our_tags(raw).get(TAG_LEDGER))]
+    return _to_image(max(ours, key=lambda raw: str(raw.get("creationTimestamp")), default=None), gcp.project)
 
 
-def _own_family(gcp: Gcp, family: str) -> Image | None:
+def _of_own_family(gcp: Gcp, family: str) -> Image | None:
     return _of_family(gcp, gcp.project, family) if google_name(family) == family else None
 
 
@@ -228,13 +230,13 @@ def _driver_remarks(offer: MachineConfiguration, image: Image) -> tuple[str, ...
 
 
 def _boot_remarks(image: Image) -> tuple[str, ...]:
-    if image.cloud_init is False:
+    if image.runs_cloud_init is False:
         message = (
             f"the image {image.name} has no cloud-init: it is set up by a startup script, and its host key is read "
             "through Google's API before the first connection"
         )
         return (message,)
-    if image.cloud_init is None and TAG_ID not in image.tags and TAG_IMAGE not in image.tags:
+    if image.runs_cloud_init is None and TAG_ID not in image.tags and TAG_IMAGE not in image.tags:
         return (f"whether the image {image.name} runs cloud-init is not known: without it, nobody can log in",)
     return ()
 

@@ -15,7 +15,7 @@ from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListin
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.gcp import ids
-from cloudgpu.providers.gcp.client import KIND, Gcp
+from cloudgpu.providers.gcp.client import PROVIDER, Gcp
 from cloudgpu.providers.gcp.compute import listing
 from cloudgpu.providers.gcp.compute.translate import id_of
 from cloudgpu.providers.gcp.network import firewall, firewall_rules, shared
@@ -40,7 +40,7 @@ from cloudgpu.providers.shared.calls import result_or_error
 Raw = Mapping[str, Any]
 PartialListing = tuple[list[ProviderResource], tuple[Unanswered, ...]]
 FIREWALLS, ADDRESSES = "firewalls", "addresses"
-STORED_AS = "static_ip_unused"  # the catalogue's name
+UNUSED_ADDRESS = "static_ip_unused"  # the catalogue's name
 _COLLECTIONS = {Kind.SECURITY_GROUP: (FIREWALLS,), Kind.ADDRESS: (ADDRESSES,)}
 
 
@@ -49,46 +49,47 @@ def orphans(gcp: Gcp, region: str | None) -> ResourceListing:
 
     A rule counts as used while its machine exists. Raises the first error where nothing answered.
     """
-    parts: list[Callable[[], PartialListing]] = [lambda: _rules(gcp), lambda: _addresses(gcp)]
-    with Pool(len(parts)) as pool:
-        answers = list(pool.map(result_or_error, parts))
-    errors = [one for one in answers if isinstance(one, CloudgpuError)]
+    read_lists: list[Callable[[], PartialListing]] = [lambda: _rules(gcp), lambda: _addresses(gcp)]
+    with Pool(len(read_lists)) as pool:
+        answers = list(pool.map(result_or_error, read_lists))
+    errors = [answer for answer in answers if isinstance(answer, CloudgpuError)]
     if len(errors) == len(answers):
         raise errors[0]
-    answered = [one for one in answers if not isinstance(one, CloudgpuError)]
+    answered = [answer for answer in answers if not isinstance(answer, CloudgpuError)]
     unanswered = [Unanswered(region or gcp.account, error.message) for error in errors]
     unanswered += [gap for _, gaps in answered for gap in relevant_gaps(gcp, gaps, region)]
-    items = tuple(orphan for part_orphans, _ in answered for orphan in part_orphans if region in (None, orphan.region))
+    items = tuple(orphan for listed, _ in answered for orphan in listed if region in (None, orphan.region))
     return ResourceListing(items, tuple(unanswered), None if region is None else frozenset((region,)))
 
 
 def _rules(gcp: Gcp) -> PartialListing:
     """Return our rules for machines and clusters; the machines are listed only where there are rules."""
-    raw_rules = list(firewall.listed(gcp))
+    raw_rules = list(firewall.list_rules(gcp))
     rules = [
-        one
-        for one in map(firewall_rules.parse_rule, raw_rules)
-        if one and gcp.options.uses_zone(ids.zone_and_name(one.machine)[0])
+        rule
+        for rule in map(firewall_rules.parse_rule, raw_rules)
+        if rule and gcp.options.uses_zone(ids.zone_and_name(rule.machine)[0])
     ]
     cluster_rules = [
-        one for one in map(shared.parse_cluster_rule, raw_rules) if one is not None and gcp.options.uses(one.region)
+        rule for rule in map(shared.parse_cluster_rule, raw_rules) if rule is not None and gcp.options.uses(rule.region)
     ]
     if not rules and not cluster_rules:
         return [], ()
     machines, unanswered = listing.list_ours(gcp)
-    machine_ids = {id_of(one) for one in machines}
+    machine_ids = {id_of(machine) for machine in machines}
     silent_zones = {gap.scope for gap in unanswered}
     cluster_resources = [
-        _cluster_rule(gcp, one, shared.machine_using(one, machines, unanswered)) for one in cluster_rules
+        _cluster_rule(gcp, cluster_rule, shared.machine_using(cluster_rule, machines, unanswered))
+        for cluster_rule in cluster_rules
     ]
-    return [*(_rule(gcp, one, machine_ids, silent_zones) for one in rules), *cluster_resources], unanswered
+    return [*(_rule(gcp, rule, machine_ids, silent_zones) for rule in rules), *cluster_resources], unanswered
 
 
 def _rule(gcp: Gcp, rule: Rule, machine_ids: set[str], silent_zones: set[str]) -> ProviderResource:
     zone, _ = ids.zone_and_name(rule.machine)
     in_use = rule.machine in machine_ids or zone in silent_zones
     return ProviderResource(
-        provider=KIND,
+        provider=PROVIDER,
         account=gcp.account,
         region=ids.region_of(zone) or "",
         zone="",
@@ -106,7 +107,7 @@ def _rule(gcp: Gcp, rule: Rule, machine_ids: set[str], silent_zones: set[str]) -
 def _cluster_rule(gcp: Gcp, rule: ClusterRule, used_by: str | None) -> ProviderResource:
     """Return the rule of a cluster; it is used as long as one of its machines exists."""
     return ProviderResource(
-        provider=KIND,
+        provider=PROVIDER,
         account=gcp.account,
         region=rule.region,
         zone="",
@@ -123,13 +124,13 @@ def _cluster_rule(gcp: Gcp, rule: ClusterRule, used_by: str | None) -> ProviderR
 
 def _addresses(gcp: Gcp) -> PartialListing:
     addresses, unanswered = list_all_scopes(gcp, ADDRESSES, filter=OUR_RESOURCES)
-    return [_address(gcp, one) for one in addresses if TAG_LEDGER in our_tags(one)], unanswered
+    return [_address(gcp, address) for address in addresses if TAG_LEDGER in our_tags(address)], unanswered
 
 
 def _address(gcp: Gcp, raw: Raw) -> ProviderResource:
     region = ids.last_part(raw.get("region", "")) or GLOBAL
     return ProviderResource(
-        provider=KIND,
+        provider=PROVIDER,
         account=gcp.account,
         region=region,
         zone="",
@@ -137,7 +138,7 @@ def _address(gcp: Gcp, raw: Raw) -> ProviderResource:
         kind=Kind.ADDRESS,
         name=raw.get("address", ""),
         size_gb=1,  # an address is billed as one unit of what it is `stored_as`
-        stored_as=STORED_AS,
+        stored_as=UNUSED_ADDRESS,
         tags=our_tags(raw),
         made_at=parse_time(raw.get("creationTimestamp")),
         attached_to=_user(raw.get("users", ())),
@@ -146,7 +147,7 @@ def _address(gcp: Gcp, raw: Raw) -> ProviderResource:
 
 def _user(users: Sequence[str]) -> str | None:
     """Return our id of the machine that uses an address, else the name of what does; None for none."""
-    return machine_of(users) or next((ids.last_part(one) for one in users), None)
+    return machine_of(users) or next((ids.last_part(user) for user in users), None)
 
 
 def remove(gcp: Gcp, orphan: ProviderResource) -> None:
@@ -162,7 +163,7 @@ def remove(gcp: Gcp, orphan: ProviderResource) -> None:
 
 def _remove_rule(gcp: Gcp, orphan: ProviderResource, name: str) -> None:
     """Delete a rule whose machine is gone: Google would delete that of a running machine, too."""
-    used_rule = next((one for one in orphans(gcp, None).items if one.id == orphan.id and one.attached_to), None)
+    used_rule = next((item for item in orphans(gcp, None).items if item.id == orphan.id and item.attached_to), None)
     if used_rule is not None:
         message = f"The firewall rule {name} is of the machine {used_rule.attached_to}, which is there."
         raise InvalidRequest(message, field="id", value=orphan.id, next="End that machine first: cloudgpu down")

@@ -96,7 +96,7 @@ def list_all_scopes(
         unanswered |= missing_parts(gcp.account, page)
         for scope, answer in page.get("items", {}).items():
             zone = {"zone": ids.last_part(scope)} if scope.startswith("zones/") else {}
-            resources += [{**zone, **one} for one in answer.get(key or service, ())]
+            resources += [{**zone, **raw} for raw in answer.get(key or service, ())]
             unanswered |= missing_parts(ids.last_part(scope), answer)
     return resources, tuple(Unanswered(scope, why) for scope, why in unanswered.items())
 

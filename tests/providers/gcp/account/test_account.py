@@ -27,7 +27,7 @@ def cloud(gcp, tmp_path):
 
 
 def check(cloud, name=N1, market=Market.ON_DEMAND):
-    return quotas.check(cloud._gcp, HERE, name, market)
+    return quotas.check_quotas(cloud._gcp, HERE, name, market)
 
 
 # Limits

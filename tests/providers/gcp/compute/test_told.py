@@ -113,7 +113,7 @@ def test_the_end_of_its_time_is_told_by_the_times_alone(gcp, cloud):
     id_ = machine(gcp, scheduling=scheduling)
     gcp.advance(3700)
     with calls(gcp) as made:
-        assert reason_of(cloud, id_) == ended.TIMER
+        assert reason_of(cloud, id_) == ended.TIMER_REASON
     assert made == [LOOK]
 
 
@@ -185,7 +185,7 @@ HOST = "compute.instances.hostError"
     ],
 )
 def test_the_event_of_this_run_that_lies_nearest_to_the_end_tells_why(events, box, why):
-    assert ended.reason(box, events) == why
+    assert ended.reason_by_events(box, events) == why
 
 
 def test_an_id_that_is_none_is_never_asked_for(gcp, cloud):

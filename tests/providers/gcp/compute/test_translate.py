@@ -113,4 +113,4 @@ def test_a_rule_of_somebody_elses_is_none_of_ours():
     ):
         assert rules.parse_rule({**made, "description": description}) is None
     assert rules.parse_rule({"name": "default-allow-ssh"}) is None
-    assert len(rules.allow_name("us-central1-a/" + "a" * 63, "x" * 100)) <= 63
+    assert len(rules.allow_rule_name("us-central1-a/" + "a" * 63, "x" * 100)) <= 63
