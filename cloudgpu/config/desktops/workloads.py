@@ -12,7 +12,7 @@ from functools import lru_cache
 from cloudgpu.config.desktops.desktops import day_in
 from cloudgpu.config.files.user_files import data_dir
 from cloudgpu.config.files.yaml import Table, read_yaml
-from cloudgpu.core.advice.workloads import Figure, Figures, Kind, Note, Source, SourceQuality, WorkloadData
+from cloudgpu.core.advice.workloads import Figure, Figures, Note, Source, SourceQuality, WorkKind, WorkloadData
 from cloudgpu.core.catalog.gpus import Workload
 from cloudgpu.errors import InvalidRequest
 
@@ -81,7 +81,7 @@ def _source(table: Table, texts: SourceTexts) -> Source:
     return Source(*texts[name], SourceQuality(source_quality))
 
 
-def _kind(name: str, table: Table, texts: SourceTexts) -> Kind:
+def _kind(name: str, table: Table, texts: SourceTexts) -> WorkKind:
     required = ("title", "speed", "source", "basis")
     table.check_keys((*required, "memory_gib", "remark"), required=required)
     workload = table.one_line("speed")
@@ -89,7 +89,7 @@ def _kind(name: str, table: Table, texts: SourceTexts) -> Kind:
         raise table.error("speed", "is not a kind of speed", next=f"Use one of: {', '.join(Workload)}.")
     memory_gib = Fraction(table.number("memory_gib", minimum=1, maximum=1000)) if "memory_gib" in table.values else None
     remark = table.one_line("remark")
-    return Kind(name, table.one_line("title"), memory_gib, Workload(workload), _source(table, texts), remark)
+    return WorkKind(name, table.one_line("title"), memory_gib, Workload(workload), _source(table, texts), remark)
 
 
 def _figure(table: Table, texts: SourceTexts) -> Figure:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.core.activity.agent_status import (
-    DAY,
+    DAY_S,
     OLD_AGENT,
     SAMPLE_WINDOW_S,
     AgentStatus,
@@ -111,7 +111,7 @@ def probe(
     *,
     timeout_s: float = 10,
     parallel: int = 16,
-    window_s: float = DAY,
+    window_s: float = DAY_S,
     store: bool = True,
 ) -> dict[str, Report]:
     """Ask each machine's agent over SSH, `parallel` at a time; return a report for each, by machine id.
@@ -125,7 +125,9 @@ def probe(
     with suppress(OSError):
         if store:
             sweep_daily(session.home.samples, session.clock())
-    probes = [_probe_of(session, machine, _ProbeOptions(timeout_s, min(window_s, DAY), store)) for machine in machines]
+    probes = [
+        _probe_of(session, machine, _ProbeOptions(timeout_s, min(window_s, DAY_S), store)) for machine in machines
+    ]
     with Pool(parallel, "machines") as pool:
         reports = list(pool.map(lambda ask_machine: ask_machine(), probes))
     return {report.machine_id: report for report in reports}

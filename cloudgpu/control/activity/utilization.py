@@ -92,7 +92,7 @@ def own_machines(machines: Iterable[Machine], hours_by_id: Mapping[str, Sequence
 def _own_machine(machine: Machine, billed_hours: Sequence[Hour]) -> OwnMachine:
     # `drawing`: the seconds with measured power. `cards`: GPU-seconds of work, counted in `counted` of the `gpu_s`.
     measured = [hour.joules for hour in billed_hours if hour.joules is not None]
-    joules, measured_s = sum(measured), sum(hour.drawing for hour in billed_hours)
+    joules, measured_s = sum(measured), sum(hour.drawing_s for hour in billed_hours)
     return OwnMachine(
         id=machine.id,
         name=machine.name,
@@ -102,8 +102,8 @@ def _own_machine(machine: Machine, billed_hours: Sequence[Hour]) -> OwnMachine:
         kwh=joules / JOULES_PER_KWH if measured else None,
         watts=joules / measured_s if measured_s else None,
         measured_hours=measured_s / HOUR,
-        gpu_hours=sum(hour.cards for hour in billed_hours) / HOUR,
-        hours_with_gpu_count=sum(hour.counted for hour in billed_hours) / HOUR,
+        gpu_hours=sum(hour.gpu_seconds for hour in billed_hours) / HOUR,
+        hours_with_gpu_count=sum(hour.counted_s for hour in billed_hours) / HOUR,
     )
 
 

@@ -35,12 +35,12 @@ from cloudgpu.control.catalog.market import use_refreshed_prices
 from cloudgpu.control.clusters.remarks import gang_loss_of, peak_tflops_of
 from cloudgpu.core.advice.desktop import percent_off
 from cloudgpu.core.advice.estimate import (
-    DAY,
-    MONTH,
-    YEAR,
+    DAY_US,
+    MONTH_US,
+    YEAR_US,
+    ComputePrecision,
     CostParts,
     Estimate,
-    Precision,
     PricedMachines,
     WorkHours,
     average_use,
@@ -89,7 +89,7 @@ if TYPE_CHECKING:
     )
 
 
-PERIODS = {"day": DAY, "month": MONTH, "year": YEAR}
+PERIODS = {"day": DAY_US, "month": MONTH_US, "year": YEAR_US}
 
 
 def estimate_document(session: Session, request: EstimateQuery, machines: Sequence[Machine] = ()) -> EstimateDocument:
@@ -164,7 +164,9 @@ def _kaggle_sentence(request: EstimateQuery, estimates: Sequence[Estimate]) -> s
     on_t4 = [one for one in estimates if _is_kaggle_gpu(one)]
     if not on_t4 or request.machine_count > 1:
         return None
-    needed = on_t4[0].work_hours.hours if on_t4[0].work_hours is not None else request.hours.a_day * request.hours.days
+    needed = (
+        on_t4[0].work_hours.hours if on_t4[0].work_hours is not None else request.hours.hours_a_day * request.hours.days
+    )
     if needed > free_hours:
         return None
     usage = f"{float(needed):.3g} hours" + ("" if request.is_one_job else " a week")
@@ -203,7 +205,7 @@ def _estimates(
         if request.is_one_job and work_hours is None:
             continue
         priced = _priced_machines(request, offer, disk_types, rates)
-        usage = use_of_job(request.hours, work_hours.hours) if work_hours else average_use(request.hours, MONTH)
+        usage = use_of_job(request.hours, work_hours.hours) if work_hours else average_use(request.hours, MONTH_US)
         fits = past is None or (offer.type.gpu.memory_gib or 0) >= past.memory_gib
         costs = {sort_key: cost_parts(priced, usage)}
         yield Estimate(priced, costs, sort_key, work_hours, fits, spot_uncertainty(offer, now))
@@ -252,7 +254,7 @@ def _hours_of_flops(flops: Flops, spec: GpuSpec, gpus: Fraction, speeds: GpuSpee
     """Return the hours for so many operations, and record the GPU's peak in `speeds`; None if that is not known."""
     peak = peak_tflops(spec, flops.precision)
     if peak is None:
-        lacks_bf16 = flops.precision is Precision.BF16 and not has_bf16(spec)
+        lacks_bf16 = flops.precision is ComputePrecision.BF16 and not has_bf16(spec)
         speeds.left_out[spec.name] = "no bf16" if lacks_bf16 else f"no known peak in {flops.precision}"
         return None
     speeds.peaks[spec.name] = peak
@@ -288,7 +290,7 @@ def _estimate_request(request: EstimateQuery) -> EstimateRequest:
         "disk_gb": request.disk_gb,
         "address": str(request.address),
         "committed": request.committed.text if request.committed else None,
-        "hours_per_day": float(request.hours.a_day),
+        "hours_per_day": float(request.hours.hours_a_day),
         "days_per_week": float(request.hours.days),
         "hours": None if request.total_hours is None else float(request.total_hours),
         "flops": None if flops is None else float(flops.operations),

@@ -18,7 +18,7 @@ from cloudgpu.catalog.storage import PriceClass, price_class_of, storage_kinds
 from cloudgpu.control.activity.utilization import utilization_of
 from cloudgpu.control.advice.estimate_request import Address, EstimateQuery
 from cloudgpu.control.session.session import Session, find_any, single_machine
-from cloudgpu.core.advice.estimate import AttachedCostEstimate, PaidPer, Precision, WorkHours, peak_tflops
+from cloudgpu.core.advice.estimate import AttachedCostEstimate, ComputePrecision, PaidWhile, WorkHours, peak_tflops
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, by_price, matching_gpus
 from cloudgpu.core.model.facts import MachineGpus
 from cloudgpu.core.model.machine import Machine
@@ -111,12 +111,12 @@ def attached_costs(
     kind = disk_kind_of(offer, disk_types) if request.disk_gb else ""
     if kind:
         priced_kind = tier(AZURE_SKUS[kind], request.disk_gb) if provider == "azure" else kind
-        yield AttachedCostEstimate("disk", rates.get(provider, region, priced_kind, request.disk_gb), PaidPer.KEPT)
+        yield AttachedCostEstimate("disk", rates.get(provider, region, priced_kind, request.disk_gb), PaidWhile.KEPT)
     for name, paid_per in address_prices(provider, offer.listed.market, request.address):
         yield AttachedCostEstimate("address", rates.get(provider, region, name, 1), paid_per)
 
 
-def address_prices(provider: str, market: Market, address: Address) -> Iterator[tuple[str, PaidPer]]:
+def address_prices(provider: str, market: Market, address: Address) -> Iterator[tuple[str, PaidWhile]]:
     """Yield the name of each price of an address, and when it is paid.
 
     Azure's addresses are always static: a Standard address remains until it is removed.
@@ -125,11 +125,11 @@ def address_prices(provider: str, market: Market, address: Address) -> Iterator[
     if address is Address.NONE or kind is None:
         return
     if provider == "azure" or (provider == "aws" and address is Address.STATIC):
-        yield kind, PaidPer.KEPT
+        yield kind, PaidWhile.KEPT
         return
-    yield kind, PaidPer.RUNNING
+    yield kind, PaidWhile.RUNNING
     if address is Address.STATIC:
-        yield _UNUSED_IP, PaidPer.IDLE
+        yield _UNUSED_IP, PaidWhile.IDLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,4 +360,6 @@ def relaxations(request: EstimateQuery) -> dict[str, tuple[int, Money]]:
 def precisions(offers: Iterable[CatalogOffer]) -> list[str]:
     """Return the precisions in which the peak of at least one GPU of these offers is known."""
     specs = {spec.name: spec for offer in offers if (spec := catalog.gpu_by_name(offer.type.gpu.name))}
-    return [str(precision) for precision in Precision if any(peak_tflops(spec, precision) for spec in specs.values())]
+    return [
+        str(precision) for precision in ComputePrecision if any(peak_tflops(spec, precision) for spec in specs.values())
+    ]

@@ -9,7 +9,7 @@ from cloudgpu.config.settings import Settings
 from cloudgpu.control.advice.estimate_inputs import AZURE_SKUS, PastMachine, disk_kind_of
 from cloudgpu.control.advice.estimate_request import Address, EstimateQuery, Flops
 from cloudgpu.core.advice.desktop import SOURCE, Term, percent_off
-from cloudgpu.core.advice.estimate import MONTH, WEEK, Estimate, Precision, average_use
+from cloudgpu.core.advice.estimate import MONTH_US, WEEK, ComputePrecision, Estimate, average_use
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.money import HOUR_MICROS
 from cloudgpu.providers.attached_costs import address_kind
@@ -54,11 +54,11 @@ def _time_sentence(request: EstimateQuery) -> str:
     if hours.share == 1:
         times = "all the time"
     else:
-        times = f"{float(hours.a_day):g} hours a day on {float(hours.days):g} days a week"
+        times = f"{float(hours.hours_a_day):g} hours a day on {float(hours.days):g} days a week"
     billed = "started seconds, minutes and hours are billed by the rules of each cloud"
     if request.is_one_job:
         return f"{machines_run} {times} until the work is done; {billed}."
-    month = sum(float(count * run) for run, count in average_use(hours, MONTH).runs) / HOUR_MICROS
+    month = sum(float(count * run) for run, count in average_use(hours, MONTH_US).runs) / HOUR_MICROS
     day_text = "" if hours.days == WEEK else " A day is an average one: a seventh of a week."
     lengths = "A month is 365/12 days (730 hours), a year 365 days."
     return f"{lengths} {machines_run} {times}: {month:.5g} hours a month; {billed}.{day_text}"
@@ -66,7 +66,7 @@ def _time_sentence(request: EstimateQuery) -> str:
 
 def _flops_sentence(flops: Flops, machine_count: int) -> str:
     best, expected, worst = flops.efficiency
-    matrices_text = "" if flops.precision is Precision.FP32 else ", of dense matrices"
+    matrices_text = "" if flops.precision is ComputePrecision.FP32 else ", of dense matrices"
     reached = f"{float(expected):g} of it is reached"
     if best != worst:
         reached += f" ({float(worst):g} to {float(best):g}: from the dear to the cheap end of the range)"

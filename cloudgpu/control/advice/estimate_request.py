@@ -15,7 +15,7 @@ from cloudgpu.config.settings import Settings
 from cloudgpu.control.catalog.market import Filters, parse_filters
 from cloudgpu.control.inputs.periods import CurrencyOptions, parse_currency
 from cloudgpu.core.advice.desktop import Committed, Term
-from cloudgpu.core.advice.estimate import Precision, WeeklyHours
+from cloudgpu.core.advice.estimate import ComputePrecision, WeeklyHours
 from cloudgpu.core.catalog.gpus import Workload
 from cloudgpu.core.clusters.scaling import PEAK_EFFICIENCY, TOKENS, Training
 from cloudgpu.core.model.cluster import MAX_NODES
@@ -77,7 +77,7 @@ class Flops:
     """Work as a number of floating point operations. `efficiency` is the best, expected and worst share of the peak."""
 
     operations: Fraction
-    precision: Precision
+    precision: ComputePrecision
     efficiency: tuple[Fraction, Fraction, Fraction]
 
 
@@ -280,7 +280,9 @@ def _flops(options: EstimateOptions) -> Flops | None:
     if number is None:
         return None
     flops = _parse_number(number, "--flops", "1e9", "1e30", "3.1e20")
-    precision = Precision(_parse_choice(options.get("precision"), "--precision", [*Precision], Precision.FP16))
+    precision = ComputePrecision(
+        _parse_choice(options.get("precision"), "--precision", [*ComputePrecision], ComputePrecision.FP16)
+    )
     efficiency = options.get("efficiency")
     if efficiency is None:
         return Flops(Fraction(flops), precision, EFFICIENCY)

@@ -15,9 +15,17 @@ from cloudgpu.control.advice.recommend_request import TUNING, RecommendOptions, 
 from cloudgpu.control.catalog.market import Filters, matching_offers
 from cloudgpu.control.inputs.periods import parse_currency
 from cloudgpu.core.advice.desktop_build import desktop_break_even, possible_builds, power_supply
-from cloudgpu.core.advice.model_memory import ALLOWED, Memory, Method, Precision, memory_given, memory_of, rule_memory
-from cloudgpu.core.advice.recommend import FittingOffer, WorkNeeds, excluded_gpus, exclusion, fitting_machines
-from cloudgpu.core.advice.recommendation import Answer
+from cloudgpu.core.advice.model_memory import (
+    PRECISIONS_BY_METHOD,
+    Memory,
+    Method,
+    WeightPrecision,
+    memory_given,
+    memory_of,
+    rule_memory,
+)
+from cloudgpu.core.advice.recommend import FittingOffer, WorkNeeds, excluded_gpus, exclusion_reason, fitting_machines
+from cloudgpu.core.advice.recommendation import Recommendation
 from cloudgpu.core.advice.workloads import KAGGLE_GPU, KAGGLE_GPUS, Figures, WorkloadData
 from cloudgpu.core.catalog.catalog import CardPrices, CatalogOffer, GpuSpec
 from cloudgpu.views.advice.recommend import recommendation
@@ -46,7 +54,7 @@ def recommendation_document(
 
 def answer(
     workload_data: WorkloadData, request: RecommendRequest, base: Desktop, now: datetime | None = None
-) -> Answer:
+) -> Recommendation:
     """Return the recommendation for a request; desktops have a card and the other parts of `base`.
 
     `now` is the date of the card prices that the user typed.
@@ -60,12 +68,12 @@ def answer(
     budget = request.limits.budget
     affordable = [build for build in builds if budget is None or build.desktop.purchase <= budget]
     shown_builds = tuple(affordable[:MAX_CHOICES])
-    return Answer(
+    return Recommendation(
         kind=request.kind,
         model=request.model,
         need=need,
         workload_data=workload_data,
-        bounds=request.limits,
+        limits=request.limits,
         machines=tuple(machines[:MAX_CHOICES]),
         cheapest=min(
             (one for one in machines if one.offer.type.gpu.count == machines[0].offer.type.gpu.count),
@@ -80,13 +88,13 @@ def answer(
         over_budget=tuple(build for build in builds if build not in affordable),
         unpriced=tuple(_cards_without_price(specs, need, figures)),
         left_out=excluded_gpus(offers, need, spec_of, figures),
-        others=tuple(_other_methods(request, figures)),
+        other_methods=tuple(_other_methods(request, figures)),
         power_supply=power_supply(shown_builds[0].cards, shown_builds[0].desktop.gpu_power, base.rest_power, figures)
         if shown_builds
         else None,
-        hidden=0 if machines else len(_machines_without_limits(request, need, figures)),
+        hidden_types=0 if machines else len(_machines_without_limits(request, need, figures)),
         base=base,
-        free=_free_gpu_count(need, request, figures),
+        kaggle_gpus=_free_gpu_count(need, request, figures),
     )
 
 
@@ -103,9 +111,13 @@ def _with_card_prices(specs: Iterable[GpuSpec], prices: Mapping[str, Money], now
 def _free_gpu_count(need: WorkNeeds, request: RecommendRequest, figures: Figures) -> int | None:
     """Return on how many of Kaggle's free T4s the work fits, within the free hours; None if it does not fit."""
     spec, hours = catalog.gpu_by_name(KAGGLE_GPU), request.limits.hours
-    if spec is None or exclusion(spec, need, figures) or (hours is not None and hours > figures.kaggle_hours.value):
+    if (
+        spec is None
+        or exclusion_reason(spec, need, figures)
+        or (hours is not None and hours > figures.kaggle_hours.value)
+    ):
         return None
-    return need.gpus(spec.memory_gib, KAGGLE_GPUS)
+    return need.min_gpus(spec.memory_gib, KAGGLE_GPUS)
 
 
 def spec_of(offer: CatalogOffer) -> GpuSpec | None:
@@ -133,19 +145,19 @@ def _cards_without_price(specs: Iterable[GpuSpec], need: WorkNeeds, figures: Fig
         if (
             is_card
             and spec.card_prices is None
-            and not exclusion(spec, need, figures)
-            and need.gpus(spec.memory_gib, 1)
+            and not exclusion_reason(spec, need, figures)
+            and need.min_gpus(spec.memory_gib, 1)
         ):
             yield spec.name
 
 
-def _other_methods(request: RecommendRequest, figures: Figures) -> Iterable[tuple[Method, Precision, Memory]]:
+def _other_methods(request: RecommendRequest, figures: Figures) -> Iterable[tuple[Method, WeightPrecision, Memory]]:
     """Yield the other methods to train the same model, each with its default precision."""
     if request.model is None or request.kind.name != TUNING or request.memory_gib is not None:
         return
     for method in (Method.FULL, Method.LORA, Method.QLORA):
         if method is not request.model.method:
-            default_precision = ALLOWED[method][0]
+            default_precision = PRECISIONS_BY_METHOD[method][0]
             yield method, default_precision, memory_of(request.model.parameters, method, default_precision, figures)
 
 

@@ -12,10 +12,10 @@ from typing import TypeVar, Unpack
 from cloudgpu import catalog
 from cloudgpu.control.catalog.market import Filters, parse_filters
 from cloudgpu.control.inputs.periods import CurrencyOptions
-from cloudgpu.core.advice.model_memory import ALLOWED, Method, Precision
+from cloudgpu.core.advice.model_memory import PRECISIONS_BY_METHOD, Method, WeightPrecision
 from cloudgpu.core.advice.numbers import RateLookup, parse_money, parse_number
 from cloudgpu.core.advice.recommendation import Limits, Model
-from cloudgpu.core.advice.workloads import Kind, Source, SourceQuality, WorkloadData
+from cloudgpu.core.advice.workloads import Source, SourceQuality, WorkKind, WorkloadData
 from cloudgpu.core.catalog.catalog import matching_gpus
 from cloudgpu.core.catalog.gpus import Workload
 from cloudgpu.core.values.money import Money
@@ -25,7 +25,7 @@ from cloudgpu.core.values.units import Tariff
 from cloudgpu.errors import InvalidRequest
 
 Number = str | int | float | Decimal
-Choice = TypeVar("Choice", Precision, Method)
+Choice = TypeVar("Choice", WeightPrecision, Method)
 MIN_PARAMETERS, MAX_PARAMETERS = 10**6, 10**13
 MAX_CARDS = 64
 MAX_GIB = 100_000
@@ -65,7 +65,7 @@ class RecommendRequest:
     are typed prices of cards, by the catalogue's names.
     """
 
-    kind: Kind
+    kind: WorkKind
     model: Model | None
     memory_gib: Fraction | None
     gpu_count: int | None
@@ -162,13 +162,13 @@ def _parse_whole_number(value: Number | None, option: str, most: int) -> int | N
     return int(number)
 
 
-def _parse_kind(workload_data: WorkloadData, work: str | None, options: Mapping[str, object]) -> Kind:
+def _parse_kind(workload_data: WorkloadData, work: str | None, options: Mapping[str, object]) -> WorkKind:
     if work is None:
         if options.get("params") is not None:
             return workload_data.kinds[TUNING]
         if options.get("memory") is not None:
             source = Source("as you gave it", workload_data.kinds[TUNING].source.as_of, SourceQuality.ASSUMED)
-            return Kind("", "work of your own", None, Workload.TRAINING, source)
+            return WorkKind("", "work of your own", None, Workload.TRAINING, source)
         raise InvalidRequest(
             "WORK is missing: what is the GPU for?",
             field="WORK",
@@ -189,7 +189,7 @@ def _parse_kind(workload_data: WorkloadData, work: str | None, options: Mapping[
     )
 
 
-def _parse_model(kind: Kind, options: Mapping[str, object]) -> Model | None:
+def _parse_model(kind: WorkKind, options: Mapping[str, object]) -> Model | None:
     """Return the model of fine-tuning or inference; None for other work, or if the memory was typed instead."""
     parameters = options.get("params")
     if kind.name not in (TUNING, RUNNING):
@@ -202,12 +202,12 @@ def _parse_model(kind: Kind, options: Mapping[str, object]) -> Model | None:
             value=None,
             next="Add --params 7b, or the memory itself: --memory 24",
         )
-    precision = _parse_choice(options.get("precision"), "--precision", Precision)
+    precision = _parse_choice(options.get("precision"), "--precision", WeightPrecision)
     method = _parse_method(kind, precision, options.get("method"))
     if parameters is None:
         return None
-    model_precision = precision or ALLOWED[method][0]
-    if model_precision not in ALLOWED[method]:
+    model_precision = precision or PRECISIONS_BY_METHOD[method][0]
+    if model_precision not in PRECISIONS_BY_METHOD[method]:
         raise InvalidRequest(
             f"{method} does not hold weights in {model_precision}.",
             field="--precision",
@@ -218,13 +218,13 @@ def _parse_model(kind: Kind, options: Mapping[str, object]) -> Model | None:
 
 
 def _method_remedy(method: Method) -> str:
-    names = ", ".join(ALLOWED[method])
+    names = ", ".join(PRECISIONS_BY_METHOD[method])
     if method is Method.QLORA:
         return f"Use one of: {names}; in 16 bits it is --method lora."
     return f"Use one of: {names}; for weights in fewer bits it is --method qlora."
 
 
-def _parse_method(kind: Kind, precision: Precision | None, text: object) -> Method:
+def _parse_method(kind: WorkKind, precision: WeightPrecision | None, text: object) -> Method:
     if kind.name == RUNNING:
         if text is not None:
             message = "Nothing is trained when a model is only run."
@@ -236,7 +236,7 @@ def _parse_method(kind: Kind, precision: Precision | None, text: object) -> Meth
         raise InvalidRequest(message, field="--method", value=str(text), next="Say: cloudgpu recommend inference")
     if chosen is not None:
         return chosen
-    return Method.QLORA if precision in (Precision.INT4, Precision.INT8) else Method.FULL
+    return Method.QLORA if precision in (WeightPrecision.INT4, WeightPrecision.INT8) else Method.FULL
 
 
 def _parse_choice(value: object, option: str, choices: type[Choice]) -> Choice | None:
@@ -268,7 +268,7 @@ def _parse_parameters(value: object) -> int:
     )
 
 
-def _check_unused(kind: Kind, options: Mapping[str, object]) -> None:
+def _check_unused(kind: WorkKind, options: Mapping[str, object]) -> None:
     why = f"the memory for {kind.title} is a rule of thumb" if kind.name else "none was named"
     for name in ("params", "method", "precision"):
         if options.get(name) is not None:

@@ -15,7 +15,7 @@ from cloudgpu.control.inputs.launch_request import duration
 from cloudgpu.control.inputs.periods import Moment, parse_past_moment
 from cloudgpu.control.policies.resolve import limits_of, policy_named
 from cloudgpu.control.session.session import Session, find_any
-from cloudgpu.core.activity.agent_status import DAY
+from cloudgpu.core.activity.agent_status import DAY_S
 from cloudgpu.core.model.machine import Machine, node_of
 from cloudgpu.core.model.usage import Resource, Usage
 from cloudgpu.core.policies.policy import limit_policy
@@ -166,7 +166,7 @@ def _history(
         return MachineHistory(machine, Recorded((), (), ()), ())
     events = list(session.ledger.events(machine.id))
     first = runs[0].begin.timestamp()
-    samples = SampleStore(session.home.samples, machine.id).read(first - DAY, now.timestamp())
+    samples = SampleStore(session.home.samples, machine.id).read(first - DAY_S, now.timestamp())
     return MachineHistory(
         machine, Recorded(events, runs, samples), usages, tuple(_actual_ends(usages, events, begin, now))
     )

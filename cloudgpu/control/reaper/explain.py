@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.activity.agents import ask_activity, probe
 from cloudgpu.control.reaper.observe import cluster_nodes, view_without_report
 from cloudgpu.control.session.session import living_machines
-from cloudgpu.core.activity.agent_status import DAY
+from cloudgpu.core.activity.agent_status import DAY_S
 from cloudgpu.core.activity.idle import FRESH_S, Judged, Signal, Thresholds, judge
 from cloudgpu.core.clusters.engine import EngineStatus, read_engine, tells_queue
 from cloudgpu.core.model.machine import Machine, may_be_running
@@ -159,7 +159,7 @@ def stored_samples(session: Session, machine: Machine, limits: Thresholds) -> Ac
         return ActivitySource(None, None, "none", "this computer has no samples of it since its latest start")
     age_s = max(0.0, session.clock().timestamp() - last_s)
     fresh_s = age_s if age_s < FRESH_S else 0.0  # fresh samples count as of now
-    judged = judge(store.read(last_s - DAY, last_s), limits, last_s + fresh_s, began_s)
+    judged = judge(store.read(last_s - DAY_S, last_s), limits, last_s + fresh_s, began_s)
     return ActivitySource(
         _age_judgement(judged, age_s - fresh_s, limits.after), datetime.fromtimestamp(last_s, UTC), "samples"
     )

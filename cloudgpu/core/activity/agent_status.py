@@ -13,15 +13,16 @@ from typing import Any
 
 Sample = dict[str, Any]  # one minute of readings; `core.activity.idle` says what its keys are
 
-MINUTE, DAY = 60.0, 86400.0
+MINUTE_S, DAY_S = 60.0, 86400.0
 SAMPLE_WINDOW_S = (
-    DAY + 3600.0
+    DAY_S + 3600.0
 )  # older samples are dropped, in seconds; more than a day, as a nightly query may come late
 MAX_SAMPLES = 5000  # a day of one a minute is 1440
-MAX_BUSY, MAX_SCRATCH = 64, 32  # names of kernels or jobs in a sample; disks in an answer
-LONGEST_TEXT = 300
+MAX_BUSY, MAX_SCRATCH = 64, 32  # how many busy kernels (or jobs) a sample names at most; scratch disks in an answer
+MAX_TEXT_CHARS = 300
+# The `fault` of an agent whose answer has no `samples`.
 OLD_AGENT = "its agent is of an earlier version and keeps no samples"
-CLOCK_SLACK_S = 5.0  # a time may be rounded up
+CLOCK_SLACK_S = 5.0  # by how much a reported time may be later than the machine's own now: it may be rounded up
 _MAX_DEPTH, _MAX_ITEMS = 5, 100  # of JSON that is passed on unchecked
 _MAX_READINGS = {
     "gpu": 100.0,
@@ -67,7 +68,7 @@ def unknown_status(fault: str, answer: Mapping[str, Any] | None = None) -> Agent
 def parse_agent_status(text: bytes) -> AgentStatus:
     """Return the checked answer of an agent's `status`; never raises, whatever the answer is."""
     try:
-        status = json.loads(text, parse_constant=_no_number)
+        status = json.loads(text, parse_constant=_reject_constant)
     except (ValueError, RecursionError):
         return unknown_status("its agent does not answer in JSON")
     if not isinstance(status, dict):
@@ -78,18 +79,18 @@ def parse_agent_status(text: bytes) -> AgentStatus:
     if status.get("heartbeat", 0) is None:
         return unknown_status("its agent has seen nothing yet", answer)
     try:
-        return _checked(status, answer)
+        return _parse_status(status, answer)
     except Unusable as error:
         return unknown_status(f"what its agent says cannot be used: {error}", answer)
 
 
-def _checked(status: Mapping[str, Any], answer: Mapping[str, Any]) -> AgentStatus:
+def _parse_status(status: Mapping[str, Any], answer: Mapping[str, Any]) -> AgentStatus:
     now = _number(status, "now", 1e11)
     up_since = _number(status, "up_since", now + CLOCK_SLACK_S)
-    listed = status["samples"]
-    if not isinstance(listed, list) or len(listed) > MAX_SAMPLES:
+    raw_samples = status["samples"]
+    if not isinstance(raw_samples, list) or len(raw_samples) > MAX_SAMPLES:
         raise Unusable(f"samples is not a list of at most {MAX_SAMPLES}")
-    parsed = [_parse_numbered_sample(one, number) for number, one in enumerate(listed)]
+    parsed = [_parse_numbered_sample(one, number) for number, one in enumerate(raw_samples)]
     if any(one["t"] > now + CLOCK_SLACK_S for one in parsed):
         raise Unusable("its samples are of a time to come, so its clock was set back")
     recent = {one["t"]: one for one in parsed if one["t"] > now - SAMPLE_WINDOW_S}
@@ -98,30 +99,30 @@ def _checked(status: Mapping[str, Any], answer: Mapping[str, Any]) -> AgentStatu
     )
 
 
-def _parse_numbered_sample(one: Any, number: int) -> Sample:
+def _parse_numbered_sample(raw: Any, number: int) -> Sample:
     """Return one sample with the known keys only; raise Unusable with its number in the list."""
-    if not isinstance(one, dict):
+    if not isinstance(raw, dict):
         raise Unusable(f"sample {number} is not an object")
     try:
-        return _parse_sample(one)
+        return _parse_sample(raw)
     except Unusable as error:
         raise Unusable(f"sample {number}: {error}") from None
 
 
-def _parse_sample(one: Mapping[str, Any]) -> Sample:
-    sample: Sample = {"t": _number(one, "t", 1e11), "s": _number(one, "s", DAY)}
+def _parse_sample(raw: Mapping[str, Any]) -> Sample:
+    sample: Sample = {"t": _number(raw, "t", 1e11), "s": _number(raw, "s", DAY_S)}
     if not sample["s"]:
         raise Unusable("s is nothing")
     for name, largest in _MAX_READINGS.items():
-        if name in one:  # a machine without a GPU has no such key
-            cut_short = name in _MINUTE_MEANS and sample["s"] < MINUTE
-            is_known = one[name] is not None and not cut_short  # a missing reading is not zero
-            sample[name] = _number(one, name, largest) if is_known else None
+        if name in raw:  # a machine without a GPU has no such key
+            cut_short = name in _MINUTE_MEANS and sample["s"] < MINUTE_S
+            is_known = raw[name] is not None and not cut_short  # a missing reading is not zero
+            sample[name] = _number(raw, name, largest) if is_known else None
     for name in _AGES:
-        if one.get(name) is not None:
-            sample[name] = max(0.0, _number(one, name, 1e9, least=-1.0))
-    busy, jobs = _names(one, "busy"), _names(one, "job")
-    fault = one.get("fault")
+        if raw.get(name) is not None:
+            sample[name] = max(0.0, _number(raw, name, 1e9, least=-1.0))
+    busy, jobs = _names(raw, "busy"), _names(raw, "job")
+    fault = raw.get("fault")
     if fault is not None and not isinstance(fault, str):
         raise Unusable("fault is not text")
     names = {key: value for key, value in (("busy", busy), ("job", jobs)) if value}
@@ -146,23 +147,23 @@ def _names(one: Mapping[str, Any], key: str) -> list[str]:
     return [clean(one) for one in listed]
 
 
-def _scratch(listed: Any) -> tuple[tuple[str, int], ...]:
+def _scratch(raw_disks: Any) -> tuple[tuple[str, int], ...]:
     """Return (path, bytes used) of each disk that a stop erases."""
-    if listed is None:
+    if raw_disks is None:
         return ()
-    if not isinstance(listed, list) or len(listed) > MAX_SCRATCH:
+    if not isinstance(raw_disks, list) or len(raw_disks) > MAX_SCRATCH:
         raise Unusable(f"scratch is not a list of at most {MAX_SCRATCH}")
-    return tuple(_scratch_disk(one) for one in listed)
+    return tuple(_scratch_disk(one) for one in raw_disks)
 
 
-def _scratch_disk(one: Any) -> tuple[str, int]:
-    if not isinstance(one, list) or len(one) != 2 or not isinstance(one[0], str):  # noqa: PLR2004  (a path and a size)
+def _scratch_disk(raw_disk: Any) -> tuple[str, int]:
+    if not isinstance(raw_disk, list) or len(raw_disk) != 2 or not isinstance(raw_disk[0], str):  # noqa: PLR2004  (a path and a size)
         raise Unusable("a scratch disk is not a path with a size")
-    return clean(one[0]), int(_number({"size": one[1]}, "size", 1e18))
+    return clean(raw_disk[0]), int(_number({"size": raw_disk[1]}, "size", 1e18))
 
 
-def _no_number(word: str) -> float:
-    raise ValueError(word)  # NaN and Infinity are no JSON
+def _reject_constant(constant: str) -> float:
+    raise ValueError(constant)  # NaN and Infinity are no JSON
 
 
 def _number_text(value: float) -> str:
@@ -171,7 +172,7 @@ def _number_text(value: float) -> str:
 
 def clean(text: str) -> str:
     """Return text that may be shown on a terminal: one line, without control characters, not too long."""
-    return "".join(char if char.isprintable() else " " for char in text[:LONGEST_TEXT]).strip()
+    return "".join(char if char.isprintable() else " " for char in text[:MAX_TEXT_CHARS]).strip()
 
 
 def _truncated(value: Any, depth: int) -> Any:

@@ -27,28 +27,28 @@ class Draw(NamedTuple):
 
 
 class Presence(NamedTuple):
-    """When a machine ran, as (begin, end) in epoch seconds, and what its samples measured, oldest first.
+    """When one machine of a computer ran, and what its samples measured, oldest first.
 
-    `gpus`: whether the machine may use the computer's GPUs.
+    `may_use_gpus`: whether the machine may use the computer's GPUs.
     """
 
     runs: Sequence[Run]
     draws: Sequence[Draw]
-    gpus: bool
+    may_use_gpus: bool
 
 
 class ComputerShare(NamedTuple):
     """A machine's share of its computer in `seconds` of one run, in which at most `machines` ran at once.
 
-    `rest` is for how many seconds it pays for all but the GPUs: half the time if two machines ran. `joules` is what
-    GPUs drew for it in the `measured` seconds. `unmeasured` is for how many seconds it pays the GPUs' maximum.
+    `rest_s` is for how many seconds it pays for all but the GPUs: half the time if two machines ran. `joules` is what
+    GPUs drew for it in `measured_s` seconds. `unmeasured_s` is for how many seconds it pays the GPUs' maximum.
     """
 
     seconds: float
-    rest: float
+    rest_s: float
     joules: float
-    measured: float
-    unmeasured: float
+    measured_s: float
+    unmeasured_s: float
     machines: int
 
 
@@ -65,37 +65,39 @@ def draws_of(samples: Iterable[Sample]) -> list[Draw]:
     return draws
 
 
-def share_of(machine_id: str, computer: Mapping[str, Presence], begin: float, end: float) -> ComputerShare:
-    """Return a machine's share in [begin, end), in which it ran; `computer` has all machines that ran there, by id."""
+def share_of(machine_id: str, presences: Mapping[str, Presence], begin: float, end: float) -> ComputerShare:
+    """Return a machine's share in [begin, end), in which it ran; `presences` are of all machines there, by id."""
     rest = joules = measured = unmeasured = 0.0
     max_present = 1
-    for first, last in pairwise(_moments(computer.values(), begin, end)):
+    for first, last in pairwise(_change_times(presences.values(), begin, end)):
         length_s = last - first
         present = {
-            id_: one
-            for id_, one in computer.items()
-            if id_ == machine_id or any(begins <= first < ends for begins, ends in one.runs)
+            id_: presence
+            for id_, presence in presences.items()
+            if id_ == machine_id or any(begins <= first < ends for begins, ends in presence.runs)
         }
-        watts = {id_: _watts_at(one.draws, first) for id_, one in present.items() if one.gpus}
-        users = [id_ for id_, drawn in watts.items() if drawn] or [id_ for id_, drawn in watts.items() if drawn is None]
+        watts = {id_: _watts_at(presence.draws, first) for id_, presence in present.items() if presence.may_use_gpus}
+        gpu_users = [id_ for id_, drawn in watts.items() if drawn] or [
+            id_ for id_, drawn in watts.items() if drawn is None
+        ]
         drawn = watts.get(machine_id, 0.0)
         max_present = max(max_present, len(present))
         rest += length_s / len(present)
         measured += length_s if watts.get(machine_id) is not None else 0.0
         if drawn:
-            joules += drawn * length_s / len(users)
-        elif machine_id in users:
-            unmeasured += length_s / len(users)
+            joules += drawn * length_s / len(gpu_users)
+        elif machine_id in gpu_users:
+            unmeasured += length_s / len(gpu_users)
     return ComputerShare(end - begin, rest, joules, measured, unmeasured, max_present)
 
 
-def _moments(computer: Iterable[Presence], begin: float, end: float) -> list[float]:
+def _change_times(presences: Iterable[Presence], begin: float, end: float) -> list[float]:
     """Return `begin`, `end` and every moment between them at which a machine came or went, or was measured anew."""
-    cuts = {begin, end}
-    for presence in computer:
-        cuts.update(at for run in presence.runs for at in run)
-        cuts.update(at for draw in presence.draws for at in (draw.begin, draw.end))
-    return sorted(cut for cut in cuts if begin <= cut <= end)
+    times = {begin, end}
+    for presence in presences:
+        times.update(at for run in presence.runs for at in run)
+        times.update(at for draw in presence.draws for at in (draw.begin, draw.end))
+    return sorted(time for time in times if begin <= time <= end)
 
 
 def _watts_at(draws: Sequence[Draw], at: float) -> float | None:

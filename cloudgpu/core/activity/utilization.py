@@ -25,7 +25,7 @@ OWN_PROVIDER = "ssh"  # the provider of the user's own machines; `local` only si
 
 Sample = Mapping[str, Any]
 GPU, USED, IDLE, UNKNOWN = KINDS = ("gpu", "used", "idle", "unknown")
-LIMITS = Thresholds()
+LIMITS = Thresholds()  # from what on a reading counts as use
 CPU_LIMIT = LIMITS.cpu + BASE  # cores in a single sample, which cannot tell background load (up to BASE) from use
 HOUR = 3600
 # Samples whose gap is no longer than this adjoin: the gap counts to the later one, and not as time without samples.
@@ -36,26 +36,25 @@ REPORT_EVERY_S = 660.0  # a machine in use says so every 10 minutes (`agent.WIND
 class UsageSpan(NamedTuple):
     """An interval of one kind of use (of KINDS), in whole epoch seconds, within one UTC hour.
 
-    `joules` is what GPUs drew in it; None: not measured.
-
-    `cards` are the GPU-seconds of work in it, summed over its GPUs; None: not counted, or no GPU worked.
+    `joules` is what GPUs drew in it; None: not measured. `gpu_seconds` is the work in it, summed over its GPUs; None:
+    not counted, or no GPU worked.
     """
 
     begin: int
     end: int
     kind: str
     joules: float | None = None
-    cards: float | None = None
+    gpu_seconds: float | None = None
 
 
 class ActivityReport(NamedTuple):
-    """A machine's own report, in epoch seconds: at `at` it reported that it was last in use at `active`.
+    """A machine's own report, in epoch seconds: at `reported_at` it reported that it was last in use at `active_at`.
 
     Time between the two without samples is idle, except the last REPORT_EVERY_S: use in it may not be reported yet.
     """
 
-    active: float
-    at: float
+    active_at: float
+    reported_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +62,8 @@ class Hour:
     """The billed seconds of a machine in the UTC hour that begins at `at`; the first four kinds add up to all of them.
 
     `gpu_s`: a GPU at 3% or more; `used_s`: any other use, and all use where no GPU is read. `joules` is what its GPUs
-    drew for it, None where nobody measured; `drawing` is in how many seconds they drew it. `cards` are GPU-seconds
-    of work: two GPUs at work for a second are 2; they were counted in `counted` of the `gpu_s`.
+    drew for it, None where nobody measured; `drawing_s` is in how many seconds they drew it. `gpu_seconds` are
+    GPU-seconds of work: two GPUs at work for a second are 2; they were counted in `counted_s` of the `gpu_s`.
     """
 
     at: datetime
@@ -73,9 +72,9 @@ class Hour:
     idle_s: float
     unknown_s: float
     joules: float | None = None
-    drawing: float = 0.0
-    cards: float = 0.0
-    counted: float = 0.0
+    drawing_s: float = 0.0
+    gpu_seconds: float = 0.0
+    counted_s: float = 0.0
 
 
 def kind_of(sample: Sample) -> str:
@@ -132,12 +131,14 @@ def _add_usage(
     while begin < end:
         stop = min(end, begin - begin % HOUR + HOUR)
         joules = None if watts is None else round(watts * (stop - begin), 3)
-        cards = None if gpus is None else round(max(1.0, gpus) * (stop - begin), 3)
+        gpu_seconds = None if gpus is None else round(max(1.0, gpus) * (stop - begin), 3)
         last = spans[-1] if spans else None
-        if last and last.end == begin and begin % HOUR and last.kind == kind and _can_extend(last, joules, cards):
-            spans[-1] = UsageSpan(last.begin, stop, kind, _sum(last.joules, joules), _sum(last.cards, cards))
+        if last and last.end == begin and begin % HOUR and last.kind == kind and _can_extend(last, joules, gpu_seconds):
+            spans[-1] = UsageSpan(
+                last.begin, stop, kind, _sum(last.joules, joules), _sum(last.gpu_seconds, gpu_seconds)
+            )
         else:
-            spans.append(UsageSpan(begin, stop, kind, joules, cards))
+            spans.append(UsageSpan(begin, stop, kind, joules, gpu_seconds))
         begin = stop
 
 
@@ -145,12 +146,12 @@ def _sum(one: float | None, other: float | None) -> float | None:
     return None if one is None or other is None else round(one + other, 3)
 
 
-def _can_extend(last: UsageSpan, joules: float | None, cards: float | None) -> bool:
+def _can_extend(last: UsageSpan, joules: float | None, gpu_seconds: float | None) -> bool:
     """Return whether the last span can be extended by an interval with these: both measured or neither, alike."""
     return (
         (last.joules is None) == (joules is None)
         and bool(last.joules) == bool(joules)
-        and (last.cards is None) == (cards is None)
+        and (last.gpu_seconds is None) == (gpu_seconds is None)
     )
 
 
@@ -163,8 +164,8 @@ def join_days(days: Iterable[Iterable[UsageSpan]]) -> list[UsageSpan]:
             continue
         begin = covered_until if one.begin - covered_until <= MAX_SAMPLE_GAP_S else one.begin
         share = (one.end - begin) / (one.end - one.begin)
-        joules, cards = one.joules and one.joules * share, one.cards and one.cards * share
-        spans.append(one._replace(begin=begin, joules=joules, cards=cards))
+        joules, gpu_seconds = one.joules and one.joules * share, one.gpu_seconds and one.gpu_seconds * share
+        spans.append(one._replace(begin=begin, joules=joules, gpu_seconds=gpu_seconds))
         covered_until = one.end
     return spans
 
@@ -186,7 +187,7 @@ def hours(
         known = _within(usages, begin, end)
         reported = _reported_spans(known, report, begin, end) if report and end == billed[-1][1] else ()
         for one in (*known, *reported):
-            _count(sums, one, begin, end)
+            _add_span(sums, one, begin, end)
     return tuple(_hour(number, sums[number]) for number in sorted(sums))
 
 
@@ -210,13 +211,13 @@ _BILLED, _JOULES, _DRAWING, _MEASURED, _CARDS, _COUNTED = range(3, 9)
 
 
 def _merged(runs: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    found: list[tuple[float, float]] = []
+    merged: list[tuple[float, float]] = []
     for begin, end in sorted(run for run in runs if run[0] < run[1]):
-        if found and begin <= found[-1][1]:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
         else:
-            found.append((begin, end))
-    return found
+            merged.append((begin, end))
+    return merged
 
 
 def _unknown_hours(billed: Iterable[tuple[float, float]]) -> tuple[Hour, ...]:
@@ -233,18 +234,18 @@ def _unknown_hours(billed: Iterable[tuple[float, float]]) -> tuple[Hour, ...]:
     return tuple(_unknown_hour(number, round(seconds, 6)) for number, seconds in sums.items())
 
 
-def _unknown_hour(number: int, seconds: float) -> Hour:
-    return _whole_hour(number) if seconds == HOUR else Hour(_utc(number), 0.0, 0.0, 0.0, seconds)
+def _unknown_hour(hour_number: int, seconds: float) -> Hour:
+    return _whole_hour(hour_number) if seconds == HOUR else Hour(_utc(hour_number), 0.0, 0.0, 0.0, seconds)
 
 
 @cache
-def _whole_hour(number: int) -> Hour:
-    return Hour(_utc(number), 0.0, 0.0, 0.0, float(HOUR))
+def _whole_hour(hour_number: int) -> Hour:
+    return Hour(_utc(hour_number), 0.0, 0.0, 0.0, float(HOUR))
 
 
 @cache
-def _utc(number: int) -> datetime:
-    return datetime.fromtimestamp(number * HOUR, UTC)
+def _utc(hour_number: int) -> datetime:
+    return datetime.fromtimestamp(hour_number * HOUR, UTC)
 
 
 def _by_hour(begin: float, end: float) -> Iterator[tuple[int, float, float]]:
@@ -265,7 +266,7 @@ def _reported_spans(
     spans: Sequence[UsageSpan], report: ActivityReport, begin: float, end: float
 ) -> Iterator[UsageSpan]:
     """Yield the gaps between the spans of a run, from the reported last use on, as idle."""
-    covered_until, until = ceil(max(begin, report.active)), int(min(report.at - REPORT_EVERY_S, end))
+    covered_until, until = ceil(max(begin, report.active_at)), int(min(report.reported_at - REPORT_EVERY_S, end))
     for span in spans:
         if covered_until < min(span.begin, until):
             yield UsageSpan(covered_until, min(span.begin, until), IDLE)
@@ -274,7 +275,7 @@ def _reported_spans(
         yield UsageSpan(covered_until, until, IDLE)
 
 
-def _count(sums: dict[int, list[float]], span: UsageSpan, begin: float, end: float) -> None:
+def _add_span(sums: dict[int, list[float]], span: UsageSpan, begin: float, end: float) -> None:
     """Add the part of a span that lies within a run."""
     for hour, first, last in _by_hour(max(span.begin, begin), min(span.end, end)):
         length_s = last - first
@@ -284,14 +285,14 @@ def _count(sums: dict[int, list[float]], span: UsageSpan, begin: float, end: flo
             sums[hour][_JOULES] += span.joules * length_s / (span.end - span.begin)
             sums[hour][_DRAWING] += length_s if span.joules else 0.0
             sums[hour][_MEASURED] += length_s
-        if span.cards is not None:
-            sums[hour][_CARDS] += span.cards * length_s / (span.end - span.begin)
+        if span.gpu_seconds is not None:
+            sums[hour][_CARDS] += span.gpu_seconds * length_s / (span.end - span.begin)
             sums[hour][_COUNTED] += length_s
 
 
-def _hour(number: int, sums: Sequence[float]) -> Hour:
-    gpu, used, idle, billed, joules, drawing, measured, cards, counted = sums
-    at = datetime.fromtimestamp(number * HOUR, UTC)
+def _hour(hour_number: int, sums: Sequence[float]) -> Hour:
+    gpu, used, idle, billed, joules, drawing, measured, gpu_seconds, counted = sums
+    at = datetime.fromtimestamp(hour_number * HOUR, UTC)
     unknown = round(billed - gpu - used - idle, 6) or 0.0  # 0.0 in place of -0.0
     drawn = round(joules, 3) if measured else None
-    return Hour(at, gpu, used, idle, max(0.0, unknown), drawn, drawing, round(cards, 3), counted)
+    return Hour(at, gpu, used, idle, max(0.0, unknown), drawn, drawing, round(gpu_seconds, 3), counted)

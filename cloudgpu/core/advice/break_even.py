@@ -79,19 +79,19 @@ def break_even_after(desktop: Desktop, rate: SpendRate, start: Start | None = No
     of a desktop the difference of the two is convex (its worth falls ever slower), so that it rises through zero once.
     """
     projection_start = start or Start()
-    difference, first = (
+    difference, search_from = (
         partial(_cost_difference, desktop, rate, projection_start, _desktop_count(projection_start, rate)),
         projection_start.elapsed,
     )
-    if not first and difference(FIRST_HOUR) < 0:
-        first = FIRST_HOUR  # nothing is spent yet if a desktop counts by its loss in value: that is no break-even
-    return _first_break_even(first, desktop, rate, difference)
+    if not search_from and difference(FIRST_HOUR) < 0:
+        search_from = FIRST_HOUR  # nothing is spent yet if a desktop counts by its loss in value: that is no break-even
+    return _first_break_even(search_from, desktop, rate, difference)
 
 
 def costlier_again(
-    desktop: Desktop, rate: SpendRate, duration: timedelta, start: Start | None = None
+    desktop: Desktop, rate: SpendRate, break_even: timedelta, start: Start | None = None
 ) -> CostlierInterval | None:
-    """Return from when to when, `duration` being when they broke even, the desktop has cost more once again.
+    """Return from when to when the desktop has cost more once again, after they broke even at `break_even`.
 
     Replacing the desktop at the end of its life can make it the more expensive option again. Only the next replacement
     is checked; without a `start`, later ones matter less. None if it stays cheaper, or if that time is beyond
@@ -100,7 +100,7 @@ def costlier_again(
     projection_start = start or Start()
     number = _desktop_count(projection_start, rate)
     difference = partial(_cost_difference, desktop, rate, projection_start, number)
-    end = max(1, -(-duration // desktop.life)) * desktop.life
+    end = max(1, -(-break_even // desktop.life)) * desktop.life
     if end >= MAX_HORIZON:
         return None
     lowest = _lowest_difference_time(end + MICRO, min(end + desktop.life, MAX_HORIZON), desktop, rate, difference)
@@ -149,9 +149,11 @@ def _lowest_difference_time(
     return first
 
 
-def _earliest(first: timedelta, last: timedelta, is_so: Callable[[timedelta], bool]) -> timedelta:
+def _earliest(first: timedelta, last: timedelta, condition: Callable[[timedelta], bool]) -> timedelta:
     """Return the first moment after `first` at which it is so, to a microsecond; it stays so up to `last`."""
-    return first + MICRO * bisect_left(range((last - first) // MICRO), x=True, key=lambda n: is_so(first + MICRO * n))
+    return first + MICRO * bisect_left(
+        range((last - first) // MICRO), x=True, key=lambda n: condition(first + MICRO * n)
+    )
 
 
 def _cost_difference(desktop: Desktop, rate: SpendRate, start: Start, number: int, elapsed: timedelta) -> int:
@@ -188,7 +190,7 @@ def break_even_utilization(
     `per_hour` is the cloud's price, `speed` how many of its hours an hour of the desktop does. Used more, the desktop
     is cheaper; None where that would take more than one desktop, or never comes. Solves, for the share u over a life
     of H hours: price u H = purchase - what it is sold for + maintenance + tariff (idle H + (busy - idle) u H / speed).
-    Where prices move, H is in hours of today's pace on either side.
+    Where prices change over the years, H is multiplied on each side by its `annuity_factor`.
     """
     rented_hours = hours(desktop.life) * annuity_factor(growth, desktop.life)
     running_hours = hours(desktop.life) * annuity_factor(discount_growth(desktop.interest), desktop.life)

@@ -87,7 +87,7 @@ class RentedMachine:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The cost of the cloud by day, and its machines' work, from `begin` to `end`; days are those of `zone`."""
+    """The cost of the cloud by day (`cloud`), and its machines' work, from `begin` to `end`; days are of `zone`."""
 
     begin: datetime
     end: datetime
@@ -198,15 +198,15 @@ def comparisons(history: History, desktop: Desktop, *, goes_on: bool) -> dict[Ca
 
 
 def _case_costs(history: History, desktop: Desktop, case: Case, *, goes_on: bool) -> CaseCosts:
-    worked = desktop_work(history.machines, case, desktop.gpus)
-    points = tuple(_daily_points(history, worked, case))
+    work_seconds = desktop_work(history.machines, case, desktop.gpus)
+    points = tuple(_daily_points(history, work_seconds, case))
     last, elapsed = points[-1], history.elapsed
     cost = desktops_cost(desktop, elapsed, last.worked)
     number = cost.number
     rate = _spend_rate(history, points, case) if goes_on else None
-    first, since = _break_even_times(history.begin, points, desktop, number)
+    first_time, costlier_since = _break_even_times(history.begin, points, desktop, number)
     start = Start(elapsed, last.cloud, last.worked)
-    time_to_break_even = break_even_after(desktop, rate, start) if rate is not None and since is None else None
+    time_to_break_even = break_even_after(desktop, rate, start) if rate is not None and costlier_since is None else None
     per_hour = last.cloud.scaled(1 / hours(last.worked)) if last.worked else ZERO
     share = Fraction(last.worked // MICRO, max(elapsed * number, last.worked) // MICRO) if last.worked else Fraction(0)
     return CaseCosts(
@@ -214,8 +214,8 @@ def _case_costs(history: History, desktop: Desktop, case: Case, *, goes_on: bool
         worked=last.worked,
         owned=cost,
         points=points,
-        first_break_even=first,
-        costlier_since=since,
+        first_break_even=first_time,
+        costlier_since=costlier_since,
         projected_break_even=None if time_to_break_even is None else history.begin + time_to_break_even,
         desktop_costlier=None
         if time_to_break_even is None or rate is None
@@ -224,7 +224,7 @@ def _case_costs(history: History, desktop: Desktop, case: Case, *, goes_on: bool
         break_even_use=break_even_utilization(desktop, per_hour, SAME_SPEED) if last.worked else None,
         break_even_price=break_even_price(desktop, share, SAME_SPEED),
         busiest=max(
-            ((day, timedelta(seconds=each)) for day, each in worked.items()),
+            ((day, timedelta(seconds=each)) for day, each in work_seconds.items()),
             key=lambda day_and_work: (day_and_work[1], -day_and_work[0].toordinal()),
             default=None,
         ),
@@ -251,20 +251,20 @@ def _costlier_again(
     return begin + again.since, None if again.until is None else begin + again.until
 
 
-def _daily_points(history: History, worked: Mapping[date, float], case: Case) -> Iterator[CostPoint]:
+def _daily_points(history: History, work_seconds: Mapping[date, float], case: Case) -> Iterator[CostPoint]:
     """Yield the costs of both at the end of each day; the last point has all costs, also those billed ahead."""
-    column = {Case.LOW: 0, Case.EXPECTED: 1, Case.HIGH: 2}[case]
+    column = {Case.LOW: 0, Case.EXPECTED: 1, Case.HIGH: 2}[case]  # of `Sums`: the least, expected and highest cost
     cloud, seconds = 0, 0.0
     day, last = (moment.astimezone(history.zone).date() for moment in (history.begin, max(history.begin, history.end)))
     while day < last:
         cloud += history.cloud.get(day, NO_SUMS)[column]
-        seconds += worked.get(day, 0.0)
+        seconds += work_seconds.get(day, 0.0)
         day += DAY
         at = midnight(day, history.zone)
         if history.begin < at < history.end:
             yield CostPoint(at, money(cloud), _whole_seconds(seconds))
     cloud_total = sum(sums[column] for sums in history.cloud.values())
-    yield CostPoint(max(history.begin, history.end), money(cloud_total), _whole_seconds(sum(worked.values())))
+    yield CostPoint(max(history.begin, history.end), money(cloud_total), _whole_seconds(sum(work_seconds.values())))
 
 
 def _whole_seconds(seconds: float) -> timedelta:
@@ -292,8 +292,8 @@ def _spend_rate(history: History, points: Sequence[CostPoint], case: Case) -> Sp
 
 def _rate_between(point: CostPoint, other: CostPoint) -> SpendRate:
     days = Fraction((other.at - point.at) // MICRO, DAY // MICRO)
-    seconds = Fraction((other.worked - point.worked) // MICRO) / days
-    return SpendRate((other.cloud - point.cloud).scaled(1 / days), MICRO * round(seconds))
+    micros_a_day = Fraction((other.worked - point.worked) // MICRO) / days
+    return SpendRate((other.cloud - point.cloud).scaled(1 / days), MICRO * round(micros_a_day))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,16 +19,16 @@ from cloudgpu.core.values.units import Energy, Power, QuotedAmount, Tariff, hour
 YEAR = timedelta(days=365)
 _MICRO = timedelta(microseconds=1)
 _CONTEXT = Context(prec=40)
-NOTHING = Fraction(0)
+NO_RATE = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)
 class FinanceTerms:
     """Rates a year: `interest` (the discount rate), `drift` (the change of cloud prices); `vat` on purchases."""
 
-    interest: Fraction = NOTHING
-    drift: Fraction = NOTHING
-    vat: Fraction = NOTHING
+    interest: Fraction = NO_RATE
+    drift: Fraction = NO_RATE
+    vat: Fraction = NO_RATE
 
     @property
     def growth(self) -> Fraction:
@@ -63,10 +63,10 @@ def annuity_factor(growth: Fraction, elapsed: timedelta) -> Fraction:
     """
     if not growth or not elapsed:
         return Fraction(1)
-    rate, span = _decimal(1 + growth), years_of(elapsed)
+    rate, years = _decimal(1 + growth), years_of(elapsed)
     log = _CONTEXT.ln(rate)
-    growth_factor = _CONTEXT.subtract(_CONTEXT.power(rate, span), Decimal(1))
-    return Fraction(_CONTEXT.divide(growth_factor, _CONTEXT.multiply(log, span)))
+    growth_factor = _CONTEXT.subtract(_CONTEXT.power(rate, years), Decimal(1))
+    return Fraction(_CONTEXT.divide(growth_factor, _CONTEXT.multiply(log, years)))
 
 
 def discount_growth(interest: Fraction) -> Fraction:
@@ -78,7 +78,7 @@ def _decimal(share: Fraction) -> Decimal:
     return _CONTEXT.divide(Decimal(share.numerator), Decimal(share.denominator))
 
 
-# of _PUBLISHED
+# Where the discounts of `_PUBLISHED` are from.
 SOURCE = "Cyclenerd google-cloud-pricing-cost-calculator pricing.yml, as of 2025-03-06"
 
 
@@ -139,13 +139,13 @@ USED_SOURCE = (
 class Desktop:
     """A desktop that could be bought. Powers are taken from the wall.
 
-    `gpu` is a name of the catalogue, `gpus` how many cards; `gpu_power` is that of one card at work, `rest_power` of
-    everything else while they work, `idle_power` of all of it while it waits (0: it is switched off then). `pue` is
-    what a kilowatt-hour of the machine takes with cooling (power usage effectiveness, 1: none). `maintenance` is paid a
-    year. After `life` it is sold for `resale` and bought anew. `yearly_loss` is what part of its worth it loses a year
-    where depreciation is declining. `purchase_in_currency` is the purchase as the source has it, None where that is in
-    dollars. `resale_known`: a resale was given, perhaps zero; `interest` is the cost of capital a year. `boxes`
-    is how many computers the cards are in.
+    `gpu` is a name of the catalogue, `gpus` how many cards (GPUs); `gpu_power` is that of one card at work,
+    `rest_power` of everything else while they work, `idle_power` of all of it while it waits (0: it is switched off
+    then). `pue` is what a kilowatt-hour of the machine takes with cooling (power usage effectiveness, 1: none).
+    `maintenance` is paid a year. After `life` it is sold for `resale` and bought anew. `yearly_loss` is what part of
+    its worth it loses a year where depreciation is declining. `purchase_in_currency` is the purchase as the source has
+    it, None where that is in dollars. `resale_known`: a resale was given, perhaps zero; `interest` is the cost of
+    capital a year. `boxes` is how many computers the cards are in.
     """
 
     name: str
@@ -248,26 +248,28 @@ def ownership_cost(
     number = desktops_needed(elapsed, busy_time) if number is None else number
     if busy_time > elapsed * number:
         raise ValueError(f"{number} desktops do not work for {busy_time} within {elapsed}")
-    ended = max(0, -(-elapsed // desktop.life) - 1) if elapsed else 0
-    age = elapsed - ended * desktop.life
+    ended_lives = max(0, -(-elapsed // desktop.life) - 1) if elapsed else 0
+    age = elapsed - ended_lives * desktop.life
     energy = desktop.busy_power.over(busy_time) + desktop.waiting_power.over(elapsed * number - busy_time)
-    running = annuity_factor(discount_growth(desktop.interest), elapsed)
+    annuity = annuity_factor(discount_growth(desktop.interest), elapsed)
     return OwnershipCost(
         number=number,
         worked=busy_time,
         energy=energy,
-        purchase=_purchase_cost(desktop, ended).scaled(Fraction(number)),
-        electricity=desktop.tariff.cost(energy).scaled(running),
-        maintenance=desktop.maintenance.scaled(number * hours(elapsed) / hours(YEAR) * running),
+        purchase=_purchase_cost(desktop, ended_lives).scaled(Fraction(number)),
+        electricity=desktop.tariff.cost(energy).scaled(annuity),
+        maintenance=desktop.maintenance.scaled(number * hours(elapsed) / hours(YEAR) * annuity),
         worth=desktop.worth(age).scaled(number * discount(desktop.interest, elapsed)),
     )
 
 
-def _purchase_cost(desktop: Desktop, ended: int) -> Money:
+def _purchase_cost(desktop: Desktop, ended_lives: int) -> Money:
     """Return what one desktop and those that replaced it cost, less what ended ones were sold for; in today's money."""
     if not desktop.interest:
-        return desktop.purchase.scaled(Fraction(ended + 1)) - desktop.sold_for.scaled(Fraction(ended))
-    replacements = sum((discount(desktop.interest, desktop.life * each) for each in range(1, ended + 1)), Fraction(0))
+        return desktop.purchase.scaled(Fraction(ended_lives + 1)) - desktop.sold_for.scaled(Fraction(ended_lives))
+    replacements = sum(
+        (discount(desktop.interest, desktop.life * each) for each in range(1, ended_lives + 1)), Fraction(0)
+    )
     return desktop.purchase + (desktop.purchase - desktop.sold_for).scaled(replacements)
 
 
@@ -293,14 +295,14 @@ def with_market_depreciation(desktop: Desktop) -> Desktop:
 
 def multiply_desktop(desktop: Desktop, number: int) -> Desktop:
     """Return so many of the same desktops as a single one."""
-    times = Fraction(number)
+    factor = Fraction(number)
     return replace(
         desktop,
         gpus=desktop.gpus * number,
         boxes=desktop.boxes * number,
-        purchase=desktop.purchase.scaled(times),
-        resale=desktop.resale.scaled(times),
-        maintenance=desktop.maintenance.scaled(times),
+        purchase=desktop.purchase.scaled(factor),
+        resale=desktop.resale.scaled(factor),
+        maintenance=desktop.maintenance.scaled(factor),
         rest_power=desktop.rest_power.times(number),
         idle_power=desktop.idle_power.times(number),
         purchase_in_currency=None,

@@ -21,7 +21,7 @@ from cloudgpu.core.advice.break_even import (
     costlier_again,
 )
 from cloudgpu.core.advice.desktop import Depreciation, Desktop, desktops_needed, with_market_depreciation
-from cloudgpu.core.advice.recommend import FittingOffer, WorkNeeds, exclusion
+from cloudgpu.core.advice.recommend import FittingOffer, WorkNeeds, exclusion_reason
 from cloudgpu.core.advice.rent_or_buy import LifetimeCosts, RentOrBuyCase, lifetime_costs
 from cloudgpu.core.advice.workloads import Figures
 from cloudgpu.core.catalog.catalog import CardPrices, GpuSpec, Speed, decoding_speed
@@ -29,7 +29,7 @@ from cloudgpu.core.catalog.gpus import SpeedRatio, Workload, speed_ratio
 from cloudgpu.core.values.money import NANOS_PER_USD, ZERO, Money
 from cloudgpu.core.values.units import Power
 
-WEEK = 168  # hours
+WEEK_HOURS = 168
 
 
 class PriceKind(StrEnum):
@@ -70,9 +70,11 @@ class BreakEven:
     """When a desktop and a machine have cost the same, where the machine is used for so many hours a week.
 
     `speed` is how many of the machine's hours an hour of the desktop does, `speed_ratio` the same for one GPU, with its
-    range. `after` is None for never, `desktops` how many the hours take; the desktop is never sold. The range of
-    `after` is from `soonest` to `latest`. From `weekly_hours` on, the desktop is cheaper over its life, sold at its end
-    as `compare` counts it; None where it never is. `over_life` is what either costs over that life.
+    range. For a use of `hours` a week both have cost the same `after` this time, at the `soonest` or `latest` by the
+    range of the speed ratio (None: never, or the hours are not known); here the desktop is never sold, and `desktops`
+    is how many the hours need. `costlier` is when a replaced desktop costs more once again. From `weekly_hours` on, the
+    desktop is cheaper over its life, sold at its end as `compare` counts it; None where it never is. `over_life` is
+    what either costs over that life.
     """
 
     speed_ratio: SpeedRatio
@@ -108,8 +110,8 @@ def _with_speed(build: Build, speed: Speed | None) -> Build:
 
 
 def _builds_of_card(spec: GpuSpec, need: WorkNeeds, base: Desktop, figures: Figures) -> Iterator[Build]:
-    number = need.gpus(spec.memory_gib, int(figures.most_cards.value))
-    if spec.card_prices is None or number is None or spec.watts is None or exclusion(spec, need, figures):
+    number = need.min_gpus(spec.memory_gib, int(figures.most_cards.value))
+    if spec.card_prices is None or number is None or spec.watts is None or exclusion_reason(spec, need, figures):
         return
     other_parts = Money(round(figures.base_machine_usd.value * NANOS_PER_USD))
     for price_kind, price in _prices(spec.card_prices):
@@ -151,7 +153,7 @@ def desktop_break_even(
     speed = ratio.ratio * scale
     sold_desktop = with_market_depreciation(build.desktop)
     share = break_even_utilization(sold_desktop, machine.price, speed)
-    break_even = BreakEven(ratio, speed, None if share is None else share * WEEK, hours)
+    break_even = BreakEven(ratio, speed, None if share is None else share * WEEK_HOURS, hours)
     if hours is None:
         return break_even
     after, soonest, latest = (
@@ -161,7 +163,7 @@ def desktop_break_even(
     pace = spend_rate(machine, speed, hours)
     costlier_interval = None if after is None else costlier_again(build.desktop, pace, after)
     number = desktops_needed(DAY, pace.worked)
-    costs = lifetime_costs(RentOrBuyCase(sold_desktop, machine.price, hours / WEEK, speed), sold_desktop.life)
+    costs = lifetime_costs(RentOrBuyCase(sold_desktop, machine.price, hours / WEEK_HOURS, speed), sold_desktop.life)
     return replace(
         break_even,
         after=after,

@@ -17,14 +17,14 @@ from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.money import HOUR_MICROS, ZERO, Money
 
-DAY = 24 * HOUR_MICROS  # in microseconds
-MONTH = MONTH_H * HOUR_MICROS
-YEAR = 12 * MONTH
+DAY_US = 24 * HOUR_MICROS
+MONTH_US = MONTH_H * HOUR_MICROS
+YEAR_US = 12 * MONTH_US
 ALWAYS = Fraction(24)  # hours a day
 WEEK = 7  # days
 
 
-class Precision(StrEnum):
+class ComputePrecision(StrEnum):
     """The number format in which a GPU computes; its peaks are those for dense matrices."""
 
     FP32 = "fp32"
@@ -33,7 +33,7 @@ class Precision(StrEnum):
     FP8 = "fp8"
 
 
-class PaidPer(StrEnum):
+class PaidWhile(StrEnum):
     """When an attached cost is paid."""
 
     KEPT = "always"  # while it exists, whether the machine runs or not
@@ -45,13 +45,13 @@ class PaidPer(StrEnum):
 class WeeklyHours:
     """How long a machine runs: so many hours on so many days of a week."""
 
-    a_day: Fraction = ALWAYS
+    hours_a_day: Fraction = ALWAYS
     days: Fraction = Fraction(WEEK)
 
     @property
     def share(self) -> Fraction:
         """The share of all time in which it runs, from 0 to 1."""
-        return self.a_day / 24 * self.days / WEEK
+        return self.hours_a_day / 24 * self.days / WEEK
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,27 +62,27 @@ class PricedTime:
     disk_us: Fraction
 
 
-def average_use(hours: WeeklyHours, length: int) -> PricedTime:
-    """Return an average day, month or year (`length`, in microseconds) of a use that goes on for ever."""
+def average_use(hours: WeeklyHours, length_us: int) -> PricedTime:
+    """Return what is priced in an average day, month or year (`length_us`) of a use that goes on for ever."""
     if hours.share == 1:
-        return PricedTime(((length, Fraction(1)),), Fraction(length))
-    times = Fraction(length, DAY) * hours.days / WEEK
-    return PricedTime(((_micros(hours.a_day), times),), Fraction(length))
+        return PricedTime(((length_us, Fraction(1)),), Fraction(length_us))
+    runs = Fraction(length_us, DAY_US) * hours.days / WEEK
+    return PricedTime(((_micros(hours.hours_a_day), runs),), Fraction(length_us))
 
 
 def use_of_job(hours: WeeklyHours, work: Fraction) -> PricedTime:
-    """Return a piece of work of `work` hours: full days of work, and the rest on a last one.
+    """Return what is priced for `work` hours of work: full days of it, and the rest on a last one.
 
     Disks exist from its begin to its end: longer than the machine runs, by the nights between its days. Where it
     does not run on all days of a week, those are an average one apart.
     """
-    work_us, day_us = _micros(work), _micros(hours.a_day)
+    work_us, day_us = _micros(work), _micros(hours.hours_a_day)
     if hours.share == 1 or work_us <= day_us:
         return PricedTime(((work_us, Fraction(1)),), Fraction(work_us))
     full_days, remaining = divmod(work_us, day_us)
     last = ((remaining, Fraction(1)),) if remaining else ()
     nights = full_days if remaining else full_days - 1
-    return PricedTime(((day_us, Fraction(full_days)), *last), work_us + nights * (DAY * WEEK / hours.days - day_us))
+    return PricedTime(((day_us, Fraction(full_days)), *last), work_us + nights * (DAY_US * WEEK / hours.days - day_us))
 
 
 def _micros(hours: Fraction) -> int:
@@ -92,11 +92,11 @@ def _micros(hours: Fraction) -> int:
 
 @dataclass(frozen=True, slots=True)
 class AttachedCostEstimate:
-    """An attached cost of a machine: a part of its `disk` or `address`, and when it is paid."""
+    """One rate that is paid in addition to a machine; `part` is what it is for, "disk" or "address"."""
 
     part: str
     rate: Rate
-    when: PaidPer
+    paid_while: PaidWhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,56 +131,58 @@ class CostParts:
         return self.machine + (self.disk or ZERO) + (self.address or ZERO)
 
     @property
-    def is_whole(self) -> bool:
+    def is_fully_priced(self) -> bool:
         """Whether every part has a price."""
         return self.disk is not None and self.address is not None
 
 
-def cost_parts(machines: PricedMachines, span: PricedTime) -> CostParts:
+def cost_parts(machines: PricedMachines, priced_time: PricedTime) -> CostParts:
     """Return what a priced time costs."""
     listed, machine_type = machines.offer.listed, machines.offer.type
     rule = rule_of(machine_type.provider, str(listed.market), Resource.INSTANCE)
-    billed = span.disk_us if machines.committed else _billed_us(rule, span)
+    billed = priced_time.disk_us if machines.committed else _billed_us(rule, priced_time)
     return CostParts(
         hours=billed / HOUR_MICROS,
         machine=_for_all_machines(machines.number, Fraction(machines.per_hour.nanos) * billed / HOUR_MICROS),
-        disk=_part_cost("disk", machines, span),
-        address=_part_cost("address", machines, span),
+        disk=_part_cost("disk", machines, priced_time),
+        address=_part_cost("address", machines, priced_time),
     )
 
 
-def _part_cost(part: str, machines: PricedMachines, span: PricedTime) -> Money | None:
+def _part_cost(part: str, machines: PricedMachines, priced_time: PricedTime) -> Money | None:
     nanos = Fraction(0)
     for estimate in machines.attached:
         if estimate.part == part:
-            cost = _attached_cost(estimate, machines, span)
+            cost = _attached_cost(estimate, machines, priced_time)
             if cost is None:
                 return None
             nanos += cost
     return _for_all_machines(machines.number, nanos)
 
 
-def _attached_cost(attached: AttachedCostEstimate, machines: PricedMachines, span: PricedTime) -> Fraction | None:
+def _attached_cost(
+    attached: AttachedCostEstimate, machines: PricedMachines, priced_time: PricedTime
+) -> Fraction | None:
     """Return the attached cost of one machine in nano-dollars; None if no price is known."""
     rate = attached.rate
     if rate.price is None:
         return None
     rule = rule_of(machines.offer.type.provider, str(machines.offer.listed.market), rate.resource)
-    running_us = _billed_us(rule, span)
+    running_us = _billed_us(rule, priced_time)
     max_billed_us = Fraction(
-        rule.max_billed_us(-(-span.disk_us.numerator // span.disk_us.denominator), interrupted=False)
+        rule.max_billed_us(-(-priced_time.disk_us.numerator // priced_time.disk_us.denominator), interrupted=False)
     )
-    disk_us = max(max_billed_us, span.disk_us)
+    disk_us = max(max_billed_us, priced_time.disk_us)
     paid_us = {
-        PaidPer.KEPT: disk_us,
-        PaidPer.RUNNING: running_us,
-        PaidPer.IDLE: max(Fraction(0), disk_us - running_us),
-    }[attached.when]
-    return Fraction(rate.price.nanos) * rate.quantity * paid_us / (MONTH if rate.per is Per.MONTH else HOUR_MICROS)
+        PaidWhile.KEPT: disk_us,
+        PaidWhile.RUNNING: running_us,
+        PaidWhile.IDLE: max(Fraction(0), disk_us - running_us),
+    }[attached.paid_while]
+    return Fraction(rate.price.nanos) * rate.quantity * paid_us / (MONTH_US if rate.per is Per.MONTH else HOUR_MICROS)
 
 
-def _billed_us(rule: Rule, span: PricedTime) -> Fraction:
-    return sum((times * rule.max_billed_us(run, interrupted=False) for run, times in span.runs), Fraction(0))
+def _billed_us(rule: Rule, priced_time: PricedTime) -> Fraction:
+    return sum((times * rule.max_billed_us(run, interrupted=False) for run, times in priced_time.runs), Fraction(0))
 
 
 def _for_all_machines(number: int, nanos: Fraction) -> Money:
@@ -189,18 +191,20 @@ def _for_all_machines(number: int, nanos: Fraction) -> Money:
 
 @dataclass(frozen=True, slots=True)
 class WorkHours:
-    """For how many hours the machines of an offer are busy with a piece of work."""
+    """For how many hours the machines of an offer are busy with a piece of work: `hours` expected, and its range."""
 
     low: Fraction
     hours: Fraction
     high: Fraction
 
 
-def peak_tflops(spec: GpuSpec, precision: Precision) -> float | None:
-    """Return a GPU's dense peak, in TFLOPs; None where the facts have none, or it does not compute in this."""
-    if precision is Precision.BF16 and not has_bf16(spec):
+def peak_tflops(spec: GpuSpec, precision: ComputePrecision) -> float | None:
+    """Return a GPU's dense peak in TFLOPs; None if its specification has none, or it lacks this precision."""
+    if precision is ComputePrecision.BF16 and not has_bf16(spec):
         return None
-    return {Precision.FP32: spec.fp32_tflops, Precision.FP8: spec.fp8_tflops}.get(precision, spec.tensor_tflops)
+    return {ComputePrecision.FP32: spec.fp32_tflops, ComputePrecision.FP8: spec.fp8_tflops}.get(
+        precision, spec.tensor_tflops
+    )
 
 
 def has_bf16(spec: GpuSpec) -> bool:
@@ -209,12 +213,12 @@ def has_bf16(spec: GpuSpec) -> bool:
     return not major.isdecimal() or int(major) >= 8  # noqa: PLR2004  (Ampere)
 
 
-def is_unverified(spec: GpuSpec, precision: Precision) -> bool:
-    """Say whether this peak is unverified, by the note of the facts: `FP8 recalled` is about that one alone."""
-    if precision is Precision.FP32:
+def is_unverified(spec: GpuSpec, precision: ComputePrecision) -> bool:
+    """Say whether this peak is unverified, by the specification's notes: `FP8 recalled` is about FP8 alone."""
+    if precision is ComputePrecision.FP32:
         return False
     notes_on_all = spec.notes.replace("FP8 recalled", "")
-    return "recalled" in (spec.notes if precision is Precision.FP8 else notes_on_all)
+    return "recalled" in (spec.notes if precision is ComputePrecision.FP8 else notes_on_all)
 
 
 def compute_hours(flops: Fraction, tflops: float, gpus: Fraction, efficiency: Fraction) -> Fraction:
@@ -273,4 +277,4 @@ def whole_gpus_first(estimates: Sequence[Estimate]) -> list[Estimate]:
 def _sort_key(one: Estimate) -> tuple[bool, bool, bool, Money, str, str, str]:
     offer = one.machines.offer
     names = (offer.type.provider, offer.type.name, offer.listed.region)
-    return not one.fits, bool(one.uncertain), not one.ranking_cost.is_whole, one.ranking_cost.total, *names
+    return not one.fits, bool(one.uncertain), not one.ranking_cost.is_fully_priced, one.ranking_cost.total, *names

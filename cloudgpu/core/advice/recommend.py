@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
 
-from cloudgpu.core.advice.model_memory import Memory, Precision
+from cloudgpu.core.advice.model_memory import Memory, WeightPrecision
 from cloudgpu.core.advice.workloads import Figures
 from cloudgpu.core.catalog.catalog import (
     CatalogOffer,
@@ -33,16 +33,16 @@ class WorkNeeds:
     memory: Memory
     work: Workload
     cards: int | None = None
-    precision: Precision | None = None
+    precision: WeightPrecision | None = None
 
-    def gpus(self, gib: float | None, most: int) -> int | None:
+    def min_gpus(self, gib: float | None, most: int) -> int | None:
         """Return on how many GPUs with so much memory each it runs, at most `most`; None where it does not."""
         if gib is None:
             return None
         gib_per_gpu = Fraction(str(gib))
         if self.cards is not None:
-            return self.cards if self.cards <= most and self.memory.on(self.cards) <= gib_per_gpu else None
-        return self.memory.needed(gib_per_gpu, most)
+            return self.cards if self.cards <= most and self.memory.gib_per_gpu(self.cards) <= gib_per_gpu else None
+        return self.memory.min_gpus(gib_per_gpu, most)
 
     def speed(self, spec: GpuSpec) -> Speed | None:
         """Return how fast one GPU does this work, as a part of one H100 SXM; None where nothing is known.
@@ -84,7 +84,7 @@ class FittingOffer:
         return self.offer.type.gpu.count * Fraction(str(self.offer.type.gpu.share)).limit_denominator(8)
 
 
-def exclusion(spec: GpuSpec | None, need: WorkNeeds, figures: Figures) -> str | None:
+def exclusion_reason(spec: GpuSpec | None, need: WorkNeeds, figures: Figures) -> str | None:
     """Return why a GPU is not recommended, whatever its memory; None where nothing speaks against it."""
     if spec is None or not spec.compute_capability:
         return "the catalogue has no specification of it"
@@ -93,7 +93,7 @@ def exclusion(spec: GpuSpec | None, need: WorkNeeds, figures: Figures) -> str | 
     capability = Fraction(spec.compute_capability)
     if capability < figures.oldest_capability.value:
         return "older than Volta: no tensor cores, and today's frameworks leave it out"
-    if need.precision is Precision.BF16 and capability < figures.bf16_capability.value:
+    if need.precision is WeightPrecision.BF16 and capability < figures.bf16_capability.value:
         return "older than Ampere: computes no bfloat16 in hardware"
     return None
 
@@ -108,12 +108,12 @@ def fitting_machines(
     Several GPUs have to talk to each other, and a larger machine is paid whole; of each GPU only the machines with the
     fewest that hold it. What has no known speed comes last of its like; equal ones by price.
     """
-    machines = [one for offer in by_price(offers) if (one := _machine(offer, need, spec_of, figures))]
+    machines = [one for offer in by_price(offers) if (one := _fitting_offer(offer, need, spec_of, figures))]
     fewest: dict[tuple[str, float], int] = {}
     for one in machines:
-        fewest[_gpu(one)] = min(one.offer.type.gpu.count, fewest.get(_gpu(one), one.offer.type.gpu.count))
+        fewest[_gpu_key(one)] = min(one.offer.type.gpu.count, fewest.get(_gpu_key(one), one.offer.type.gpu.count))
     least = min(fewest.values(), default=0)
-    fitting = [one for one in machines if one.offer.type.gpu.count == fewest[_gpu(one)]]
+    fitting = [one for one in machines if one.offer.type.gpu.count == fewest[_gpu_key(one)]]
     return sorted(
         fitting, key=lambda one: (_is_doubtful(one, now), one.offer.type.gpu.count > least, -(one.per_dollar or 0.0))
     )
@@ -123,15 +123,15 @@ def _is_doubtful(machine: FittingOffer, now: datetime | None) -> bool:
     return now is not None and bool(spot_uncertainty(machine.offer, now))
 
 
-def _gpu(machine: FittingOffer) -> tuple[str, float]:
+def _gpu_key(machine: FittingOffer) -> tuple[str, float]:
     return machine.spec.name, machine.offer.type.gpu.share
 
 
-def _machine(offer: CatalogOffer, need: WorkNeeds, spec_of: SpecOf, figures: Figures) -> FittingOffer | None:
+def _fitting_offer(offer: CatalogOffer, need: WorkNeeds, spec_of: SpecOf, figures: Figures) -> FittingOffer | None:
     spec, gpu = spec_of(offer), offer.type.gpu
     if spec is None or need.cards not in (None, gpu.count) or _rejection_reason(offer, need, spec_of, figures):
         return None
-    number = need.gpus(gpu.memory_gib, gpu.count)
+    number = need.min_gpus(gpu.memory_gib, gpu.count)
     if number is None:
         return None
     gpu_speed = need.speed(spec)
@@ -141,7 +141,7 @@ def _machine(offer: CatalogOffer, need: WorkNeeds, spec_of: SpecOf, figures: Fig
 def _rejection_reason(offer: CatalogOffer, need: WorkNeeds, spec_of: SpecOf, figures: Figures) -> str | None:
     if offer.type.arch == "arm64":
         return "in machines with Arm processors, for which many packages are not built"
-    return exclusion(spec_of(offer), need, figures)
+    return exclusion_reason(spec_of(offer), need, figures)
 
 
 def excluded_gpus(offers: Iterable[CatalogOffer], need: WorkNeeds, spec_of: SpecOf, figures: Figures) -> dict[str, str]:
@@ -149,6 +149,6 @@ def excluded_gpus(offers: Iterable[CatalogOffer], need: WorkNeeds, spec_of: Spec
     reasons: dict[str, str] = {}
     for offer in offers:
         why = _rejection_reason(offer, need, spec_of, figures)
-        if why and need.gpus(offer.type.gpu.memory_gib, offer.type.gpu.count) is not None:
+        if why and need.min_gpus(offer.type.gpu.memory_gib, offer.type.gpu.count) is not None:
             reasons[offer.type.gpu.name] = why
     return dict(sorted(reasons.items()))

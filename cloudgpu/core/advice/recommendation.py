@@ -8,9 +8,9 @@ from fractions import Fraction
 
 from cloudgpu.core.advice.desktop import Desktop
 from cloudgpu.core.advice.desktop_build import BreakEven, Build, PowerSupply, Verdict
-from cloudgpu.core.advice.model_memory import Memory, Method, Precision
+from cloudgpu.core.advice.model_memory import Memory, Method, WeightPrecision
 from cloudgpu.core.advice.recommend import FittingOffer, WorkNeeds
-from cloudgpu.core.advice.workloads import Kind, WorkloadData
+from cloudgpu.core.advice.workloads import WorkKind, WorkloadData
 from cloudgpu.core.values.money import Money
 
 
@@ -20,7 +20,7 @@ class Model:
 
     parameters: int
     method: Method
-    precision: Precision
+    precision: WeightPrecision
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +36,23 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Recommendation:
     """What is recommended for a kind of work, and why.
 
     `machines` and `builds` are in order of work per dollar. `break_evens` compare the builds with the first machine,
     None if nothing says how fast one is compared with the other. `cheapest` is the machine with as many GPUs as the
     first and the least price an hour. `over_budget` are the builds beyond the budget, `unpriced` cards that hold the
-    work and have no known price, `left_out` GPUs with the reason. `others` are other ways to train the same model.
-    `hidden` is how many types hold the work if none does within the bounds. `base` is the desktop of the settings: the
-    builds have its power without the cards, its tariff and its life. `free` is on how many of Kaggle's free GPUs the
-    work fits within its hours; None if it does not.
+    work and have no known price, `left_out` GPUs with the reason. `other_methods` are other ways to train the same
+    model. `hidden_types` is how many types hold the work if none does within the bounds. `base` is the desktop of the
+    settings: the builds have its power without the cards, its tariff and its life. `kaggle_gpus` is on how many of
+    Kaggle's free GPUs the work fits within its hours; None if it does not.
     """
 
-    kind: Kind
+    kind: WorkKind
     model: Model | None
     need: WorkNeeds
     workload_data: WorkloadData
-    bounds: Limits
+    limits: Limits
     machines: tuple[FittingOffer, ...]
     cheapest: FittingOffer | None
     builds: tuple[Build, ...]
@@ -60,11 +60,11 @@ class Answer:
     over_budget: tuple[Build, ...]
     unpriced: tuple[str, ...]
     left_out: Mapping[str, str]
-    others: tuple[tuple[Method, Precision, Memory], ...]
+    other_methods: tuple[tuple[Method, WeightPrecision, Memory], ...]
     power_supply: PowerSupply | None
-    hidden: int
+    hidden_types: int
     base: Desktop
-    free: int | None = None
+    kaggle_gpus: int | None = None
 
     @property
     def machine(self) -> FittingOffer | None:

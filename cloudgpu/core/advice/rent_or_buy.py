@@ -159,7 +159,7 @@ class RentOrBuyResult:
     costlier: CostlierInterval | None
 
     @property
-    def after(self) -> timedelta | None:
+    def comparison_time(self) -> timedelta | None:
         """A round number of days after both break-evens, at which to compare; not beyond the life of both."""
         times = [one for one in (self.break_even, self.flat) if one is not None]
         if not times:
@@ -241,11 +241,11 @@ def milestones(life: timedelta, horizon: timedelta, more: Iterable[timedelta] = 
     return sorted({time for time in times if time < horizon} | {horizon})
 
 
-def round_days(span: timedelta, parts: int = 2) -> timedelta:
+def round_days(duration: timedelta, parts: int = 2) -> timedelta:
     """Return the next round number of days, as people would say it: 300 after 292.96, 750 after 722.
 
     `parts` is how many such numbers there are from 100 to 200 days, and from 1,000 to 2,000.
     """
-    days = max(1, -(-span // DAY))
+    days = max(1, -(-duration // DAY))
     step = max(1, int(f"1{'0' * (len(str(days)) - 1)}") // parts)
     return DAY * (-(-days // step) * step)

@@ -48,7 +48,7 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class WorkKind:
     """A kind of work. `memory_gib` is what it takes per GPU; None where that follows from a model's parameters."""
 
     name: str
@@ -70,27 +70,27 @@ class Figures:
     activation_percent: Figure  # of weights, gradients and optimizer
     framework_gib: Figure  # CUDA and the framework, on each GPU
     inference_percent: Figure  # of the weights: keys, values and the rest
-    sharding_percent: Figure
-    bf16_capability: Figure
-    oldest_capability: Figure
-    most_cards: Figure
-    base_machine_usd: Figure
-    supply_low_percent: Figure
-    supply_high_percent: Figure
-    supply_efficiency_percent: Figure
-    limit_watts: Figure
-    limit_cost_percent: Figure
-    circuit_volts: Figure
-    circuit_amperes: Figure
-    continuous_percent: Figure
-    kaggle_hours: Figure
-    kaggle_session_hours: Figure
+    sharding_percent: Figure  # more communication where weights, gradients and optimizer are split over GPUs
+    bf16_capability: Figure  # compute capability from which on bfloat16 is computed in hardware
+    oldest_capability: Figure  # compute capability below which a GPU is not recommended
+    most_cards: Figure  # in one desktop
+    base_machine_usd: Figure  # a desktop without its cards
+    supply_low_percent: Figure  # by how much a power supply's rating exceeds the sum of the parts, at least
+    supply_high_percent: Figure  # the same, at most
+    supply_efficiency_percent: Figure  # of what a power supply draws from the wall: what it gives to the parts
+    limit_watts: Figure  # by how much a card's power limit is lowered
+    limit_cost_percent: Figure  # how much speed that costs
+    circuit_volts: Figure  # of a household circuit in the USA
+    circuit_amperes: Figure  # its breaker
+    continuous_percent: Figure  # of the breaker, what the circuit carries for three hours and more
+    kaggle_hours: Figure  # of free GPUs a week
+    kaggle_session_hours: Figure  # of these at most without a break
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadData:
     """All of it: kinds by name, in the order in which they are shown, and remarks by name."""
 
-    kinds: Mapping[str, Kind]
+    kinds: Mapping[str, WorkKind]
     figures: Figures
     notes: Mapping[str, Note]

@@ -132,8 +132,8 @@ def _line(day: str, spans: Sequence[UsageSpan]) -> bytes:
     value["kinds"] = "".join(_LETTER_OF_KIND[one.kind] for one in spans)
     if any(one.joules is not None for one in spans):
         value["joules"] = [one.joules for one in spans]
-    if any(one.cards is not None for one in spans):
-        value["cards"] = [one.cards for one in spans]
+    if any(one.gpu_seconds is not None for one in spans):
+        value["cards"] = [one.gpu_seconds for one in spans]
     return json.dumps(value, separators=(",", ":")).encode() + b"\n"
 
 

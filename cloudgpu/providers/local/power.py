@@ -44,18 +44,18 @@ def price(options: LocalOptions, gpus: Sequence[Accelerator], now: datetime) -> 
 def shared_price(options: LocalOptions, gpus: Sequence[Accelerator], share: ComputerShare, now: datetime) -> Price:
     """Return what an hour cost a machine with this share of the computer's electricity, as measured where it was."""
     other_watts, tariff, total_seconds = options.watts, options.usd_per_kwh, Decimal(share.seconds)
-    watts, sources = other_watts.value * Decimal(share.rest) / total_seconds, []
-    if share.measured:
+    watts, sources = other_watts.value * Decimal(share.rest_s) / total_seconds, []
+    if share.measured_s:
         watts += Decimal(share.joules) / total_seconds
-        duration = duration_text(share.measured)
+        duration = duration_text(share.measured_s)
         sources.append(f"measured: {share.joules / share.seconds:.0f} W of GPUs on average, over {duration}")
-    if share.unmeasured:
+    if share.unmeasured_s:
         gpu_draw = max_draw(gpus)
-        watts += gpu_draw.watts * Decimal(share.unmeasured) / total_seconds
-        sources.append(f"{duration_text(share.unmeasured)} that nobody measured at {gpu_draw.explanation}")
+        watts += gpu_draw.watts * Decimal(share.unmeasured_s) / total_seconds
+        sources.append(f"{duration_text(share.unmeasured_s)} that nobody measured at {gpu_draw.explanation}")
     split = f", split among up to {share.machines} machines" if share.machines > 1 else ""
     sources.append(f"{other_watts.value} W ({other_watts.source}){split}")
-    is_measured = share.measured and not share.unmeasured
+    is_measured = share.measured_s and not share.unmeasured_s
     return Price(
         per_hour=Money.usd(watts * tariff.value / 1000),
         source=f"{' + '.join(sources)}, x {tariff.value} $/kWh ({tariff.source})",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.advice.estimate import MONTH, CostParts, Estimate
+from cloudgpu.core.advice.estimate import MONTH_US, CostParts, Estimate
 from cloudgpu.core.billing.deductions import month_discount
 from cloudgpu.core.catalog.catalog import is_old_price
 from cloudgpu.core.values.money import HOUR_MICROS, Money, usd
@@ -125,7 +125,7 @@ def _attached_price(estimate: AttachedCostEstimate, display: DisplayOptions) -> 
         "kind": rate.stored_as,
         "quantity": rate.quantity,
         "per": str(rate.per),
-        "paid": str(estimate.when),
+        "paid": str(estimate.paid_while),
         "usd": None if rate.price is None else usd(rate.price),
         "low_usd": None if rate.low is None else usd(rate.low),
         "at_most": rate.why_maybe_less or None,
@@ -151,7 +151,7 @@ def _sustained_use_usd(machines: PricedMachines, month: CostParts | None) -> str
         return None
     machine_type, market = machines.offer.type, str(machines.offer.listed.market)
     usage_us = round(month.hours * HOUR_MICROS)
-    discount = month_discount(machine_type.provider, machine_type.name, market, machines.per_hour, usage_us, MONTH)
+    discount = month_discount(machine_type.provider, machine_type.name, market, machines.per_hour, usage_us, MONTH_US)
     return None if discount is None else usd(discount.scaled(Fraction(machines.number)))
 
 

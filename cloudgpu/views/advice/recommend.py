@@ -8,9 +8,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.advice.desktop_build import BreakEven, Build, PowerSupply
-from cloudgpu.core.advice.model_memory import Part
+from cloudgpu.core.advice.model_memory import MemoryComponent
 from cloudgpu.core.advice.recommend import FittingOffer
-from cloudgpu.core.advice.recommendation import Answer
+from cloudgpu.core.advice.recommendation import Recommendation
 from cloudgpu.core.advice.workloads import Source
 from cloudgpu.core.catalog.catalog import is_old_price
 from cloudgpu.core.model.machine import not_none
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 _DAY = timedelta(days=1)
 
 
-def recommendation(answer: Answer, now: datetime, currency: Currency | None = None) -> RecommendDocument:
+def recommendation(answer: Recommendation, now: datetime, currency: Currency | None = None) -> RecommendDocument:
     """Return the document: the answer in one sentence first, then the steps that lead to it.
 
     Memory in GiB, speeds as parts of one H100 SXM, powers in watts. What is not known is null. A remark has the amounts
     of the answer in `currency`; all others are in dollars.
     """
-    model, memory, hours = answer.model, answer.need.memory, answer.bounds.hours
+    model, memory, hours = answer.model, answer.need.memory, answer.limits.hours
     return {
         "as_of": iso(now),
         "sentence": sentence(answer),
@@ -60,7 +60,7 @@ def recommendation(answer: Answer, now: datetime, currency: Currency | None = No
         "memory": [_memory_part(part) for part in memory.parts],
         "other_ways": [
             {"method": str(method), "precision": str(precision), "memory_gib": _rounded(one.total)}
-            for method, precision, one in answer.others
+            for method, precision, one in answer.other_methods
         ],
         "machines": [_machine(machine, answer, now) for machine in answer.machines],
         "cheapest": None if answer.cheapest is None else _machine(answer.cheapest, answer, now),
@@ -71,14 +71,14 @@ def recommendation(answer: Answer, now: datetime, currency: Currency | None = No
         "left_out": dict(answer.left_out),
         "without_price": list(answer.unpriced),
         "steps": [_step(step) for step in steps(answer)],
-        "free_hours": None if answer.free is None else _free_hours(answer, answer.free),
+        "free_hours": None if answer.kaggle_gpus is None else _free_hours(answer, answer.kaggle_gpus),
         "warnings": list(warnings(answer)),
         "notes": [*_currency_notes(answer, currency), *remarks(answer, now)],
         "currency": None if currency is None else currency.to_json(),
     }
 
 
-def _free_hours(answer: Answer, gpus: int) -> FreeHours:
+def _free_hours(answer: Recommendation, gpus: int) -> FreeHours:
     figures = answer.workload_data.figures
     return {
         "where": "kaggle",
@@ -91,11 +91,11 @@ def _free_hours(answer: Answer, gpus: int) -> FreeHours:
     }
 
 
-def _currency_notes(answer: Answer, currency: Currency | None) -> Iterator[str]:
+def _currency_notes(answer: Recommendation, currency: Currency | None) -> Iterator[str]:
     """Yield what the first machine and the first desktop cost in a currency, with its rate."""
     if currency is None:
         return
-    machine, build, hours = answer.machine, answer.build, answer.bounds.hours
+    machine, build, hours = answer.machine, answer.build, answer.limits.hours
     amounts = [
         "" if machine is None else f"the machine {currency.text(machine.price, 2)} an hour",
         "" if machine is None or hours is None else f"{currency.text(monthly_cost(machine, hours))} a month",
@@ -104,11 +104,11 @@ def _currency_notes(answer: Answer, currency: Currency | None) -> Iterator[str]:
     yield f"In {currency.code}: {', '.join(filter(None, amounts)) or 'nothing to rent or buy'}. {currency}."
 
 
-def _memory_part(part: Part) -> MemoryPart:
+def _memory_part(part: MemoryComponent) -> MemoryPart:
     return {
-        "what": part.what,
+        "what": part.label,
         "gib": _rounded(part.gib),
-        "bytes_per_parameter": _number(part.bytes_each, 6),
+        "bytes_per_parameter": _number(part.bytes_per_parameter, 6),
         "source": None if part.source is None else _source(part.source),
     }
 
@@ -117,8 +117,8 @@ def _source(source: Source) -> SourcePart:
     return {"text": source.text, "as_of": source.as_of.isoformat(), "basis": str(source.quality)}
 
 
-def _machine(machine: FittingOffer, answer: Answer, now: datetime) -> RentableMachine:
-    machine_type, listed, hours = machine.offer.type, machine.offer.listed, answer.bounds.hours
+def _machine(machine: FittingOffer, answer: Recommendation, now: datetime) -> RentableMachine:
+    machine_type, listed, hours = machine.offer.type, machine.offer.listed, answer.limits.hours
     return {
         "provider": machine_type.provider,
         "region": listed.region,
@@ -130,7 +130,7 @@ def _machine(machine: FittingOffer, answer: Answer, now: datetime) -> RentableMa
         "share": machine_type.gpu.share,
         "gpu_memory_gib": not_none(machine_type.gpu.memory_gib),
         "gpus_needed": machine.gpus,
-        "gib_per_gpu": _rounded(answer.need.memory.on(machine.gpus)),
+        "gib_per_gpu": _rounded(answer.need.memory.gib_per_gpu(machine.gpus)),
         "price": price_document(listed.price),
         "old": is_old_price(listed.price.as_of, now),
         "usd_per_month": None if hours is None else usd(monthly_cost(machine, hours)),

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from cloudgpu.core.advice.desktop_build import BreakEven, Build, PriceKind, Verdict
 from cloudgpu.core.advice.recommend import FittingOffer
-from cloudgpu.core.advice.recommendation import Answer
+from cloudgpu.core.advice.recommendation import Recommendation
 from cloudgpu.core.advice.workloads import Source, SourceQuality
 from cloudgpu.core.catalog.catalog import GpuSpec, SpeedBasis
 from cloudgpu.core.model.offers import Basis
@@ -45,7 +45,7 @@ def rent_source(machine: FittingOffer) -> Source:
     return Source(name, listed.as_of.date(), _QUALITIES.get(listed.basis, SourceQuality.UNVERIFIED))
 
 
-def purchase_sources(answer: Answer, build: Build) -> Iterator[Source]:
+def purchase_sources(answer: Recommendation, build: Build) -> Iterator[Source]:
     """Yield the sources of a desktop's figures: the price of its cards, of the rest, and its power."""
     if build.spec.card_prices is not None:
         kind = build.price_kind
@@ -81,7 +81,7 @@ PROVIDER_NAMES = {
 _TWO_DIGITS_FROM = Money.usd(10)  # an hour; from here on two decimals
 
 
-def sentence(answer: Answer) -> str:
+def sentence(answer: Recommendation) -> str:
     """Return the answer in one sentence or two, as a person would say it."""
     machine, build = answer.machine, answer.build
     if machine is None:
@@ -114,8 +114,8 @@ def per_hour(price: Money) -> str:
     return price.text(2 if price >= _TWO_DIGITS_FROM else 4)
 
 
-def _monthly(answer: Answer) -> str:
-    hours, machine = answer.bounds.hours, answer.machine
+def _monthly(answer: Recommendation) -> str:
+    hours, machine = answer.limits.hours, answer.machine
     if hours is None or machine is None:
         return ""
     return f": {monthly_cost(machine, hours).text(0)} a month at {number_text(hours)} hours a week, and its disk"
@@ -218,18 +218,18 @@ def _cheaper_from(build: Build, break_even: BreakEven | None) -> str:
     return f": for {hours} hours a week or more over {years} years, the desktop is the cheaper one"
 
 
-def _no_machine(answer: Answer) -> str:
+def _no_machine(answer: Recommendation) -> str:
     cards = answer.need.cards
-    per_gpu = gib_text(answer.need.memory.total if cards is None else answer.need.memory.on(cards))
+    per_gpu = gib_text(answer.need.memory.total if cards is None else answer.need.memory.gib_per_gpu(cards))
     several = f"has {cards} GPU{'s that hold' if cards != 1 else ' that holds'} it" if cards else "holds it"
     holds = f"{several} ({per_gpu} of GPU memory{' each' if (cards or 1) > 1 else ''} for {answer.kind.title})"
-    if not answer.hidden:
+    if not answer.hidden_types:
         return f"No machine of the catalogue {holds}."
-    outside = f"{'is' if answer.hidden == 1 else 'are'} {counted(answer.hidden, 'type')}"
+    outside = f"{'is' if answer.hidden_types == 1 else 'are'} {counted(answer.hidden_types, 'type')}"
     return f"No machine within the bounds that you set {holds}; without them there {outside}."
 
 
-def _no_desktop(answer: Answer) -> str:
+def _no_desktop(answer: Recommendation) -> str:
     if answer.over_budget:
         cheapest = min(answer.over_budget, key=lambda build: build.desktop.purchase)
         return (

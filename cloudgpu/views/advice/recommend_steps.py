@@ -11,7 +11,7 @@ from cloudgpu.core.advice.desktop import USED_SOURCE
 from cloudgpu.core.advice.desktop_build import BreakEven, Build, Circuit, PowerSupply, PriceKind
 from cloudgpu.core.advice.model_memory import Method
 from cloudgpu.core.advice.recommend import FittingOffer
-from cloudgpu.core.advice.recommendation import Answer
+from cloudgpu.core.advice.recommendation import Recommendation
 from cloudgpu.core.advice.workloads import Source, WorkloadData
 from cloudgpu.core.catalog.catalog import SpeedBasis, is_old_price, marketplace_notes
 from cloudgpu.core.catalog.gpus import Workload
@@ -40,7 +40,7 @@ class Step:
     sources: tuple[Source, ...] = ()
 
 
-def steps(answer: Answer) -> Iterator[Step]:
+def steps(answer: Recommendation) -> Iterator[Step]:
     """Yield the steps in their order."""
     yield _memory_step(answer)
     yield _fits_step(answer)
@@ -50,7 +50,7 @@ def steps(answer: Answer) -> Iterator[Step]:
         yield Step("Power, slots, cooling", *power_step(answer.power_supply, answer.build, answer.workload_data))
 
 
-def _memory_step(answer: Answer) -> Step:
+def _memory_step(answer: Recommendation) -> Step:
     memory, model = answer.need.memory, answer.model
     sources = [part.source for part in memory.parts if part.source is not None]
     if model is not None and len(memory.parts) > 1:
@@ -58,13 +58,15 @@ def _memory_step(answer: Answer) -> Step:
     if model is None or len(memory.parts) == 1:
         basis = "as you gave it" if not sources else f"the rule of thumb for {answer.kind.title}"
         return Step("Memory", f"{gib_text(memory.total)} on one GPU: {basis}.", tuple(sources))
-    parts = "; ".join(f"{part.what}: {gib_text(part.gib)}{_bytes_text(part.bytes_each)}" for part in memory.parts)
+    parts = "; ".join(
+        f"{part.label}: {gib_text(part.gib)}{_bytes_text(part.bytes_per_parameter)}" for part in memory.parts
+    )
     done = "run" if model.method is Method.INFERENCE else f"trained ({model.method})"
     size = f"{model.parameters / 1e9:,g} billion parameters in {model.precision}"
     text = f"{size}, {done}, take {gib_text(memory.total)}: {parts}."
     others = [
         f"{gib_text(memory_need.total)} with {method} in {precision}"
-        for method, precision, memory_need in answer.others
+        for method, precision, memory_need in answer.other_methods
     ]
     text += f" The same model would take {' or '.join(others)}." if others else ""
     return Step("Memory", text, tuple(sources))
@@ -74,7 +76,7 @@ def _bytes_text(bytes_each: Fraction | None) -> str:
     return "" if bytes_each is None else f" ({float(bytes_each):.3g} bytes each)"
 
 
-def _fits_step(answer: Answer) -> Step:
+def _fits_step(answer: Recommendation) -> Step:
     split_texts = [sentence for sentence in (_split_machine(answer), _split_build(answer)) if sentence]
     specs = [one.spec for one in (answer.machine, answer.build) if one is not None]
     sources = (*memory_sources(specs), *_exclusion_sources(answer))
@@ -95,7 +97,7 @@ def _fits_step(answer: Answer) -> Step:
     return Step("What fits", text + _left_out_step(answer), (sharding.source, *sources))
 
 
-def _exclusion_sources(answer: Answer) -> Iterator[Source]:
+def _exclusion_sources(answer: Recommendation) -> Iterator[Source]:
     figures, reasons = answer.workload_data.figures, " ".join(answer.left_out.values())
     if "older than Volta" in reasons:
         yield figures.oldest_capability.source
@@ -103,39 +105,39 @@ def _exclusion_sources(answer: Answer) -> Iterator[Source]:
         yield figures.bf16_capability.source
 
 
-def _is_tight(answer: Answer, machine: FittingOffer) -> bool:
+def _is_tight(answer: Recommendation, machine: FittingOffer) -> bool:
     """Return whether the work fits only if the driver reports all of the board's memory."""
     board_gib = Fraction(str(machine.offer.type.gpu.memory_gib or 0))
-    return answer.need.memory.on(machine.gpus) > board_gib * _REPORTED_SHARE
+    return answer.need.memory.gib_per_gpu(machine.gpus) > board_gib * _REPORTED_SHARE
 
 
-def _split_machine(answer: Answer) -> str:
+def _split_machine(answer: Recommendation) -> str:
     machine = answer.machine
     if machine is None or machine.gpus == 1:
         return ""
     why = "You asked for several" if answer.need.cards else "No machine with one GPU holds it"
-    per_gpu = gib_text(answer.need.memory.on(machine.gpus))
+    per_gpu = gib_text(answer.need.memory.gib_per_gpu(machine.gpus))
     count = machine.offer.type.gpu.count
     gpus_text = f"{machine.gpus}" if machine.gpus == count else f"{machine.gpus} of the {count}"
     return f"{why}: on {gpus_text} {machine.spec.name} it is {per_gpu} on each."
 
 
-def _split_build(answer: Answer) -> str:
+def _split_build(answer: Recommendation) -> str:
     build = answer.build
     if build is None or build.cards == 1:
         return ""
-    per_gpu = gib_text(answer.need.memory.on(build.cards))
+    per_gpu = gib_text(answer.need.memory.gib_per_gpu(build.cards))
     return f"Of the cards with a known price it takes {build.cards}: {per_gpu} on each {build.spec.name}."
 
 
-def _left_out_step(answer: Answer) -> str:
+def _left_out_step(answer: Recommendation) -> str:
     reasons: dict[str, list[str]] = {}
     for name, why in answer.left_out.items():
         reasons.setdefault(why, []).append(name)
     return "".join(f" Left out: {', '.join(names)} ({why})." for why, names in reasons.items())
 
 
-def _speed_step(answer: Answer) -> Step:
+def _speed_step(answer: Recommendation) -> Step:
     if answer.need.work is Workload.INFERENCE:
         what = "Decoding reads all weights for every token, so that memory bandwidth decides the speed"
     else:
@@ -157,7 +159,7 @@ def _speed_step(answer: Answer) -> Step:
     return Step("Speed per dollar", text, tuple(source for source in sources if source is not None))
 
 
-def _rent_or_buy_step(answer: Answer) -> Step:
+def _rent_or_buy_step(answer: Recommendation) -> Step:
     build, machine, break_even = answer.build, answer.machine, answer.break_even
     rest = Money.usd(int(answer.workload_data.figures.base_machine_usd.value)).text(0)
     if build is None or machine is None:
@@ -196,9 +198,9 @@ def _break_even_text(build: Build, break_even: BreakEven, years: str) -> str:
     return text + f" At {number_text(break_even.hours)} they meet after {span_text(break_even.after)}{beyond}."
 
 
-def remarks(answer: Answer, now: datetime) -> Iterator[str]:
+def remarks(answer: Recommendation, now: datetime) -> Iterator[str]:
     """Yield notes: on the kind of work, and on prices that are old, missing or not listed."""
-    if answer.free is not None:
+    if answer.kaggle_gpus is not None:
         yield free_hours_sentence(answer)
     if answer.kind.remark:
         yield answer.kind.remark
@@ -210,7 +212,7 @@ def remarks(answer: Answer, now: datetime) -> Iterator[str]:
         yield f"These cards hold it, too, but no dated price is known: {', '.join(answer.unpriced)}."
 
 
-def _machine_notes(answer: Answer, machine: FittingOffer, now: datetime) -> Iterator[str]:
+def _machine_notes(answer: Recommendation, machine: FittingOffer, now: datetime) -> Iterator[str]:
     listed = machine.offer.listed.price
     basis_note = {Basis.DERIVED: ", derived", Basis.UNVERIFIED: ", unverified"}.get(listed.basis, "")
     old = ", old" if is_old_price(listed.as_of, now) else ""
@@ -218,9 +220,9 @@ def _machine_notes(answer: Answer, machine: FittingOffer, now: datetime) -> Iter
     yield from warnings(answer)
 
 
-def free_hours_sentence(answer: Answer) -> str:
+def free_hours_sentence(answer: Recommendation) -> str:
     """Return that Kaggle's free hours are enough for the work."""
-    figures, gpus = answer.workload_data.figures, answer.free
+    figures, gpus = answer.workload_data.figures, answer.kaggle_gpus
     hours, session = (number_text(figure.value) for figure in (figures.kaggle_hours, figures.kaggle_session_hours))
     fits = "one of Kaggle's two" if gpus == 1 else "both of Kaggle's"
     return (
@@ -229,7 +231,7 @@ def free_hours_sentence(answer: Answer) -> str:
     )
 
 
-def warnings(answer: Answer) -> Iterator[str]:
+def warnings(answer: Recommendation) -> Iterator[str]:
     """Yield why the first machine's price or memory may not be what it says."""
     machine = answer.machine
     if machine is None:
@@ -244,7 +246,7 @@ def warnings(answer: Answer) -> Iterator[str]:
         yield f"It is tight on the {machine.spec.name}: {answer.workload_data.notes['tight'].text} (unverified)."
 
 
-def _card_notes(answer: Answer, build: Build, now: datetime) -> Iterator[str]:
+def _card_notes(answer: Recommendation, build: Build, now: datetime) -> Iterator[str]:
     card = build.spec.card_prices
     if card is not None:
         old = " and old" if is_old_price(card.as_of, now) else ""

@@ -219,7 +219,7 @@ def _answer(calculation: Calculation, use: Fraction, speed: SpeedRatio) -> Outco
 
 
 def _case(calculation: Calculation, answer: RentOrBuyResult) -> Outcome:
-    marked_times = [] if answer.after is None else [answer.after]
+    marked_times = [] if answer.comparison_time is None else [answer.comparison_time]
     curve_times = milestones(answer.case.desktop.life, calculation.rent.horizon, marked_times)
     sold, break_even_use = calculation.with_resale(answer.case), answer.break_even_use
     return {

@@ -200,7 +200,7 @@ def difference_reason(answer: RentOrBuyResult, currency: Currency | None) -> str
 
     None where either never comes, where they have the same, and where what the desktop is worth is counted.
     """
-    after = answer.after
+    after = answer.comparison_time
     if after is None or answer.break_even is None or answer.flat is None:
         return None
     deducts_market_resale = (

@@ -198,7 +198,7 @@ def test_ones_own_machines_have_hours_and_what_their_gpus_drew(lab):
     ]
     hours = dict.fromkeys(("cg-3", "cg-4"), (Hour(at, 3600, 0, 0, 0, 1e6, 3600),))
     hours["cg-1"] = (
-        Hour(at, gpu_s=1800, used_s=900, idle_s=900, unknown_s=0, joules=540_000.0, drawing=1800),
+        Hour(at, gpu_s=1800, used_s=900, idle_s=900, unknown_s=0, joules=540_000.0, drawing_s=1800),
         Hour(at + timedelta(hours=1), gpu_s=3600, used_s=0, idle_s=0, unknown_s=0),
     )
     hours["cg-2"] = (Hour(at, gpu_s=0, used_s=1800, idle_s=0, unknown_s=1800),)

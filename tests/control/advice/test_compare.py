@@ -64,7 +64,7 @@ def hours(*each, begin=START):
         kind, joules = what if isinstance(what, tuple) else (what, None)
         parts = {**dict.fromkeys(("gpu_s", "used_s", "idle_s", "unknown_s"), 0.0), f"{kind}_s": float(HOUR)}
         drawing = float(HOUR) if joules else 0.0
-        found.append(Hour(begin + number * timedelta(hours=1), **parts, joules=joules, drawing=drawing))
+        found.append(Hour(begin + number * timedelta(hours=1), **parts, joules=joules, drawing_s=drawing))
     return tuple(found)
 
 
@@ -298,7 +298,7 @@ def test_what_the_ledger_dates_later_than_now_is_not_in_the_cost_of_ones_own_mac
 def test_of_the_gpus_of_ones_own_machine_those_that_worked_are_priced(session, clock):
     clock.advance(24 * HOUR)
     eight = (MachineGpus("V100-16GB", 8, 16, 1.0, None),)
-    one_of_eight = [replace(one, cards=one.gpu_s, counted=one.gpu_s) for one in hours(*["gpu"] * 10)]
+    one_of_eight = [replace(one, gpu_seconds=one.gpu_s, counted_s=one.gpu_s) for one in hours(*["gpu"] * 10)]
     mine = {"provider": "ssh", "gpus": eight}
     found = asked(session, together(
         machine(use(0, 24 * HOUR, provider="ssh"), worked=one_of_eight, id="cg-one", **mine),

@@ -18,7 +18,7 @@ from cloudgpu.config.desktops.workloads import shipped_workload_data
 from cloudgpu.control.advice.recommend import answer
 from cloudgpu.control.advice.recommend_request import parse_recommend
 from cloudgpu.core.advice.desktop_build import PriceKind, Verdict
-from cloudgpu.core.advice.model_memory import ALLOWED, Method
+from cloudgpu.core.advice.model_memory import PRECISIONS_BY_METHOD, Method
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.advice.recommend_sentences import rented_text, sentence
@@ -26,7 +26,11 @@ from tests.examples import some
 
 RULES = shipped_workload_data()
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
-TUNED = [(method, precision) for method in (Method.FULL, Method.LORA, Method.QLORA) for precision in ALLOWED[method]]
+TUNED = [
+    (method, precision)
+    for method in (Method.FULL, Method.LORA, Method.QLORA)
+    for precision in PRECISIONS_BY_METHOD[method]
+]
 
 
 @pytest.fixture(scope="module")
@@ -54,13 +58,13 @@ def test_every_candidate_holds_the_work(parameters, way, cards, spot):
     memory = it.need.memory
     for one in it.machines:
         gpus = one.offer.type.gpu
-        assert memory.on(one.gpus) <= gpus.memory_gib
+        assert memory.gib_per_gpu(one.gpus) <= gpus.memory_gib
         assert one.gpus <= gpus.count
         assert cards in (None, gpus.count)
         assert one.spec.compute_capability[:3] != "gfx"
         assert one.offer.type.arch == "x86_64"
     for one in it.builds:
-        assert memory.on(one.cards) <= one.spec.memory_gib
+        assert memory.gib_per_gpu(one.cards) <= one.spec.memory_gib
         assert one.cards <= 4
         assert cards in (None, one.cards)
 
@@ -198,7 +202,7 @@ def test_where_nothing_is_to_be_rented_within_the_bounds_that_is_said(gpu):
 
 @pytest.mark.parametrize(("hidden", "end"), [(1, "there is 1 type."), (2, "there are 2 types.")])
 def test_types_outside_the_bounds_are_counted_in_the_singular_and_in_the_plural(hidden, end):
-    nothing_within = replace(found("video", max_price="0.01"), hidden=hidden, builds=())
+    nothing_within = replace(found("video", max_price="0.01"), hidden_types=hidden, builds=())
     assert f"; without them {end}" in sentence(nothing_within)
 
 

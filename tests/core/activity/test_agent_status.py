@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from cloudgpu.core.activity.agent_status import LONGEST_TEXT, MAX_SAMPLES, SAMPLE_WINDOW_S, parse_agent_status
+from cloudgpu.core.activity.agent_status import MAX_SAMPLES, MAX_TEXT_CHARS, SAMPLE_WINDOW_S, parse_agent_status
 from cloudgpu.core.activity.idle import ACTIVE, IDLE, UNKNOWN, Thresholds, judge
 
 NOW = 1_800_000_000.0
@@ -117,9 +117,9 @@ def test_what_is_shown_of_it_moves_no_cursor_and_stays_short():
     )
     (name,) = found.samples[0]["busy"]
     assert name.isprintable()
-    assert len(name) <= LONGEST_TEXT
+    assert len(name) <= MAX_TEXT_CHARS
     assert found.answer["why"] == "]0;t hello"
-    assert len(found.answer["verdict"]["a"]) == LONGEST_TEXT
+    assert len(found.answer["verdict"]["a"]) == MAX_TEXT_CHARS
 
 
 def test_what_is_handed_on_unread_is_neither_deep_nor_wide():

@@ -132,11 +132,13 @@ def test_samples_that_overlap_count_once_and_moments_between_them_are_no_gap():
 def test_gpus_that_worked_are_counted_one_at_least_and_only_while_any_did():
     shown = [*minutes(0, 10, gpu=90, gpus=2.0), *minutes(10, 20, gpu=90, gpus=0.2), *minutes(20, 30, gpu=0, gpus=0.0)]
     shown += [*minutes(30, 40, gpu=90), *minutes(40, 60, gpu=90, gpus=None)]
-    assert one_hour(shown) == Hour(AT, gpu_s=3000, used_s=0, idle_s=600, unknown_s=0, cards=1800.0, counted=1200)
+    assert one_hour(shown) == Hour(
+        AT, gpu_s=3000, used_s=0, idle_s=600, unknown_s=0, gpu_seconds=1800.0, counted_s=1200
+    )
     halves = join_days(
         [usage_intervals(minutes(0, 10, gpu=90, gpus=3.0)), usage_intervals([sample(12, gpu=90, gpus=3.0)])]
     )
-    assert sum(one.cards for one in halves) == 11 * 180
+    assert sum(one.gpu_seconds for one in halves) == 11 * 180
 
 
 # -- the machine's own word
@@ -166,7 +168,7 @@ def test_a_word_is_of_the_last_run_alone_and_of_no_time_after_it():
 def test_joules_are_summed_where_they_were_measured():
     shown = [*minutes(0, 10, gpu=90, power=300.0), *minutes(10, 20, power=0), *minutes(20, 30, gpu=90, power=None)]
     found = one_hour(shown)
-    assert (found.joules, found.drawing) == (300.0 * 600, 600)
+    assert (found.joules, found.drawing_s) == (300.0 * 600, 600)
     assert one_hour(minutes(0, 30, gpu=90)).joules is None
     assert one_hour(minutes(0, 30, power=0.0)).joules == 0
 

@@ -11,13 +11,13 @@ from hypothesis import given, settings, strategies as st
 
 from cloudgpu.core.advice.desktop import Committed, Term, percent_off
 from cloudgpu.core.advice.estimate import (
-    DAY,
-    MONTH,
-    YEAR,
+    DAY_US,
+    MONTH_US,
+    YEAR_US,
     AttachedCostEstimate,
+    ComputePrecision,
     Estimate,
-    PaidPer,
-    Precision,
+    PaidWhile,
     PricedMachines,
     WeeklyHours,
     average_use,
@@ -54,10 +54,10 @@ def rate(resource, price, *, quantity=1, per=Per.MONTH):
 
 
 def disk(price, gb=100):
-    return AttachedCostEstimate("disk", rate(Resource.DISK, price, quantity=gb), PaidPer.KEPT)
+    return AttachedCostEstimate("disk", rate(Resource.DISK, price, quantity=gb), PaidWhile.KEPT)
 
 
-def address(price, paid=PaidPer.RUNNING):
+def address(price, paid=PaidWhile.RUNNING):
     return AttachedCostEstimate("address", rate(Resource.ADDRESS, price, per=Per.HOUR), paid)
 
 
@@ -71,14 +71,14 @@ def usd(text):
 
 
 def test_a_month_that_runs_all_the_time_is_730_hours():
-    found = cost_parts(machines("0.706832", disk("0.1"), address("0.005")), average_use(WeeklyHours(), MONTH))
+    found = cost_parts(machines("0.706832", disk("0.1"), address("0.005")), average_use(WeeklyHours(), MONTH_US))
     assert found.hours == 730
     assert (found.machine, found.disk, found.address) == (usd("515.98736"), usd("10"), usd("3.65"))
     assert found.total == usd("529.63736")
 
 
 def test_office_hours_are_173_81_hours_a_month_and_the_disk_stays():
-    found = cost_parts(machines("0.706832", disk("0.1"), address("0.005")), average_use(OFFICE, MONTH))
+    found = cost_parts(machines("0.706832", disk("0.1"), address("0.005")), average_use(OFFICE, MONTH_US))
     assert found.hours == Fraction(8 * 5, 7) * Fraction(365, 12)
     # 0.706832 USD x 173.809523... hours; 100 GB x 0.1; 0.005 x 173.809523...
     assert (found.machine, found.disk, found.address) == (usd("122.854133333"), usd("10"), usd("0.869047619"))
@@ -86,7 +86,7 @@ def test_office_hours_are_173_81_hours_a_month_and_the_disk_stays():
 
 def test_a_year_is_365_days_and_a_day_is_an_average_one():
     it = machines("3.65", disk("0.1"))
-    parts = [cost_parts(it, average_use(OFFICE, length)) for length in (DAY, MONTH, YEAR)]
+    parts = [cost_parts(it, average_use(OFFICE, length)) for length in (DAY_US, MONTH_US, YEAR_US)]
     assert [one.hours for one in parts] == [Fraction(40, 7), Fraction(40, 7) * 365 / 12, Fraction(40, 7) * 365]
     assert parts[2].machine == usd("7612.857142857")  # 3.65 x 40/7 x 365
     assert parts[2].disk == usd("120")
@@ -98,7 +98,7 @@ def test_a_year_is_365_days_and_a_day_is_an_average_one():
     [("aws", 60), ("gcp", 60), ("azure", 60)],  # Azure: no source is sure of its minimum, so the dearer reading
 )
 def test_a_short_run_is_billed_with_its_minimum_each_time(provider, seconds):
-    span = average_use(WeeklyHours(Fraction(1, 100), Fraction(7)), MONTH)  # 36 seconds a day
+    span = average_use(WeeklyHours(Fraction(1, 100), Fraction(7)), MONTH_US)  # 36 seconds a day
     found = cost_parts(machines("3600", provider=provider), span)
     assert found.machine == Money(round(seconds * Fraction(365, 12) * 10**9))
 
@@ -130,16 +130,16 @@ def test_work_that_ends_keeps_its_disk_from_the_first_hour_to_the_last():
 
 
 def test_googles_static_address_costs_more_while_no_machine_uses_it():
-    it = machines("1", address("0.005"), address("0.01", PaidPer.IDLE))
+    it = machines("1", address("0.005"), address("0.01", PaidWhile.IDLE))
     # 8 of 24 hours a day: 243.33 hours at 0.005 and 486.67 at 0.01
-    assert cost_parts(it, average_use(WeeklyHours(Fraction(8)), MONTH)).address == usd("6.083333333")
-    assert cost_parts(it, average_use(WeeklyHours(), MONTH)).address == usd("3.65")
+    assert cost_parts(it, average_use(WeeklyHours(Fraction(8)), MONTH_US)).address == usd("6.083333333")
+    assert cost_parts(it, average_use(WeeklyHours(), MONTH_US)).address == usd("3.65")
 
 
 def test_a_commitment_is_paid_for_every_hour():
     it = replace(machines("2"), committed=True, per_hour=usd("1.26"))
-    assert cost_parts(it, average_use(OFFICE, MONTH)).machine == usd("919.8")
-    assert cost_parts(it, average_use(OFFICE, MONTH)).hours == 730
+    assert cost_parts(it, average_use(OFFICE, MONTH_US)).machine == usd("919.8")
+    assert cost_parts(it, average_use(OFFICE, MONTH_US)).hours == 730
 
 
 def test_the_only_commitment_that_is_known_is_the_published_one():
@@ -157,8 +157,8 @@ def test_the_only_commitment_that_is_known_is_the_published_one():
 
 
 def test_what_has_no_price_is_in_no_sum_and_never_zero():
-    found = cost_parts(machines("1", disk(None), address("0.005")), average_use(WeeklyHours(), MONTH))
-    assert (found.disk, found.is_whole, found.total) == (None, False, usd("733.65"))
+    found = cost_parts(machines("1", disk(None), address("0.005")), average_use(WeeklyHours(), MONTH_US))
+    assert (found.disk, found.is_fully_priced, found.total) == (None, False, usd("733.65"))
 
 
 whole = st.integers(1, 400)
@@ -174,7 +174,7 @@ prices = st.integers(1, 10**12).map(lambda nanos: f"{nanos / 10**9:.9f}")
 @settings(max_examples=some(60))
 def test_cost_is_linear_in_the_number_of_machines(price, gb, often, number, provider):
     one = machines(price, disk(gb), address("0.005"), provider=provider)
-    for span in (average_use(often, MONTH), use_of_job(often, Fraction(31, 3))):
+    for span in (average_use(often, MONTH_US), use_of_job(often, Fraction(31, 3))):
         single, many = cost_parts(one, span), cost_parts(replace(one, number=number), span)
         assert many.total.nanos == single.total.nanos * number
         assert many.machine + many.disk + many.address == many.total
@@ -185,7 +185,7 @@ def test_cost_is_linear_in_the_number_of_machines(price, gb, often, number, prov
 def test_more_hours_never_cost_less(price, some, others, work, more):
     less, longer = sorted((some, others))
     it = machines(price, disk("0.1"), address("0.005"))
-    month = [cost_parts(it, average_use(WeeklyHours(a_day), MONTH)).total for a_day in (less, longer)]
+    month = [cost_parts(it, average_use(WeeklyHours(a_day), MONTH_US)).total for a_day in (less, longer)]
     assert month == sorted(month)
     job = [
         cost_parts(it, use_of_job(WeeklyHours(longer), Fraction(size))).total for size in sorted((work, work + more))
@@ -199,15 +199,15 @@ def test_the_cheapest_is_first_and_what_is_not_whole_or_may_not_fit_is_last(rows
     found = []
     for number, (price, priced, fits) in enumerate(rows):
         it = machines(price, disk("0.1" if priced else None), name=f"type-{number}")
-        found.append(Estimate(it, {"month": cost_parts(it, average_use(WeeklyHours(), MONTH))}, "month", fits=fits))
+        found.append(Estimate(it, {"month": cost_parts(it, average_use(WeeklyHours(), MONTH_US))}, "month", fits=fits))
     order = cheapest_first(found)
-    keys = [(not one.fits, not one.ranking_cost.is_whole, one.ranking_cost.total) for one in order]
+    keys = [(not one.fits, not one.ranking_cost.is_fully_priced, one.ranking_cost.total) for one in order]
     assert keys == sorted(keys)
 
 
 def estimate(price, **more):
     it = machines(price, **more)
-    return Estimate(it, {"month": cost_parts(it, average_use(WeeklyHours(), MONTH))}, "month")
+    return Estimate(it, {"month": cost_parts(it, average_use(WeeklyHours(), MONTH_US))}, "month")
 
 
 def test_one_line_stands_for_a_gpu_at_a_provider_and_shares_stand_apart():
@@ -249,13 +249,18 @@ def test_operations_take_their_number_by_the_peak_that_is_reached():
 
 
 def test_a_peak_is_that_of_the_precision():
-    assert [peak_tflops(V100, one) for one in Precision] == [15.7, 125, None, None]
+    assert [peak_tflops(V100, one) for one in ComputePrecision] == [15.7, 125, None, None]
     ampere = replace(V100, compute_capability="8.0", fp8_tflops=300.0)
-    assert [peak_tflops(ampere, one) for one in Precision] == [15.7, 125, 125, 300]
+    assert [peak_tflops(ampere, one) for one in ComputePrecision] == [15.7, 125, 125, 300]
     assert has_bf16(replace(V100, compute_capability="gfx942"))
 
 
 def test_a_note_about_one_precision_says_nothing_of_the_others():
     noted = replace(V100, notes="FP16 corroborated x1; FP8 recalled")
-    assert [is_unverified(noted, one) for one in Precision] == [False, False, False, True]
-    assert [is_unverified(replace(V100, notes="recalled"), one) for one in Precision] == [False, True, True, True]
+    assert [is_unverified(noted, one) for one in ComputePrecision] == [False, False, False, True]
+    assert [is_unverified(replace(V100, notes="recalled"), one) for one in ComputePrecision] == [
+        False,
+        True,
+        True,
+        True,
+    ]

@@ -78,7 +78,9 @@ def test_a_use_that_is_above_one_desktop_by_less_than_is_counted_is_that_of_one(
 def test_a_round_number_of_days_is_not_beyond_a_life_within_which_both_are_even():
     """The next desktop's price would stand in the sum of what is said to be even."""
     tight = evaluate_case(replace(PUBLISHED, per_hour=Money.usd("0.475")))
-    assert (tight.break_even // DAY, tight.after) == (1451, 4 * YEAR)
-    assert evaluate_case(PUBLISHED).after == 300 * DAY
-    assert evaluate_case(replace(PUBLISHED, per_hour=Money.usd("0.63"))).after == 1100 * DAY  # 1,500 is beyond it
-    assert evaluate_case(replace(PUBLISHED, per_hour=Money.usd("0.05"))).after is None
+    assert (tight.break_even // DAY, tight.comparison_time) == (1451, 4 * YEAR)
+    assert evaluate_case(PUBLISHED).comparison_time == 300 * DAY
+    assert (
+        evaluate_case(replace(PUBLISHED, per_hour=Money.usd("0.63"))).comparison_time == 1100 * DAY
+    )  # 1,500 is beyond it
+    assert evaluate_case(replace(PUBLISHED, per_hour=Money.usd("0.05"))).comparison_time is None
