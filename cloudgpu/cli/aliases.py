@@ -1,4 +1,4 @@
-"""Words that people type for a verb: synonyms of verbs, and the answers to words that no verb means."""
+"""Words that people type for a verb: synonyms of verbs, and error messages for words that are none."""
 
 from __future__ import annotations
 
@@ -45,19 +45,20 @@ SYNONYMS = {
 }
 # Alone, each is the list of what its verb deals with; before an action, it is the verb.
 PLURALS = {"budgets": "budget", "images": "image", "policies": "policy", "volumes": "volume"}
-# Only proposed for a word that can hardly mean anything else: each of them ends machines, or lets something end them.
+# Verbs and synonyms that end machines, or let something end them. They are proposed only for an obvious typing error.
 RISKY = frozenset(
     {"down", "stop", "reap", "watch", "spot", *(word for word, verb in SYNONYMS.items() if verb == "down")}
 )
-_MIN_SIMILARITY, _VERB_BONUS = 0.6, 0.1  # of difflib: for a proposal, and by how much a synonym must be more similar
-_HELP = {"help": "", "version": ""}  # what follows a proposed word, where that is not --help
-_CREDENTIALS = "Run: aws configure, gcloud auth application-default login, or az login. Then: cloudgpu doctor"
-_ENDS = "cloudgpu stop NAME keeps its disk; cloudgpu down NAME removes everything."
+# Ratios of difflib: the least similarity of a proposal, and by how much a synonym must be more similar than a verb.
+_MIN_SIMILARITY, _VERB_BONUS = 0.6, 0.1
+_HELP_SUFFIXES = {"help": "", "version": ""}  # what follows a proposed word in the remedy, where that is not --help
+_LOGIN_REMEDY = "Run: aws configure, gcloud auth application-default login, or az login. Then: cloudgpu doctor"
+_STOP_OR_DOWN = "cloudgpu stop NAME keeps its disk; cloudgpu down NAME removes everything."
 # For each word: the error message, and what to do instead.
 ANSWERS = {
     **dict.fromkeys(
         ("login", "logout", "auth"),
-        ("cloudgpu has no login of its own: it uses the credentials of each cloud's own tool.", _CREDENTIALS),
+        ("cloudgpu has no login of its own: it uses the credentials of each cloud's own tool.", _LOGIN_REMEDY),
     ),
     **dict.fromkeys(
         ("config", "settings"),
@@ -101,11 +102,11 @@ ANSWERS = {
     ),
     **dict.fromkeys(
         (*("stop-instance", "stop-instances"), *("terminate-instance", "terminate-instances")),
-        ("There are two ways to end a machine.", _ENDS),
+        ("There are two ways to end a machine.", _STOP_OR_DOWN),
     ),
     **dict.fromkeys(
         ("kill", "halt", "pause", "poweroff", "shutdown", "suspend", "hibernate"),
-        ("There are two ways to end a machine.", _ENDS),
+        ("There are two ways to end a machine.", _STOP_OR_DOWN),
     ),
     **dict.fromkeys(
         ("reboot", "restart"),
@@ -116,9 +117,9 @@ ANSWERS = {
 
 
 def resolve_verb(args: list[str]) -> list[str]:
-    """Return the typed arguments with a verb as the first word; a word for the list of all verbs is dropped.
+    """Return the typed arguments with a verb as the first word; `help` alone is dropped, which shows all verbs.
 
-    Raises InvalidRequest for a word that no verb means: with its answer, or with the verb that is probably meant.
+    Raises InvalidRequest for an unknown word: with its entry in ANSWERS, or with the verb that is probably meant.
     """
     if not args:
         return []
@@ -133,7 +134,7 @@ def resolve_verb(args: list[str]) -> list[str]:
 
 def _resolve_word(word: str, rest: list[str]) -> list[str]:
     """Return the verb, and perhaps its action, that another word for it means before the `rest`."""
-    if word == "status" and any(not one.startswith("-") for one in _before_output(rest)):
+    if word == "status" and any(not word.startswith("-") for word in _without_output_value(rest)):
         return ["show"]
     if word in SYNONYMS:
         return [SYNONYMS[word]]
@@ -142,9 +143,11 @@ def _resolve_word(word: str, rest: list[str]) -> list[str]:
     raise _unknown_verb_error(word)
 
 
-def _before_output(rest: list[str]) -> list[str]:
+def _without_output_value(rest: list[str]) -> list[str]:
     """Return the words that could be a name: not the value of -o."""
-    return [one for before, one in zip(["", *rest], rest, strict=False) if before not in ("-o", "--output")]
+    return [
+        word for previous_word, word in zip(["", *rest], rest, strict=False) if previous_word not in ("-o", "--output")
+    ]
 
 
 def _unknown_verb_error(word: str) -> InvalidRequest:
@@ -156,7 +159,7 @@ def _unknown_verb_error(word: str) -> InvalidRequest:
         f"There is no verb {word!r}" + did_you_mean(nearest, "."),
         field="verb",
         value=word,
-        next=f"Run: cloudgpu {nearest}{_HELP.get(nearest, ' --help')}" if nearest else "Run: cloudgpu --help",
+        next=f"Run: cloudgpu {nearest}{_HELP_SUFFIXES.get(nearest, ' --help')}" if nearest else "Run: cloudgpu --help",
     )
 
 
@@ -170,18 +173,18 @@ def nearest_verb(word: str) -> str | None:
         is_typo = sorted(word) == sorted(risky) or word == risky[:-1] or _has_one_letter_more(word, risky)
         if word[:1] == risky[0] and is_typo:
             return risky
-    others = sorted({*SYNONYMS, "help", "version"} - RISKY)
+    harmless_synonyms = sorted({*SYNONYMS, "help", "version"} - RISKY)
     (verb_similarity, verb), (synonym_similarity, synonym) = (
         _nearest(word, sorted(VERBS.keys() - RISKY)),
-        _nearest(word, others),
+        _nearest(word, harmless_synonyms),
     )
     if max(verb_similarity, synonym_similarity) < _MIN_SIMILARITY:
         return None
     return verb if verb_similarity + _VERB_BONUS >= synonym_similarity else synonym
 
 
-def _nearest(word: str, known: list[str]) -> tuple[float, str]:
-    return max((difflib.SequenceMatcher(None, one, word.lower()).ratio(), one) for one in known)
+def _nearest(word: str, candidates: list[str]) -> tuple[float, str]:
+    return max((difflib.SequenceMatcher(None, candidate, word.lower()).ratio(), candidate) for candidate in candidates)
 
 
 def _has_one_letter_more(longer: str, shorter: str) -> bool:

@@ -12,7 +12,8 @@ from cloudgpu.cli import interrupt
 from cloudgpu.cli.terminal import filled, is_coloured, is_terminal, paint, prose_columns
 from cloudgpu.errors import CloudgpuError
 
-# The options of `ls` that need no parser, which costs more time than the answer; with any other word it is loaded.
+# The options of `ls` that are read without the parser, whose import takes longer than the answer, each with the
+# parameter of `list_machines` that it sets. With any other option the parser is loaded.
 _LS_OPTIONS = {
     "-a": "ended",
     "--all": "ended",
@@ -21,11 +22,11 @@ _LS_OPTIONS = {
     "--verbose": "verbose",
     "--nodes": "nodes",
 }
-_JSON = (["-o", "json"], ["--output", "json"])
+_JSON_OPTIONS = (["-o", "json"], ["--output", "json"])
 
 
 def main() -> None:
-    """Run the command line and leave with the exit code of the contract."""
+    """Run the command line and leave with the exit code that the documentation names."""
     interrupt.install_handlers()
     try:
         code = _run_and_clean_up(sys.argv[1:])
@@ -78,13 +79,15 @@ def _run_or_show_error(args: list[str]) -> int:
         from cloudgpu.cli.errors import as_cloudgpu_error
 
         return (
-            _declined(error, args) if isinstance(error, Declined) else _show_error(as_cloudgpu_error(error, args), args)
+            _report_declined(error, args)
+            if isinstance(error, Declined)
+            else _show_error(as_cloudgpu_error(error, args), args)
         )
     return code if isinstance(code, int) else 0
 
 
 def _drop_stdout() -> None:
-    """Let what is left in stdout's buffer go nowhere."""
+    """Send what is still in stdout's buffer to /dev/null, so that flushing it at the exit cannot fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -96,7 +99,7 @@ def _run_verb(args: list[str]) -> Any:
     """Let the parser run a verb; on a terminal, show progress."""
 
     def call_parser() -> Any:
-        if args[:1] == ["ls"] and not _is_completing() and _ls(args[1:]):
+        if args[:1] == ["ls"] and not _is_completing() and _answer_ls(args[1:]):
             return 0
         from cloudgpu.cli.parser import app
 
@@ -110,17 +113,17 @@ def _run_verb(args: list[str]) -> Any:
         return call_parser()
 
 
-def _ls(words: list[str]) -> bool:
+def _answer_ls(words: list[str]) -> bool:
     """Answer `ls` from the ledger without the parser, which takes longer; return False where a word needs it."""
-    json = words[-2:] in _JSON
+    json = words[-2:] in _JSON_OPTIONS
     options = words[:-2] if json else words
     if not all(word in _LS_OPTIONS for word in options):
         return False
     from cloudgpu.cli.machines.listing import list_machines
     from cloudgpu.cli.output import Format, emit
 
-    document, text = list_machines(**{_LS_OPTIONS[word]: True for word in options})
-    emit(Format.JSON if json else Format.TEXT, document, text)
+    document_text, text = list_machines(**{_LS_OPTIONS[word]: True for word in options})
+    emit(Format.JSON if json else Format.TEXT, document_text, text)
     return True
 
 
@@ -128,12 +131,12 @@ def _show_error(error: CloudgpuError, args: list[str]) -> int:
     if wants_json(args):
         import json  # --help does without
 
-        document = json.dumps({"error": error.as_dict()}, indent=2)
+        document_text = json.dumps({"error": error.as_dict()}, indent=2)
         try:
-            sys.stdout.write(f"{document}\n")
+            sys.stdout.write(f"{document_text}\n")
             sys.stdout.flush()
         except OSError:  # stdout takes nothing: a full disk
-            sys.stderr.write(f"{document}\n")
+            sys.stderr.write(f"{document_text}\n")
             _drop_stdout()
     else:
         # A sentence that begins with what was typed says where it was typed.
@@ -149,7 +152,7 @@ def _show_error(error: CloudgpuError, args: list[str]) -> int:
     return 255 if args and args[0] == "exec" else error.exit_code
 
 
-def _declined(error: Exception, args: list[str]) -> int:
+def _report_declined(error: Exception, args: list[str]) -> int:
     """Say that the user said no, which is no error."""
     if wants_json(args):
         import json
@@ -162,10 +165,10 @@ def _declined(error: Exception, args: list[str]) -> int:
 
 def wants_json(args: list[str]) -> bool:
     """Return whether the command line asks for JSON, whatever else is wrong with it."""
-    before = args[: args.index("--")] if "--" in args else args
-    if before and before[0] in ("exec", "ssh", "run"):
+    own_args = args[: args.index("--")] if "--" in args else args
+    if own_args and own_args[0] in ("exec", "ssh", "run"):
         return False
-    pairs = pairwise(before)
-    return any(a in ("-o", "--output") and b == "json" for a, b in pairs) or any(
-        word in ("-ojson", "-o=json", "--output=json") for word in before
+    pairs = pairwise(own_args)
+    return any(option in ("-o", "--output") and option_value == "json" for option, option_value in pairs) or any(
+        word in ("-ojson", "-o=json", "--output=json") for word in own_args
     )

@@ -53,7 +53,7 @@ _WORDS = re.compile(
     r"(?P<money><?\$-?\d[\d,]*(?:\.\d+)?)"
     rf"|(?<=  )(?P<state>{'|'.join(map(re.escape, STATES))})(?=  | \(|,|$)"
     rf"|(?<= is )(?P<is>{'|'.join(map(re.escape, STATES))})(?=[ ,;])"
-    r"|(?<=  )(?P<over>over \d+\w+)"
+    r"|(?<=  )(?P<over>over \d+\w+)"  # a lease that ended: `over 7d`
 )
 _MARK = re.compile(rf"(?P<indent> *)(?P<mark>{'|'.join(map(re.escape, MARKS))})(?= )")
 _LABEL = re.compile(rf"  (?P<label>{'|'.join(LABELS)})(?=  )")
@@ -67,10 +67,10 @@ _TITLE = re.compile(r"Plan|Stop|End|Extend|Start|At the cloud")
 
 def coloured(text: str) -> str:
     """Return the text with codes around words that mean something; it stays the same without them."""
-    return "\n".join(map(_line, text.split("\n")))
+    return "\n".join(map(_coloured_line, text.split("\n")))
 
 
-def _line(line: str) -> str:
+def _coloured_line(line: str) -> str:
     if _HEADINGS.fullmatch(line):
         return paint(line, "dim")
     if _TITLE.fullmatch(line):
@@ -85,19 +85,19 @@ def _labelled(line: str) -> str:
     """Return a line that begins with a label or a mark, or any other one."""
     timeline = _TIMELINE.fullmatch(line)
     if timeline is not None:
-        painted = (paint("".join(same), TIMELINE_COLOURS[mark]) for mark, same in groupby(timeline["run"]))
+        painted = (paint("".join(same_cells), TIMELINE_COLOURS[mark]) for mark, same_cells in groupby(timeline["run"]))
         return f"  {timeline['label']}{''.join(painted)}"
     label = _LABEL.match(line)
     if label is not None:
-        return f"  {paint(label['label'], LABELS[label['label']])}{_WORDS.sub(_painted, line[label.end() :])}"
+        return f"  {paint(label['label'], LABELS[label['label']])}{_WORDS.sub(_painted_match, line[label.end() :])}"
     mark = _MARK.match(line)
     if mark is None:
-        return _WORDS.sub(_painted, line)
-    rest = _WORDS.sub(_painted, line[mark.end() :])
+        return _WORDS.sub(_painted_match, line)
+    rest = _WORDS.sub(_painted_match, line[mark.end() :])
     return mark["indent"] + paint(mark["mark"], MARKS[mark["mark"]]) + rest
 
 
-def _painted(match: re.Match[str]) -> str:
+def _painted_match(match: re.Match[str]) -> str:
     if match["state"] or match["is"]:
         return paint(match[0], STATES[match[0]])
     return paint(match[0], "bold" if match["money"] else "bold magenta")

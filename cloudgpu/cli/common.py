@@ -47,8 +47,14 @@ def with_empty_name(args: list[str]) -> list[str]:
 
     Options of the verb itself stand before both.
     """
-    first = next((place for place, word in enumerate(args) if word == "--" or not word.startswith("-")), len(args))
-    return [*args[:first], "", *args[first:]] if args[first : first + 1] == ["--"] else args
+    command_index = next(
+        (index for index, word in enumerate(args) if word == "--" or not word.startswith("-")), len(args)
+    )
+    return (
+        [*args[:command_index], "", *args[command_index:]]
+        if args[command_index : command_index + 1] == ["--"]
+        else args
+    )
 
 
 def open_session(*, warn: bool = True) -> Session:
@@ -65,7 +71,7 @@ def open_session(*, warn: bool = True) -> Session:
 
 
 def warn_if_overdue() -> None:
-    """Print that warning for a verb that needs no session; nothing if the settings or the ledger cannot be read."""
+    """Print the warning of `open_session` for a verb that needs no session; nothing if its files cannot be read."""
     with suppress(CloudgpuError):
         open_session()
 
@@ -79,11 +85,11 @@ def _warn_overdue(session: Session) -> None:
             tell(message)
 
 
-def exit_if_unanswered(gaps: Sequence[Gap], text_of: Callable[[str, str], str] = unanswered_text) -> None:
+def exit_if_unanswered(unanswered: Sequence[Gap], text_of: Callable[[str, str], str] = unanswered_text) -> None:
     """Print who did not answer and why, and exit with the code for that; return if everybody has answered."""
-    for gap in gaps:
-        tell(text_of(gap["scope"], gap["why"]))
-    if gaps:
+    for unanswered_scope in unanswered:
+        tell(text_of(unanswered_scope["scope"], unanswered_scope["why"]))
+    if unanswered:
         raise typer.Exit(ProviderUnavailable.exit_code)
 
 
@@ -130,7 +136,7 @@ def read_answer(question: str) -> str:
     sys.stderr.write(question)
     sys.stderr.flush()
     line = sys.stdin.readline()
-    for notify in step_listeners:
+    for notify in step_listeners:  # an empty step: the spinner waits for output again
         notify("")
     if not line:
         sys.stderr.write("\n")
@@ -143,27 +149,29 @@ def read_answer(question: str) -> str:
     return line.strip()
 
 
-def complete_kind(incomplete: str) -> list[str]:
-    """Return the installed providers that begin so."""
-    return [kind for kind in _installed_kinds() if kind.startswith(incomplete)]
+def complete_provider(incomplete: str) -> list[str]:
+    """Return the names of installed providers (aws, gcp and so on) that begin with `incomplete`."""
+    return [provider for provider in _installed_providers() if provider.startswith(incomplete)]
 
 
 def insert_provider_names(params: Sequence[Any]) -> None:
     """Put the names of the installed providers into the help of these options."""
     for param in params:
         if PROVIDERS_PLACEHOLDER in (getattr(param, "help", None) or ""):
-            installed = _installed_kinds() or ("none is installed",)  # a copy of the source that nobody has installed
+            installed = _installed_providers() or (
+                "none is installed",
+            )  # a copy of the source that nobody has installed
             param.help = param.help.replace(
                 PROVIDERS_PLACEHOLDER, " or ".join(filter(None, (", ".join(installed[:-1]), installed[-1])))
             )
 
 
-def _installed_kinds() -> tuple[str, ...]:
+def _installed_providers() -> tuple[str, ...]:
     from cloudgpu.control.session.accounts import provider_kinds
 
     return provider_kinds()
 
 
-def kind_option(help_text: str) -> Any:
+def provider_option(help_text: str) -> Any:
     """Return the option --provider of a verb, with this help."""
-    return typer.Option(metavar="KIND", help=help_text, autocompletion=complete_kind)
+    return typer.Option(metavar="KIND", help=help_text, autocompletion=complete_provider)

@@ -32,7 +32,7 @@ def verbs(ctx: Any, incomplete: str, summaries: dict[str, str]) -> list[Any]:
 def complete_values(verb: str, params: Iterable[Any]) -> None:
     """Let the options and arguments of a verb that take a name of ours be completed."""
     for param in params:
-        source = next((SOURCES[word] for word in (f"{verb} {param.name}", *param.opts) if word in SOURCES), None)
+        source = next((SOURCES[key] for key in (f"{verb} {param.name}", *param.opts) if key in SOURCES), None)
         if source is not None:
             param._custom_shell_complete = partial(_complete, source)  # noqa: SLF001  (what the parser itself sets)
 
@@ -80,18 +80,18 @@ def _gpus(_: Mapping[str, Any]) -> Iterable[str]:
     return gpu_names()
 
 
-def _instance_types(typed: Mapping[str, Any]) -> Iterable[str]:
+def _instance_types(typed_options: Mapping[str, Any]) -> Iterable[str]:
     """Return the instance types of the provider, and with the GPU, that were typed before."""
     from cloudgpu.control.catalog.names import instance_types
 
-    return instance_types(typed.get("provider"), typed.get("gpu"))
+    return instance_types(typed_options.get("provider"), typed_options.get("gpu"))
 
 
-def _regions(typed: Mapping[str, Any]) -> Iterable[str]:
+def _regions(typed_options: Mapping[str, Any]) -> Iterable[str]:
     """Return the regions of the provider that was typed before."""
     from cloudgpu.control.catalog.names import region_names
 
-    return region_names(typed.get("provider"))
+    return region_names(typed_options.get("provider"))
 
 
 def _files(kind: str, _: Mapping[str, Any]) -> Iterable[str]:
@@ -100,13 +100,13 @@ def _files(kind: str, _: Mapping[str, Any]) -> Iterable[str]:
     return (name for name in names if (kind, name) != ("policies", "limits"))
 
 
-def _accounts(typed: Mapping[str, Any]) -> Iterable[str]:
+def _accounts(typed_options: Mapping[str, Any]) -> Iterable[str]:
     """Return the accounts of config.toml, of the provider that was typed before."""
     from cloudgpu.config.settings import load_settings
 
     accounts = load_settings(find_home(os.environ), os.environ).accounts
-    kind = typed.get("provider")
-    return [name for name, one in accounts.items() if kind in {None, "any", one.provider}]
+    kind = typed_options.get("provider")
+    return [name for name, account in accounts.items() if kind in {None, "any", account.provider}]
 
 
 def _spot_policies(_: Mapping[str, Any]) -> Iterable[str]:

@@ -28,12 +28,12 @@ class Page:
 
     def write_usage(self, prog: str, args: str = "", prefix: str = "Usage: ") -> None:
         """Write how a command is called."""
-        begin = f"{_styled(prefix.rstrip(), 'bold underline')} {prog} "
+        usage_start = f"{_styled(prefix.rstrip(), 'bold underline')} {prog} "
         indent = len(f"{prefix}{prog} ")
         if indent + max(map(len, args.split()), default=0) > self.width:  # a long word stands on the next line
-            self._parts.append(f"{begin.rstrip()}\n{filled(args, self.width, ' ' * 4, ' ' * 4)}\n")
+            self._parts.append(f"{usage_start.rstrip()}\n{filled(args, self.width, ' ' * 4, ' ' * 4)}\n")
             return
-        self._parts.append(begin + filled(args, self.width, " " * indent, " " * indent)[indent:] + "\n")
+        self._parts.append(usage_start + filled(args, self.width, " " * indent, " " * indent)[indent:] + "\n")
 
     def write_paragraph(self) -> None:
         """Write an empty line between two parts."""
@@ -51,12 +51,12 @@ class Page:
         """Write a part: its title, and what can be typed with what it means."""
         self.write_paragraph()
         self._parts.append(f"{_styled(f'{title}:', 'bold underline')}\n")
-        indent = 2 + max((len(first) for first, _ in rows if len(first) <= _OPTION_WIDTH), default=0) + 2
-        for first, second in rows:
-            wrapped = filled(second, self.width, " " * indent, " " * indent)
-            own_line = len(first) + 4 > indent
-            rest = f"\n{wrapped}" if own_line else wrapped[2 + len(first) :]
-            self._parts.append(f"  {_styled(first, 'bold')}{rest}\n")
+        indent = 2 + max((len(term) for term, _ in rows if len(term) <= _OPTION_WIDTH), default=0) + 2
+        for term, description in rows:
+            wrapped = filled(description, self.width, " " * indent, " " * indent)
+            needs_own_line = len(term) + 4 > indent
+            description_text = f"\n{wrapped}" if needs_own_line else wrapped[2 + len(term) :]
+            self._parts.append(f"  {_styled(term, 'bold')}{description_text}\n")
 
     @contextmanager
     def indentation(self) -> Iterator[None]:
@@ -95,8 +95,8 @@ def write_verbs(page: Page) -> None:
     """Write all verbs in parts, without importing one: a line each at 80 columns."""
     width = max(map(len, VERBS))
     starts = [*map(list(VERBS).index, HEADINGS), len(VERBS)]
-    for title, (first, end) in zip(HEADINGS.values(), pairwise(starts), strict=True):
-        rows = list(VERBS.items())[first:end]
+    for title, (term, end) in zip(HEADINGS.values(), pairwise(starts), strict=True):
+        rows = list(VERBS.items())[term:end]
         page.write_rows(title, [(verb.ljust(width), summary) for verb, (_, summary) in rows])
 
 
@@ -111,15 +111,17 @@ def write_options(command: Any, ctx: Any, page: Page, groups: Mapping[str, Seque
             title = next((group_of[option] for option in param.opts if option in group_of), "Options")
             rows["Arguments" if argument else title].append(help_record)
     width = max(
-        (len(first) for group_rows in rows.values() for first, _ in group_rows if len(first) <= _OPTION_WIDTH),
+        (len(term) for group_rows in rows.values() for term, _ in group_rows if len(term) <= _OPTION_WIDTH),
         default=0,
     )
-    order = {option: number for number, option in enumerate(group_of)}
+    position_of = {option: number for number, option in enumerate(group_of)}
     for title, group_rows in rows.items():
         if title in groups:
-            group_rows.sort(key=lambda row: min(order.get(word.rstrip(","), len(order)) for word in row[0].split()))
+            group_rows.sort(
+                key=lambda row: min(position_of.get(word.rstrip(","), len(position_of)) for word in row[0].split())
+            )
         if group_rows:
-            page.write_rows(title, [(first.ljust(width), second) for first, second in group_rows])
+            page.write_rows(title, [(term.ljust(width), description) for term, description in group_rows])
 
 
 def _styled(text: str, style: str) -> str:

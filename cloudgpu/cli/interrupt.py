@@ -41,8 +41,8 @@ def stop_reraising_interrupt() -> None:
 
 def ignore_interrupts() -> None:
     """Ignore further Ctrl-C for the few milliseconds until the end."""
-    for number in (signal.SIGINT, signal.SIGALRM):
-        signal.signal(number, signal.SIG_IGN)
+    for signal_number in (signal.SIGINT, signal.SIGALRM):
+        signal.signal(signal_number, signal.SIG_IGN)
     stop_reraising_interrupt()
     # CPython 3.11 ends itself by SIGINT where Ctrl-C came inside an exec(), even if the exception was caught. Every
     # dataclass makes such a call while it is imported. The next exec() clears that state.
@@ -79,10 +79,10 @@ def _close_connections() -> None:
     """Close the connections that this process has made, whichever library did; not those that it was given."""
     import socket
 
-    for number in map(int, os.listdir("/dev/fd")):  # noqa: PTH208  (names)
+    for descriptor in map(int, os.listdir("/dev/fd")):  # noqa: PTH208  (names)
         with suppress(OSError):
-            if stat.S_ISSOCK(os.fstat(number).st_mode) and not os.get_inheritable(number):
-                with socket.socket(fileno=os.dup(number)) as connection:
+            if stat.S_ISSOCK(os.fstat(descriptor).st_mode) and not os.get_inheritable(descriptor):
+                with socket.socket(fileno=os.dup(descriptor)) as connection:
                     connection.shutdown(socket.SHUT_RDWR)
 
 
@@ -92,30 +92,30 @@ def _wake_after_signals() -> None:
     A signal that comes as this thread is about to wait for a lock or a socket is noted by Python and handled after the
     wait, which may be a minute. The next signal ends the wait.
     """
-    read, write = os.pipe()
-    os.set_blocking(write, False)
+    read_fd, write_fd = os.pipe()
+    os.set_blocking(write_fd, False)
     signal.signal(signal.SIGURG, _ignore_signal)
-    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
     os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))  # by then it may be another file's number
-    _thread.start_new_thread(_wake, (read, _thread.get_ident()))
+    _thread.start_new_thread(_wake, (read_fd, _thread.get_ident()))
 
 
-def _wake(read: int, thread: int) -> None:
-    while number := os.read(read, 1):
-        if number[0] != signal.SIGURG:
+def _wake(read_fd: int, thread_id: int) -> None:
+    while signal_byte := os.read(read_fd, 1):
+        if signal_byte[0] != signal.SIGURG:
             for pause in WAKE_PAUSES_S:
                 time.sleep(pause)
-                signal.pthread_kill(thread, signal.SIGURG)
+                signal.pthread_kill(thread_id, signal.SIGURG)
 
 
 def _ignore_signal(_number: int, _frame: Any) -> None:
     pass
 
 
-def _on_signal(number: int, frame: Any) -> None:
+def _on_signal(signal_number: int, frame: Any) -> None:
     if signal.getitimer(signal.ITIMER_REAL)[0] == 0:  # a second Ctrl-C does not postpone the timer
         signal.setitimer(signal.ITIMER_REAL, GRACE_S, REPEAT_S)
-    _interrupt(number, frame)
+    _interrupt(signal_number, frame)
 
 
 def _interrupt(_number: int, _frame: Any) -> None:

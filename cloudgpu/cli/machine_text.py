@@ -46,14 +46,14 @@ _WITHOUT_CLOUD = ("local", "ssh")
 _NO_CLOUD = "No cloud was queried: config.toml names none, and there are no usable credentials."
 
 
-def guards_text(value: MachineDocument, now: datetime) -> str | None:
+def guards_text(machine: MachineDocument, now: datetime) -> str | None:
     """Return in words when each safeguard would end a machine; None for one that is not billed."""
-    if value["terminated_at"] or not value["billed"]:
+    if machine["terminated_at"] or not machine["billed"]:
         return None
-    safeguards = value["guards"]
+    safeguards = machine["guards"]
     parts = [
         _guard_text("the agent", safeguards["agent"], _NO_AGENT_TEXTS.get(safeguards["agent_is"] or "", "none"), now),
-        *([] if _has_no_cloud(value) else [_guard_text(_timer(safeguards), safeguards["timer"], "none", now)]),
+        *([] if _has_no_cloud(machine) else [_guard_text(_timer(safeguards), safeguards["timer"], "none", now)]),
         _guard_text("the reaper", safeguards["reaper"], "nothing decided", now),
     ]
     if safeguards["agent_is"] in _NO_AGENT_TEXTS and safeguards["timer_is"] == "none":
@@ -65,9 +65,9 @@ def _timer(guards: Guards) -> str:
     return _TIMER_TEXTS.get(guards["timer_is"] or "", "the timer in the cloud")
 
 
-def _has_no_cloud(value: MachineDocument) -> bool:
+def _has_no_cloud(machine: MachineDocument) -> bool:
     """Say whether there is no timer, nor a cloud that could have one."""
-    return is_owned(value["provider"]) and value["guards"]["timer_is"] == "none"
+    return is_owned(machine["provider"]) and machine["guards"]["timer_is"] == "none"
 
 
 def _guard_text(name: str, at: str | None, absent_text: str, now: datetime) -> str:
@@ -79,7 +79,7 @@ def _guard_text(name: str, at: str | None, absent_text: str, now: datetime) -> s
 
 def guard_lines(values: Sequence[MachineDocument], last_run: str | None, now: datetime) -> list[str]:
     """Return a line per machine that is billed, and one about the reaper."""
-    texts = [(value["name"], text) for value in values if (text := guards_text(value, now)) is not None]
+    texts = [(machine["name"], text) for machine in values if (text := guards_text(machine, now)) is not None]
     last_run_text = (
         f"The last successful run of the reaper was {ago(last_run, now)}."
         if last_run
@@ -88,76 +88,83 @@ def guard_lines(values: Sequence[MachineDocument], last_run: str | None, now: da
     return ["\nEnded by", labelled_lines(texts), last_run_text] if texts else []
 
 
-def machine_line(value: MachineDocument) -> str:
+def machine_line(machine: MachineDocument) -> str:
     """Return one machine in one line: what, where, price, and its lease, or that it is off."""
-    spot = " spot" if value["market"] == "spot" else ""
-    place_text = value["provider"] if is_owned(value["provider"]) else f"{value['provider']} {value['zone']}"
-    usd = value["price"] and value["price"]["usd_per_hour"]
-    is_off = value["terminated_at"] is not None or value["state"] in ("stopped", "deallocated")
+    spot = " spot" if machine["market"] == "spot" else ""
+    place_text = machine["provider"] if is_owned(machine["provider"]) else f"{machine['provider']} {machine['zone']}"
+    usd = machine["price"] and machine["price"]["usd_per_hour"]
+    is_off = machine["terminated_at"] is not None or machine["state"] in ("stopped", "deallocated")
     lease = (
-        f", {value['state']}" if is_off else f", {_end_in_line(value, value['expires'])}" if value["expires"] else ""
+        f", {machine['state']}"
+        if is_off
+        else f", {_end_in_line(machine, machine['expires'])}"
+        if machine["expires"]
+        else ""
     )
-    return f"{value['name']}: {gpus_text(value, briefly=True)}{spot}, {place_text}, {dollars(usd, 4)}/h{lease}"
+    return f"{machine['name']}: {gpus_text(machine, briefly=True)}{spot}, {place_text}, {dollars(usd, 4)}/h{lease}"
 
 
-def _end_in_line(value: MachineDocument, expires: str) -> str:
+def _end_in_line(machine: MachineDocument, expires: str) -> str:
     """Return until when a machine has its lease, or until when it runs where its lease only warns."""
-    last = value.get("renew_until")
-    if value["lease_ends"] or last is None:
+    last = machine.get("renew_until")
+    if machine["lease_ends"] or last is None:
         return f"lease until {minute_text(expires)}"
     return f"until {minute_text(last)}: its lease only warns, at {minute_text(expires)}"
 
 
-def machine_summary(value: MachineDocument, now: datetime) -> str:
+def machine_summary(machine: MachineDocument, now: datetime) -> str:
     """Return one machine in few lines: its state, price, cost and end, then what and where, then all warnings."""
-    has_ended, owned, address = value["terminated_at"] is not None, is_owned(value["provider"]), value["address"]
+    has_ended, owned, address = machine["terminated_at"] is not None, is_owned(machine["provider"]), machine["address"]
     ssh_text = [f"{address['user']}@{address['host']} port {address['port']}"] if address and not has_ended else []
-    seen_text = [f"seen {ago(value['seen_at'], now)}"] if value["seen_at"] else []
+    seen_text = [f"seen {ago(machine['seen_at'], now)}"] if machine["seen_at"] else []
     active_text = (
-        [f"last active {ago(value['last_active_at'], now)}"] if value["last_active_at"] and not has_ended else []
+        [f"last active {ago(machine['last_active_at'], now)}"] if machine["last_active_at"] and not has_ended else []
     )
     lines = labelled_lines(
         [
-            ("what", f"{value['instance_type']}, {gpus_text(value)}{_market(value)}"),
+            ("what", f"{machine['instance_type']}, {gpus_text(machine)}{_market(machine)}"),
             (
                 "where",
                 ", ".join(
-                    filter(None, [place_text(value), None if owned else value["cloud_id"], *seen_text, *active_text])
+                    filter(
+                        None, [place_text(machine), None if owned else machine["cloud_id"], *seen_text, *active_text]
+                    )
                 ),
             ),
-            ("price", None if has_ended else price_briefly(value["price"])),
-            ("lease", None if has_ended else _lease_briefly(value)),
+            ("price", None if has_ended else price_briefly(machine["price"])),
+            ("lease", None if has_ended else _lease_briefly(machine)),
             ("ssh", ", ".join(ssh_text) or None),
-            ("owner", f"{value['owner']}, project {value['project']}"),
-            *_warnings(value, now),
+            ("owner", f"{machine['owner']}, project {machine['project']}"),
+            *_warnings(machine, now),
         ]
     )
-    return f"{paragraph(state_sentence(value, now))}\n{lines}"
+    return f"{paragraph(state_sentence(machine, now))}\n{lines}"
 
 
-def state_sentence(value: MachineDocument, now: datetime) -> str:
+def state_sentence(machine: MachineDocument, now: datetime) -> str:
     """Return the state of a machine, what an hour costs, what it has cost, when it ends and by what."""
-    spent_so_far = f"{spent_text(value, 4)} so far{without_price(value)}"
-    name, state = value["name"], state_text(value)
-    if value["terminated_at"] and not has_retained(value):
+    spent_so_far = f"{spent_text(machine, 4)} so far{without_price(machine)}"
+    name, state = machine["name"], state_text(machine)
+    if machine["terminated_at"] and not has_retained(machine):
         return (
-            f"{name} ended {when(value['terminated_at'], now)}; it cost {spent_text(value, 4)}{without_price(value)}."
+            f"{name} ended {when(machine['terminated_at'], now)}; it cost "
+            f"{spent_text(machine, 4)}{without_price(machine)}."
         )
-    if value["launch_uncertain"] or has_retained(value):
+    if machine["launch_uncertain"] or has_retained(machine):
         return f"{name} is {state}; {spent_so_far}."
-    if not value["billed"]:
-        stays_billed = value["stopped_usd_per_month"] if stopped_costs_text(value) else None
-        costs = f"; what stays costs {dollars(stays_billed)} a month" if stopped_costs_text(value) else ""
-        return f"{name} is {state}{'' if is_owned(value['provider']) else ', not billed'}{costs}; {spent_so_far}."
-    hourly = value["price"] and value["price"]["usd_per_hour"]
+    if not machine["billed"]:
+        stays_billed = machine["stopped_usd_per_month"] if stopped_costs_text(machine) else None
+        costs = f"; what stays costs {dollars(stays_billed)} a month" if stopped_costs_text(machine) else ""
+        return f"{name} is {state}{'' if is_owned(machine['provider']) else ', not billed'}{costs}; {spent_so_far}."
+    hourly = machine["price"] and machine["price"]["usd_per_hour"]
     usd = "at a price that is not known" if hourly is None else f"at {dollars(hourly, 4)} an hour"
-    billed = "" if value["state"] == "running" else " (billed)"
-    return f"{name} is {state}{billed} {usd}, {spent_so_far}; {_ends(value, now)}."
+    billed = "" if machine["state"] == "running" else " (billed)"
+    return f"{name} is {state}{billed} {usd}, {spent_so_far}; {_ends(machine, now)}."
 
 
-def _ends(value: MachineDocument, now: datetime) -> str:
+def _ends(machine: MachineDocument, now: datetime) -> str:
     """Return when a machine ends, and by what: the earliest of its safeguards."""
-    safeguards = value["guards"]
+    safeguards = machine["guards"]
     names = {"agent": "its agent", "timer": _timer(safeguards), "reaper": "the reaper"}
     ends = [
         (at, who)
@@ -175,139 +182,145 @@ def _ends(value: MachineDocument, now: datetime) -> str:
     return f"{names[who].partition(',')[0]} ends it {f'in {short_duration(seconds)}' if seconds > 0 else 'now'}"
 
 
-def _lease_briefly(value: MachineDocument) -> str:
-    held = f", held until {minute_text(value['held_until'])}" if value["held_until"] else ""
-    if value["expires"] is None:
+def _lease_briefly(machine: MachineDocument) -> str:
+    held = f", held until {minute_text(machine['held_until'])}" if machine["held_until"] else ""
+    if machine["expires"] is None:
         return f"none{held}"
-    renewable = value.get("renew_until")
-    if not value["lease_ends"] and renewable is not None:
-        return f"only warns, at {minute_text(value['expires'])}; renew-until ends it at {minute_text(renewable)}{held}"
-    renewed = f", renewable until {minute_text(renewable)}" if renewable and renewable != value["expires"] else ""
-    return f"until {minute_text(value['expires'])}{renewed}{held}"
+    renewable = machine.get("renew_until")
+    if not machine["lease_ends"] and renewable is not None:
+        return (
+            f"only warns, at {minute_text(machine['expires'])}; renew-until ends it at {minute_text(renewable)}{held}"
+        )
+    renewed = f", renewable until {minute_text(renewable)}" if renewable and renewable != machine["expires"] else ""
+    return f"until {minute_text(machine['expires'])}{renewed}{held}"
 
 
-def lease_lines(value: MachineDocument, now: datetime) -> Iterator[tuple[str, str]]:
+def lease_lines(machine: MachineDocument, now: datetime) -> Iterator[tuple[str, str]]:
     """Yield until when a machine's lease lasts, and what that means; nothing of one that has ended."""
-    if value["terminated_at"]:
+    if machine["terminated_at"]:
         return
-    expires, last = when(value["expires"], now), when(value.get("renew_until"), now)
-    ends = value["lease_ends"] or value.get("renew_until") is None
+    expires, last = when(machine["expires"], now), when(machine.get("renew_until"), now)
+    ends = machine["lease_ends"] or machine.get("renew_until") is None
     yield "lease", f"until {expires}" if ends else f"only warns, at {expires}"
     yield ("renewable", f"until {last}") if ends else ("renew-until", f"ends it at {last}")
 
 
-def _warnings(value: MachineDocument, now: datetime) -> Iterator[tuple[str, str | None]]:
+def _warnings(machine: MachineDocument, now: datetime) -> Iterator[tuple[str, str | None]]:
     """Yield warnings: what else is billed, missing safeguards, shared keys, and what cannot be reached."""
-    has_ended = value["terminated_at"] is not None
-    yield "why", value["reason"]
-    yield "also billed", None if has_ended else _attached_costs(value)
-    yield "kept", _retained_text(value)
-    yield "interrupted", _interruption_text(value, now)
-    yield "shared with", None if has_ended else _shared(value)
-    if not has_ended and value["identity"] is not None and (value["absent"] or value["reachable"] is False):
-        yield "whose", _owner_text(value)
-    if not has_ended and value["billed"]:
-        safeguards = value["guards"]
+    has_ended = machine["terminated_at"] is not None
+    yield "why", machine["reason"]
+    yield "also billed", None if has_ended else _attached_costs(machine)
+    yield "kept", _retained_text(machine)
+    yield "interrupted", _interruption_text(machine, now)
+    yield "shared with", None if has_ended else _shared(machine)
+    if not has_ended and machine["identity"] is not None and (machine["absent"] or machine["reachable"] is False):
+        yield "whose", _owner_text(machine)
+    if not has_ended and machine["billed"]:
+        safeguards = machine["guards"]
         if safeguards["agent_is"] in _NO_AGENT_TEXTS and safeguards["timer_is"] == "none":
             yield "note", ONLY_REAPER + (WAIVED if safeguards["waived"] else "")
 
 
-def machine_details(value: MachineDocument, now: datetime) -> str:
+def machine_details(machine: MachineDocument, now: datetime) -> str:
     """Return all that `show -v` says of one machine."""
-    address = value["address"]
+    address = machine["address"]
     access = f"{address['user']}@{address['host']} port {address['port']}" if address else None
 
-    owned = is_owned(value["provider"])
-    billed = "" if owned else " (billed)" if value["billed"] else " (not billed)"
-    reason = f": {value['reason']}" if value["reason"] else ""
-    state = f"{state_text(value) if has_retained(value) else value['state']}{billed}{reason}"
-    state = "launch interrupted, outcome unknown" if value["launch_uncertain"] else state
+    owned = is_owned(machine["provider"])
+    billed = "" if owned else " (billed)" if machine["billed"] else " (not billed)"
+    reason = f": {machine['reason']}" if machine["reason"] else ""
+    state = f"{state_text(machine) if has_retained(machine) else machine['state']}{billed}{reason}"
+    state = "launch interrupted, outcome unknown" if machine["launch_uncertain"] else state
     return labelled_lines(
         [
-            ("name", f"{value['name']}  ({value['id']})"),
+            ("name", f"{machine['name']}  ({machine['id']})"),
             ("state", state),
-            ("seen", ago(value["seen_at"], now)),
-            ("what", f"{value['instance_type']}, {gpus_text(value)}{_market(value)}"),
-            ("where", place_text(value)),
-            ("whose", _owner_text(value)),
-            ("cloud id", None if owned else value["cloud_id"]),
-            ("price", price_text(value["price"])),
-            ("also billed", None if value["terminated_at"] else _attached_costs(value)),
-            ("spent", f"{spent_text(value, 4)} so far{without_price(value)}"),
-            *lease_lines(value, now),
-            ("held", when(value["held_until"], now) if value["held_until"] else None),
-            ("ended by", guards_text(value, now)),
-            ("interrupted", _interruption_text(value, now)),
-            ("last active", when(value["last_active_at"], now) if value["last_active_at"] else None),
+            ("seen", ago(machine["seen_at"], now)),
+            ("what", f"{machine['instance_type']}, {gpus_text(machine)}{_market(machine)}"),
+            ("where", place_text(machine)),
+            ("whose", _owner_text(machine)),
+            ("cloud id", None if owned else machine["cloud_id"]),
+            ("price", price_text(machine["price"])),
+            ("also billed", None if machine["terminated_at"] else _attached_costs(machine)),
+            ("spent", f"{spent_text(machine, 4)} so far{without_price(machine)}"),
+            *lease_lines(machine, now),
+            ("held", when(machine["held_until"], now) if machine["held_until"] else None),
+            ("ended by", guards_text(machine, now)),
+            ("interrupted", _interruption_text(machine, now)),
+            ("last active", when(machine["last_active_at"], now) if machine["last_active_at"] else None),
             ("ssh", access),
-            ("shared with", None if value["terminated_at"] else _shared(value)),
-            ("template", value["template"]),
-            ("owner", f"{value['owner']}, project {value['project']}"),
-            ("ended", when(value["terminated_at"], now) if value["terminated_at"] else None),
-            ("kept", _retained_text(value)),
+            ("shared with", None if machine["terminated_at"] else _shared(machine)),
+            ("template", machine["template"]),
+            ("owner", f"{machine['owner']}, project {machine['project']}"),
+            ("ended", when(machine["terminated_at"], now) if machine["terminated_at"] else None),
+            ("kept", _retained_text(machine)),
         ]
     )
 
 
-def _market(value: MachineDocument) -> str:
+def _market(machine: MachineDocument) -> str:
     """Return the market on which a machine was bought; empty for an own machine."""
     return (
         ""
-        if is_owned(value["provider"]) and value["market"] == "on_demand"
-        else f", {value['market'].replace('_', '-')}"
+        if is_owned(machine["provider"]) and machine["market"] == "on_demand"
+        else f", {machine['market'].replace('_', '-')}"
     )
 
 
-def _owner_text(value: MachineDocument) -> str | None:
+def _owner_text(machine: MachineDocument) -> str | None:
     """Return in which account, or on which computer, it is, and whether that is an account of this home."""
-    if value["identity"] is None or value["terminated_at"]:
+    if machine["identity"] is None or machine["terminated_at"]:
         return None
-    unknown = f"cloudgpu show {value['name']} --refresh says whether it is reachable from here"
+    unknown = f"cloudgpu show {machine['name']} --refresh says whether it is reachable from here"
     how = {True: "reachable from here", False: "not reachable from here", None: unknown}
-    return f"{value['identity']['text']}: {value['absent'] or how[value['reachable']]}"
+    return f"{machine['identity']['text']}: {machine['absent'] or how[machine['reachable']]}"
 
 
-def _shared(value: MachineDocument) -> str | None:
+def _shared(machine: MachineDocument) -> str | None:
     """Return whose keys `share` let in, and from where."""
     parts = []
-    for one in value["shared"]:
-        place = f" from {one['from'].removesuffix('/32')}" if one["from"] else ""
-        parts.append(f"{one['label'] or one['key']}{place}")
+    for share in machine["shared"]:
+        place = f" from {share['from'].removesuffix('/32')}" if share["from"] else ""
+        parts.append(f"{share['label'] or share['key']}{place}")
     return ", ".join(parts) or None
 
 
-def _interruption_text(value: MachineDocument, now: datetime) -> str | None:
+def _interruption_text(machine: MachineDocument, now: datetime) -> str | None:
     """Return that a spot interruption is rehearsed, and when it ends the machine; None where there is none."""
-    return f"rehearsal: it is taken {when(value['taken_at'], now)}" if value["taken_at"] else None
+    return f"rehearsal: it is taken {when(machine['taken_at'], now)}" if machine["taken_at"] else None
 
 
-def _attached_costs(value: MachineDocument) -> str | None:
+def _attached_costs(machine: MachineDocument) -> str | None:
     """Return what is billed in addition to the machine in its present state."""
     paid = [
-        one
-        for one in value["attached_costs"] or ()
-        if one["while_stopped" if is_stopped_unbilled(value) else "while_running"]
+        cost
+        for cost in machine["attached_costs"] or ()
+        if cost["while_stopped" if is_stopped_unbilled(machine) else "while_running"]
     ]
     return attached_costs_text(paid) or None
 
 
-def _retained_text(value: MachineDocument) -> str | None:
+def _retained_text(machine: MachineDocument) -> str | None:
     """Return what stays of a machine without it, what that costs a month, and the next step."""
-    if not value["retained"]:
+    if not machine["retained"]:
         return None
-    resources = ", ".join(f"{one['kind']} {one['id']} ({one['size_gb']} GB)" for one in value["retained"])
-    name = value["name"]
-    steps = (
-        f"; cloudgpu start {name}, or cloudgpu down {name}" if value["terminated_at"] else "; removed by ls --refresh"
+    resources = ", ".join(
+        f"{resource['kind']} {resource['id']} ({resource['size_gb']} GB)" for resource in machine["retained"]
     )
-    return f"{resources}: at most {dollars(value['retained_usd_per_month'])} a month{steps}"
+    name = machine["name"]
+    steps = (
+        f"; cloudgpu start {name}, or cloudgpu down {name}" if machine["terminated_at"] else "; removed by ls --refresh"
+    )
+    return f"{resources}: at most {dollars(machine['retained_usd_per_month'])} a month{steps}"
 
 
 def account_lines(document: AccountAnswers | LsDocument | DownDocument | OrphansDocument | VerifyDocument) -> list[str]:
     """Return which accounts were queried, which could not be, and whether no cloud was, wrapped for a terminal."""
     names = [
-        one["account"] if one["account"] == one["provider"] else f"{one['account']} ({one['provider']})"
-        for one in document["queried"]
+        account["account"]
+        if account["account"] == account["provider"]
+        else f"{account['account']} ({account['provider']})"
+        for account in document["queried"]
     ]
     lines = [f"Queried: {', '.join(names)}."] if names else []
     lines += [f"Not queried: {gap['scope']}, whose credentials here do not open it: {gap['why']}"

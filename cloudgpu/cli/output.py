@@ -34,12 +34,12 @@ def colour_for(text: str, stream: Any) -> str:
     return coloured(text)
 
 
-def emit(output: Format, value: Any, text: str) -> None:
-    """Print the answer: `value` as one JSON document, or `text`."""
+def emit(output: Format, document: Any, text: str) -> None:
+    """Print the answer: `document` as JSON, or `text`."""
     if output is Format.JSON:
         import json
 
-        sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+        sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
     elif text:
         sys.stdout.write(colour_for(text.rstrip("\n"), sys.stdout) + "\n")
     sys.stdout.flush()

@@ -128,7 +128,7 @@ class VerbGroup(TyperGroup):
             sys.stdout.write(f"{ctx.get_help()}\n")
             raise typer.Exit
         if resolved[0] == "--version":
-            _version(value=True)
+            _version(shows_version=True)
         return resolved
 
 
@@ -142,8 +142,8 @@ app = typer.Typer(
 )
 
 
-def _version(value: bool) -> None:
-    if value:
+def _version(shows_version: bool) -> None:
+    if shows_version:
         sys.stdout.write(f"cloudgpu {__version__}\n")
         raise typer.Exit
 

@@ -207,7 +207,7 @@ class Transfer:
         """Show that `done` of `total` bytes have arrived; a small copy is not shown."""
         if total >= MIN_TRANSFER:
             now = self._now()
-            self._progress = [one for one in self._progress if now - one[0] <= RATE_OVER_S] + [(now, done)]
+            self._progress = [point for point in self._progress if now - point[0] <= RATE_OVER_S] + [(now, done)]
             unit, size = ("GB", 1e9) if total >= GIGABYTE else ("MB", 1e6)
             self._reach(f"{done / size:,.1f} of {total / size:,.1f} {unit}{self._speed(total)}")
 

@@ -60,7 +60,7 @@ def table_rows(rows: Sequence[Sequence[str]], headings: Sequence[str], right: It
             (FOLD_INDENT if number else "") + "  ".join(cell(i, line[i]) for i in part).rstrip()
             for number, part in enumerate(parts)
         )
-        return "\n".join(one for one in row_lines if len(parts) == 1 or one.strip())
+        return "\n".join(line for line in row_lines if len(parts) == 1 or line.strip())
 
     return [row(line) for line in lines]
 
@@ -130,11 +130,13 @@ def next_steps(name: str, *, jupyter: bool) -> str:
     return steps([first, (f"ssh {name}", "a shell"), (f"down {name}", "end it")])
 
 
-def place_text(value: MachineDocument | Plan) -> str:
+def place_text(document: MachineDocument | Plan) -> str:
     """Return where a machine or plan is: provider, account, region and zone, and whose computer it is."""
-    location = value["region"] if value["region"] == value["zone"] else f"{value['region']}/{value['zone']}"
-    account = "" if value["account"] == value["provider"] else f" (account {value['account']})"
-    return f"{value['provider']}{account}, {location}{TRUST_TEXTS[value['trust']]}"
+    location = (
+        document["region"] if document["region"] == document["zone"] else f"{document['region']}/{document['zone']}"
+    )
+    account = "" if document["account"] == document["provider"] else f" (account {document['account']})"
+    return f"{document['provider']}{account}, {location}{TRUST_TEXTS[document['trust']]}"
 
 
 TRUST_TEXTS = {"cloud": "", "datacenter": ", in somebody's data centre", "community": ", a stranger's computer"}
@@ -214,10 +216,10 @@ def credit_text(credit: CreditDocument, now: datetime) -> str:
     return f"{balance}; at {rate}/h it ends {end}, and its data is deleted then."
 
 
-def gpus_text(value: MachineOrPlan, *, briefly: bool = False) -> str:
+def gpus_text(machine_or_plan: MachineOrPlan, *, briefly: bool = False) -> str:
     """Return the GPUs of a machine or plan: `2x V100 (16 GiB each)`, or `no GPU`; `briefly` without their memory."""
     shown = []
-    for gpu in value["gpus"]:
+    for gpu in machine_or_plan["gpus"]:
         share = "" if gpu["share"] == 1 else f" (a share of {gpu['share']:g})"
         each_text = " each" if gpu["count"] > 1 else ""
         memory = f" ({gpu['memory_gib']:g} GiB{each_text})" if gpu["memory_gib"] and not briefly else ""
@@ -226,27 +228,27 @@ def gpus_text(value: MachineOrPlan, *, briefly: bool = False) -> str:
     return ", ".join(shown) or "no GPU"
 
 
-def price_text(value: Price | None) -> str:
+def price_text(price: Price | None) -> str:
     """Return a price with its source, date and basis; a missing one says so."""
-    if value is None:
+    if price is None:
         return "not known"
-    basis_text = "" if value["basis"] in ("quoted", "listed", "measured") else f", {value['basis']}"
-    basis_text = ", not measured" if value["basis"] == "setting" else basis_text
-    if value["source"].startswith("config.toml discounts"):
+    basis_text = "" if price["basis"] in ("quoted", "listed", "measured") else f", {price['basis']}"
+    basis_text = ", not measured" if price["basis"] == "setting" else basis_text
+    if price["source"].startswith("config.toml discounts"):
         basis_text = ", as agreed"
-    return f"{dollars(value['usd_per_hour'], 4)} an hour: {value['source']}, as of {value['as_of'][:10]}{basis_text}"
+    return f"{dollars(price['usd_per_hour'], 4)} an hour: {price['source']}, as of {price['as_of'][:10]}{basis_text}"
 
 
-def price_briefly(value: Price | None) -> str:
+def price_briefly(price: Price | None) -> str:
     """Return a price with its basis and its day, without its source; a missing one says so."""
-    if value is None:
+    if price is None:
         return "not known"
-    basis_text = f"{value['basis']} {value['as_of'][:10]}"
-    if value["basis"] == "setting":
+    basis_text = f"{price['basis']} {price['as_of'][:10]}"
+    if price["basis"] == "setting":
         basis_text = "by the settings, not measured"
-    if value["source"].startswith("config.toml discounts"):
+    if price["source"].startswith("config.toml discounts"):
         basis_text = "as agreed"
-    return f"{dollars(value['usd_per_hour'], 4)} an hour ({basis_text})"
+    return f"{dollars(price['usd_per_hour'], 4)} an hour ({basis_text})"
 
 
 def machine_table(
@@ -260,132 +262,136 @@ def machine_table(
 
     `row` returns the cells of a row (None: `machine_row`).
     """
-    rows = [(row or machine_row)(value, now) for value in values]
+    rows = [(row or machine_row)(machine, now) for machine in values]
     headings, right = ["NAME", "STATE", "AT", "WHAT", "", "$/H", "SPENT", "LEASE"], [5, 6]
-    if me is None or all(value["owner"] in (me, tag_value(me), "", None) for value in values):
+    if me is None or all(machine["owner"] in (me, tag_value(me), "", None) for machine in values):
         return table(rows, headings, right)
     rest = max(len(line) for line in table(rows, headings, right).splitlines())
     room = max(MIN_OWNER_WIDTH, columns() - rest - 2)
-    owners = [clipped(value["owner"] or "?", room, "..") for value in values]
+    owners = [clipped(machine["owner"] or "?", room, "..") for machine in values]
     rows = [[cells[0], owner, *cells[1:]] for cells, owner in zip(rows, owners, strict=True)]
     return table(rows, [headings[0], "OWNER", *headings[1:]], [column + 1 for column in right])
 
 
-def machine_row(value: MachineDocument, now: datetime) -> list[str]:
+def machine_row(machine: MachineDocument, now: datetime) -> list[str]:
     """Return the row of one machine in the table of `ls`."""
     return [
-        value["name"],
-        state_text(value),
-        value["provider"],
-        _hardware(value),
-        "spot" if value["market"] == "spot" else "",
-        _price_of(value),
-        spent_text(value, 2),
-        _lease(value, now),
+        machine["name"],
+        state_text(machine),
+        machine["provider"],
+        _hardware(machine),
+        "spot" if machine["market"] == "spot" else "",
+        _price_of(machine),
+        spent_text(machine, 2),
+        _lease(machine, now),
     ]
 
 
-def spent_text(value: MachineDocument, places: int) -> str:
+def spent_text(machine: MachineDocument, places: int) -> str:
     """Return what a machine has cost, with a `+` where a part of it has no price."""
-    return f"{dollars(value['spent_usd'], places)}{'+' if value['unpriced'] and value['spent_usd'] else ''}"
+    return f"{dollars(machine['spent_usd'], places)}{'+' if machine['unpriced'] and machine['spent_usd'] else ''}"
 
 
-def without_price(value: MachineDocument) -> str:
+def without_price(machine: MachineDocument) -> str:
     """Return what is in no sum because it has no price, as the end of a sentence; empty if nothing."""
-    return f", without its {' and '.join(value['unpriced'])}: no price is known" if value["unpriced"] else ""
+    return f", without its {' and '.join(machine['unpriced'])}: no price is known" if machine["unpriced"] else ""
 
 
-def has_retained(value: MachineDocument) -> bool:
+def has_retained(machine: MachineDocument) -> bool:
     """Return whether a machine is terminated, with a disk or an image retained."""
-    return bool(value["terminated_at"] and (value["retained"] or value["parked"]))
+    return bool(machine["terminated_at"] and (machine["retained"] or machine["parked"]))
 
 
-def state_text(value: MachineDocument) -> str:
+def state_text(machine: MachineDocument) -> str:
     """Return a machine's state as in `ls`, with `(free)` if it costs nothing."""
-    if value["launch_uncertain"]:
+    if machine["launch_uncertain"]:
         return "unsettled"
-    if value["absent"]:
+    if machine["absent"]:
         return "unknown"
-    if has_retained(value):
-        if value["parked"]:
+    if has_retained(machine):
+        if machine["parked"]:
             is_complete = (
-                len(value["retained"]) == 1
-                and value["retained"][0]["kind"] == "image"
-                and value["retained"][0]["ready"]
+                len(machine["retained"]) == 1
+                and machine["retained"][0]["kind"] == "image"
+                and machine["retained"][0]["ready"]
             )
             return "parked" if is_complete else "parking"
-        return "interrupted" if value["reason"] == "interrupted" else "disk left"
-    return f"{value['state']}{' (free)' if is_stopped_unbilled(value) and _costs_nothing(value) else ''}"
+        return "interrupted" if machine["reason"] == "interrupted" else "disk left"
+    return f"{machine['state']}{' (free)' if is_stopped_unbilled(machine) and _costs_nothing(machine) else ''}"
 
 
-def is_stopped_unbilled(value: MachineDocument) -> bool:
+def is_stopped_unbilled(machine: MachineDocument) -> bool:
     """Return whether a machine is stopped, and only its attached costs may be billed."""
-    return bool(value["state"] in ("stopped", "deallocated") and not value["billed"] and not value["terminated_at"])
+    return bool(
+        machine["state"] in ("stopped", "deallocated") and not machine["billed"] and not machine["terminated_at"]
+    )
 
 
-def _costs_nothing(value: MachineDocument) -> bool:
-    return value["attached_costs"] is not None and not any(one["while_stopped"] for one in value["attached_costs"])
+def _costs_nothing(machine: MachineDocument) -> bool:
+    return machine["attached_costs"] is not None and not any(
+        cost["while_stopped"] for cost in machine["attached_costs"]
+    )
 
 
-def stopped_costs_text(value: MachineDocument) -> str | None:
+def stopped_costs_text(machine: MachineDocument) -> str | None:
     """Return what a stopped machine still costs, in words; None if that is nothing, or not known."""
-    costs = [attached_cost for attached_cost in value["attached_costs"] or () if attached_cost["while_stopped"]]
+    costs = [attached_cost for attached_cost in machine["attached_costs"] or () if attached_cost["while_stopped"]]
     if not costs:
         return None
     at_most = "at most " if any(cost["at_most"] for cost in costs) else ""
     resources = ", ".join(cost["what"] for cost in costs)
-    return f"{resources}: {at_most}{dollars(value['stopped_usd_per_month'])} a month"
+    return f"{resources}: {at_most}{dollars(machine['stopped_usd_per_month'])} a month"
 
 
-def _price_of(value: MachineDocument) -> str:
+def _price_of(machine: MachineDocument) -> str:
     """Return the hourly price; for a stopped machine, or one with only retained resources, their monthly cost."""
-    if has_retained(value):
-        return f"{dollars(value['retained_usd_per_month'])}/mo"
-    if is_stopped_unbilled(value) and stopped_costs_text(value):
-        return f"{dollars(value['stopped_usd_per_month'])}/mo"
-    return dollars(value["price"] and value["price"]["usd_per_hour"], 4) + price_mark(value)
+    if has_retained(machine):
+        return f"{dollars(machine['retained_usd_per_month'])}/mo"
+    if is_stopped_unbilled(machine) and stopped_costs_text(machine):
+        return f"{dollars(machine['stopped_usd_per_month'])}/mo"
+    return dollars(machine["price"] and machine["price"]["usd_per_hour"], 4) + price_mark(machine)
 
 
-def price_mark(value: MachineDocument) -> str:
+def price_mark(machine: MachineDocument) -> str:
     """Return the mark of a machine's price if it is derived, assumed or unverified; otherwise empty."""
-    return confidence_mark(value["provider"], value["price"]["basis"], old=False) if value["price"] else ""
+    return confidence_mark(machine["provider"], machine["price"]["basis"], old=False) if machine["price"] else ""
 
 
-def _hardware(value: MachineDocument) -> str:
-    return ",".join(f"{gpu['count']}x{gpu['name']}"[:14] for gpu in value["gpus"]) or str(value["instance_type"])
+def _hardware(machine: MachineDocument) -> str:
+    return ",".join(f"{gpu['count']}x{gpu['name']}"[:14] for gpu in machine["gpus"]) or str(machine["instance_type"])
 
 
-def _lease(value: MachineDocument, now: datetime) -> str:
-    if has_retained(value):
+def _lease(machine: MachineDocument, now: datetime) -> str:
+    if has_retained(machine):
         return "start or down"
-    if value["terminated_at"]:
-        return f"ended {ago(value['terminated_at'], now)}"
-    if value["held_until"] and from_iso(value["held_until"]) > now:
-        return f"held {short_duration((from_iso(value['held_until']) - now).total_seconds())}"
-    if value["expires"] is None:
+    if machine["terminated_at"]:
+        return f"ended {ago(machine['terminated_at'], now)}"
+    if machine["held_until"] and from_iso(machine["held_until"]) > now:
+        return f"held {short_duration((from_iso(machine['held_until']) - now).total_seconds())}"
+    if machine["expires"] is None:
         return "none"
-    seconds = (from_iso(value["expires"]) - now).total_seconds()
-    last = value.get("renew_until")
-    if not value["lease_ends"] and last is not None:
+    seconds = (from_iso(machine["expires"]) - now).total_seconds()
+    last = machine.get("renew_until")
+    if not machine["lease_ends"] and last is not None:
         ends = (from_iso(last) - now).total_seconds()
         warns = f"warns in {short_duration(seconds)}" if seconds > 0 else "warned"
         return f"{warns}, ends in {short_duration(ends)}" if ends > 0 else f"over {short_duration(-ends)}"
     return f"{short_duration(seconds)} left" if seconds > 0 else f"over {short_duration(-seconds)}"
 
 
-def console_text(value: MachineDocument) -> str | None:
+def console_text(machine: MachineDocument) -> str | None:
     """Return the id of a machine in its cloud's console, and where it is; None before the id is known."""
-    if value["cloud_id"] is None:
+    if machine["cloud_id"] is None:
         return None
-    place = value["zone"] or value["region"]
-    return f"{value['cloud_id']} in {place} ({value['provider']}, account {value['account']})"
+    place = machine["zone"] or machine["region"]
+    return f"{machine['cloud_id']} in {place} ({machine['provider']}, account {machine['account']})"
 
 
-def size_text(value: float) -> str:
+def size_text(size: float) -> str:
     """Return a number of bytes for people: `999 B`, `1.2 kB`, `3.4 GB`."""
     kilo = 1000.0
     for unit in ("B", "kB", "MB", "GB"):
-        if value < kilo or unit == "GB":
+        if size < kilo or unit == "GB":
             break
-        value /= kilo
-    return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.3g} {unit}"  # noqa: PLR2004  (three digits)
+        size /= kilo
+    return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.3g} {unit}"  # noqa: PLR2004  (three digits)

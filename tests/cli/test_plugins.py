@@ -7,7 +7,7 @@ import json
 import pytest
 
 from cloudgpu.cli.app import run
-from cloudgpu.cli.common import complete_kind
+from cloudgpu.cli.common import complete_provider
 from cloudgpu.testing import FAKE, write_plugin
 
 
@@ -79,7 +79,7 @@ def test_the_catalogue_says_that_it_lacks_a_plugin_and_where_its_prices_are(said
 
 
 def test_the_shell_completes_a_plugin(said):
-    assert complete_kind("ac") == ["acme"]
+    assert complete_provider("ac") == ["acme"]
 
 
 def test_a_budget_and_a_discount_may_be_for_a_plugin(said, own_home):

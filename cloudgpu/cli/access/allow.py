@@ -41,10 +41,10 @@ def _lines(document: AllowDocument) -> list[str]:
     network = network_text(document["from"] or "")
     lines = []
     for machine in document["machines"]:
-        no_longer = f", and no longer to {network_text(machine['before'])}" if machine["before"] else ""
-        open_text = f"open to {network} now{no_longer}" if machine["changed"] else f"open to {network}, as it was"
+        replaced_text = f", and no longer to {network_text(machine['before'])}" if machine["before"] else ""
+        open_text = f"open to {network} now{replaced_text}" if machine["changed"] else f"open to {network}, as it was"
         lines.append(f"{machine['name']}: SSH is {open_text}.")
     if any(machine["changed"] and machine["provider"] == "aws" for machine in document["machines"]):
         lines.append("On AWS one rule serves all your machines in the same network: it has moved for each of them.")
-    lines += [f"{one['name']}: left as it is: {one['why'].rstrip('.')}." for one in document["skipped"]]
+    lines += [f"{machine['name']}: left as it is: {machine['why'].rstrip('.')}." for machine in document["skipped"]]
     return lines + [f"FAILED: {error['message']} {error['next'] or ''}".rstrip() for error in document["failed"]]

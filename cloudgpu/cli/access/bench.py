@@ -17,7 +17,7 @@ def command(
         Literal["network"], typer.Argument(metavar="network", help="What to measure: the network between machines.")
     ],
     name: Name,
-    other: Annotated[
+    second_name: Annotated[
         str | None, typer.Argument(metavar="NAME2", help="The other machine, if NAME is not a cluster.")
     ] = None,
     *,
@@ -25,7 +25,7 @@ def command(
         str | None,
         typer.Option("--with", metavar="iperf3|nccl-tests", help="What measures; by default nccl-tests, if they can."),
     ] = None,
-    expected: Annotated[
+    expected_gbit_per_s: Annotated[
         float | None, typer.Option("--expected", metavar="GBIT", help="The network's Gbit/s, instead of the type's.")
     ] = None,
     seconds: Annotated[int, typer.Option(metavar="S", min=1, max=10, help="How long iperf3 sends.")] = 5,
@@ -44,32 +44,35 @@ def command(
 
     del kind
     parsed_tool = parse_tool(tool)
-    value = bench_network(open_session(), name, other, seconds=seconds, nominal_gbit=expected, tool=parsed_tool)
-    emit(output, value, _bench_text(value))
-
-
-def _bench_text(value: NetworkBenchDocument) -> str:
-    route = value["sender"] if value["receiver"] is None else f"{value['sender']} to {value['receiver']}"
-    lines = [f"{route}: {_gbit(value['gbit_per_s'])} Gbit/s ({value['program']})"]
-    expected, network = value["expected_gbit_per_s"], value["network_gbit_per_s"]
-    if expected is None or network is None:
-        return f"{lines[0]}\nExpected: not known; give the network's Gbit/s: --expected 10"
-    up_to = value["network_up_to_gbit_per_s"]
-    burst = f", for a while up to {up_to:g}" if up_to else ""
-    lines.append(
-        f"Expected: {_gbit(expected)} Gbit/s, 0.8 of {network:g} ({value['network_fabric'] or '--expected'}{burst})"
+    document = bench_network(
+        open_session(), name, second_name, seconds=seconds, nominal_gbit=expected_gbit_per_s, tool=parsed_tool
     )
-    if value["poor"]:
-        lines.append(_poor_reason(value))
+    emit(output, document, _bench_text(document))
+
+
+def _bench_text(document: NetworkBenchDocument) -> str:
+    route = document["sender"] if document["receiver"] is None else f"{document['sender']} to {document['receiver']}"
+    lines = [f"{route}: {_gbit(document['gbit_per_s'])} Gbit/s ({document['program']})"]
+    expected_gbit_per_s, network_gbit_per_s = document["expected_gbit_per_s"], document["network_gbit_per_s"]
+    if expected_gbit_per_s is None or network_gbit_per_s is None:
+        return f"{lines[0]}\nExpected: not known; give the network's Gbit/s: --expected 10"
+    burst_gbit_per_s = document["network_up_to_gbit_per_s"]
+    burst = f", for a while up to {burst_gbit_per_s:g}" if burst_gbit_per_s else ""
+    lines.append(
+        f"Expected: {_gbit(expected_gbit_per_s)} Gbit/s, 0.8 of {network_gbit_per_s:g} "
+        f"({document['network_fabric'] or '--expected'}{burst})"
+    )
+    if document["poor"]:
+        lines.append(_poor_reason(document))
     return "\n".join(lines)
 
 
-def _poor_reason(value: NetworkBenchDocument) -> str:
+def _poor_reason(document: NetworkBenchDocument) -> str:
     """Return what may be the reason for less than was expected."""
-    if value["network_fabric"] not in (None, "Ethernet") and "iperf" in value["program"]:
-        return f"Poor: iperf3 measures TCP alone, without {value['network_fabric']}. nccl-tests measure that."
+    if document["network_fabric"] not in (None, "Ethernet") and "iperf" in document["program"]:
+        return f"Poor: iperf3 measures TCP alone, without {document['network_fabric']}. nccl-tests measure that."
     return "Poor: other traffic, or something of the network is not set up."
 
 
-def _gbit(number: float) -> str:
-    return f"{number:.2f}" if number < 10 else f"{number:,.1f}"  # noqa: PLR2004
+def _gbit(gbit_per_s: float) -> str:
+    return f"{gbit_per_s:.2f}" if gbit_per_s < 10 else f"{gbit_per_s:,.1f}"  # noqa: PLR2004

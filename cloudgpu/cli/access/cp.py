@@ -56,15 +56,15 @@ def command(
         copied = copy(connection, sources, destination, progress=progress.Transfer().show)
     for path in copied.skipped:
         tell(f"{path} was left out: it is neither a file nor a directory, or a link that leads nowhere")
-    files = "1 file" if copied.files == 1 else f"{copied.files:,} files"
-    emit(output, copy_document(copied), f"{files}, {copied.bytes:,} bytes")
+    files_text = "1 file" if copied.files == 1 else f"{copied.files:,} files"
+    emit(output, copy_document(copied), f"{files_text}, {copied.bytes:,} bytes")
     _tell_failed(copied)
 
 
 def _tell_failed(copied: Copied) -> None:
     """Say what could not be copied, and leave with the exit code of that."""
-    for fault in copied.failed[:MAX_ERRORS_SHOWN]:
-        tell(f"error: {fault.message}")
+    for error in copied.failed[:MAX_ERRORS_SHOWN]:
+        tell(f"error: {error.message}")
     if len(copied.failed) > MAX_ERRORS_SHOWN:
         tell(f"error: {len(copied.failed) - MAX_ERRORS_SHOWN:,} more were not copied (all of them: -o json)")
     if copied.failed:

@@ -11,6 +11,7 @@ from cloudgpu.cli import progress
 from cloudgpu.cli.common import MaybeName, open_session, with_empty_name
 from cloudgpu.errors import InvalidRequest
 
+# Settings of the parser: options after NAME belong to the command that runs on the machine.
 CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 
 ALL_NODES = "--all-nodes"
@@ -19,9 +20,9 @@ ALL_NODES = "--all-nodes"
 def order_arguments(args: list[str]) -> list[str]:
     """Return the arguments with an empty NAME where there is none, and --all-nodes before the name it may follow."""
     args = with_empty_name(args)
-    position = next((position for position, word in enumerate(args) if not word.startswith("-")), len(args))
-    if args[position + 1 : position + 2] == [ALL_NODES]:
-        return [*args[:position], ALL_NODES, args[position], *args[position + 2 :]]
+    name_index = next((name_index for name_index, word in enumerate(args) if not word.startswith("-")), len(args))
+    if args[name_index + 1 : name_index + 2] == [ALL_NODES]:
+        return [*args[:name_index], ALL_NODES, args[name_index], *args[name_index + 2 :]]
     return args
 
 

@@ -47,24 +47,24 @@ def command(
     check_from(from_, remove=remove)
     session = open_session()
     machine = session.find(name)
-    value = (
+    document = (
         unshare(session, machine, guest_key)
         if remove or guest_key is None
         else share(session, machine, guest_key, from_=from_)
     )
-    emit(output, value, _answer_text(value))
+    emit(output, document, _answer_text(document))
 
 
-def _answer_text(value: ShareDocument) -> str:
-    name, key = value["name"], value["key"]
-    if not value["shared"]:
-        if not value["changed"]:
+def _answer_text(document: ShareDocument) -> str:
+    name, key = document["name"], document["key"]
+    if not document["shared"]:
+        if not document["changed"]:
             return f"{name} had no such key."
         return f"{key} cannot log in to {name} any more." if key else f"No shared key can log in to {name} any more."
-    network_text = f" from {value['from'].removesuffix('/32')}" if value["from"] else ""
+    network_text = f" from {document['from'].removesuffix('/32')}" if document["from"] else ""
     return (
         f"{key} can log in to {name}{network_text} until it ends, with all the rights that you have there:\n"
         f"  on this ledger: cloudgpu ssh {name}, exec, cp, tunnel\n"
-        f"  elsewhere: {value['ssh']}\n"
-        f"  its host key: {value['host_key']}"
+        f"  elsewhere: {document['ssh']}\n"
+        f"  its host key: {document['host_key']}"
     )

@@ -10,9 +10,10 @@ import typer
 from cloudgpu.cli import progress
 from cloudgpu.cli.common import MaybeName, open_session, with_empty_name
 
+# Settings of the parser: options after NAME belong to ssh.
 CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 
-order_arguments = with_empty_name
+order_arguments = with_empty_name  # the parser calls it with what was typed after the verb
 
 
 def command(
@@ -34,7 +35,9 @@ def command(
     session = open_session()
     machine = machine_with_address(session, session.find(name or None, running=True))
     clean_up_local_files(session)
-    words = list(arguments or [])
-    argv = ssh_command(session.home.ssh_config, machine.name, words[1:] if words[:1] == ["--"] else words)
+    ssh_arguments = list(arguments or [])
+    argv = ssh_command(
+        session.home.ssh_config, machine.name, ssh_arguments[1:] if ssh_arguments[:1] == ["--"] else ssh_arguments
+    )
     progress.end()
     os.execv(argv[0], argv)  # noqa: S606  (argv comes from ssh_command; no shell)

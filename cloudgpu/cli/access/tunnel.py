@@ -39,13 +39,13 @@ def command(
     session = open_session()
     machine = session.find(name, running=not stop)
     if stop:
-        ended = stop_tunnel(session.home.tunnels, machine.id) is not None
+        was_open = stop_tunnel(session.home.tunnels, machine.id) is not None
         message = (
             f"The tunnel to {machine.name} is closed."
-            if ended
+            if was_open
             else f"There was no background tunnel to {machine.name}."
         )
-        emit(output, {"name": machine.name, "stopped": ended}, message)
+        emit(output, {"name": machine.name, "stopped": was_open}, message)
     elif serve:
         from cloudgpu.control.access.jupyter import serve_background
 
@@ -56,12 +56,12 @@ def command(
         notebook, pid = start_background(session, machine, first_port=port)
         _show(tunnel_document(machine, notebook, in_background=True, pid=pid), output)
         if open_:
-            _browse(session, machine, notebook)
+            _open_in_browser(session, machine, notebook)
     else:
-        _foreground(session, machine, port, output, open_=open_)
+        _run_in_foreground(session, machine, port, output, open_=open_)
 
 
-def _foreground(session: Session, machine: Machine, port: int, output: Format, *, open_: bool) -> None:
+def _run_in_foreground(session: Session, machine: Machine, port: int, output: Format, *, open_: bool) -> None:
     from cloudgpu.access.tunnel.background import remove_page
     from cloudgpu.control.access.jupyter import JupyterTunnel
 
@@ -71,7 +71,7 @@ def _foreground(session: Session, machine: Machine, port: int, output: Format, *
         progress.end()
         try:
             if open_:
-                _browse(session, machine, tunnel.notebook)
+                _open_in_browser(session, machine, tunnel.notebook)
             error = tunnel.wait()
         except KeyboardInterrupt:
             return
@@ -81,13 +81,13 @@ def _foreground(session: Session, machine: Machine, port: int, output: Format, *
         raise error
 
 
-def _show(value: TunnelDocument, output: Format) -> None:
+def _show(document: TunnelDocument, output: Format) -> None:
     emit(
-        output, value, f"Jupyter on {value['name']}:\n{value['url']}"
+        output, document, f"Jupyter on {document['name']}:\n{document['url']}"
     )  # the URL on its own line, which fits 60 columns
 
 
-def _browse(session: Session, machine: Machine, notebook: JupyterEndpoint) -> None:
+def _open_in_browser(session: Session, machine: Machine, notebook: JupyterEndpoint) -> None:
     """Open a 0600 page that leads on to Jupyter: a browser's command line would show the token to everybody."""
     import webbrowser
 

@@ -37,82 +37,89 @@ def command(
     """
     from cloudgpu.control.policies.backtest import build_backtest_document
 
-    value = build_backtest_document(open_session(), policy, since=since, machine=machine, every=every)
-    emit(output, value, text(value))
+    document = build_backtest_document(open_session(), policy, since=since, machine=machine, every=every)
+    emit(output, document, backtest_text(document))
 
 
-def text(value: BacktestDocument) -> str:
+def backtest_text(document: BacktestDocument) -> str:
     """Return what is not known, what was saved, and each stop, in 80 columns."""
-    parts = [paragraph(_head(value)), paragraph(_coverage_text(value))]
-    if value["hours"]:
-        parts.append(_sums(value))
-    if value["stops"]:
-        parts.append(_stops(value))
-    killed = [stop for stop in value["stops"] if stop["work"] and stop["work"]["under_way"]]
-    parts += [paragraph(_killed_work_text(one, one["work"])) for one in killed if one["work"]]
-    parts += [paragraph(remark) for remark in value["notes"]] if value["hours"] else []
+    parts = [paragraph(_headline(document)), paragraph(_coverage_text(document))]
+    if document["hours"]:
+        parts.append(_totals_text(document))
+    if document["stops"]:
+        parts.append(_stops_table(document))
+    stops_at_work = [stop for stop in document["stops"] if stop["work"] and stop["work"]["under_way"]]
+    parts += [paragraph(_killed_work_text(stop, stop["work"])) for stop in stops_at_work if stop["work"]]
+    parts += [paragraph(note) for note in document["notes"]] if document["hours"] else []
     return "\n\n".join(parts)
 
 
-def _head(value: BacktestDocument) -> str:
-    period = f"{minute_text(value['since'])} to {minute_text(value['until'])}"
+def _headline(document: BacktestDocument) -> str:
+    period = f"{minute_text(document['since'])} to {minute_text(document['until'])}"
     return (
-        f"The policy {value['policy']} ({value['file']}) from {period}, a run every {short_duration(value['every_s'])}."
+        f"The policy {document['policy']} ({document['file']}) from {period}, a run every "
+        f"{short_duration(document['every_s'])}."
     )
 
 
-def _coverage_text(value: BacktestDocument) -> str:
-    if not value["hours"]:
+def _coverage_text(document: BacktestDocument) -> str:
+    if not document["hours"]:
         return "No machine ran in that time, so there is nothing to replay."
-    ran = f"{short_duration(value['hours'] * 3600)} that {counted(len(value['machines']), 'machine')} ran"
-    share = value["unsampled_share"]
-    if share is not None and share >= 1:
-        return f"Of the {ran} no samples are kept here: nobody knows how they were used, and nothing is ended for that."
-    if not share:
-        return f"Of the {ran} there are samples for all."
+    ran_text = f"{short_duration(document['hours'] * 3600)} that {counted(len(document['machines']), 'machine')} ran"
+    unsampled_share = document["unsampled_share"]
+    if unsampled_share is not None and unsampled_share >= 1:
+        return (
+            f"Of the {ran_text} no samples are kept here: nobody knows how they were used, and nothing is "
+            "ended for that."
+        )
+    if not unsampled_share:
+        return f"Of the {ran_text} there are samples for all."
     return (
-        f"For {share:.1%} of the {ran} there are no samples here: how they were used then is not known, and nothing is "
+        f"For {unsampled_share:.1%} of the {ran_text} there are no samples here: how they were used then is not "
+        "known, and nothing is "
         "ended for idle time there."
     )
 
 
-def _sums(value: BacktestDocument) -> str:
-    saved, cost = value["savings"], value["cost"]
-    actual_ends = sum(len(machine["actual_ends"]) for machine in value["machines"])
+def _totals_text(document: BacktestDocument) -> str:
+    savings, cost = document["savings"], document["cost"]
+    actual_ends = sum(len(machine["actual_ends"]) for machine in document["machines"])
     return labelled_lines(
         [
-            ("recorded", _money(cost)),
+            ("recorded", _amount_text(cost)),
             (
                 "saved",
-                _money(saved)
-                + _share(saved["usd"], cost["usd"])
-                + f", {short_duration(value['off_hours'] * 3600)} off",
+                _amount_text(savings)
+                + _percent_text(savings["usd"], cost["usd"])
+                + f", {short_duration(document['off_hours'] * 3600)} off",
             ),
-            ("would cost", _money(value["would_have_cost"])),
-            ("ends", f"{value['ends']} that it would have made; {counted(actual_ends, 'run')} really ended"),
-            ("starts", _starts(value)),
-            ("killed", _killed(value)),
+            ("would cost", _amount_text(document["would_have_cost"])),
+            ("ends", f"{document['ends']} that it would have made; {counted(actual_ends, 'run')} really ended"),
+            ("starts", _restarts_text(document)),
+            ("killed", _killed_text(document)),
         ]
     )
 
 
-def _starts(value: BacktestDocument) -> str | None:
-    if not value["restarts"]:
+def _restarts_text(document: BacktestDocument) -> str | None:
+    if not document["restarts"]:
         return None
 
     return (
-        f"{counted(value['restarts'], 'time')} somebody came back and would have had to start it again: that takes "
-        f"minutes, and is billed at least {dollars(value['restarts_usd'], 4)} in all (in the sums above)"
+        f"{counted(document['restarts'], 'time')} somebody came back and would have had to start it again: that takes "
+        f"minutes, and is billed at least {dollars(document['restarts_usd'], 4)} in all (in the sums above)"
     )
 
 
-def _killed(value: BacktestDocument) -> str:
-    if not value["killed"]:
+def _killed_text(document: BacktestDocument) -> str:
+    if not document["killed"]:
         return "no work that was under way, as far as samples tell"
-    return f"work under way {counted(value['killed'], 'time')}, {short_duration(value['killed_hours'] * 3600)} of it"
+    return (
+        f"work under way {counted(document['killed'], 'time')}, {short_duration(document['killed_hours'] * 3600)} of it"
+    )
 
 
-def _stops(value: BacktestDocument) -> str:
+def _stops_table(document: BacktestDocument) -> str:
     rows = [
         [
             clipped(stop["name"], MAX_NAME_WIDTH),
@@ -122,7 +129,7 @@ def _stops(value: BacktestDocument) -> str:
             dollars(stop["savings"]["usd"]),
             _work_text(stop),
         ]
-        for stop in value["stops"]
+        for stop in document["stops"]
     ]
     return table(rows, ["NAME", "AT (UTC)", "WOULD", "OFF", "SAVED", "THEN"], right=(3, 4))
 
@@ -144,14 +151,14 @@ def _killed_work_text(stop: ReplayedStop, work: ReplayedWork) -> str:
     )
 
 
-def _money(amount: Amount) -> str:
+def _amount_text(amount: Amount) -> str:
     if amount["usd"] is None:
         return "? (no price is known)"
-    shown = dollars(amount["usd"])
+    amount_text = dollars(amount["usd"])
     if amount["low_usd"] != amount["high_usd"]:
-        shown += f" ({dollars(amount['low_usd'])} to {dollars(amount['high_usd'])})"
-    return shown + (" and what has no known price" if amount["unpriced"] else "")
+        amount_text += f" ({dollars(amount['low_usd'])} to {dollars(amount['high_usd'])})"
+    return amount_text + (" and what has no known price" if amount["unpriced"] else "")
 
 
-def _share(part: str | None, total: str | None) -> str:
+def _percent_text(part: str | None, total: str | None) -> str:
     return f" ({float(part) / float(total):.0%})" if part and total and float(total) else ""

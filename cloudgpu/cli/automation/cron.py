@@ -46,26 +46,28 @@ def command(
     `test` makes a dry run in cron's own environment, and checks that the credentials last through the night: exit
     code 6 if they do not.
     """
-    _check(action, {"--every": every, "--nightly": nightly}, crontab=crontab, systemd=systemd)
+    _check_options(action, {"--every": every, "--nightly": nightly}, crontab=crontab, systemd=systemd)
     session = open_session(warn=False)
-    kind = "crontab" if crontab else "systemd" if systemd else None
+    scheduler = "crontab" if crontab else "systemd" if systemd else None
     if action == "install":
         from cloudgpu.control.inputs.launch_request import duration
         from cloudgpu.control.scheduler.cron import plan_install
 
         interval = duration(every, "--every")
-        _change(session, plan_install(session, os.environ, every=interval, nightly=nightly, kind=kind), output, yes=yes)
+        _confirm_and_apply(
+            session, plan_install(session, os.environ, every=interval, nightly=nightly, kind=scheduler), output, yes=yes
+        )
     elif action == "remove":
         from cloudgpu.control.scheduler.cron import plan_remove
 
-        _change(session, plan_remove(session, os.environ, kind=kind), output, yes=yes)
+        _confirm_and_apply(session, plan_remove(session, os.environ, kind=scheduler), output, yes=yes)
     elif action == "show":
         _show(session, output)
     else:
         _test(session, output, in_cron=in_cron)
 
 
-def _check(action: Action, install_options: dict[str, Any], *, crontab: bool, systemd: bool) -> None:
+def _check_options(action: Action, install_options: dict[str, Any], *, crontab: bool, systemd: bool) -> None:
     """Refuse what does not belong to the action, so that nothing is silently left out."""
     refused = [] if action == "install" else [option for option, value in install_options.items() if value]
     if refused:
@@ -85,40 +87,40 @@ def _check(action: Action, install_options: dict[str, Any], *, crontab: bool, sy
         raise InvalidRequest(message, field=option, value=None, next=f"Run: cloudgpu cron {action}")
 
 
-def _change(session: Session, change: Change | None, output: Format, *, yes: bool) -> None:
+def _confirm_and_apply(session: Session, change: Change | None, output: Format, *, yes: bool) -> None:
     from cloudgpu.control.scheduler.cron import apply_change, change_document
 
     if change is None:
         emit(output, {"table": None, "changed": False, "lines": [], "replaced": [], "notes": []},
              "Nothing of cloudgpu is installed for this home.")  # fmt: skip
         return
-    value = change_document(change, os.environ)
-    if value["changed"]:
+    document = change_document(change, os.environ)
+    if document["changed"]:
         place = {"crontab": "your crontab", "systemd": "systemd's timers of yours"}[change.table.kind]
         action = "Take this out of" if change.after is None else "Write this into"
-        lines = value["lines"] or (change.before or "").rstrip("\n").split("\n")  # those that are taken out
+        lines = document["lines"] or (change.before or "").rstrip("\n").split("\n")  # those that are taken out
         sys.stderr.write("".join(f"  {line}\n" for line in lines))
         confirm(f"{action} {place}?", yes=yes, why=f"This changes {place}")
-        value = apply_change(session, change, os.environ)
-    emit(output, value, _change_text(value, change))
+        document = apply_change(session, change, os.environ)
+    emit(output, document, _change_text(document, change))
 
 
-def _change_text(value: CronChangeDocument, change: Change) -> str:
+def _change_text(document: CronChangeDocument, change: Change) -> str:
     if change.after is None:
-        done = f"Removed from {value['table']}: the reaper no longer runs by itself."
-    elif value["changed"]:
-        done = f"Installed in {value['table']}. To see what it would do tonight: cloudgpu cron test"
+        message = f"Removed from {document['table']}: the reaper no longer runs by itself."
+    elif document["changed"]:
+        message = f"Installed in {document['table']}. To see what it would do tonight: cloudgpu cron test"
     else:
-        done = f"Already installed in {value['table']} with these settings: nothing was changed."
-    return "\n".join([done, *value["notes"]])
+        message = f"Already installed in {document['table']} with these settings: nothing was changed."
+    return "\n".join([message, *document["notes"]])
 
 
 def _show(session: Session, output: Format) -> None:
     from cloudgpu.control.scheduler.cron import show_cron
 
-    value = show_cron(session, os.environ)
-    emit(output, value, show_text(value, session.clock()))
-    if value["unanswered"]:
+    document = show_cron(session, os.environ)
+    emit(output, document, show_text(document, session.clock()))
+    if document["unanswered"]:
         raise typer.Exit(ProviderUnavailable.exit_code)
 
 
@@ -129,8 +131,8 @@ def _test(session: Session, output: Format, *, in_cron: bool) -> None:
         emit(Format.JSON, inner_report(session), "")
         return
 
-    value = cron_test_document(session, os.environ)
-    emit(output, value, cron_test_text(value, session.clock()))
-    code = exit_code(value)
+    document = cron_test_document(session, os.environ)
+    emit(output, document, cron_test_text(document, session.clock()))
+    code = exit_code(document)
     if code:
         raise typer.Exit(code)

@@ -49,14 +49,14 @@ def command(
     """
     from cloudgpu.control.resources.orphans import build_orphans_document, cleanup_options, survey
 
-    request = cleanup_options(
+    options = cleanup_options(
         clean=clean, snapshot=snapshot, older_than=older_than, stopped_older_than=stopped_older_than
     )
     session = open_session()
-    found = survey(session, request, region=region)
-    document = build_orphans_document(found, snapshot=snapshot)
+    surveyed = survey(session, options, region=region)
+    document = build_orphans_document(surveyed, snapshot=snapshot)
     if clean and any(orphan["do"] != "stay" for orphan in document["orphans"]):
-        _clean(session, found, document, snapshot=snapshot, yes=yes, output=output)
+        _clean(session, surveyed, document, snapshot=snapshot, yes=yes, output=output)
         return
     emit(output, document, orphans_text(document, session.clock(), cleaned=clean))
     _exit_if_incomplete(document)
@@ -71,32 +71,38 @@ def _clean(
     for line in cleanup_plan_text(document, session.clock()).splitlines():
         tell(line)
     confirm(_question(document), yes=yes)
-    document, worst = clean_document(survey, clean(session, survey.orphans, snapshot=snapshot))
+    document, worst_error = clean_document(survey, clean(session, survey.orphans, snapshot=snapshot))
     emit(output, document, cleanup_result_text(document, session.clock()))
-    for fault in document["failed"]:
-        tell(f"error: {fault['message']} {fault['next'] or ''}")
-    _exit_if_incomplete(document, 0 if worst is None else worst.exit_code)
+    for error in document["failed"]:
+        tell(f"error: {error['message']} {error['next'] or ''}")
+    _exit_if_incomplete(document, 0 if worst_error is None else worst_error.exit_code)
 
 
 def _question(document: OrphansDocument) -> str:
-    ends = sorted({one["launch"]["name"] for one in document["orphans"] if one["do"] == "end" and one["launch"]})
+    ended_names = sorted(
+        {orphan["launch"]["name"] for orphan in document["orphans"] if orphan["do"] == "end" and orphan["launch"]}
+    )
     removable = sum(orphan["do"] == "remove" for orphan in document["orphans"])
     parts = [f"remove {'this' if removable == 1 else f'these {removable} resources'}"] if removable else []
-    parts += [f"end {', '.join(ends)} with all that is on {'them' if len(ends) > 1 else 'it'}"] if ends else []
+    parts += (
+        [f"end {', '.join(ended_names)} with all that is on {'them' if len(ended_names) > 1 else 'it'}"]
+        if ended_names
+        else []
+    )
     question = " and ".join(parts)
     return f"{question[0].upper()}{question[1:]}? It cannot be undone."
 
 
-def _exit_if_incomplete(document: OrphansDocument, code: int = 0) -> None:
-    """Say who did not answer, and leave with the exit code of the contract: 9 before 8 before the rest."""
+def _exit_if_incomplete(document: OrphansDocument, exit_code: int = 0) -> None:
+    """Print which scopes did not answer, and exit. Code 9 (not confirmed) takes precedence over 8 (no answer)."""
     from cloudgpu.errors import ProviderUnavailable, StopUnproved
 
-    for gap in document["unanswered"]:
-        tell(unanswered_text(gap["scope"], gap["why"]))
-    if document["unanswered"] and code != StopUnproved.exit_code:
-        code = ProviderUnavailable.exit_code
-    if code:
-        raise typer.Exit(code)
+    for unanswered_scope in document["unanswered"]:
+        tell(unanswered_text(unanswered_scope["scope"], unanswered_scope["why"]))
+    if document["unanswered"] and exit_code != StopUnproved.exit_code:
+        exit_code = ProviderUnavailable.exit_code
+    if exit_code:
+        raise typer.Exit(exit_code)
 
 
 def orphans_text(document: OrphansDocument, now: datetime, *, cleaned: bool) -> str:
@@ -105,8 +111,8 @@ def orphans_text(document: OrphansDocument, now: datetime, *, cleaned: bool) -> 
     if not orphans:
         where = " were found in the regions that answered" if document["unanswered"] else ""
         return "\n".join([f"No orphaned resources{where}.", *account_lines(document)])
-    removable, stays = ([orphan for orphan in orphans if (orphan["do"] == "stay") is stay] for stay in (False, True))
-    parts = [_table("Orphaned:", removable, now), _staying_text(stays, now), paragraph(_total(document))]
+    removable, staying = ([orphan for orphan in orphans if (orphan["do"] == "stay") is stay] for stay in (False, True))
+    parts = [_orphans_table("Orphaned:", removable, now), _staying_text(staying, now), paragraph(_total_text(document))]
     if removable and document["removable_usd_per_month"] == "0":
         parts.append("To remove orphaned resources: cloudgpu orphans --clean")
     elif cleaned:
@@ -118,28 +124,36 @@ def cleanup_plan_text(document: OrphansDocument, now: datetime) -> str:
     """Return what `--clean` is about to remove, and what stays: to be read before the question."""
     orphans = document["orphans"]
     removable = [orphan for orphan in orphans if orphan["do"] != "stay"]
-    stays = [orphan for orphan in orphans if orphan["do"] == "stay"]
-    saving = f"To be removed, {dollars(document['removable_usd_per_month'])} a month where a price is known:"
+    staying = [orphan for orphan in orphans if orphan["do"] == "stay"]
+    title = f"To be removed, {dollars(document['removable_usd_per_month'])} a month where a price is known:"
     return "\n\n".join(
-        part for part in (_table(saving, removable, now), _images(removable), _staying_text(stays, now)) if part
+        part
+        for part in (_orphans_table(title, removable, now), _images_text(removable), _staying_text(staying, now))
+        if part
     )
 
 
 def cleanup_result_text(document: OrphansDocument, now: datetime) -> str:
     """Return what was removed, and what stays."""
-    saved = [f"Kept as image {one['image']['name']}: {_kind_text(one)} {one['id']}" for one in document["removed"]
-             if one["image"]]  # fmt: skip
-    lines = [f"Removed: {_kind_text(orphan)} {orphan['id']} ({_monthly(orphan)})" for orphan in document["removed"]]
-    stays = _staying_text(document["orphans"], now)
-    return "\n".join([*lines, *saved]) + (f"\n\n{stays}" if stays else "") if lines else stays
+    image_lines = [
+        f"Kept as image {orphan['image']['name']}: {_kind_text(orphan)} {orphan['id']}"
+        for orphan in document["removed"]
+        if orphan["image"]
+    ]
+    lines = [
+        f"Removed: {_kind_text(orphan)} {orphan['id']} ({_monthly_text(orphan)})" for orphan in document["removed"]
+    ]
+    staying = _staying_text(document["orphans"], now)
+    return "\n".join([*lines, *image_lines]) + (f"\n\n{staying}" if staying else "") if lines else staying
 
 
-def _table(title: str, orphans: Sequence[Orphan], now: datetime) -> str:
+def _orphans_table(title: str, orphans: Sequence[Orphan], now: datetime) -> str:
     """Return a table of orphaned resources, and below it why they count as orphaned."""
     if not orphans:
         return ""
     rows = [
-        [_kind_text(orphan), orphan["id"], _monthly(orphan), _launch(orphan), _since(orphan, now)] for orphan in orphans
+        [_kind_text(orphan), orphan["id"], _monthly_text(orphan), _launch_text(orphan), _age_text(orphan, now)]
+        for orphan in orphans
     ]
     return f"{title}\n{table(rows, ['WHAT', 'ID', '$/MONTH', 'FROM', 'SINCE'], right=(2,))}\n{_reason_lines(orphans)}"
 
@@ -149,17 +163,27 @@ def _reason_lines(orphans: Sequence[Orphan]) -> str:
         return f"{orphan['why']}{_next_text(orphan)}"
 
     grouped = groupby(sorted(orphans, key=why), key=why)
-    return labelled_lines((", ".join(sorted({_kind_text(one) for one in ones})), text) for text, ones in grouped)
+    return labelled_lines(
+        (", ".join(sorted({_kind_text(orphan) for orphan in orphans_with_reason})), text)
+        for text, orphans_with_reason in grouped
+    )
 
 
 def _staying_text(orphans: Sequence[Orphan], now: datetime) -> str:
     if not orphans:
         return ""
     rows = [
-        [_kind_text(one), one["name"] or one["id"], _monthly(one), _launch(one), _since(one, now)] for one in orphans
+        [
+            _kind_text(orphan),
+            orphan["name"] or orphan["id"],
+            _monthly_text(orphan),
+            _launch_text(orphan),
+            _age_text(orphan, now),
+        ]
+        for orphan in orphans
     ]
-    shown = table(rows, ["WHAT", "NAME", "$/MONTH", "FROM", "SINCE"], right=(2,))
-    return f"Stays:\n{shown}\n{labelled_lines(_reasons(orphans))}"
+    table_text = table(rows, ["WHAT", "NAME", "$/MONTH", "FROM", "SINCE"], right=(2,))
+    return f"Stays:\n{table_text}\n{labelled_lines(_reasons(orphans))}"
 
 
 def _reasons(orphans: Sequence[Orphan]) -> Iterator[tuple[str, str]]:
@@ -173,21 +197,22 @@ def _next_text(orphan: Orphan) -> str:
     return "" if orphan["next"] is None else f" ({orphan['next']})"
 
 
-def _images(removable: Sequence[Orphan]) -> str:
+def _images_text(removable: Sequence[Orphan]) -> str:
     """Return which images are made first, and what they cost."""
     lines = [
-        f"An image of {orphan['id']} is made first, {image['name']}: at most {_usd(image['usd_per_month'])} a month."
+        f"An image of {orphan['id']} is made first, {image['name']}: at most "
+        f"{_usd_text(image['usd_per_month'])} a month."
         for orphan in removable
         if (image := orphan["image"])
     ]
     return "\n".join(map(paragraph, lines))
 
 
-def _total(document: OrphansDocument) -> str:
+def _total_text(document: OrphansDocument) -> str:
     unpriced = document["unpriced"]
-    more = f", and {unpriced} without a known price" if unpriced else ""
+    unpriced_text = f", and {unpriced} without a known price" if unpriced else ""
     removable = document["removable_usd_per_month"]
-    total = f"All of it costs {dollars(document['usd_per_month'])} a month{more}"
+    total = f"All of it costs {dollars(document['usd_per_month'])} a month{unpriced_text}"
     return f"{total}; the same with --clean ends {dollars(removable)} of that." if removable != "0" else f"{total}."
 
 
@@ -195,23 +220,23 @@ def _kind_text(orphan: Orphan) -> str:
     return str(orphan["kind"]).replace("_", " ")
 
 
-def _monthly(orphan: Orphan) -> str:
+def _monthly_text(orphan: Orphan) -> str:
     if orphan["usd_per_month"] is None:
         return "?"
-    return f"{'<= ' if orphan['at_most'] else ''}{_usd(orphan['usd_per_month'])}"
+    return f"{'<= ' if orphan['at_most'] else ''}{_usd_text(orphan['usd_per_month'])}"
 
 
-def _usd(text: str | None) -> str:
-    return "nothing" if text == "0" else dollars(text)
+def _usd_text(usd: str | None) -> str:
+    return "nothing" if usd == "0" else dollars(usd)
 
 
-def _launch(orphan: Orphan) -> str:
+def _launch_text(orphan: Orphan) -> str:
     if orphan["launch"] is not None:
         return str(orphan["launch"]["name"] or orphan["launch"]["id"])
     return f"{orphan['owner']}'s" if orphan["owner"] else "launch unknown"
 
 
-def _since(orphan: Orphan, now: datetime) -> str:
+def _age_text(orphan: Orphan, now: datetime) -> str:
     return (
         "not known"
         if orphan["since"] is None

@@ -78,50 +78,52 @@ def command(
 def _list(session: Session, output: Format) -> None:
     from cloudgpu.control.policies.commands import list_policies
 
-    value = list_policies(session)
-    emit(output, value, list_text(value))
+    document = list_policies(session)
+    emit(output, document, list_text(document))
 
 
 def _show(session: Session, name: str | None, output: Format) -> None:
     from cloudgpu.control.policies.commands import show_policy
 
-    value = show_policy(session, name or session.settings.policy)
-    emit(output, value, show_text(value, session.clock()))
+    document = show_policy(session, name or session.settings.policy)
+    emit(output, document, show_text(document, session.clock()))
 
 
 def _explain(session: Session, name: str | None, output: Format) -> None:
     from cloudgpu.control.policies.commands import explain_policy
 
-    value = explain_policy(session, name)
-    emit(output, value, explain_text(value, session.clock()))
+    document = explain_policy(session, name)
+    emit(output, document, explain_text(document, session.clock()))
 
 
 def _check(session: Session, files: list[str], output: Format) -> None:
     from cloudgpu.control.policies.commands import check_policies
 
-    value = check_policies(session, files)
+    document = check_policies(session, files)
     none_text = "There is no policy of your own, and those that config.toml names are there."
-    emit(output, value, f"Without a fault: {', '.join(value['checked'])}" if value["checked"] else none_text)
+    emit(output, document, f"Without a fault: {', '.join(document['checked'])}" if document["checked"] else none_text)
 
 
 def _publish(session: Session, name: str, output: Format) -> None:
     from cloudgpu.config.policies.find import policy_paths
     from cloudgpu.control.team.published import publish
 
-    value = publish(session, name, policy_paths(session.home))
-    message = f"{value['published']} is published as it was already"
-    if value["changed"]:
-        message = f"{value['published']} is published {'anew ' * value['replaced']}for everybody who uses this ledger"
-    emit(output, value, f"{message} (from {value['file']}).")
+    document = publish(session, name, policy_paths(session.home))
+    message = f"{document['published']} is published as it was already"
+    if document["changed"]:
+        message = (
+            f"{document['published']} is published {'anew ' * document['replaced']}for everybody who uses this ledger"
+        )
+    emit(output, document, f"{message} (from {document['file']}).")
 
 
 def _withdraw(session: Session, name: str, output: Format) -> None:
     from cloudgpu.control.team.published import withdraw
 
-    value = withdraw(session, name)
+    document = withdraw(session, name)
     note = "" if name == "limits" else " Running machines keep the text of their launch."
     message = f"{name} is no longer published: from the next launch on, each home uses its own.{note}"
-    emit(output, value, message)
+    emit(output, document, message)
 
 
 def _required_name(action: Action, names: list[str]) -> str:
@@ -140,15 +142,15 @@ def _schema(names: list[str]) -> None:
     from cloudgpu.config.policies.schema import limits_schema, policy_schema
 
     schemas = {"policy": policy_schema, "limits": limits_schema}
-    which = names[0] if names else "policy"
-    if which not in schemas or len(names) > 1:
+    schema_name = names[0] if names else "policy"
+    if schema_name not in schemas or len(names) > 1:
         raise InvalidRequest(
             "There is a schema of policies, and one of limits.",
             field="NAME",
-            value=which,
+            value=schema_name,
             next="Run: cloudgpu policy schema, or: cloudgpu policy schema limits",
         )
-    emit(Format.JSON, schemas[which](), "")
+    emit(Format.JSON, schemas[schema_name](), "")
 
 
 def _refuse_name(action: Action, names: list[str]) -> None:
@@ -173,60 +175,82 @@ def _single_name(action: Action, names: list[str], default: str | None) -> str |
     return names[0] if names else default
 
 
-def list_text(value: PoliciesDocument) -> str:
+def list_text(document: PoliciesDocument) -> str:
     """Return a line for each policy, and below it what it is for, who chooses it and what is wrong with it."""
     rows = [
         [
             policy["name"],
             _duration(policy["lease_s"]),
             _duration(policy["renew_until_s"]),
-            _idle(policy),
-            _off_times(policy),
+            _idle_text(policy),
+            _off_times_text(policy),
         ]
-        for policy in value["policies"]
+        for policy in document["policies"]
     ]
     heading, *lines = table_rows(rows, ["POLICY", "LEASE", "RENEW", "IDLE", "OFF"])
-    below = [f"{line}\n{_details(one)}" for line, one in zip(lines, value["policies"], strict=True)]
-    return "\n".join([*_shipped_lines(value["policies"]), heading, *below, *_limits(value["limits"])])
+    policy_texts = [f"{line}\n{_details(summary)}" for line, summary in zip(lines, document["policies"], strict=True)]
+    return "\n".join(
+        [*_default_policy_lines(document["policies"]), heading, *policy_texts, *_limits_lines(document["limits"])]
+    )
 
 
-def _shipped_lines(summaries: Iterable[PolicySummary]) -> Iterator[str]:
+def _default_policy_lines(summaries: Iterable[PolicySummary]) -> Iterator[str]:
     """Yield which policy a launch gets that names none, and when it ends a machine."""
     for summary in summaries:
         if "policy" in summary["chosen_by"] and not summary["error"]:
-            idle = f", ends after {_idle(summary)} idle" if summary["idle_do"] not in (None, "off", "warn") else ""
-            spans = f"lease {_duration(summary['lease_s'])}, renewed for up to {_duration(summary['renew_until_s'])}"
-            yield paragraph(f"The default policy is {summary['name']}: {spans}{idle}.") + "\n"
+            idle_text = (
+                f", ends after {_idle_text(summary)} idle" if summary["idle_do"] not in (None, "off", "warn") else ""
+            )
+            lease_text = (
+                f"lease {_duration(summary['lease_s'])}, renewed for up to {_duration(summary['renew_until_s'])}"
+            )
+            yield paragraph(f"The default policy is {summary['name']}: {lease_text}{idle_text}.") + "\n"
 
 
-def show_text(value: PolicyDocument, now: datetime) -> str:
+def show_text(document: PolicyDocument, now: datetime) -> str:
     """Return what one policy says, rule by rule."""
-    chosen = "; ".join(_chosen_by_texts(value["chosen_by"]))
-    head = [("policy", value["name"]), ("for", value["description"]), ("from", value["source"]), ("", chosen)]
-    refused = None if value["allowed"] else "the limits allow no launch under it"
-    notes = [("note", refused), ("note", _unused_file_text(value)), *(("note", one) for one in value["limited_by"])]
-    return labelled_lines([*head, *notes, *_rules(value, now)])
+    chosen_text = "; ".join(_chosen_by_texts(document["chosen_by"]))
+    head = [
+        ("policy", document["name"]),
+        ("for", document["description"]),
+        ("from", document["source"]),
+        ("", chosen_text),
+    ]
+    refusal_text = None if document["allowed"] else "the limits allow no launch under it"
+    notes = [
+        ("note", refusal_text),
+        ("note", _unused_file_text(document)),
+        *(("note", limit) for limit in document["limited_by"]),
+    ]
+    return labelled_lines([*head, *notes, *_rule_lines(document, now)])
 
 
-def explain_text(value: PolicyOfMachineDocument, now: datetime) -> str:
+def explain_text(document: PolicyOfMachineDocument, now: datetime) -> str:
     """Return which policy holds for a machine, why, and each rule as it stands for it now."""
-    policy_text = f"{value['policy']} cannot be resolved: only the lease counts" if value["error"] else value["policy"]
-    head = [("machine", f"{value['machine']}, {value['state']}"), ("policy", policy_text), ("why", value["why"])]
-    source = [("from", value["source"])]
-    limits = value["limits"] and f"of {' and '.join(value['limits']['sources'])}"
-    notes = [("limits", limits), *(("note", one) for one in value["limited_by"])]
-    return labelled_lines([*head, *source, *notes, *_rules(value, now)])
+    policy_text = (
+        f"{document['policy']} cannot be resolved: only the lease counts" if document["error"] else document["policy"]
+    )
+    head = [
+        ("machine", f"{document['machine']}, {document['state']}"),
+        ("policy", policy_text),
+        ("why", document["why"]),
+    ]
+    source = [("from", document["source"])]
+    limits = document["limits"] and f"of {' and '.join(document['limits']['sources'])}"
+    notes = [("limits", limits), *(("note", limit) for limit in document["limited_by"])]
+    return labelled_lines([*head, *source, *notes, *_rule_lines(document, now)])
 
 
-def _rules(value: PolicyDocument | PolicyOfMachineDocument, now: datetime) -> list[tuple[str, str | None]]:
+def _rule_lines(document: PolicyDocument | PolicyOfMachineDocument, now: datetime) -> list[tuple[str, str | None]]:
     return [
-        (one["rule"], f"{when(one['at'], now)}: {one['text']}" if one["at"] else one["text"]) for one in value["rules"]
+        (rule["rule"], f"{when(rule['at'], now)}: {rule['text']}" if rule["at"] else rule["text"])
+        for rule in document["rules"]
     ]
 
 
-def _unused_file_text(value: PolicyDocument | PolicySummary) -> str | None:
+def _unused_file_text(document: PolicyDocument | PolicySummary) -> str | None:
     """Return that a file of this home does not count, where the lab has published a policy of that name."""
-    published = value["published"]
+    published = document["published"]
     return published and published["unused"] and f"{published['unused']} does not count: the published one does"
 
 
@@ -234,8 +258,8 @@ def _details(summary: PolicySummary) -> str:
     parts = [summary["error"] or summary["description"]]
     parts += list(_chosen_by_texts(summary["chosen_by"]))
     parts += [] if summary["source"] in (None, "shipped") else [f"from {summary['source']}"]
-    unused = _unused_file_text(summary)
-    parts += [unused] if unused else []
+    unused_file = _unused_file_text(summary)
+    parts += [unused_file] if unused_file else []
     parts += [] if summary["allowed"] else ["the limits allow no launch under it"]
     return wrapped("; ".join(parts), "  ", "  ")
 
@@ -249,17 +273,17 @@ def _duration(seconds: float | None) -> str:
     return "?" if seconds is None else duration_text(seconds)
 
 
-def _idle(summary: PolicySummary) -> str:
+def _idle_text(summary: PolicySummary) -> str:
     if summary["idle_do"] in (None, "off"):
         return "?" if summary["error"] else "never"
     return f"{_duration(summary['idle_after_s'])}{', warns' if summary['idle_do'] == 'warn' else ''}"
 
 
-def _off_times(summary: PolicySummary) -> str:
+def _off_times_text(summary: PolicySummary) -> str:
     return ", ".join(f"{schedule['off']} {schedule['tz']}" for schedule in summary["schedules"] or ()) or "-"
 
 
-def _limits(limits: PolicyLimits | None) -> Iterable[str]:
+def _limits_lines(limits: PolicyLimits | None) -> Iterable[str]:
     if limits is None:
         return
     durations = (
@@ -267,7 +291,9 @@ def _limits(limits: PolicyLimits | None) -> Iterable[str]:
         ("renew-until", limits["renew_until_s"]),
         ("idle", limits["idle_after_s"]),
     )
-    lines = [f"{what} at most {duration_text(seconds)}" for what, seconds in durations if seconds is not None]
+    lines = [
+        f"{limit_name} at most {duration_text(seconds)}" for limit_name, seconds in durations if seconds is not None
+    ]
     lines += [] if limits["policies"] is None else [f"policies: {', '.join(limits['policies'])}"]
     lines += [f"stop: {limits['stop']}"] if limits["stop"] else []
     lines += [f"price_jump: {limits['price_jump']:g}"] if limits["price_jump"] else []

@@ -78,7 +78,7 @@ def command(
     if not verbose:
         session.report, session.report_waits = report_nothing, session.report
     max_idle_stops = MAX_IDLE_STOPS if max_stops is None else max_stops
-    request = ReapOptions(
+    options = ReapOptions(
         dry_run=dry_run,
         policy=policy,
         max_stops=max_idle_stops,
@@ -86,7 +86,7 @@ def command(
         cron=cron,
         interval=_interval(every),
     )
-    run = continue_jobs(session, reap(session, request), os.environ)
+    run = continue_jobs(session, reap(session, options), os.environ)
     if cron:
         run = run.without_remote_accounts()
     _show(run, output, explain=explain, verbose=verbose or full_run or dry_run)
@@ -115,10 +115,10 @@ def _is_full_run(session: Session, *, nightly: bool, cron: bool) -> bool:
     from cloudgpu.errors import LedgerUnavailable
 
     try:
-        last = read_last_run(session.ledger)
+        last_run = read_last_run(session.ledger)
     except LedgerUnavailable:
         return nightly  # the run itself finds that out, and tells owners
-    return is_sweep_due(last, zone_of(session.settings.tz), session.clock())
+    return is_sweep_due(last_run, zone_of(session.settings.tz), session.clock())
 
 
 def _show(run: ReaperRun, output: Format, *, explain: bool, verbose: bool) -> None:
@@ -171,9 +171,9 @@ def run_text(run: ReaperRun, *, verbose: bool) -> str:
 
 def problems_text(run: ReaperRun) -> str:
     """Return the text of a run for stderr: what may still be billed, what did not answer, and errors."""
-    lines = [f"{one.name} may still be billed: {one.why}" for one in run.unconfirmed]
+    lines = [f"{machine.name} may still be billed: {machine.why}" for machine in run.unconfirmed]
     lines += [unanswered_text(gap.scope, gap.why) for gap in run.unanswered]
-    lines += [f"{fault[:1].upper()}{fault[1:]}." for fault in run.faults]
+    lines += [f"{error_text[:1].upper()}{error_text[1:]}." for error_text in run.faults]
     lines += [f"An alert was not delivered: {why}." for why in run.undelivered]
     return "\n".join(map(paragraph, lines))
 
@@ -182,7 +182,7 @@ def summary(run: ReaperRun) -> str:
     """Return the run in one line: how many machines, what was done with them, how long it took."""
     parts = [counted(len(run.decisions), "machine")]
     counts = run.decided if run.dry_run else _counts(run)
-    parts += [f"{number} {what}" for what, number in counts.items() if number]
+    parts += [f"{number} {outcome}" for outcome, number in counts.items() if number]
     if run.dry_run:
         parts.append("nothing was changed")
     return f"{'; '.join([parts[0], ', '.join(parts[1:])]) if parts[1:] else parts[0]} ({_duration_text(run)})"
@@ -207,21 +207,23 @@ def _done_lines(run: ReaperRun) -> Iterator[str]:
     for ended in (*run.ended, *run.renewed):
         yield f"{ended.name}: {_DONE_TEXTS[ended.do]} ({ended.rule}): {ended.why}"
     yield from map(_warning_text, run.warned)
-    for one in run.skipped:
-        yield f"{one.name}: left, {one.why}"
+    for machine in run.skipped:
+        yield f"{machine.name}: left, {machine.why}"
 
 
 def _warning_text(warning: GivenWarning) -> str:
-    how = " and ".join(channel for channel in warning.how if channel != "ledger")
-    return f"{warning.name}: warned{_rule_text(warning.rule)}: {warning.why}" + (f" (by {how})" if how else "")
+    channels_text = " and ".join(channel for channel in warning.how if channel != "ledger")
+    return f"{warning.name}: warned{_rule_text(warning.rule)}: {warning.why}" + (
+        f" (by {channels_text})" if channels_text else ""
+    )
 
 
 def _decision_text(decision: Decision) -> str:
     is_stopped = decision.activity == UNKNOWN and decision.why.startswith(
         "it is "
     )  # a machine that does not run has no activity
-    use = "" if is_stopped else f"{decision.activity}, "
-    return f"{decision.name}: {_WOULD_TEXTS[decision.do]}{_rule_text(decision.rule)}: {use}{decision.why}"
+    activity_text = "" if is_stopped else f"{decision.activity}, "
+    return f"{decision.name}: {_WOULD_TEXTS[decision.do]}{_rule_text(decision.rule)}: {activity_text}{decision.why}"
 
 
 def _rule_text(rule: str) -> str:

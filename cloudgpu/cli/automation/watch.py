@@ -57,26 +57,26 @@ def _watch(every: str, prices: str, metrics: str | None, output: Format) -> None
             value="json",
             next="Run: cloudgpu watch --status -o json",
         )
-    interval = _interval(every, "--every")
+    interval = _parse_interval(every, "--every")
     address = None if metrics is None else parse_address(metrics)
     session = open_session(warn=False)
     session.check_ever_used(os.environ)
     session.ledger.check_in_use()
     watch = Watch(
-        os.environ, every=interval, prices=None if prices == "never" else _interval(prices, "--prices"), tell=_say
+        os.environ, every=interval, prices=None if prices == "never" else _parse_interval(prices, "--prices"), tell=_log
     )
     with ended_by_signals(watch.end), announce_and_serve(watch, session, interval, address) as metrics_address:
-        _say(f"watching, with a run every {every}" + (f"; metrics at {metrics_address}" if metrics_address else ""))
-        _say_queried_accounts(session)
-        done = watch.run()
-    _say("ended")
+        _log(f"watching, with a run every {every}" + (f"; metrics at {metrics_address}" if metrics_address else ""))
+        _log_queried_accounts(session)
+        all_threads_ended = watch.run()
+    _log("ended")
     if watch.ledger_moved is not None:
         raise watch.ledger_moved
-    if not done:  # a thread still waits for a cloud or a price list, and has nothing to clean up
+    if not all_threads_ended:  # a thread still waits for a cloud or a price list, and has nothing to clean up
         interrupt.drop_output_and_threads()
 
 
-def _say_queried_accounts(session: Session) -> None:
+def _log_queried_accounts(session: Session) -> None:
     """Say which accounts runs query, as far as is known before the first run."""
     from cloudgpu.cli.machine_text import account_lines
     from cloudgpu.control.session.accounts import queried_accounts, used_accounts
@@ -84,10 +84,10 @@ def _say_queried_accounts(session: Session) -> None:
 
     with suppress(LedgerUnavailable):  # the first run says so, and is tried again
         for line in account_lines(queried_accounts_document(queried_accounts(session, used_accounts(session), ()))):
-            _say(" ".join(line.split()))
+            _log(" ".join(line.split()))
 
 
-def _interval(text: str, option: str) -> timedelta:
+def _parse_interval(text: str, option: str) -> timedelta:
     from cloudgpu.control.inputs.launch_request import duration
 
     interval = duration(text, option)
@@ -98,7 +98,7 @@ def _interval(text: str, option: str) -> timedelta:
     return interval
 
 
-def _say(sentence: str) -> None:
+def _log(sentence: str) -> None:
     """Write a line with its time on stderr, where a service's log finds it."""
     sys.stderr.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {sentence}\n")
     sys.stderr.flush()
@@ -108,22 +108,22 @@ def _status(session: Session, output: Format) -> None:
     from cloudgpu.control.inputs.launch_request import duration
     from cloudgpu.control.scheduler.watch import status_document
 
-    value = status_document(session, duration(DEFAULT_INTERVAL, "--every") or MAX_INTERVAL)
-    emit(output, value, _status_text(value, session))
+    document = status_document(session, duration(DEFAULT_INTERVAL, "--every") or MAX_INTERVAL)
+    emit(output, document, _status_text(document, session))
 
 
-def _status_text(value: WatchDocument, session: Session) -> str:
+def _status_text(document: WatchDocument, session: Session) -> str:
     from cloudgpu.cli.automation.cron_text import last_run_text
     from cloudgpu.cli.render import ago, when
     from cloudgpu.core.values.times import duration_text
 
     now = session.clock()
     lines = [
-        f"Process {one['pid']} watches since {ago(one['since'], now)}: a run every {duration_text(one['every_s'])}"
-        + (f", metrics at {one['metrics']}." if one["metrics"] else ".")
-        for one in value["watching"]
+        f"Process {watch['pid']} watches since {ago(watch['since'], now)}: a run every "
+        f"{duration_text(watch['every_s'])}" + (f", metrics at {watch['metrics']}." if watch["metrics"] else ".")
+        for watch in document["watching"]
     ] or ["No watch runs on this computer."]
-    lines += ["The reaper is running now."] if value["running"] else []
-    lines.append(last_run_text(value["last_run"], now))
-    lines += [f"The next is due {when(value['next_at'], now)}."] if value["next_at"] else []
-    return "\n".join([*lines, *([value["overdue"]] if value["overdue"] else [])])
+    lines += ["The reaper is running now."] if document["running"] else []
+    lines.append(last_run_text(document["last_run"], now))
+    lines += [f"The next is due {when(document['next_at'], now)}."] if document["next_at"] else []
+    return "\n".join([*lines, *([document["overdue"]] if document["overdue"] else [])])

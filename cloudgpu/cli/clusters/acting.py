@@ -37,14 +37,14 @@ def emit_all(
     session: Session, result: ClusterResult, output: Format, text_of: Callable[[ClusterMachinesDocument], str]
 ) -> None:
     """Print the result of all nodes, with `text_of` if all succeeded; exit with the code of the worst error."""
-    value = build_cluster_document(session, result.machines, result.errors)
-    emit(output, value, partial_text(value) if result.errors else text_of(value))
+    document = build_cluster_document(session, result.machines, result.errors)
+    emit(output, document, partial_text(document) if result.errors else text_of(document))
     exit_with_worst(result.errors)
 
 
-def partial_text(value: ClusterMachinesDocument) -> str:
+def partial_text(document: ClusterMachinesDocument) -> str:
     """Return the state of the nodes after an error at one of them."""
-    return f"{value['name']}: {node_counts_text(value, value['machines'])}."
+    return f"{document['name']}: {node_counts_text(document, document['machines'])}."
 
 
 def exit_with_worst(errors: Sequence[CloudgpuError]) -> None:
@@ -56,43 +56,50 @@ def exit_with_worst(errors: Sequence[CloudgpuError]) -> None:
         raise typer.Exit(worst.exit_code)
 
 
-def cluster_as_machine(value: ClusterDocument) -> MachineDocument:
+def cluster_as_machine(cluster: ClusterDocument) -> MachineDocument:
     """Return a cluster as a machine of the type `4 x TYPE`, for a question."""
-    return value | {"instance_type": nodes_text(value)}
+    return cluster | {"instance_type": nodes_text(cluster)}
 
 
 def question_machines(session: Session, machines: Sequence[Machine]) -> list[MachineDocument]:
     """Return what a question shows: single machines, and each cluster as one."""
     now = session.clock()
-    values = [machine_document(machine, now) for machine in machines if machine.cluster_node is None]
-    return values + [
+    shown_machines = [machine_document(machine, now) for machine in machines if machine.cluster_node is None]
+    return shown_machines + [
         cluster_as_machine(cluster_document(nodes, [machine_document(node, now) for node in nodes]))
         for nodes in clusters(machines)
     ]
 
 
-def terminated_values(document: DownDocument) -> list[MachineDocument]:
+def terminated_machines(document: DownDocument) -> list[MachineDocument]:
     """Return what was terminated: a cluster as one if none of its nodes failed, else each node."""
-    failed = {fault["value"] for fault in document["failed"]}
-    by_id: dict[str, list[MachineDocument]] = {}
-    for value in document["terminated"]:
-        cluster = value["cluster"]
+    failed_names = {fault["value"] for fault in document["failed"]}
+    by_machine_or_cluster: dict[str, list[MachineDocument]] = {}
+    for machine in document["terminated"]:
+        cluster = machine["cluster"]
         names = [node_name(cluster["name"], node) for node in range(cluster["nodes"])] if cluster else []
-        is_single = cluster is None or len(names) == 1 or not failed.isdisjoint(names)
-        by_id.setdefault(value["id"] if cluster is None or is_single else cluster["id"], []).append(value)
-    return [_as_machine(values) for values in by_id.values()]
+        is_single = cluster is None or len(names) == 1 or not failed_names.isdisjoint(names)
+        by_machine_or_cluster.setdefault(machine["id"] if cluster is None or is_single else cluster["id"], []).append(
+            machine
+        )
+    return [_merged_machine(machines) for machines in by_machine_or_cluster.values()]
 
 
-def _as_machine(values: Sequence[MachineDocument]) -> MachineDocument:
-    first = values[0]
-    if len(values) == 1 or first["cluster"] is None:
-        return first
-    name = f"{first['cluster']['name']} with all its {len(values)} nodes"
-    unpriced = list(dict.fromkeys(one for value in values for one in value["unpriced"]))
-    return {**first, "name": name, "spent_usd": sum_of(value["spent_usd"] for value in values), "unpriced": unpriced}
+def _merged_machine(machines: Sequence[MachineDocument]) -> MachineDocument:
+    first_node = machines[0]
+    if len(machines) == 1 or first_node["cluster"] is None:
+        return first_node
+    name = f"{first_node['cluster']['name']} with all its {len(machines)} nodes"
+    unpriced = list(dict.fromkeys(reason for machine in machines for reason in machine["unpriced"]))
+    return {
+        **first_node,
+        "name": name,
+        "spent_usd": sum_of(machine["spent_usd"] for machine in machines),
+        "unpriced": unpriced,
+    }
 
 
-_WHY = "asked by the user"
+_REASON = "asked by the user"
 
 
 def stop(session: Session, machines: Sequence[Machine], *, yes: bool, output: Format) -> None:
@@ -100,22 +107,22 @@ def stop(session: Session, machines: Sequence[Machine], *, yes: bool, output: Fo
     from cloudgpu.control.clusters.power import check_stop_all, stop_all
     from cloudgpu.control.lifecycle.termination_summary import machines_with_processes
 
-    others_text = others_note(session, machines[0], "stop")
+    other_owner_text = others_note(session, machines[0], "stop")
     check_stop_all(machines)
     for line in running_lines(machines_with_processes(session, machines)):
         tell(line)
-    value = build_cluster_document(session, machines)
-    about = stop_question(cluster_as_machine(value), machines[0].stop_effect or "", others_text)
-    confirm(f"Stop {value['name']}, all {len(machines)} nodes?", yes=yes, about=about)
-    emit_all(session, stop_all(session, machines, why=_WHY), output, _stopped_text)
+    document = build_cluster_document(session, machines)
+    about = stop_question(cluster_as_machine(document), machines[0].stop_effect or "", other_owner_text)
+    confirm(f"Stop {document['name']}, all {len(machines)} nodes?", yes=yes, about=about)
+    emit_all(session, stop_all(session, machines, why=_REASON), output, _stopped_text)
 
 
-def _stopped_text(value: ClusterMachinesDocument) -> str:
-    name, nodes = value["name"], f"all {len(value['machines'])} nodes"
-    stays = stopped_costs_text(value)
-    restart_text = f"; what stays is.\n  {stays}\n  Start it again: cloudgpu start {name}"
-    return f"{name} is {value['state']} and not billed, {nodes}" + (
-        restart_text if stays else f". Start it again: cloudgpu start {name}"
+def _stopped_text(document: ClusterMachinesDocument) -> str:
+    name, nodes = document["name"], f"all {len(document['machines'])} nodes"
+    stopped_costs = stopped_costs_text(document)
+    restart_text = f"; what stays is.\n  {stopped_costs}\n  Start it again: cloudgpu start {name}"
+    return f"{name} is {document['state']} and not billed, {nodes}" + (
+        restart_text if stopped_costs else f". Start it again: cloudgpu start {name}"
     )
 
 
@@ -131,23 +138,25 @@ def start(session: Session, machines: Sequence[Machine], options: StartOptions, 
     lease = new_lease(session, machines[0], options.lease, options.renew_until)
     if any(machine.state not in UP_STATES for machine in machines):
         lease_length, prices = lease.expires - session.clock(), [machine.price for machine in machines if machine.price]
-        cost = sum((duration_cost(Money(one.nanos_per_hour), lease_length) for one in prices), ZERO)
+        cost = sum((duration_cost(Money(price.nanos_per_hour), lease_length) for price in prices), ZERO)
         cost_text = dollars(usd(cost) if len(prices) == len(machines) else None)
         lease_cost_text = (
             f"{cost_text} for all nodes to the end of their new lease in {short_duration(lease_length.total_seconds())}"
         )
-        value = build_cluster_document(session, machines)
-        hourly = price_text(value["price"]) if options.verbose else price_briefly(value["price"])
-        about = start_question(cluster_as_machine(value), hourly, lease_cost_text, iso(lease.expires), session.clock())
-        confirm(f"Start {value['name']}, all {len(machines)} nodes?", yes=options.yes, about=about)
-    done = start_all(session, machines, lease, override=options.override, no_guard=options.no_guard, wait=wait)
-    emit_all(session, done, output, _started_text)
+        document = build_cluster_document(session, machines)
+        hourly_text = price_text(document["price"]) if options.verbose else price_briefly(document["price"])
+        about = start_question(
+            cluster_as_machine(document), hourly_text, lease_cost_text, iso(lease.expires), session.clock()
+        )
+        confirm(f"Start {document['name']}, all {len(machines)} nodes?", yes=options.yes, about=about)
+    result = start_all(session, machines, lease, override=options.override, no_guard=options.no_guard, wait=wait)
+    emit_all(session, result, output, _started_text)
 
 
-def _started_text(value: ClusterMachinesDocument) -> str:
-    name = value["name"]
-    text = f"{name} is {value['state']}, all {len(value['machines'])} nodes."
-    if value["state"] != "running":
+def _started_text(document: ClusterMachinesDocument) -> str:
+    name = document["name"]
+    text = f"{name} is {document['state']}, all {len(document['machines'])} nodes."
+    if document["state"] != "running":
         return f"{text} See: cloudgpu show {name} --refresh"
     commands = [
         (f"exec {name} --all-nodes -- CMD", "run a command on each"),
@@ -157,25 +166,33 @@ def _started_text(value: ClusterMachinesDocument) -> str:
 
 
 def extend(
-    session: Session, machines: Sequence[Machine], span: timedelta, reason: str | None, *, yes: bool, output: Format
+    session: Session,
+    machines: Sequence[Machine],
+    extension: timedelta,
+    reason: str | None,
+    *,
+    yes: bool,
+    output: Format,
 ) -> None:
     """Ask, and move the end of the lease of all nodes."""
     name = command_name(machines[0])
-    others_text = others_note(session, machines[0], "extend")
-    plan = plan_extension_of_all(session, machines, span)
+    other_owner_text = others_note(session, machines[0], "extend")
+    plan = plan_extension_of_all(session, machines, extension)
     renewal_text = "; renew-until moves there too" if plan.moves_renew_until else ""
-    end = when(iso(plan.lease.expires), session.clock())
-    value = cluster_as_machine(build_cluster_document(session, machines))
-    about = extend_question(value, f"{end}{renewal_text}", plan.added_cost.text(), others_text)
+    new_end = when(iso(plan.lease.expires), session.clock())
+    document = cluster_as_machine(build_cluster_document(session, machines))
+    about = extend_question(document, f"{new_end}{renewal_text}", plan.added_cost.text(), other_owner_text)
     confirm(f"Extend {name}, all {len(machines)} nodes?", yes=yes, about=about)
-    done = extend_all(session, plan, override=reason)
+    result = extend_all(session, plan, override=reason)
 
-    def text_of(_value: object) -> str:
-        ends = when(done.machines[0].expires, session.clock())
-        lives = "live until" if all(machine.state == "running" for machine in done.machines) else "have a lease until"
-        return f"All {len(machines)} nodes of {name} {lives} {ends}{renewal_text}."
+    def text_of(_document: object) -> str:
+        end_text = when(result.machines[0].expires, session.clock())
+        lives_until = (
+            "live until" if all(machine.state == "running" for machine in result.machines) else "have a lease until"
+        )
+        return f"All {len(machines)} nodes of {name} {lives_until} {end_text}{renewal_text}."
 
-    emit_all(session, done, output, text_of)
+    emit_all(session, result, output, text_of)
 
 
 def hold(session: Session, machines: Sequence[Machine], until: datetime | None, *, yes: bool, output: Format) -> None:
@@ -183,10 +200,10 @@ def hold(session: Session, machines: Sequence[Machine], until: datetime | None, 
     from cloudgpu.control.lifecycle.lease import check_hold_end, hold_caveat
 
     name, now = command_name(machines[0]), session.clock()
-    others_text = others_note(session, machines[0], "hold")
+    other_owner_text = others_note(session, machines[0], "hold")
     if until is None:
         if any(machine.expires and machine.expires <= iso(now) for machine in machines):
-            confirm(f"Release {name}? Its lease is over: it ends within seconds then.{others_text}", yes=yes)
+            confirm(f"Release {name}? Its lease is over: it ends within seconds then.{other_owner_text}", yes=yes)
         released = hold_all(session, machines, None)
         emit_all(
             session, released, output, lambda _: f"{name} is not held any more, none of its {len(machines)} nodes."
@@ -196,8 +213,8 @@ def hold(session: Session, machines: Sequence[Machine], until: datetime | None, 
     caveat = hold_caveat(session, machines[0], until)
     if caveat:
         tell(caveat)
-    at = when(iso(until), now)
-    billed = billed_text(machines[0], " It is billed meanwhile.")
-    confirm(f"Hold {name}, all {len(machines)} nodes, until {at}?{billed}{others_text}", yes=yes)
+    until_text = when(iso(until), now)
+    billed_note = billed_text(machines[0], " It is billed meanwhile.")
+    confirm(f"Hold {name}, all {len(machines)} nodes, until {until_text}?{billed_note}{other_owner_text}", yes=yes)
     held = hold_all(session, machines, until)
-    emit_all(session, held, output, lambda _: f"All {len(machines)} nodes of {name} are held until {at}.")
+    emit_all(session, held, output, lambda _: f"All {len(machines)} nodes of {name} are held until {until_text}.")

@@ -31,10 +31,10 @@ class NodeOutput:
 
     def write(self, data: bytes | memoryview) -> int:
         """Write the lines that are complete by now, and buffer the rest."""
-        written = bytes(data)
-        *lines, self._incomplete_line = (self._incomplete_line + written).split(b"\n")
+        output = bytes(data)
+        *lines, self._incomplete_line = (self._incomplete_line + output).split(b"\n")
         self._write_lines(lines)
-        return len(written)
+        return len(output)
 
     def flush(self) -> None:
         """Do nothing: each line is written out at once."""
@@ -56,17 +56,17 @@ def run_on_all(session: Session, machines: Sequence[Machine], argv: Sequence[str
 
     It has no input. A machine that cannot be reached counts as failed with 255, and the error is printed.
     """
-    write_lock, failed = Lock(), list[int]()
+    write_lock, failed_statuses = Lock(), list[int]()
 
     def run_on(machine: Machine) -> None:
         status = _run_on(session, machine, argv, write_lock)
         if status:
-            failed.append(status)
+            failed_statuses.append(status)
 
     with Pool(len(machines)) as pool:
         for _ in pool.map(run_on, machines):
             pass
-    return failed[0] if failed else 0
+    return failed_statuses[0] if failed_statuses else 0
 
 
 def _run_on(session: Session, machine: Machine, argv: Sequence[str], write_lock: Lock) -> int:

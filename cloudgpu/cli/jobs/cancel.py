@@ -37,20 +37,20 @@ def command(
     emit(output, document, cancelled_text(document, session.clock()))
 
 
-def cancelled_text(value: CancelDocument, now: datetime) -> str:
+def cancelled_text(document: CancelDocument, now: datetime) -> str:
     """Return what became of the request to end a job."""
     from cloudgpu.cli.jobs.text import ended_text, state_text
     from cloudgpu.cli.render import when
 
-    job = value["job"]
-    if value["was_over"]:
-        if value["waits"] is not None:
-            why = value["waits"].rstrip(".")
+    job = document["job"]
+    if document["was_over"]:
+        if document["waits"] is not None:
+            why = document["waits"].rstrip(".")
             return f"{job['name']} is over already: {state_text(job)}. It is not closed yet: {why}."
         machine_name = "NAME" if job["machine"] is None else job["machine"]["name"]
-        kept = f" Its machine is kept until {when(job['kept_until'], now)}: cloudgpu down {machine_name} ends it."
-        return f"{job['name']} is over already: {state_text(job)}.{kept if job['kept_until'] else ''}"
-    if value["waits"] is not None:
-        later = "It is ended by the next cloudgpu reap or watch that reaches it."
-        return f"{job['name']} is to be cancelled, and is not over yet: {value['waits'].rstrip('.')}. {later}"
+        kept_text = f" Its machine is kept until {when(job['kept_until'], now)}: cloudgpu down {machine_name} ends it."
+        return f"{job['name']} is over already: {state_text(job)}.{kept_text if job['kept_until'] else ''}"
+    if document["waits"] is not None:
+        later_text = "It is ended by the next cloudgpu reap or watch that reaches it."
+        return f"{job['name']} is to be cancelled, and is not over yet: {document['waits'].rstrip('.')}. {later_text}"
     return ended_text(job, now)

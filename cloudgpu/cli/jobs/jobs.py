@@ -43,23 +43,23 @@ def command(
     emit(output, document, table_text(document, session.clock(), ended=ended))
 
 
-def table_text(value: JobsDocument, now: datetime, *, ended: bool) -> str:
+def table_text(document: JobsDocument, now: datetime, *, ended: bool) -> str:
     """Return the table of `jobs`."""
-    if not value["jobs"]:
+    if not document["jobs"]:
         more = "" if ended else " Those that are over: cloudgpu jobs --all"
         return f"No job {'is known' if ended else 'is running'}.{more}"
 
-    headings, rows = list(HEADINGS), [_row(job, now) for job in value["jobs"]]
-    if all(job["progress"] is None for job in value["jobs"]):
+    headings, rows = list(HEADINGS), [_row(job, now) for job in document["jobs"]]
+    if all(job["progress"] is None for job in document["jobs"]):
         done = headings.index("DONE")
         headings, *rows = ([*cells[:done], *cells[done + 1 :]] for cells in (headings, *rows))
     width = _command_width(rows, headings)
     rows = [[*row[:-1], clipped(row[-1], width, "..")] for row in rows]
-    waiting = [f"{job['name']} waits {waits_text(job, now)}" for job in value["jobs"] if job["waits"] is not None]
-    waiting += [f"{job['name']} {job['why']}" for job in value["jobs"] if job["state"] == "queued"]
-    waiting += [f"{job['name']} {why}" for job in value["jobs"] if (why := _missing_results_text(job))]
+    waiting = [f"{job['name']} waits {waits_text(job, now)}" for job in document["jobs"] if job["waits"] is not None]
+    waiting += [f"{job['name']} {job['why']}" for job in document["jobs"] if job["state"] == "queued"]
+    waiting += [f"{job['name']} {why}" for job in document["jobs"] if (why := _missing_results_text(job))]
     listed = table(rows, headings, [headings.index(name) for name in ("DONE", "SPENT") if name in headings])
-    last_seen_notes = [LAST_SEEN_NOTE] if any(job["ended_at"] is None for job in value["jobs"]) else []
+    last_seen_notes = [LAST_SEEN_NOTE] if any(job["ended_at"] is None for job in document["jobs"]) else []
     return "\n".join([listed, *map(wrapped, (*waiting, *last_seen_notes))])
 
 

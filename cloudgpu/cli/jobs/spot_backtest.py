@@ -72,54 +72,56 @@ def command(
         seed=seed,
         together=together,
     )
-    value = spot_backtest_document(options, open_session, progress)
-    emit(output, value, text(value))
+    document = spot_backtest_document(options, open_session, progress)
+    emit(output, document, text(document))
 
 
-def text(value: SpotBacktestDocument) -> str:
+def text(document: SpotBacktestDocument) -> str:
     """Return the traces, the table of policies and the timeline of one run, in 80 columns."""
     from cloudgpu.cli.jobs.spot_timeline import timeline_text
 
-    return "\n\n".join([paragraph(_head(value)), _table(value), paragraph(_explanation(value)), timeline_text(value)])
+    return "\n\n".join(
+        [paragraph(_head(document)), _table(document), paragraph(_explanation(document)), timeline_text(document)]
+    )
 
 
-def _head(value: SpotBacktestDocument) -> str:
-    job = f"{_hours(value['work_h'])} of work, due in {_hours(value['deadline_h'])}"
-    starts = f"a changeover of {_hours(value['changeover_h'])} after each start, a decision every "
+def _head(document: SpotBacktestDocument) -> str:
+    job = f"{_hours(document['work_h'])} of work, due in {_hours(document['deadline_h'])}"
+    starts = f"a changeover of {_hours(document['changeover_h'])} after each start, a decision every "
     prices = "An hour of spot costs 1, an hour on demand 3."
-    if value["priced"]:
-        prices = f"Spot costs {_cost(value, value['price_spot'])} an hour, on demand "
-        prices += f"{_cost(value, value['price_on_demand'])}."
-    return f"{job}; {starts}{_hours(value['tick_h'])}. {prices} {_traces(value)}"
+    if document["priced"]:
+        prices = f"Spot costs {_cost(document, document['price_spot'])} an hour, on demand "
+        prices += f"{_cost(document, document['price_on_demand'])}."
+    return f"{job}; {starts}{_hours(document['tick_h'])}. {prices} {_traces(document)}"
 
 
-def _traces(value: SpotBacktestDocument) -> str:
-    tested = [trace for trace in value["traces"] if trace["tested"] or value["together"]]
+def _traces(document: SpotBacktestDocument) -> str:
+    tested = [trace for trace in document["traces"] if trace["tested"] or document["together"]]
     shares = sorted(each["available_share"] for each in tested)
     share = f"{shares[0]:.0%}" if shares[0] == shares[-1] else f"{shares[0]:.0%} to {shares[-1]:.0%}"
-    runs = "run" if value["runs"] == 1 else "runs"
-    where = "as zones of one job" if value["together"] and tested[1:] else "each by itself"
-    singular, plural = ("place", "places") if value["from_ledger"] else ("trace", "traces")
+    runs = "run" if document["runs"] == 1 else "runs"
+    where = "as zones of one job" if document["together"] and tested[1:] else "each by itself"
+    singular, plural = ("place", "places") if document["from_ledger"] else ("trace", "traces")
     places = f"in one {singular}" if not tested[1:] else f"over {len(tested)} {plural}, {where}"
-    places += " that this ledger has seen" * value["from_ledger"]
-    too_short = len(value["traces"]) - len(tested)
+    places += " that this ledger has seen" * document["from_ledger"]
+    too_short = len(document["traces"]) - len(tested)
     left_out = f" {too_short} shorter than the deadline: left out." if too_short else ""
-    return f"{value['runs']} {runs} {places}, with spot {share} of the time.{left_out}"
+    return f"{document['runs']} {runs} {places}, with spot {share} of the time.{left_out}"
 
 
-def _table(value: SpotBacktestDocument) -> str:
-    optimum = value["optimum"]
-    rows = [[*_row(value, policy)] for policy in value["policies"]]
-    rows.append(["optimum", _cost(value, optimum["cost"]), "", "", "", f"{optimum['on_demand_hours']:.1f}", "", ""])
+def _table(document: SpotBacktestDocument) -> str:
+    optimum = document["optimum"]
+    rows = [[*_row(document, policy)] for policy in document["policies"]]
+    rows.append(["optimum", _cost(document, optimum["cost"]), "", "", "", f"{optimum['on_demand_hours']:.1f}", "", ""])
     headings = ["POLICY", "COST", "HIGH", "ABOVE BEST", "HIGH", "ON DEMAND", "STARTS", "MISSED"]
     return table(rows, headings, right=range(1, 8))
 
 
-def _row(value: SpotBacktestDocument, result: SpotPolicyResult) -> list[str]:
+def _row(document: SpotBacktestDocument, result: SpotPolicyResult) -> list[str]:
     return [
         result["policy"],
-        _cost(value, result["cost"]["mean"]),
-        _cost(value, result["cost_p95"]),
+        _cost(document, result["cost"]["mean"]),
+        _cost(document, result["cost_p95"]),
         f"{result['above_optimum']['mean']:.1%}",
         f"{result['above_optimum_p95']:.1%}",
         f"{result['on_demand_hours']:.1f}",
@@ -128,10 +130,11 @@ def _row(value: SpotBacktestDocument, result: SpotPolicyResult) -> list[str]:
     ]
 
 
-def _explanation(value: SpotBacktestDocument) -> str:
-    best = min(value["policies"], key=lambda result: result["above_optimum"]["mean"])
+def _explanation(document: SpotBacktestDocument) -> str:
+    best = min(document["policies"], key=lambda result: result["above_optimum"]["mean"])
     sentence = (
-        f"On demand alone costs {_cost(value, value['on_demand_only'])}; ABOVE BEST is a share of that. 95 runs in 100 "
+        f"On demand alone costs {_cost(document, document['on_demand_only'])}; ABOVE BEST is a share of that. "
+        "95 runs in 100 "
         "stay below HIGH. ON DEMAND is in hours."
     )
     above_optimum = best["above_optimum"]
@@ -143,8 +146,8 @@ def _explanation(value: SpotBacktestDocument) -> str:
     return sentence
 
 
-def _cost(value: SpotBacktestDocument, amount: float) -> str:
-    return f"{'$' if value['priced'] else ''}{amount:,.2f}"
+def _cost(document: SpotBacktestDocument, amount: float) -> str:
+    return f"{'$' if document['priced'] else ''}{amount:,.2f}"
 
 
 def _hours(hours: float) -> str:

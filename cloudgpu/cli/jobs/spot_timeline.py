@@ -38,28 +38,28 @@ BLOCKS = Marks("█", "▓", "░", "·", " ", "▀", " ", " ▁▂▃▄▅▆�
 PLAIN = Marks("#", "%", "/", ".", " ", "=", " ", " 123456789", "-", "+")  # if the output has no Unicode
 
 
-def timeline_text(value: SpotBacktestDocument) -> str:
+def timeline_text(document: SpotBacktestDocument) -> str:
     """Return a drawing of one run: when spot was available, then each policy's actions and progress, above an axis."""
     marks, width = (
         BLOCKS if has_unicode(sys.stdout) else PLAIN,
         max(MIN_WIDTH, min(MAX_WIDTH, columns() - INDENT - LABEL_WIDTH)),
     )
-    timeline, hours = value["timeline"], value["deadline_h"]
-    lines = [_title(value), ""]
+    timeline, hours = document["timeline"], document["deadline_h"]
+    lines = [_title(document), ""]
     for name, zone in zip(timeline["traces"], timeline["available"], strict=True):
         lines.append(_line(clipped(name, LABEL_WIDTH - 1), _availability(zone, width, marks)))
     for policy in timeline["policies"]:
         lines += ["", _line(policy["policy"], _machines(policy["stretches"], hours, width, marks))]
         lines.append(_line("", _progress(policy["stretches"], hours, width, marks)))
-        lines.append(_line("", _summary(value, policy)))
+        lines.append(_line("", _summary(document, policy)))
     lines += ["", *_axis(hours, width, marks), "", _legend(marks)]
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _title(value: SpotBacktestDocument) -> str:
-    timeline = value["timeline"]
+def _title(document: SpotBacktestDocument) -> str:
+    timeline = document["timeline"]
     where = timeline["traces"][0] if not timeline["traces"][1:] else f"{len(timeline['traces'])} zones"
-    best = f"{'$' if value['priced'] else ''}{timeline['optimum']:,.2f}"
+    best = f"{'$' if document['priced'] else ''}{timeline['optimum']:,.2f}"
     return paragraph(f"One run, from hour {timeline['at_h']:.1f} of {where}; the optimum is {best}:")
 
 
@@ -119,12 +119,12 @@ def _done_at(stretches: Sequence[SpotStretch], at: float) -> float:
     return done_before
 
 
-def _summary(value: SpotBacktestDocument, policy: SpotPolicyTimeline) -> str:
+def _summary(document: SpotBacktestDocument, policy: SpotPolicyTimeline) -> str:
     sums = {"spot": 0.0, "on_demand": 0.0}
     for stretch in policy["stretches"]:
         if stretch["market"] is not None:
             sums[stretch["market"]] += stretch["until_h"] - stretch["since_h"]
-    cost = f"{'$' if value['priced'] else ''}{policy['cost']:,.2f}"
+    cost = f"{'$' if document['priced'] else ''}{policy['cost']:,.2f}"
     return (
         f"{cost}: {sums['spot']:.1f}h spot, {sums['on_demand']:.1f}h on demand, {counted(policy['starts'], 'start')}, "
         f"{policy['finish_h']:.1f}h"

@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple, TypeVar, get_type_hints
 
 import typer
 
-from cloudgpu.cli.common import PROVIDERS_PLACEHOLDER, kind_option
+from cloudgpu.cli.common import PROVIDERS_PLACEHOLDER, provider_option
 from cloudgpu.core.values.money import Money
 
 OptionalText = str | None
@@ -62,9 +62,9 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and do no
 class Launch:
     """The options of every launch: by `up`, and by `run` for the machine of a job."""
 
-    provider: Annotated[OptionalText, kind_option(f"Where to launch: {PROVIDERS_PLACEHOLDER}. any: the cheapest.")] = (
-        None
-    )
+    provider: Annotated[
+        OptionalText, provider_option(f"Where to launch: {PROVIDERS_PLACEHOLDER}. any: the cheapest.")
+    ] = None
     account: Annotated[OptionalText, text_option("NAME", "An account of the provider in config.toml.")] = None
     gpu: Annotated[OptionalText, text_option("NAME[:COUNT]", "For example v100 or a100:8.")] = None
     instance_type: Annotated[OptionalText, text_option("TYPE", "An exact instance type.")] = None

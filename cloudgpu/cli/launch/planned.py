@@ -28,75 +28,75 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.parts import RuleText
 
 
-def brief_plan_text(value: Plan, now: datetime) -> str:
+def brief_plan_text(plan: Plan, now: datetime) -> str:
     """Return the plan in few lines: what, where, price, end, cost, what ends it; then all warnings in full."""
     return labelled_lines(
         [
-            ("what", _machine_text(value)),
-            ("where", _where_briefly(value)),
-            ("price", _price_briefly(value)),
-            ("ends", _ends(value, now)),
-            ("cost", _cost_briefly(value)),
-            ("if idle", _idle(value)),
-            ("engine", _engine(value)),
-            ("ended by", _ended_by(value["guarded"], value["nodes"])),
-            *((rule["rule"], _rule(rule, now)) for rule in value["rules"] if rule["rule"] != "idle"),
-            ("budget", _budgets_briefly(value["budgets"])),
-            *_warnings(value),
+            ("what", _machine_text(plan)),
+            ("where", _where_briefly(plan)),
+            ("price", _price_briefly(plan)),
+            ("ends", _ends(plan, now)),
+            ("cost", _cost_briefly(plan)),
+            ("if idle", _idle(plan)),
+            ("engine", _engine(plan)),
+            ("ended by", _ended_by(plan["guarded"], plan["nodes"])),
+            *((rule["rule"], _rule(rule, now)) for rule in plan["rules"] if rule["rule"] != "idle"),
+            ("budget", _budgets_briefly(plan["budgets"])),
+            *_warnings(plan),
         ]
     )
 
 
-def job_machine_facts(value: Plan) -> Iterator[tuple[str, str | None]]:
+def job_machine_facts(plan: Plan) -> Iterator[tuple[str, str | None]]:
     """Yield the facts about the machine in the plan of a job: what, where, price, budget; then all warnings in full."""
-    yield "machine", _hardware(value) + (", spot" if value["market"] == "spot" else "")
-    yield "where", _where_briefly(value)
-    yield "price", _price_briefly(value)
-    yield "budget", _budgets_briefly(value["budgets"])
-    yield from _warnings(value)
+    yield "machine", _hardware(plan) + (", spot" if plan["market"] == "spot" else "")
+    yield "where", _where_briefly(plan)
+    yield "price", _price_briefly(plan)
+    yield "budget", _budgets_briefly(plan["budgets"])
+    yield from _warnings(plan)
 
 
-def plan_line(value: Plan, *, for_job: bool = False) -> str:
+def plan_line(plan: Plan, *, for_job: bool = False) -> str:
     """Return the plan in one line, if there is no question; then every warning, never shortened.
 
     `for_job`: a job runs on it and renews the lease, so that renew-until is its end.
     """
-    spot = " spot" if value["market"] == "spot" else ""
-    at = value["provider"] if is_owned(value["provider"]) else f"{value['provider']} {value['zone']}"
-    end = value["expires"] if value["lease_ends"] and not for_job else value.get("renew_until")
+    spot = " spot" if plan["market"] == "spot" else ""
+    at = plan["provider"] if is_owned(plan["provider"]) else f"{plan['provider']} {plan['zone']}"
+    end = plan["expires"] if plan["lease_ends"] and not for_job else plan.get("renew_until")
     latest = " at the latest" if for_job else ""
-    usd = f"{dollars(value['price']['usd_per_hour'], 4)}/h{_per_node_text(value)}{_others_text(value)}"
-    name = f"{value['name']}: " if value["name"] else ""
+    usd = f"{dollars(plan['price']['usd_per_hour'], 4)}/h{_per_node_text(plan)}{_others_text(plan)}"
+    name = f"{plan['name']}: " if plan["name"] else ""
     message = (
-        f"{name}{_count_prefix(value)}{gpus_text(value, briefly=True)}{spot}, {at}, {usd}, "
+        f"{name}{_count_prefix(plan)}{gpus_text(plan, briefly=True)}{spot}, {at}, {usd}, "
         f"ends {minute_text(end)}{latest}"
     )
-    return "\n".join(filter(None, [message, labelled_lines(_warnings(value))]))
+    return "\n".join(filter(None, [message, labelled_lines(_warnings(plan))]))
 
 
-def _warnings(value: Plan) -> Iterator[tuple[str, str]]:
+def _warnings(plan: Plan) -> Iterator[tuple[str, str]]:
     """Yield warnings: what may cost, erase or expose more than expected, and what could not be checked."""
-    yield from (("gpus now", gpu_user) for gpu_user in value["gpu_users"] if gpu_user != NOBODY)
-    if _may_erase(value):
-        stop_text = _stop(value)
+    yield from (("gpus now", gpu_user) for gpu_user in plan["gpu_users"] if gpu_user != NOBODY)
+    if _may_erase(plan):
+        stop_text = _stop(plan)
         does_erase = stop_text.startswith(ERASES)
         yield ("stop erases", stop_text.removeprefix(ERASES)) if does_erase else ("stop", stop_text)
-    yield from (("budget", _budget(budget)) for budget in value["budgets"] if _is_doubtful(budget))
-    if any(_is_doubtful(budget) for budget in value["budgets"]) and value["market"] == "spot":
+    yield from (("budget", _budget(budget)) for budget in plan["budgets"] if _is_doubtful(budget))
+    if any(_is_doubtful(budget) for budget in plan["budgets"]) and plan["market"] == "spot":
         yield "", _SPOT_NOTE
-    if _is_open(value["setup"]["network"]):
+    if _is_open(plan["setup"]["network"]):
         yield LABELS["access"], "SSH is open to EVERY address; a login still needs the key"
-    if value["unpriced"]:
-        yield LABELS["money"], f"no price is known for {' and '.join(value['unpriced'])}: the cost does not include it"
-    if _only_reaper(value["guarded"]):
-        hourly = _hourly(value)
+    if plan["unpriced"]:
+        yield LABELS["money"], f"no price is known for {' and '.join(plan['unpriced'])}: the cost does not include it"
+    if _only_reaper(plan["guarded"]):
+        hourly = _hourly(plan)
         yield LABELS["guard"], f"without cloudgpu reap or watch it costs {hourly} an hour until you end it"
-    yield from _notes(value)
+    yield from _notes(plan)
 
 
-def _notes(value: Plan) -> Iterator[tuple[str, str]]:
+def _notes(plan: Plan) -> Iterator[tuple[str, str]]:
     """Yield each note under the label of what it is about."""
-    for kind, note in zip(value["note_kinds"], value["notes"], strict=True):
+    for kind, note in zip(plan["note_kinds"], plan["notes"], strict=True):
         yield LABELS[kind], note
 
 
@@ -115,18 +115,16 @@ _ACTION_TEXTS = {"stop": "stopped", "park": "kept as an image and ended", "termi
 _TIMER_TEXTS = {"cloud": "a timer in the cloud (renew-until)", "own": "its own timer (renew-until)"}
 
 
-def _machine_text(value: Plan) -> str:
-    spot = ", spot" if value["market"] == "spot" else ""
-    fallback = " (on demand where there is none)" if spot and value["on_demand_fallback"] else ""
+def _machine_text(plan: Plan) -> str:
+    spot = ", spot" if plan["market"] == "spot" else ""
+    fallback = " (on demand where there is none)" if spot and plan["on_demand_fallback"] else ""
     return (
-        f"{value['name']}: {_hardware(value)}{spot}{fallback}"
-        if value["name"]
-        else f"{_hardware(value)}{spot}{fallback}"
+        f"{plan['name']}: {_hardware(plan)}{spot}{fallback}" if plan["name"] else f"{_hardware(plan)}{spot}{fallback}"
     )
 
 
-def _where_briefly(value: Plan) -> str:
-    account_count = len(value["by_account"])
+def _where_briefly(plan: Plan) -> str:
+    account_count = len(plan["by_account"])
     account_text = (
         ""
         if not account_count
@@ -134,58 +132,58 @@ def _where_briefly(value: Plan) -> str:
         if account_count == 1
         else f"; the first of {account_count} accounts"
     )
-    return place_text(value) + account_text
+    return place_text(plan) + account_text
 
 
-def _price_briefly(value: Plan) -> str:
+def _price_briefly(plan: Plan) -> str:
     """Return the price with how far it can be trusted, and the highest of the other offers where that is higher."""
-    return price_briefly(value["price"]) + _per_node_text(value) + _others_text(value)
+    return price_briefly(plan["price"]) + _per_node_text(plan) + _others_text(plan)
 
 
-def _count_prefix(value: Plan) -> str:
+def _count_prefix(plan: Plan) -> str:
     """Return the number of machines as a prefix: `4 x `; empty for one."""
-    return f"{value['nodes']} x " if value["nodes"] > 1 else ""
+    return f"{plan['nodes']} x " if plan["nodes"] > 1 else ""
 
 
-def _per_node_text(value: Plan) -> str:
+def _per_node_text(plan: Plan) -> str:
     """Return that the price is for one of several machines, and what all of them cost an hour; empty for one."""
-    return "" if value["nodes"] == 1 else f" each, {_hourly(value)} an hour in all"
+    return "" if plan["nodes"] == 1 else f" each, {_hourly(plan)} an hour in all"
 
 
-def _hourly(value: Plan) -> str:
+def _hourly(plan: Plan) -> str:
     """Return what all machines of a plan cost an hour."""
-    return dollars(str(Decimal(value["price"]["usd_per_hour"]) * value["nodes"]), 4)
+    return dollars(str(Decimal(plan["price"]["usd_per_hour"]) * plan["nodes"]), 4)
 
 
-def _others_text(value: Plan) -> str:
-    price, highest = value["price"], value["highest_usd_per_hour"]
+def _others_text(plan: Plan) -> str:
+    price, highest = plan["price"], plan["highest_usd_per_hour"]
     return f"; other offers up to {dollars(highest, 4)}" if Decimal(highest) > Decimal(price["usd_per_hour"]) else ""
 
 
-def _ends(value: Plan, now: datetime) -> str:
-    if not value["lease_ends"]:
-        return f"{when(value.get('renew_until'), now)}; its lease only warns"
-    if value["expires"] == value.get("renew_until"):
-        return when(value["expires"], now)
-    return f"{when(value['expires'], now)}; if in use, by {minute_text(value.get('renew_until'))}"
+def _ends(plan: Plan, now: datetime) -> str:
+    if not plan["lease_ends"]:
+        return f"{when(plan.get('renew_until'), now)}; its lease only warns"
+    if plan["expires"] == plan.get("renew_until"):
+        return when(plan["expires"], now)
+    return f"{when(plan['expires'], now)}; if in use, by {minute_text(plan.get('renew_until'))}"
 
 
-def _cost_briefly(value: Plan) -> str:
+def _cost_briefly(plan: Plan) -> str:
     """Return what it costs at most, and what up to the end of its lease."""
-    lease, longest = short_duration(value["lease_s"]), short_duration(value["renew_until_s"])
+    lease, longest = short_duration(plan["lease_s"]), short_duration(plan["renew_until_s"])
     lease_cost = (
-        f", {dollars(value['cost_to_lease_end_usd'])} in {lease}" if value["lease_ends"] and lease != longest else ""
+        f", {dollars(plan['cost_to_lease_end_usd'])} in {lease}" if plan["lease_ends"] and lease != longest else ""
     )
-    price_moves = value["further_offers"] or value["market"] == "spot"
-    attached = ", with attached costs" if any(one["while_running"] for one in value["attached_costs"]) else ""
+    price_moves = plan["further_offers"] or plan["market"] == "spot"
+    attached = ", with attached costs" if any(cost["while_running"] for cost in plan["attached_costs"]) else ""
     price_text = " at this price" if price_moves else ""
-    return f"at most {dollars(value['cost_to_renew_until_usd'])} in {longest}{lease_cost}{price_text}{attached}"
+    return f"at most {dollars(plan['cost_to_renew_until_usd'])} in {longest}{lease_cost}{price_text}{attached}"
 
 
-def _idle(value: Plan) -> str:
-    idle = value["idle"]
+def _idle(plan: Plan) -> str:
+    idle = plan["idle"]
     if idle is None:
-        has_no_agent = value["guarded"]["agent"] == "none"
+        has_no_agent = plan["guarded"]["agent"] == "none"
         return (
             "it keeps running: no agent runs on it"
             if has_no_agent
@@ -194,7 +192,7 @@ def _idle(value: Plan) -> str:
     after, grace = short_duration(idle["after_s"]), short_duration(idle["grace_s"])
     if idle["do"] is None:
         return f"only a warning after {after}"
-    has_scratch = idle["spares_scratch"] and value["stop_effect"].startswith(ERASES)
+    has_scratch = idle["spares_scratch"] and plan["stop_effect"].startswith(ERASES)
     scratch_text = "; only warned while its scratch disks hold data" if has_scratch else ""
     return f"{_ACTION_TEXTS[idle['do']]} after {after} and a {grace} warning{scratch_text}"
 
@@ -208,9 +206,9 @@ def _ended_by(guarded: PlannedGuards, nodes: int) -> str:
     return ", ".join(agent + timer) or "only cloudgpu reap or watch"
 
 
-def _engine(value: Plan) -> str | None:
+def _engine(plan: Plan) -> str | None:
     """Return what queues the jobs of a cluster; None for a single machine."""
-    return {"slurm": "Slurm queues its jobs", "none": "none: nothing queues its jobs", None: None}[value["engine"]]
+    return {"slurm": "Slurm queues its jobs", "none": "none: nothing queues its jobs", None: None}[plan["engine"]]
 
 
 def _budgets_briefly(budgets: Sequence[BudgetFit]) -> str | None:
@@ -227,10 +225,10 @@ def _is_doubtful(fit: BudgetFit) -> bool:
     return bool(not fit["fits"] or fit["overridden"] or fit["unpriced"] or fit["assumed"])
 
 
-def _may_erase(value: Plan) -> bool:
+def _may_erase(plan: Plan) -> bool:
     """Return whether the end of this machine may delete data on its disks: for a plug-in's machine it is not known."""
-    is_known = value["provider"] in BUILT_IN_PROVIDERS and "erases its " not in value["stop_effect"]
-    return "terminate" in value["ends"].values() or not is_known
+    is_known = plan["provider"] in BUILT_IN_PROVIDERS and "erases its " not in plan["stop_effect"]
+    return "terminate" in plan["ends"].values() or not is_known
 
 
 def _is_open(network: Network) -> bool:
@@ -239,105 +237,106 @@ def _is_open(network: Network) -> bool:
     return not network["security_group"] and EVERYBODY in network["ssh_from"]
 
 
-def plan_text(value: Plan, now: datetime) -> str:
+def plan_text(plan: Plan, now: datetime) -> str:
     """Return the whole plan: lines with a label and a text."""
     return labelled_lines(
         [
-            ("name", value["name"] or "two random words"),
-            ("what", _hardware(value)),
-            *(("gpus now", gpu_user) for gpu_user in value["gpu_users"]),
-            ("where", _where(value)),
-            *([("chosen", _chosen_text(value["by_account"]))] if value["by_account"] else []),
-            ("market", None if is_owned(value["provider"]) and value["market"] == "on_demand" else _market(value)),
-            ("price", price_text(value["price"]) + _per_node_text(value)),
-            ("lease", _lease(value, now)),
-            ("policy", _policy(value)),
-            *((rule["rule"], _rule(rule, now)) for rule in value["rules"]),
-            ("cost", _cost(value)),
-            *(("attached", _extra(extra)) for extra in value["attached_costs"] if extra["while_running"]),
-            ("stop", _stop(value)),
-            *(("budget", _budget(budget)) for budget in value["budgets"]),
-            *([("", _SPOT_NOTE)] if value["budgets"] and value["market"] == "spot" else []),
-            ("guards", "; ".join(value["guards"])),
-            ("ssh", _ssh(value["setup"]["network"])),
-            ("engine", _engine(value)),
-            ("template", _template(value)),
-            ("owner", f"{value['owner']}, project {value['project']}"),
-            *_notes(value),
+            ("name", plan["name"] or "two random words"),
+            ("what", _hardware(plan)),
+            *(("gpus now", gpu_user) for gpu_user in plan["gpu_users"]),
+            ("where", _where(plan)),
+            *([("chosen", _chosen_text(plan["by_account"]))] if plan["by_account"] else []),
+            ("market", None if is_owned(plan["provider"]) and plan["market"] == "on_demand" else _market(plan)),
+            ("price", price_text(plan["price"]) + _per_node_text(plan)),
+            ("lease", _lease(plan, now)),
+            ("policy", _policy(plan)),
+            *((rule["rule"], _rule(rule, now)) for rule in plan["rules"]),
+            ("cost", _cost(plan)),
+            *(("attached", _extra(extra)) for extra in plan["attached_costs"] if extra["while_running"]),
+            ("stop", _stop(plan)),
+            *(("budget", _budget(budget)) for budget in plan["budgets"]),
+            *([("", _SPOT_NOTE)] if plan["budgets"] and plan["market"] == "spot" else []),
+            ("guards", "; ".join(plan["guards"])),
+            ("ssh", _ssh(plan["setup"]["network"])),
+            ("engine", _engine(plan)),
+            ("template", _template(plan)),
+            ("owner", f"{plan['owner']}, project {plan['project']}"),
+            *_notes(plan),
         ]
     )
 
 
-def _lease(value: Plan, now: datetime) -> str:
-    expires, last = when(value["expires"], now), when(value.get("renew_until"), now)
-    if value["lease_ends"]:
+def _lease(plan: Plan, now: datetime) -> str:
+    expires, last = when(plan["expires"], now), when(plan.get("renew_until"), now)
+    if plan["lease_ends"]:
         return f"until {expires}, renewed while in use until {last}"
     return f"until {expires}, which does not end it: it runs until {last} (its renew-until)"
 
 
-def _hardware(value: Plan) -> str:
+def _hardware(plan: Plan) -> str:
     size = [
-        f"{value['vcpus']} CPUs" if value["vcpus"] else "",
-        f"{value['memory_gib']:g} GiB" if value["memory_gib"] else "",
+        f"{plan['vcpus']} CPUs" if plan["vcpus"] else "",
+        f"{plan['memory_gib']:g} GiB" if plan["memory_gib"] else "",
     ]
-    return _count_prefix(value) + ", ".join(text for text in (value["instance_type"], gpus_text(value), *size) if text)
+    return _count_prefix(plan) + ", ".join(text for text in (plan["instance_type"], gpus_text(plan), *size) if text)
 
 
-def _where(value: Plan) -> str:
-    first = place_text(value)
-    if not value["further_offers"]:
+def _where(plan: Plan) -> str:
+    first = place_text(plan)
+    if not plan["further_offers"]:
         return first
-    further, costliest = value["further_offers"], dollars(value["highest_usd_per_hour"], 4)
+    further, costliest = plan["further_offers"], dollars(plan["highest_usd_per_hour"], 4)
     return f"{first}; then {counted(further, 'other offer')} at up to {costliest} an hour"
 
 
 def _chosen_text(shares: Sequence[AccountOffers]) -> str:
     """Return why it is this account's: what each has, in the order of trying."""
     account_texts = [
-        f"{one['account']} at {dollars(one['usd_per_hour'], 4)} ({counted(one['offers'], 'offer')})" for one in shares
+        f"{share['account']} at {dollars(share['usd_per_hour'], 4)} ({counted(share['offers'], 'offer')})"
+        for share in shares
     ]
     if len(account_texts) == 1:
         return f"of all accounts only {account_texts[0]} has what fits"
     return f"first of {len(account_texts)} accounts: {', '.join(account_texts)}"
 
 
-def _market(value: Plan) -> str:
-    market = str(value["market"]).replace("_", "-")
-    persistent = " by a persistent request" if _asks_to_persist(value) and market == "spot" else ""
-    fallback = "; on-demand where spot has no capacity" if value["on_demand_fallback"] and market == "spot" else ""
+def _market(plan: Plan) -> str:
+    market = str(plan["market"]).replace("_", "-")
+    persistent = " by a persistent request" if _asks_to_persist(plan) and market == "spot" else ""
+    fallback = "; on-demand where spot has no capacity" if plan["on_demand_fallback"] and market == "spot" else ""
     return market + persistent + fallback
 
 
-def _asks_to_persist(value: Plan) -> bool:
+def _asks_to_persist(plan: Plan) -> bool:
     """Say whether a spot machine can be stopped only since that was asked for: Azure's and Google's always can be."""
-    return bool(value["setup"]["persistent"]) and value["provider"] not in ("azure", "gcp")
+    return bool(plan["setup"]["persistent"]) and plan["provider"] not in ("azure", "gcp")
 
 
-def _policy(value: Plan) -> str:
+def _policy(plan: Plan) -> str:
     """Return the policy with lease and renew-until, and where these are set if not by the policy."""
     source_texts = {"option": " as typed", "config.toml": " from config.toml"}
-    lease = duration_text(value["lease_s"]) + source_texts.get(value["lease_from"], "")
-    renew = duration_text(value["renew_until_s"]) + source_texts.get(value["renew_until_from"], "")
-    return f"{value['policy']}: lease {lease}, renew-until {renew}"
+    lease = duration_text(plan["lease_s"]) + source_texts.get(plan["lease_from"], "")
+    renew = duration_text(plan["renew_until_s"]) + source_texts.get(plan["renew_until_from"], "")
+    return f"{plan['policy']}: lease {lease}, renew-until {renew}"
 
 
 def _rule(text: RuleText, now: datetime) -> str:
     return f"{when(text['at'], now)}: {text['text']}" if text["at"] else str(text["text"])
 
 
-def _cost(value: Plan) -> str:
+def _cost(plan: Plan) -> str:
     """Return what it costs with attached costs while it runs; resources without a price are named."""
-    attached_text = " with attached costs" if any(extra["while_running"] for extra in value["attached_costs"]) else ""
-    missing = f"; without what has no known price: {', '.join(value['unpriced'])}" if value["unpriced"] else ""
-    to_the_end = _at_most_text(value["cost_to_renew_until_usd"], value["low_to_renew_until_usd"])
-    if not value["lease_ends"]:
+    attached_text = " with attached costs" if any(extra["while_running"] for extra in plan["attached_costs"]) else ""
+    missing = f"; without what has no known price: {', '.join(plan['unpriced'])}" if plan["unpriced"] else ""
+    to_the_end = _at_most_text(plan["cost_to_renew_until_usd"], plan["low_to_renew_until_usd"])
+    if not plan["lease_ends"]:
         cost_text = f"{to_the_end} to its renew-until"
     else:
-        lease = _at_most_text(value["cost_to_lease_end_usd"], value["low_to_lease_end_usd"])
+        lease = _at_most_text(plan["cost_to_lease_end_usd"], plan["low_to_lease_end_usd"])
         cost_text = f"{lease} to the end of the lease, {to_the_end} if it is renewed to the end"
     reaper_text = ""
-    if _only_reaper(value["guarded"]):
-        hourly = dollars(value["price"]["usd_per_hour"], 4)
+    if _only_reaper(plan["guarded"]):
+        hourly = dollars(plan["price"]["usd_per_hour"], 4)
         reaper_text = f"; {hourly} an hour until you end it, if neither cloudgpu reap nor watch runs"
     return f"{cost_text}{attached_text}{missing}{reaper_text}"
 
@@ -386,10 +385,10 @@ def _refusal_text(fit: BudgetFit) -> str:
     return "refused" if fit["refuses"] else "only an alert"
 
 
-def _stop(value: Plan) -> str:
+def _stop(plan: Plan) -> str:
     """Return what `stop` does, and what a stopped machine costs a month, if anything."""
-    extras = [extra for extra in value["attached_costs"] if extra["while_stopped"]]
-    return f"{value['stop_effect']}: {_monthly(extras)}" if extras else str(value["stop_effect"])
+    extras = [extra for extra in plan["attached_costs"] if extra["while_stopped"]]
+    return f"{plan['stop_effect']}: {_monthly(extras)}" if extras else str(plan["stop_effect"])
 
 
 def _monthly(extras: Sequence[Extra]) -> str:
@@ -414,6 +413,6 @@ def _ssh(network: Network) -> str | None:
     return "; ".join(filter(None, (sources, jump_text))) or None
 
 
-def _template(value: Plan) -> str:
-    left_out = f"; left out here: {', '.join(value['left_out'])}" if value["left_out"] else ""
-    return f"{value['template']}{left_out}"
+def _template(plan: Plan) -> str:
+    left_out = f"; left out here: {', '.join(plan['left_out'])}" if plan["left_out"] else ""
+    return f"{plan['template']}{left_out}"

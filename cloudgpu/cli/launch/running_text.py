@@ -51,15 +51,15 @@ def _process_lines(machine: BusyMachine) -> list[str]:
     return [f"{machine['name']}: this still runs there and ends now:", *lines, *rest]
 
 
-def stop_question(value: MachineDocument, effect: str, others_text: str) -> str:
+def stop_question(machine: MachineDocument, effect: str, others_text: str) -> str:
     """Return what a stop ends, its `effect` as the provider describes it, and what is still billed."""
     return _question(
         "Stop",
         [
-            ("what", _machine_text(value)),
-            ("ends", _cost_text([value])),
+            ("what", _machine_text(machine)),
+            ("ends", _cost_text([machine])),
             ("erases" if ERASES in effect else "effect", f"Stopping {effect}." if effect else ""),
-            ("still billed", stopped_costs_text(value) or ""),
+            ("still billed", stopped_costs_text(machine) or ""),
             ("whose", others_text.strip()),
         ],
     )
@@ -70,7 +70,7 @@ def down_question(
 ) -> str:
     """Return what ends, the `effect` of that in sentences, and what is still billed: the `costs` of named volumes."""
     what = (
-        f"{len(values)} machines: {', '.join(one['name'] for one in values)}"
+        f"{len(values)} machines: {', '.join(machine['name'] for machine in values)}"
         if len(values) > 1
         else _machine_text(values[0])
     )
@@ -86,52 +86,55 @@ def down_question(
     )
 
 
-def extend_question(value: MachineDocument, until: str, cost: str, others_text: str) -> str:
+def extend_question(machine: MachineDocument, until: str, cost: str, others_text: str) -> str:
     """Return until when a machine is to live, what that adds for it at most, and what else is billed meanwhile."""
-    hourly = value["price"] and value["price"]["usd_per_hour"]
+    hourly = machine["price"] and machine["price"]["usd_per_hour"]
     return _question(
         "Extend",
         [
-            ("what", _machine_text(value)),
+            ("what", _machine_text(machine)),
             ("until", until),
             ("costs", f"up to {cost} more for the machine, at {dollars(hourly, 4)} an hour"),
-            ("also billed", attached_costs_text(_while_running(value))),
+            ("also billed", attached_costs_text(_while_running(machine))),
             ("whose", others_text.strip()),
         ],
     )
 
 
-def start_question(value: MachineDocument, hourly: str, cost: str, end: str, now: datetime) -> str:
+def start_question(machine: MachineDocument, hourly: str, cost: str, end: str, now: datetime) -> str:
     """Return what an hour of a stopped machine costs, and what it costs to the end of its new lease."""
     return _question(
         "Start",
         [
-            ("what", _machine_text(value)),
+            ("what", _machine_text(machine)),
             ("price", hourly),
             ("costs", cost),
-            ("also billed", attached_costs_text(_while_running(value))),
+            ("also billed", attached_costs_text(_while_running(machine))),
             ("ends", when(end, now)),
         ],
     )
 
 
-def _while_running(value: MachineDocument) -> list[AttachedCost]:
-    return [attached_cost for attached_cost in value["attached_costs"] or () if attached_cost["while_running"]]
+def _while_running(machine: MachineDocument) -> list[AttachedCost]:
+    return [attached_cost for attached_cost in machine["attached_costs"] or () if attached_cost["while_running"]]
 
 
 def _question(title: str, rows: Sequence[tuple[str, str]]) -> str:
     return f"{title}\n{labelled_lines(rows)}"
 
 
-def _machine_text(value: MachineDocument) -> str:
-    spot = ", spot" if value["market"] == "spot" else ""
-    return f"{value['name']}: {value['instance_type']}, {gpus_text(value, briefly=True)}{spot}; {place_text(value)}"
+def _machine_text(machine: MachineDocument) -> str:
+    spot = ", spot" if machine["market"] == "spot" else ""
+    return (
+        f"{machine['name']}: {machine['instance_type']}, {gpus_text(machine, briefly=True)}{spot}; "
+        f"{place_text(machine)}"
+    )
 
 
 def _cost_text(values: Sequence[MachineDocument]) -> str:
     """Return the hourly cost that ends, and what the machines have cost so far."""
     billed = [machine for machine in values if machine["billed"] and not machine["terminated_at"]]
-    prices = [one["price"]["usd_per_hour"] for one in billed if one["price"]]
+    prices = [machine["price"]["usd_per_hour"] for machine in billed if machine["price"]]
     hourly = dollars(f"{sum(map(Decimal, prices), Decimal())}", 4)
     unknown = f" and {len(billed) - len(prices)} without a known price" if len(prices) < len(billed) else ""
     ends = f"{hourly} an hour{unknown}" if billed else "no hourly cost: nothing of it runs"

@@ -44,7 +44,7 @@ def command(
     Nothing is sent to the machine: the ledger records it as gone from now on, with your name and reason. Refused if the
     machine can be reached from here.
     """
-    from cloudgpu.cli.clusters.acting import question_machines, terminated_values
+    from cloudgpu.cli.clusters.acting import question_machines, terminated_machines
     from cloudgpu.cli.machine_text import account_lines
     from cloudgpu.cli.storage.retained import monthly
     from cloudgpu.control.api.down import end_machines, machines_to_end
@@ -74,11 +74,13 @@ def command(
     document, worst = end_machines(session, end, running)
     now = session.clock()
     lines = [
-        f"{_gone_text(value, now)} It cost {_cost(session, value)}{without_price(value)}."
-        for value in terminated_values(document)
+        f"{_gone_text(terminated, now)} It cost {_cost(session, terminated)}{without_price(terminated)}."
+        for terminated in terminated_machines(document)
     ]
-    lines += [f"Not removed: {value['kind']} {value['name']}, {monthly(value)}." for value in document["retained"]]
-    lines += [_kept_files(value) for value in document["kept_files"]]
+    lines += [
+        f"Not removed: {resource['kind']} {resource['name']}, {monthly(resource)}." for resource in document["retained"]
+    ]
+    lines += [_kept_files(files) for files in document["kept_files"]]
     lines += [f"Left alone: {machine.name}, for {machine.owner or 'nobody that is known'}." for machine in end.others]
     if worst and not lines and len(document["failed"]) == 1:
         raise worst
@@ -90,12 +92,12 @@ def command(
         raise typer.Exit(worst.exit_code)
 
 
-def _cost(session: Session, value: MachineDocument) -> str:
+def _cost(session: Session, terminated: MachineDocument) -> str:
     """Return what a machine or a cluster cost; `at most` that if its power on this computer is recorded later."""
     from cloudgpu.control.pricing.shared_computer import may_cost_less
 
-    machine, cost = session.ledger.machine(value["id"]), spent_text(value, 4)
-    at_most = not value["unpriced"] and machine is not None and may_cost_less(session, machine)
+    machine, cost = session.ledger.machine(terminated["id"]), spent_text(terminated, 4)
+    at_most = not terminated["unpriced"] and machine is not None and may_cost_less(session, machine)
     return f"at most {cost.removeprefix('<')}" if at_most else cost
 
 
@@ -113,26 +115,31 @@ def _record_as_gone(session: Session, names: list[str], why: str, *, all_: bool,
         )
     row = session.find_one(names[0], "--lost")
     confirm(f"Record {row.name} as gone? Nothing is sent to it: if it runs, it keeps running.", yes=yes)
-    value = build_machine_document(session, record_as_lost(session, row, why))
-    words = f"{value['name']} is recorded as gone. It cost at least {spent_text(value, 4)}{without_price(value)}."
+    shown_machine = build_machine_document(session, record_as_lost(session, row, why))
+    words = (
+        f"{shown_machine['name']} is recorded as gone. It cost at least "
+        f"{spent_text(shown_machine, 4)}{without_price(shown_machine)}."
+    )
     emit(
         output,
-        {"terminated": [value], "running": [], "retained": [], "kept_files": []}
+        {"terminated": [shown_machine], "running": [], "retained": [], "kept_files": []}
         | {"failed": [], "others": [], "queried": [], "not_queried": []},
         words,
     )
 
 
-def _kept_files(value: RetainedFiles) -> str:
+def _kept_files(retained_files: RetainedFiles) -> str:
     """Return which files stay on the user's own computer, since they were added or changed."""
-    more = value["count"] - len(value["files"])
-    listed = ", ".join(value["files"]) + (f" and {more} more" if more else "")
-    return f"Kept where {value['name']} was, as you changed or added it: in {value['where']}: {listed}."
+    more = retained_files["count"] - len(retained_files["files"])
+    listed = ", ".join(retained_files["files"]) + (f" and {more} more" if more else "")
+    return (
+        f"Kept where {retained_files['name']} was, as you changed or added it: in {retained_files['where']}: {listed}."
+    )
 
 
-def _gone_text(value: MachineDocument, now: datetime) -> str:
+def _gone_text(machine: MachineDocument, now: datetime) -> str:
     """Return that a machine is gone, and since when if it had ended long before this command."""
     from cloudgpu.core.values.times import from_iso
 
-    had_ended = value["terminated_at"] and now - from_iso(value["terminated_at"]) > CONFIRMED_WITHIN
-    return f"{value['name']} is gone{' since ' + when(value['terminated_at'], now) if had_ended else ''}."
+    had_ended = machine["terminated_at"] and now - from_iso(machine["terminated_at"]) > CONFIRMED_WITHIN
+    return f"{machine['name']} is gone{' since ' + when(machine['terminated_at'], now) if had_ended else ''}."

@@ -49,13 +49,13 @@ def command(
     extension = plan_extension(session, machine, duration_)
     end = when(iso(extension.lease.expires), session.clock())
     renewal_text = "; renew-until moves there too" if extension.moves_renew_until else ""
-    value = machine_document(machine, session.clock())
-    about = extend_question(value, f"{end}{renewal_text}", extension.added_cost.text(), others_text)
+    document = machine_document(machine, session.clock())
+    about = extend_question(document, f"{end}{renewal_text}", extension.added_cost.text(), others_text)
     confirm(f"Extend {machine.name}?", yes=yes, about=about)
     machine = extend(session, extension, override=reason)
     end = when(machine.expires, session.clock())
     lease_text = "lives until" if machine.state == "running" else f"is {machine.state}; its lease ends"
-    if not value["lease_ends"]:
+    if not document["lease_ends"]:
         lease_text = "has a lease, which only warns, until"
     emit(output, machine_document(machine, session.clock()), f"{machine.name} {lease_text} {end}{renewal_text}.")
 

@@ -73,9 +73,9 @@ def _text(
     lines = []
     if document["machines"]:
         if document["clusters"] and not nodes:
-            from cloudgpu.cli.clusters.listing import table
+            from cloudgpu.cli.clusters.listing import listing_table
 
-            lines.append(table(document, now, me=me))
+            lines.append(listing_table(document, now, me=me))
         else:
             lines.append(machine_table(document["machines"], now, me=me))
         if document["view_as_of"]:
@@ -95,7 +95,9 @@ def _text(
             from cloudgpu.core.model.machine import is_owned
 
             rented = labelled_lines(
-                (one["name"], console_text(one)) for one in document["machines"] if not is_owned(one["provider"])
+                (machine["name"], console_text(machine))
+                for machine in document["machines"]
+                if not is_owned(machine["provider"])
             )
             lines += ["\nAt the cloud", rented] if rented else []
             lines += guard_lines(document["machines"], document["last_run"], now)
@@ -127,13 +129,19 @@ def _no_machine_text(*, has_launched: bool, queried: bool) -> str:
 def _rehearsal_lines(machines: list[MachineDocument], now: Any) -> list[str]:
     """Return on which machines a spot interruption is rehearsed, and when it ends them."""
     message = "a spot interruption is rehearsed; it is taken"
-    return [paragraph(f"{one['name']}: {message} {when(one['taken_at'], now)}.") for one in machines if one["taken_at"]]
+    return [
+        paragraph(f"{machine['name']}: {message} {when(machine['taken_at'], now)}.")
+        for machine in machines
+        if machine["taken_at"]
+    ]
 
 
 def _absent_lines(machines: list[MachineDocument]) -> list[str]:
     """Return which machines' account or host is no longer in config.toml, and what to do."""
     return [
-        paragraph(f"{one['name']} was last seen {one['state']}. {one['absent']}.") for one in machines if one["absent"]
+        paragraph(f"{machine['name']} was last seen {machine['state']}. {machine['absent']}.")
+        for machine in machines
+        if machine["absent"]
     ]
 
 
@@ -151,9 +159,9 @@ def _pending_lines(machines: list[MachineDocument]) -> list[str]:
     This includes machines that a command is just stopping; a cloud's own state for that is `stopping`.
     """
     lines = {}
-    for one in machines:
-        action, name = one["pending_action"], (one["cluster"] or one)["name"]
-        if action in ("stop", "terminate") and one["state"] != "stopping":
+    for machine in machines:
+        action, name = machine["pending_action"], (machine["cluster"] or machine)["name"]
+        if action in ("stop", "terminate") and machine["state"] != "stopping":
             noun, verb = ("end", "down") if action == "terminate" else ("stop", "stop")
             finished = f"cloudgpu {verb} {name} or the next run of cloudgpu reap finishes it"
             lines[name] = paragraph(f"{name}: its {noun} was requested and is not done; {finished}.")
@@ -170,7 +178,9 @@ def _still_billed_lines(machines: list[MachineDocument]) -> list[str]:
 def _unknown_activity_lines(machines: list[MachineDocument]) -> list[str]:
     """Return for which machines it is not known whether they are idle, and why."""
     message = (
-        (one["name"], one["activity_unknown_reason"]) for one in machines if one["activity_unknown_reason"] is not None
+        (machine["name"], machine["activity_unknown_reason"])
+        for machine in machines
+        if machine["activity_unknown_reason"] is not None
     )
     return [paragraph(f"{name}: nobody can tell from outside whether it is idle: {why}.") for name, why in message]
 

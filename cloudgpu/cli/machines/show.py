@@ -50,19 +50,19 @@ def command(
         _check_job(name, {"--refresh": refresh, "--why": why, "--history": history})
         emit(output, job, job_text(job, session.clock()))
         return
-    value = show_document(session, name, refresh=refresh, history=history, why=why)
-    if "machines" in value:
+    document = show_document(session, name, refresh=refresh, history=history, why=why)
+    if "machines" in document:
         from cloudgpu.cli.clusters.listing import shown_text
 
         now, needs_texts = session.clock(), why or history or verbose
-        cluster = cast("ShownClusterDocument", value)
+        cluster = cast("ShownClusterDocument", document)
         emit(
             output,
-            value,
+            document,
             shown_text(cluster, now, (lambda one: _text(one, now, verbose=verbose)) if needs_texts else None),
         )
         return
-    emit(output, value, _text(value, session.clock(), verbose=verbose))
+    emit(output, document, _text(document, session.clock(), verbose=verbose))
 
 
 def _check_job(name: str | None, options: dict[str, bool]) -> None:
@@ -77,19 +77,19 @@ def _check_job(name: str | None, options: dict[str, bool]) -> None:
         )
 
 
-def _text(value: ShownDocument, now: Any, *, verbose: bool) -> str:
+def _text(machine: ShownDocument, now: Any, *, verbose: bool) -> str:
     from cloudgpu.cli.machine_text import machine_details, machine_summary, state_sentence
 
     parts = []
-    if "why" in value:
+    if "why" in machine:
         from cloudgpu.cli.machines.why_text import text
 
-        parts.append(text(value["why"], now))
+        parts.append(text(machine["why"], now))
     if not parts:
-        full = f"{paragraph(state_sentence(value, now))}\n{machine_details(value, now)}"
-        parts.append(full if verbose else machine_summary(value, now))
-    if "history" in value:
-        parts.append(_history(value["history"]))
+        full = f"{paragraph(state_sentence(machine, now))}\n{machine_details(machine, now)}"
+        parts.append(full if verbose else machine_summary(machine, now))
+    if "history" in machine:
+        parts.append(_history(machine["history"]))
     return "\n\n".join(parts)
 
 

@@ -79,8 +79,8 @@ def command(
         machine = _launch_from_image(session, machine, start_options, move=move, wait=not no_wait, output=output)
     else:
         machine = _start(session, machine, start_options, wait=not no_wait, output=output)
-    value = machine_document(machine, session.clock())
-    emit(output, value, f"{machine.name} is {machine.state}.{_next(session, machine)}")
+    document = machine_document(machine, session.clock())
+    emit(output, document, f"{machine.name} is {machine.state}.{_next(session, machine)}")
 
 
 def _next(session: Session, machine: Machine) -> str:
@@ -108,15 +108,15 @@ def _start(
     if machine.state in RUNNING_STATES:
         machine = refresh(session, machine)
     if machine.state not in RUNNING_STATES:  # otherwise nothing is spent
-        value = machine_document(machine, session.clock())
+        shown_machine = machine_document(machine, session.clock())
         lease_length = lease.expires - session.clock()
         cost = usd(duration_cost(Money(machine.price.nanos_per_hour), lease_length)) if machine.price else None
         if start_options.yes and output is Format.TEXT:
-            tell(machine_line({**value, "expires": iso(lease.expires)}))
+            tell(machine_line({**shown_machine, "expires": iso(lease.expires)}))
         lease_text = short_duration(lease_length.total_seconds())
         lease_cost_text = f"{dollars(cost)} for the machine to the end of its new lease in {lease_text}"
-        hourly = price_text(value["price"]) if start_options.verbose else price_briefly(value["price"])
-        about = start_question(value, hourly, lease_cost_text, iso(lease.expires), session.clock())
+        hourly = price_text(shown_machine["price"]) if start_options.verbose else price_briefly(shown_machine["price"])
+        about = start_question(shown_machine, hourly, lease_cost_text, iso(lease.expires), session.clock())
         confirm(f"Start {machine.name}?", yes=start_options.yes, about=about)
     return start_stopped(
         session, machine, lease, wait=wait, override=start_options.override, no_guard=start_options.no_guard

@@ -43,25 +43,25 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
         tell(line)
     about = stop_question(machine_document(machine, session.clock()), machine.stop_effect or "", others_text)
     confirm(f"Stop {machine.name}?", yes=yes, about=about)
-    value = machine_document(stop(session, machine, why="asked by the user"), session.clock())
-    emit(output, value, _answer_text(value) + _erased_text(machine.stop_effect or ""))
+    document = machine_document(stop(session, machine, why="asked by the user"), session.clock())
+    emit(output, document, _answer_text(document) + _erased_text(machine.stop_effect or ""))
 
 
-def _answer_text(value: MachineDocument) -> str:
+def _answer_text(machine: MachineDocument) -> str:
     from cloudgpu.cli.render import dollars, has_retained, steps, stopped_costs_text
     from cloudgpu.core.model.machine import is_owned
 
-    name = value["name"]
-    if not has_retained(value):
-        stays_billed = stopped_costs_text(value)
+    name = machine["name"]
+    if not has_retained(machine):
+        stays_billed = stopped_costs_text(machine)
         if stays_billed:
             return (
-                f"{name} is {value['state']} and not billed; what stays is.\n"
+                f"{name} is {machine['state']} and not billed; what stays is.\n"
                 f"  {stays_billed}\n  Start it again: cloudgpu start {name}"
             )
-        unbilled = "" if is_owned(value["provider"]) else " and not billed"
-        return f"{name} is {value['state']}{unbilled}. Start it again: cloudgpu start {name}"
-    costs = f"at most {dollars(value['retained_usd_per_month'])} a month"
+        unbilled = "" if is_owned(machine["provider"]) else " and not billed"
+        return f"{name} is {machine['state']}{unbilled}. Start it again: cloudgpu start {name}"
+    costs = f"at most {dollars(machine['retained_usd_per_month'])} a month"
     next_commands = [(f"start {name}", "bring it back"), (f"down {name}", "remove its image, too")]
     return f"{name} is parked: it has ended, and its image costs {costs}.\n{steps(next_commands)}"
 

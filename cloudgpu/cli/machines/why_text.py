@@ -26,25 +26,25 @@ def texts(values: Sequence[WhyDocument], now: datetime) -> str:
     return "\n\n".join(text(why, now) for why in values)
 
 
-def text(value: WhyDocument, now: datetime) -> str:
+def text(document: WhyDocument, now: datetime) -> str:
     """Return why one machine counts as in use, idle or unknown, and when it would be ended."""
-    parts = [_head(value)]
-    if value["signals"]:
-        parts += ["", indented(_signals(value)), ""]
-    parts.append(_facts(value, now))
+    parts = [_head(document)]
+    if document["signals"]:
+        parts += ["", indented(_signals(document)), ""]
+    parts.append(_facts(document, now))
     return "\n".join(parts)
 
 
-def _head(value: WhyDocument) -> str:
-    because, activity = value["why"], value["activity"]
+def _head(document: WhyDocument) -> str:
+    because, activity = document["why"], document["activity"]
     return wrapped(
-        f"{value['name']}: " + (because if not _runs(value) else f"{_STATES[activity]} ({because})"), rest="  "
+        f"{document['name']}: " + (because if not _runs(document) else f"{_STATES[activity]} ({because})"), rest="  "
     )
 
 
-def _runs(value: WhyDocument) -> bool:
+def _runs(document: WhyDocument) -> bool:
     """Return whether the machine runs, so that it has an activity."""
-    return not (value["activity"] == "UNKNOWN" and value["why"].startswith("it is "))
+    return not (document["activity"] == "UNKNOWN" and document["why"].startswith("it is "))
 
 
 def indented(text: str) -> str:
@@ -52,19 +52,21 @@ def indented(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.splitlines())
 
 
-def _signals(value: WhyDocument) -> str:
-    limits = {signal["what"]: _limit(signal) for signal in value["signals"]}
+def _signals(document: WhyDocument) -> str:
+    limits = {signal["what"]: _limit(signal) for signal in document["signals"]}
     # Output counts for as long as input does; its own limit only says until when output after input is seen.
     limits["terminal output"] = limits.get("terminal input", "")
     rows = [
         [
-            one["what"],
-            _names_text(one["names"]) if one["unit"] in ("kernels", "jobs") else _reading(one["value"], one["unit"]),
-            limits[one["what"]],
-            "never" if one["ago_s"] is None else f"{short_duration(one['ago_s'])} ago",
-            "yes" if one["active"] else "",
+            signal["what"],
+            _names_text(signal["names"])
+            if signal["unit"] in ("kernels", "jobs")
+            else _reading(signal["value"], signal["unit"]),
+            limits[signal["what"]],
+            "never" if signal["ago_s"] is None else f"{short_duration(signal['ago_s'])} ago",
+            "yes" if signal["active"] else "",
         ]
-        for one in value["signals"]
+        for signal in document["signals"]
     ]
     return table(rows, ["SIGNAL", "SEEN", "COUNTS FROM", "LAST SIGN OF LIFE", "NOW"])
 
@@ -75,10 +77,10 @@ def _limit(signal: ActivitySignal) -> str:
     return ("within " if signal["unit"] == "seconds" else "") + _reading(signal["limit"], signal["unit"], ago="")
 
 
-def _reading(value: Any, unit: str, ago: str = " ago") -> str:
-    if value is None:
+def _reading(reading: Any, unit: str, ago: str = " ago") -> str:
+    if reading is None:
         return "nothing" if unit == "seconds" else "not read"
-    return _UNITS[unit](value) + (ago if unit == "seconds" else "")
+    return _UNITS[unit](reading) + (ago if unit == "seconds" else "")
 
 
 def _names_text(names: Sequence[str]) -> str:
@@ -87,29 +89,34 @@ def _names_text(names: Sequence[str]) -> str:
 
 
 _UNITS: dict[str, Callable[[Any], str]] = {
-    "percent": lambda value: f"{value:g} %",
-    "cores": lambda value: f"{value:.2f} cores",
-    "bytes_per_s": lambda value: f"{size_text(value)}/s",
+    "percent": lambda percent: f"{percent:g} %",
+    "cores": lambda cores: f"{cores:.2f} cores",
+    "bytes_per_s": lambda bytes_per_s: f"{size_text(bytes_per_s)}/s",
     "seconds": short_duration,
 }
 
 
-def _facts(value: WhyDocument, now: datetime) -> str:
-    decision, policy, ends = value["decision"], value["policy"], value["ends"]
+def _facts(document: WhyDocument, now: datetime) -> str:
+    decision, policy, ends = document["decision"], document["policy"], document["ends"]
     idle = policy["idle"]
     rule = "" if decision["rule"] == "none" else f" ({decision['rule']})"
-    condition = "it stays in use" if value["activity"] == "ACTIVE" else "nothing changes"
+    condition = "it stays in use" if document["activity"] == "ACTIVE" else "nothing changes"
     return labelled_lines(
         [
-            ("known", _known_lines(value, now)),
+            ("known", _known_lines(document, now)),
             ("policy", f"{policy['name'] or 'none'}: {policy['why']}"),
-            ("idle", idle and _idle(idle, value["ends"], now)),
+            ("idle", idle and _idle(idle, document["ends"], now)),
             ("schedule", ends["schedule"] and f"off {when(ends['schedule'], now)}"),
             ("held", ends["held_until"] and f"until {when(ends['held_until'], now)}"),
             ("lease", ends["lease"] and f"until {when(ends['lease'], now)}"),
             ("renewable", (last := ends.get("renew_until")) and f"until {when(last, now)}"),
-            ("warned", "; ".join(_warning(warning, now) for warning in value["warnings"])),
-            ("scratch", ", ".join(f"{one['path']} ({size_text(one['bytes'])})" for one in value["scratch"])),
+            ("warned", "; ".join(_warning(warning, now) for warning in document["warnings"])),
+            (
+                "scratch",
+                ", ".join(
+                    f"{directory['path']} ({size_text(directory['bytes'])})" for directory in document["scratch"]
+                ),
+            ),
             ("decision", f"{decision['do']}{rule}: {decision['why']}"),
             (
                 "ends",
@@ -119,9 +126,9 @@ def _facts(value: WhyDocument, now: datetime) -> str:
     )
 
 
-def _known_lines(value: WhyDocument, now: datetime) -> str:
-    source = value["source"]
-    refresh_text = f"; to ask it: cloudgpu show {value['name']} --why --refresh"
+def _known_lines(document: WhyDocument, now: datetime) -> str:
+    source = document["source"]
+    refresh_text = f"; to ask it: cloudgpu show {document['name']} --why --refresh"
     if source["how"] == "live" and source["at"]:
         return f"asked over SSH, {ago(source['at'], now)}"
     if source["how"] == "live":
@@ -129,8 +136,8 @@ def _known_lines(value: WhyDocument, now: datetime) -> str:
         return f"asked over SSH, and nothing is known of now{older}"
     if source["at"]:
         return f"from the samples kept here, the last of them {ago(source['at'], now)}{refresh_text}"
-    last_active = value["last_active_at"]
-    if not _runs(value):
+    last_active = document["last_active_at"]
+    if not _runs(document):
         return f"nothing is asked of it now{f'; it was last in use {ago(last_active, now)}' if last_active else ''}"
     return (f"its own word that it was in use, {ago(last_active, now)}" if last_active else "nothing") + refresh_text
 

@@ -108,27 +108,27 @@ def _show(name: str | None, provider: str | None, region: str | None, *, history
         document = catalog_overview(provider, now)
         emit(output, document, overview_text(document))
     else:
-        value = show_prices(name, provider, region, now, history=history)
-        emit(output, value, shown_text(value))
+        prices = show_prices(name, provider, region, now, history=history)
+        emit(output, prices, shown_text(prices))
 
 
 def _diff(provider: str | None, factor: str | None, *, last: bool, output: Format) -> None:
     from cloudgpu.control.catalog.prices import price_difference_document
     from cloudgpu.control.catalog.refresh import parse_factor
 
-    value = price_difference_document(provider, parse_factor(factor), last=last)
-    emit(output, value, difference_text(value))
+    document = price_difference_document(provider, parse_factor(factor), last=last)
+    emit(output, document, difference_text(document))
 
 
 def _refresh(providers: list[str], account: str | None, factor: str | None, *, accept: bool, output: Format) -> None:
     from cloudgpu.control.catalog.refresh import is_complete, parse_factor, refresh
 
-    value = refresh(open_session(), providers, account, factor=parse_factor(factor), accept=accept)
-    emit(output, value, refresh_text(value))
-    for one in value["providers"]:
-        for gap in one["unanswered"]:
+    document = refresh(open_session(), providers, account, factor=parse_factor(factor), accept=accept)
+    emit(output, document, refresh_text(document))
+    for provider in document["providers"]:
+        for gap in provider["unanswered"]:
             tell(f"{gap['scope']}: no answer, so its prices and their dates stay: {gap['why']}")
-        for row in one["refused"]:
-            tell(f"{one['provider']}: refused: {row['row']} {row['why']}.")
-    if not is_complete(value):
+        for row in provider["refused"]:
+            tell(f"{provider['provider']}: refused: {row['row']} {row['why']}.")
+    if not is_complete(document):
         raise typer.Exit(ProviderUnavailable.exit_code)

@@ -30,11 +30,11 @@ def notes(document: EstimateDocument, amounts: RoundedAmounts) -> Iterator[str]:
     estimates = document["estimates"]
     assumptions = (_dates(document), *document["marketplaces"], *document["assumptions"])
     paragraphs = (*assumptions, *_sustained(estimates, amounts), *_range(estimates[0], amounts))
-    yield "\n".join(paragraph(one) for one in paragraphs)
+    yield "\n".join(paragraph(text) for text in paragraphs)
     yield paragraph(document["free_hours"]) if document["free_hours"] else ""
-    lines = (*_mark_notes(document), *_derived(estimates), *(f"* {one}" for one in legacy_notes(estimates)))
-    yield "\n".join(paragraph(one) for one in (*lines, *_left_out(document)))
-    yield "\n".join(paragraph(one) for one in (rate_text(document["currency"]), _fees(document, amounts)) if one)
+    lines = (*_mark_notes(document), *_derived(estimates), *(f"* {note}" for note in legacy_notes(estimates)))
+    yield "\n".join(paragraph(line) for line in (*lines, *_left_out(document)))
+    yield "\n".join(paragraph(text) for text in (rate_text(document["currency"]), _fees(document, amounts)) if text)
 
 
 def short_table_notes(document: EstimateDocument, amounts: RoundedAmounts, estimates: Sequence[Estimate]) -> str:
@@ -48,19 +48,21 @@ def short_table_notes(document: EstimateDocument, amounts: RoundedAmounts, estim
         *_fixed_hours(document),
         *([document["free_hours"]] if document["free_hours"] else []),
     ]
-    lines += [one for one in (rate_text(document["currency"]), _fees(document, amounts)) if one]
-    return "\n".join(paragraph(one) for one in lines if one)
+    lines += [text for text in (rate_text(document["currency"]), _fees(document, amounts)) if text]
+    return "\n".join(paragraph(line) for line in lines if line)
 
 
 def _fixed_hours(document: EstimateDocument) -> Iterator[str]:
     """Yield that fixed hours are no fixed work."""
-    if document["request"]["hours"] is not None and len({one["gpu"] for one in document["estimates"]}) > 1:
+    if document["request"]["hours"] is not None and len({estimate["gpu"] for estimate in document["estimates"]}) > 1:
         yield "The hours are the same on every GPU: a faster one does more in them."
 
 
 def _doubtful_spot(estimates: Sequence[Estimate]) -> Iterator[str]:
     """Yield why some spot prices come last, each reason once."""
-    reasons = dict.fromkeys(f"{one['provider']}: {one['uncertain']}" for one in estimates if one["uncertain"])
+    reasons = dict.fromkeys(
+        f"{estimate['provider']}: {estimate['uncertain']}" for estimate in estimates if estimate["uncertain"]
+    )
     if reasons:
         yield f"Last: spot prices that may not hold ({', '.join(reasons)})."
 
@@ -68,7 +70,7 @@ def _doubtful_spot(estimates: Sequence[Estimate]) -> Iterator[str]:
 def _short_marks(estimates: Sequence[Estimate]) -> str:
     all_marks = "".join(map(offer_marks, estimates))
     parts = [f"{mark} {what}" for mark, what in _MARK_MEANINGS.items() if mark in all_marks]
-    parts += ["* hardly launched any more"] if any(one["legacy"] for one in estimates) else []
+    parts += ["* hardly launched any more"] if any(estimate["legacy"] for estimate in estimates) else []
     return f"Marks: {', '.join(parts)}." if parts else ""
 
 
@@ -85,15 +87,17 @@ _MARK_MEANINGS = {
 def price_sources(estimates: Sequence[Estimate]) -> str:
     """Return where the prices of these rows are from: of each machine, its disk and its address."""
     lines = []
-    for one in estimates:
-        price = one["price"]
-        lines.append(f"{short_type(one)} ({one['provider']}): {_from(price['source'], price['as_of'], price['basis'])}")
+    for estimate in estimates:
+        price = estimate["price"]
+        lines.append(
+            f"{short_type(estimate)} ({estimate['provider']}): {_from(price['source'], price['as_of'], price['basis'])}"
+        )
         lines += [
             f"  {attached['kind']}: {_from(attached['source'], attached['as_of'], attached['basis'])}"
-            for attached in one["attached_costs"]
+            for attached in estimate["attached_costs"]
             if attached["source"]
         ]
-    return "\n".join(wrapped(one, "", "    ") for one in dict.fromkeys(lines))
+    return "\n".join(wrapped(line, "", "    ") for line in dict.fromkeys(lines))
 
 
 def _from(source: str, as_of: str | None, basis: str | None) -> str:
@@ -110,7 +114,7 @@ def _range(first: Estimate, amounts: RoundedAmounts) -> Iterator[str]:
 
 def _dates(document: EstimateDocument) -> str:
     estimates = document["estimates"]
-    days = sorted(one["price"]["as_of"][:10] for one in estimates)
+    days = sorted(estimate["price"]["as_of"][:10] for estimate in estimates)
     days_text = f"of {days[0]}" if days[0] == days[-1] else f"of {days[0]} to {days[-1]}"
     request = document["request"]
     where = f"in {request['region']}" if request["region"] else "where each is cheapest"
@@ -123,7 +127,7 @@ def _dates(document: EstimateDocument) -> str:
 
 def _attached_dates(estimates: Sequence[Estimate]) -> str:
     """Return of which days the prices of disks and addresses are."""
-    days = sorted(one["as_of"][:10] for estimate in estimates for one in estimate["attached_costs"] if one["as_of"])
+    days = sorted(cost["as_of"][:10] for estimate in estimates for cost in estimate["attached_costs"] if cost["as_of"])
     if not days:
         return ""
     return f"; of disks and addresses of {days[0]}" + (f" to {days[-1]}" if days[-1] != days[0] else "")
@@ -131,45 +135,47 @@ def _attached_dates(estimates: Sequence[Estimate]) -> str:
 
 def _mark_notes(document: EstimateDocument) -> Iterator[str]:
     estimates = document["estimates"]
-    all_marks = "".join(offer_marks(one) for one in estimates)
+    all_marks = "".join(offer_marks(estimate) for estimate in estimates)
     if "+" in all_marks:
         yield f"+ {_unpriced(estimates)}"
     if "<" in all_marks:
         yield "< at most: a disk or address has no price there, and the most expensive one known of its kind is used."
     if "~" in all_marks:
         yield f"~ derived: {SPOT_RULE if has_ec2_spot(estimates) else DERIVED_RULE}."
-    if "?" in all_marks or any(one["unverified"] or one["peak_unverified"] for one in estimates):
+    if "?" in all_marks or any(estimate["unverified"] or estimate["peak_unverified"] for estimate in estimates):
         yield "? unverified: from memory, in no source; after a GPU: its share, number, market or peak."
     if "!" in all_marks:
         yield f"! old: the machine's price is from more than {document['old_after_days']} days ago."
     basis_marks = {
-        speed_mark(one): one["times_as_fast"]["basis"] for one in estimates if one["times_as_fast"] and speed_mark(one)
+        speed_mark(estimate): estimate["times_as_fast"]["basis"]
+        for estimate in estimates
+        if estimate["times_as_fast"] and speed_mark(estimate)
     }
     if basis_marks:
         message = ", ".join(f"{mark} {speed_mark}" for mark, speed_mark in sorted(basis_marks.items()))
         yield f"{message}: how fast it is at this work was not measured, and this replaces it."
     past = document["past_run"]
-    if past is not None and any(not one["fits"] for one in estimates):
+    if past is not None and any(not estimate["fits"] for estimate in estimates):
         yield (
             f"m less memory per GPU than {past['name']} had ({past['gpu_memory_gib']:g} GiB): whether the work fits is "
             "not known, so these come last."
         )
-    if any(one["committed"] for one in estimates):
+    if any(estimate["committed"] for estimate in estimates):
         yield "c committed: what is paid for each hour of the term."
-    if any(one["provider"] == "azure" and one["market"] == "spot" for one in estimates):
+    if any(estimate["provider"] == "azure" and estimate["market"] == "spot" for estimate in estimates):
         yield AZURE_SPOT
 
 
 def _derived(estimates: Sequence[Estimate]) -> Iterator[str]:
     """Yield how n1 prices are computed, and which disks have a derived price, and how much lower that may be."""
-    if any(one["provider"] == "gcp" and one["price"]["basis"] == "derived" for one in estimates):
+    if any(estimate["provider"] == "gcp" and estimate["price"]["basis"] == "derived" for estimate in estimates):
         yield PARTS_RULE
     spreads: dict[str, Decimal] = {}
-    for one in estimates:
-        for attached in one["attached_costs"]:
+    for estimate in estimates:
+        for attached in estimate["attached_costs"]:
             if attached["basis"] == "derived" and attached["usd"] is not None:
                 usd, low = Decimal(attached["usd"]), Decimal(attached["low_usd"] or attached["usd"])
-                name = f"{attached['kind']} at {one['provider']}"
+                name = f"{attached['kind']} at {estimate['provider']}"
                 spreads[name] = max(spreads.get(name, Decimal()), 1 - low / usd)
     if spreads:
         spread_texts = [
@@ -180,9 +186,9 @@ def _derived(estimates: Sequence[Estimate]) -> Iterator[str]:
 
 def _unpriced(estimates: Sequence[Estimate]) -> str:
     kinds = {
-        f"{resource['part']} {resource['kind']} at {one['provider']}": None
-        for one in estimates
-        for resource in one["attached_costs"]
+        f"{resource['part']} {resource['kind']} at {estimate['provider']}": None
+        for estimate in estimates
+        for resource in estimate["attached_costs"]
         if resource["usd"] is None
     }
     return f"not priced, and in no sum: {', '.join(kinds)}."
@@ -193,8 +199,8 @@ def _left_out(document: EstimateDocument) -> Iterator[str]:
     if document["withheld"]:
         yield f"Old types, hardly launched any more, with --all: {first_few(document['withheld'])}."
     reasons: dict[str, list[str]] = {}
-    for one in document["left_out"]:
-        reasons.setdefault(one["why"], []).append(one["gpu"])
+    for exclusion in document["left_out"]:
+        reasons.setdefault(exclusion["why"], []).append(exclusion["gpu"])
     for why, names in reasons.items():
         yield f"Left out: {', '.join(names)}: {why}."
 
@@ -206,7 +212,7 @@ def _matching_gpus(document: EstimateDocument) -> Iterator[str]:
 
 
 def _sustained(estimates: Sequence[Estimate], amounts: RoundedAmounts) -> Iterator[str]:
-    discounted = [one for one in estimates if one["sustained_use_usd"] is not None]
+    discounted = [estimate for estimate in estimates if estimate["sustained_use_usd"] is not None]
     if discounted:
         first = discounted[0]
         yield (
@@ -225,7 +231,9 @@ def _fees(document: EstimateDocument, amounts: RoundedAmounts) -> str:
 
 def no_match_text(document: EstimateDocument) -> str:
     """Return why nothing fits, and what would."""
-    lines = no_match_lines((one["requirement"], one["types"], one["usd_per_hour"]) for one in document["without"])
+    lines = no_match_lines(
+        (obstacle["requirement"], obstacle["types"], obstacle["usd_per_hour"]) for obstacle in document["without"]
+    )
     lines += _left_out(document)
     if document["precisions"]:
         lines.append(f"Known of these GPUs: --precision {' or '.join(document['precisions'])}.")

@@ -105,7 +105,7 @@ def _costs(document: EstimateDocument, estimates: Sequence[Estimate], amounts: R
     machines = document["request"]["number"]
     numbers = _work_columns(estimates, amounts) if has_total(document) else _time_columns(estimates, amounts)
     hidden = len(document["estimates"]) - len(estimates)
-    text = _fitted_table(["GPU", "TYPE", "WHERE"], [_offer(one) for one in estimates], numbers, _CUTS)
+    text = _fitted_table(["GPU", "TYPE", "WHERE"], [_offer(estimate) for estimate in estimates], numbers, _CUTS)
     text += f"\n... and {hidden} more with -v." if hidden else ""
     return f"{machines:,} machines, together:\n{text}" if machines > 1 else text
 
@@ -122,11 +122,13 @@ def _work_columns(estimates: Sequence[Estimate], amounts: RoundedAmounts) -> Col
     columns = [
         (
             "HOURS",
-            _marked([_hours(not_none(one["expected"])["hours"]) for one in estimates], map(speed_mark, estimates)),
+            _marked(
+                [_hours(not_none(estimate["expected"])["hours"]) for estimate in estimates], map(speed_mark, estimates)
+            ),
         ),
         (f"COST{amounts.code}", _marked(_amounts(estimates, "expected", amounts), map(offer_marks, estimates))),
     ]
-    if any(one["low"] != one["high"] for one in estimates):
+    if any(estimate["low"] != estimate["high"] for estimate in estimates):
         ends = zip(_amounts(estimates, "low", amounts), _amounts(estimates, "high", amounts), strict=True)
         columns.append(("BETWEEN", [f"{low}-{high}" for low, high in ends]))
     return columns
@@ -147,7 +149,7 @@ def _offer(estimate: Estimate) -> list[str]:
 
 
 def _amounts(estimates: Sequence[Estimate], name: PeriodName, amounts: RoundedAmounts) -> list[str]:
-    return [amounts(not_none(one[name])["usd"]) for one in estimates]
+    return [amounts(not_none(estimate[name])["usd"]) for estimate in estimates]
 
 
 def _marked(amounts: Sequence[str], suffixes: Iterable[str]) -> list[str]:
@@ -165,17 +167,20 @@ def _parts(document: EstimateDocument, amounts: RoundedAmounts) -> str:
         (
             f"{amounts.code.strip() or '$'}/H",
             _marked(
-                [_hourly(one, amounts) for one in estimates],
-                [("c" if one["committed"] else "") + basis_mark(one) for one in estimates],
+                [_hourly(estimate, amounts) for estimate in estimates],
+                [("c" if estimate["committed"] else "") + basis_mark(estimate) for estimate in estimates],
             ),
         ),
-        ("MACHINE", [amounts(not_none(one[name])["machine_usd"]) for one in estimates]),
+        ("MACHINE", [amounts(not_none(estimate[name])["machine_usd"]) for estimate in estimates]),
         *((part.upper(), _part(estimates, name, part, amounts)) for part in ("disk", "address")),
         ("IN ALL" if has_total(document) else "A MONTH", _amounts(estimates, name, amounts)),
     ]
     more = len(document["estimates"]) - len(estimates)
     text = _fitted_table(
-        ["OF WHICH", "AT"], [[short_type(one), one["provider"]] for one in estimates], numbers, {0: _CUTS[1]}
+        ["OF WHICH", "AT"],
+        [[short_type(estimate), estimate["provider"]] for estimate in estimates],
+        numbers,
+        {0: _CUTS[1]},
     )
     return text + (f"\n... and {more} more: -o json has the parts of all." if more else "")
 
@@ -186,14 +191,16 @@ def _hourly(estimate: Estimate, amounts: RoundedAmounts) -> str:
 
 
 def _part(estimates: Sequence[Estimate], name: PeriodName, part: str, amounts: RoundedAmounts) -> list[str]:
-    splits = [not_none(one[name]) for one in estimates]
-    texts = [one["disk_usd"] if part == "disk" else one["address_usd"] for one in splits]
+    splits = [not_none(estimate[name]) for estimate in estimates]
+    texts = [cost["disk_usd"] if part == "disk" else cost["address_usd"] for cost in splits]
     marks_list = [
-        "".join(dict.fromkeys("".join(attached_cost_mark(it) for it in one["attached_costs"] if it["part"] == part)))
-        for one in estimates
+        "".join(
+            dict.fromkeys("".join(attached_cost_mark(it) for it in estimate["attached_costs"] if it["part"] == part))
+        )
+        for estimate in estimates
     ]
     return _marked(
-        ["-" if text == "0" else amounts(text) for text in texts], (one.replace("+", "") for one in marks_list)
+        ["-" if text == "0" else amounts(text) for text in texts], (marks.replace("+", "") for marks in marks_list)
     )
 
 
@@ -213,7 +220,8 @@ def _fitted_table(headers: list[str], rows: list[list[str]], numbers: Columns, m
         column_widths[column], spare = column_widths[column] + more, spare - more
     cut_rows = [[cut(text, room) for text, room in zip(row, column_widths, strict=True)] for row in rows]
     cells = [
-        [*row, *values] for row, values in zip(cut_rows, zip(*(one for _, one in numbers), strict=True), strict=True)
+        [*row, *values]
+        for row, values in zip(cut_rows, zip(*(cells for _, cells in numbers), strict=True), strict=True)
     ]
     names = [_aligned_heading(head, values) for head, values in numbers]
     return table(cells, [*headers, *names], right=range(len(headers), len(headers) + len(numbers)))
@@ -226,7 +234,7 @@ def _text_width(headers: list[str], numbers: Columns) -> int:
 
 def _aligned_heading(head: str, values: Sequence[str]) -> str:
     """Return a heading that ends over the last digit, before the marks."""
-    return head + " " * min(len(one) - len(one.rstrip(" m+<~?!cbwtfp")) for one in values)
+    return head + " " * min(len(value) - len(value.rstrip(" m+<~?!cbwtfp")) for value in values)
 
 
 HEADINGS = ("GBIT/S", "SPEED-UP", "NO OVERLAP", "COST", "HIDDEN AT", "VERDICT")
@@ -248,21 +256,23 @@ def nodes_blocks(document: NodesDocument, rows: int, *, verbose: bool, sources: 
         yield _seconds(shown)
         yield "\n".join(paragraph(assumption) for assumption in document["assumptions"])
     if sources:
-        lines = (f"{_name(one)}: {one['network_source']}" for one in shown if one["network_source"])
-        yield "\n".join(wrapped(one, "", "    ") for one in dict.fromkeys(lines))
+        lines = (f"{_name(estimate)}: {estimate['network_source']}" for estimate in shown if estimate["network_source"])
+        yield "\n".join(wrapped(line, "", "    ") for line in dict.fromkeys(lines))
 
 
 def own_nodes_text(document: NodesDocument, no_match_text: str) -> str:
     """Return the answer for GPUs that nobody rents out; without a GPU, only `no_match_text`."""
     if not document["worth"]:
         return no_match_text
-    text = "\n".join(paragraph(f"{one['gpu']}: {one['says']}") for one in document["worth"])
+    text = "\n".join(paragraph(f"{verdict['gpu']}: {verdict['says']}") for verdict in document["worth"])
     price = paragraph(
         "No price: nobody in the catalogue rents it out. COST is that of each result, as times one machine's."
     )
-    speed_ups = [one for one in document["worth"] if one["verdict"]]
+    speed_ups = [verdict for verdict in document["worth"] if verdict["verdict"]]
     tables = [_table(document, speed_ups), _seconds(speed_ups)] if speed_ups else []
-    return "\n\n".join((text, *tables, "\n".join(paragraph(one) for one in document["assumptions"]), price))
+    return "\n\n".join(
+        (text, *tables, "\n".join(paragraph(assumption) for assumption in document["assumptions"]), price)
+    )
 
 
 def _table(document: NodesDocument, rows: Sequence[NodesSpeedUp]) -> str:
@@ -308,7 +318,9 @@ def _notes(document: NodesDocument, speed_ups: Sequence[NodesSpeedUp]) -> Iterat
     if unlisted:
         yield f"The network of {', '.join(dict.fromkeys(unlisted))} is in no list. Give it: --network 10 (Gbit/s)."
     bursts = [
-        f"{_name(one)} {one['network_up_to_gbit_per_s']:g}" for one in speed_ups if one["network_up_to_gbit_per_s"]
+        f"{_name(estimate)} {estimate['network_up_to_gbit_per_s']:g}"
+        for estimate in speed_ups
+        if estimate["network_up_to_gbit_per_s"]
     ]
     if bursts:
         yield f"Counted with the Gbit/s that last; for a while they are up to: {', '.join(bursts)}."
@@ -316,7 +328,7 @@ def _notes(document: NodesDocument, speed_ups: Sequence[NodesSpeedUp]) -> Iterat
         if speed_up["network_note"]:
             yield f"{_name(speed_up)}, {speed_up['network_fabric']}: {speed_up['network_note']}."
     others = (speed_up for speed_up in speed_ups[1:] if speed_up["spot_loss"] not in (None, speed_ups[0]["spot_loss"]))
-    yield from (f"{_name(one)}: {_loss_text(document, one)}" for one in others)
+    yield from (f"{_name(estimate)}: {_loss_text(document, estimate)}" for estimate in others)
 
 
 def _loss_text(document: NodesDocument, speed_up: NodesSpeedUp) -> str:

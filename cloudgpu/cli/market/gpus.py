@@ -47,8 +47,8 @@ def command(
 
     use_refreshed_prices(os.environ)
     filters = parse_filters(gpu, min_memory, max_price, provider, region, spot=spot, with_legacy=all_, trust=trust)
-    value = gpus_document(filters, sort, datetime.now(UTC))
-    text = offers_text(value, requested=gpu, region=region, by_speed=sort is Order.SPEED_PER_DOLLAR, verbose=verbose)
+    document = gpus_document(filters, sort, datetime.now(UTC))
+    text = offers_text(document, requested=gpu, region=region, by_speed=sort is Order.SPEED_PER_DOLLAR, verbose=verbose)
     progress.end()  # the terminal is the pager's
     if output is not Format.TEXT or not paged(colour_for(text.rstrip("\n"), sys.stdout)):
-        emit(output, value, text)
+        emit(output, document, text)

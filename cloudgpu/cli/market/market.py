@@ -34,43 +34,46 @@ PARTS_RULE = "Some of Google's prices are sums: of the list prices of the machin
 
 
 def offers_text(
-    value: GpusDocument, *, requested: str | None, region: str | None, by_speed: bool = False, verbose: bool = False
+    document: GpusDocument, *, requested: str | None, region: str | None, by_speed: bool = False, verbose: bool = False
 ) -> str:
     """Return the first offer and what the list is, the table, and its marks: in short, or `verbose` one by one.
 
     `requested` is the GPU as it was typed, `region` the only one, if any.
     """
-    offers = value["offers"]
+    offers = document["offers"]
     if not offers:
-        obstacles = [(one["requirement"], one["types"], one["from"]["usd_per_hour"]) for one in value["without"]]
+        obstacles = [
+            (obstacle["requirement"], obstacle["types"], obstacle["from"]["usd_per_hour"])
+            for obstacle in document["without"]
+        ]
         return "\n".join([*no_match_lines(obstacles), *([] if obstacles else [NO_SINGLE_OBSTACLE])])
     headings = ["GPU", "GIB", "TYPE", "WHERE", "$/H", "WORK/$"]
     rows = fitted([_row(offer) for offer in offers], headings, LOCATION_COLUMN)
-    marks = [*_price_marks(offers, value), *_speed_marks(offers)] if verbose else [_marks_briefly(offers, value)]
-    notes = [_matches_text(value["matching_gpus"], requested), *marks, *_azure_spot(offers)]
-    notes += map(paragraph, value["marketplaces"])
+    marks = [*_price_marks(offers, document), *_speed_marks(offers)] if verbose else [_marks_briefly(offers, document)]
+    notes = [_matches_text(document["matching_gpus"], requested), *marks, *_azure_spot(offers)]
+    notes += map(paragraph, document["marketplaces"])
     notes += [
         *(_note("*", legacy_note) for legacy_note in legacy_notes(offers)),
-        *_withheld(value["withheld"]),
-        *_left_out(value["left_out"]),
+        *_withheld(document["withheld"]),
+        *_left_out(document["left_out"]),
     ]
-    answer = _answer(value, region, by_speed=by_speed)
+    answer = _answer(document, region, by_speed=by_speed)
     return "\n".join([answer, "", table(rows, headings, right=(1, 4, 5)), "", *filter(None, notes)])
 
 
-def _answer(value: GpusDocument, region: str | None, *, by_speed: bool) -> str:
+def _answer(document: GpusDocument, region: str | None, *, by_speed: bool) -> str:
     """Return the first offer with its price, and what the list contains."""
-    offers = value["offers"]
+    offers = document["offers"]
     first, number = offers[0], len(offers)
     is_best = by_speed and first["h100_hours_per_dollar"] is not None
     lead = "Most work for a dollar" if is_best else "Cheapest"
     where = f"{first['provider']} {first['instance_type']} in {first['region']}"
     message = paragraph(f"{lead}: {gpu_count_text(first)} {first['gpu']}, {where}, {price_briefly(first['price'])}.")
     of_all = f"One of {number} machine types" if number > 1 else "The only machine type that fits"
-    return f"{message}\n{paragraph(f'{of_all}, {_dates(value, region)}.')}"
+    return f"{message}\n{paragraph(f'{of_all}, {_dates(document, region)}.')}"
 
 
-def _marks_briefly(offers: Sequence[GpuOffer], value: GpusDocument) -> str:
+def _marks_briefly(offers: Sequence[GpuOffer], document: GpusDocument) -> str:
     """Return what the marks mean in a few words each; the error of derived spot prices is always included."""
     marks = {basis_mark(offer) for offer in offers}
     unverified = "?" in marks or any(offer["unverified"] or offer["speed"] is None for offer in offers)
@@ -79,7 +82,7 @@ def _marks_briefly(offers: Sequence[GpuOffer], value: GpusDocument) -> str:
     texts = [
         f"~ derived{f' (EC2 spot was {EC2_SPOT_ERROR} where observed)' * has_ec2_spot(offers)}" if "~" in marks else "",
         "? unverified, or not known" if unverified else "",
-        f"! older than {value['old_after_days']} days" if "!" in marks else "",
+        f"! older than {document['old_after_days']} days" if "!" in marks else "",
         "some of Google's prices are sums of machine and GPUs" if _has_parts(offers) else "",
         f"{basis_marks}: its speed was not measured" if basis_marks else "",
     ]
@@ -115,22 +118,22 @@ def _matches_text(matching: list[str], requested: str | None) -> str:
     return paragraph(f"{model} means {', '.join(matching[:-1])} or {matching[-1]}; each row says which.")
 
 
-def _dates(value: GpusDocument, region: str | None) -> str:
-    days = sorted(offer["price"]["as_of"][:10] for offer in value["offers"])
+def _dates(document: GpusDocument, region: str | None) -> str:
+    days = sorted(offer["price"]["as_of"][:10] for offer in document["offers"])
     days_text = f"of {days[0]}" if days[0] == days[-1] else f"of {days[0]} to {days[-1]}"
     where = f"in {region}" if region else "each in its cheapest region"
-    market = "spot" if value["offers"][0]["market"] == "spot" else "on-demand"
+    market = "spot" if document["offers"][0]["market"] == "spot" else "on-demand"
     return f"{where}, at {market} list prices {days_text}, in USD; `up` shows what it will pay"
 
 
-def _price_marks(offers: list[GpuOffer], value: GpusDocument) -> Iterator[str]:
+def _price_marks(offers: list[GpuOffer], document: GpusDocument) -> Iterator[str]:
     marks = {basis_mark(offer) for offer in offers}
     if "~" in marks:
         yield _note("~", f"derived: {SPOT_RULE if has_ec2_spot(offers) else DERIVED_RULE}.")
     if "?" in marks or any(offer["unverified"] for offer in offers):
         yield _note("?", "unverified: from memory, in no source; after a GPU: its share, its number or its market.")
     if "!" in marks:
-        yield _note("!", f"old: the price is from more than {value['old_after_days']} days ago.")
+        yield _note("!", f"old: the price is from more than {document['old_after_days']} days ago.")
     if _has_parts(offers):
         yield paragraph(PARTS_RULE)
 

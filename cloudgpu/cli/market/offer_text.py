@@ -110,8 +110,10 @@ def is_doubtful(estimate: Estimate | GpuOffer) -> bool:
 def legacy_notes(estimates: Iterable[Estimate] | Iterable[GpuOffer]) -> Iterator[str]:
     """Yield each reason why types can probably not be launched, with these types."""
     reasons: dict[str, list[str]] = {}
-    for one in filter(is_doubtful, estimates):
-        reasons.setdefault(one["legacy"] or "not sold on demand, only as spot (unverified)", []).append(short_type(one))
+    for estimate in filter(is_doubtful, estimates):
+        reasons.setdefault(estimate["legacy"] or "not sold on demand, only as spot (unverified)", []).append(
+            short_type(estimate)
+        )
     yield from (f"legacy: {reason}: {first_few(names)}." for reason, names in reasons.items())
 
 

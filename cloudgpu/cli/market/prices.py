@@ -32,17 +32,17 @@ UNITS = {
 }
 
 
-def overview_text(value: CatalogDocument) -> str:
+def overview_text(document: CatalogDocument) -> str:
     """Return a line for each provider, and which parts were refreshed when."""
-    rows = [_summary(one) for one in value["providers"]]
+    rows = [_summary(provider) for provider in document["providers"]]
     headings = ["PROVIDER", "TYPES", "PRICES", "OLD", "DERIVED", "UNVERIFIED", "NEWEST", "REFRESHED"]
     lines = [table(rows, headings, right=range(1, 6)), ""]
-    for one in value["providers"]:
-        if one["error"]:
-            lines.append(paragraph(one["error"]))
-        if one["held"]:
-            lines.append(f"{one['provider']}: {one['held']} prices held back: cloudgpu catalog diff")
-    lines.append(paragraph(f"Embedded figures were compiled on {value['compiled']}. OLD: more than 180 days."))
+    for provider in document["providers"]:
+        if provider["error"]:
+            lines.append(paragraph(provider["error"]))
+        if provider["held"]:
+            lines.append(f"{provider['provider']}: {provider['held']} prices held back: cloudgpu catalog diff")
+    lines.append(paragraph(f"Embedded figures were compiled on {document['compiled']}. OLD: more than 180 days."))
     return "\n".join(lines)
 
 
@@ -56,22 +56,24 @@ def _summary(one: CatalogProvider) -> list[str]:
     ]
 
 
-def shown_text(value: CatalogItemDocument) -> str:
+def shown_text(document: CatalogItemDocument) -> str:
     """Return every price of one item with its date, its basis and the number of its source."""
-    head = f"{value['item']} ({value['provider']})" + (f": legacy: {value['legacy']}" if value["legacy"] else "")
-    if not value["prices"]:
+    head = f"{document['item']} ({document['provider']})" + (
+        f": legacy: {document['legacy']}" if document["legacy"] else ""
+    )
+    if not document["prices"]:
         return f"{paragraph(head)}\nNo price is known there; that does not make it free."
-    sources = list(dict.fromkeys(_source(price) for price in value["prices"]))
-    units = list(dict.fromkeys(UNITS.get(price["unit"], price["unit"]) for price in value["prices"]))
+    sources = list(dict.fromkeys(_source(price) for price in document["prices"]))
+    units = list(dict.fromkeys(UNITS.get(price["unit"], price["unit"]) for price in document["prices"]))
     headings = ["REGION", "MARKET", f"$/{units[0]}" if len(units) == 1 else "$", "AS OF", "BASIS", "STATE", ""]
-    rows = fitted([_price_row(price, sources) for price in sorted(value["prices"], key=_order)], headings, 0)
+    rows = fitted([_price_row(price, sources) for price in sorted(document["prices"], key=_order)], headings, 0)
     lines = [paragraph(head), "", table(rows, headings, right=(2,))]
     lines += ["", *(_note(f"[{number}]", text) for number, text in enumerate(sources, 1))]
-    if any(price["old"] for price in value["prices"]):
+    if any(price["old"] for price in document["prices"]):
         lines.append(_note("!", "old: from more than 180 days ago, or without a date."))
-    if value["unverified"]:
-        lines.append(_note("?", f"unverified, in no source: {', '.join(value['unverified'])} of this type."))
-    return "\n".join([*lines, *([paragraph(value["error"])] if value["error"] else [])])
+    if document["unverified"]:
+        lines.append(_note("?", f"unverified, in no source: {', '.join(document['unverified'])} of this type."))
+    return "\n".join([*lines, *([paragraph(document["error"])] if document["error"] else [])])
 
 
 def _order(price: CatalogPrice) -> tuple[str, str, str]:
@@ -102,17 +104,17 @@ def _source(price: CatalogPrice) -> str:
     return f"{price['source']}; {price['check']}" if price["check"] else str(price["source"])
 
 
-def difference_text(value: CatalogDiffDocument) -> str:
+def difference_text(document: CatalogDiffDocument) -> str:
     """Return the changes, the largest first."""
-    changes = sorted(value["changes"], key=lambda one: -max(one["factor"], 1 / one["factor"]))
-    new = f"{value['new']} prices have no counterpart there."
+    changes = sorted(document["changes"], key=lambda one: -max(one["factor"], 1 / one["factor"]))
+    new = f"{document['new']} prices have no counterpart there."
     if not changes:
-        return f"Nothing differs from {value['against']}. {new}"
+        return f"Nothing differs from {document['against']}. {new}"
     lines = [_changes_table(changes[:MAX_ROWS]), ""]
     if len(changes) > MAX_ROWS:
         lines.append(f"{len(changes) - MAX_ROWS} more changes: -o json has all.")
-    count_text = f"{counted(len(changes), 'change')} against {value['against']}"
-    lines.append(paragraph(f"{count_text}, {value['jumps']} by more than {value['factor']:g}. {new}"))
+    count_text = f"{counted(len(changes), 'change')} against {document['against']}"
+    lines.append(paragraph(f"{count_text}, {document['jumps']} by more than {document['factor']:g}. {new}"))
     return "\n".join([*lines, *_held(changes)])
 
 
@@ -141,16 +143,16 @@ def _held(changes: Iterable[PriceChange]) -> Iterator[str]:
         yield _note("!", message)
 
 
-def refresh_text(value: CatalogRefreshDocument) -> str:
+def refresh_text(document: CatalogRefreshDocument) -> str:
     """Return a line for each provider, and the prices that changed too much."""
-    rows = [_refreshed(one) for one in value["providers"]]
+    rows = [_refreshed(provider) for provider in document["providers"]]
     headings = ["PROVIDER", "PRICES", "CHANGED", "JUMPS", "REFUSED", "SILENT", "NOT NAMED"]
     lines = [table(rows, headings, right=range(1, 7))]
-    jumps = [jump for provider in value["providers"] for jump in provider["jumps"]]
+    jumps = [jump for provider in document["providers"] for jump in provider["jumps"]]
     if jumps:
-        message = f"Moved by more than {value['factor']:g}:"
+        message = f"Moved by more than {document['factor']:g}:"
         lines += ["", message, _changes_table(jumps[:MAX_ROWS]), *_held(jumps)]
-    if any(one["unnamed"] for one in value["providers"]):
+    if any(provider["unnamed"] for provider in document["providers"]):
         lines += ["", paragraph("NOT NAMED: on-demand prices that the answer did not contain; they keep their dates.")]
     return "\n".join(lines)
 

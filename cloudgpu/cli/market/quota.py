@@ -13,8 +13,8 @@ from cloudgpu.cli.common import (
     confirm,
     emit,
     exit_if_unanswered,
-    kind_option,
     open_session,
+    provider_option,
     tell,
 )
 from cloudgpu.cli.render import clipped, paragraph, table
@@ -33,7 +33,9 @@ MAX_NAME_WIDTH = 35  # columns of a limit's name
 
 def command(
     *,
-    provider: Annotated[str | None, kind_option("Whose limits: aws, azure, gcp, or a plug-in that tells them.")] = None,
+    provider: Annotated[
+        str | None, provider_option("Whose limits: aws, azure, gcp, or a plug-in that tells them.")
+    ] = None,
     account: Annotated[
         str | None, typer.Option(metavar="NAME", help="An account of the provider in config.toml.")
     ] = None,
@@ -98,12 +100,12 @@ def _answer(document: QuotaRequestDocument) -> str:
     return f"Requested: {document['id']}. See its state: {command}"
 
 
-def _request_text(value: QuotaIncreaseValue) -> str:
-    current, where = value["current"], f"{value['code']} in {value['region']}"
+def _request_text(increase: QuotaIncreaseValue) -> str:
+    current, where = increase["current"], f"{increase['code']} in {increase['region']}"
     if current is None:
-        return f"limit {where}: to be {value['requested']:g}; what it is now is not known"
+        return f"limit {where}: to be {increase['requested']:g}; what it is now is not known"
     limit = f"{_figure(current['limit'])} {current['unit']} now, {_figure(current['used'])} used"
-    return f"{current['name']} ({where}): {limit}; to be {value['requested']:g}"
+    return f"{current['name']} ({where}): {limit}; to be {increase['requested']:g}"
 
 
 def _text(document: QuotaDocument) -> str:

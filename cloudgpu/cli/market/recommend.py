@@ -92,10 +92,10 @@ def command(
     from cloudgpu.control.advice.recommend import recommendation_document
     from cloudgpu.control.advice.recommend_request import RecommendOptions
 
-    value = recommendation_document(
+    document = recommendation_document(
         open_session(), work, **{name: options_given[name] for name in RecommendOptions.__annotations__}
     )
-    emit(output, value, text(value, verbose=verbose, sources=sources))
+    emit(output, document, text(document, verbose=verbose, sources=sources))
 
 
 LOCATION_WIDTH = 22
@@ -103,24 +103,24 @@ ORDER = "Listed by work per dollar, the fewest GPUs first."
 SHORT_ROWS = 3  # machines and desktops of the short answer
 
 
-def text(value: RecommendDocument, *, verbose: bool, sources: bool = False) -> str:
+def text(document: RecommendDocument, *, verbose: bool, sources: bool = False) -> str:
     """Return the answer with the first machines and desktops; with `verbose` every step, with `sources` its sources."""
-    parts = [paragraph(value["sentence"])]
+    parts = [paragraph(document["sentence"])]
     if not verbose:
-        lines = [*value["warnings"], *(value["notes"][:1] if value["currency"] else [])]
+        lines = [*document["warnings"], *(document["notes"][:1] if document["currency"] else [])]
         parts += ["\n".join(paragraph(line) for line in lines)] if lines else []
-    if value["machines"]:
-        parts.append(_machines(value) if verbose else _few_machines(value))
-    if value["desktops"]:
-        parts.append(_desktops(value, verbose=verbose))
+    if document["machines"]:
+        parts.append(_machines(document) if verbose else _few_machines(document))
+    if document["desktops"]:
+        parts.append(_desktops(document, verbose=verbose))
     if verbose or sources:
         parts += [
-            _step(number, one, with_text=verbose, sources=sources) for number, one in enumerate(value["steps"], 1)
+            _step(number, step, with_text=verbose, sources=sources) for number, step in enumerate(document["steps"], 1)
         ]
     if verbose:
-        parts += [paragraph(remark) for remark in value["notes"]]
-    free_hours = value["free_hours"]
-    last_lines = [ORDER] if not verbose and max(len(value["machines"]), len(value["desktops"])) > 1 else []
+        parts += [paragraph(remark) for remark in document["notes"]]
+    free_hours = document["free_hours"]
+    last_lines = [ORDER] if not verbose and max(len(document["machines"]), len(document["desktops"])) > 1 else []
     last_lines += [paragraph(free_hours["sentence"])] if free_hours is not None and not verbose else []
     last_lines += [more] if (more := more_text(verbose=verbose, sources=sources).strip()) else []
     return (
@@ -130,17 +130,17 @@ def text(value: RecommendDocument, *, verbose: bool, sources: bool = False) -> s
     )
 
 
-def _few_machines(value: RecommendDocument) -> str:
-    rows = [_machine(machine)[:-1] for machine in value["machines"][:SHORT_ROWS]]
-    marks = _price_marks(value["machines"][:SHORT_ROWS])
+def _few_machines(document: RecommendDocument) -> str:
+    rows = [_machine(machine)[:-1] for machine in document["machines"][:SHORT_ROWS]]
+    marks = _price_marks(document["machines"][:SHORT_ROWS])
     head = table(rows, ["RENT", "GIB", "TYPE", "WHERE", "$/H"], right=(1, 4))
     return f"{head}\n{paragraph(f'{marks}.')}" if marks else head
 
 
-def _machines(value: RecommendDocument) -> str:
-    rows = [_machine(machine) for machine in value["machines"]]
+def _machines(document: RecommendDocument) -> str:
+    rows = [_machine(machine) for machine in document["machines"]]
     head = table(rows, ["RENT", "GIB", "TYPE", "WHERE", "$/H", "WORK/$"], right=(1, 4, 5))
-    return f"{head}\n{_marks(value['machines'])}"
+    return f"{head}\n{_marks(document['machines'])}"
 
 
 def _machine(machine: RentableMachine) -> list[str]:
@@ -170,7 +170,7 @@ def _price_marks(machines: list[RentableMachine]) -> str:
     return "; ".join(f"{mark}: {what}" for mark, what in meanings.items() if mark in marks)
 
 
-def _desktops(value: RecommendDocument, *, verbose: bool = True) -> str:
+def _desktops(document: RecommendDocument, *, verbose: bool = True) -> str:
     rows = [
         [
             f"{desktop['cards']}x {desktop['gpu']}",
@@ -179,15 +179,15 @@ def _desktops(value: RecommendDocument, *, verbose: bool = True) -> str:
             dollars(desktop["desktop_usd"], 0),
             f"{desktop['watts']:,.0f}",
             _weekly(desktop["break_even"]),
-            _break_even_text(desktop["break_even"], value),
+            _break_even_text(desktop["break_even"], document),
         ]
-        for desktop in (value["desktops"] if verbose else value["desktops"][:SHORT_ROWS])
+        for desktop in (document["desktops"] if verbose else document["desktops"][:SHORT_ROWS])
     ]
     headings = ["BUY", "CARD", "EACH", "DESKTOP", "WATTS", "FROM H/WEEK", "PAID OFF"]
-    columns = len(headings) - (value["hours_per_week"] is None) - 2 * (not value["machines"])
+    columns = len(headings) - (document["hours_per_week"] is None) - 2 * (not document["machines"])
     desktops_table = table([row[:columns] for row in rows], headings[:columns], right=range(2, columns))
     note = "FROM H/WEEK: for so many hours a week of the first machine or more, the desktop is cheaper over its life."
-    return f"{desktops_table}\n{paragraph(note)}" if value["machines"] and verbose else desktops_table
+    return f"{desktops_table}\n{paragraph(note)}" if document["machines"] and verbose else desktops_table
 
 
 def _weekly(break_even: DesktopBreakEven | None) -> str:
@@ -196,8 +196,8 @@ def _weekly(break_even: DesktopBreakEven | None) -> str:
     return "never" if break_even["from_hours_per_week"] is None else f"{break_even['from_hours_per_week']:.1f}"
 
 
-def _break_even_text(break_even: DesktopBreakEven | None, value: RecommendDocument) -> str:
-    if value["hours_per_week"] is None:
+def _break_even_text(break_even: DesktopBreakEven | None, document: RecommendDocument) -> str:
+    if document["hours_per_week"] is None:
         return ""
     if break_even is None:
         return "?"

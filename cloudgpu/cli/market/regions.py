@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, emit, exit_if_unanswered, kind_option, open_session
+from cloudgpu.cli.common import Format, Output, emit, exit_if_unanswered, open_session, provider_option
 from cloudgpu.cli.launch import options
 from cloudgpu.cli.render import dollars, paragraph, table
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def command(
     *,
     provider: Annotated[
-        str | None, kind_option("Whose regions: aws, azure, gcp, lambda, runpod, vast or a plug-in.")
+        str | None, provider_option("Whose regions: aws, azure, gcp, lambda, runpod, vast or a plug-in.")
     ] = None,
     account: Annotated[
         str | None, typer.Option(metavar="NAME", help="An account of the provider in config.toml.")

@@ -132,19 +132,19 @@ def _options(name: str | None, amount: str | None, period: str | None, **set_opt
 def _set_budget(session: Session, options: BudgetOptions, output: Format, *, overwrite: bool) -> None:
     from cloudgpu.control.budgets.commands import set_budget_document
 
-    value = set_budget_document(session, options, overwrite=overwrite)
-    if value["warning"]:
-        tell(value["warning"])
-    emit(output, value, set_text(value))
+    document = set_budget_document(session, options, overwrite=overwrite)
+    if document["warning"]:
+        tell(document["warning"])
+    emit(output, document, set_text(document))
 
 
 def _list(session: Session, output: Format) -> None:
     from cloudgpu.cli.render import paragraph
     from cloudgpu.control.budgets.commands import list_budgets
 
-    value = list_budgets(session)
+    document = list_budgets(session)
     none = "No budget is set. For example: cloudgpu budget set lab --amount 300 --period month"
-    emit(output, value, list_text(value["budgets"]) or paragraph(none))
+    emit(output, document, list_text(document["budgets"]) or paragraph(none))
 
 
 def _remove(session: Session, name: str, output: Format, *, yes: bool) -> None:
@@ -162,16 +162,16 @@ def _check_budgets(session: Session, name: str | None, every: str, output: Forma
     from cloudgpu.control.budgets.commands import CHECK_INTERVAL, check_budgets, has_exceeded_budget
     from cloudgpu.control.inputs.launch_request import duration
 
-    value = check_budgets(session, name, every=duration(every, "--every") or CHECK_INTERVAL)
-    emit(output, value, check_text(value, every))
-    if has_exceeded_budget(value):
+    document = check_budgets(session, name, every=duration(every, "--every") or CHECK_INTERVAL)
+    emit(output, document, check_text(document, every))
+    if has_exceeded_budget(document):
         raise typer.Exit(3)
 
 
 def _test(session: Session, output: Format) -> None:
     from cloudgpu.control.budgets.commands import send_sample
 
-    value = send_sample(session)
-    emit(output, value, sent_text(value))
-    if value["failed"]:
+    document = send_sample(session)
+    emit(output, document, sent_text(document))
+    if document["failed"]:
         raise typer.Exit(8)

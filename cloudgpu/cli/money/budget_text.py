@@ -72,47 +72,49 @@ def table_of(values: Sequence[BudgetStatus]) -> str:
     ]
     headings = ["NAME", "PERIOD", "LIMIT", "SPENT", "", "TO COME", "$/H", "LASTS"]
     heading, *lines = table_rows(rows, headings, right=(2, 3, 4, 5, 6))
-    blocks = [f"{line}\n{_bar(one)}\n{_budget_details(one)}" for line, one in zip(lines, values, strict=True)]
+    blocks = [f"{line}\n{_bar(budget)}\n{_budget_details(budget)}" for line, budget in zip(lines, values, strict=True)]
     return "\n".join([heading, *blocks])
 
 
-def set_text(value: BudgetSetDocument) -> str:
+def set_text(document: BudgetSetDocument) -> str:
     """Return the budget that was set, its status, and the budget that it replaced."""
-    status, replaced = value["budget"], value["replaced"]
+    status, replaced = document["budget"], document["replaced"]
     lines = [table_of([status])]
     if replaced is not None:
         lines.append(f"It replaces {_amount(replaced['limit_usd'])} a {replaced['period']}, {replaced['scope']}.")
     if "stop" in status["actions"]:
         lines.append(paragraph(_overshoot(status, "15m")))
-    if value["terminates"]:
-        names = ", ".join(value["terminates"])
+    if document["terminates"]:
+        names = ", ".join(document["terminates"])
         lines.append(
             paragraph(f"It would terminate what can be neither stopped nor parked, and delete its disk: {names}.")
         )
     return "\n".join(lines)
 
 
-def check_text(value: BudgetCheckDocument, every: str) -> str:
+def check_text(document: BudgetCheckDocument, every: str) -> str:
     """Return the status of every budget, the machines that exceeded ones would stop, and the alerts that were sent."""
     from cloudgpu.views.budgets import stop_sentences
 
-    lines = [table_of(value["budgets"]) or "No budget is set."]
-    for budget in value["budgets"]:
+    lines = [table_of(document["budgets"]) or "No budget is set."]
+    for budget in document["budgets"]:
         if budget["exhausted"]:
             excess = Money.usd(-Decimal(budget["remaining_usd"])).text()
             lines.append(paragraph(f"{budget['name']} is exceeded by {excess}."))
         if "stop" in budget["actions"] and not budget["exhausted"]:
             lines.append(paragraph(_overshoot(budget, every)))
-    lines += [paragraph(stop_sentence) for stop_sentence in stop_sentences(value["stops"])]
-    if value["deadman"] is not None:
-        lines.append(paragraph(f"The dead-man's address did not get this run's report: it {value['deadman']}."))
-    return "\n".join([*lines, *_alert_lines(value["alerts"])])
+    lines += [paragraph(stop_sentence) for stop_sentence in stop_sentences(document["stops"])]
+    if document["deadman"] is not None:
+        lines.append(paragraph(f"The dead-man's address did not get this run's report: it {document['deadman']}."))
+    return "\n".join([*lines, *_alert_lines(document["alerts"])])
 
 
-def sent_text(value: Delivery | BudgetTestDocument | SentReportDocument) -> str:
+def sent_text(document: Delivery | BudgetTestDocument | SentReportDocument) -> str:
     """Return the receivers that accepted the message, and those that did not."""
-    lines = [f"{receiver} has it." for receiver in value["sent"]]
-    return "\n".join([*lines, *(paragraph(f"{one['receiver']} has not: {one['why']}") for one in value["failed"])])
+    lines = [f"{receiver} has it." for receiver in document["sent"]]
+    return "\n".join(
+        [*lines, *(paragraph(f"{delivery['receiver']} has not: {delivery['why']}") for delivery in document["failed"])]
+    )
 
 
 def _alert_lines(alerts: AlertRun | None) -> list[str]:
@@ -120,7 +122,9 @@ def _alert_lines(alerts: AlertRun | None) -> list[str]:
         return []
     lines = [paragraph(f"Wrong now: {title}.") for title in alerts["active"]]
     lines += [f"Told {receiver}." for receiver in alerts["sent"]]
-    return lines + [paragraph(f"No alert reached {one['receiver']}: {one['why']}") for one in alerts["failed"]]
+    return lines + [
+        paragraph(f"No alert reached {delivery['receiver']}: {delivery['why']}") for delivery in alerts["failed"]
+    ]
 
 
 def _overshoot(status: BudgetStatus, every: str) -> str:

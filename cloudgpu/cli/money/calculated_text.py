@@ -105,7 +105,9 @@ def _price_source(cloud: RentedMachine, amounts: _Amounts) -> str:
     trust = [offer["basis"] if offer["basis"] in ("derived", "unverified") else "", "old" if offer["old"] else ""]
     caveats = dict.fromkeys([*trust, offer["uncertain"] or ""])
     kind = "Cheapest spot" if offer["market"] == "spot" else "Cheapest"
-    caveat_text = "".join(f", {one}" for one in caveats if one) + (f"; {offer['legacy']}" if offer["legacy"] else "")
+    caveat_text = "".join(f", {caveat}" for caveat in caveats if caveat) + (
+        f"; {offer['legacy']}" if offer["legacy"] else ""
+    )
     return (
         f"{kind}: {offer['provider']} {str(offer['instance_type']).removeprefix('Standard_')} in {offer['region']}, "
         f"{amounts.price(cloud['usd_per_hour'])} an hour ({offer['as_of'][:10]}{caveat_text})."
@@ -117,20 +119,20 @@ def _years_table(curve: list[CurvePoint], years: float, amounts: _Amounts) -> st
     whole_years = [point for point in curve if point["days"] >= YEAR and not point["days"] % YEAR]
     last = [point for point in curve if point["days"] == curve[-1]["days"]]
     half_year = [point for point in curve if abs(point["days"] - YEAR / 2) < 1]
-    rows = list({one["days"]: one for one in (*half_year, *whole_years, *last)}.values())
+    rows = list({row["days"]: row for row in (*half_year, *whole_years, *last)}.values())
     rows = sorted((row for row in rows if row["days"] <= years * YEAR + 1), key=lambda one: one["days"])
     rows = rows[1:] if len(rows) > SHORT_ROWS and rows[0]["days"] < YEAR else rows
     shown_rows = rows if len(rows) <= SHORT_ROWS else [*rows[: SHORT_ROWS - 1], rows[-1]]
     cells = [
         [
-            _days_text(one["days"]),
-            amounts.for_table(one["cloud_usd"]),
-            amounts.for_table(str(Decimal(one["net_usd"]) + Decimal(one["sold_for_usd"]))),
-            amounts.for_table(one["sold_for_usd"]),
-            amounts.for_table(one["net_usd"]),
-            "desktop" if Decimal(one["net_usd"]) <= Decimal(one["cloud_usd"]) else "cloud",
+            _days_text(row["days"]),
+            amounts.for_table(row["cloud_usd"]),
+            amounts.for_table(str(Decimal(row["net_usd"]) + Decimal(row["sold_for_usd"]))),
+            amounts.for_table(row["sold_for_usd"]),
+            amounts.for_table(row["net_usd"]),
+            "desktop" if Decimal(row["net_usd"]) <= Decimal(row["cloud_usd"]) else "cloud",
         ]
-        for one in shown_rows
+        for row in shown_rows
     ]
     code = amounts.code
     return table(cells, ["AFTER", f"CLOUD{code}", "PAID", "SOLD FOR", f"DESKTOP{code}", "CHEAPER"], right=(1, 2, 3, 4))
@@ -139,14 +141,14 @@ def _years_table(curve: list[CurvePoint], years: float, amounts: _Amounts) -> st
 def _usage_table(document: RentOrBuyDocument, amounts: _Amounts) -> str:
     rows = [
         [
-            f"{one['utilization_percent']:g}%",
-            amounts.for_table(one["cloud_usd"]),
-            amounts.for_table(one["paid_usd"]),
-            amounts.for_table(one["sold_for_usd"]),
-            amounts.for_table(one["desktop_usd"]),
-            one["cheaper"],
+            f"{year['utilization_percent']:g}%",
+            amounts.for_table(year["cloud_usd"]),
+            amounts.for_table(year["paid_usd"]),
+            amounts.for_table(year["sold_for_usd"]),
+            amounts.for_table(year["desktop_usd"]),
+            year["cheaper"],
         ]
-        for one in document["over_years"]
+        for year in document["over_years"]
     ]
     code = amounts.code
     return table(rows, ["USED", f"CLOUD{code}", "PAID", "SOLD FOR", f"DESKTOP{code}", "CHEAPER"], right=(1, 2, 3, 4))
@@ -336,8 +338,8 @@ def _speed_text(document: RentOrBuyDocument) -> str:
         return ""
     answers, speed = with_known_speeds["answers"], with_known_speeds["speed"]
     parts = [
-        _break_even(one) if len(answers) == 1 else f"{_break_even(one)} at {one['utilization_percent']:g}%"
-        for one in answers
+        _break_even(answer) if len(answers) == 1 else f"{_break_even(answer)} at {answer['utilization_percent']:g}%"
+        for answer in answers
     ]
     speed_text = f"{document['desktop']['gpu']} counted as {speed['ratio']:.2f} times as fast, by {speed['basis']}"
     return f"With {speed_text}: {'; '.join(parts)}."

@@ -43,7 +43,7 @@ def cells() -> Cells:
 def sparkline(values: Sequence[float]) -> str:
     """Return one character for each value, from low to high; a dot for zero and negative values."""
     charset, top = cells(), max(values, default=0)
-    return "".join(charset.eighths[_level(one, top, 8) - 1] if one > 0 else charset.empty for one in values)
+    return "".join(charset.eighths[_level(value, top, 8) - 1] if value > 0 else charset.empty for value in values)
 
 
 def gauge(used: float, limit: float, width: int, reserved: float = 0) -> str:
@@ -67,7 +67,7 @@ def columns(labels: Sequence[str], values: Sequence[float], width: int, height: 
     margin = max(map(len, ticks.values()))
     column_width = max(1, min(8, (min(width, MAX_WIDTH) - margin - 2) // len(values)))
     bar_width = max(1, column_width - 1)
-    levels = [_level(one, top, 8 * height) if one > 0 else 0 for one in values]
+    levels = [_level(value, top, 8 * height) if value > 0 else 0 for value in values]
     lines = []
     for row in range(height, 0, -1):
         bar = "".join(_bar_end(level - 8 * (row - 1), charset, bar_width).ljust(column_width) for level in levels)

@@ -72,8 +72,8 @@ def _chart(document: CompareDocument) -> str:
 
     curve = document["curve"]
     series = {
-        "cloud": [(float(at), float(one["cloud_usd"] or 0)) for at, one in enumerate(curve, 1)],
-        "desktop": [(float(at), float(one["desktop_usd"])) for at, one in enumerate(curve, 1)],
+        "cloud": [(float(at), float(point["cloud_usd"] or 0)) for at, point in enumerate(curve, 1)],
+        "desktop": [(float(at), float(point["desktop_usd"])) for at, point in enumerate(curve, 1)],
     }
     return f"{lines(series, columns())}\nUS dollars by day, {curve[0]['day']} to {curve[-1]['day']}"
 
@@ -170,17 +170,21 @@ def _own_machines_text(document: CompareDocument, amounts: Amounts) -> str:
         return ""
     rows = [
         [
-            clipped(one["name"], NAME_WIDTH),
-            one["gpu"] or "no GPU",
-            f"{Decimal(one['hours']):,.1f}",
-            "?" if one["kwh"] is None else f"{Decimal(one['kwh']):,.2f}",
-            amounts(one["electricity_usd"]) + ("^" if one["assumed"] else ""),
-            amounts(one["cloud_usd"]),
+            clipped(machine["name"], NAME_WIDTH),
+            machine["gpu"] or "no GPU",
+            f"{Decimal(machine['hours']):,.1f}",
+            "?" if machine["kwh"] is None else f"{Decimal(machine['kwh']):,.2f}",
+            amounts(machine["electricity_usd"]) + ("^" if machine["assumed"] else ""),
+            amounts(machine["cloud_usd"]),
         ]
-        for one in document["own_machines"]
+        for machine in document["own_machines"]
     ]
     notes = [table(rows, ["YOUR OWN", "GPU", "HOURS", "KWH", "ELECTRICITY", "ON A CLOUD"], right=range(2, 6))]
-    notes += [paragraph(_offer(one, offer, amounts)) for one in document["own_machines"] if (offer := one["offer"])]
+    notes += [
+        paragraph(_offer(machine, offer, amounts))
+        for machine in document["own_machines"]
+        if (offer := machine["offer"])
+    ]
     sentence = document["own_machines_sentence"]
     if sentence is not None and sentence != document["sentence"] and document["owned"]:
         notes.append(paragraph(sentence))

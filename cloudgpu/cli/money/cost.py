@@ -131,21 +131,21 @@ def _verify(session: Session, output: CostFormat, *, yes: bool) -> None:
             why="This accepts a ledger that may be incomplete",
         )
 
-    value = verify_document(session, agree=agree)
-    intact_text = f"The ledger is whole: {value['lines']} lines, every hash right."
+    document = verify_document(session, agree=agree)
+    intact_text = f"The ledger is whole: {document['lines']} lines, every hash right."
     output_format = Format.JSON if output == "json" else Format.TEXT
-    emit(output_format, value, _repaired_text(value) if value["settled"] else intact_text)
-    if value.get("unanswered"):
+    emit(output_format, document, _repaired_text(document) if document["settled"] else intact_text)
+    if document.get("unanswered"):
         raise typer.Exit(ProviderUnavailable.exit_code)
 
 
-def _repaired_text(value: VerifyDocument) -> str:
+def _repaired_text(document: VerifyDocument) -> str:
     """Return that the ledger is repaired, the accounts that answered, and what is still unknown."""
     from cloudgpu.cli.machine_text import account_lines
     from cloudgpu.cli.render import paragraph
 
     unknown = [
         paragraph(f"Not queried: {gap['scope']}. What runs there is not known: {gap['why']}.")
-        for gap in value["unanswered"]
+        for gap in document["unanswered"]
     ]
-    return "\n".join(["The ledger is repaired; launches work again.", *account_lines(value), *unknown])
+    return "\n".join(["The ledger is repaired; launches work again.", *account_lines(document), *unknown])

@@ -79,8 +79,8 @@ def _amount(sums: CostSum, amounts: Amounts) -> str:
 def _daily_sparkline(document: CostDocument, amounts: Amounts) -> str:
     """Return the last days as a sparkline; empty if at most one of them has a cost."""
     days = document["days"] or []
-    spent = [float(one["usd"]) for one in days]
-    if sum(one > 0 for one in spent) < 2:  # noqa: PLR2004  (one day is the first line)
+    spent = [float(day["usd"]) for day in days]
+    if sum(usd > 0 for usd in spent) < 2:  # noqa: PLR2004  (one day is the first line)
         return ""
     from cloudgpu.cli.money.chart import sparkline
 
@@ -94,9 +94,9 @@ def _chart(document: CostDocument) -> str:
     from cloudgpu.cli.terminal import columns as width
 
     days = document["days"] or []
-    spent = [float(one["usd"]) for one in days]
+    spent = [float(day["usd"]) for day in days]
     title = f"Spending by day, {days[0]['day']} to {days[-1]['day']}, {document['tz']}, in USD"
-    return f"{title}\n\n{columns([one['day'][-2:].lstrip('0') for one in days], spent, width())}"
+    return f"{title}\n\n{columns([day['day'][-2:].lstrip('0') for day in days], spent, width())}"
 
 
 def _no_costs_text(document: CostDocument) -> str:
@@ -109,11 +109,11 @@ def _table(document: CostDocument, amounts: Amounts, *, verbose: bool) -> str:
     groups = document["groups"] if verbose or document["by"] in CALENDAR else _most_expensive(document["groups"])
     sums: tuple[CostSum, ...] = (*groups, document["total"])
     heads = ["HOURS", f"COST{amounts.code}"]
-    columns = [[f"{Decimal(one['hours']):,.2f}" for one in sums], _marked_amounts(sums, amounts)]
+    columns = [[f"{Decimal(group['hours']):,.2f}" for group in sums], _marked_amounts(sums, amounts)]
     if document["total"]["on_demand_usd"] is not None:
         heads += ["ON DEMAND", "SAVED"]
-        columns.append(_known_amounts((one["on_demand_usd"] for one in sums), amounts))
-        columns.append(_known_amounts((one["savings_usd"] for one in sums), amounts))
+        columns.append(_known_amounts((group["on_demand_usd"] for group in sums), amounts))
+        columns.append(_known_amounts((group["savings_usd"] for group in sums), amounts))
     while _name_width(heads, columns) < MIN_NAME and len(heads) > 2:  # noqa: PLR2004  (hours and cost always stay)
         heads.pop()
         columns.pop()
@@ -138,7 +138,7 @@ def _most_expensive(groups: Sequence[CostGroup]) -> Sequence[CostGroup]:
     others: CostGroup = {
         **others_groups[0],
         "name": f"{len(others_groups)} others (-v)",
-        "hours": f"{sum((Decimal(one['hours']) for one in others_groups), Decimal())}",
+        "hours": f"{sum((Decimal(group['hours']) for group in others_groups), Decimal())}",
         "usd": total("usd"),
         "low_usd": total("low_usd"),
         "high_usd": total("high_usd"),
@@ -159,7 +159,7 @@ def _table_text(head: str, names: list[str], heads: list[str], columns: list[lis
 
 def _name_width(heads: list[str], columns: list[list[str]]) -> int:
     widest = [max(map(len, (head, *column))) for head, column in zip(heads, columns, strict=True)]
-    return WIDTH - sum(2 + one for one in widest)
+    return WIDTH - sum(2 + width for width in widest)
 
 
 def _is_range(one: CostSum, amounts: Amounts) -> bool:
@@ -173,13 +173,13 @@ def _marked_amounts(sums: Sequence[CostSum], amounts: Amounts) -> list[str]:
     All marks are explained below the table.
     """
     marks = [
-        ("+" if one["without_price"] and one["usd"] is not None else "")
-        or ("*" if _is_range(one, amounts) else "")
-        or next((mark for mark in "?~^!" if mark in one["marks"]), "")
-        for one in sums
+        ("+" if group["without_price"] and group["usd"] is not None else "")
+        or ("*" if _is_range(group, amounts) else "")
+        or next((mark for mark in "?~^!" if mark in group["marks"]), "")
+        for group in sums
     ]
     width = max(map(len, marks))
-    return [f"{amounts(one['usd'])}{mark.ljust(width)}" for one, mark in zip(sums, marks, strict=True)]
+    return [f"{amounts(group['usd'])}{mark.ljust(width)}" for group, mark in zip(sums, marks, strict=True)]
 
 
 def _known_amounts(amounts: Iterable[str | None], format_amount: Amounts) -> list[str]:
@@ -189,10 +189,10 @@ def _known_amounts(amounts: Iterable[str | None], format_amount: Amounts) -> lis
 def _ranges(document: CostDocument, amounts: Amounts) -> str:
     """Return the table of amounts that are not known exactly; empty if all are."""
     named_sums = zip(_names(document["groups"]), (*document["groups"], document["total"]), strict=True)
-    ranges = [(name, one) for name, one in named_sums if _is_range(one, amounts)]
+    ranges = [(name, group_sums) for name, group_sums in named_sums if _is_range(group_sums, amounts)]
     if not ranges:
         return ""
-    columns = [[amounts(one[name]) for _, one in ranges] for name in ("low_usd", "high_usd")]
+    columns = [[amounts(group[name]) for _, group in ranges] for name in ("low_usd", "high_usd")]
     return _table_text("* BETWEEN", [name for name, _ in ranges], ["AT LEAST", "AT MOST"], columns)
 
 
@@ -228,7 +228,7 @@ def _is_worth_showing(document: CostDocument, desktop: DesktopLine) -> bool:
 
 
 def _sentences(*found: str) -> str:
-    return "\n".join(paragraph(one) for one in found if one)
+    return "\n".join(paragraph(text) for text in found if text)
 
 
 def _period(document: CostDocument) -> str:
@@ -251,7 +251,9 @@ def _missing_text(document: CostDocument) -> str:
 def _unmetered_text(document: CostDocument) -> str:
     """Return the machines whose outgoing traffic is missing; not the last minutes of one whose counter is read."""
     now = document["as_of"]
-    overdue = (one for one in document["unmetered"] if _minutes(one["since"], one["until"] or now) >= READ_MINUTES)
+    overdue = (
+        meter for meter in document["unmetered"] if _minutes(meter["since"], meter["until"] or now) >= READ_MINUTES
+    )
     names = [traffic["name"] for traffic in overdue]
     return (
         f"Not in it: bytes out that nobody has read, of {first_few(names, MAX_NAMED)}; -o json says since when."
@@ -275,7 +277,7 @@ def _range_reasons(document: CostDocument) -> str:
 def _marks(document: CostDocument, amounts: Amounts, *, verbose: bool) -> str:
     marks = document["total"]["marks"]
     message = f"Prices: {', '.join(_MARKS[mark] for mark in marks)}." if marks else ""
-    ranges = any(_is_range(one, amounts) for one in (*document["groups"], document["total"]))
+    ranges = any(_is_range(group, amounts) for group in (*document["groups"], document["total"]))
     return (
         f"{'* not known exactly; -v says between what, and why. ' if ranges and not verbose else ''}{message}".strip()
     )
@@ -388,10 +390,13 @@ def _credits(document: CostDocument, amounts: Amounts) -> str:
     return f"After credits ({'; '.join(uses)}): {amounts.with_code(applied['after_usd'])}."
 
 
-def _range(value: Projection, amounts: Amounts) -> str:
-    if value["low_usd"] == value["high_usd"]:
-        return amounts.with_code(value["usd"])
-    return f"{amounts.with_code(value['usd'])} ({amounts(value['low_usd'])} to {amounts(value['high_usd'])})"
+def _range(projection: Projection, amounts: Amounts) -> str:
+    if projection["low_usd"] == projection["high_usd"]:
+        return amounts.with_code(projection["usd"])
+    return (
+        f"{amounts.with_code(projection['usd'])} ({amounts(projection['low_usd'])} to "
+        f"{amounts(projection['high_usd'])})"
+    )
 
 
 def _fees(document: CostDocument, amounts: Amounts) -> str:

@@ -36,14 +36,14 @@ def command(
     """
     from cloudgpu.control.cost.reconcile import reconcile
 
-    value = reconcile(open_session(), file, provider)
+    document = reconcile(open_session(), file, provider)
     if output == "csv":
-        _write_csv(value)
+        _write_csv(document)
     else:
-        emit(Format(output), value, _text(value))
+        emit(Format(output), document, _text(document))
 
 
-def _text(value: ReconcileDocument) -> str:
+def _text(document: ReconcileDocument) -> str:
     rows = [
         [
             clipped(resource["name"] or resource["id"], MAX_NAME_WIDTH),
@@ -52,57 +52,57 @@ def _text(value: ReconcileDocument) -> str:
             _with_sign(resource["discrepancy_usd"]),
             resource["likely_reason"],
         ]
-        for resource in value["resources"]
+        for resource in document["resources"]
     ]
     total = [
         "total",
-        dollars(value["ledger_usd"]),
-        dollars(value["bill_usd"]),
-        _with_sign(value["discrepancy_usd"]),
+        dollars(document["ledger_usd"]),
+        dollars(document["bill_usd"]),
+        _with_sign(document["discrepancy_usd"]),
         "",
     ]
     resources_table = table([*rows, total], ["NAME", "OURS", "THEIRS", "GAP", "LIKELY"], right=(1, 2, 3))
-    lines = [paragraph(sentence) for sentence in (*_reasons(value), *_rest_lines(value))]
-    return "\n".join([_head(value), "", resources_table, "", *lines])
+    lines = [paragraph(sentence) for sentence in (*_reasons(document), *_rest_lines(document))]
+    return "\n".join([_head(document), "", resources_table, "", *lines])
 
 
-def _head(value: ReconcileDocument) -> str:
+def _head(document: ReconcileDocument) -> str:
     from cloudgpu.core.values.times import minute_text
 
-    if value["since"] is None or value["until"] is None:
+    if document["since"] is None or document["until"] is None:
         return paragraph(
-            f"{value['file']}: {value['rows']} rows, none of them for use, so there is nothing to compare."
+            f"{document['file']}: {document['rows']} rows, none of them for use, so there is nothing to compare."
         )
-    period = f"{minute_text(value['since'])} to {minute_text(value['until'])}"
-    rates = "".join(f" {rate}." for rate in value["rates"])
-    return paragraph(f"{period}, {value['rows']} rows of {', '.join(value['providers'])}.{rates}")
+    period = f"{minute_text(document['since'])} to {minute_text(document['until'])}"
+    rates = "".join(f" {rate}." for rate in document["rates"])
+    return paragraph(f"{period}, {document['rows']} rows of {', '.join(document['providers'])}.{rates}")
 
 
-def _reasons(value: ReconcileDocument) -> list[str]:
+def _reasons(document: ReconcileDocument) -> list[str]:
     sentences = []
-    for resource in value["resources"]:
+    for resource in document["resources"]:
         parts = [f"{part['kind']} {_with_sign(part['usd'])} ({part['why']})" for part in resource["reasons"]]
         if parts:
             sentences.append(f"{resource['name'] or resource['id']}: {'; '.join(parts)}.")
     return sentences
 
 
-def _rest_lines(value: ReconcileDocument) -> list[str]:
+def _rest_lines(document: ReconcileDocument) -> list[str]:
     notes = []
-    if value["unmatched"]["rows"]:
-        parts = ", ".join(f"{part} {dollars(usd)}" for part, usd in value["unmatched"]["parts"].items())
-        notes.append(f"{_rows(value['unmatched'])} of nothing in this ledger: {parts}.")
-    if value["other_ledgers"]["rows"]:
-        other = value["other_ledgers"]
+    if document["unmatched"]["rows"]:
+        parts = ", ".join(f"{part} {dollars(usd)}" for part, usd in document["unmatched"]["parts"].items())
+        notes.append(f"{_rows(document['unmatched'])} of nothing in this ledger: {parts}.")
+    if document["other_ledgers"]["rows"]:
+        other = document["other_ledgers"]
         notes.append(f"{_rows(other)} of another ledger of cloudgpu: {dollars(other['usd'])}.")
-    if value["accounts_left_out"]:
-        where = ", ".join(value["accounts_left_out"])
+    if document["accounts_left_out"]:
+        where = ", ".join(document["accounts_left_out"])
         notes.append(f"The file has no rows of {where}: what the ledger has there is not compared.")
     return notes
 
 
-def _rows(value: OtherLedgers) -> str:
-    return "1 row is" if value["rows"] == 1 else f"{value['rows']} rows are"
+def _rows(other_ledgers: OtherLedgers) -> str:
+    return "1 row is" if other_ledgers["rows"] == 1 else f"{other_ledgers['rows']} rows are"
 
 
 def _with_sign(text: str) -> str:
@@ -110,7 +110,7 @@ def _with_sign(text: str) -> str:
     return amount if text == "0" or amount.startswith("-") else f"+{amount}"
 
 
-def _write_csv(value: ReconcileDocument) -> None:
+def _write_csv(document: ReconcileDocument) -> None:
     from cloudgpu.views.exports.plain import plain_cells, write_csv
 
     names = (
@@ -126,7 +126,7 @@ def _write_csv(value: ReconcileDocument) -> None:
     )
     rows: list[dict[str, object]] = [
         {**resource, "reasons": [f"{part['kind']} {part['usd']}: {part['why']}" for part in resource["reasons"]]}
-        for resource in value["resources"]
+        for resource in document["resources"]
     ]
     rows = [{name: row[name] for name in (*names, "reasons")} for row in rows]
     write_csv(sys.stdout, (*names, "reasons"), plain_cells(rows))

@@ -108,10 +108,10 @@ def _send(session: Session, document: ReportDocument, output: Format) -> None:
     from cloudgpu.cli.money.budget_text import sent_text
     from cloudgpu.control.cost.report_delivery import send_report
 
-    value = send_report(session, document)
-    nothing_sent = value["nothing_sent"]
-    emit(output, value, sent_text(value) if nothing_sent is None else paragraph(nothing_sent))
-    if value["failed"]:
+    sent = send_report(session, document)
+    nothing_sent = sent["nothing_sent"]
+    emit(output, sent, sent_text(sent) if nothing_sent is None else paragraph(nothing_sent))
+    if sent["failed"]:
         raise typer.Exit(8)
 
 
@@ -132,4 +132,4 @@ def _write(document: ReportDocument, form: ReportFormat, to: str | None, output:
 
 def _answer_text(document: ReportDocument, file: Path | None) -> str:
     written = f"Written to {file}, readable for you alone."
-    return "\n".join([written, "", *(paragraph(one) for one in document["summary"])])
+    return "\n".join([written, "", *(paragraph(sentence) for sentence in document["summary"])])

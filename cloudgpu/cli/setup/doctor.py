@@ -18,8 +18,8 @@ from cloudgpu.cli.common import (
     colour_for,
     confirm,
     emit,
-    kind_option,
     open_session,
+    provider_option,
     tell,
 )
 from cloudgpu.cli.render import dollars, labelled_lines, paragraph
@@ -42,7 +42,9 @@ DEMO_COMMAND = "cloudgpu demo"
 
 def command(
     *,
-    provider: Annotated[str | None, kind_option(f"Only accounts of this provider: {PROVIDERS_PLACEHOLDER}.")] = None,
+    provider: Annotated[
+        str | None, provider_option(f"Only accounts of this provider: {PROVIDERS_PLACEHOLDER}.")
+    ] = None,
     account: Annotated[str | None, typer.Option(metavar="NAME", help="Only this account.")] = None,
     region: Annotated[
         str | None, typer.Option(metavar="NAME", help="Where permissions, limits and machines are tried.")

@@ -15,11 +15,11 @@ from cloudgpu.cli.common import (
     Format,
     Output,
     Yes,
-    complete_kind,
+    complete_provider,
     confirm,
     emit,
-    kind_option,
     on_terminal,
+    provider_option,
     read_answer,
     tell,
     warn_if_overdue,
@@ -92,7 +92,7 @@ def command(
     project: Annotated[
         OptionalText, text_option("TEXT", "The project they are charged to; with gcp, Google's.")
     ] = None,
-    provider: Annotated[OptionalText, kind_option(f"Where `up` launches: {PROVIDERS_PLACEHOLDER}, or any.")] = None,
+    provider: Annotated[OptionalText, provider_option(f"Where `up` launches: {PROVIDERS_PLACEHOLDER}, or any.")] = None,
     lease: Annotated[OptionalText, text_option("TIME", "How long a machine lives unless renewed, like 8h.")] = None,
     watts: Annotated[OptionalText, text_option("WATTS", "Watts of this computer under load, without GPUs.")] = None,
     usd_per_kwh: Annotated[OptionalText, text_option("USD", "Your electricity price.")] = None,
@@ -198,8 +198,8 @@ def _write(draft: ConfigDraft, *, ask: bool, output: Format) -> None:
         _show(draft)
         confirm("Write this to config.toml?", yes=not ask, declined=NOTHING_WRITTEN)
         write(draft)
-    value = _init_document(draft)
-    emit(output, value, _result_text(value))
+    document = _init_document(draft)
+    emit(output, document, _result_text(document))
 
 
 def _refuse(arguments: dict[str, object], options: Sequence[str], reason: str) -> None:
@@ -229,7 +229,7 @@ def _ask_values(setup: ExistingSetup, values: dict[str, str | Decimal]) -> dict[
         if name not in values:
             default = setup.current_value(name)
             is_guess = name == "owner" and setup.text is None  # a login name is a guess: write down what was confirmed
-            question_text = f"{question}: {', '.join(complete_kind(''))}, any" if name == "provider" else question
+            question_text = f"{question}: {', '.join(complete_provider(''))}, any" if name == "provider" else question
             answer = _ask_until_valid(question_text, default, partial(parse_setup_value, name))
             if answer is not None or is_guess:
                 values[name] = default if answer is None else answer
@@ -298,17 +298,21 @@ def _init_document(draft: ConfigDraft) -> InitDocument:
         "written": draft.changed,
         "diff": list(draft.diff),
         "credentials": [
-            {"provider": one.provider, "what": one.what, "where": one.where} for one in find_credentials(os.environ)
+            {"provider": credential.provider, "what": credential.what, "where": credential.where}
+            for credential in find_credentials(os.environ)
         ],
         "missing_extras": list(missing_extras()),
     }
 
 
-def _result_text(value: InitDocument) -> str:
-    lines = [f"Wrote {value['file']}" if value["written"] else f"Nothing to change in {value['file']}"]
-    lines += [f"Found for {one['provider']}: {one['what']} ({one['where']})" for one in value["credentials"]]
-    if not value["credentials"]:
+def _result_text(document: InitDocument) -> str:
+    lines = [f"Wrote {document['file']}" if document["written"] else f"Nothing to change in {document['file']}"]
+    lines += [
+        f"Found for {credential['provider']}: {credential['what']} ({credential['where']})"
+        for credential in document["credentials"]
+    ]
+    if not document["credentials"]:
         lines.append("No cloud credentials were found; this computer and your own machines need none.")
-    lines += [f"Not installed: pip install 'cloudgpu[{extra}]'" for extra in value["missing_extras"]]
-    has_new_host = any(line.startswith("+") and 'host = "' in line for line in value["diff"])
+    lines += [f"Not installed: pip install 'cloudgpu[{extra}]'" for extra in document["missing_extras"]]
+    has_new_host = any(line.startswith("+") and 'host = "' in line for line in document["diff"])
     return "\n".join([*lines, f"Next: cloudgpu doctor, then cloudgpu up{' --provider ssh' * has_new_host}"])

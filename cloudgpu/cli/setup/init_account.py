@@ -24,40 +24,41 @@ def retire(account: str, *, yes: bool, output: Format) -> None:
         sys.stderr.write(_retirement_text(document(retirement, None)))
         confirm(f"Forget {account}?", yes=yes, why="This retires an account or a host")
         forgotten_at = forget(session, retirement)
-    value = document(retirement, forgotten_at)
-    emit(output, value, _forget_text(value, retirement))
+    change = document(retirement, forgotten_at)
+    emit(output, change, _forget_text(change, retirement))
 
 
-def _retirement_text(value: ForgetDocument) -> str:
-    what = f"account {value['account']} ({value['provider']})"
-    what = what if value["host"] is None else f"host {value['host']} of {what}"
-    lines = [f"Forgets {what}", f"  machines in the ledger: {_machine_counts(value)}"]
+def _retirement_text(document: ForgetDocument) -> str:
+    what = f"account {document['account']} ({document['provider']})"
+    what = what if document["host"] is None else f"host {document['host']} of {what}"
+    lines = [f"Forgets {what}", f"  machines in the ledger: {_machine_counts(document)}"]
     lines += [
-        f"  may still run there: {one['name']} ({one['state']} when last seen), {one['where']}" for one in value["lost"]
+        f"  may still run there: {machine['name']} ({machine['state']} when last seen), {machine['where']}"
+        for machine in document["lost"]
     ]
-    if value["lost"]:
+    if document["lost"]:
         lines.append("  nothing is sent to them: the ledger records them as gone, and counts no cost from now on")
-    if value["host"] is None:
+    if document["host"] is None:
         lines.append("  kept disks, images and volumes: none")
-    lines += _config_lines(value)
+    lines += _config_lines(document)
     lines.append("  from then on: it is no longer queried, and its costs stay in the ledger")
     return "\n".join(lines) + "\n"
 
 
-def _machine_counts(value: ForgetDocument) -> str:
-    count, last = value["machines"], value["last_ended"]
-    ended = "all ended" if not value["lost"] else f"{count - len(value['lost'])} ended"
+def _machine_counts(document: ForgetDocument) -> str:
+    count, last = document["machines"], document["last_ended"]
+    ended = "all ended" if not document["lost"] else f"{count - len(document['lost'])} ended"
     return f"{count}, {ended}, the last at {last}" if last else str(count)
 
 
-def _forget_text(value: ForgetDocument, retirement: Retirement) -> str:
-    name = value["account"]
-    if value["host"] is not None:
-        lost = ", ".join(machine["name"] for machine in value["lost"])
-        message = f"Host {value['host']} is forgotten."
+def _forget_text(document: ForgetDocument, retirement: Retirement) -> str:
+    name = document["account"]
+    if document["host"] is not None:
+        lost = ", ".join(machine["name"] for machine in document["lost"])
+        message = f"Host {document['host']} is forgotten."
         return f"{message} These are recorded as gone: {lost}." if lost else message
     if retirement.forgotten_at:
-        return f"Account {name} was forgotten at {value['forgotten_at']}. Nothing was done."
+        return f"Account {name} was forgotten at {document['forgotten_at']}. Nothing was done."
     launch = f", or launch there (--provider {name})" if name == retirement.provider else ""
     return f"Account {name} is removed and no longer queried. To use it again, add [accounts.{name}]{launch}."
 
@@ -68,25 +69,25 @@ def rename_place(old: str, new: str, *, yes: bool, output: Format) -> None:
 
     session = open_session()
     planned = plan(session, os.environ, old, new)
-    value = document(planned)
-    sys.stderr.write(_rename_text(value, old))
+    change = document(planned)
+    sys.stderr.write(_rename_text(change, old))
     confirm(f"Rename {old} to {new}?", yes=yes, why="This renames an account or a host")
     rename(session, planned)
-    machines = ", ".join(value["machines"])
-    emit(output, value, f"{old} is called {new} now." + (f" Found there: {machines}." if machines else ""))
+    machines = ", ".join(change["machines"])
+    emit(output, change, f"{old} is called {new} now." + (f" Found there: {machines}." if machines else ""))
 
 
-def _rename_text(value: RenameDocument, old: str) -> str:
-    what = f"account {old}" if value["host"] is None else f"host {value['host']} of account {value['account']}"
-    machines = ", ".join(value["machines"]) or "none that runs or is kept"
-    lines = [f"Renames {what} to {value['new']}", f"  its machines: {machines}", *_config_lines(value)]
-    lines += [f"  not changed: {note}" for note in value["notes"]]
+def _rename_text(document: RenameDocument, old: str) -> str:
+    what = f"account {old}" if document["host"] is None else f"host {document['host']} of account {document['account']}"
+    machines = ", ".join(document["machines"]) or "none that runs or is kept"
+    lines = [f"Renames {what} to {document['new']}", f"  its machines: {machines}", *_config_lines(document)]
+    lines += [f"  not changed: {note}" for note in document["notes"]]
     lines.append("  earlier costs keep the old name")
     return "\n".join(lines) + "\n"
 
 
-def _config_lines(value: ForgetDocument | RenameDocument) -> list[str]:
+def _config_lines(document: ForgetDocument | RenameDocument) -> list[str]:
     """Return which lines of config.toml change, below its path; none if it does not change."""
-    if not value["file"]:
+    if not document["file"]:
         return []
-    return [f"  {value['file']}", *(f"    {line}" for line in value["diff"][2:] if not line.startswith("@@"))]
+    return [f"  {document['file']}", *(f"    {line}" for line in document["diff"][2:] if not line.startswith("@@"))]

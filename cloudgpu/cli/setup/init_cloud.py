@@ -75,8 +75,8 @@ def prepare(
         what = "your cloud account and config.toml" if changes else "config.toml"
         confirm("Do it?", yes=yes, why=f"This changes {what}")
         (cloud_init.apply_removal if remove else cloud_init.apply_preparation)(preparation)
-    value = _init_cloud_document(preparation, changes, removed=remove)
-    emit(output, value, _text(value))
+    document = _init_cloud_document(preparation, changes, removed=remove)
+    emit(output, document, _text(document))
 
 
 def _named_keys(cloud: str, account_keys: Mapping[str, str | None]) -> dict[str, str]:
@@ -207,7 +207,7 @@ def _show_uses(preparation: Preparation, name: str) -> None:
 
 
 def _roles(preparation: Preparation) -> str:
-    role, timer = (one.parts[0].name if one else None for one in (preparation.role, preparation.timer))
+    role, timer = (plan.parts[0].name if plan else None for plan in (preparation.role, preparation.timer))
     return _names_with_verb(role, timer)
 
 
@@ -229,8 +229,14 @@ def _init_cloud_document(preparation: Preparation, changes: Sequence[str], *, re
         if removed or preparation.budget is None
         else {"usd_per_month": f"{preparation.budget.per_month.dollars:f}", "emails": list(preparation.budget.emails)},
         "findings": [
-            {"what": one.what, "ok": one.is_ok, "message": one.message, "next": one.next, "needed": one.needed}
-            for one in preparation.findings
+            {
+                "what": finding.what,
+                "ok": finding.is_ok,
+                "message": finding.message,
+                "next": finding.next,
+                "needed": finding.needed,
+            }
+            for finding in preparation.findings
         ],
         "file": str(preparation.draft.setup.home.config_file),
         "written": preparation.draft.changed,
@@ -245,21 +251,27 @@ def _credit_document(preparation: Preparation) -> AccountCredit | None:
     return {"left_usd": usd(credit.remaining), "as_of": iso(credit.as_of), "page": credit.payment_page}
 
 
-def _text(value: InitCloudDocument) -> str:
-    kind = value["cloud"]
-    wrote = [f"Wrote {value['file']}"] if value["written"] else []
-    if not value["created"] and not value["removed"]:
+def _text(document: InitCloudDocument) -> str:
+    kind = document["cloud"]
+    wrote = [f"Wrote {document['file']}"] if document["written"] else []
+    if not document["created"] and not document["removed"]:
         nothing_text = f"Nothing {'else ' * bool(wrote)}to change."
         return "\n".join([*wrote, nothing_text, *[_next(kind)] * bool(wrote)])
-    if value["removed"]:
-        left = f"Left: [accounts.{value['account']}] in config.toml; machines, disks, images, keys and security groups"
-        roles_went = value["role"] is not None and value["removed"] != ["budget"]
-        gone_lines = [f"{_names_with_verb(value['role'], value['timer_role'])} gone."] * roles_went
-        gone_lines += ["The budget is gone."] * ("budget" in value["removed"])
+    if document["removed"]:
+        left = (
+            f"Left: [accounts.{document['account']}] in config.toml; machines, disks, images, keys and security groups"
+        )
+        roles_went = document["role"] is not None and document["removed"] != ["budget"]
+        gone_lines = [f"{_names_with_verb(document['role'], document['timer_role'])} gone."] * roles_went
+        gone_lines += ["The budget is gone."] * ("budget" in document["removed"])
         return "\n".join([*wrote, *gone_lines, f"{left} (cloudgpu ls --refresh shows what costs)."])
-    budget_lines = [f"The budget is there: it mails {_emails(value['budget']['emails'])}."] if value["budget"] else []
-    ssh_lines = ["SSH is open to these networks alone."] * ("SSH rules" in value["created"])
-    role_lines = [f"{_names_with_verb(value['role'], value['timer_role'])} there."] * (value["role"] is not None)
+    budget_lines = (
+        [f"The budget is there: it mails {_emails(document['budget']['emails'])}."] if document["budget"] else []
+    )
+    ssh_lines = ["SSH is open to these networks alone."] * ("SSH rules" in document["created"])
+    role_lines = [f"{_names_with_verb(document['role'], document['timer_role'])} there."] * (
+        document["role"] is not None
+    )
     return "\n".join([*wrote, *role_lines, *ssh_lines, *budget_lines, _next(kind)])
 
 

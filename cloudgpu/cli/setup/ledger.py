@@ -86,43 +86,47 @@ def _move(session: Session, url: str | None, output: Format, *, follow: bool, ye
         if not move.follows:
             question = f"Move the ledger from {move.source.location} to {move.to}? The old place becomes read-only."
             confirm(question, yes=yes, why="This moves the ledger")
-        value = execute(session, move, os.environ)
-    emit(output, value, "\n".join(_moved_lines(value)))
+        document = execute(session, move, os.environ)
+    emit(output, document, "\n".join(_moved_lines(document)))
 
 
-def _moved_lines(value: LedgerMoveDocument) -> list[str]:
-    where = f"{value['to']}: {value['lines']} lines"
-    if value["followed"]:
+def _moved_lines(document: LedgerMoveDocument) -> list[str]:
+    where = f"{document['to']}: {document['lines']} lines"
+    if document["followed"]:
         parts = [f"The ledger is at {where}."]
     else:
-        parts = [f"The ledger has moved to {where}, every hash right.", f"Read-only from now on: {value['from']}"]
-    if value["config"]:
-        parts.append(f"{value['config']} names the new place.")
-    if not value["followed"]:
+        parts = [f"The ledger has moved to {where}, every hash right.", f"Read-only from now on: {document['from']}"]
+    if document["config"]:
+        parts.append(f"{document['config']} names the new place.")
+    if not document["followed"]:
         parts.append("In every other home, run once: cloudgpu ledger move --follow")
-    return [*parts, *value["notes"]]
+    return [*parts, *document["notes"]]
 
 
 def _back_up(session: Session, file: str, output: Format) -> None:
     from cloudgpu.control.setup.ledger_admin import back_up
 
-    value = back_up(session, file)
-    emit(output, value, f"{value['file']}: {value['lines']} lines, up to {value['recorded_at']}; every hash right.")
+    document = back_up(session, file)
+    emit(
+        output,
+        document,
+        f"{document['file']}: {document['lines']} lines, up to {document['recorded_at']}; every hash right.",
+    )
 
 
 def _restore(session: Session, file: str, *, even_if_older: bool, yes: bool, output: Format) -> None:
     from cloudgpu.control.setup.ledger_admin import restore_backup
 
     confirm(f"Put {file} in the place of the ledger {session.ledger.location}? The present one is set aside.", yes=yes)
-    value = restore_backup(session, file, even_if_older=even_if_older)
-    emit(output, value, "\n".join(_restore_lines(value)))
+    document = restore_backup(session, file, even_if_older=even_if_older)
+    emit(output, document, "\n".join(_restore_lines(document)))
 
 
-def _restore_lines(value: RestoreDocument) -> list[str]:
-    parts = [f"The ledger has {value['lines']} lines again, up to {value['recorded_at']}."]
-    if value["previous_ledger"]:
-        parts.append(f"The one before is set aside: {value['previous_ledger']}")
-    if value["integrity_problem"]:
-        why = value["integrity_problem"]
+def _restore_lines(document: RestoreDocument) -> list[str]:
+    parts = [f"The ledger has {document['lines']} lines again, up to {document['recorded_at']}."]
+    if document["previous_ledger"]:
+        parts.append(f"The one before is set aside: {document['previous_ledger']}")
+    if document["integrity_problem"]:
+        why = document["integrity_problem"]
         parts.append(f"Launches are refused until it is repaired: {why}\n  Run: cloudgpu cost --verify --yes")
     return parts

@@ -48,25 +48,25 @@ def command(
             next="Run: cloudgpu ledger init --team",
         )
     roles = {"members_role": members_role, "payers_role": payers_role}
-    value = share_ledger(open_session(), members=member or (), payers=payer or (), **roles)
-    emit(output, value, "\n".join(_result_lines(value)))
-    if value["missing"]:
+    document = share_ledger(open_session(), members=member or (), payers=payer or (), **roles)
+    emit(output, document, "\n".join(_result_lines(document)))
+    if document["missing"]:
         raise typer.Exit(AuthFailed.exit_code)
 
 
-def _result_lines(value: TeamLedgerDocument) -> list[str]:
-    members, payers = value["members_role"], value["payers_role"]
-    is_or_is_not_yet = "is" if value["ready"] else "is not yet"
+def _result_lines(document: TeamLedgerDocument) -> list[str]:
+    members, payers = document["members_role"], document["payers_role"]
+    is_or_is_not_yet = "is" if document["ready"] else "is not yet"
     sentences = [
-        f"The ledger {value['ledger']} {is_or_is_not_yet} a team's: {members} may write, {payers} may also decide."
+        f"The ledger {document['ledger']} {is_or_is_not_yet} a team's: {members} may write, {payers} may also decide."
     ]
-    if value["ready"]:
-        sentences.append(f"Members: {_names(value['members'])}. Payers among them: {_names(value['payers'])}.")
-    lines = [paragraph(sentence) for sentence in (*sentences, *value["notes"])]
-    for by in dict.fromkeys(right["by"] for right in value["missing"]):
+    if document["ready"]:
+        sentences.append(f"Members: {_names(document['members'])}. Payers among them: {_names(document['payers'])}.")
+    lines = [paragraph(sentence) for sentence in (*sentences, *document["notes"])]
+    for by in dict.fromkeys(right["by"] for right in document["missing"]):
         lines += ["", paragraph(f"Let {by} run in psql, connected to this database:")]
-        lines += [f"  {right['statement']}" for right in value["missing"] if right["by"] == by]
-    if value["missing"]:
+        lines += [f"  {right['statement']}" for right in document["missing"] if right["by"] == by]
+    if document["missing"]:
         lines += ["", "Then run the same again."]
     return lines
 

@@ -32,6 +32,6 @@ def command(
     if owner is not None and user is not None:
         emit(output, assign_owner(session, owner, user), f"The owner {owner} is {user} from now on.")
         return
-    value = owners(session)
-    rows = [[one["owner"], one["user"]] for one in value["owners"]]
-    emit(output, value, table(rows, ["OWNER", "USER"]) if rows else "No owner's name is recorded.")
+    document = owners(session)
+    rows = [[row["owner"], row["user"]] for row in document["owners"]]
+    emit(output, document, table(rows, ["OWNER", "USER"]) if rows else "No owner's name is recorded.")

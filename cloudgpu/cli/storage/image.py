@@ -72,15 +72,15 @@ def _save(session: Session, name: str | None, image: str | None, *, restart: boo
         confirm(f"Save an image of {machine.name}? It restarts: what runs on it ends.", yes=yes)
     else:
         confirm(f"Save an image of {machine.name}? It costs money until it is removed.", yes=yes)
-    value = named_resource_document(save_image(session, machine, image, restart=restart))
-    emit(output, value, _answer_text(value, machine) + (f"\n{_CRASH_CONSISTENT_NOTE}." if keeps_running else ""))
+    document = named_resource_document(save_image(session, machine, image, restart=restart))
+    emit(output, document, _answer_text(document, machine) + (f"\n{_CRASH_CONSISTENT_NOTE}." if keeps_running else ""))
 
 
-def _answer_text(value: NamedResource, machine: Machine) -> str:
+def _answer_text(resource: NamedResource, machine: Machine) -> str:
     from cloudgpu.cli.storage.retained import monthly
 
     return (
-        f"The image {value['name']} of {machine.name} is ready ({value['size_gb']} GB, {monthly(value)}).\n"
-        f"  Launch from it: cloudgpu up --provider {value['provider']} --image {value['name']}\n"
-        f"  Remove it:      cloudgpu image rm {value['name']}"
+        f"The image {resource['name']} of {machine.name} is ready ({resource['size_gb']} GB, {monthly(resource)}).\n"
+        f"  Launch from it: cloudgpu up --provider {resource['provider']} --image {resource['name']}\n"
+        f"  Remove it:      cloudgpu image rm {resource['name']}"
     )

@@ -49,9 +49,9 @@ def remove_named_resource(
     emit(output, {"removed": named_resource_document(resource)}, f"The {kind_name} {resource.name} is gone.")
 
 
-def monthly(value: NamedResource) -> str:
+def monthly(resource: NamedResource) -> str:
     """Return the monthly cost of a named resource, in words; `at most` if it is billed by the data in it."""
-    return a_month(value["usd_per_month"], at_most=value["kind"] in (Kind.IMAGE, Kind.SNAPSHOT))
+    return a_month(resource["usd_per_month"], at_most=resource["kind"] in (Kind.IMAGE, Kind.SNAPSHOT))
 
 
 def _table(values: list[NamedResource], kind_name: str, session: Session) -> str:
@@ -60,14 +60,14 @@ def _table(values: list[NamedResource], kind_name: str, session: Session) -> str
     machine_names = {machine.provider_id: machine.name for machine in session.ledger.machines() if machine.provider_id}
     rows = [
         [
-            value["name"],
-            value["provider"],
-            value["zone"] or value["region"],
-            f"{value['size_gb']} GB",
-            monthly(value).removesuffix(" a month"),
-            _used_by(value, machine_names),
+            resource["name"],
+            resource["provider"],
+            resource["zone"] or resource["region"],
+            f"{resource['size_gb']} GB",
+            monthly(resource).removesuffix(" a month"),
+            _used_by(resource, machine_names),
         ]
-        for value in values
+        for resource in values
     ]
     return f"{paragraph(_total(values, kind_name))}\n\n" + table(
         rows, ["NAME", "AT", "WHERE", "SIZE", "$/MONTH", "USED BY" if kind_name == "volume" else ""], right=(3,)
@@ -84,8 +84,8 @@ def _total(values: list[NamedResource], kind_name: str) -> str:
     return f"{counted(len(values), kind_name)}: {costs}, until {subject} removed."
 
 
-def _used_by(value: NamedResource, names: dict[str, str]) -> str:
-    if not value["ready"]:
+def _used_by(resource: NamedResource, names: dict[str, str]) -> str:
+    if not resource["ready"]:
         return "being made"
-    machine_id = value["attached_to"]
+    machine_id = resource["attached_to"]
     return str(names.get(machine_id, machine_id)) if machine_id else ""

@@ -8,7 +8,7 @@ from threading import Lock
 import pytest
 
 from cloudgpu.cli.clusters.exec import NodeOutput
-from cloudgpu.cli.clusters.listing import table
+from cloudgpu.cli.clusters.listing import listing_table
 from cloudgpu.control.api.show import show_document
 from cloudgpu.control.clusters.power import stop_all
 from cloudgpu.control.inventory.listing import list_machines
@@ -17,7 +17,7 @@ from cloudgpu.control.inventory.listing import list_machines
 def line(lab, **more):
     """The line of the cluster in the table of `ls`."""
     document = list_machines(lab.session, **more)
-    (found,) = [line for line in table(document, lab.clock(), me=None).splitlines() if line.startswith("train")]
+    (found,) = [line for line in listing_table(document, lab.clock(), me=None).splitlines() if line.startswith("train")]
     return found.split()
 
 
@@ -36,7 +36,7 @@ def test_64_nodes_are_one_line_in_as_many_calls_as_one_machine(lab):
     assert len(document["machines"]) == 65
     (cluster,) = document["clusters"]
     assert (cluster["name"], cluster["there"], len(cluster["nodes"])) == ("train", 64, 64)
-    assert len(table(document, lab.clock(), me=None).splitlines()) == 3
+    assert len(listing_table(document, lab.clock(), me=None).splitlines()) == 3
     assert line(lab)[:6] == ["train", "64/64", "fake", "64", "x", "fake.v100.1"]
 
 
@@ -55,7 +55,7 @@ def test_the_line_has_the_sum_of_prices_and_says_what_is_missing_and_what_is_sto
 
 def test_a_queue_is_a_line_of_its_own_where_somebody_knows_it(lab, gang):
     document = list_machines(lab.session, queues={gang[0].cluster.id: "1 job runs, 2 wait"})
-    assert table(document, lab.clock(), me=None).splitlines()[-1] == "train: 1 job runs, 2 wait."
+    assert listing_table(document, lab.clock(), me=None).splitlines()[-1] == "train: 1 job runs, 2 wait."
     assert document["clusters"][0]["queue"] == "1 job runs, 2 wait"
 
 

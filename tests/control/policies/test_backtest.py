@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.cli.automation.backtest import text
+from cloudgpu.cli.automation.backtest import backtest_text
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.policies.backtest import build_backtest_document
 from cloudgpu.core.values.times import from_iso
@@ -106,8 +106,8 @@ def test_work_that_it_would_have_killed_is_named_first_of_all_ends(lab, tmp_path
     assert value["stops"][0]["work"]["under_way"]
     assert value["stops"][0]["work"]["what"] == ["GPU"]
     assert value["savings"]["usd"] == "0"
-    assert "KILLED work" in text(value)
-    assert "GPU was running at" in text(value)
+    assert "KILLED work" in backtest_text(value)
+    assert "GPU was running at" in backtest_text(value)
 
 
 def test_a_time_without_samples_is_said_first(lab):
@@ -115,15 +115,17 @@ def test_a_time_without_samples_is_said_first(lab):
     keep(lab, (60, IDLE), (180, None))
     value = build_backtest_document(lab.session, "default")
     assert value["unsampled_share"] == 0.75
-    assert text(value).split("\n\n")[1].replace("\n", " ").startswith("For 75.0% of the 4h that 1 machine ran")
+    assert backtest_text(value).split("\n\n")[1].replace("\n", " ").startswith("For 75.0% of the 4h that 1 machine ran")
     assert value["ends"] == 0
 
 
 def test_without_any_samples_and_without_any_machine_that_is_what_is_said(lab):
-    assert "No machine ran in that time" in text(build_backtest_document(lab.session, "default"))
+    assert "No machine ran in that time" in backtest_text(build_backtest_document(lab.session, "default"))
     lab.up()
     lab.later(hours=3)
-    assert "no samples are kept here" in text(build_backtest_document(lab.session, "default")).replace("\n", " ")
+    assert "no samples are kept here" in backtest_text(build_backtest_document(lab.session, "default")).replace(
+        "\n", " "
+    )
 
 
 def test_one_machine_alone_and_a_shorter_time(past):
@@ -191,7 +193,7 @@ def test_a_period_older_than_the_samples_says_so(past):
 
 
 def test_the_text_has_room_in_eighty_columns(past):
-    shown = text(build_backtest_document(past.session, "default"))
+    shown = backtest_text(build_backtest_document(past.session, "default"))
     assert max(map(len, shown.splitlines())) <= 80
     assert "used again" in shown
     assert "there are samples for all" in shown
