@@ -35,14 +35,15 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.parts import AccountAnswers
     from cloudgpu.views.documents.setup.ledger import VerifyDocument
 
+# By `agent_is`, for agents that cannot end their machine: `tells` only reports.
 _NO_AGENT_TEXTS = {
     "none": "none, as cloudgpu's agent does not run on it",
     "tells": "none, as a shutdown from inside does not end billing",
 }
 _TIMER_TEXTS = {"own": "its own timer, a separate process"}
 ONLY_REAPER = "only cloudgpu reap or watch ends it"
-WAIVED = ", and it was launched or started with --no-guard"
-_WITHOUT_CLOUD = ("local", "ssh")
+WAIVED_NOTE = ", and it was launched or started with --no-guard"
+_WITHOUT_CLOUD = ("local", "ssh")  # providers
 _NO_CLOUD = "No cloud was queried: config.toml names none, and there are no usable credentials."
 
 
@@ -53,15 +54,15 @@ def guards_text(machine: MachineDocument, now: datetime) -> str | None:
     safeguards = machine["guards"]
     parts = [
         _guard_text("the agent", safeguards["agent"], _NO_AGENT_TEXTS.get(safeguards["agent_is"] or "", "none"), now),
-        *([] if _has_no_cloud(machine) else [_guard_text(_timer(safeguards), safeguards["timer"], "none", now)]),
+        *([] if _has_no_cloud(machine) else [_guard_text(_timer_text(safeguards), safeguards["timer"], "none", now)]),
         _guard_text("the reaper", safeguards["reaper"], "nothing decided", now),
     ]
     if safeguards["agent_is"] in _NO_AGENT_TEXTS and safeguards["timer_is"] == "none":
-        parts.append(ONLY_REAPER + (WAIVED if safeguards["waived"] else ""))
+        parts.append(ONLY_REAPER + (WAIVED_NOTE if safeguards["waived"] else ""))
     return "; ".join(parts)
 
 
-def _timer(guards: Guards) -> str:
+def _timer_text(guards: Guards) -> str:
     return _TIMER_TEXTS.get(guards["timer_is"] or "", "the timer in the cloud")
 
 
@@ -73,13 +74,13 @@ def _has_no_cloud(machine: MachineDocument) -> bool:
 def _guard_text(name: str, at: str | None, absent_text: str, now: datetime) -> str:
     if at is None:
         return f"{name}: {absent_text}"
-    left_s = (from_iso(at) - now).total_seconds()
-    return f"{name} {'in ' + short_duration(left_s) if left_s > 0 else 'now'}"
+    remaining_s = (from_iso(at) - now).total_seconds()
+    return f"{name} {'in ' + short_duration(remaining_s) if remaining_s > 0 else 'now'}"
 
 
-def guard_lines(values: Sequence[MachineDocument], last_run: str | None, now: datetime) -> list[str]:
+def guard_lines(machines: Sequence[MachineDocument], last_run: str | None, now: datetime) -> list[str]:
     """Return a line per machine that is billed, and one about the reaper."""
-    texts = [(machine["name"], text) for machine in values if (text := guards_text(machine, now)) is not None]
+    texts = [(machine["name"], text) for machine in machines if (text := guards_text(machine, now)) is not None]
     last_run_text = (
         f"The last successful run of the reaper was {ago(last_run, now)}."
         if last_run
@@ -90,9 +91,9 @@ def guard_lines(values: Sequence[MachineDocument], last_run: str | None, now: da
 
 def machine_line(machine: MachineDocument) -> str:
     """Return one machine in one line: what, where, price, and its lease, or that it is off."""
-    spot = " spot" if machine["market"] == "spot" else ""
+    spot_text = " spot" if machine["market"] == "spot" else ""
     place_text = machine["provider"] if is_owned(machine["provider"]) else f"{machine['provider']} {machine['zone']}"
-    usd = machine["price"] and machine["price"]["usd_per_hour"]
+    usd_per_hour = machine["price"] and machine["price"]["usd_per_hour"]
     is_off = machine["terminated_at"] is not None or machine["state"] in ("stopped", "deallocated")
     lease = (
         f", {machine['state']}"
@@ -101,20 +102,23 @@ def machine_line(machine: MachineDocument) -> str:
         if machine["expires"]
         else ""
     )
-    return f"{machine['name']}: {gpus_text(machine, briefly=True)}{spot}, {place_text}, {dollars(usd, 4)}/h{lease}"
+    return (
+        f"{machine['name']}: {gpus_text(machine, briefly=True)}{spot_text}, {place_text}, "
+        f"{dollars(usd_per_hour, 4)}/h{lease}"
+    )
 
 
 def _end_in_line(machine: MachineDocument, expires: str) -> str:
     """Return until when a machine has its lease, or until when it runs where its lease only warns."""
-    last = machine.get("renew_until")
-    if machine["lease_ends"] or last is None:
+    renew_until = machine.get("renew_until")
+    if machine["lease_ends"] or renew_until is None:
         return f"lease until {minute_text(expires)}"
-    return f"until {minute_text(last)}: its lease only warns, at {minute_text(expires)}"
+    return f"until {minute_text(renew_until)}: its lease only warns, at {minute_text(expires)}"
 
 
 def machine_summary(machine: MachineDocument, now: datetime) -> str:
     """Return one machine in few lines: its state, price, cost and end, then what and where, then all warnings."""
-    has_ended, owned, address = machine["terminated_at"] is not None, is_owned(machine["provider"]), machine["address"]
+    has_ended, is_own, address = machine["terminated_at"] is not None, is_owned(machine["provider"]), machine["address"]
     ssh_text = [f"{address['user']}@{address['host']} port {address['port']}"] if address and not has_ended else []
     seen_text = [f"seen {ago(machine['seen_at'], now)}"] if machine["seen_at"] else []
     active_text = (
@@ -122,12 +126,12 @@ def machine_summary(machine: MachineDocument, now: datetime) -> str:
     )
     lines = labelled_lines(
         [
-            ("what", f"{machine['instance_type']}, {gpus_text(machine)}{_market(machine)}"),
+            ("what", f"{machine['instance_type']}, {gpus_text(machine)}{_market_text(machine)}"),
             (
                 "where",
                 ", ".join(
                     filter(
-                        None, [place_text(machine), None if owned else machine["cloud_id"], *seen_text, *active_text]
+                        None, [place_text(machine), None if is_own else machine["cloud_id"], *seen_text, *active_text]
                     )
                 ),
             ),
@@ -154,19 +158,22 @@ def state_sentence(machine: MachineDocument, now: datetime) -> str:
         return f"{name} is {state}; {spent_so_far}."
     if not machine["billed"]:
         stays_billed = machine["stopped_usd_per_month"] if stopped_costs_text(machine) else None
-        costs = f"; what stays costs {dollars(stays_billed)} a month" if stopped_costs_text(machine) else ""
-        return f"{name} is {state}{'' if is_owned(machine['provider']) else ', not billed'}{costs}; {spent_so_far}."
-    hourly = machine["price"] and machine["price"]["usd_per_hour"]
-    usd = "at a price that is not known" if hourly is None else f"at {dollars(hourly, 4)} an hour"
-    billed = "" if machine["state"] == "running" else " (billed)"
-    return f"{name} is {state}{billed} {usd}, {spent_so_far}; {_ends(machine, now)}."
+        stays_billed_text = f"; what stays costs {dollars(stays_billed)} a month" if stopped_costs_text(machine) else ""
+        return (
+            f"{name} is {state}{'' if is_owned(machine['provider']) else ', not billed'}{stays_billed_text}; "
+            f"{spent_so_far}."
+        )
+    usd_per_hour = machine["price"] and machine["price"]["usd_per_hour"]
+    hourly_text = "at a price that is not known" if usd_per_hour is None else f"at {dollars(usd_per_hour, 4)} an hour"
+    billed_text = "" if machine["state"] == "running" else " (billed)"
+    return f"{name} is {state}{billed_text} {hourly_text}, {spent_so_far}; {_ends_text(machine, now)}."
 
 
-def _ends(machine: MachineDocument, now: datetime) -> str:
+def _ends_text(machine: MachineDocument, now: datetime) -> str:
     """Return when a machine ends, and by what: the earliest of its safeguards."""
     safeguards = machine["guards"]
-    names = {"agent": "its agent", "timer": _timer(safeguards), "reaper": "the reaper"}
-    ends = [
+    names = {"agent": "its agent", "timer": _timer_text(safeguards), "reaper": "the reaper"}
+    ends_at = [
         (at, who)
         for at, who in (
             (safeguards["agent"], "agent"),
@@ -175,50 +182,53 @@ def _ends(machine: MachineDocument, now: datetime) -> str:
         )
         if at
     ]
-    if not ends:
+    if not ends_at:
         return "nothing is set to end it"
-    at, who = min(ends)
+    at, safeguard = min(ends_at)
     seconds = (from_iso(at) - now).total_seconds()
-    return f"{names[who].partition(',')[0]} ends it {f'in {short_duration(seconds)}' if seconds > 0 else 'now'}"
+    return f"{names[safeguard].partition(',')[0]} ends it {f'in {short_duration(seconds)}' if seconds > 0 else 'now'}"
 
 
 def _lease_briefly(machine: MachineDocument) -> str:
-    held = f", held until {minute_text(machine['held_until'])}" if machine["held_until"] else ""
+    held_text = f", held until {minute_text(machine['held_until'])}" if machine["held_until"] else ""
     if machine["expires"] is None:
-        return f"none{held}"
-    renewable = machine.get("renew_until")
-    if not machine["lease_ends"] and renewable is not None:
+        return f"none{held_text}"
+    renew_until = machine.get("renew_until")
+    if not machine["lease_ends"] and renew_until is not None:
         return (
-            f"only warns, at {minute_text(machine['expires'])}; renew-until ends it at {minute_text(renewable)}{held}"
+            f"only warns, at {minute_text(machine['expires'])}; renew-until ends it at "
+            f"{minute_text(renew_until)}{held_text}"
         )
-    renewed = f", renewable until {minute_text(renewable)}" if renewable and renewable != machine["expires"] else ""
-    return f"until {minute_text(machine['expires'])}{renewed}{held}"
+    renewable_text = (
+        f", renewable until {minute_text(renew_until)}" if renew_until and renew_until != machine["expires"] else ""
+    )
+    return f"until {minute_text(machine['expires'])}{renewable_text}{held_text}"
 
 
 def lease_lines(machine: MachineDocument, now: datetime) -> Iterator[tuple[str, str]]:
     """Yield until when a machine's lease lasts, and what that means; nothing of one that has ended."""
     if machine["terminated_at"]:
         return
-    expires, last = when(machine["expires"], now), when(machine.get("renew_until"), now)
-    ends = machine["lease_ends"] or machine.get("renew_until") is None
-    yield "lease", f"until {expires}" if ends else f"only warns, at {expires}"
-    yield ("renewable", f"until {last}") if ends else ("renew-until", f"ends it at {last}")
+    expires, renew_until = when(machine["expires"], now), when(machine.get("renew_until"), now)
+    lease_ends = machine["lease_ends"] or machine.get("renew_until") is None
+    yield "lease", f"until {expires}" if lease_ends else f"only warns, at {expires}"
+    yield ("renewable", f"until {renew_until}") if lease_ends else ("renew-until", f"ends it at {renew_until}")
 
 
 def _warnings(machine: MachineDocument, now: datetime) -> Iterator[tuple[str, str | None]]:
     """Yield warnings: what else is billed, missing safeguards, shared keys, and what cannot be reached."""
     has_ended = machine["terminated_at"] is not None
     yield "why", machine["reason"]
-    yield "also billed", None if has_ended else _attached_costs(machine)
+    yield "also billed", None if has_ended else _attached_costs_text(machine)
     yield "kept", _retained_text(machine)
     yield "interrupted", _interruption_text(machine, now)
-    yield "shared with", None if has_ended else _shared(machine)
+    yield "shared with", None if has_ended else _shared_text(machine)
     if not has_ended and machine["identity"] is not None and (machine["absent"] or machine["reachable"] is False):
         yield "whose", _owner_text(machine)
     if not has_ended and machine["billed"]:
         safeguards = machine["guards"]
         if safeguards["agent_is"] in _NO_AGENT_TEXTS and safeguards["timer_is"] == "none":
-            yield "note", ONLY_REAPER + (WAIVED if safeguards["waived"] else "")
+            yield "note", ONLY_REAPER + (WAIVED_NOTE if safeguards["waived"] else "")
 
 
 def machine_details(machine: MachineDocument, now: datetime) -> str:
@@ -226,8 +236,8 @@ def machine_details(machine: MachineDocument, now: datetime) -> str:
     address = machine["address"]
     access = f"{address['user']}@{address['host']} port {address['port']}" if address else None
 
-    owned = is_owned(machine["provider"])
-    billed = "" if owned else " (billed)" if machine["billed"] else " (not billed)"
+    is_own = is_owned(machine["provider"])
+    billed = "" if is_own else " (billed)" if machine["billed"] else " (not billed)"
     reason = f": {machine['reason']}" if machine["reason"] else ""
     state = f"{state_text(machine) if has_retained(machine) else machine['state']}{billed}{reason}"
     state = "launch interrupted, outcome unknown" if machine["launch_uncertain"] else state
@@ -236,12 +246,12 @@ def machine_details(machine: MachineDocument, now: datetime) -> str:
             ("name", f"{machine['name']}  ({machine['id']})"),
             ("state", state),
             ("seen", ago(machine["seen_at"], now)),
-            ("what", f"{machine['instance_type']}, {gpus_text(machine)}{_market(machine)}"),
+            ("what", f"{machine['instance_type']}, {gpus_text(machine)}{_market_text(machine)}"),
             ("where", place_text(machine)),
             ("whose", _owner_text(machine)),
-            ("cloud id", None if owned else machine["cloud_id"]),
+            ("cloud id", None if is_own else machine["cloud_id"]),
             ("price", price_text(machine["price"])),
-            ("also billed", None if machine["terminated_at"] else _attached_costs(machine)),
+            ("also billed", None if machine["terminated_at"] else _attached_costs_text(machine)),
             ("spent", f"{spent_text(machine, 4)} so far{without_price(machine)}"),
             *lease_lines(machine, now),
             ("held", when(machine["held_until"], now) if machine["held_until"] else None),
@@ -249,7 +259,7 @@ def machine_details(machine: MachineDocument, now: datetime) -> str:
             ("interrupted", _interruption_text(machine, now)),
             ("last active", when(machine["last_active_at"], now) if machine["last_active_at"] else None),
             ("ssh", access),
-            ("shared with", None if machine["terminated_at"] else _shared(machine)),
+            ("shared with", None if machine["terminated_at"] else _shared_text(machine)),
             ("template", machine["template"]),
             ("owner", f"{machine['owner']}, project {machine['project']}"),
             ("ended", when(machine["terminated_at"], now) if machine["terminated_at"] else None),
@@ -258,7 +268,7 @@ def machine_details(machine: MachineDocument, now: datetime) -> str:
     )
 
 
-def _market(machine: MachineDocument) -> str:
+def _market_text(machine: MachineDocument) -> str:
     """Return the market on which a machine was bought; empty for an own machine."""
     return (
         ""
@@ -271,12 +281,12 @@ def _owner_text(machine: MachineDocument) -> str | None:
     """Return in which account, or on which computer, it is, and whether that is an account of this home."""
     if machine["identity"] is None or machine["terminated_at"]:
         return None
-    unknown = f"cloudgpu show {machine['name']} --refresh says whether it is reachable from here"
-    how = {True: "reachable from here", False: "not reachable from here", None: unknown}
-    return f"{machine['identity']['text']}: {machine['absent'] or how[machine['reachable']]}"
+    unknown_text = f"cloudgpu show {machine['name']} --refresh says whether it is reachable from here"
+    reachable_texts = {True: "reachable from here", False: "not reachable from here", None: unknown_text}
+    return f"{machine['identity']['text']}: {machine['absent'] or reachable_texts[machine['reachable']]}"
 
 
-def _shared(machine: MachineDocument) -> str | None:
+def _shared_text(machine: MachineDocument) -> str | None:
     """Return whose keys `share` let in, and from where."""
     parts = []
     for share in machine["shared"]:
@@ -290,14 +300,14 @@ def _interruption_text(machine: MachineDocument, now: datetime) -> str | None:
     return f"rehearsal: it is taken {when(machine['taken_at'], now)}" if machine["taken_at"] else None
 
 
-def _attached_costs(machine: MachineDocument) -> str | None:
+def _attached_costs_text(machine: MachineDocument) -> str | None:
     """Return what is billed in addition to the machine in its present state."""
-    paid = [
+    costs = [
         cost
         for cost in machine["attached_costs"] or ()
         if cost["while_stopped" if is_stopped_unbilled(machine) else "while_running"]
     ]
-    return attached_costs_text(paid) or None
+    return attached_costs_text(costs) or None
 
 
 def _retained_text(machine: MachineDocument) -> str | None:
@@ -323,8 +333,10 @@ def account_lines(document: AccountAnswers | LsDocument | DownDocument | Orphans
         for account in document["queried"]
     ]
     lines = [f"Queried: {', '.join(names)}."] if names else []
-    lines += [f"Not queried: {gap['scope']}, whose credentials here do not open it: {gap['why']}"
-              for gap in document["not_queried"]]  # fmt: skip
+    lines += [
+        f"Not queried: {scope['scope']}, whose credentials here do not open it: {scope['why']}"
+        for scope in document["not_queried"]
+    ]
     if all(answer["provider"] in _WITHOUT_CLOUD for answer in document["queried"]):
         lines.append(_NO_CLOUD)
     return [paragraph(line) for line in lines]

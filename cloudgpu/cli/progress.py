@@ -17,9 +17,9 @@ from typing import Any
 from cloudgpu.cli.terminal import columns, has_unicode, is_coloured, is_terminal, paint, step_listeners
 
 SILENT_S, TURN_S = 0.5, 0.1  # without output until the spinner appears, and between two of its frames
-LOCK_S = 0.5  # an interrupted write may have left the lock closed; nothing waits longer than this for it
+LOCK_TIMEOUT_S = 0.5  # an interrupted write may have left the lock closed; nothing waits longer than this for it
 MIN_TRANSFER, GIGABYTE = 1_000_000, 1_000_000_000  # bytes; a smaller copy ends before its progress could be read
-RATE_OVER_S, KNOWN_AFTER_S = 10.0, 0.5  # seconds over which a rate is measured, and after which it is shown
+RATE_WINDOW_S, MIN_RATE_WINDOW_S = 10.0, 0.5  # seconds over which a rate is measured, and after which it is shown
 NO_SPINNER_FOR = ("watch", "demo")  # they print their own progress
 STEPS = {  # the first step of a verb, where its name alone says too little
     "ls": "ls, looking at your machines",
@@ -55,7 +55,7 @@ _CLEAR = "\r\x1b[K"
 
 
 class Spinner:
-    """Draws on `stream` from a thread of its own, until it is stopped; `out` and `stream` report what they write."""
+    """Draws on `stream` from a thread of its own, until it is stopped; stdout and stderr write through it meanwhile."""
 
     def __init__(self, stream: Any, step: str, *, now: Any = time.monotonic) -> None:
         self.stream, self.step, self._now = stream, step, now
@@ -77,8 +77,8 @@ class Spinner:
     def draw(self) -> None:
         """Draw the line again, if there was no output for a while, or if it is known how far the step is."""
         now = self._now()
-        silent = self._detail or now - self._wrote_at >= SILENT_S
-        if self._stopped or not self._at_start or not silent or not self._lock.acquire(timeout=0):
+        may_draw = self._detail or now - self._wrote_at >= SILENT_S
+        if self._stopped or not self._at_start or not may_draw or not self._lock.acquire(timeout=0):
             return
         try:
             if not self._stopped and self._at_start:
@@ -90,15 +90,19 @@ class Spinner:
             self._lock.release()
 
     def _line(self, now: float) -> str:
-        sign = self._frames[self._frame_number % len(self._frames)]
-        head = f"{sign} {int(now - self._begun_at)} s  "
-        width, words, shown = columns() - 1 - len(head), f"{self.step}{self._detail or _counts_text()}".split(), ""
+        frame = self._frames[self._frame_number % len(self._frames)]
+        head = f"{frame} {int(now - self._begun_at)} s  "
+        width, words, detail_text = (
+            columns() - 1 - len(head),
+            f"{self.step}{self._detail or _counts_text()}".split(),
+            "",
+        )
         for word in words:
-            if len(f"{shown} {word}") > width - 3:
-                shown += " .."
+            if len(f"{detail_text} {word}") > width - 3:
+                detail_text += " .."
                 break
-            shown = f"{shown} {word}".lstrip()
-        return (paint(sign, "bold") if is_coloured(self.stream) else sign) + head[1:] + shown
+            detail_text = f"{detail_text} {word}".lstrip()
+        return (paint(frame, "bold") if is_coloured(self.stream) else frame) + head[1:] + detail_text
 
     def begin(self, step: str) -> None:
         """Begin this step, and count its seconds; an empty text continues the previous step after an answer."""
@@ -110,13 +114,13 @@ class Spinner:
         self._begun_at = self._wrote_at = self._now()
         self._at_start = True
 
-    def reach(self, detail: str) -> None:
+    def show_detail(self, detail: str) -> None:
         """Show how far the step is (`3 of 8 runs`), from now on and until the next one begins."""
         self._detail = f": {detail}"
 
     def write(self, stream: Any, text: str) -> int:
         """Write what the program says, on a line that is clear."""
-        has_lock = self._lock.acquire(timeout=LOCK_S)
+        has_lock = self._lock.acquire(timeout=LOCK_TIMEOUT_S)
         try:
             if self._drawn:
                 self.stream.write(_CLEAR)
@@ -190,36 +194,38 @@ def begin(step: str) -> None:
         spinner.begin(step)
 
 
-def reach(detail: str) -> None:
+def show_detail(detail: str) -> None:
     """Show in the spinner how far the step is (`3 of 8 runs`); nothing in a pipe."""
     for spinner in _running:
-        spinner.reach(detail)
+        spinner.show_detail(detail)
 
 
 class Transfer:
     """Shows how many bytes have arrived, how fast they come, and how long the rest takes at that rate."""
 
-    def __init__(self, *, now: Callable[[], float] = time.monotonic, reach: Callable[[str], None] = reach) -> None:
-        self._now, self._reach = now, reach
+    def __init__(
+        self, *, now: Callable[[], float] = time.monotonic, show_detail: Callable[[str], None] = show_detail
+    ) -> None:
+        self._now, self._show_detail = now, show_detail
         self._progress: list[tuple[float, int]] = []  # of the last seconds: when, and the bytes until then
 
     def show(self, done: int, total: int) -> None:
         """Show that `done` of `total` bytes have arrived; a small copy is not shown."""
         if total >= MIN_TRANSFER:
             now = self._now()
-            self._progress = [point for point in self._progress if now - point[0] <= RATE_OVER_S] + [(now, done)]
+            self._progress = [point for point in self._progress if now - point[0] <= RATE_WINDOW_S] + [(now, done)]
             unit, size = ("GB", 1e9) if total >= GIGABYTE else ("MB", 1e6)
-            self._reach(f"{done / size:,.1f} of {total / size:,.1f} {unit}{self._speed(total)}")
+            self._show_detail(f"{done / size:,.1f} of {total / size:,.1f} {unit}{self._speed(total)}")
 
     def _speed(self, total: int) -> str:
-        (begun, first), (now, done) = self._progress[0], self._progress[-1]
-        if now - begun < KNOWN_AFTER_S or done <= first:
+        (begun_at, first_bytes), (last_at, done_bytes) = self._progress[0], self._progress[-1]
+        if last_at - begun_at < MIN_RATE_WINDOW_S or done_bytes <= first_bytes:
             return ""
         from cloudgpu.core.values.times import duration_text
 
-        rate = (done - first) / (now - begun)
-        left = "" if done >= total else f", {duration_text(math.ceil((total - done) / rate))} left"
-        return f", {rate / 1e6:,.1f} MB/s{left}"
+        rate = (done_bytes - first_bytes) / (last_at - begun_at)
+        left_text = "" if done_bytes >= total else f", {duration_text(math.ceil((total - done_bytes) / rate))} left"
+        return f", {rate / 1e6:,.1f} MB/s{left_text}"
 
 
 def end() -> None:

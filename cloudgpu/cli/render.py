@@ -53,29 +53,29 @@ def table_rows(rows: Sequence[Sequence[str]], headings: Sequence[str], right: It
     def cell(column: int, text: str) -> str:
         return text.rjust(widths[column]) if column in right_columns else text.ljust(widths[column])
 
-    parts = _columns_by_line(widths)
+    columns_by_line = _columns_by_line(widths)
 
     def row(line: Sequence[str]) -> str:
         row_lines = (
-            (FOLD_INDENT if number else "") + "  ".join(cell(i, line[i]) for i in part).rstrip()
-            for number, part in enumerate(parts)
+            (FOLD_INDENT if number else "") + "  ".join(cell(i, line[i]) for i in line_columns).rstrip()
+            for number, line_columns in enumerate(columns_by_line)
         )
-        return "\n".join(line for line in row_lines if len(parts) == 1 or line.strip())
+        return "\n".join(line for line in row_lines if len(columns_by_line) == 1 or line.strip())
 
     return [row(line) for line in lines]
 
 
 def _columns_by_line(widths: Sequence[int]) -> list[list[int]]:
     """Return the columns on the first, second, ... line of each row: as many as fit the terminal."""
-    room = table_columns()
+    max_width = table_columns()
     lines: list[list[int]] = [[]]
-    used = 0
+    used_width = 0
     for column, width in enumerate(widths):
-        if room is not None and lines[-1] and used + 2 + width > room:
+        if max_width is not None and lines[-1] and used_width + 2 + width > max_width:
             lines.append([])
-            used = len(FOLD_INDENT) - 2
+            used_width = len(FOLD_INDENT) - 2
         lines[-1].append(column)
-        used += width + (2 if lines[-1] != [0] else 0)
+        used_width += width + (2 if lines[-1] != [0] else 0)
     return lines
 
 
@@ -92,8 +92,8 @@ def cut(text: str, width: int) -> str:
 def fitted(rows: list[list[str]], headings: Sequence[str], cut_column: int) -> list[list[str]]:
     """Return the rows with the texts of the column `cut_column` cut, so that the table is at most 80 columns wide."""
     widths = [max(len(line[column]) for line in [headings, *rows]) for column in range(len(headings))]
-    room = max(MIN_CUT_WIDTH, MAX_TABLE_WIDTH - sum(widths) - 2 * (len(widths) - 1) + widths[cut_column])
-    return [[*row[:cut_column], cut(row[cut_column], room), *row[cut_column + 1 :]] for row in rows]
+    max_width = max(MIN_CUT_WIDTH, MAX_TABLE_WIDTH - sum(widths) - 2 * (len(widths) - 1) + widths[cut_column])
+    return [[*row[:cut_column], cut(row[cut_column], max_width), *row[cut_column + 1 :]] for row in rows]
 
 
 def labelled_lines(pairs: Iterable[tuple[str, str | None]]) -> str:
@@ -142,9 +142,9 @@ def place_text(document: MachineDocument | Plan) -> str:
 TRUST_TEXTS = {"cloud": "", "datacenter": ", in somebody's data centre", "community": ", a stranger's computer"}
 
 
-def dollars(text: str | None, places: int = 2) -> str:
+def dollars(usd: str | None, places: int = 2) -> str:
     """Return decimal USD text for people; a missing amount is `?`, never zero."""
-    return "?" if text is None else Money.usd(Decimal(text)).text(places)
+    return "?" if usd is None else Money.usd(Decimal(usd)).text(places)
 
 
 def a_month(usd: str | None, *, at_most: object) -> str:
@@ -152,9 +152,9 @@ def a_month(usd: str | None, *, at_most: object) -> str:
     return "price not known" if usd is None else f"{'at most ' if at_most else ''}{dollars(usd)} a month"
 
 
-def attached_costs_text(paid: Iterable[AttachedCost]) -> str:
+def attached_costs_text(costs: Iterable[AttachedCost]) -> str:
     """Return the attached costs of a machine, each with its price a month; empty for none."""
-    return "; ".join(f"{cost['what']}, {a_month(cost['usd_per_month'], at_most=cost['at_most'])}" for cost in paid)
+    return "; ".join(f"{cost['what']}, {a_month(cost['usd_per_month'], at_most=cost['at_most'])}" for cost in costs)
 
 
 class Amounts:
@@ -164,16 +164,16 @@ class Amounts:
         self.currency, self.extra_digits = currency, extra_digits
         self.code = f" {currency.code}" if currency else ""
 
-    def __call__(self, text: str | None, extra_digits: int | None = None) -> str:
+    def __call__(self, usd: str | None, extra_digits: int | None = None) -> str:
         """Return an amount for a table; a missing one is `?`, never zero."""
-        if text is None:
+        if usd is None:
             return "?"
-        amount, digits = Money.usd(Decimal(text)), self.extra_digits if extra_digits is None else extra_digits
+        amount, digits = Money.usd(Decimal(usd)), self.extra_digits if extra_digits is None else extra_digits
         return amount.text(2 + digits) if self.currency is None else self.currency.text(amount, max(digits, 0))
 
-    def with_code(self, text: str | None, extra_digits: int | None = None) -> str:
+    def with_code(self, usd: str | None, extra_digits: int | None = None) -> str:
         """Return an amount for a sentence."""
-        return f"{self(text, extra_digits)}{self.code}"
+        return f"{self(usd, extra_digits)}{self.code}"
 
 
 def rate_text(rate: ExchangeRate | None) -> str:
@@ -189,9 +189,9 @@ def when(text: str | None, now: datetime) -> str:
     if text is None:
         return "never"
     at = from_iso(text)
-    distance = (at - now).total_seconds()
-    about = f"in {short_duration(distance)}" if distance >= 0 else f"{short_duration(-distance)} ago"
-    return f"{at:%Y-%m-%d %H:%M} UTC ({about})"
+    distance_s = (at - now).total_seconds()
+    distance_text = f"in {short_duration(distance_s)}" if distance_s >= 0 else f"{short_duration(-distance_s)} ago"
+    return f"{at:%Y-%m-%d %H:%M} UTC ({distance_text})"
 
 
 def short_duration(seconds: float) -> str:
@@ -212,20 +212,20 @@ def credit_text(credit: CreditDocument, now: datetime) -> str:
     balance = f"Credit of {credit['account']}: {dollars(credit['left_usd'])} ({ago(credit['as_of'], now)})"
     if credit["ends_at"] is None:
         return f"{balance}."
-    rate, end = dollars(credit["usd_per_hour"], 4), when(credit["ends_at"], now)
-    return f"{balance}; at {rate}/h it ends {end}, and its data is deleted then."
+    usd_per_hour, ends = dollars(credit["usd_per_hour"], 4), when(credit["ends_at"], now)
+    return f"{balance}; at {usd_per_hour}/h it ends {ends}, and its data is deleted then."
 
 
 def gpus_text(machine_or_plan: MachineOrPlan, *, briefly: bool = False) -> str:
     """Return the GPUs of a machine or plan: `2x V100 (16 GiB each)`, or `no GPU`; `briefly` without their memory."""
-    shown = []
+    gpu_texts = []
     for gpu in machine_or_plan["gpus"]:
-        share = "" if gpu["share"] == 1 else f" (a share of {gpu['share']:g})"
+        share_text = "" if gpu["share"] == 1 else f" (a share of {gpu['share']:g})"
         each_text = " each" if gpu["count"] > 1 else ""
-        memory = f" ({gpu['memory_gib']:g} GiB{each_text})" if gpu["memory_gib"] and not briefly else ""
-        total = f", of the {gpu['of']} that are there" if gpu["of"] else ""
-        shown.append(f"{gpu['count']}x {gpu['name']}{memory}{share}{total}")
-    return ", ".join(shown) or "no GPU"
+        memory_text = f" ({gpu['memory_gib']:g} GiB{each_text})" if gpu["memory_gib"] and not briefly else ""
+        total_text = f", of the {gpu['of']} that are there" if gpu["of"] else ""
+        gpu_texts.append(f"{gpu['count']}x {gpu['name']}{memory_text}{share_text}{total_text}")
+    return ", ".join(gpu_texts) or "no GPU"
 
 
 def price_text(price: Price | None) -> str:
@@ -252,7 +252,7 @@ def price_briefly(price: Price | None) -> str:
 
 
 def machine_table(
-    values: Sequence[MachineDocument],
+    machines: Sequence[MachineDocument],
     now: datetime,
     *,
     me: str | None = None,
@@ -262,13 +262,13 @@ def machine_table(
 
     `row` returns the cells of a row (None: `machine_row`).
     """
-    rows = [(row or machine_row)(machine, now) for machine in values]
+    rows = [(row or machine_row)(machine, now) for machine in machines]
     headings, right = ["NAME", "STATE", "AT", "WHAT", "", "$/H", "SPENT", "LEASE"], [5, 6]
-    if me is None or all(machine["owner"] in (me, tag_value(me), "", None) for machine in values):
+    if me is None or all(machine["owner"] in (me, tag_value(me), "", None) for machine in machines):
         return table(rows, headings, right)
-    rest = max(len(line) for line in table(rows, headings, right).splitlines())
-    room = max(MIN_OWNER_WIDTH, columns() - rest - 2)
-    owners = [clipped(machine["owner"] or "?", room, "..") for machine in values]
+    table_width = max(len(line) for line in table(rows, headings, right).splitlines())
+    max_width = max(MIN_OWNER_WIDTH, columns() - table_width - 2)
+    owners = [clipped(machine["owner"] or "?", max_width, "..") for machine in machines]
     rows = [[cells[0], owner, *cells[1:]] for cells, owner in zip(rows, owners, strict=True)]
     return table(rows, [headings[0], "OWNER", *headings[1:]], [column + 1 for column in right])
 
@@ -279,11 +279,11 @@ def machine_row(machine: MachineDocument, now: datetime) -> list[str]:
         machine["name"],
         state_text(machine),
         machine["provider"],
-        _hardware(machine),
+        _gpus_cell(machine),
         "spot" if machine["market"] == "spot" else "",
-        _price_of(machine),
+        _price_cell(machine),
         spent_text(machine, 2),
-        _lease(machine, now),
+        _lease_cell(machine, now),
     ]
 
 
@@ -343,7 +343,7 @@ def stopped_costs_text(machine: MachineDocument) -> str | None:
     return f"{resources}: {at_most}{dollars(machine['stopped_usd_per_month'])} a month"
 
 
-def _price_of(machine: MachineDocument) -> str:
+def _price_cell(machine: MachineDocument) -> str:
     """Return the hourly price; for a stopped machine, or one with only retained resources, their monthly cost."""
     if has_retained(machine):
         return f"{dollars(machine['retained_usd_per_month'])}/mo"
@@ -357,11 +357,11 @@ def price_mark(machine: MachineDocument) -> str:
     return confidence_mark(machine["provider"], machine["price"]["basis"], old=False) if machine["price"] else ""
 
 
-def _hardware(machine: MachineDocument) -> str:
+def _gpus_cell(machine: MachineDocument) -> str:
     return ",".join(f"{gpu['count']}x{gpu['name']}"[:14] for gpu in machine["gpus"]) or str(machine["instance_type"])
 
 
-def _lease(machine: MachineDocument, now: datetime) -> str:
+def _lease_cell(machine: MachineDocument, now: datetime) -> str:
     if has_retained(machine):
         return "start or down"
     if machine["terminated_at"]:
@@ -371,11 +371,15 @@ def _lease(machine: MachineDocument, now: datetime) -> str:
     if machine["expires"] is None:
         return "none"
     seconds = (from_iso(machine["expires"]) - now).total_seconds()
-    last = machine.get("renew_until")
-    if not machine["lease_ends"] and last is not None:
-        ends = (from_iso(last) - now).total_seconds()
-        warns = f"warns in {short_duration(seconds)}" if seconds > 0 else "warned"
-        return f"{warns}, ends in {short_duration(ends)}" if ends > 0 else f"over {short_duration(-ends)}"
+    renew_until = machine.get("renew_until")
+    if not machine["lease_ends"] and renew_until is not None:
+        remaining_s = (from_iso(renew_until) - now).total_seconds()
+        warning_text = f"warns in {short_duration(seconds)}" if seconds > 0 else "warned"
+        return (
+            f"{warning_text}, ends in {short_duration(remaining_s)}"
+            if remaining_s > 0
+            else f"over {short_duration(-remaining_s)}"
+        )
     return f"{short_duration(seconds)} left" if seconds > 0 else f"over {short_duration(-seconds)}"
 
 

@@ -36,8 +36,12 @@ def columns() -> int:
 
 def table_columns() -> int | None:
     """Return how wide a table may be: COLUMNS or the terminal's width; None in a pipe, where each row is one line."""
-    typed = os.environ.get("COLUMNS", "")
-    return _limited_width(int(typed)) if typed.isdecimal() and int(typed) else _terminal_width(sys.__stdout__)
+    columns_variable = os.environ.get("COLUMNS", "")
+    return (
+        _limited_width(int(columns_variable))
+        if columns_variable.isdecimal() and int(columns_variable)
+        else _terminal_width(sys.__stdout__)
+    )
 
 
 def _terminal_width(stream: Any) -> int | None:

@@ -105,7 +105,7 @@ def test_seconds_are_those_of_the_step_and_a_long_one_ends_at_a_word(made):
 
 def test_a_copy_shows_its_rate_and_the_time_left_and_a_small_one_nothing(made):
     spinner, clock, stream = made
-    transfer = Transfer(now=clock, reach=spinner.reach)
+    transfer = Transfer(now=clock, show_detail=spinner.show_detail)
     spinner.begin("copying")
     transfer.show(1_000, 999_999)
     after(clock, spinner, 0.1)

@@ -129,9 +129,9 @@ def _show(run: ReaperRun, output: Format, *, explain: bool, verbose: bool) -> No
         emit(output, run_document(run, explain=explain), "")
         return
     if explain and run.seen:
-        from cloudgpu.cli.machines.why_text import texts
+        from cloudgpu.cli.machines.why_text import why_texts
 
-        emit(output, None, texts(explained(run), run.begun_at) + "\n")
+        emit(output, None, why_texts(explained(run), run.begun_at) + "\n")
     emit(output, None, run_text(run, verbose=verbose))
     problems = problems_text(run)
     if problems:

@@ -46,51 +46,63 @@ def command(
 def table_text(document: JobsDocument, now: datetime, *, ended: bool) -> str:
     """Return the table of `jobs`."""
     if not document["jobs"]:
-        more = "" if ended else " Those that are over: cloudgpu jobs --all"
-        return f"No job {'is known' if ended else 'is running'}.{more}"
+        all_hint = "" if ended else " Those that are over: cloudgpu jobs --all"
+        return f"No job {'is known' if ended else 'is running'}.{all_hint}"
 
-    headings, rows = list(HEADINGS), [_row(job, now) for job in document["jobs"]]
+    headings, rows = list(HEADINGS), [_job_row(job, now) for job in document["jobs"]]
     if all(job["progress"] is None for job in document["jobs"]):
-        done = headings.index("DONE")
-        headings, *rows = ([*cells[:done], *cells[done + 1 :]] for cells in (headings, *rows))
+        done_column = headings.index("DONE")
+        headings, *rows = ([*cells[:done_column], *cells[done_column + 1 :]] for cells in (headings, *rows))
     width = _command_width(rows, headings)
     rows = [[*row[:-1], clipped(row[-1], width, "..")] for row in rows]
     waiting = [f"{job['name']} waits {waits_text(job, now)}" for job in document["jobs"] if job["waits"] is not None]
     waiting += [f"{job['name']} {job['why']}" for job in document["jobs"] if job["state"] == "queued"]
     waiting += [f"{job['name']} {why}" for job in document["jobs"] if (why := _missing_results_text(job))]
-    listed = table(rows, headings, [headings.index(name) for name in ("DONE", "SPENT") if name in headings])
+    table_text = table(rows, headings, [headings.index(name) for name in ("DONE", "SPENT") if name in headings])
     last_seen_notes = [LAST_SEEN_NOTE] if any(job["ended_at"] is None for job in document["jobs"]) else []
-    return "\n".join([listed, *map(wrapped, (*waiting, *last_seen_notes))])
+    return "\n".join([table_text, *map(wrapped, (*waiting, *last_seen_notes))])
 
 
 def _missing_results_text(job: JobDocument) -> str:
     """Return why the results of a job that is over are not here yet; empty where nothing is left to do for it."""
     results = job["results"]
-    is_open = job["living"] and results is not None and not results["whole"] and results["why"]
-    return f"is not closed, as its results are not all here: {results['why']}" if results and is_open else ""
+    is_waiting_for_results = job["living"] and results is not None and not results["whole"] and results["why"]
+    return (
+        f"is not closed, as its results are not all here: {results['why']}"
+        if results and is_waiting_for_results
+        else ""
+    )
 
 
 def _command_width(rows: list[list[str]], headings: list[str]) -> int:
     """Return how much of a command fits into its row, if that says enough of it; else all that is ever shown."""
     columns = table_columns()
-    others = [max(map(len, cells)) for cells in zip(headings[:-1], *(row[:-1] for row in rows), strict=True)]
-    width = MAX_COMMAND_WIDTH if columns is None else columns - sum(others) - 2 * len(others)
+    other_widths = [max(map(len, cells)) for cells in zip(headings[:-1], *(row[:-1] for row in rows), strict=True)]
+    width = MAX_COMMAND_WIDTH if columns is None else columns - sum(other_widths) - 2 * len(other_widths)
     return min(width, MAX_COMMAND_WIDTH) if width >= MIN_COMMAND_WIDTH else MAX_COMMAND_WIDTH
 
 
-def _row(job: JobDocument, now: datetime) -> list[str]:
+def _job_row(job: JobDocument, now: datetime) -> list[str]:
     command = shlex.join(job["command"])
-    return [job["name"], state_text(job), _percent(job), on_text(job), spent_text(job), _end(job, now), command]
+    return [
+        job["name"],
+        state_text(job),
+        _progress_text(job),
+        on_text(job),
+        spent_text(job),
+        _end_text(job, now),
+        command,
+    ]
 
 
-def _percent(job: JobDocument) -> str:
+def _progress_text(job: JobDocument) -> str:
     progress = job["progress"]
     if progress is None:
         return ""
     return f"{progress['done']:g}" if progress["percent"] is None else f"{progress['percent']:.0f} %"
 
 
-def _end(job: JobDocument, now: datetime) -> str:
+def _end_text(job: JobDocument, now: datetime) -> str:
     from cloudgpu.core.values.times import from_iso
 
     if job["ended_at"] is not None:

@@ -33,12 +33,12 @@ def command(
 
     session = open_session()
     job = find(session, name)
-    begin = None if since is None else _time(since, session.clock())
+    since_at = None if since is None else _parse_time(since, session.clock())
     progress.end()
-    logs(session, job, sys.stdout.buffer, sys.stderr.buffer, follow=follow, since=begin)
+    logs(session, job, sys.stdout.buffer, sys.stderr.buffer, follow=follow, since=since_at)
 
 
-def _time(text: str, now: datetime) -> datetime:
+def _parse_time(text: str, now: datetime) -> datetime:
     """Return the time that a duration before now, or a time with its zone, names."""
     from cloudgpu.core.values.times import from_iso, parse_duration
     from cloudgpu.errors import InvalidRequest

@@ -33,8 +33,8 @@ ASLEEP_DEADLINE = (
     "a machine that runs keeps running, but nobody replaces one that is lost, so the deadline may be missed: keep "
     "cloudgpu watch running on a computer that shares this ledger"
 )
-_SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|PRIVATE", re.IGNORECASE)
-MAX_SECRETS = 5
+_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|PRIVATE", re.IGNORECASE)
+MAX_SECRETS_SHOWN = 5
 
 
 def plan_text(planned: PlannedRun, launch: Plan | None, now: datetime, *, verbose: bool) -> str:
@@ -46,20 +46,20 @@ def plan_text(planned: PlannedRun, launch: Plan | None, now: datetime, *, verbos
     text = labelled_lines(
         [
             ("job", f"{request.name}: {shlex.join(request.argv)}"),
-            *_machine(planned, launch),
-            ("costs", _costs(planned, launch)),
+            *_machine_facts(planned, launch),
+            ("costs", _costs_text(planned, launch)),
             *deadline_facts(planned, now),
-            ("timeout", _timeout(planned)),
-            ("upload", f"{_upload(planned.snapshot)}; only what the machine lacks travels"),
-            *_data(planned),
-            ("left out", _left_out(planned.snapshot)),
-            ("secrets", _secrets(planned.snapshot)),
-            ("results", _results(planned)),
-            ("traffic", _traffic(planned)),
-            ("restart", _restart(planned, launch)),
+            ("timeout", _timeout_text(planned)),
+            ("upload", f"{_upload_text(planned.snapshot)}; only what the machine lacks travels"),
+            *_data_facts(planned),
+            ("left out", _left_out_text(planned.snapshot)),
+            ("secrets", _secrets_text(planned.snapshot)),
+            ("results", _results_text(planned)),
+            ("traffic", _traffic_text(planned)),
+            ("restart", _restart_text(planned, launch)),
             ("notice", notice_text(planned.notice_fit, planned.request.every)),
             ("asleep", _asleep_text(planned, launch)),
-            *_notes(planned),
+            *_note_facts(planned),
         ]
     )
     return f"{text}\n\n{launch_text(launch, now)}" if verbose and launch is not None else text
@@ -68,29 +68,31 @@ def plan_text(planned: PlannedRun, launch: Plan | None, now: datetime, *, verbos
 def brief_text(planned: PlannedRun, launch: Plan | None) -> str:
     """Return the plan of a job without a question: a line on its machine, one on the job, and every warning."""
     request, machine = planned.request, planned.machine
-    where = [] if launch is None else [plan_line(launch, for_job=True)]
-    on = "" if machine is None else f" on {machine.name}"
-    costs = "" if planned.planned_max is None else f", costs at most {planned.planned_max.text(2)}"
-    text = f"{request.name}{on}: {shlex.join(request.argv)}; sends {_upload(planned.snapshot)}{costs}"
+    launch_lines = [] if launch is None else [plan_line(launch, for_job=True)]
+    place = "" if machine is None else f" on {machine.name}"
+    costs_text = "" if planned.planned_max is None else f", costs at most {planned.planned_max.text(2)}"
+    text = f"{request.name}{place}: {shlex.join(request.argv)}; sends {_upload_text(planned.snapshot)}{costs_text}"
     notes = labelled_lines(
         [
-            *_data(planned),
-            ("traffic", _traffic(planned, briefly=True)),
-            ("secrets", _secrets(planned.snapshot)),
-            *_notes(planned),
+            *_data_facts(planned),
+            ("traffic", _traffic_text(planned, briefly=True)),
+            ("secrets", _secrets_text(planned.snapshot)),
+            *_note_facts(planned),
         ]
     )
-    return "\n".join(filter(None, [*where, wrapped(text), notes]))
+    return "\n".join(filter(None, [*launch_lines, wrapped(text), notes]))
 
 
-def _machine(planned: PlannedRun, launch: Plan | None) -> Iterator[tuple[str, str | None]]:
+def _machine_facts(planned: PlannedRun, launch: Plan | None) -> Iterator[tuple[str, str | None]]:
     if launch is not None:
         yield from job_machine_facts(launch)
         return
     machine, slurm = planned.machine, planned.spec.get("slurm")
     if machine is not None and slurm is not None:
-        where = f"submitted on {machine.name}" if machine.cluster is None else f"the cluster {machine.cluster.name}"
-        yield "slurm", f"{where}: {_slurm_request_text(slurm)}; it queues until Slurm starts it"
+        launch_lines = (
+            f"submitted on {machine.name}" if machine.cluster is None else (f"the cluster {machine.cluster.name}")
+        )
+        yield "slurm", f"{launch_lines}: {_slurm_request_text(slurm)}; it queues until Slurm starts it"
         if slurm["cluster"] is None:
             yield "note", "its home is taken to be the same on all nodes; nothing is installed or stopped there"
     elif machine is not None:
@@ -110,7 +112,7 @@ def _slurm_request_text(slurm: SlurmRecord) -> str:
     return ", ".join([*parts, *(f"{word} {value}" for word, value in options.items() if value)])
 
 
-def _tariff(slurm: SlurmRecord) -> str:
+def _tariff_text(slurm: SlurmRecord) -> str:
     """Return what somebody else's Slurm charges."""
     price = slurm.get("usd_per_gpu_hour")
     return "nothing: it is free" if price is None else f"{Money(price).text(4)} for each hour of a GPU"
@@ -122,16 +124,16 @@ def _time_limit_text(slurm: SlurmRecord) -> str:
     if price is None:
         return ""
     subject = "each element" if slurm["array"] else "it"
-    after = duration_text(timedelta(minutes=slurm["minutes"]))
-    return f": Slurm ends {subject} after {after}, at {Money(price).text(4)} an hour"
+    time_limit = duration_text(timedelta(minutes=slurm["minutes"]))
+    return f": Slurm ends {subject} after {time_limit}, at {Money(price).text(4)} an hour"
 
 
-def _costs(planned: PlannedRun, launch: Plan | None) -> str | None:
+def _costs_text(planned: PlannedRun, launch: Plan | None) -> str | None:
     limit, slurm = planned.request.max_cost, planned.spec.get("slurm")
     if limit is not None and planned.planned_max is not None and planned.planned_max.nanos == limit.nanos:
         return f"at most {limit.text(2)} (--max-cost){'' if slurm is None else _time_limit_text(slurm)}"
     if launch is None:
-        return "what the machine costs anyway" if slurm is None or slurm["cluster"] else _tariff(slurm)
+        return "what the machine costs anyway" if slurm is None or slurm["cluster"] else _tariff_text(slurm)
     until = minute_text(launch.get("renew_until"))
     if planned.planned_max is None:
         return f"no limit is known: its price has none, and --max-cost is not set; its machine ends {until}"
@@ -149,8 +151,8 @@ def deadline_facts(planned: PlannedRun, now: datetime) -> Iterator[tuple[str, st
     yield "prices", prices
     if deadline.quote is not None:
         yield "expected", deadline.quote.sentence()
-    start = duration_text(timedelta(seconds=int(deadline.margins.start_s)))
-    how = (
+    start_allowance = duration_text(timedelta(seconds=int(deadline.margins.start_s)))
+    basis_text = (
         f"95% of {deadline.margins.measured} launches took less"
         if deadline.margins.measured
         else "nothing is measured yet"
@@ -159,50 +161,52 @@ def deadline_facts(planned: PlannedRun, now: datetime) -> Iterator[tuple[str, st
         "latest",
         (
             f"on demand begins {minute_text(iso(deadline.on_demand_from))} at the latest; "
-            f"{start} are kept for a start ({how})"
+            f"{start_allowance} are kept for a start ({basis_text})"
         ),
     )
     yield "watch", "the deadline holds while somebody watches, on demand can be had, and --work is right"
 
 
-def _timeout(planned: PlannedRun) -> str | None:
+def _timeout_text(planned: PlannedRun) -> str | None:
     timeout = planned.request.timeout
     return None if timeout is None else f"its command is ended after {duration_text(timeout)}"
 
 
-def _upload(snapshot: Snapshot) -> str:
+def _upload_text(snapshot: Snapshot) -> str:
     return f"{files_text(len(snapshot.files))}, {size_text(snapshot.total_bytes)}"
 
 
-def _left_out(snapshot: Snapshot) -> str | None:
+def _left_out_text(snapshot: Snapshot) -> str | None:
     files = [file for file in snapshot.left_out if file.why not in ("secret", "excluded")]  # these are listed elsewhere
     if not files:
         return None
-    others = snapshot.left_out_count - len(files) - len(snapshot.secrets)
-    more = f", and {others:,} other{'s' * (others > 1)}" if others > 0 else ""
-    listed = ", ".join(f"{file.path} ({'at least ' if file.at_least else ''}{size_text(file.size)})" for file in files)
-    return f"{listed}{more}"
+    hidden_count = snapshot.left_out_count - len(files) - len(snapshot.secrets)
+    hidden_text = f", and {hidden_count:,} other{'s' * (hidden_count > 1)}" if hidden_count > 0 else ""
+    files_listed = ", ".join(
+        (f"{file.path} ({'at least ' if file.at_least else ''}{size_text(file.size)})") for file in files
+    )
+    return f"{files_listed}{hidden_text}"
 
 
-def _secrets(snapshot: Snapshot) -> str | None:
+def _secrets_text(snapshot: Snapshot) -> str | None:
     """Return which files stay here because of their names."""
     if not snapshot.secrets:
         return None
-    others = len(snapshot.secrets) - MAX_SECRETS
-    more = f" and {others:,} more" if others > 0 else ""
-    pronoun = "it" if len(snapshot.secrets) == 1 else "they"
-    named = ", ".join(snapshot.secrets[:MAX_SECRETS])
-    stay = f"{pronoun} stay{'s' * (pronoun == 'it')} here"
-    return f"{named}{more}: by their names, {stay}; --secret or --env-file passes values"
+    hidden_count = len(snapshot.secrets) - MAX_SECRETS_SHOWN
+    hidden_text = f" and {hidden_count:,} more" if hidden_count > 0 else ""
+    subject = "it" if len(snapshot.secrets) == 1 else "they"
+    shown_names = ", ".join(snapshot.secrets[:MAX_SECRETS_SHOWN])
+    stays_text = f"{subject} stay{'s' * (subject == 'it')} here"
+    return f"{shown_names}{hidden_text}: by their names, {stays_text}; --secret or --env-file passes values"
 
 
-def _data(planned: PlannedRun) -> Iterator[tuple[str, str]]:
+def _data_facts(planned: PlannedRun) -> Iterator[tuple[str, str]]:
     """Yield what is fetched from buckets, and what that costs."""
     for data in planned.data:
-        where = f" from {data.region}" if data.region else ""
-        costs = f"; {data.traffic}" if data.traffic else ""
+        launch_lines = f" from {data.region}" if data.region else ""
+        costs_text = f"; {data.traffic}" if data.traffic else ""
         objects = f"{data.objects:,} object{'s' * (data.objects != 1)}"
-        yield "data", f"{data.source}: {objects}, {size_text(data.bytes)}{where}, to {data.target}{costs}"
+        yield "data", f"{data.source}: {objects}, {size_text(data.bytes)}{launch_lines}, to {data.target}{costs_text}"
 
 
 def _asleep_text(planned: PlannedRun, launch: Plan | None) -> str:
@@ -210,38 +214,38 @@ def _asleep_text(planned: PlannedRun, launch: Plan | None) -> str:
         return ASLEEP_DEADLINE
     if bucket_of(planned.request.results_to) is None:
         return ASLEEP if launch is not None else ASLEEP_ON_EXISTING
-    ends = "; its machine stops by its policy" if launch is not None else ""
-    return f"it keeps running, and uploads for up to {PRESIGNED_POST_TTL_S // 3600} hours{ends}"
+    end_text = "; its machine stops by its policy" if launch is not None else ""
+    return f"it keeps running, and uploads for up to {PRESIGNED_POST_TTL_S // 3600} hours{end_text}"
 
 
-def _results(planned: PlannedRun) -> str:
+def _results_text(planned: PlannedRun) -> str:
     request = planned.request
     if request.results_to is not None:
         volume = volume_of(request.results_to)
         zone_text = f"; the job runs only in the zone of the volume {volume}" if volume is not None else ""
         interval_text = "" if volume is not None else f", copied every {duration_text(request.every)}"
-        costs = f"; for each GB, {planned.results_traffic}" if planned.results_traffic else ""
-        return f"go to {request.results_to}, and so do checkpoints{interval_text}{zone_text}{costs}"
+        costs_text = f"; for each GB, {planned.results_traffic}" if planned.results_traffic else ""
+        return f"go to {request.results_to}, and so do checkpoints{interval_text}{zone_text}{costs_text}"
     checkpoints_text = "; so are checkpoints" if request.checkpoint else ""
     return (
         f"come back to {request.results}/{request.name}, copied every {duration_text(request.every)}{checkpoints_text}"
     )
 
 
-def _traffic(planned: PlannedRun, *, briefly: bool = False) -> str | None:
+def _traffic_text(planned: PlannedRun, *, briefly: bool = False) -> str | None:
     """Return what the job's network traffic costs; with `briefly`, only if incoming traffic has a price."""
     traffic = planned.traffic
     return None if traffic is None or (briefly and traffic.per_gb_in is None) else traffic_sentence(traffic)
 
 
-def _restart(planned: PlannedRun, launch: Plan | None) -> str | None:
+def _restart_text(planned: PlannedRun, launch: Plan | None) -> str | None:
     """Return what happens after the loss of a spot machine; None for on demand, which is hardly ever lost."""
     if launch is None or launch["market"] != "spot" or planned.deadline is not None:
         return None
-    times, wait = planned.request.restarts, duration_text(CAPACITY_WAIT)
-    if not times:
+    restarts, capacity_wait = planned.request.restarts, duration_text(CAPACITY_WAIT)
+    if not restarts:
         return "none: when its machine is taken, the job is lost"
-    return f"up to {counted(times, 'time')} when its machine is taken, and waits at most {wait} for another"
+    return f"up to {counted(restarts, 'time')} when its machine is taken, and waits at most {capacity_wait} for another"
 
 
 def notice_text(fit: SpotNoticeFit | None, copy_interval: timedelta) -> str | None:
@@ -256,14 +260,14 @@ def notice_text(fit: SpotNoticeFit | None, copy_interval: timedelta) -> str | No
     )
     if fit.previous_bytes is None:
         return text
-    last = f"the last one of {fit.previous_job} had {size_text(fit.previous_bytes)}"
+    previous_text = f"the last one of {fit.previous_job} had {size_text(fit.previous_bytes)}"
     fits_text = (
         "it fits" if fit.previous_fits else f"it does not fit: the copy of every {duration_text(copy_interval)} counts"
     )
-    return f"{text}; {last}: {fits_text}"
+    return f"{text}; {previous_text}: {fits_text}"
 
 
-def _notes(planned: PlannedRun) -> Iterator[tuple[str, str]]:
+def _note_facts(planned: PlannedRun) -> Iterator[tuple[str, str]]:
     from cloudgpu.control.jobs.inputs.command import is_unknown_program, proposed_setup
 
     request = planned.request
@@ -273,6 +277,6 @@ def _notes(planned: PlannedRun) -> Iterator[tuple[str, str]]:
         setup = proposed_setup(request.workdir)
         if setup is not None:
             yield "setup", f"{setup[0]} is there and nothing installs it: add --setup '{setup[1]}'"
-    secrets = [key for key in request.env if _SECRET.search(key)]
+    secrets = [key for key in request.env if _SECRET_NAME.search(key)]
     if secrets:
         yield "note", f"the ledger keeps the value of --env {secrets[0]}; --secret {secrets[0]} is kept nowhere"

@@ -49,17 +49,19 @@ GROUPS = {
         "--policy", "--lease", "--renew-until", "--owner", "--project", "--override", "--no-guard", "--key",
     ),
 }  # fmt: skip
-CONTEXT = {"ignore_unknown_options": False}
+CONTEXT = {"ignore_unknown_options": False}  # settings of the parser
 COMMAND_MARK = "\0"  # marks where the command begins: nobody can type it
 
 
 def order_arguments(args: list[str]) -> list[str]:
     """Return the arguments with a mark where the command begins, and nothing in it read as an option of `run`."""
-    position = args.index("--") if "--" in args else len(args)
-    return [*args[:position], "--", COMMAND_MARK, *args[position + 1 :]] if position < len(args) else args
+    command_index = args.index("--") if "--" in args else len(args)
+    return (
+        [*args[:command_index], "--", COMMAND_MARK, *args[command_index + 1 :]] if command_index < len(args) else args
+    )
 
 
-@options.takes(options.Launch, options.Job)
+@options.takes(options.LaunchOptions, options.RunOptions)
 def command(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="The job's name; without one, two words.")] = None,
     argv: Annotated[list[str] | None, typer.Argument(metavar="-- CMD [ARG]...", help="The command.")] = None,
@@ -68,7 +70,7 @@ def command(
     dry_run: options.DryRun = False,
     verbose: Verbose = False,
     yes: Yes = False,
-    **asked: Any,
+    **typed_options: Any,
 ) -> None:
     """Run a command on a machine of its own, bring its results back, and end the machine.
 
@@ -88,11 +90,11 @@ def command(
     from cloudgpu.control.jobs.inputs.request import parse_run
     from cloudgpu.control.jobs.listing import find_same_living_job
 
-    request = parse_run(**asked, **_typed_options(name, argv or []), detach=detach)
+    request = parse_run(**typed_options, **_typed_options(name, argv or []), detach=detach)
     session = open_session()
     job = None if dry_run else find_same_living_job(session, request)
     if job is None:
-        planned = _planned(session, request, dry_run=dry_run, verbose=verbose, yes=yes)
+        planned = _plan_and_ask(session, request, dry_run=dry_run, verbose=verbose, yes=yes)
         if dry_run:
             return
         from cloudgpu.control.jobs.plan import record_request
@@ -108,36 +110,36 @@ def _typed_options(name: str | None, words: list[str]) -> dict[str, Any]:
     if name == COMMAND_MARK:
         name, words = None, [COMMAND_MARK, *words]
     if (words and words[0] != COMMAND_MARK) or (name is not None and not words):
-        typed = [*filter(None, (name, *words))]
+        typed_words = [*filter(None, (name, *words))]
         raise InvalidRequest(
-            f"The command has to follow --, and {typed[-1]!r} does not.",
+            f"The command has to follow --, and {typed_words[-1]!r} does not.",
             field="CMD",
-            value=" ".join(typed),
-            next=f"For example: cloudgpu run -- {' '.join(typed)}",
+            value=" ".join(typed_words),
+            next=f"For example: cloudgpu run -- {' '.join(typed_words)}",
         )
     return {"name": name, "argv": words[1:]}
 
 
-def _planned(session: Session, request: RunRequest, *, dry_run: bool, verbose: bool, yes: bool) -> PlannedRun:
+def _plan_and_ask(session: Session, request: RunRequest, *, dry_run: bool, verbose: bool, yes: bool) -> PlannedRun:
     """Return the plan once the user has agreed; with `dry_run`, only show it."""
     from cloudgpu.control.jobs.plan import plan_run
     from cloudgpu.control.launch.plan import ask_for_agreement
 
     def ask(planned: PlannedRun) -> None:
-        _show(session, planned, sys.stderr, verbose=verbose, brief=yes and not verbose)
+        _show_plan(session, planned, sys.stderr, verbose=verbose, brief=yes and not verbose)
         session.check_launchable()
         if planned.prepared is not None:  # a machine that is there costs no more than before
             confirm("Run it?", yes=yes)
 
     planned = plan_run(session, request, os.environ)
     if dry_run:
-        _show(session, planned, sys.stdout, verbose=verbose, brief=False)
+        _show_plan(session, planned, sys.stdout, verbose=verbose, brief=False)
         return planned
     plan_again = partial(plan_run, session, request, os.environ)
     return ask_for_agreement(session, planned, plan_again, ask, launch_of=lambda run: run.prepared)
 
 
-def _show(session: Session, planned: PlannedRun, stream: TextIO, *, verbose: bool, brief: bool) -> None:
+def _show_plan(session: Session, planned: PlannedRun, stream: TextIO, *, verbose: bool, brief: bool) -> None:
     """Show a plan; raise BudgetRefused if a budget does not admit its launch."""
     from cloudgpu.cli.jobs.planned import brief_text, plan_text
     from cloudgpu.control.launch.budget_preview import check_budgets
@@ -182,11 +184,11 @@ def _run_in_foreground(session: Session, job: Job) -> int:
         except CloudgpuError as error:
             if not _has_begun(session, job):
                 raise
-            return _failed(error)
+            return _report_follow_error(error)
         else:
             tell(ended_text(job_document(session, job), session.clock()))
-            code = exit_code(job)
-            return OWN_FAILURE_CODE if code is None else code
+            exit_status = exit_code(job)
+            return OWN_FAILURE_CODE if exit_status is None else exit_status
 
 
 def _has_begun(session: Session, job: Job) -> bool:
@@ -199,7 +201,7 @@ def _has_begun(session: Session, job: Job) -> bool:
         return True  # it is not known
 
 
-def _failed(error: CloudgpuError) -> int:
+def _report_follow_error(error: CloudgpuError) -> int:
     """Print why this process cannot follow a job that has begun, and return its exit status."""
     from cloudgpu.views.jobs import OWN_FAILURE_CODE
 
@@ -229,10 +231,10 @@ def _asks_to_cancel(job: Job) -> bool:
     try:
         sys.stderr.write("\n")
         while True:
-            word = read_answer(f"{job.name}: [d]etach and keep it running, or [c]ancel it? ").lower()
-            if word in ("c", "cancel"):
+            answer = read_answer(f"{job.name}: [d]etach and keep it running, or [c]ancel it? ").lower()
+            if answer in ("c", "cancel"):
                 return True
-            if word in ("d", "detach"):
+            if answer in ("d", "detach"):
                 return False
     except (KeyboardInterrupt, InvalidRequest):  # the input ended
         interrupt.stop_reraising_interrupt()
@@ -253,12 +255,12 @@ def detached_text(job: JobDocument) -> str:
     from cloudgpu.cli.render import steps, wrapped
 
     name, machine = job["name"], job["machine"]
-    on = f" on {machine['name']}" if machine is not None else ""
+    place = f" on {machine['name']}" if machine is not None else ""
     next_steps = steps([(f"logs -f {name}", "what it writes"), ("jobs", "how far it is"), (f"cancel {name}", "end it")])
-    watch = (
+    watch_sentence = (
         f"{_watch_texts(job)[0]} while cloudgpu watch, or cloudgpu cron, runs on this computer. {_watch_texts(job)[1]}"
     )
-    return f"{wrapped(f'{name} is {state_text(job)}{on}.')}\n{next_steps}\n{wrapped(watch)}"
+    return f"{wrapped(f'{name} is {state_text(job)}{place}.')}\n{next_steps}\n{wrapped(watch_sentence)}"
 
 
 def _watch_texts(job: JobDocument) -> tuple[str, str]:
@@ -266,8 +268,8 @@ def _watch_texts(job: JobDocument) -> tuple[str, str]:
     machine = job["machine"]
     if machine is None:
         return "It gets its machine", "If neither runs, it waits."
-    otherwise = "they stay there" if not machine["own"] else "its machine stops by its policy"
-    return "Its results come back", f"If neither runs, {otherwise}."
+    without_watch = "they stay there" if not machine["own"] else "its machine stops by its policy"
+    return "Its results come back", f"If neither runs, {without_watch}."
 
 
 class WriteOnce:
@@ -277,12 +279,12 @@ class WriteOnce:
     reads, it ends the wait.
     """
 
-    def __init__(self, number: int) -> None:
-        self._number = number
+    def __init__(self, descriptor: int) -> None:
+        self._number = descriptor
         self._written = 0  # bytes so far
         self._skip = 0  # bytes that are still to come again, and were written before
         self._poll = select.poll()
-        self._poll.register(number, select.POLLOUT)
+        self._poll.register(descriptor, select.POLLOUT)
 
     def rewound(self) -> Any:
         """Return this file, to be written from the first byte again."""
@@ -291,17 +293,17 @@ class WriteOnce:
 
     def write(self, data: bytes) -> int:
         """Write what was not written before."""
-        new = memoryview(data)[self._skip :]
-        self._skip -= len(data) - len(new)
-        while new:
+        unwritten = memoryview(data)[self._skip :]
+        self._skip -= len(data) - len(unwritten)
+        while unwritten:
             self._poll.poll()  # from here on, so few bytes do not block
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGALRM})
+            previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGALRM})
             try:
-                count = os.write(self._number, new[: select.PIPE_BUF])
+                count = os.write(self._number, unwritten[: select.PIPE_BUF])
                 self._written += count
             finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            new = new[count:]
+                signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
+            unwritten = unwritten[count:]
         return len(data)
 
     def fileno(self) -> int:

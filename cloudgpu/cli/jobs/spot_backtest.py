@@ -53,11 +53,11 @@ def command(
     policy can be cheaper. Traces are files like {"metadata": {"gap_seconds": 600}, "data": [1, 0]}, 1 for available.
     Without --traces, the ledger's own history of spot machines is used. Contacts no cloud.
     """
-    from cloudgpu.cli.progress import reach
+    from cloudgpu.cli.progress import show_detail
     from cloudgpu.control.spot.backtest import SpotBacktestOptions, spot_backtest_document
 
     def progress(what: str, done: int, total: int) -> None:
-        reach(f"{what}, {done} of {total} runs")
+        show_detail(f"{what}, {done} of {total} runs")
 
     options = SpotBacktestOptions(
         traces=traces or (),
@@ -73,55 +73,62 @@ def command(
         together=together,
     )
     document = spot_backtest_document(options, open_session, progress)
-    emit(output, document, text(document))
+    emit(output, document, spot_backtest_text(document))
 
 
-def text(document: SpotBacktestDocument) -> str:
+def spot_backtest_text(document: SpotBacktestDocument) -> str:
     """Return the traces, the table of policies and the timeline of one run, in 80 columns."""
     from cloudgpu.cli.jobs.spot_timeline import timeline_text
 
     return "\n\n".join(
-        [paragraph(_head(document)), _table(document), paragraph(_explanation(document)), timeline_text(document)]
+        [
+            paragraph(_headline(document)),
+            _policies_table(document),
+            paragraph(_explanation(document)),
+            timeline_text(document),
+        ]
     )
 
 
-def _head(document: SpotBacktestDocument) -> str:
-    job = f"{_hours(document['work_h'])} of work, due in {_hours(document['deadline_h'])}"
-    starts = f"a changeover of {_hours(document['changeover_h'])} after each start, a decision every "
+def _headline(document: SpotBacktestDocument) -> str:
+    job_text = f"{_hours_text(document['work_h'])} of work, due in {_hours_text(document['deadline_h'])}"
+    changeover_text = f"a changeover of {_hours_text(document['changeover_h'])} after each start, a decision every "
     prices = "An hour of spot costs 1, an hour on demand 3."
     if document["priced"]:
-        prices = f"Spot costs {_cost(document, document['price_spot'])} an hour, on demand "
-        prices += f"{_cost(document, document['price_on_demand'])}."
-    return f"{job}; {starts}{_hours(document['tick_h'])}. {prices} {_traces(document)}"
+        prices = f"Spot costs {_cost_text(document, document['price_spot'])} an hour, on demand "
+        prices += f"{_cost_text(document, document['price_on_demand'])}."
+    return f"{job_text}; {changeover_text}{_hours_text(document['tick_h'])}. {prices} {_traces_text(document)}"
 
 
-def _traces(document: SpotBacktestDocument) -> str:
+def _traces_text(document: SpotBacktestDocument) -> str:
     tested = [trace for trace in document["traces"] if trace["tested"] or document["together"]]
-    shares = sorted(each["available_share"] for each in tested)
-    share = f"{shares[0]:.0%}" if shares[0] == shares[-1] else f"{shares[0]:.0%} to {shares[-1]:.0%}"
-    runs = "run" if document["runs"] == 1 else "runs"
-    where = "as zones of one job" if document["together"] and tested[1:] else "each by itself"
+    shares = sorted(trace["available_share"] for trace in tested)
+    share_text = f"{shares[0]:.0%}" if shares[0] == shares[-1] else f"{shares[0]:.0%} to {shares[-1]:.0%}"
+    runs_noun = "run" if document["runs"] == 1 else "runs"
+    zones_text = "as zones of one job" if document["together"] and tested[1:] else "each by itself"
     singular, plural = ("place", "places") if document["from_ledger"] else ("trace", "traces")
-    places = f"in one {singular}" if not tested[1:] else f"over {len(tested)} {plural}, {where}"
+    places = f"in one {singular}" if not tested[1:] else f"over {len(tested)} {plural}, {zones_text}"
     places += " that this ledger has seen" * document["from_ledger"]
     too_short = len(document["traces"]) - len(tested)
     left_out = f" {too_short} shorter than the deadline: left out." if too_short else ""
-    return f"{document['runs']} {runs} {places}, with spot {share} of the time.{left_out}"
+    return f"{document['runs']} {runs_noun} {places}, with spot {share_text} of the time.{left_out}"
 
 
-def _table(document: SpotBacktestDocument) -> str:
+def _policies_table(document: SpotBacktestDocument) -> str:
     optimum = document["optimum"]
-    rows = [[*_row(document, policy)] for policy in document["policies"]]
-    rows.append(["optimum", _cost(document, optimum["cost"]), "", "", "", f"{optimum['on_demand_hours']:.1f}", "", ""])
+    rows = [[*_policy_row(document, policy)] for policy in document["policies"]]
+    rows.append(
+        ["optimum", _cost_text(document, optimum["cost"]), "", "", "", f"{optimum['on_demand_hours']:.1f}", "", ""]
+    )
     headings = ["POLICY", "COST", "HIGH", "ABOVE BEST", "HIGH", "ON DEMAND", "STARTS", "MISSED"]
     return table(rows, headings, right=range(1, 8))
 
 
-def _row(document: SpotBacktestDocument, result: SpotPolicyResult) -> list[str]:
+def _policy_row(document: SpotBacktestDocument, result: SpotPolicyResult) -> list[str]:
     return [
         result["policy"],
-        _cost(document, result["cost"]["mean"]),
-        _cost(document, result["cost_p95"]),
+        _cost_text(document, result["cost"]["mean"]),
+        _cost_text(document, result["cost_p95"]),
         f"{result['above_optimum']['mean']:.1%}",
         f"{result['above_optimum_p95']:.1%}",
         f"{result['on_demand_hours']:.1f}",
@@ -131,26 +138,26 @@ def _row(document: SpotBacktestDocument, result: SpotPolicyResult) -> list[str]:
 
 
 def _explanation(document: SpotBacktestDocument) -> str:
-    best = min(document["policies"], key=lambda result: result["above_optimum"]["mean"])
+    closest = min(document["policies"], key=lambda result: result["above_optimum"]["mean"])
     sentence = (
-        f"On demand alone costs {_cost(document, document['on_demand_only'])}; ABOVE BEST is a share of that. "
+        f"On demand alone costs {_cost_text(document, document['on_demand_only'])}; ABOVE BEST is a share of that. "
         "95 runs in 100 "
         "stay below HIGH. ON DEMAND is in hours."
     )
-    above_optimum = best["above_optimum"]
+    above_optimum = closest["above_optimum"]
     if above_optimum["low"] is not None and above_optimum["high"] is not None:
         sentence += (
-            f" {best['policy']} comes closest: {above_optimum['mean']:.1%} above the optimum, with 95% confidence "
+            f" {closest['policy']} comes closest: {above_optimum['mean']:.1%} above the optimum, with 95% confidence "
         )
         sentence += f"{above_optimum['low']:.1%} to {above_optimum['high']:.1%}."
     return sentence
 
 
-def _cost(document: SpotBacktestDocument, amount: float) -> str:
+def _cost_text(document: SpotBacktestDocument, amount: float) -> str:
     return f"{'$' if document['priced'] else ''}{amount:,.2f}"
 
 
-def _hours(hours: float) -> str:
+def _hours_text(hours: float) -> str:
     from cloudgpu.core.values.times import duration_text
 
     return f"{hours:g}h" if hours.is_integer() else duration_text(round(hours * 3600))

@@ -46,37 +46,37 @@ def timeline_text(document: SpotBacktestDocument) -> str:
     )
     timeline, hours = document["timeline"], document["deadline_h"]
     lines = [_title(document), ""]
-    for name, zone in zip(timeline["traces"], timeline["available"], strict=True):
-        lines.append(_line(clipped(name, LABEL_WIDTH - 1), _availability(zone, width, marks)))
+    for name, availability in zip(timeline["traces"], timeline["available"], strict=True):
+        lines.append(_labelled_line(clipped(name, LABEL_WIDTH - 1), _availability_line(availability, width, marks)))
     for policy in timeline["policies"]:
-        lines += ["", _line(policy["policy"], _machines(policy["stretches"], hours, width, marks))]
-        lines.append(_line("", _progress(policy["stretches"], hours, width, marks)))
-        lines.append(_line("", _summary(document, policy)))
-    lines += ["", *_axis(hours, width, marks), "", _legend(marks)]
+        lines += ["", _labelled_line(policy["policy"], _actions_line(policy["stretches"], hours, width, marks))]
+        lines.append(_labelled_line("", _progress_line(policy["stretches"], hours, width, marks)))
+        lines.append(_labelled_line("", _summary_text(document, policy)))
+    lines += ["", *_axis_lines(hours, width, marks), "", _legend_text(marks)]
     return "\n".join(line.rstrip() for line in lines)
 
 
 def _title(document: SpotBacktestDocument) -> str:
     timeline = document["timeline"]
-    where = timeline["traces"][0] if not timeline["traces"][1:] else f"{len(timeline['traces'])} zones"
-    best = f"{'$' if document['priced'] else ''}{timeline['optimum']:,.2f}"
-    return paragraph(f"One run, from hour {timeline['at_h']:.1f} of {where}; the optimum is {best}:")
+    trace_text = timeline["traces"][0] if not timeline["traces"][1:] else f"{len(timeline['traces'])} zones"
+    optimum_text = f"{'$' if document['priced'] else ''}{timeline['optimum']:,.2f}"
+    return paragraph(f"One run, from hour {timeline['at_h']:.1f} of {trace_text}; the optimum is {optimum_text}:")
 
 
-def _line(label: str, characters: str) -> str:
+def _labelled_line(label: str, characters: str) -> str:
     return f"{'':{INDENT}}{label:<{LABEL_WIDTH}}{characters}"
 
 
-def _availability(zone: Sequence[bool], width: int, marks: Marks) -> str:
+def _availability_line(availability: Sequence[bool], width: int, marks: Marks) -> str:
     characters = ""
     for column in range(width):
-        begin, end = (number * len(zone) // width for number in (column, column + 1))
-        ticks = zone[begin : max(begin + 1, end)]
+        begin, end = (number * len(availability) // width for number in (column, column + 1))
+        ticks = availability[begin : max(begin + 1, end)]
         characters += marks.available if 2 * sum(ticks) >= len(ticks) else marks.unavailable
     return characters
 
 
-def _machines(stretches: Sequence[SpotStretch], hours: float, width: int, marks: Marks) -> str:
+def _actions_line(stretches: Sequence[SpotStretch], hours: float, width: int, marks: Marks) -> str:
     """Return one character for each part of the time: the mode that took most of it."""
     characters = ""
     for column in range(width):
@@ -86,18 +86,18 @@ def _machines(stretches: Sequence[SpotStretch], hours: float, width: int, marks:
             overlap = min(until, stretch["until_h"]) - max(since, stretch["since_h"])
             if overlap > 0:
                 hours_by_mode[stretch["mode"]] = hours_by_mode.get(stretch["mode"], 0.0) + overlap
-        characters += _mark(hours_by_mode, marks)
+        characters += _mode_character(hours_by_mode, marks)
     return characters
 
 
-def _mark(hours_by_mode: dict[str, float], marks: Marks) -> str:
+def _mode_character(hours_by_mode: dict[str, float], marks: Marks) -> str:
     if not hours_by_mode:
         return marks.done
-    mode = max(hours_by_mode, key=lambda one: hours_by_mode[one])
+    mode = max(hours_by_mode, key=lambda mode: hours_by_mode[mode])
     return {"spot": marks.spot, "on_demand": marks.on_demand, "changeover": marks.changeover}.get(mode, marks.wait)
 
 
-def _progress(stretches: Sequence[SpotStretch], hours: float, width: int, marks: Marks) -> str:
+def _progress_line(stretches: Sequence[SpotStretch], hours: float, width: int, marks: Marks) -> str:
     levels = len(marks.eighths) - 1
     characters = ""
     for column in range(width):
@@ -108,47 +108,48 @@ def _progress(stretches: Sequence[SpotStretch], hours: float, width: int, marks:
     return characters
 
 
-def _done_at(stretches: Sequence[SpotStretch], at: float) -> float:
+def _done_at(stretches: Sequence[SpotStretch], hour: float) -> float:
     """Return the share of the work that is done at this hour, interpolated within a stretch."""
     done_before = 0.0
     for stretch in stretches:
-        if at < stretch["until_h"]:
-            share = max(0.0, at - stretch["since_h"]) / (stretch["until_h"] - stretch["since_h"])
-            return done_before + (stretch["work_done"] - done_before) * share
+        if hour < stretch["until_h"]:
+            stretch_share = max(0.0, hour - stretch["since_h"]) / (stretch["until_h"] - stretch["since_h"])
+            return done_before + (stretch["work_done"] - done_before) * stretch_share
         done_before = stretch["work_done"]
     return done_before
 
 
-def _summary(document: SpotBacktestDocument, policy: SpotPolicyTimeline) -> str:
-    sums = {"spot": 0.0, "on_demand": 0.0}
+def _summary_text(document: SpotBacktestDocument, policy: SpotPolicyTimeline) -> str:
+    hours_by_market = {"spot": 0.0, "on_demand": 0.0}
     for stretch in policy["stretches"]:
         if stretch["market"] is not None:
-            sums[stretch["market"]] += stretch["until_h"] - stretch["since_h"]
+            hours_by_market[stretch["market"]] += stretch["until_h"] - stretch["since_h"]
     cost = f"{'$' if document['priced'] else ''}{policy['cost']:,.2f}"
     return (
-        f"{cost}: {sums['spot']:.1f}h spot, {sums['on_demand']:.1f}h on demand, {counted(policy['starts'], 'start')}, "
+        f"{cost}: {hours_by_market['spot']:.1f}h spot, {hours_by_market['on_demand']:.1f}h on demand, "
+        f"{counted(policy['starts'], 'start')}, "
         f"{policy['finish_h']:.1f}h"
     )
 
 
-def _axis(hours: float, width: int, marks: Marks) -> list[str]:
+def _axis_lines(hours: float, width: int, marks: Marks) -> list[str]:
     ticks = [round(number * (width - 1) / TICKS) for number in range(TICKS + 1)]
     line = "".join(marks.tick if column in ticks else marks.axis for column in range(width))
     labels = [" "] * (width + LABEL_WIDTH)
     for number, column in enumerate(ticks):
-        label = _hour(hours * number / TICKS)
+        label = _hour_text(hours * number / TICKS)
         begin = min(column, width - len(label))
         labels[begin : begin + len(label)] = label
-    return [_line("", line), _line("", "".join(labels))]
+    return [_labelled_line("", line), _labelled_line("", "".join(labels))]
 
 
-def _hour(hours: float) -> str:
+def _hour_text(hours: float) -> str:
     from cloudgpu.core.values.times import duration_text
 
     return f"{hours:g}h" if hours.is_integer() else duration_text(round(hours * 60) * 60)
 
 
-def _legend(marks: Marks) -> str:
+def _legend_text(marks: Marks) -> str:
     return paragraph(
         f"{marks.available} spot there, {marks.spot} on spot, {marks.on_demand} on demand, "
         f"{marks.changeover} changeover, {marks.wait} waiting, "

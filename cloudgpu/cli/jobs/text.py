@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 def state_text(job: JobDocument) -> str:
     """Return a job's state in words, with its exit status where it failed."""
-    word = job["state"].replace("_", " ")
-    code = job["exit"]
-    return f"{word} ({code['code']})" if job["state"] == "failed" and code is not None else word
+    words = job["state"].replace("_", " ")
+    exit_result = job["exit"]
+    return f"{words} ({exit_result['code']})" if job["state"] == "failed" and exit_result is not None else words
 
 
 def on_text(job: JobDocument) -> str:
@@ -41,17 +41,17 @@ def job_text(job: JobDocument, now: datetime) -> str:
     return labelled_lines(
         [
             ("job", f"{job['name']}: {shlex.join(job['command'])}"),
-            ("state", _state(job)),
+            ("state", _state_with_reason(job)),
             ("waits", waits_text(job, now)),
-            ("done", _progress(job, now)),
+            ("done", _progress_text(job, now)),
             ("machine", _machine_text(job)),
-            ("slurm", _slurm(job)),
+            ("slurm", _slurm_text(job)),
             ("spent", _cost_text(job)),
-            ("deadline", _deadline(job, now)),
-            ("ends", _expected(job, now)),
-            ("exit", _exit(job)),
+            ("deadline", _deadline_text(job, now)),
+            ("ends", _expected_end_text(job, now)),
+            ("exit", _exit_text(job)),
             ("results", _results_text(job)),
-            *(("attempt", _attempt(job, number, now)) for number in range(len(job["attempts"]))),
+            *(("attempt", _attempt_text(job, number, now)) for number in range(len(job["attempts"]))),
             ("kept", f"its machine, until {when(job['kept_until'], now)}" if job["kept_until"] else None),
             ("asked", when(job["requested_at"], now)),
             ("owner", ", project ".join(filter(None, (job["owner"], job["project"])))),
@@ -60,10 +60,10 @@ def job_text(job: JobDocument, now: datetime) -> str:
     )
 
 
-def _state(job: JobDocument) -> str:
-    why = f": {job['why']}" if job["why"] else ""
-    left = " (its results, or its machine, are still open)" if job["living"] and job["exit"] is not None else ""
-    return f"{state_text(job)}{why}{left}"
+def _state_with_reason(job: JobDocument) -> str:
+    why_text = f": {job['why']}" if job["why"] else ""
+    open_text = " (its results, or its machine, are still open)" if job["living"] and job["exit"] is not None else ""
+    return f"{state_text(job)}{why_text}{open_text}"
 
 
 def waits_text(job: JobDocument, now: datetime) -> str | None:
@@ -71,11 +71,11 @@ def waits_text(job: JobDocument, now: datetime) -> str | None:
     waits = job["waits"]
     if waits is None:
         return None
-    what = "for capacity" if job["attempts"][-1]["machine"] is None else "to begin"
-    return f"{what} since {when(waits['since'], now)}, until {when(waits['until'], now)} at most: {waits['why']}"
+    waits_for = "for capacity" if job["attempts"][-1]["machine"] is None else "to begin"
+    return f"{waits_for} since {when(waits['since'], now)}, until {when(waits['until'], now)} at most: {waits['why']}"
 
 
-def _progress(job: JobDocument, now: datetime) -> str | None:
+def _progress_text(job: JobDocument, now: datetime) -> str | None:
     progress = job["progress"]
     if progress is None:
         return None
@@ -88,11 +88,11 @@ def _machine_text(job: JobDocument) -> str | None:
     if machine is None:
         return None
     price = "" if machine["usd_per_hour"] is None else f", {dollars(machine['usd_per_hour'], 4)} an hour"
-    stays = "" if machine["own"] else "; it was there, and stays"
-    return f"{machine['name']} ({machine['state']}), {machine['provider']} {machine['region']}{price}{stays}"
+    stays_text = "" if machine["own"] else "; it was there, and stays"
+    return f"{machine['name']} ({machine['state']}), {machine['provider']} {machine['region']}{price}{stays_text}"
 
 
-def _slurm(job: JobDocument) -> str | None:
+def _slurm_text(job: JobDocument) -> str | None:
     slurm = job["slurm"]
     if slurm is None:
         return None
@@ -115,23 +115,26 @@ def _cost_text(job: JobDocument) -> str:
     return f"{dollars(job['spent_usd'])}{planned_max}{missing}"
 
 
-def _deadline(job: JobDocument, now: datetime) -> str | None:
+def _deadline_text(job: JobDocument, now: datetime) -> str | None:
     deadline = job["deadline"]
     if deadline is None:
         return None
-    on = {"spot": "on spot", "on_demand": "on demand", None: "it waits"}[deadline["market"]]
-    saved = f"{short_duration(deadline['saved_s'])} of {short_duration(deadline['work_s'])} are saved"
-    return f"{when(deadline['at'], now)}; {on if job['living'] else 'over'}, {saved} (policy {deadline['policy']})"
+    market_text = {"spot": "on spot", "on_demand": "on demand", None: "it waits"}[deadline["market"]]
+    saved_text = f"{short_duration(deadline['saved_s'])} of {short_duration(deadline['work_s'])} are saved"
+    return (
+        f"{when(deadline['at'], now)}; {market_text if job['living'] else 'over'}, {saved_text} (policy "
+        f"{deadline['policy']})"
+    )
 
 
-def _expected(job: JobDocument, now: datetime) -> str | None:
+def _expected_end_text(job: JobDocument, now: datetime) -> str | None:
     if job["expected_end"] is None:
         return None
-    by = "at this speed" if job["expected_by"] == "progress" else "at the latest: --timeout"
-    return f"{when(job['expected_end'], now)}, {by}"
+    basis_text = "at this speed" if job["expected_by"] == "progress" else "at the latest: --timeout"
+    return f"{when(job['expected_end'], now)}, {basis_text}"
 
 
-def _exit(job: JobDocument) -> str | None:
+def _exit_text(job: JobDocument) -> str | None:
     result = job["exit"]
     if result is None:
         return None
@@ -144,34 +147,34 @@ def _results_text(job: JobDocument) -> str | None:
     results = job["results"]
     if results is None:
         return None
-    here = results["host"] in ("", hostname())  # a bucket is on no host
-    where = results["directory"] if here else f"{results['directory']} on {results['host']}"
+    is_here = results["host"] in ("", hostname())  # a bucket is on no host
+    where = results["directory"] if is_here else f"{results['directory']} on {results['host']}"
     incomplete_text = "" if results["whole"] else f", not whole{': ' if results['why'] else ''}{results['why']}"
     return f"{files_text(results['files'])}, {size_text(results['bytes'])}, in {where}{incomplete_text}"
 
 
-def _attempt(job: JobDocument, index: int, now: datetime) -> str:
+def _attempt_text(job: JobDocument, index: int, now: datetime) -> str:
     attempt = job["attempts"][index]
-    on = f" on {attempt['machine']}" if attempt["machine"] else ""
+    market_text = f" on {attempt['machine']}" if attempt["machine"] else ""
     if attempt["began_at"] is None:
-        return f"{attempt['number']}{on}: not begun"
+        return f"{attempt['number']}{market_text}: not begun"
     setup = "" if attempt["setup_s"] is None else f" after a setup of {short_duration(attempt['setup_s'])}"
     end = "" if attempt["ended_at"] is None else f", ended {ago(attempt['ended_at'], now)}"
-    why = f": {attempt['why']}" if attempt["why"] else ""
-    return f"{attempt['number']}{on}: began {ago(attempt['began_at'], now)}{setup}{end}{why}"
+    why_text = f": {attempt['why']}" if attempt["why"] else ""
+    return f"{attempt['number']}{market_text}: began {ago(attempt['began_at'], now)}{setup}{end}{why_text}"
 
 
 def ended_text(job: JobDocument, now: datetime) -> str:
     """Return what `run` says at the end: how it ended, how long it took, its results and what it has cost."""
-    took = ""
+    took_text = ""
     if job["began_at"] is not None and job["ended_at"] is not None:
-        took = f" after {short_duration((from_iso(job['ended_at']) - from_iso(job['began_at'])).total_seconds())}"
-    why = f" ({job['why']})" if job["why"] else ""
+        took_text = f" after {short_duration((from_iso(job['ended_at']) - from_iso(job['began_at'])).total_seconds())}"
+    why_text = f" ({job['why']})" if job["why"] else ""
     results = _results_text(job)
-    text = f"{job['name']} {_ENDED_TEXTS.get(job['state'], job['state'])}{took}{why}."
+    text = f"{job['name']} {_ENDED_TEXTS.get(job['state'], job['state'])}{took_text}{why_text}."
     text += f" Results: {results}." if results and job["results"] and job["results"]["files"] else " No results."
-    kept = f" Its machine is kept until {when(job['kept_until'], now)}." if job["kept_until"] else ""
-    return f"{text} It cost {_cost_text(job)}.{kept}{_how_to_get(job)}"
+    kept_text = f" Its machine is kept until {when(job['kept_until'], now)}." if job["kept_until"] else ""
+    return f"{text} It cost {_cost_text(job)}.{kept_text}{_how_to_get(job)}"
 
 
 def _how_to_get(job: JobDocument) -> str:

@@ -17,19 +17,19 @@ OptionalTexts = list[str] | None
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
-def takes(*declared: type) -> Callable[[Command], Command]:
-    """Return a decorator that gives a command the options of these classes in place of its `**asked`."""
+def takes(*option_classes: type) -> Callable[[Command], Command]:
+    """Return a decorator that gives a command the options of these classes in place of its `**typed_options`."""
 
     def with_options(command: Command) -> Command:
         declared_parameters = [
             parameter
             for parameter in signature(command, eval_str=True).parameters.values()
-            if parameter.name != "asked"
+            if parameter.name != "typed_options"
         ]
         added = [
-            Parameter(name, Parameter.KEYWORD_ONLY, default=getattr(parameter, name), annotation=annotation)
-            for parameter in declared
-            for name, annotation in get_type_hints(parameter, include_extras=True).items()
+            Parameter(name, Parameter.KEYWORD_ONLY, default=getattr(option_class, name), annotation=annotation)
+            for option_class in option_classes
+            for name, annotation in get_type_hints(option_class, include_extras=True).items()
         ]
         arguments = [
             parameter for parameter in declared_parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
@@ -59,7 +59,7 @@ NoGuard = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and do nothing.")]
 
 
-class Launch:
+class LaunchOptions:
     """The options of every launch: by `up`, and by `run` for the machine of a job."""
 
     provider: Annotated[
@@ -115,7 +115,7 @@ class Launch:
     no_guard: NoGuard = False
 
 
-class Machines:
+class UpOptions:
     """The options that only `up` has."""
 
     nodes: Annotated[OptionalText, text_option("N", "So many machines under one name, all or none (1 to 64).")] = None
@@ -130,7 +130,7 @@ class Machines:
     new: Annotated[bool, typer.Option("--new", help="Launch a second machine of the same request.")] = False
 
 
-class Job:
+class RunOptions:
     """The options that only `run` has."""
 
     on: Annotated[

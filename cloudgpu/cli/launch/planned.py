@@ -35,12 +35,12 @@ def brief_plan_text(plan: Plan, now: datetime) -> str:
             ("what", _machine_text(plan)),
             ("where", _where_briefly(plan)),
             ("price", _price_briefly(plan)),
-            ("ends", _ends(plan, now)),
+            ("ends", _ends_text(plan, now)),
             ("cost", _cost_briefly(plan)),
-            ("if idle", _idle(plan)),
-            ("engine", _engine(plan)),
+            ("if idle", _idle_text(plan)),
+            ("engine", _engine_text(plan)),
             ("ended by", _ended_by(plan["guarded"], plan["nodes"])),
-            *((rule["rule"], _rule(rule, now)) for rule in plan["rules"] if rule["rule"] != "idle"),
+            *((rule["rule"], _rule_text(rule, now)) for rule in plan["rules"] if rule["rule"] != "idle"),
             ("budget", _budgets_briefly(plan["budgets"])),
             *_warnings(plan),
         ]
@@ -49,7 +49,7 @@ def brief_plan_text(plan: Plan, now: datetime) -> str:
 
 def job_machine_facts(plan: Plan) -> Iterator[tuple[str, str | None]]:
     """Yield the facts about the machine in the plan of a job: what, where, price, budget; then all warnings in full."""
-    yield "machine", _hardware(plan) + (", spot" if plan["market"] == "spot" else "")
+    yield "machine", _hardware_text(plan) + (", spot" if plan["market"] == "spot" else "")
     yield "where", _where_briefly(plan)
     yield "price", _price_briefly(plan)
     yield "budget", _budgets_briefly(plan["budgets"])
@@ -62,14 +62,14 @@ def plan_line(plan: Plan, *, for_job: bool = False) -> str:
     `for_job`: a job runs on it and renews the lease, so that renew-until is its end.
     """
     spot = " spot" if plan["market"] == "spot" else ""
-    at = plan["provider"] if is_owned(plan["provider"]) else f"{plan['provider']} {plan['zone']}"
+    place = plan["provider"] if is_owned(plan["provider"]) else f"{plan['provider']} {plan['zone']}"
     end = plan["expires"] if plan["lease_ends"] and not for_job else plan.get("renew_until")
-    latest = " at the latest" if for_job else ""
-    usd = f"{dollars(plan['price']['usd_per_hour'], 4)}/h{_per_node_text(plan)}{_others_text(plan)}"
+    latest_text = " at the latest" if for_job else ""
+    hourly_text = f"{dollars(plan['price']['usd_per_hour'], 4)}/h{_per_node_text(plan)}{_others_text(plan)}"
     name = f"{plan['name']}: " if plan["name"] else ""
     message = (
-        f"{name}{_count_prefix(plan)}{gpus_text(plan, briefly=True)}{spot}, {at}, {usd}, "
-        f"ends {minute_text(end)}{latest}"
+        f"{name}{_count_prefix(plan)}{gpus_text(plan, briefly=True)}{spot}, {place}, {hourly_text}, "
+        f"ends {minute_text(end)}{latest_text}"
     )
     return "\n".join(filter(None, [message, labelled_lines(_warnings(plan))]))
 
@@ -78,10 +78,10 @@ def _warnings(plan: Plan) -> Iterator[tuple[str, str]]:
     """Yield warnings: what may cost, erase or expose more than expected, and what could not be checked."""
     yield from (("gpus now", gpu_user) for gpu_user in plan["gpu_users"] if gpu_user != NOBODY)
     if _may_erase(plan):
-        stop_text = _stop(plan)
+        stop_text = _stop_text(plan)
         does_erase = stop_text.startswith(ERASES)
         yield ("stop erases", stop_text.removeprefix(ERASES)) if does_erase else ("stop", stop_text)
-    yield from (("budget", _budget(budget)) for budget in plan["budgets"] if _is_doubtful(budget))
+    yield from (("budget", _budget_text(budget)) for budget in plan["budgets"] if _is_doubtful(budget))
     if any(_is_doubtful(budget) for budget in plan["budgets"]) and plan["market"] == "spot":
         yield "", _SPOT_NOTE
     if _is_open(plan["setup"]["network"]):
@@ -89,19 +89,19 @@ def _warnings(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan["unpriced"]:
         yield LABELS["money"], f"no price is known for {' and '.join(plan['unpriced'])}: the cost does not include it"
     if _only_reaper(plan["guarded"]):
-        hourly = _hourly(plan)
+        hourly = _hourly_text(plan)
         yield LABELS["guard"], f"without cloudgpu reap or watch it costs {hourly} an hour until you end it"
-    yield from _notes(plan)
+    yield from _note_facts(plan)
 
 
-def _notes(plan: Plan) -> Iterator[tuple[str, str]]:
+def _note_facts(plan: Plan) -> Iterator[tuple[str, str]]:
     """Yield each note under the label of what it is about."""
-    for kind, note in zip(plan["note_kinds"], plan["notes"], strict=True):
-        yield LABELS[kind], note
+    for note_kind, note in zip(plan["note_kinds"], plan["notes"], strict=True):
+        yield LABELS[note_kind], note
 
 
 LABELS = {"note": "note", "money": "money", "erasure": "erases", "access": "open", "guard": "guard"}
-ERASES = "erases "
+ERASES = "erases "  # begins the `stop_effect` of a machine whose stop deletes data
 BUILT_IN_PROVIDERS = (
     "aws",
     "azure",
@@ -117,9 +117,11 @@ _TIMER_TEXTS = {"cloud": "a timer in the cloud (renew-until)", "own": "its own t
 
 def _machine_text(plan: Plan) -> str:
     spot = ", spot" if plan["market"] == "spot" else ""
-    fallback = " (on demand where there is none)" if spot and plan["on_demand_fallback"] else ""
+    fallback_text = " (on demand where there is none)" if spot and plan["on_demand_fallback"] else ""
     return (
-        f"{plan['name']}: {_hardware(plan)}{spot}{fallback}" if plan["name"] else f"{_hardware(plan)}{spot}{fallback}"
+        f"{plan['name']}: {_hardware_text(plan)}{spot}{fallback_text}"
+        if plan["name"]
+        else f"{_hardware_text(plan)}{spot}{fallback_text}"
     )
 
 
@@ -147,10 +149,10 @@ def _count_prefix(plan: Plan) -> str:
 
 def _per_node_text(plan: Plan) -> str:
     """Return that the price is for one of several machines, and what all of them cost an hour; empty for one."""
-    return "" if plan["nodes"] == 1 else f" each, {_hourly(plan)} an hour in all"
+    return "" if plan["nodes"] == 1 else f" each, {_hourly_text(plan)} an hour in all"
 
 
-def _hourly(plan: Plan) -> str:
+def _hourly_text(plan: Plan) -> str:
     """Return what all machines of a plan cost an hour."""
     return dollars(str(Decimal(plan["price"]["usd_per_hour"]) * plan["nodes"]), 4)
 
@@ -160,7 +162,7 @@ def _others_text(plan: Plan) -> str:
     return f"; other offers up to {dollars(highest, 4)}" if Decimal(highest) > Decimal(price["usd_per_hour"]) else ""
 
 
-def _ends(plan: Plan, now: datetime) -> str:
+def _ends_text(plan: Plan, now: datetime) -> str:
     if not plan["lease_ends"]:
         return f"{when(plan.get('renew_until'), now)}; its lease only warns"
     if plan["expires"] == plan.get("renew_until"):
@@ -170,17 +172,22 @@ def _ends(plan: Plan, now: datetime) -> str:
 
 def _cost_briefly(plan: Plan) -> str:
     """Return what it costs at most, and what up to the end of its lease."""
-    lease, longest = short_duration(plan["lease_s"]), short_duration(plan["renew_until_s"])
-    lease_cost = (
-        f", {dollars(plan['cost_to_lease_end_usd'])} in {lease}" if plan["lease_ends"] and lease != longest else ""
+    lease, renew_until_length = short_duration(plan["lease_s"]), short_duration(plan["renew_until_s"])
+    lease_cost_text = (
+        f", {dollars(plan['cost_to_lease_end_usd'])} in {lease}"
+        if plan["lease_ends"] and lease != renew_until_length
+        else ""
     )
-    price_moves = plan["further_offers"] or plan["market"] == "spot"
-    attached = ", with attached costs" if any(cost["while_running"] for cost in plan["attached_costs"]) else ""
-    price_text = " at this price" if price_moves else ""
-    return f"at most {dollars(plan['cost_to_renew_until_usd'])} in {longest}{lease_cost}{price_text}{attached}"
+    price_may_change = plan["further_offers"] or plan["market"] == "spot"
+    attached_text = ", with attached costs" if any(cost["while_running"] for cost in plan["attached_costs"]) else ""
+    price_text = " at this price" if price_may_change else ""
+    return (
+        f"at most {dollars(plan['cost_to_renew_until_usd'])} in "
+        f"{renew_until_length}{lease_cost_text}{price_text}{attached_text}"
+    )
 
 
-def _idle(plan: Plan) -> str:
+def _idle_text(plan: Plan) -> str:
     idle = plan["idle"]
     if idle is None:
         has_no_agent = plan["guarded"]["agent"] == "none"
@@ -206,7 +213,7 @@ def _ended_by(guarded: PlannedGuards, nodes: int) -> str:
     return ", ".join(agent + timer) or "only cloudgpu reap or watch"
 
 
-def _engine(plan: Plan) -> str | None:
+def _engine_text(plan: Plan) -> str | None:
     """Return what queues the jobs of a cluster; None for a single machine."""
     return {"slurm": "Slurm queues its jobs", "none": "none: nothing queues its jobs", None: None}[plan["engine"]]
 
@@ -215,7 +222,7 @@ def _budgets_briefly(budgets: Sequence[BudgetFit]) -> str | None:
     """Return the least that a budget has left after this launch; None if one does not fit, which is a warning."""
     if not budgets or any(_is_doubtful(fit) for fit in budgets):
         return None
-    tightest = min(budgets, key=lambda one: Decimal(one["remaining_usd"]))
+    tightest = min(budgets, key=lambda fit: Decimal(fit["remaining_usd"]))
     return (
         f"fits; leaves {dollars(tightest['remaining_usd'])} of {dollars(tightest['limit_usd'])} in {tightest['name']}"
     )
@@ -242,51 +249,53 @@ def plan_text(plan: Plan, now: datetime) -> str:
     return labelled_lines(
         [
             ("name", plan["name"] or "two random words"),
-            ("what", _hardware(plan)),
+            ("what", _hardware_text(plan)),
             *(("gpus now", gpu_user) for gpu_user in plan["gpu_users"]),
-            ("where", _where(plan)),
+            ("where", _where_text(plan)),
             *([("chosen", _chosen_text(plan["by_account"]))] if plan["by_account"] else []),
-            ("market", None if is_owned(plan["provider"]) and plan["market"] == "on_demand" else _market(plan)),
+            ("market", None if is_owned(plan["provider"]) and plan["market"] == "on_demand" else _market_text(plan)),
             ("price", price_text(plan["price"]) + _per_node_text(plan)),
-            ("lease", _lease(plan, now)),
-            ("policy", _policy(plan)),
-            *((rule["rule"], _rule(rule, now)) for rule in plan["rules"]),
-            ("cost", _cost(plan)),
-            *(("attached", _extra(extra)) for extra in plan["attached_costs"] if extra["while_running"]),
-            ("stop", _stop(plan)),
-            *(("budget", _budget(budget)) for budget in plan["budgets"]),
+            ("lease", _lease_text(plan, now)),
+            ("policy", _policy_text(plan)),
+            *((rule["rule"], _rule_text(rule, now)) for rule in plan["rules"]),
+            ("cost", _cost_text(plan)),
+            *(("attached", _attached_cost_text(extra)) for extra in plan["attached_costs"] if extra["while_running"]),
+            ("stop", _stop_text(plan)),
+            *(("budget", _budget_text(budget)) for budget in plan["budgets"]),
             *([("", _SPOT_NOTE)] if plan["budgets"] and plan["market"] == "spot" else []),
             ("guards", "; ".join(plan["guards"])),
-            ("ssh", _ssh(plan["setup"]["network"])),
-            ("engine", _engine(plan)),
-            ("template", _template(plan)),
+            ("ssh", _ssh_text(plan["setup"]["network"])),
+            ("engine", _engine_text(plan)),
+            ("template", _template_text(plan)),
             ("owner", f"{plan['owner']}, project {plan['project']}"),
-            *_notes(plan),
+            *_note_facts(plan),
         ]
     )
 
 
-def _lease(plan: Plan, now: datetime) -> str:
-    expires, last = when(plan["expires"], now), when(plan.get("renew_until"), now)
+def _lease_text(plan: Plan, now: datetime) -> str:
+    expires, renew_until = when(plan["expires"], now), when(plan.get("renew_until"), now)
     if plan["lease_ends"]:
-        return f"until {expires}, renewed while in use until {last}"
-    return f"until {expires}, which does not end it: it runs until {last} (its renew-until)"
+        return f"until {expires}, renewed while in use until {renew_until}"
+    return f"until {expires}, which does not end it: it runs until {renew_until} (its renew-until)"
 
 
-def _hardware(plan: Plan) -> str:
-    size = [
+def _hardware_text(plan: Plan) -> str:
+    cpu_and_memory = [
         f"{plan['vcpus']} CPUs" if plan["vcpus"] else "",
         f"{plan['memory_gib']:g} GiB" if plan["memory_gib"] else "",
     ]
-    return _count_prefix(plan) + ", ".join(text for text in (plan["instance_type"], gpus_text(plan), *size) if text)
+    return _count_prefix(plan) + ", ".join(
+        text for text in (plan["instance_type"], gpus_text(plan), *cpu_and_memory) if text
+    )
 
 
-def _where(plan: Plan) -> str:
-    first = place_text(plan)
+def _where_text(plan: Plan) -> str:
+    first_place = place_text(plan)
     if not plan["further_offers"]:
-        return first
-    further, costliest = plan["further_offers"], dollars(plan["highest_usd_per_hour"], 4)
-    return f"{first}; then {counted(further, 'other offer')} at up to {costliest} an hour"
+        return first_place
+    further_offers, costliest = plan["further_offers"], dollars(plan["highest_usd_per_hour"], 4)
+    return f"{first_place}; then {counted(further_offers, 'other offer')} at up to {costliest} an hour"
 
 
 def _chosen_text(shares: Sequence[AccountOffers]) -> str:
@@ -300,11 +309,11 @@ def _chosen_text(shares: Sequence[AccountOffers]) -> str:
     return f"first of {len(account_texts)} accounts: {', '.join(account_texts)}"
 
 
-def _market(plan: Plan) -> str:
+def _market_text(plan: Plan) -> str:
     market = str(plan["market"]).replace("_", "-")
-    persistent = " by a persistent request" if _asks_to_persist(plan) and market == "spot" else ""
-    fallback = "; on-demand where spot has no capacity" if plan["on_demand_fallback"] and market == "spot" else ""
-    return market + persistent + fallback
+    persistent_text = " by a persistent request" if _asks_to_persist(plan) and market == "spot" else ""
+    fallback_text = "; on-demand where spot has no capacity" if plan["on_demand_fallback"] and market == "spot" else ""
+    return market + persistent_text + fallback_text
 
 
 def _asks_to_persist(plan: Plan) -> bool:
@@ -312,33 +321,33 @@ def _asks_to_persist(plan: Plan) -> bool:
     return bool(plan["setup"]["persistent"]) and plan["provider"] not in ("azure", "gcp")
 
 
-def _policy(plan: Plan) -> str:
+def _policy_text(plan: Plan) -> str:
     """Return the policy with lease and renew-until, and where these are set if not by the policy."""
     source_texts = {"option": " as typed", "config.toml": " from config.toml"}
     lease = duration_text(plan["lease_s"]) + source_texts.get(plan["lease_from"], "")
-    renew = duration_text(plan["renew_until_s"]) + source_texts.get(plan["renew_until_from"], "")
-    return f"{plan['policy']}: lease {lease}, renew-until {renew}"
+    renew_until = duration_text(plan["renew_until_s"]) + source_texts.get(plan["renew_until_from"], "")
+    return f"{plan['policy']}: lease {lease}, renew-until {renew_until}"
 
 
-def _rule(text: RuleText, now: datetime) -> str:
+def _rule_text(text: RuleText, now: datetime) -> str:
     return f"{when(text['at'], now)}: {text['text']}" if text["at"] else str(text["text"])
 
 
-def _cost(plan: Plan) -> str:
+def _cost_text(plan: Plan) -> str:
     """Return what it costs with attached costs while it runs; resources without a price are named."""
     attached_text = " with attached costs" if any(extra["while_running"] for extra in plan["attached_costs"]) else ""
-    missing = f"; without what has no known price: {', '.join(plan['unpriced'])}" if plan["unpriced"] else ""
-    to_the_end = _at_most_text(plan["cost_to_renew_until_usd"], plan["low_to_renew_until_usd"])
+    unpriced_text = f"; without what has no known price: {', '.join(plan['unpriced'])}" if plan["unpriced"] else ""
+    renew_until_cost = _at_most_text(plan["cost_to_renew_until_usd"], plan["low_to_renew_until_usd"])
     if not plan["lease_ends"]:
-        cost_text = f"{to_the_end} to its renew-until"
+        cost_text = f"{renew_until_cost} to its renew-until"
     else:
-        lease = _at_most_text(plan["cost_to_lease_end_usd"], plan["low_to_lease_end_usd"])
-        cost_text = f"{lease} to the end of the lease, {to_the_end} if it is renewed to the end"
+        lease_cost = _at_most_text(plan["cost_to_lease_end_usd"], plan["low_to_lease_end_usd"])
+        cost_text = f"{lease_cost} to the end of the lease, {renew_until_cost} if it is renewed to the end"
     reaper_text = ""
     if _only_reaper(plan["guarded"]):
         hourly = dollars(plan["price"]["usd_per_hour"], 4)
         reaper_text = f"; {hourly} an hour until you end it, if neither cloudgpu reap nor watch runs"
-    return f"{cost_text}{attached_text}{missing}{reaper_text}"
+    return f"{cost_text}{attached_text}{unpriced_text}{reaper_text}"
 
 
 def _only_reaper(guarded: PlannedGuards) -> bool:
@@ -351,7 +360,7 @@ def _at_most_text(high: str, low: str) -> str:
     return highest if highest == lowest else f"at most {highest}"
 
 
-def _extra(extra: Extra) -> str:
+def _attached_cost_text(extra: Extra) -> str:
     basis_text = (
         f" ({extra['basis']})" if extra["usd_per_month"] and extra["basis"] in ("derived", "unverified") else ""
     )
@@ -361,7 +370,7 @@ def _extra(extra: Extra) -> str:
 _SPOT_NOTE = "a spot machine counts at --max-price, without one at the on-demand price"
 
 
-def _budget(fit: BudgetFit) -> str:
+def _budget_text(fit: BudgetFit) -> str:
     """Return how it fits a budget: what was spent, what runs, this launch, and what remains."""
     name = f"{fit['name']} ({fit['scope']})"
     if fit["unpriced"]:
@@ -374,8 +383,8 @@ def _budget(fit: BudgetFit) -> str:
     action_text = "" if fit["fits"] else f": {_refusal_text(fit)}"
     limit = dollars(fit["limit_usd"])
     assumed_text = f"; counted without a known price: {'; '.join(fit['assumed'])}" if fit["assumed"] else ""
-    total = f"{spent} spent + {running} running + {requested} of {limit} {fit['period']}"
-    return f"{name}: {total}, {remaining_text}{action_text}{assumed_text}"
+    sum_text = f"{spent} spent + {running} running + {requested} of {limit} {fit['period']}"
+    return f"{name}: {sum_text}, {remaining_text}{action_text}{assumed_text}"
 
 
 def _refusal_text(fit: BudgetFit) -> str:
@@ -385,23 +394,23 @@ def _refusal_text(fit: BudgetFit) -> str:
     return "refused" if fit["refuses"] else "only an alert"
 
 
-def _stop(plan: Plan) -> str:
+def _stop_text(plan: Plan) -> str:
     """Return what `stop` does, and what a stopped machine costs a month, if anything."""
     extras = [extra for extra in plan["attached_costs"] if extra["while_stopped"]]
-    return f"{plan['stop_effect']}: {_monthly(extras)}" if extras else str(plan["stop_effect"])
+    return f"{plan['stop_effect']}: {_monthly_text(extras)}" if extras else str(plan["stop_effect"])
 
 
-def _monthly(extras: Sequence[Extra]) -> str:
-    priced = [(extra, usd) for extra in extras if (usd := extra["usd_per_month"]) is not None]
+def _monthly_text(extras: Sequence[Extra]) -> str:
+    priced = [(extra, usd_per_month) for extra in extras if (usd_per_month := extra["usd_per_month"]) is not None]
     if not priced:
         return "its price is not known"
-    total = Money.usd(sum((Decimal(usd) for _, usd in priced), Decimal()))
-    more = " and what has no known price" if len(priced) < len(extras) else ""
+    total = Money.usd(sum((Decimal(price) for _, price in priced), Decimal()))
+    unpriced_text = " and what has no known price" if len(priced) < len(extras) else ""
     at_most = "at most " if any(extra["at_most"] for extra, _ in priced) else ""
-    return f"{at_most}{total.text()} a month{more}"
+    return f"{at_most}{total.text()} a month{unpriced_text}"
 
 
-def _ssh(network: Network) -> str | None:
+def _ssh_text(network: Network) -> str | None:
     """Return from where login is possible, and through which host; None if the provider does not decide that."""
     if network["security_group"]:
         sources = f"as security group {network['security_group']} says"
@@ -413,6 +422,6 @@ def _ssh(network: Network) -> str | None:
     return "; ".join(filter(None, (sources, jump_text))) or None
 
 
-def _template(plan: Plan) -> str:
-    left_out = f"; left out here: {', '.join(plan['left_out'])}" if plan["left_out"] else ""
-    return f"{plan['template']}{left_out}"
+def _template_text(plan: Plan) -> str:
+    left_out_text = f"; left out here: {', '.join(plan['left_out'])}" if plan["left_out"] else ""
+    return f"{plan['template']}{left_out_text}"

@@ -42,72 +42,73 @@ def _process_lines(machine: BusyMachine) -> list[str]:
     if machine["processes"] is None:
         return [f"{machine['name']}: it is not known what still runs there: {machine['error']}"]
     rows = [
-        (str(each["pid"]), short_duration(each["seconds"]), printable(each["command"])) for each in machine["processes"]
+        (str(process["pid"]), short_duration(process["seconds"]), printable(process["command"]))
+        for process in machine["processes"]
     ]
-    shown, more = rows[:MAX_PROCESSES], len(rows) - MAX_PROCESSES
-    widths = [max(len(row[column]) for row in shown) for column in (0, 1)]
-    lines = [f"    {pid:>{widths[0]}}  {age:>{widths[1]}}  {command}"[:MAX_WIDTH] for pid, age, command in shown]
-    rest = [f"    and {more} more"] if more > 0 else []
-    return [f"{machine['name']}: this still runs there and ends now:", *lines, *rest]
+    shown_rows, hidden_count = rows[:MAX_PROCESSES], len(rows) - MAX_PROCESSES
+    widths = [max(len(row[column]) for row in shown_rows) for column in (0, 1)]
+    lines = [f"    {pid:>{widths[0]}}  {age:>{widths[1]}}  {command}"[:MAX_WIDTH] for pid, age, command in shown_rows]
+    hidden_lines = [f"    and {hidden_count} more"] if hidden_count > 0 else []
+    return [f"{machine['name']}: this still runs there and ends now:", *lines, *hidden_lines]
 
 
-def stop_question(machine: MachineDocument, effect: str, others_text: str) -> str:
+def stop_question(machine: MachineDocument, effect: str, other_owner_text: str) -> str:
     """Return what a stop ends, its `effect` as the provider describes it, and what is still billed."""
-    return _question(
+    return _titled_lines(
         "Stop",
         [
             ("what", _machine_text(machine)),
             ("ends", _cost_text([machine])),
             ("erases" if ERASES in effect else "effect", f"Stopping {effect}." if effect else ""),
             ("still billed", stopped_costs_text(machine) or ""),
-            ("whose", others_text.strip()),
+            ("whose", other_owner_text.strip()),
         ],
     )
 
 
 def down_question(
-    values: Sequence[MachineDocument], costs: Sequence[AttachedCost], effect: str, others_text: str
+    machines: Sequence[MachineDocument], costs: Sequence[AttachedCost], effect: str, other_owner_text: str
 ) -> str:
     """Return what ends, the `effect` of that in sentences, and what is still billed: the `costs` of named volumes."""
     what = (
-        f"{len(values)} machines: {', '.join(machine['name'] for machine in values)}"
-        if len(values) > 1
-        else _machine_text(values[0])
+        f"{len(machines)} machines: {', '.join(machine['name'] for machine in machines)}"
+        if len(machines) > 1
+        else _machine_text(machines[0])
     )
-    return _question(
+    return _titled_lines(
         "End",
         [
             ("what", what),
-            ("ends", _cost_text(values)),
+            ("ends", _cost_text(machines)),
             ("erases" if DELETED in effect else "effect", effect),
             ("still billed", attached_costs_text(costs)),
-            ("whose", others_text.strip()),
+            ("whose", other_owner_text.strip()),
         ],
     )
 
 
-def extend_question(machine: MachineDocument, until: str, cost: str, others_text: str) -> str:
+def extend_question(machine: MachineDocument, until: str, cost: str, other_owner_text: str) -> str:
     """Return until when a machine is to live, what that adds for it at most, and what else is billed meanwhile."""
-    hourly = machine["price"] and machine["price"]["usd_per_hour"]
-    return _question(
+    usd_per_hour = machine["price"] and machine["price"]["usd_per_hour"]
+    return _titled_lines(
         "Extend",
         [
             ("what", _machine_text(machine)),
             ("until", until),
-            ("costs", f"up to {cost} more for the machine, at {dollars(hourly, 4)} an hour"),
+            ("costs", f"up to {cost} more for the machine, at {dollars(usd_per_hour, 4)} an hour"),
             ("also billed", attached_costs_text(_while_running(machine))),
-            ("whose", others_text.strip()),
+            ("whose", other_owner_text.strip()),
         ],
     )
 
 
-def start_question(machine: MachineDocument, hourly: str, cost: str, end: str, now: datetime) -> str:
+def start_question(machine: MachineDocument, usd_per_hour: str, cost: str, end: str, now: datetime) -> str:
     """Return what an hour of a stopped machine costs, and what it costs to the end of its new lease."""
-    return _question(
+    return _titled_lines(
         "Start",
         [
             ("what", _machine_text(machine)),
-            ("price", hourly),
+            ("price", usd_per_hour),
             ("costs", cost),
             ("also billed", attached_costs_text(_while_running(machine))),
             ("ends", when(end, now)),
@@ -119,7 +120,7 @@ def _while_running(machine: MachineDocument) -> list[AttachedCost]:
     return [attached_cost for attached_cost in machine["attached_costs"] or () if attached_cost["while_running"]]
 
 
-def _question(title: str, rows: Sequence[tuple[str, str]]) -> str:
+def _titled_lines(title: str, rows: Sequence[tuple[str, str]]) -> str:
     return f"{title}\n{labelled_lines(rows)}"
 
 
@@ -131,14 +132,14 @@ def _machine_text(machine: MachineDocument) -> str:
     )
 
 
-def _cost_text(values: Sequence[MachineDocument]) -> str:
+def _cost_text(machines: Sequence[MachineDocument]) -> str:
     """Return the hourly cost that ends, and what the machines have cost so far."""
-    billed = [machine for machine in values if machine["billed"] and not machine["terminated_at"]]
+    billed = [machine for machine in machines if machine["billed"] and not machine["terminated_at"]]
     prices = [machine["price"]["usd_per_hour"] for machine in billed if machine["price"]]
-    hourly = dollars(f"{sum(map(Decimal, prices), Decimal())}", 4)
-    unknown = f" and {len(billed) - len(prices)} without a known price" if len(prices) < len(billed) else ""
-    ends = f"{hourly} an hour{unknown}" if billed else "no hourly cost: nothing of it runs"
-    cost = sum((Decimal(machine["spent_usd"] or 0) for machine in values), Decimal())
-    more = "+" if any(machine["unpriced"] for machine in values) else ""
-    so_far = spent_text(values[0], 4) if len(values) == 1 else f"{dollars(f'{cost}')}{more}"
-    return f"{ends}; {so_far} so far"
+    usd_per_hour = dollars(f"{sum(map(Decimal, prices), Decimal())}", 4)
+    unpriced_text = f" and {len(billed) - len(prices)} without a known price" if len(prices) < len(billed) else ""
+    hourly_text = f"{usd_per_hour} an hour{unpriced_text}" if billed else "no hourly cost: nothing of it runs"
+    cost = sum((Decimal(machine["spent_usd"] or 0) for machine in machines), Decimal())
+    unpriced_mark = "+" if any(machine["unpriced"] for machine in machines) else ""
+    so_far = spent_text(machines[0], 4) if len(machines) == 1 else f"{dollars(f'{cost}')}{unpriced_mark}"
+    return f"{hourly_text}; {so_far} so far"

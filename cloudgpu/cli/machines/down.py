@@ -60,39 +60,43 @@ def command(
     if lost is not None:
         _record_as_gone(session, names or [], lost, all_=all_, yes=yes, output=output)
         return
-    end = machines_to_end(session, names or [], all_=all_)
-    running = machines_with_processes(session, end.machines)
+    request = machines_to_end(session, names or [], all_=all_)
+    running = machines_with_processes(session, request.machines)
     for line in running_lines(running):
         tell(line)
-    if end.machines:
-        listed = ", ".join(dict.fromkeys(command_name(machine) for machine in end.machines))
-        others_text = "".join(sorted({others_note(session, machine, "end") for machine in end.machines}))
-        values = question_machines(session, end.machines)
-        stays = [cost for machine in end.machines for cost in named_volume_costs(machine)]
-        about = down_question(values, stays, termination_sentences(session, end.machines), others_text)
-        confirm(f"End {listed}?", yes=yes, about=about)
-    document, worst = end_machines(session, end, running)
+    if request.machines:
+        names_text = ", ".join(dict.fromkeys(command_name(machine) for machine in request.machines))
+        other_owner_text = "".join(sorted({others_note(session, machine, "end") for machine in request.machines}))
+        shown_machines = question_machines(session, request.machines)
+        named_volumes = [cost for machine in request.machines for cost in named_volume_costs(machine)]
+        about = down_question(
+            shown_machines, named_volumes, termination_sentences(session, request.machines), other_owner_text
+        )
+        confirm(f"End {names_text}?", yes=yes, about=about)
+    document, worst_error = end_machines(session, request, running)
     now = session.clock()
     lines = [
-        f"{_gone_text(terminated, now)} It cost {_cost(session, terminated)}{without_price(terminated)}."
+        f"{_gone_text(terminated, now)} It cost {_cost_text(session, terminated)}{without_price(terminated)}."
         for terminated in terminated_machines(document)
     ]
     lines += [
         f"Not removed: {resource['kind']} {resource['name']}, {monthly(resource)}." for resource in document["retained"]
     ]
-    lines += [_kept_files(files) for files in document["kept_files"]]
-    lines += [f"Left alone: {machine.name}, for {machine.owner or 'nobody that is known'}." for machine in end.others]
-    if worst and not lines and len(document["failed"]) == 1:
-        raise worst
-    accounts = account_lines(document) if all_ and not worst else []
-    emit(output, document, "\n".join([*(lines or ([] if worst else ["No machine is running."])), *accounts]))
-    for fault in document["failed"]:
-        tell(f"error: {fault['message']} {fault['next'] or ''}")
-    if worst:
-        raise typer.Exit(worst.exit_code)
+    lines += [_kept_files_text(files) for files in document["kept_files"]]
+    lines += [
+        f"Left alone: {machine.name}, for {machine.owner or 'nobody that is known'}." for machine in request.others
+    ]
+    if worst_error and not lines and len(document["failed"]) == 1:
+        raise worst_error
+    accounts = account_lines(document) if all_ and not worst_error else []
+    emit(output, document, "\n".join([*(lines or ([] if worst_error else ["No machine is running."])), *accounts]))
+    for error in document["failed"]:
+        tell(f"error: {error['message']} {error['next'] or ''}")
+    if worst_error:
+        raise typer.Exit(worst_error.exit_code)
 
 
-def _cost(session: Session, terminated: MachineDocument) -> str:
+def _cost_text(session: Session, terminated: MachineDocument) -> str:
     """Return what a machine or a cluster cost; `at most` that if its power on this computer is recorded later."""
     from cloudgpu.control.pricing.shared_computer import may_cost_less
 
@@ -113,10 +117,10 @@ def _record_as_gone(session: Session, names: list[str], why: str, *, all_: bool,
             value=why,
             next="Run: cloudgpu down NAME --lost WHY",
         )
-    row = session.find_one(names[0], "--lost")
-    confirm(f"Record {row.name} as gone? Nothing is sent to it: if it runs, it keeps running.", yes=yes)
-    shown_machine = build_machine_document(session, record_as_lost(session, row, why))
-    words = (
+    machine = session.find_one(names[0], "--lost")
+    confirm(f"Record {machine.name} as gone? Nothing is sent to it: if it runs, it keeps running.", yes=yes)
+    shown_machine = build_machine_document(session, record_as_lost(session, machine, why))
+    message = (
         f"{shown_machine['name']} is recorded as gone. It cost at least "
         f"{spent_text(shown_machine, 4)}{without_price(shown_machine)}."
     )
@@ -124,16 +128,17 @@ def _record_as_gone(session: Session, names: list[str], why: str, *, all_: bool,
         output,
         {"terminated": [shown_machine], "running": [], "retained": [], "kept_files": []}
         | {"failed": [], "others": [], "queried": [], "not_queried": []},
-        words,
+        message,
     )
 
 
-def _kept_files(retained_files: RetainedFiles) -> str:
+def _kept_files_text(retained_files: RetainedFiles) -> str:
     """Return which files stay on the user's own computer, since they were added or changed."""
-    more = retained_files["count"] - len(retained_files["files"])
-    listed = ", ".join(retained_files["files"]) + (f" and {more} more" if more else "")
+    hidden_count = retained_files["count"] - len(retained_files["files"])
+    files_text = ", ".join(retained_files["files"]) + (f" and {hidden_count} more" if hidden_count else "")
     return (
-        f"Kept where {retained_files['name']} was, as you changed or added it: in {retained_files['where']}: {listed}."
+        f"Kept where {retained_files['name']} was, as you changed or added it: in {retained_files['where']}: "
+        f"{files_text}."
     )
 
 

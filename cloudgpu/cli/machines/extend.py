@@ -35,22 +35,22 @@ def command(
     if by is None:
         name, by = _only_duration(name)
     session = open_session()
-    duration_, reason = duration(by, "BY"), check_reason(override)
-    machine, *others = session.find_all_nodes(name, "extend")
-    others_text = others_note(session, machine, "extend")
+    extra_time, reason = duration(by, "BY"), check_reason(override)
+    machine, *other_nodes = session.find_all_nodes(name, "extend")
+    other_owner_text = others_note(session, machine, "extend")
     check_override(session, reason)
-    if duration_ is None:
+    if extra_time is None:
         return
     if machine.cluster_node:
         from cloudgpu.cli.clusters.acting import extend as extend_cluster
 
-        extend_cluster(session, [machine, *others], duration_, reason, yes=yes, output=output)
+        extend_cluster(session, [machine, *other_nodes], extra_time, reason, yes=yes, output=output)
         return
-    extension = plan_extension(session, machine, duration_)
+    extension = plan_extension(session, machine, extra_time)
     end = when(iso(extension.lease.expires), session.clock())
     renewal_text = "; renew-until moves there too" if extension.moves_renew_until else ""
     document = machine_document(machine, session.clock())
-    about = extend_question(document, f"{end}{renewal_text}", extension.added_cost.text(), others_text)
+    about = extend_question(document, f"{end}{renewal_text}", extension.added_cost.text(), other_owner_text)
     confirm(f"Extend {machine.name}?", yes=yes, about=about)
     machine = extend(session, extension, override=reason)
     end = when(machine.expires, session.clock())
@@ -60,15 +60,15 @@ def command(
     emit(output, machine_document(machine, session.clock()), f"{machine.name} {lease_text} {end}{renewal_text}.")
 
 
-def _only_duration(word: str | None) -> tuple[str | None, str]:
+def _only_duration(argument: str | None) -> tuple[str | None, str]:
     """Return a single argument as BY, without a name. Raises InvalidRequest if it is a name."""
     from cloudgpu.errors import InvalidRequest
 
-    if word is None or not word[:1].isdigit():
+    if argument is None or not argument[:1].isdigit():
         raise InvalidRequest(
             "BY is missing: how much longer should the lease be?",
             field="BY",
             value=None,
-            next=f"For example: cloudgpu extend {word or 'NAME'} 4h",
+            next=f"For example: cloudgpu extend {argument or 'NAME'} 4h",
         )
-    return None, word
+    return None, argument

@@ -37,18 +37,20 @@ def command(
     if until is None and not release and name is not None and name[0].isdigit():  # no name begins so
         name, until = None, name
     session = open_session()
-    machine, *others = session.find_all_nodes(name, "hold")
+    machine, *other_nodes = session.find_all_nodes(name, "hold")
     check_hold_options(command_name(machine), until, release=release)
     if machine.cluster_node:
         from cloudgpu.cli.clusters.acting import hold as hold_cluster
 
         end = moment(until, "UNTIL", session.clock()) if until else None
-        hold_cluster(session, [machine, *others], end, yes=yes, output=output)
+        hold_cluster(session, [machine, *other_nodes], end, yes=yes, output=output)
         return
-    others_text = others_note(session, machine, "hold")
+    other_owner_text = others_note(session, machine, "hold")
     if until is None:
         if machine.expires and machine.expires <= iso(session.clock()):
-            confirm(f"Release {machine.name}? Its lease is over: it ends within seconds then.{others_text}", yes=yes)
+            confirm(
+                (f"Release {machine.name}? Its lease is over: it ends within seconds then.{other_owner_text}"), yes=yes
+            )
         machine = set_hold(session, machine, None)
         emit(output, machine_document(machine, session.clock()), f"{machine.name} is not held any more.")
         return
@@ -57,8 +59,8 @@ def command(
     caveat = hold_caveat(session, machine, end)
     if caveat:
         tell(caveat)
-    billed = "" if is_owned(machine.provider) else " It is billed meanwhile."
-    confirm(f"Hold {machine.name} until {when(iso(end), session.clock())}?{billed}{others_text}", yes=yes)
+    billed_text = "" if is_owned(machine.provider) else " It is billed meanwhile."
+    confirm(f"Hold {machine.name} until {when(iso(end), session.clock())}?{billed_text}{other_owner_text}", yes=yes)
     machine = set_hold(session, machine, end)
     emit(
         output,

@@ -79,8 +79,8 @@ def _text(
         else:
             lines.append(machine_table(document["machines"], now, me=me))
         if document["view_as_of"]:
-            older = "" if queried else "; cloudgpu ls --refresh asks now"
-            lines.append("\n" + paragraph(f"As last seen {ago(document['view_as_of'], now)}{older}."))
+            refresh_hint = "" if queried else "; cloudgpu ls --refresh asks now"
+            lines.append("\n" + paragraph(f"As last seen {ago(document['view_as_of'], now)}{refresh_hint}."))
         lines += [
             *_absent_lines(document["machines"]),
             *_rehearsal_lines(document["machines"], now),
@@ -94,21 +94,24 @@ def _text(
             from cloudgpu.cli.machine_text import guard_lines
             from cloudgpu.core.model.machine import is_owned
 
-            rented = labelled_lines(
+            console_lines = labelled_lines(
                 (machine["name"], console_text(machine))
                 for machine in document["machines"]
                 if not is_owned(machine["provider"])
             )
-            lines += ["\nAt the cloud", rented] if rented else []
+            lines += ["\nAt the cloud", console_lines] if console_lines else []
             lines += guard_lines(document["machines"], document["last_run"], now)
     else:
         none_mine_text = f"No machine of {me} is running, as far as this ledger knows."
         lines.append(none_mine_text if mine else _no_machine_text(has_launched=has_launched(), queried=queried))
     lines += [paragraph(credit_text(credit, now)) for credit in document["credits"]] if document["credits"] else []
     lines += [
-        paragraph(f"Not ours (ledger {other['ledger']}): {other['name']} on {other['provider']}, {other['state']}")
-        for other in document["foreign"]
-        if other["state"] != "terminated"  # a cloud lists a terminated machine for an hour
+        paragraph(
+            f"Not ours (ledger {foreign_machine['ledger']}): {foreign_machine['name']} on "
+            f"{foreign_machine['provider']}, {foreign_machine['state']}"
+        )
+        for foreign_machine in document["foreign"]
+        if foreign_machine["state"] != "terminated"  # a cloud lists a terminated machine for an hour
     ]
     if queried:
         from cloudgpu.cli.machine_text import account_lines
@@ -121,9 +124,9 @@ def _no_machine_text(*, has_launched: bool, queried: bool) -> str:
     """Return that there is no machine, as far as the ledger or the queried clouds know."""
     if queried:
         return "No machine is running."
-    known = "No machine is running" if has_launched else "No machine yet"
-    first = "" if has_launched else "\nStart with: cloudgpu up --dry-run"
-    return paragraph(f"{known}, as far as this ledger knows; cloudgpu ls --refresh asks now.") + first
+    none_text = "No machine is running" if has_launched else "No machine yet"
+    start_hint = "" if has_launched else "\nStart with: cloudgpu up --dry-run"
+    return paragraph(f"{none_text}, as far as this ledger knows; cloudgpu ls --refresh asks now.") + start_hint
 
 
 def _rehearsal_lines(machines: list[MachineDocument], now: Any) -> list[str]:
@@ -162,9 +165,9 @@ def _pending_lines(machines: list[MachineDocument]) -> list[str]:
     for machine in machines:
         action, name = machine["pending_action"], (machine["cluster"] or machine)["name"]
         if action in ("stop", "terminate") and machine["state"] != "stopping":
-            noun, verb = ("end", "down") if action == "terminate" else ("stop", "stop")
-            finished = f"cloudgpu {verb} {name} or the next run of cloudgpu reap finishes it"
-            lines[name] = paragraph(f"{name}: its {noun} was requested and is not done; {finished}.")
+            requested, verb = ("end", "down") if action == "terminate" else ("stop", "stop")
+            remedy = f"cloudgpu {verb} {name} or the next run of cloudgpu reap finishes it"
+            lines[name] = paragraph(f"{name}: its {requested} was requested and is not done; {remedy}.")
     return list(lines.values())
 
 
@@ -177,14 +180,16 @@ def _still_billed_lines(machines: list[MachineDocument]) -> list[str]:
 
 def _unknown_activity_lines(machines: list[MachineDocument]) -> list[str]:
     """Return for which machines it is not known whether they are idle, and why."""
-    message = (
+    reasons_by_name = (
         (machine["name"], machine["activity_unknown_reason"])
         for machine in machines
         if machine["activity_unknown_reason"] is not None
     )
-    return [paragraph(f"{name}: nobody can tell from outside whether it is idle: {why}.") for name, why in message]
+    return [
+        paragraph(f"{name}: nobody can tell from outside whether it is idle: {why}.") for name, why in reasons_by_name
+    ]
 
 
 def _gpu_user_lines(machines: list[MachineDocument]) -> list[str]:
     """Return who uses the GPUs of machines that share a computer with others, as just queried."""
-    return [paragraph(f"{machine['name']}: {use}.") for machine in machines for use in machine["gpu_users"]]
+    return [paragraph(f"{machine['name']}: {user_text}.") for machine in machines for user_text in machine["gpu_users"]]

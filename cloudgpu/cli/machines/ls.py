@@ -40,11 +40,11 @@ def command(
         show_repeatedly(
             lambda: list_machines(refresh=refresh, ended=all_, mine=mine, verbose=verbose, nodes=nodes)[1],
             every_s=REFRESH_INTERVAL_S if refresh else INTERVAL_S,
-            text=output is Format.TEXT,
+            is_text=output is Format.TEXT,
         )
         return
     document, text = list_machines(refresh=refresh, ended=all_, mine=mine, verbose=verbose, nodes=nodes)
     emit(output, document, text)
-    for gap in document["elsewhere"]:
-        tell(f"{unanswered_text(gap['scope'], gap['why'])} It is shown as last seen.")
+    for unanswered_scope in document["elsewhere"]:
+        tell(f"{unanswered_text(unanswered_scope['scope'], unanswered_scope['why'])} It is shown as last seen.")
     exit_if_unanswered(document["unanswered"])

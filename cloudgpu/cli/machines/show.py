@@ -59,10 +59,12 @@ def command(
         emit(
             output,
             document,
-            shown_text(cluster, now, (lambda one: _text(one, now, verbose=verbose)) if needs_texts else None),
+            shown_text(
+                cluster, now, (lambda machine: _machine_text(machine, now, verbose=verbose)) if needs_texts else None
+            ),
         )
         return
-    emit(output, document, _text(document, session.clock(), verbose=verbose))
+    emit(output, document, _machine_text(document, session.clock(), verbose=verbose))
 
 
 def _check_job(name: str | None, options: dict[str, bool]) -> None:
@@ -77,28 +79,28 @@ def _check_job(name: str | None, options: dict[str, bool]) -> None:
         )
 
 
-def _text(machine: ShownDocument, now: Any, *, verbose: bool) -> str:
+def _machine_text(machine: ShownDocument, now: Any, *, verbose: bool) -> str:
     from cloudgpu.cli.machine_text import machine_details, machine_summary, state_sentence
 
     parts = []
     if "why" in machine:
-        from cloudgpu.cli.machines.why_text import text
+        from cloudgpu.cli.machines.why_text import why_text
 
-        parts.append(text(machine["why"], now))
+        parts.append(why_text(machine["why"], now))
     if not parts:
-        full = f"{paragraph(state_sentence(machine, now))}\n{machine_details(machine, now)}"
-        parts.append(full if verbose else machine_summary(machine, now))
+        details = f"{paragraph(state_sentence(machine, now))}\n{machine_details(machine, now)}"
+        parts.append(details if verbose else machine_summary(machine, now))
     if "history" in machine:
-        parts.append(_history(machine["history"]))
+        parts.append(_history_text(machine["history"]))
     return "\n\n".join(parts)
 
 
-def _history(lines: list[HistoryLine]) -> str:
+def _history_text(entries: list[HistoryLine]) -> str:
     """Return the ledger's lines in words: when, who, from where, what and why."""
     from cloudgpu.views.history import actor_text, history_lines
 
-    lines_shown = []
-    for line, text in zip(lines, history_lines(lines), strict=True):
-        at = f"  {line['occurred_at'][:19].replace('T', ' ')}  "
-        lines_shown.append(wrapped(f"{actor_text(line)}: {text}", at, " " * 23))
-    return "\n".join(lines_shown)
+    wrapped_lines = []
+    for entry, text in zip(entries, history_lines(entries), strict=True):
+        time_prefix = f"  {entry['occurred_at'][:19].replace('T', ' ')}  "
+        wrapped_lines.append(wrapped(f"{actor_text(entry)}: {text}", time_prefix, " " * 23))
+    return "\n".join(wrapped_lines)

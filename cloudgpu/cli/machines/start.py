@@ -14,7 +14,7 @@ from cloudgpu.core.model.machine import Machine, can_be_restored
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
 
-RUNNING_STATES = ("running", "pending")
+UP_STATES = ("running", "pending")  # in these a machine is not started again
 
 
 def command(
@@ -60,7 +60,7 @@ def command(
         no_guard,
         parse_price(max_price),
     )
-    machine, *others = session.find_all_nodes(name, "start")
+    machine, *other_nodes = session.find_all_nodes(name, "start")
     check_may(session, machine, "start")
     check_override(session, start_options.override)
     if machine.cluster_node:
@@ -69,7 +69,7 @@ def command(
         from cloudgpu.control.clusters.start import check_not_moved
 
         check_not_moved(machine, move=move)
-        start_cluster(session, [machine, *others], start_options, wait=not no_wait, output=output)
+        start_cluster(session, [machine, *other_nodes], start_options, wait=not no_wait, output=output)
         return
     machine = settle_restore(session, machine)
     check_max_price(machine, start_options.max_price, move_it=move)
@@ -78,12 +78,12 @@ def command(
     if can_be_restored(machine):
         machine = _launch_from_image(session, machine, start_options, move=move, wait=not no_wait, output=output)
     else:
-        machine = _start(session, machine, start_options, wait=not no_wait, output=output)
+        machine = _confirm_and_start(session, machine, start_options, wait=not no_wait, output=output)
     document = machine_document(machine, session.clock())
-    emit(output, document, f"{machine.name} is {machine.state}.{_next(session, machine)}")
+    emit(output, document, f"{machine.name} is {machine.state}.{_next_text(session, machine)}")
 
 
-def _next(session: Session, machine: Machine) -> str:
+def _next_text(session: Session, machine: Machine) -> str:
     from cloudgpu.config.templates.find import opens_jupyter
 
     if machine.state != "running":
@@ -91,7 +91,7 @@ def _next(session: Session, machine: Machine) -> str:
     return "\n" + next_steps(machine.name, jupyter=opens_jupyter(machine.template, session.template_paths()))
 
 
-def _start(
+def _confirm_and_start(
     session: Session, machine: Machine, start_options: options.StartOptions, *, wait: bool, output: Format
 ) -> Machine:
     from cloudgpu.cli.launch.running_text import start_question
@@ -105,18 +105,20 @@ def _start(
     from cloudgpu.views.machines import machine_document
 
     lease = new_lease(session, machine, start_options.lease, start_options.renew_until)
-    if machine.state in RUNNING_STATES:
+    if machine.state in UP_STATES:
         machine = refresh(session, machine)
-    if machine.state not in RUNNING_STATES:  # otherwise nothing is spent
-        shown_machine = machine_document(machine, session.clock())
+    if machine.state not in UP_STATES:  # otherwise nothing is spent
+        before_start = machine_document(machine, session.clock())
         lease_length = lease.expires - session.clock()
         cost = usd(duration_cost(Money(machine.price.nanos_per_hour), lease_length)) if machine.price else None
         if start_options.yes and output is Format.TEXT:
-            tell(machine_line({**shown_machine, "expires": iso(lease.expires)}))
+            tell(machine_line({**before_start, "expires": iso(lease.expires)}))
         lease_text = short_duration(lease_length.total_seconds())
         lease_cost_text = f"{dollars(cost)} for the machine to the end of its new lease in {lease_text}"
-        hourly = price_text(shown_machine["price"]) if start_options.verbose else price_briefly(shown_machine["price"])
-        about = start_question(shown_machine, hourly, lease_cost_text, iso(lease.expires), session.clock())
+        hourly_text = (
+            price_text(before_start["price"]) if start_options.verbose else price_briefly(before_start["price"])
+        )
+        about = start_question(before_start, hourly_text, lease_cost_text, iso(lease.expires), session.clock())
         confirm(f"Start {machine.name}?", yes=start_options.yes, about=about)
     return start_stopped(
         session, machine, lease, wait=wait, override=start_options.override, no_guard=start_options.no_guard
@@ -136,9 +138,12 @@ def _move_out_of_zone(session: Session, machine: Machine, start_options: options
         start_options.override,
     )
     cheapest, per_month = plan.offers[0], plan.image.per_month
-    costs = "its price is not known" if per_month is None else f"at most {per_month.text()} a month until it runs"
+    image_cost_text = (
+        "its price is not known" if per_month is None else (f"at most {per_month.text()} a month until it runs")
+    )
     confirm(
-        f"Move {machine.name} out of {machine.zone}? It ends, and its disk becomes an image ({costs}), which is "
+        f"Move {machine.name} out of {machine.zone}? It ends, and its disk becomes an image "
+        f"({image_cost_text}), which is "
         f"launched from {cheapest.price.per_hour.text(4)} an hour on ({cheapest.configuration.instance_type}).",
         yes=start_options.yes,
     )

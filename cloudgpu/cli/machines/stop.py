@@ -31,17 +31,17 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
     from cloudgpu.views.machines import machine_document
 
     session = open_session()
-    machine, *others = find_to_stop(session, name)
+    machine, *other_nodes = find_to_stop(session, name)
     if machine.cluster_node:
         from cloudgpu.cli.clusters.acting import stop as stop_cluster
 
-        stop_cluster(session, [machine, *others], yes=yes, output=output)
+        stop_cluster(session, [machine, *other_nodes], yes=yes, output=output)
         return
-    others_text = others_note(session, machine, "stop")
+    other_owner_text = others_note(session, machine, "stop")
     check_stop(machine)
     for line in running_lines(machines_with_processes(session, [machine])):
         tell(line)
-    about = stop_question(machine_document(machine, session.clock()), machine.stop_effect or "", others_text)
+    about = stop_question(machine_document(machine, session.clock()), machine.stop_effect or "", other_owner_text)
     confirm(f"Stop {machine.name}?", yes=yes, about=about)
     document = machine_document(stop(session, machine, why="asked by the user"), session.clock())
     emit(output, document, _answer_text(document) + _erased_text(machine.stop_effect or ""))
@@ -59,14 +59,14 @@ def _answer_text(machine: MachineDocument) -> str:
                 f"{name} is {machine['state']} and not billed; what stays is.\n"
                 f"  {stays_billed}\n  Start it again: cloudgpu start {name}"
             )
-        unbilled = "" if is_owned(machine["provider"]) else " and not billed"
-        return f"{name} is {machine['state']}{unbilled}. Start it again: cloudgpu start {name}"
-    costs = f"at most {dollars(machine['retained_usd_per_month'])} a month"
+        unbilled_text = "" if is_owned(machine["provider"]) else " and not billed"
+        return f"{name} is {machine['state']}{unbilled_text}. Start it again: cloudgpu start {name}"
+    cost_text = f"at most {dollars(machine['retained_usd_per_month'])} a month"
     next_commands = [(f"start {name}", "bring it back"), (f"down {name}", "remove its image, too")]
-    return f"{name} is parked: it has ended, and its image costs {costs}.\n{steps(next_commands)}"
+    return f"{name} is parked: it has ended, and its image costs {cost_text}.\n{steps(next_commands)}"
 
 
 def _erased_text(stop_effect: str) -> str:
     """Return what a stop has erased, as a line; empty for nothing. `stop_effect` is from the machine's plan."""
-    _, erases, what = stop_effect.partition("erases its ")
-    return f"\n  What was on its {what.partition(' and ')[0]} is lost." if erases else ""
+    _, erases, erased = stop_effect.partition("erases its ")
+    return f"\n  What was on its {erased.partition(' and ')[0]} is lost." if erases else ""

@@ -44,7 +44,7 @@ GROUPS = {
 }  # fmt: skip
 
 
-@options.takes(options.Launch, options.Machines)
+@options.takes(options.LaunchOptions, options.UpOptions)
 def command(
     *,
     dry_run: options.DryRun = False,
@@ -55,7 +55,7 @@ def command(
     verbose: Verbose = False,
     yes: Yes = False,
     output: Output = Format.TEXT,
-    **asked: Any,
+    **typed_options: Any,
 ) -> None:
     """Launch a GPU machine.
 
@@ -87,7 +87,7 @@ def command(
             value=None,
             next="Leave one of them out.",
         )
-    request = replace(parse_request(**asked), by_hand=True)
+    request = replace(parse_request(**typed_options), by_hand=True)
     session = open_session()
     prepared = prepare(session, request)
     sync_for_budgets(session, prepared)
@@ -100,25 +100,27 @@ def command(
         return
     session.check_launchable()
 
-    def ask(one: PreparedLaunch) -> None:
-        shown_document = document if one is prepared else build_plan_document(session, one)
+    def ask(prepared_launch: PreparedLaunch) -> None:
+        shown_document = document if prepared_launch is prepared else build_plan_document(session, prepared_launch)
         tell_plan(shown_document, session.clock(), output, verbose=verbose, briefly=yes)
-        check_budgets(session, one)
+        check_budgets(session, prepared_launch)
         confirm("Launch it?", yes=yes)
 
     plan = prepared
     if document["existing"] is None:
-        plan = ask_for_agreement(session, prepared, lambda: prepare(session, request), ask, launch_of=lambda one: one)
+        plan = ask_for_agreement(
+            session, prepared, lambda: prepare(session, request), ask, launch_of=lambda prepared: prepared
+        )
     launched = launch(session, plan, wait=not no_wait, confirm=lambda: ask(plan))
-    ready = not no_wait and all(node.state == "running" for node in launched.nodes)
-    statuses = [_on_start(session, node, plan.template, wait=wait_start) for node in launched.nodes] if ready else []
-    on_start = next((word for word in ("failed", "running", "done") if word in statuses), None)
+    is_ready = not no_wait and all(node.state == "running" for node in launched.nodes)
+    statuses = [_on_start(session, node, plan.template, wait=wait_start) for node in launched.nodes] if is_ready else []
+    on_start = next((status for status in ("failed", "running", "done") if status in statuses), None)
     result = launch_document(session, plan, launched, on_start)
     emit(
         output,
         result,
         _result_text(
-            result, ready=not no_wait, jupyter=opens_jupyter(launched.machine.template, session.template_paths())
+            result, has_waited=not no_wait, jupyter=opens_jupyter(launched.machine.template, session.template_paths())
         ),
     )
 
@@ -132,8 +134,8 @@ def _on_start(session: Session, machine: Machine, template: Template, *, wait: b
     try:
         return wait_for_on_start(session, machine, template)
     except KeyboardInterrupt:
-        billed = "" if is_owned(machine.provider) else " and billed"
-        tell(f"Interrupted. {machine.name} is ready{billed}, and its on_start is still running.")
+        billed_text = "" if is_owned(machine.provider) else " and billed"
+        tell(f"Interrupted. {machine.name} is ready{billed_text}, and its on_start is still running.")
         raise
 
 
@@ -147,8 +149,8 @@ def tell_plan(document: PlannedUpDocument, now: Any, output: Format, *, verbose:
         is_brief = briefly and not verbose
         text = plan_line(document["plan"]) if is_brief else _plan_text(document, now, verbose=verbose)
         if is_brief and is_terminal(sys.stderr):
-            first, *warnings = text.split("\n")
-            text = "\n".join([paragraph(first), *warnings])
+            first_line, *warnings = text.split("\n")
+            text = "\n".join([paragraph(first_line), *warnings])
         sys.stderr.write(colour_for(text, sys.stderr) + "\n")
 
 
@@ -162,13 +164,13 @@ def _plan_text(document: PlannedUpDocument, now: Any, *, verbose: bool) -> str:
     return text
 
 
-def _result_text(result: UpDocument, *, ready: bool, jupyter: bool) -> str:
+def _result_text(result: UpDocument, *, has_waited: bool, jupyter: bool) -> str:
     from cloudgpu.cli.machine_text import machine_line
 
     machine = result["machine"]
     name = machine["name"]
     if result["nodes"]:
-        return _cluster_text(result, ready=ready)
+        return _cluster_text(result, has_waited=has_waited)
     if result["found"]:
         tell(f"{machine_line(machine)} (already launched by this request; --new: another)")
         for difference in result["differences"]:
@@ -177,34 +179,36 @@ def _result_text(result: UpDocument, *, ready: bool, jupyter: bool) -> str:
         return f"{name} does not run; its disk remains. Start it again: cloudgpu start {name}"
     if machine["state"] in ("stopped", "deallocated"):
         return f"{name} is {machine['state']}. Start it again: cloudgpu start {name}"
-    if not ready:
+    if not has_waited:
         return f"{name} is launched ({machine['state']}). See: cloudgpu show {name} --refresh\n{_at_cloud(machine)}"
     steps = next_steps(name, jupyter=jupyter)
     ready_text = paragraph(f"{name} is ready{_start_text(name, result['on_start'])}.")
     return f"{ready_text}\n{_at_cloud(machine)}{steps}"
 
 
-def _cluster_text(result: UpDocument, *, ready: bool) -> str:
+def _cluster_text(result: UpDocument, *, has_waited: bool) -> str:
     """Return the result of the launch of several machines, and what can be done with them."""
-    first, last = result["nodes"][0]["name"], result["nodes"][-1]["name"]
-    name = first.rpartition("-")[0]
+    first_name, last_name = result["nodes"][0]["name"], result["nodes"][-1]["name"]
+    name = first_name.rpartition("-")[0]
     if result["found"]:
         tell(f"{name} was already launched by this request. (--new: another)")
         for difference in result["differences"]:
             tell(_difference_text(difference))
     running = sum(node["state"] == "running" for node in result["nodes"])
     total = len(result["nodes"])
-    if not ready or running < total:
+    if not has_waited or running < total:
         slurm_text = " The same up without --no-wait sets Slurm up." if result["plan"]["engine"] == "slurm" else ""
-        text = f"{name}: {running} of {total} machines run, {first} to {last}."
+        text = f"{name}: {running} of {total} machines run, {first_name} to {last_name}."
         return f"{text} See: cloudgpu ls --nodes --refresh{slurm_text}"
-    each, shell = (
+    run_step, shell_step = (
         (f"exec {name} --all-nodes -- CMD", "run a command on each"),
         (f"ssh {name}", "a shell on its first node"),
     )
-    queue = [(f"run --on {name} --nodes {total} -- CMD", "queue a job")] if result["plan"]["engine"] == "slurm" else []
-    text = steps([*queue, each, shell, (f"down {name}", "end it")])
-    return f"{name} is ready: {total} machines, {first} to {last}.\n{text}"
+    queue_steps = (
+        [(f"run --on {name} --nodes {total} -- CMD", "queue a job")] if result["plan"]["engine"] == "slurm" else []
+    )
+    text = steps([*queue_steps, run_step, shell_step, (f"down {name}", "end it")])
+    return f"{name} is ready: {total} machines, {first_name} to {last_name}.\n{text}"
 
 
 def _start_text(name: str, on_start: str | None) -> str:

@@ -21,28 +21,29 @@ if TYPE_CHECKING:
 _STATES = {"ACTIVE": "in use", "IDLE": "idle", "UNKNOWN": "not known whether it is used"}
 
 
-def texts(values: Sequence[WhyDocument], now: datetime) -> str:
+def why_texts(documents: Sequence[WhyDocument], now: datetime) -> str:
     """Return what `reap --explain` says: a block for each machine."""
-    return "\n\n".join(text(why, now) for why in values)
+    return "\n\n".join(why_text(why, now) for why in documents)
 
 
-def text(document: WhyDocument, now: datetime) -> str:
+def why_text(document: WhyDocument, now: datetime) -> str:
     """Return why one machine counts as in use, idle or unknown, and when it would be ended."""
-    parts = [_head(document)]
+    parts = [_headline(document)]
     if document["signals"]:
-        parts += ["", indented(_signals(document)), ""]
-    parts.append(_facts(document, now))
+        parts += ["", indented(_signals_table(document)), ""]
+    parts.append(_fact_lines(document, now))
     return "\n".join(parts)
 
 
-def _head(document: WhyDocument) -> str:
-    because, activity = document["why"], document["activity"]
+def _headline(document: WhyDocument) -> str:
+    reason, activity = document["why"], document["activity"]
     return wrapped(
-        f"{document['name']}: " + (because if not _runs(document) else f"{_STATES[activity]} ({because})"), rest="  "
+        f"{document['name']}: " + (reason if not _is_running(document) else (f"{_STATES[activity]} ({reason})")),
+        rest="  ",
     )
 
 
-def _runs(document: WhyDocument) -> bool:
+def _is_running(document: WhyDocument) -> bool:
     """Return whether the machine runs, so that it has an activity."""
     return not (document["activity"] == "UNKNOWN" and document["why"].startswith("it is "))
 
@@ -52,8 +53,8 @@ def indented(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.splitlines())
 
 
-def _signals(document: WhyDocument) -> str:
-    limits = {signal["what"]: _limit(signal) for signal in document["signals"]}
+def _signals_table(document: WhyDocument) -> str:
+    limits = {signal["what"]: _limit_text(signal) for signal in document["signals"]}
     # Output counts for as long as input does; its own limit only says until when output after input is seen.
     limits["terminal output"] = limits.get("terminal input", "")
     rows = [
@@ -61,7 +62,7 @@ def _signals(document: WhyDocument) -> str:
             signal["what"],
             _names_text(signal["names"])
             if signal["unit"] in ("kernels", "jobs")
-            else _reading(signal["value"], signal["unit"]),
+            else _reading_text(signal["value"], signal["unit"]),
             limits[signal["what"]],
             "never" if signal["ago_s"] is None else f"{short_duration(signal['ago_s'])} ago",
             "yes" if signal["active"] else "",
@@ -71,24 +72,26 @@ def _signals(document: WhyDocument) -> str:
     return table(rows, ["SIGNAL", "SEEN", "COUNTS FROM", "LAST SIGN OF LIFE", "NOW"])
 
 
-def _limit(signal: ActivitySignal) -> str:
+def _limit_text(signal: ActivitySignal) -> str:
     if signal["limit"] is None:
         return "any"
-    return ("within " if signal["unit"] == "seconds" else "") + _reading(signal["limit"], signal["unit"], ago="")
+    return ("within " if signal["unit"] == "seconds" else "") + _reading_text(
+        signal["limit"], signal["unit"], ago_suffix=""
+    )
 
 
-def _reading(reading: Any, unit: str, ago: str = " ago") -> str:
+def _reading_text(reading: Any, unit: str, ago_suffix: str = " ago") -> str:
     if reading is None:
         return "nothing" if unit == "seconds" else "not read"
-    return _UNITS[unit](reading) + (ago if unit == "seconds" else "")
+    return _UNIT_TEXTS[unit](reading) + (ago_suffix if unit == "seconds" else "")
 
 
 def _names_text(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:2]) + (", ..." if len(names) > 2 else "")  # noqa: PLR2004  (what a column has room for)
-    return shown[:28] or "none"
+    names_text = ", ".join(names[:2]) + (", ..." if len(names) > 2 else "")  # noqa: PLR2004  (what a column has room for)
+    return names_text[:28] or "none"
 
 
-_UNITS: dict[str, Callable[[Any], str]] = {
+_UNIT_TEXTS: dict[str, Callable[[Any], str]] = {
     "percent": lambda percent: f"{percent:g} %",
     "cores": lambda cores: f"{cores:.2f} cores",
     "bytes_per_s": lambda bytes_per_s: f"{size_text(bytes_per_s)}/s",
@@ -96,21 +99,21 @@ _UNITS: dict[str, Callable[[Any], str]] = {
 }
 
 
-def _facts(document: WhyDocument, now: datetime) -> str:
+def _fact_lines(document: WhyDocument, now: datetime) -> str:
     decision, policy, ends = document["decision"], document["policy"], document["ends"]
     idle = policy["idle"]
     rule = "" if decision["rule"] == "none" else f" ({decision['rule']})"
     condition = "it stays in use" if document["activity"] == "ACTIVE" else "nothing changes"
     return labelled_lines(
         [
-            ("known", _known_lines(document, now)),
+            ("known", _source_text(document, now)),
             ("policy", f"{policy['name'] or 'none'}: {policy['why']}"),
-            ("idle", idle and _idle(idle, document["ends"], now)),
+            ("idle", idle and _idle_text(idle, document["ends"], now)),
             ("schedule", ends["schedule"] and f"off {when(ends['schedule'], now)}"),
             ("held", ends["held_until"] and f"until {when(ends['held_until'], now)}"),
             ("lease", ends["lease"] and f"until {when(ends['lease'], now)}"),
-            ("renewable", (last := ends.get("renew_until")) and f"until {when(last, now)}"),
-            ("warned", "; ".join(_warning(warning, now) for warning in document["warnings"])),
+            ("renewable", (renew_until := ends.get("renew_until")) and f"until {when(renew_until, now)}"),
+            ("warned", "; ".join(_warning_text(warning, now) for warning in document["warnings"])),
             (
                 "scratch",
                 ", ".join(
@@ -126,36 +129,36 @@ def _facts(document: WhyDocument, now: datetime) -> str:
     )
 
 
-def _known_lines(document: WhyDocument, now: datetime) -> str:
+def _source_text(document: WhyDocument, now: datetime) -> str:
     source = document["source"]
     refresh_text = f"; to ask it: cloudgpu show {document['name']} --why --refresh"
     if source["how"] == "live" and source["at"]:
         return f"asked over SSH, {ago(source['at'], now)}"
     if source["how"] == "live":
-        older = f"; the signals are of {ago(source['signals_at'], now)}" if source["signals_at"] else ""
-        return f"asked over SSH, and nothing is known of now{older}"
+        signals_text = f"; the signals are of {ago(source['signals_at'], now)}" if source["signals_at"] else ""
+        return f"asked over SSH, and nothing is known of now{signals_text}"
     if source["at"]:
         return f"from the samples kept here, the last of them {ago(source['at'], now)}{refresh_text}"
     last_active = document["last_active_at"]
-    if not _runs(document):
+    if not _is_running(document):
         return f"nothing is asked of it now{f'; it was last in use {ago(last_active, now)}' if last_active else ''}"
     return (f"its own word that it was in use, {ago(last_active, now)}" if last_active else "nothing") + refresh_text
 
 
-def _idle(idle: ActivityIdle, ends: RuleEnds, now: datetime) -> str:
+def _idle_text(idle: ActivityIdle, ends: RuleEnds, now: datetime) -> str:
     if idle["do"] == "off":
         return "does not end it"
     after, grace = short_duration(idle["after_s"]), short_duration(idle["grace_s"])
     rule = f"{after} without a sign of life, then a warning and {grace}"
     if idle["do"] == "warn":
         return f"{rule}; it is only warned"
-    end, held = ends["idle"], ends["held_until"]
-    if end and held:  # which is warned of once the hold is over
-        end = max(end, iso(from_iso(held) + timedelta(seconds=idle["grace_s"])))
-    return rule + (f"; not used from now on, it ends {when(end, now)} at the earliest" if end else "")
+    idle_end, held_until = ends["idle"], ends["held_until"]
+    if idle_end and held_until:  # which is warned of once the hold is over
+        idle_end = max(idle_end, iso(from_iso(held_until) + timedelta(seconds=idle["grace_s"])))
+    return rule + (f"; not used from now on, it ends {when(idle_end, now)} at the earliest" if idle_end else "")
 
 
-def _warning(warning: GivenWarning, now: datetime) -> str:
-    due = f", ends {when(warning['due'], now)}" if warning["due"] else ""
+def _warning_text(warning: GivenWarning, now: datetime) -> str:
+    due_text = f", ends {when(warning['due'], now)}" if warning["due"] else ""
     rule = "use not known" if warning["rule"] == "none" else warning["rule"]
-    return f"{rule}, {ago(warning['at'], now)}{due}" if from_iso(warning["at"]) <= now else rule
+    return f"{rule}, {ago(warning['at'], now)}{due_text}" if from_iso(warning["at"]) <= now else rule

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.cli.jobs.logs import _time
+from cloudgpu.cli.jobs.logs import _parse_time
 from cloudgpu.cli.jobs.run import WriteOnce, order_arguments
 from cloudgpu.errors import InvalidRequest
 from tests.cli.many import QuickProgram
@@ -294,7 +294,7 @@ def test_the_command_begins_at_the_first_dashes(args, wanted):
 
 def test_since_is_a_duration_or_a_time():
     now = datetime(2026, 11, 20, 12, tzinfo=UTC)
-    assert _time("10m", now) == now - timedelta(minutes=10)
-    assert _time("2026-11-20T12:00+01:00", now) == now - timedelta(hours=1)
+    assert _parse_time("10m", now) == now - timedelta(minutes=10)
+    assert _parse_time("2026-11-20T12:00+01:00", now) == now - timedelta(hours=1)
     with pytest.raises(InvalidRequest, match="neither a duration nor a time"):
-        _time("yesterday", now)
+        _parse_time("yesterday", now)

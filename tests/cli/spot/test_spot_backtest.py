@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from cloudgpu.cli.colours import coloured
-from cloudgpu.cli.jobs.spot_backtest import text
+from cloudgpu.cli.jobs.spot_backtest import spot_backtest_text
 from cloudgpu.core.spot.replay.quote import SHIPPED
 from tests.cli.program import Program
 from tests.core.spot.worlds import generated_trace
@@ -93,7 +93,7 @@ def test_the_timeline_says_with_letters_what_ran_when(spot, traces):
 
 def test_colours_change_no_word(spot, traces):
     value = spot("--traces", traces, *JOB, *QUICK, "-o", "json").json
-    plain = text(value)
+    plain = spot_backtest_text(value)
     painted = coloured(plain)
     assert CODES.sub("", painted) == plain
     drawn = [line for line in painted.splitlines() if CODES.sub("", line).startswith("  greedy")]
@@ -113,7 +113,7 @@ def test_ascii_is_enough(spot, traces, tmp_path):
 def test_one_start_has_no_interval(spot, traces):
     value = spot("--traces", traces / "scarce.json", *JOB, *QUICK, "--starts", "1", "-o", "json").json
     assert {one["cost"]["low"] for one in value["policies"]} == {None}
-    assert "95% confidence" not in text(value)
+    assert "95% confidence" not in spot_backtest_text(value)
 
 
 def test_a_file_that_is_named_twice_counts_once_and_two_of_one_name_are_told_apart(spot, traces, tmp_path):

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.cli.machines.why_text import text
+from cloudgpu.cli.machines.why_text import why_text
 from cloudgpu.control.api.show import show_document
 from cloudgpu.control.inventory.listing import list_machines
 from cloudgpu.control.lifecycle.lifecycle import stop
@@ -102,7 +102,7 @@ def test_samples_that_are_old_are_shown_and_decide_nothing(running):
 def test_nothing_kept_is_unknown_and_says_how_to_ask(running):
     value = why(running)
     assert (value["activity"], value["signals"], value["source"]["at"]) == ("UNKNOWN", [], None)
-    assert "cloudgpu show" in text(value, running.clock())
+    assert "cloudgpu show" in why_text(value, running.clock())
 
 
 def test_samples_of_an_earlier_run_say_nothing_of_this_one(running):
@@ -118,7 +118,7 @@ def test_one_that_does_not_answer_is_shown_as_it_was_and_judged_by_nothing(runni
     assert "has no address" in value["source"]["error"]
     assert value["source"]["signals_at"] == iso(running.clock() - 4 * MINUTE)
     assert signal(value, "network")["value"] == 800
-    assert "the signals are of 4m ago" in " ".join(text(value, running.clock()).split())
+    assert "the signals are of 4m ago" in " ".join(why_text(value, running.clock()).split())
 
 
 def test_a_hold_and_a_warning_are_said(running):
@@ -132,22 +132,22 @@ def test_a_hold_and_a_warning_are_said(running):
     value = why(running)
     assert value["warnings"] == [{"rule": "idle", "at": now, "due": due, "count": 1}]
     assert value["ends"]["idle"] == value["decision"]["at"] == due
-    assert "warned     idle, 4m ago, ends" in text(value, running.clock())
+    assert "warned     idle, 4m ago, ends" in why_text(value, running.clock())
 
 
 def test_a_held_machine_is_not_said_to_end_for_idle_time_before_the_hold(running):
     samples(running, 100)
     row, now = running.rows()[0], running.clock()
     running.session.ledger.append([Draft("hold_set", row.id, {"until": iso(now + 3 * HOUR)}, now, "h:1")])
-    said = " ".join(text(why(running), now).split())
+    said = " ".join(why_text(why(running), now).split())
     assert f"it ends {iso(now + 3 * HOUR + 10 * MINUTE)[:16].replace('T', ' ')} UTC" in said
 
 
 def test_one_that_is_stopped_is_said_to_be_stopped_and_no_rule_that_is_none_is_named(running):
-    assert "decision   keep: this computer has no samples of it" in text(why(running), running.clock())
+    assert "decision   keep: this computer has no samples of it" in why_text(why(running), running.clock())
     running.cloud.stop(running.rows()[0].provider_id)
     value = why(running, refresh=True)
-    assert text(value, running.clock()).startswith(f"{value['name']}: it is stopped\n")
+    assert why_text(value, running.clock()).startswith(f"{value['name']}: it is stopped\n")
 
 
 def test_a_machine_that_has_ended_is_not_judged(running):
@@ -189,7 +189,7 @@ def test_a_policy_with_a_fault_is_an_error_and_no_answer(lab):
 def test_the_text_has_room_in_eighty_columns(running):
     samples(running, 100, gpu=97.5, mem=71234.0, **{"in": 4000.0, "out": 12.0, "jup": 30.0})
     for value in (why(running), why(running) | {"scratch": [{"path": "/mnt/nvme" * 4, "bytes": 123_456_789}]}):
-        shown_text = text(value, running.clock())
+        shown_text = why_text(value, running.clock())
         assert max(map(len, shown_text.splitlines())) <= 80
         assert "97.5 %" in shown_text
     assert "in use (GPU, 0s ago)" in shown_text
@@ -201,7 +201,7 @@ def test_one_that_idle_time_has_stopped_says_so_and_not_that_it_is_in_use(runnin
     row = running.rows()[0]
     running.session.ledger.append([instance_observed_by_itself(row, running.clock() - 17 * MINUTE, running.clock())])
     stop(running.session, running.rows()[0], why="idle for 1h, and warned 10m ago")
-    said = " ".join(text(why(running), running.clock()).split())
+    said = " ".join(why_text(why(running), running.clock()).split())
     assert said.startswith(
         f"{row.name}: it is stopped: idle for 1h, and warned 10m ago known nothing is asked of it now"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.cli.jobs.spot_backtest import text
+from cloudgpu.cli.jobs.spot_backtest import spot_backtest_text
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.lifecycle.lifecycle import terminate_with_resources
 from cloudgpu.control.spot.backtest import SpotBacktestOptions, observed_traces, spot_backtest_document
@@ -62,7 +62,7 @@ def test_a_backtest_without_traces_uses_what_the_ledger_has_seen(lab):
     value = spot_backtest_document(JOB, lambda: lab.session)
     assert (value["from_ledger"], value["runs"], len(value["traces"])) == (True, 4, 1)
     assert value["policies"][0]["missed"] == 0
-    assert "in one place that this ledger has seen" in text(value).replace("\n", " ")
+    assert "in one place that this ledger has seen" in spot_backtest_text(value).replace("\n", " ")
 
 
 def test_with_traces_no_session_is_opened(tmp_path):
