@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from cloudgpu.core.events.log import Draft
     from cloudgpu.ledger.book import Book
     from cloudgpu.ledger.log.head import MoveMark
-    from cloudgpu.ledger.log.lines import End
+    from cloudgpu.ledger.log.lines import LastLine
     from cloudgpu.ledger.log.sql import Connection
 
-_HASH = "SELECT hash FROM line WHERE seq = ?"
+_SELECT_HASH = "SELECT hash FROM line WHERE seq = ?"
 _FIRST_MOVE = "SELECT seq, hash, recorded_at FROM line WHERE kind = 'ledger_moving' AND seq > ? ORDER BY seq LIMIT 1"
 _LAST_MOVE = "SELECT body FROM line WHERE kind = 'ledger_moving' ORDER BY seq DESC LIMIT 1"
 _LINES_AFTER = f"SELECT {lines.COLUMNS}, hash FROM line WHERE seq > ? ORDER BY seq"  # noqa: S608
@@ -40,44 +40,44 @@ _LINES_AFTER = f"SELECT {lines.COLUMNS}, hash FROM line WHERE seq > ? ORDER BY s
 
 @dataclass(frozen=True, slots=True)
 class MovePlaces:
-    """Where a ledger moves from and to; `to` and `old` are the URLs of the target and the source, without passwords."""
+    """Where a ledger moves from and to; the URLs are without passwords."""
 
     source: Book
     target: Book
-    to: str
-    old: str = ""
+    target_url: str
+    source_url: str = ""
 
     @property
-    def is_one(self) -> bool:
+    def is_same_place(self) -> bool:
         """Whether source and target are the same place: a ledger that has moved back is taken into use again."""
         return self.source.is_at(self.target)
 
 
-def move(places: MovePlaces, check: Callable[[], None], now: datetime) -> None:
-    """Move the ledger. `check` is called when nobody can write any more, and raises if the move has to wait.
+def move(places: MovePlaces, check_may_move: Callable[[], None], now: datetime) -> None:
+    """Move the ledger. `check_may_move` is called when nobody can write any more, and raises if the move has to wait.
 
     Raises InvalidRequest for a place that holds another ledger, or lines that this one lacks; LedgerUnavailable for a
     ledger that is not complete. Nothing has changed then.
     """
     source, target = places.source, places.target
     with ExitStack() as stack:
-        closers: list[Callable[[str, str], None]] = []  # take the new place, and the hash of the next line there
+        source_closers: list[Callable[[str, str], None]] = []  # take the new place, and the hash of the next line there
 
         def copy_lines(target_lines: Connection, delete_mark: Callable[[], None]) -> Draft:
             with source.read_connection() as source_lines:
-                _check_same(source_lines, target_lines, target.location)
-                if head.end_and_mark(target_lines)[1] is not None:
+                _check_no_other_lines(source_lines, target_lines, target.location)
+                if head.last_line_and_mark(target_lines)[1] is not None:
                     delete_mark()
                 _copy_and_verify(source_lines, target_lines, source.location)
             source_lines, close_source = stack.enter_context(source.writers_blocked())
-            closers.append(close_source)
-            check()
+            source_closers.append(close_source)
+            check_may_move()
             _copy_rest(source_lines, target_lines)
-            return ledger_moving(source.location, places.to, now, lines.last_entry(source_lines)[0])
+            return ledger_moving(source.location, places.target_url, now, lines.last_line(source_lines)[0])
 
         next_hash = target.fill(copy_lines)
-        for close_source in closers:
-            close_source(places.to, next_hash)
+        for close_source in source_closers:
+            close_source(places.target_url, next_hash)
     follow(places)
 
 
@@ -95,10 +95,10 @@ def follow(places: MovePlaces) -> None:
         raise _not_there_error(source.location, target.location)
     with target.read_connection() as target_lines:
         mark = _verify_move(target_lines, record, places)
-    if not places.is_one:
-        source.record_new_place(record.ledger, mark)
+    if not places.is_same_place:
+        source.record_new_place(record.ledger_id, mark)
 
-    def check(target_lines: Connection, _end: End, _found: MoveMark | None) -> str:
+    def check(target_lines: Connection, _end: LastLine, _mark: MoveMark | None) -> str:
         _verify_move(target_lines, record, places)
         return source.location
 
@@ -107,11 +107,11 @@ def follow(places: MovePlaces) -> None:
 
 def _known_head(source: Book) -> HeadRecord | None:
     """Return this client's head record, with the mark of a move if the old place can be read."""
-    record = source.remembered()
+    record = source.remembered_head()
     if not getattr(record, "moved", ""):
         with suppress(LedgerUnavailable):
             source.remember_move(despite_problem=True)
-        record = source.remembered()
+        record = source.remembered_head()
     return record if isinstance(record, HeadRecord) else None
 
 
@@ -122,26 +122,28 @@ def _verify_move(target_lines: Connection, record: HeadRecord, places: MovePlace
     known of the old place proves that nothing is written there any more. A new place that is not open yet may be opened
     by a client that knows that the old one is closed, and the hash of the next line: then no other place was opened.
     """
-    last, next_hash = (record.seq, record.hash, ""), record.next_hash
-    move_line = target_lines.execute(_FIRST_MOVE, last[:1]).fetchone()
-    known_hash = target_lines.execute(_HASH, last[:1]).fetchone()
-    is_same = lines.id_of(target_lines) == record.ledger and known_hash == (last[1],)
+    last_known, next_hash = (record.seq, record.hash, ""), record.next_hash
+    move_line = target_lines.execute(_FIRST_MOVE, last_known[:1]).fetchone()
+    known_hash = target_lines.execute(_SELECT_HASH, last_known[:1]).fetchone()
+    is_same = lines.id_of(target_lines) == record.ledger_id and known_hash == (last_known[1],)
     if not is_same or move_line is None or (next_hash and move_line[1] != next_hash):
         raise _not_there_error(places.source.location, places.target.location)
-    end, found = head.end_and_mark(target_lines)
-    if found is not None and not (next_hash and end[:2] == tuple(move_line[:2])):
-        raise head.ledger_moved_error(found, places.target.location)
-    _check_no_copy(target_lines, places)
-    before = target_lines.execute(_HASH, (move_line[0] - 1,)).fetchone()
-    return head.MoveMark(places.to, since=move_line[2], last=(move_line[0] - 1, before[0], ""), next_hash=move_line[1])
+    last_line, mark = head.last_line_and_mark(target_lines)
+    if mark is not None and not (next_hash and last_line[:2] == tuple(move_line[:2])):
+        raise head.ledger_moved_error(mark, places.target.location)
+    _check_is_no_copy(target_lines, places)
+    hash_before = target_lines.execute(_SELECT_HASH, (move_line[0] - 1,)).fetchone()
+    return head.MoveMark(
+        places.target_url, since=move_line[2], last=(move_line[0] - 1, hash_before[0], ""), next_hash=move_line[1]
+    )
 
 
-def _check_no_copy(target_lines: Connection, places: MovePlaces) -> None:
+def _check_is_no_copy(target_lines: Connection, places: MovePlaces) -> None:
     """Raise InvalidRequest for a copy of a ledger that has moved to the old place, or from a file into a database."""
     (body,) = target_lines.execute(_LAST_MOVE).fetchone()
     last_target = str(json.loads(body).get("to", ""))
-    is_elsewhere = last_target == places.old or last_target.startswith("sqlite:") != places.to.startswith("sqlite:")
-    if is_elsewhere and not places.is_one:
+    is_other_kind = last_target.startswith("sqlite:") != places.target_url.startswith("sqlite:")
+    if (last_target == places.source_url or is_other_kind) and not places.is_same_place:
         raise _url_error(
             f"{places.target.location} holds a copy: its entries say that the ledger is at {last_target}.",
             places.target.location,
@@ -149,15 +151,15 @@ def _check_no_copy(target_lines: Connection, places: MovePlaces) -> None:
         )
 
 
-def _check_same(source_lines: Connection, target_lines: Connection, location: str) -> None:
+def _check_no_other_lines(source_lines: Connection, target_lines: Connection, location: str) -> None:
     """Raise InvalidRequest unless the target is empty, or has a part of this ledger and perhaps a mark of a move."""
-    end, mark = head.end_and_mark(target_lines)
-    if not end[0]:
+    last_line, mark = head.last_line_and_mark(target_lines)
+    if not last_line[0]:
         return
     if lines.id_of(target_lines) != lines.id_of(source_lines):
         raise _url_error(f"{location} holds another ledger.", location, "Name a place that holds none.")
-    last = end if mark is None else mark.last
-    if last[0] and source_lines.execute(_HASH, last[:1]).fetchone() != (last[1],):
+    last_common = last_line if mark is None else mark.last
+    if last_common[0] and source_lines.execute(_SELECT_HASH, last_common[:1]).fetchone() != (last_common[1],):
         raise _url_error(
             f"{location} holds this ledger with lines that the present one lacks.",
             location,
@@ -167,10 +169,10 @@ def _check_same(source_lines: Connection, target_lines: Connection, location: st
 
 def _copy_and_verify(source_lines: Connection, target_lines: Connection, location: str) -> None:
     """Write the missing lines to the new place, and check the hash of every line there."""
-    copy_lines_after(source_lines, target_lines, after=lines.last_entry(target_lines)[0])
+    copy_lines_after(source_lines, target_lines, after=lines.last_line(target_lines)[0])
     rebuild(target_lines)
-    _, last, faults = lines.check_chain(lines.stored_lines(target_lines))
-    if not faults and last != lines.last_entry(source_lines)[1]:
+    _, last_hash, faults = lines.check_chain(lines.stored_lines(target_lines))
+    if not faults and last_hash != lines.last_line(source_lines)[1]:
         faults = ["the copy ends with another line."]
     if faults:
         raise LedgerUnavailable(
@@ -183,11 +185,11 @@ def _copy_and_verify(source_lines: Connection, target_lines: Connection, locatio
 
 def _copy_rest(source_lines: Connection, target_lines: Connection) -> None:
     """Copy the lines that were appended meanwhile; the guards at the new place check the chain."""
-    end = lines.last_entry(target_lines)
-    found = source_lines.execute(_LINES_AFTER, end[:1]).fetchall()
-    if found:
-        target_lines.executemany(INSERT, found)
-        refresh(target_lines, lines.events_of([row[:-1] for row in found]), {})
+    last_line = lines.last_line(target_lines)
+    rows = source_lines.execute(_LINES_AFTER, last_line[:1]).fetchall()
+    if rows:
+        target_lines.executemany(INSERT, rows)
+        refresh(target_lines, lines.events_of([row[:-1] for row in rows]), {})
 
 
 def _not_there_error(source: str, target: str) -> InvalidRequest:

@@ -29,7 +29,7 @@ class SqliteLedger(Book):
         )
 
 
-_LOCAL = (
+_URL_REMEDY = (
     "Leave CLOUDGPU_LEDGER unset, or name a local file: CLOUDGPU_LEDGER=sqlite:///a/local/path/ledger.db, or a "
     "database: CLOUDGPU_LEDGER=postgresql://USER@HOST/DATABASE"
 )
@@ -47,19 +47,19 @@ def open_ledger(url: str | None, directory: Path, *, actor: str, clock: Callable
         return _postgres_ledger(url, scheme, directory, actor=actor, clock=clock)
     if scheme != "sqlite" or "://" not in url:
         # The URL may hold a password: only its scheme is repeated.
-        value = f"{scheme}://..." if "://" in url else url
-        raise _ledger_url_error("The ledger's URL starts with sqlite:/// or postgresql://.", value)
-    path = _path_of(url)
-    return SqliteLedger(path, directory / _head_name(str(path)), actor=actor, clock=clock)
+        shown_url = f"{scheme}://..." if "://" in url else url
+        raise _ledger_url_error("The ledger's URL starts with sqlite:/// or postgresql://.", shown_url)
+    path = _sqlite_path(url)
+    return SqliteLedger(path, directory / _head_file_name(str(path)), actor=actor, clock=clock)
 
 
 def public_url(url: str) -> str:
     """Return the URL of a ledger without user and password. Raises the same errors as `open_ledger`."""
     if url.partition("://")[0].lower() == "sqlite":
-        return f"sqlite:///{_path_of(url)}"
+        return f"sqlite:///{_sqlite_path(url)}"
     from cloudgpu.ledger.postgresql.address import address_of
 
-    return address_of(url).public
+    return address_of(url).public_url
 
 
 def _postgres_ledger(
@@ -72,27 +72,27 @@ def _postgres_ledger(
     address = address_of(url)
     from cloudgpu.ledger.postgresql.store import PostgresLedger  # only now it is known that its library is there
 
-    return PostgresLedger(address, directory / _head_name(address.identity), actor=actor, clock=clock)
+    return PostgresLedger(address, directory / _head_file_name(address.identity), actor=actor, clock=clock)
 
 
-def _path_of(url: str) -> Path:
-    text = url.partition("://")[2]
-    if not text.startswith("/") or text.endswith("/") or "?" in text or "\0" in text:
+def _sqlite_path(url: str) -> Path:
+    path_text = url.partition("://")[2]
+    if not path_text.startswith("/") or path_text.endswith("/") or "?" in path_text or "\0" in path_text:
         raise _ledger_url_error(f"{url!r} names no absolute path of a file.", url)
-    if text.endswith("/:memory:"):
+    if path_text.endswith("/:memory:"):
         raise _ledger_url_error("A ledger in memory would be lost at the end of every command.", url)
-    path = Path("/" + text.lstrip("/"))
+    path = Path("/" + path_text.lstrip("/"))
     if path.is_dir():
         raise _ledger_url_error(f"{path} is a directory, and a ledger is a file.", url)
     return path
 
 
-def _head_name(location: str) -> str:
+def _head_file_name(location: str) -> str:
     """Return the file name of the head record of a ledger that is in another place."""
     import hashlib
 
     return f"ledger-{hashlib.sha256(location.encode()).hexdigest()[:16]}.head"
 
 
-def _ledger_url_error(message: str, value: str) -> InvalidRequest:
-    return InvalidRequest(message, field="CLOUDGPU_LEDGER", value=value, next=_LOCAL)
+def _ledger_url_error(message: str, shown_url: str) -> InvalidRequest:
+    return InvalidRequest(message, field="CLOUDGPU_LEDGER", value=shown_url, next=_URL_REMEDY)

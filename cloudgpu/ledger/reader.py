@@ -15,21 +15,21 @@ from cloudgpu.core.model.usage import Usage
 from cloudgpu.errors import LedgerUnavailable
 from cloudgpu.ledger.log import lines, machines as projection, storage_errors
 from cloudgpu.ledger.log.head import (
+    HeadContent,
     HeadRecord,
     LockedHead,
     MoveMark,
-    Record,
-    check_clock,
-    check_head,
-    check_missing,
-    end_and_mark,
-    hold_head,
+    client_clock_problem,
+    head_problem,
+    last_line_and_mark,
     ledger_left_error,
     ledger_moved_error,
+    line_clock_problem,
+    lock_head,
     mark_of,
+    missing_ledger_problem,
     read_head,
     verification,
-    wrong_clock,
 )
 from cloudgpu.ledger.log.lines import Verification
 
@@ -51,8 +51,8 @@ T = TypeVar("T")
 class Reader:
     """The ledger in the database of `store`, with this client's head record in `head_path`: everything but writes.
 
-    `clock` returns aware UTC; `lock_timeout_s` is how many seconds to wait for a lock. `tell` is called once with a
-    sentence if the database's own clock contradicts `clock`.
+    `clock` returns aware UTC; `lock_timeout_s` is how many seconds to wait for a lock. `tell` shows a user one
+    sentence: it is called once, if the database's own clock contradicts `clock`.
     """
 
     tell: Callable[[str], None] | None = None
@@ -91,8 +91,10 @@ class Reader:
     @property
     def id(self) -> str:
         """The ledger's id; empty before the first append."""
-        ledger = self._read(lambda connection: None if connection is None else lines.id_of(connection), missing_ok=True)
-        return getattr(self._record(), "ledger", "") if ledger is None else ledger
+        ledger_id = self._read(
+            lambda connection: None if connection is None else lines.id_of(connection), missing_ok=True
+        )
+        return getattr(self._read_head_unlocked(), "ledger_id", "") if ledger_id is None else ledger_id
 
     @property
     def outbox(self) -> Outbox:
@@ -104,28 +106,30 @@ class Reader:
     @property
     def has_outbox(self) -> bool:
         """Whether lines may wait in any outbox of this home; reads one directory."""
-        from_outbox = sys.modules.get("cloudgpu.ledger.log.outbox")  # without it, this process has put nothing into one
-        if from_outbox is not None and not self.outbox.is_empty:
+        outbox_module = sys.modules.get(
+            "cloudgpu.ledger.log.outbox"
+        )  # without it, this process has put nothing into one
+        if outbox_module is not None and not self.outbox.is_empty:
             return True
         try:
             return any(name.endswith(".outbox") for name in os.listdir(self._head_path.parent))  # noqa: PTH208  (half the time)
         except OSError:
             return self._head_path.with_suffix(".outbox").exists()
 
-    def is_of(self, outbox: Outbox) -> bool:
-        """Return whether that outbox was filled for this ledger: its head record names a line that this ledger has."""
+    def owns_outbox(self, outbox: Outbox) -> bool:
+        """Return whether that outbox has lines for this ledger: the head record beside it names a line of this one."""
         record = read_head(outbox.path.with_suffix(".head"), self._lock_timeout_s)
         if not isinstance(record, HeadRecord):
             return False
-        return self._read(lambda found: found is not None and check_head(found, self.location, record) is None)
+        return self._read(lambda found: found is not None and head_problem(found, self.location, record) is None)
 
-    def remembered(self) -> Record:
+    def remembered_head(self) -> HeadContent:
         """Return this client's head record."""
-        return self._read_record()
+        return self._read_head()
 
     def remembered_id(self) -> str:
         """Return the ledger's id as this client has seen it last; empty for never. Reads only the head record."""
-        return str(getattr(self.remembered(), "ledger", ""))
+        return str(getattr(self.remembered_head(), "ledger_id", ""))
 
     def machines(self) -> list[Machine]:
         """Return every machine's current record, oldest first."""
@@ -189,7 +193,7 @@ class Reader:
     def head(self) -> tuple[int, str, str]:
         """Return (seq, hash, recorded_at) of the last line; seq 0 where there is none."""
         return self._read(
-            lambda connection: (0, "", "") if connection is None else lines.last_entry(connection), missing_ok=True
+            lambda connection: (0, "", "") if connection is None else lines.last_line(connection), missing_ok=True
         )
 
     def last(self, subject: str) -> Event | None:
@@ -205,16 +209,16 @@ class Reader:
 
     def summaries(self, kinds: Collection[str]) -> list[EventSummary]:
         """Return a summary of every line of these kinds, by seq."""
-        return self._read(lambda connection: [] if connection is None else lines.lines_of_kinds(connection, kinds))
+        return self._read(lambda connection: [] if connection is None else lines.summaries_of_kinds(connection, kinds))
 
     def integrity_problem(self) -> str | None:
         """Return why lines seem to be missing or the clock wrong, or None."""
-        record = self._read_record()  # before the lines: those that are written meanwhile contradict nothing
+        record = self._read_head()  # before the lines: those that are written meanwhile contradict nothing
 
         def check(connection: Connection | None) -> str | None:
             if connection is None:
-                return check_missing(self.location, record)
-            return check_head(connection, self.location, record) or check_clock(
+                return missing_ledger_problem(self.location, record)
+            return head_problem(connection, self.location, record) or line_clock_problem(
                 connection, self.now(), self._store.time
             )
 
@@ -222,25 +226,25 @@ class Reader:
 
     def clock_problem(self) -> str | None:
         """Return how this computer's clock contradicts that of the ledger's database, or None."""
-        return self._read(lambda _: wrong_clock(self._clock(), self._store.time()), missing_ok=True)
+        return self._read(lambda _: client_clock_problem(self._clock(), self._store.time()), missing_ok=True)
 
     def moved(self) -> MoveMark | None:
         """Return the mark of a ledger that has moved away or not arrived yet; None if it is in use.
 
         A client that once knew of the move needs the old place no more.
         """
-        remembered = mark_of(self.remembered())
-        if remembered is not None:
-            return remembered
-        found = self.move_mark()
-        if found is not None:
+        known_mark = mark_of(self.remembered_head())
+        if known_mark is not None:
+            return known_mark
+        mark = self.move_mark()
+        if mark is not None:
             with suppress(LedgerUnavailable):  # the next command learns it again
                 self.remember_move()
-        return found
+        return mark
 
     def move_mark(self) -> MoveMark | None:
         """Return the move that the last line here records, whatever this client remembers; None for none."""
-        return self._read(lambda found: None if found is None else end_and_mark(found)[1], missing_ok=True)
+        return self._read(lambda found: None if found is None else last_line_and_mark(found)[1], missing_ok=True)
 
     def remember_move(self, *, despite_problem: bool = False) -> None:
         """Record in this client's head record the move that the last line here records.
@@ -249,15 +253,15 @@ class Reader:
         """
 
         def record_move(connection: Connection | None) -> None:
-            mark = None if connection is None else end_and_mark(connection)[1]
+            mark = None if connection is None else last_line_and_mark(connection)[1]
             if connection is None or mark is None or mark.came_from or not mark.to:
                 return
-            head_lock = self._hold_head()
+            head_lock = self._lock_head()
             try:
-                if despite_problem or check_head(connection, self.location, head_lock.read()) is None:
+                if despite_problem or head_problem(connection, self.location, head_lock.read()) is None:
                     write_move_mark(head_lock, lines.id_of(connection), mark)
             finally:
-                head_lock.let_go()
+                head_lock.release()
 
         self._read(record_move, missing_ok=True)
 
@@ -271,11 +275,11 @@ class Reader:
 
     def verify(self) -> Verification:
         """Recompute the chain; compare head record, guards and projection. At most 20 faults of the chain are named."""
-        record = self._read_record()
+        record = self._read_head()
 
         def check(connection: Connection | None) -> Verification:
             if connection is None:
-                missing = check_missing(self.location, record)
+                missing = missing_ledger_problem(self.location, record)
                 return Verification(0, "", (missing,) if missing else ())
             with self._store.snapshot():
                 return verification(connection, self.location, record, self._store.missing_guards())
@@ -335,7 +339,7 @@ class Reader:
         """Return the error that the ledger has moved, if this client knows that, else `error`."""
         mark = None
         with suppress(LedgerUnavailable):
-            mark = mark_of(self.remembered())
+            mark = mark_of(self.remembered_head())
         return error if mark is None else ledger_left_error(mark, self.location)
 
     def _read_with_retry(self, query: Callable[[Connection | None], T], *, missing_ok: bool) -> T:
@@ -343,7 +347,7 @@ class Reader:
             try:
                 return query(self._reader(missing_ok=missing_ok))
             except Exception:
-                if self._store.is_writing or self._is_in_snapshot or not self._store.is_lost:
+                if self._store.is_writing or self._is_in_snapshot or not self._store.is_connection_lost:
                     raise
                 self._store.close()
             return query(self._reader(missing_ok=missing_ok))
@@ -351,38 +355,40 @@ class Reader:
     def _reader(self, *, missing_ok: bool) -> Connection | None:
         connection = self._store.reader()
         if connection is None and not missing_ok:
-            record = self._record()
+            record = self._read_head_unlocked()
             connection = self._store.reader()  # again: it may have been created meanwhile
             if connection is None:
                 self._raise_if_missing(record)
         return connection
 
     def _page(self, subject: str | None, after: int) -> list[Event]:
-        return self._read(lambda connection: [] if connection is None else lines.page_of(connection, subject, after))
+        return self._read(
+            lambda connection: [] if connection is None else lines.lines_after(connection, subject, after)
+        )
 
     def _raise_if_moved(self, mark: MoveMark | None) -> None:
         if mark is not None:
             raise ledger_moved_error(mark, self.location)
 
-    def _hold_head(self) -> LockedHead:
-        return hold_head(self._head_path, self._lock_timeout_s)
+    def _lock_head(self) -> LockedHead:
+        return lock_head(self._head_path, self._lock_timeout_s)
 
-    def _read_record(self) -> Record:
+    def _read_head(self) -> HeadContent:
         with self._thread_lock, self._store.translated():
-            return self._record()
+            return self._read_head_unlocked()
 
-    def _record(self) -> Record:
+    def _read_head_unlocked(self) -> HeadContent:
         return read_head(self._head_path, self._lock_timeout_s)
 
-    def _raise_if_missing(self, record: Record) -> None:
+    def _raise_if_missing(self, record: HeadContent) -> None:
         mark = mark_of(record)
         if mark is not None:
             raise ledger_left_error(mark, self.location)
-        sentence = check_missing(self.location, record)
+        sentence = missing_ledger_problem(self.location, record)
         if sentence is not None:
             raise storage_errors.missing_error(self.location, sentence)
 
 
-def write_move_mark(head_lock: LockedHead, ledger: str, mark: MoveMark) -> None:
+def write_move_mark(head_lock: LockedHead, ledger_id: str, mark: MoveMark) -> None:
     """Write the mark of a move to a head record: where the ledger is now."""
-    head_lock.replace(ledger, *mark.last[:2], mark.since, moved=mark.to, next_hash=mark.next_hash)
+    head_lock.replace(ledger_id, *mark.last[:2], mark.since, moved=mark.to, next_hash=mark.next_hash)

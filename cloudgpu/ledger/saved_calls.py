@@ -12,25 +12,25 @@ from cloudgpu.core.launch.attempt import attempt_from_json, attempt_to_json
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import LedgerUnavailable
-from cloudgpu.ledger.log.files import sync
+from cloudgpu.ledger.log.files import fsync
 
 
 def save(directory: Path, attempt: Attempt) -> None:
     """Write the call and sync it, or raise LedgerUnavailable and leave no part of it."""
     path = directory / f"{attempt.token}.{lock_name(attempt.request.key)}.json"
-    part = path.with_suffix(".part")
+    temporary = path.with_suffix(".part")
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(json.dumps(attempt_to_json(attempt)))
             file.flush()
             os.fsync(file.fileno())
-        part.replace(path)
-        sync(directory)
+        temporary.replace(path)
+        fsync(directory)
     except OSError as error:
         with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
         raise LedgerUnavailable(
             f"The launch could not be recorded before sending it, so nothing was launched: {error.strerror}.",
             field="CLOUDGPU_HOME",

@@ -18,7 +18,7 @@ from cloudgpu.access.ssh.client_files import new_host_key
 from cloudgpu.control.outage import opening as sessions
 from cloudgpu.control.setup.team_ledger import team_ledger_document
 from cloudgpu.core.team.rights import Role
-from cloudgpu.ledger.log.teams import Missing, Sharing, Team
+from cloudgpu.ledger.log.teams import MissingRight, Sharing, Team
 from cloudgpu.views.reaper import run_document
 from tests.cli import gcp_line
 from tests.cli.automation.test_cron import CRONTAB
@@ -361,7 +361,7 @@ def test_a_report_that_is_sent_is_as_the_page_says(tmp_path):
 
 
 def test_a_team_is_printed_as_the_page_says():
-    lacks = Missing("The role m does not exist.", "CREATE ROLE m NOLOGIN;", "the administrator")
+    lacks = MissingRight("The role m does not exist.", "CREATE ROLE m NOLOGIN;", "the administrator")
     ways = (None, ()), (Team("m", "p"), (lacks,))
     for team, missing in ways:
         found = Sharing(

@@ -62,7 +62,7 @@ def check_whole(directory: Path, acknowledged: dict[str, set[int]], *, killed: i
     assert ledger.integrity_problem() is None
     found = ledger.verify()
     assert found.faults == ()
-    assert [line.seq for line in ledger.events()] == list(range(1, found.lines + 1))
+    assert [line.seq for line in ledger.events()] == list(range(1, found.line_count + 1))
     surplus = 0
     for name, numbers in acknowledged.items():
         written = {line.body["machines"] for line in ledger.events(f"scope:{name}")}

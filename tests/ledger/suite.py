@@ -363,7 +363,7 @@ class LedgerSuite:
         ledger = store()
         ledger.append(LIFE)
         found = ledger.verify()
-        assert (found.lines, found.faults) == (len(LIFE) + 1, ())
+        assert (found.line_count, found.faults) == (len(LIFE) + 1, ())
         assert found.head_hash == ledger.head()[1]
 
     def test_a_rebuilt_projection_is_the_same(self, store: Store) -> None:

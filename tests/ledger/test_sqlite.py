@@ -36,7 +36,7 @@ def modes(directory: Path) -> dict[str, int]:
 def test_reading_a_ledger_that_is_not_there_makes_no_file(store: Store, tmp_path: Path) -> None:
     ledger = store()
     assert (ledger.id, ledger.machines(), list(ledger.events()), ledger.integrity_problem()) == ("", [], [], None)
-    assert ledger.verify().lines == 0
+    assert ledger.verify().line_count == 0
     assert list(tmp_path.iterdir()) == []
 
 
@@ -236,7 +236,7 @@ def test_an_empty_file_becomes_a_ledger(store: Store, tmp_path: Path) -> None:
     ledger = store()
     assert ledger.machines() == []
     ledger.append([note(1)])
-    assert ledger.verify().lines == 2
+    assert ledger.verify().line_count == 2
 
 
 def test_a_path_with_signs_that_mean_something_in_a_url_works(store: Store) -> None:

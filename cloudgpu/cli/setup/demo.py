@@ -215,10 +215,15 @@ def _check_nothing_left(session: Session, narrator: _Narrator) -> DemoRemains:
     process_count = _count_processes(str(home))
     checked = session.ledger.verify()
     narrator.detail(f"left at the provider: {machine_count} machines, {file_count} files, {process_count} processes")
-    narrator.detail(f"the ledger's chain: {checked.lines} lines, {len(checked.faults)} faults")
+    narrator.detail(f"the ledger's chain: {checked.line_count} lines, {len(checked.faults)} faults")
     if machine_count or file_count or process_count or checked.faults:
         raise StopUnproved("The demo left something behind.", field="demo")
-    return {"machines": machine_count, "files": file_count, "processes": process_count, "ledger_lines": checked.lines}
+    return {
+        "machines": machine_count,
+        "files": file_count,
+        "processes": process_count,
+        "ledger_lines": checked.line_count,
+    }
 
 
 def _count_processes(directory: str) -> int:

@@ -16,7 +16,7 @@ from cloudgpu.core.clusters.members import node_number
 from cloudgpu.core.model.identity import AccountElsewhere, QueriedAccount, Unanswered, account_text
 from cloudgpu.core.model.machine import Machine, command_name, may_run_text
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, StopUnproved
-from cloudgpu.ledger.log.head import FOLLOW
+from cloudgpu.ledger.log.head import FOLLOW_COMMAND
 from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerMovedAway
 from cloudgpu.parallel import Pool
 from cloudgpu.views.machines import machine_document, queried_accounts_document
@@ -126,7 +126,7 @@ def _machines_by_tags(session: Session, names: Sequence[str], error: LedgerAway,
         f"Which machines there are is known by their tags alone. {last_role(session).sentence()} {error.message}",
         field="ledger",
         value=error.value,
-        next=f"Run: {FOLLOW}, then run the same again."
+        next=f"Run: {FOLLOW_COMMAND}, then run the same again."
         if isinstance(error, LedgerMovedAway)
         else "Run the same again when the ledger is back.",
     )

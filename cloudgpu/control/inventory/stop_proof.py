@@ -175,7 +175,7 @@ def _read_state(
         last_seen = None if seen_running else last_seen_at(session.ledger, machine)
         events = [instance_vanished(machine.id, not_none(machine.provider_id), proof, now, last_seen)]
     else:
-        events = change_events(session, machine, instance, now, watched=seen_running)
+        events = change_events(session, machine, instance, now, seen_before_request=seen_running)
     return session.ledger.append_to(machine, events), True
 
 
@@ -256,17 +256,17 @@ def _try_to_stop(session: Session, machine: Machine, refusal: EndRefused) -> tup
 
 
 def change_events(
-    session: Session, machine: Machine, instance: Instance, now: datetime, *, watched: bool = False
+    session: Session, machine: Machine, instance: Instance, now: datetime, *, seen_before_request: bool = False
 ) -> list[Draft]:
     """Return the event of a recorded machine if its state has changed, and of the price that its provider reports.
 
-    `watched`: it was seen a moment ago. If the machine's type or market has changed, the event has its new price, or
-    none if that is not known, and never the old one.
+    `seen_before_request`: a sync saw it a moment ago. If the machine's type or market has changed, the event has its
+    new price, or none if that is not known, and never the old one.
     """
     price_events = reported_price_events(session, machine, instance, now) if machine.state == State.PENDING else []
     if not differs_from_record(machine, instance):
         return price_events
-    before = times_before_end(session.ledger, machine, instance, watched=watched)
+    before = times_before_end(session.ledger, machine, instance, seen_before_request=seen_before_request)
     resized = _resized(session, machine, instance) if is_resized(machine, instance) else None
     return [*price_events, instance_observed(instance, now, machine=machine, before=before, resized=resized)]
 

@@ -53,11 +53,13 @@ MAX_PARALLEL = 16  # queries, if a provider can be asked for one machine at a ti
 Answers = Mapping[str, Instance | CloudgpuError]
 
 
-def sync_some(session: Session, machines: Sequence[Machine], *, watched: bool = False) -> dict[str, CloudgpuError]:
+def sync_some(
+    session: Session, machines: Sequence[Machine], *, seen_before_request: bool = False
+) -> dict[str, CloudgpuError]:
     """Query these machines and record what changed; return the error of each that could not be queried.
 
-    One call per region if the provider can, else one per machine. `watched`: they were seen a moment ago, so they ended
-    just now. A machine that the provider does not have, by every query, is recorded as ended.
+    One call per region if the provider can, else one per machine. `seen_before_request`: they were seen a moment ago,
+    so they ended just now. A machine that the provider does not have, by every query, is recorded as ended.
     """
     errors: dict[str, CloudgpuError] = {}
     events: list[Draft] = []
@@ -66,7 +68,7 @@ def sync_some(session: Session, machines: Sequence[Machine], *, watched: bool = 
             errors[machine.id] = answer
             continue
         try:
-            events += _new_events(session, machine, answer, watched=watched)
+            events += _new_events(session, machine, answer, seen_before_request=seen_before_request)
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
@@ -127,7 +129,9 @@ def _query_account(session: Session, account: str, ids: Sequence[str]) -> Answer
         return dict(zip(ids, pool.map(lambda id_: result_or_error(provider.get, id_), ids), strict=True))
 
 
-def _new_events(session: Session, machine: Machine, answer: Instance | CloudgpuError, *, watched: bool) -> list[Draft]:
+def _new_events(
+    session: Session, machine: Machine, answer: Instance | CloudgpuError, *, seen_before_request: bool
+) -> list[Draft]:
     """Return the events by which a machine's record follows the provider's answer."""
     machine = session.ledger.machine(machine.id) or machine
     now = not_before(machine, session.clock())
@@ -137,9 +141,9 @@ def _new_events(session: Session, machine: Machine, answer: Instance | CloudgpuE
         ):
             return []
         last_seen, proof = (
-            None if watched else last_seen_at(session.ledger, machine),
+            None if seen_before_request else last_seen_at(session.ledger, machine),
             "the provider has no such machine",
         )
         return [instance_vanished(machine.id, not_none(machine.provider_id), proof, now, last_seen)]
     close_request(session, machine, answer)
-    return change_events(session, machine, answer, now, watched=watched)
+    return change_events(session, machine, answer, now, seen_before_request=seen_before_request)

@@ -21,7 +21,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     StopUnproved,
 )
-from cloudgpu.ledger.log.head import FOLLOW
+from cloudgpu.ledger.log.head import FOLLOW_COMMAND
 from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerMovedAway
 from cloudgpu.providers.abilities import HasResources
 from cloudgpu.providers.base import Provider
@@ -69,9 +69,9 @@ def terminate_without_ledger(
 def _remedy_of(error: CloudgpuError) -> str:
     """Return how to make the ledger writable, up to the command to run then."""
     if isinstance(error, LedgerMovedAway):
-        return f"Run: {FOLLOW}, then run:"
-    if isinstance(error, LedgerAway) and not error.lasts:
-        return "Free some space there, then run:" if error.full else "When the ledger is back, run:"
+        return f"Run: {FOLLOW_COMMAND}, then run:"
+    if isinstance(error, LedgerAway) and not error.is_lasting:
+        return "Free some space there, then run:" if error.is_disk_full else "When the ledger is back, run:"
     return f"{(error.next or 'Put that right').rstrip('.')}. Then run:"
 
 

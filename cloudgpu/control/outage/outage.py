@@ -38,7 +38,7 @@ from cloudgpu.errors import (
     NotReachableHere,
 )
 from cloudgpu.ledger.book import Book
-from cloudgpu.ledger.log.head import FOLLOW
+from cloudgpu.ledger.log.head import FOLLOW_COMMAND
 from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerMovedAway
 from cloudgpu.ledger.outage.offering import OfferResult, offer
 from cloudgpu.ledger.outage.stand_in import StandInLedger
@@ -120,24 +120,24 @@ def ledger_remedy(stand_in: StandInLedger) -> str:
     """Return what the user has to do so that the ledger records what was done without it."""
     if isinstance(stand_in.error, LedgerMovedAway):
         if stand_in.unwritten is not None:
-            return f"Run: {FOLLOW}, then run: cloudgpu ls --refresh"
-        return f"Run: {FOLLOW} (it takes along what waits in {stand_in.outbox.path})"
+            return f"Run: {FOLLOW_COMMAND}, then run: cloudgpu ls --refresh"
+        return f"Run: {FOLLOW_COMMAND} (it takes along what waits in {stand_in.outbox.path})"
     if stand_in.refused:
         return f"The ledger refuses a part of it ({stand_in.refused[0].rstrip('.')}). Run: cloudgpu ls --refresh"
     remedy = outage_remedy(stand_in.error)
     if stand_in.unwritten is not None:
         return f"{remedy}, then run: cloudgpu ls --refresh"
-    if isinstance(stand_in.error, LedgerAway) and stand_in.error.lasts:
+    if isinstance(stand_in.error, LedgerAway) and stand_in.error.is_lasting:
         return f"{remedy}. The next cloudgpu command after that writes what waits in {stand_in.outbox.path}"
     return f"{remedy}: the next cloudgpu command writes it (until then it is in {stand_in.outbox.path})"
 
 
 def outage_remedy(error: CloudgpuError) -> str:
     """Return what brings the ledger back, without a full stop: some faults end by themselves, and others do not."""
-    # `lasts`: until the user does something. `full`: its disk has no space. `held`: another process holds its lock.
-    if isinstance(error, LedgerAway) and not error.lasts:
+    if isinstance(error, LedgerAway) and not error.is_lasting:
         lock_remedy = "End the command that holds its lock (it may be suspended: see `jobs`)"
-        return "Free some space there" if error.full else lock_remedy if error.held else "Wait until the ledger is back"
+        space_or_lock = "Free some space there" if error.is_disk_full else lock_remedy if error.is_locked else ""
+        return space_or_lock or "Wait until the ledger is back"
     return (error.next or "Put that right").rstrip(".")
 
 
@@ -186,7 +186,9 @@ def _outboxes_of_other_names(ledger: Ledger) -> Iterator[Outbox]:
     if isinstance(ledger, Book):
         ledger_id = ledger.id
         yield from (
-            outbox for outbox in ledger.outbox.others_in_home() if outbox.waiting(ledger_id) and ledger.is_of(outbox)
+            outbox
+            for outbox in ledger.outbox.other_outboxes()
+            if outbox.waiting(ledger_id) and ledger.owns_outbox(outbox)
         )
 
 

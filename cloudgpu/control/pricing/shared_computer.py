@@ -25,7 +25,7 @@ from cloudgpu.core.model.usage import Resource
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.log.base import View
-from cloudgpu.ledger.samples.readings import can_be_read
+from cloudgpu.ledger.samples.readings import is_valid
 from cloudgpu.ledger.samples.store import SampleStore
 from cloudgpu.providers.abilities import SharesComputer
 from cloudgpu.providers.attached_costs import discounted_prices
@@ -196,7 +196,7 @@ def _presences(
             gpus = bool(machine.accelerators)
             samples = SampleStore(session.home.samples, machine.id).read(begin, now_s) if gpus else ()
             presences[machine.id] = Presence(
-                run_times, draws_of(sample for sample in samples if can_be_read(sample)), gpus
+                run_times, draws_of(sample for sample in samples if is_valid(sample)), gpus
             )
     return presences
 

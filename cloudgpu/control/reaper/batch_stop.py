@@ -111,7 +111,7 @@ def _stop_and_wait(session: Session, machines: Mapping[str, Machine]) -> dict[st
     )
     while True:
         refused = _request_stops(session, to_request.values())
-        sync_errors = sync_some(session, list(waiting.values()), watched=True)
+        sync_errors = sync_some(session, list(waiting.values()), seen_before_request=True)
         waiting = {id_: machine for id_, machine in waiting.items() if not _is_stopped(session, machine)}
         to_request = {
             id_: machine for id_, machine in waiting.items() if id_ in refused and not _is_final(refused[id_])

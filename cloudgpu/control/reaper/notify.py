@@ -318,7 +318,7 @@ def _outage_marker(session: Session) -> Path:
 
 
 def _outage_finding(error: CloudgpuError) -> Finding:
-    is_away = isinstance(error, LedgerAway) and not error.lasts
+    is_away = isinstance(error, LedgerAway) and not error.is_lasting
     until_text = "it is back" if is_away else "that is fixed"
     advice_text = "; cloudgpu stop and cloudgpu down work without it." if is_away else f". {error.next or ''}".rstrip()
     return Finding(

@@ -128,7 +128,9 @@ def reap(session: Session, request: ReapOptions) -> ReaperRun:
 def _reap_without_ledger(session: Session, request: ReapOptions, started_at: datetime, fault: LedgerAway) -> ReaperRun:
     """Make the run with a ledger that can be read but not written: a full disk must not keep machines running."""
     with continue_without_ledger(session, fault) as stand_in:
-        if not (fault.full and stand_in.is_readable):  # a standby, for example, may have outdated holds and budgets
+        if not (
+            fault.is_disk_full and stand_in.is_readable
+        ):  # a standby, for example, may have outdated holds and budgets
             return _report_no_ledger(session, request, fault)
         run = _reap(session, request, started_at)
         if stand_in.offer():

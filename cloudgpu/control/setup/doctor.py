@@ -169,14 +169,14 @@ def _ledger_check(session: Session) -> Check:
     if clock_problem:
         return Check("ledger", Verdict.WARN, clock_problem, "Set the wrong one of the two.")
     return _unwritten_events_check(session) or Check(
-        "ledger", Verdict.OK, f"{verified.lines} lines, chain and head record agree"
+        "ledger", Verdict.OK, f"{verified.line_count} lines, chain and head record agree"
     )
 
 
 def _unwritten_events_check(session: Session) -> Check | None:
     """Return a warning about entries that are not in the ledger: they wait for another ledger, or were refused."""
     outbox = session.ledger.outbox
-    outbox_files = [str(other.path) for other in outbox.others_in_home()]
+    outbox_files = [str(other.path) for other in outbox.other_outboxes()]
     if outbox_files:
         message = f"What was done while a ledger was away still waits in {', '.join(outbox_files)}."
         remedy = "Name that ledger by CLOUDGPU_LEDGER once it is back: the next command writes it."

@@ -50,8 +50,8 @@ def back_up(session: Session, file: str) -> BackupDocument:
     return {
         "file": str(copy.path),
         "bytes": copy.path.stat().st_size,
-        "ledger": copy.ledger,
-        "lines": copy.lines,
+        "ledger": copy.ledger_id,
+        "lines": copy.line_count,
         "recorded_at": copy.recorded_at,
     }
 
@@ -65,11 +65,11 @@ def restore_backup(session: Session, file: str, *, even_if_older: bool = False) 
     restored = backup.restore(session.ledger, _absolute_path(file), even_if_older=even_if_older)
     return {
         "file": str(restored.copy.path),
-        "ledger": restored.copy.ledger,
-        "lines": restored.copy.lines,
+        "ledger": restored.copy.ledger_id,
+        "lines": restored.copy.line_count,
         "recorded_at": restored.copy.recorded_at,
-        "missing_lines": restored.lacks,
-        "previous_ledger": restored.aside,
+        "missing_lines": restored.missing_line_count,
+        "previous_ledger": restored.previous_ledger,
         "integrity_problem": session.integrity_problem(),
     }
 
@@ -98,7 +98,7 @@ def verify_document(session: Session, *, agree: Callable[[str], None]) -> Verify
             value=str(session.home.ledger),
             next="Restore the latest backup of the ledger directory. Machines can still be stopped meanwhile.",
         )
-    entries, head_hash = verification.lines, verification.head_hash
+    entries, head_hash = verification.line_count, verification.head_hash
     if problem is None:
         return {
             "lines": entries,
@@ -267,7 +267,7 @@ def _accounts_of_saved_calls(session: Session) -> Iterator[KnownAccount]:
 
 
 def _accounts_in_outbox(session: Session) -> Iterator[KnownAccount]:
-    for outbox in (session.ledger.outbox, *session.ledger.outbox.others_in_home()):
+    for outbox in (session.ledger.outbox, *session.ledger.outbox.other_outboxes()):
         for entry in outbox.waiting(session.ledger.id):
             one = entry.body.get("identity")
             if one is not None:

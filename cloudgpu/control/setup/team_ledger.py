@@ -43,10 +43,12 @@ def team_ledger_document(sharing: Sharing) -> TeamLedgerDocument:
         "user": sharing.person,
         "members_role": None if sharing.team is None else sharing.team.members,
         "payers_role": None if sharing.team is None else sharing.team.payers,
-        "ready": sharing.stands,
+        "ready": sharing.is_recorded,
         "members": list(sharing.members),
         "payers": list(sharing.payers),
-        "missing": [{"message": step.message, "statement": step.statement, "by": step.by} for step in sharing.missing],
+        "missing": [
+            {"message": step.message, "statement": step.statement, "by": step.grantor} for step in sharing.missing
+        ],
         "notes": list(sharing.remarks),
     }
 
@@ -64,7 +66,7 @@ def team_checks(session: Session) -> Iterator[Check]:
             "team",
             Verdict.FAIL,
             step.message,
-            f"Let {step.by} run: {step.statement or 'cloudgpu ledger init --team'}",
+            f"Let {step.grantor} run: {step.statement or 'cloudgpu ledger init --team'}",
             LedgerDenied.exit_code,
         )
     if sharing.team is None:

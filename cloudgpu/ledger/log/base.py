@@ -29,18 +29,18 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
-    """A copy of the ledger: its id, the number of lines, hash and time of the last one."""
+class LedgerCopy:
+    """A copy of the ledger in a SQLite file: the ledger's id, the number of lines, hash and time of the last one."""
 
     path: Path
-    ledger: str
-    lines: int
+    ledger_id: str
+    line_count: int
     head_hash: str
     recorded_at: str
 
 
 class View(Protocol):
-    """The ledger as it stands, read inside or outside the append lock."""
+    """What can be read of a ledger, inside or outside the append lock."""
 
     @property
     def id(self) -> str:
@@ -79,7 +79,10 @@ class View(Protocol):
         ...
 
     def exposures(self) -> list[Exposure | Machine]:
-        """Return what budgets count of each of `billable_machines`, or its record if they need that; oldest first."""
+        """Return the cost that budgets count for each of `billable_machines`; its record if they need that.
+
+        The oldest one comes first.
+        """
         ...
 
     def billed_costs(self, since: str = "") -> list[tuple[str, list[RateInterval] | Usage]]:
@@ -195,7 +198,9 @@ class Ledger(View, Protocol):
         """Write a consistent copy of the ledger, as one SQLite file, into the empty file `path`."""
         ...
 
-    def replace(self, source: sqlite3.Connection, check: Callable[[Connection | None], None], copy: Copy) -> str | None:
+    def replace(
+        self, source: sqlite3.Connection, check: Callable[[Connection | None], None], copy: LedgerCopy
+    ) -> str | None:
         """Move the ledger aside and put the lines of `source` in its place; return the old one's path.
 
         `check` is called with the present ledger, None if it cannot be read; if it raises, nothing is changed.

@@ -18,8 +18,8 @@ MAX_CLOCK_ERROR = timedelta(days=1)  # if two clocks differ by more, it is not k
 class ClockStamp(NamedTuple):
     """When something was written: the computer's boot id, the seconds since its boot, its clock's epoch seconds."""
 
-    boot: str
-    seconds: float
+    boot_id: str
+    uptime_s: float
     clock: float
 
 
@@ -42,10 +42,10 @@ def corrected(draft: Draft, stamp: ClockStamp | None, now: datetime) -> Draft:
     `now` is what time it is. Nothing is changed where the computer was started again since: nobody knows how wrong its
     clock was before. The times in a line's body stay as they are.
     """
-    present = clock_stamp()
-    if stamp is None or present is None or present.boot != stamp.boot or draft.clock != OWN_CLOCK:
+    stamp_now = clock_stamp()
+    if stamp is None or stamp_now is None or stamp_now.boot_id != stamp.boot_id or draft.clock != OWN_CLOCK:
         return draft
-    true_time = now - timedelta(seconds=present.seconds - stamp.seconds)
+    true_time = now - timedelta(seconds=stamp_now.uptime_s - stamp.uptime_s)
     clock_time = datetime.fromtimestamp(stamp.clock, UTC)
     clock_error = clock_time - true_time
     if not MIN_CLOCK_ERROR < abs(clock_error) <= MAX_CLOCK_ERROR:

@@ -51,7 +51,7 @@ def make_empty_file(path: Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, PRIVATE_FILE))
 
 
-def sync(path: Path) -> None:
+def fsync(path: Path) -> None:
     """Make what was created, renamed or removed in a directory durable, or what is in a file. Raises OSError."""
     handle = os.open(path, os.O_RDONLY)
     try:
@@ -73,7 +73,7 @@ def write_durably(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def line_end_needed(handle: int) -> bytes:
+def missing_newline(handle: int) -> bytes:
     """Return the line end that is to be written first, as a crash has cut the last line short; empty if none is."""
     size = os.fstat(handle).st_size
     return b"\n" if size and os.pread(handle, 1, size - 1) != b"\n" else b""
@@ -90,11 +90,11 @@ def read_our_file(path: Path, max_bytes: int) -> bytes:
         return file.read(max_bytes)
 
 
-_NETWORK = frozenset(
+_NETWORK_TYPES = frozenset(
     "nfs nfs3 nfs4 cifs smb smb2 smb3 smbfs ncpfs 9p afs afpfs coda ceph lustre gpfs beegfs pvfs2 orangefs ocfs2 gfs2 "
     "glusterfs webdav davfs davfs2 vboxsf prl_fs macfuse_sshfs".split()
 )
-_NETWORK_FUSE = frozenset(  # with the prefix `fuse.`; other fuse file systems may be local
+_NETWORK_FUSE_DRIVERS = frozenset(  # with the prefix `fuse.`; other fuse file systems may be local
     "sshfs glusterfs ceph ceph-fuse s3fs gcsfuse rclone davfs davfs2 smbnetfs curlftpfs juicefs beegfs moosefs mfs "
     "blobfuse blobfuse2 mount-s3 goofys".split()
 )
@@ -102,20 +102,20 @@ _NETWORK_FUSE = frozenset(  # with the prefix `fuse.`; other fuse file systems m
 
 def refuse_network(path: Path) -> None:
     """Raise InvalidRequest when `path`, or where it would be made, lies on a network file system."""
-    kind = filesystem_of(path.resolve(), _mounts())
-    if kind is not None and is_network(kind):
+    fs_type = filesystem_of(path.resolve(), _mounts())
+    if fs_type is not None and is_network(fs_type):
         raise InvalidRequest(
-            f"The ledger {path} is on a network file system ({kind}), where SQLite can lose what it wrote.",
+            f"The ledger {path} is on a network file system ({fs_type}), where SQLite can lose what it wrote.",
             field="CLOUDGPU_LEDGER",
             value=str(path),
             next="Put it on a local disk: CLOUDGPU_LEDGER=sqlite:///a/local/path/ledger.db",
         )
 
 
-def is_network(kind: str) -> bool:
+def is_network(fs_type: str) -> bool:
     """Return whether a file system of this type is on a network or shared from a host."""
-    family, _, driver = kind.lower().partition(".")
-    return family in _NETWORK or (family == "fuse" and driver in _NETWORK_FUSE)
+    family, _, driver = fs_type.lower().partition(".")
+    return family in _NETWORK_TYPES or (family == "fuse" and driver in _NETWORK_FUSE_DRIVERS)
 
 
 def filesystem_of(path: Path, mounts: list[tuple[str, str]]) -> str | None:
@@ -123,22 +123,22 @@ def filesystem_of(path: Path, mounts: list[tuple[str, str]]) -> str | None:
 
     `mounts` are (mount point, type) in the order of mounting; the longest point holds the path, of equals the last.
     """
-    best: tuple[int, str] | None = None
-    for point, kind in mounts:
-        inside = point == "/" or str(path) == point or str(path).startswith(f"{point}/")
-        if inside and (best is None or len(point) >= best[0]):
-            best = len(point), kind
-    return best and best[1]
+    longest: tuple[int, str] | None = None
+    for mount_point, fs_type in mounts:
+        inside = mount_point == "/" or str(path) == mount_point or str(path).startswith(f"{mount_point}/")
+        if inside and (longest is None or len(mount_point) >= longest[0]):
+            longest = len(mount_point), fs_type
+    return longest and longest[1]
 
 
 def mountinfo(text: str) -> list[tuple[str, str]]:
     """Return (mount point, type) of each line of Linux's /proc/self/mountinfo (man 5 proc)."""
     mounts = []
     for line in text.splitlines():
-        before, dash, after = line.partition(" - ")
-        fields = before.split(" ")
+        fields_before, dash, fields_after = line.partition(" - ")
+        fields = fields_before.split(" ")
         if dash and len(fields) > 4:  # noqa: PLR2004  (the fifth field is the mount point)
-            mounts.append((_unescaped(fields[4]), after.split(" ")[0]))
+            mounts.append((_unescaped(fields[4]), fields_after.split(" ")[0]))
     return mounts
 
 
@@ -146,16 +146,16 @@ def mount_output(text: str) -> list[tuple[str, str]]:
     """Return (mount point, type) of each line that macOS's `mount` prints: `/dev/disk3s1 on / (apfs, local)`."""
     mounts = []
     for line in text.splitlines():
-        where, bracket, options = line.rpartition(" (")
-        _, on, point = where.partition(" on ")
+        device_and_point, bracket, options = line.rpartition(" (")
+        _, on, mount_point = device_and_point.partition(" on ")
         if bracket and on:
-            mounts.append((point, options.rstrip(")").split(",")[0]))
+            mounts.append((mount_point, options.rstrip(")").split(",")[0]))
     return mounts
 
 
-def _unescaped(point: str) -> str:
+def _unescaped(mount_point: str) -> str:
     r"""Return a mount point with its blanks and backslashes, which the kernel writes as `\040` and `\134`."""
-    first, *rest = point.split("\\")
+    first, *rest = mount_point.split("\\")
     return first + "".join(chr(int(piece[:3], 8)) + piece[3:] for piece in rest)
 
 
@@ -192,14 +192,14 @@ def lock_directory() -> Path | None:
 
 
 @contextmanager
-def lock(directory: Path, name: str, *, wait: bool | float, ledger: str = "") -> Iterator[None]:
+def lock(directory: Path, name: str, *, wait: bool | float, ledger_id: str = "") -> Iterator[None]:
     """Hold the lock `name` exclusively among threads and processes; wait forever (True), never, or so many seconds.
 
-    `ledger` tells locks of one name apart in a directory that several ledgers share.
+    `ledger_id` tells locks of one name apart in a directory that several ledgers share.
 
     Raises ProviderUnavailable if another process still holds it then, LedgerUnavailable if no lock can be made.
     """
-    path = _path_of(directory, name, ledger)
+    path = _lock_path(directory, name, ledger_id)
     deadline = None if wait is True else time.monotonic() + max(float(wait), _MIN_WAIT_S)
     handle = _acquire(path, deadline)
     if handle is None:
@@ -213,9 +213,9 @@ def lock(directory: Path, name: str, *, wait: bool | float, ledger: str = "") ->
         _release(path, handle)
 
 
-def is_locked(directory: Path, name: str, *, ledger: str = "") -> bool:
+def is_locked(directory: Path, name: str, *, ledger_id: str = "") -> bool:
     """Return whether a living process, including this one, holds the lock now. Creates no file."""
-    path = _path_of(directory, name, ledger)
+    path = _lock_path(directory, name, ledger_id)
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -228,12 +228,12 @@ def is_locked(directory: Path, name: str, *, ledger: str = "") -> bool:
         close_locked(handle)
 
 
-def check_lock(directory: Path, name: str, *, ledger: str = "") -> None:
+def check_lock(directory: Path, name: str, *, ledger_id: str = "") -> None:
     """Raise LedgerUnavailable if this process held the lock `name` and has lost it without notice.
 
     A lock ends only with its process; but if its file was removed, another process may hold a new one.
     """
-    path = _path_of(directory, name, ledger)
+    path = _lock_path(directory, name, ledger_id)
     try:
         holder = path.read_text().strip()
     except OSError:
@@ -247,8 +247,8 @@ def check_lock(directory: Path, name: str, *, ledger: str = "") -> None:
         )
 
 
-def _path_of(directory: Path, name: str, ledger: str = "") -> Path:
-    name = f"{ledger}-{name}" if ledger else name
+def _lock_path(directory: Path, name: str, ledger_id: str = "") -> Path:
+    name = f"{ledger_id}-{name}" if ledger_id else name
     if _PLAIN_NAME.fullmatch(name):
         return directory / f"{name}.lock"
     import hashlib
@@ -258,7 +258,7 @@ def _path_of(directory: Path, name: str, ledger: str = "") -> Path:
 
 def _acquire(path: Path, deadline: float | None) -> int | None:
     """Return a descriptor that holds the lock on the file at `path`; None if that takes until after `deadline`."""
-    pause = 0.002
+    pause_s = 0.002
     while True:
         handle = _open_lock_file(path)
         if try_lock(handle, fcntl.LOCK_EX):
@@ -269,8 +269,8 @@ def _acquire(path: Path, deadline: float | None) -> int | None:
         os.close(handle)
         if deadline is not None and time.monotonic() >= deadline:
             return None
-        time.sleep(pause)
-        pause = min(pause * 2, _MAX_PAUSE_S)
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 2, _MAX_PAUSE_S)
 
 
 def _open_lock_file(path: Path) -> int:
@@ -281,10 +281,10 @@ def _open_lock_file(path: Path) -> int:
         raise _lock_file_error(path, error) from error
 
 
-def try_lock(handle: int, how: int) -> bool:
+def try_lock(handle: int, operation: int) -> bool:
     """Return whether the open file is locked now; False if another process has it. Raises OSError."""
     try:
-        fcntl.flock(handle, how | fcntl.LOCK_NB)
+        fcntl.flock(handle, operation | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
@@ -326,28 +326,30 @@ def _in_use_error(path: Path, name: str, waited: float) -> ProviderUnavailable:
 
 
 def _lock_file_error(path: Path, error: OSError) -> LedgerUnavailable:
-    full = error.errno in {errno.ENOSPC, errno.EDQUOT}
-    made = LedgerAway(
+    is_disk_full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+    lock_error = LedgerAway(
         f"The lock {path} cannot be made ({error.strerror or error}).",
         field="lock",
         value=str(path),
-        next="Free some space on that disk." if full else "Check that the directory is yours and can be written to.",
+        next="Free some space on that disk."
+        if is_disk_full
+        else "Check that the directory is yours and can be written to.",
     )
-    made.full = full
-    return made
+    lock_error.is_disk_full = is_disk_full
+    return lock_error
 
 
-RETRY_S = 0.5  # the timeout for a lock that was not free in time before
-REMEMBERED_S = 60.0  # for so long after that, the timeout is the short one
+SHORT_TIMEOUT_S = 0.5  # the timeout for a lock that was not free in time before
+SHORT_TIMEOUT_PERIOD_S = 60.0  # for so long after that, the timeout is the short one
 _failed_waits: dict[str, float] = {}  # by lock: when a wait for it last failed, by the monotonic clock
 
 
 def current_lock_timeout_s(lock: str, usual_s: float) -> float:
     """Return how many seconds to wait for this lock now: fewer than `usual_s` if that was in vain a moment ago."""
-    since = _failed_waits.get(lock)
-    if since is None or time.monotonic() - since >= REMEMBERED_S:
+    failed_at = _failed_waits.get(lock)
+    if failed_at is None or time.monotonic() - failed_at >= SHORT_TIMEOUT_PERIOD_S:
         return usual_s
-    return min(RETRY_S, usual_s)
+    return min(SHORT_TIMEOUT_S, usual_s)
 
 
 def lock_timed_out(lock: str) -> None:

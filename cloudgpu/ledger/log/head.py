@@ -25,26 +25,26 @@ from cloudgpu.core.values.times import duration_text, iso
 from cloudgpu.errors import LedgerMoved
 from cloudgpu.ledger.log import files, lines
 from cloudgpu.ledger.log.files import PRIVATE_FILE, close_locked, make_private_directory
-from cloudgpu.ledger.log.lines import End, Verification
+from cloudgpu.ledger.log.lines import LastLine, Verification
 from cloudgpu.ledger.log.sql import Connection
 from cloudgpu.ledger.log.storage_errors import LedgerMovedAway, locked_error
 
-_LENGTH = 512  # bytes: one sector of a disk
-_CHECK = ', "check": "'
+_LENGTH = 512  # bytes of the file: one sector of a disk
+_CHECKSUM_KEY = ', "check": "'
 _PRIME = 2**64 - 59  # the checksum of a record is its bytes, read as one number, modulo this
-ANOTHER_PLACE = "another place"
+ANOTHER_PLACE = "another place"  # written instead of an address that is too long for the record
 
 
 @dataclass(frozen=True, slots=True)
 class HeadRecord:
-    """The last line of ledger `ledger` as this client has seen it written.
+    """The last line of ledger `ledger_id` as this client has seen it written.
 
     `moved` is where the ledger is now, if this client knows that it has moved away; empty otherwise. The line is
     then the last one before the move, `recorded_at` the time of the move, and `next_hash` the hash of the first line
     after it at the new place.
     """
 
-    ledger: str
+    ledger_id: str
     seq: int
     hash: str
     recorded_at: str
@@ -53,16 +53,16 @@ class HeadRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class DamagedHead:
     """The head record's file exists, and holds no valid record."""
 
     path: Path
 
 
-Record = HeadRecord | Unreadable | None  # None: nothing was written yet
+HeadContent = HeadRecord | DamagedHead | None  # None: nothing was written yet
 
 
-def read_head(path: Path, lock_timeout_s: float) -> Record:
+def read_head(path: Path, lock_timeout_s: float) -> HeadContent:
     """Return the head file's record without its lock. Raises OSError.
 
     Raises LedgerUnavailable if it is invalid and stays locked for `lock_timeout_s` seconds.
@@ -72,17 +72,17 @@ def read_head(path: Path, lock_timeout_s: float) -> Record:
     except FileNotFoundError:
         return None
     try:
-        found = _record(path, handle)
-        if not isinstance(found, Unreadable):
+        found = _parse_head(path, handle)
+        if not isinstance(found, DamagedHead):
             return found
         _lock(handle, fcntl.LOCK_SH, path, lock_timeout_s)
-        return _record(path, handle)
+        return _parse_head(path, handle)
     finally:
         close_locked(handle)
 
 
-def hold_head(path: Path, lock_timeout_s: float) -> LockedHead:
-    """Return the head record, locked until `let_go`; creates a missing file.
+def lock_head(path: Path, lock_timeout_s: float) -> LockedHead:
+    """Return the head record, locked until `release`; creates a missing file.
 
     Waits `lock_timeout_s` seconds at most, then raises LedgerUnavailable. Raises OSError.
     """
@@ -106,62 +106,62 @@ class LockedHead:
             os.close(handle)
             raise
 
-    def read(self) -> Record:
+    def read(self) -> HeadContent:
         """Return the record in the file. Raises OSError."""
-        return _record(self._path, self._handle)
+        return _parse_head(self._path, self._handle)
 
     def write(
-        self, ledger: str, seq: int, digest: str, recorded_at: str, *, moved: str = "", next_hash: str = ""
+        self, ledger_id: str, seq: int, digest: str, recorded_at: str, *, moved: str = "", next_hash: str = ""
     ) -> None:
         """Overwrite the record. Raises OSError."""
-        record = {"ledger": ledger, "seq": seq, "hash": digest, "recorded_at": recorded_at}
-        record |= {"goes_on": next_hash} if next_hash else {}
-        text = _checked(record | ({"moved": moved} if moved else {}))
+        record = {"ledger": ledger_id, "seq": seq, "hash": digest, "recorded_at": recorded_at}
+        record |= {"goes_on": next_hash} if next_hash else {}  # the stored name of `next_hash`
+        text = _with_checksum(record | ({"moved": moved} if moved else {}))
         if len(text) >= _LENGTH:  # an address that does not fit is in the ledger's own last line
-            text = _checked(record | {"moved": ANOTHER_PLACE})
+            text = _with_checksum(record | {"moved": ANOTHER_PLACE})
         os.pwrite(self._handle, text.encode().ljust(_LENGTH - 1) + b"\n", 0)
 
     def replace(
-        self, ledger: str, seq: int, digest: str, recorded_at: str, *, moved: str = "", next_hash: str = ""
+        self, ledger_id: str, seq: int, digest: str, recorded_at: str, *, moved: str = "", next_hash: str = ""
     ) -> None:
         """Write the whole record, whatever the file holds, and sync it. Raises OSError."""
-        self.write(ledger, seq, digest, recorded_at, moved=moved, next_hash=next_hash)
+        self.write(ledger_id, seq, digest, recorded_at, moved=moved, next_hash=next_hash)
         os.ftruncate(self._handle, _LENGTH)
         os.fsync(self._handle)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Unlock and close the file. Raises OSError."""
         close_locked(self._handle)
 
 
-def _checked(record: dict[str, object]) -> str:
+def _with_checksum(record: dict[str, object]) -> str:
     text = json.dumps(record)[:-1]
-    return f"{text}{_CHECK}{_sum(text)}"
+    return f"{text}{_CHECKSUM_KEY}{_checksum(text)}"
 
 
-def _sum(text: str) -> str:
+def _checksum(text: str) -> str:
     return f'{int.from_bytes(text.encode(), "big") % _PRIME:x}"}}'
 
 
-def _record(path: Path, handle: int) -> Record:
+def _parse_head(path: Path, handle: int) -> HeadContent:
     data = os.pread(handle, _LENGTH + 1, 0)
     if not data.strip(b" \n\0"):
         return None
-    text, _, check = data.rstrip().decode(errors="replace").rpartition(_CHECK)  # without the blanks behind it
-    if check != _sum(text):
-        return Unreadable(path)
+    text, _, checksum = data.rstrip().decode(errors="replace").rpartition(_CHECKSUM_KEY)  # without the blanks behind it
+    if checksum != _checksum(text):
+        return DamagedHead(path)
     try:
-        record = json.loads(f"{text}}}")
-        known = str(record["ledger"]), int(record["seq"]), str(record["hash"]), str(record["recorded_at"])
-        return HeadRecord(*known, str(record.get("moved", "")), str(record.get("goes_on", "")))
+        stored = json.loads(f"{text}}}")
+        fields = str(stored["ledger"]), int(stored["seq"]), str(stored["hash"]), str(stored["recorded_at"])
+        return HeadRecord(*fields, str(stored.get("moved", "")), str(stored.get("goes_on", "")))
     except (ValueError, KeyError, TypeError):
-        return Unreadable(path)
+        return DamagedHead(path)
 
 
-def _lock(handle: int, how: int, path: Path, lock_timeout_s: float) -> None:
+def _lock(handle: int, operation: int, path: Path, lock_timeout_s: float) -> None:
     seconds = files.current_lock_timeout_s(str(path), lock_timeout_s)
     deadline, pause = time.monotonic() + seconds, 0.0005
-    while not files.try_lock(handle, how):
+    while not files.try_lock(handle, operation):
         if time.monotonic() >= deadline:
             files.lock_timed_out(str(path))
             raise locked_error(path, seconds)
@@ -170,9 +170,9 @@ def _lock(handle: int, how: int, path: Path, lock_timeout_s: float) -> None:
     files.lock_acquired(str(path))
 
 
-_LAST = "SELECT seq, hash, recorded_at, kind, body FROM line ORDER BY seq DESC LIMIT 1"
-FOLLOW = "cloudgpu ledger move --follow"  # what a user types to use the ledger at its new place
-_BEFORE = "SELECT seq, hash, recorded_at FROM line WHERE seq < ? ORDER BY seq DESC LIMIT 1"
+_SELECT_LAST = "SELECT seq, hash, recorded_at, kind, body FROM line ORDER BY seq DESC LIMIT 1"
+FOLLOW_COMMAND = "cloudgpu ledger move --follow"  # what a user types to use the ledger at its new place
+_SELECT_BEFORE = "SELECT seq, hash, recorded_at FROM line WHERE seq < ? ORDER BY seq DESC LIMIT 1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,26 +187,26 @@ class MoveMark:
     to: str
     came_from: str = ""
     since: str = ""
-    last: End = (0, "", "")
+    last: LastLine = (0, "", "")
     next_hash: str = ""
 
 
-def end_and_mark(connection: Connection) -> tuple[End, MoveMark | None]:
+def last_line_and_mark(connection: Connection) -> tuple[LastLine, MoveMark | None]:
     """Return the last line's seq, hash and time, and the move that it records, if any."""
-    found = connection.execute(_LAST).fetchone()
+    found = connection.execute(_SELECT_LAST).fetchone()
     if found is None:
         return (0, "", ""), None
-    *end, kind, body = found
+    *last_line, kind, body = found
     mark = None
     if kind in (LEDGER_MOVED, LEDGER_MOVING):
         stored = json.loads(body)
-        last = connection.execute(_BEFORE, end[:1]).fetchone() or (0, "", "")
+        last = connection.execute(_SELECT_BEFORE, last_line[:1]).fetchone() or (0, "", "")
         to, came_from, next_hash = (str(stored.get(name, "")) for name in ("to", "from", "goes_on"))
-        mark = MoveMark(to, came_from, str(end[2]), last, next_hash)
-    return (end[0], end[1], end[2]), mark
+        mark = MoveMark(to, came_from, str(last_line[2]), last, next_hash)
+    return (last_line[0], last_line[1], last_line[2]), mark
 
 
-def mark_of(record: Record) -> MoveMark | None:
+def mark_of(record: HeadContent) -> MoveMark | None:
     """Return the move that this client's head record knows; None for none."""
     if not isinstance(record, HeadRecord) or not record.moved:
         return None
@@ -227,7 +227,7 @@ def ledger_moved_error(mark: MoveMark, location: str) -> LedgerMoved:
         f"{moved_text(mark, location)} Nothing is written here any more.",
         field="ledger",
         value=location,
-        next=f"To work there: {FOLLOW}",
+        next=f"To work there: {FOLLOW_COMMAND}",
     )
 
 
@@ -237,7 +237,7 @@ def ledger_left_error(mark: MoveMark, location: str) -> LedgerMovedAway:
         f"{moved_text(mark, location)} The old place cannot be read.",
         field="ledger",
         value=location,
-        next=f"To work there: {FOLLOW}",
+        next=f"To work there: {FOLLOW_COMMAND}",
     )
 
 
@@ -254,7 +254,7 @@ SELECT max(recorded_at) FROM line WHERE recorded_at > ?
 AND seq >= coalesce((SELECT max(seq) FROM line WHERE subject = 'ledger' AND kind = 'ledger_settled'), 0)"""
 
 
-def check_missing(location: str, record: Record) -> str | None:
+def missing_ledger_problem(location: str, record: HeadContent) -> str | None:
     """Return a sentence if there is a head record but no ledger; None without a head record."""
     if record is None:
         return None
@@ -262,24 +262,26 @@ def check_missing(location: str, record: Record) -> str | None:
     return f"The ledger {location} is missing or empty, and its head record {had}."
 
 
-def check_head(connection: Connection, location: str, record: Record) -> str | None:
+def head_problem(connection: Connection, location: str, record: HeadContent) -> str | None:
     """Return how the lines contradict the head record, or None; a record that lags behind is normal after a crash."""
     if record is None:
         return None
-    if isinstance(record, Unreadable):
+    if isinstance(record, DamagedHead):
         return f"The head record {record.path} of the ledger is damaged."
-    if record.ledger != lines.id_of(connection):
-        return f"The ledger {location} is not the ledger {record.ledger} that was used here before."
+    if record.ledger_id != lines.id_of(connection):
+        return f"The ledger {location} is not the ledger {record.ledger_id} that was used here before."
     found = connection.execute("SELECT hash FROM line WHERE seq = ?", (record.seq,)).fetchone()
     if found is None:
-        seq = lines.last_entry(connection)[0]
+        seq = lines.last_line(connection)[0]
         return f"The ledger {location} ends at line {seq}, and its head record knew line {record.seq}."
     if found[0] != record.hash:
         return f"The ledger {location} has another line {record.seq} than the one its head record knew."
     return None
 
 
-def check_clock(connection: Connection, now: datetime, database_time: Callable[[], datetime | None]) -> str | None:
+def line_clock_problem(
+    connection: Connection, now: datetime, database_time: Callable[[], datetime | None]
+) -> str | None:
     """Return how the clock contradicts the lines since the last `settle`, or None.
 
     If the database's own clock agrees with this one, the computer that wrote those lines had the wrong time.
@@ -297,7 +299,7 @@ def check_clock(connection: Connection, now: datetime, database_time: Callable[[
     )
 
 
-def wrong_clock(now: datetime, database_now: datetime | None) -> str | None:
+def client_clock_problem(now: datetime, database_now: datetime | None) -> str | None:
     """Return how this computer's clock contradicts that of the ledger's database; None where they agree."""
     if database_now is None or abs(now - database_now) <= MAX_CLOCK_SKEW:
         return None
@@ -306,23 +308,23 @@ def wrong_clock(now: datetime, database_now: datetime | None) -> str | None:
     return f"This computer's clock is {apart} {order} that of the ledger's database."
 
 
-def id_if_intact(connection: Connection, location: str, record: Record, end: End) -> str | None:
+def id_if_intact(connection: Connection, location: str, record: HeadContent, last_line: LastLine) -> str | None:
     """Return the ledger's id for its next head record; None while lines and head record disagree."""
-    if isinstance(record, HeadRecord) and (record.seq, record.hash) == end[:2]:
-        return record.ledger  # the chain begins with the id: what ends with this hash is this ledger
-    return lines.id_of(connection) if check_head(connection, location, record) is None else None
+    if isinstance(record, HeadRecord) and (record.seq, record.hash) == last_line[:2]:
+        return record.ledger_id  # the chain begins with the id: what ends with this hash is this ledger
+    return lines.id_of(connection) if head_problem(connection, location, record) is None else None
 
 
-def verification(connection: Connection, location: str, record: Record, missing_guards: list[str]) -> Verification:
+def verification(connection: Connection, location: str, record: HeadContent, missing_guards: list[str]) -> Verification:
     """Recompute the hash chain; compare guards, projections and head record, all in the caller's one snapshot.
 
     `missing_guards` are names of the database's triggers that keep lines from being changed.
     """
     from cloudgpu.ledger.log.projections import differences  # `ls` does without
 
-    count, last, broken = lines.check_chain(lines.stored_lines(connection))
-    differing = [] if broken else differences(connection)
-    broken += [f"The guard {name} was taken off or changed." for name in missing_guards]
-    problem = check_head(connection, location, record)
-    problems = (*differing, *broken, *((problem,) if problem else ()))
+    count, last, faults = lines.check_chain(lines.stored_lines(connection))
+    differing = [] if faults else differences(connection)
+    faults += [f"The guard {name} was taken off or changed." for name in missing_guards]
+    problem = head_problem(connection, location, record)
+    problems = (*differing, *faults, *((problem,) if problem else ()))
     return Verification(count, last, problems, rebuildable=bool(differing) and len(differing) == len(problems))

@@ -17,7 +17,7 @@ from cloudgpu.core.events.log import Event, EventSummary
 if TYPE_CHECKING:
     from cloudgpu.ledger.log.sql import Connection
 
-End = tuple[int, str, str]  # seq, hash and recorded_at of the last line
+LastLine = tuple[int, str, str]  # seq, hash and recorded_at of the last line; (0, "", "") without lines
 
 COLUMNS = "seq, occurred_at, clock, recorded_at, actor, kind, subject, dedupe, prev_hash, body"
 _PAGE = 500  # lines read at once
@@ -35,9 +35,9 @@ def events_of(found: Sequence[tuple[Any, ...]]) -> list[Event]:
     return [Event(*values[:9], body) for values, body in zip(found, bodies, strict=True)]  # type: ignore[call-arg]
 
 
-def last_entry(connection: Connection) -> End:
+def last_line(connection: Connection) -> LastLine:
     """Return the last line's seq, hash and time; seq 0 where there is none."""
-    end: End = connection.execute(_END).fetchone() or (0, "", "")
+    end: LastLine = connection.execute(_END).fetchone() or (0, "", "")
     return end
 
 
@@ -73,14 +73,14 @@ def lines_of(connection: Connection, subject: str) -> list[Event]:
     return events_of(connection.execute(_OF_SUBJECT, (subject,)).fetchall())
 
 
-def page_of(connection: Connection, subject: str | None, after: int) -> list[Event]:
+def lines_after(connection: Connection, subject: str | None, after: int) -> list[Event]:
     """Return up to a page of lines behind `after`, by seq, of one subject or all."""
     condition = "" if subject is None else "subject = ? AND "
     query = f"SELECT {COLUMNS} FROM line WHERE {condition}seq > ? ORDER BY seq LIMIT {_PAGE}"  # noqa: S608
     return events_of(connection.execute(query, (after,) if subject is None else (subject, after)).fetchall())
 
 
-def every_line(connection: Connection, excluded: Collection[str]) -> Iterator[EventSummary]:
+def summaries_except(connection: Connection, excluded: Collection[str]) -> Iterator[EventSummary]:
     """Yield a summary of every line by seq, except for the kinds `excluded`, with an empty `dedupe`."""
     placeholders = ", ".join("?" * len(excluded))
     query = f"{_FOR_FOLDS} WHERE seq > ? AND kind NOT IN ({placeholders}) ORDER BY seq LIMIT {_FOLD_PAGE}"
@@ -91,7 +91,7 @@ def every_line(connection: Connection, excluded: Collection[str]) -> Iterator[Ev
         after = found[-1][0]
 
 
-def lines_of_kinds(connection: Connection, kinds: Collection[str]) -> list[EventSummary]:
+def summaries_of_kinds(connection: Connection, kinds: Collection[str]) -> list[EventSummary]:
     """Return a summary of every line of these kinds, by seq, with an empty `dedupe`."""
     query = f"{_FOR_FOLDS} WHERE kind IN ({', '.join('?' * len(kinds))}) ORDER BY seq"
     rows, lines = iter(connection.execute(query, tuple(kinds))), list[EventSummary]()
@@ -143,12 +143,12 @@ def line_hash(line: Event, body: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The result of `verify`: the number of lines, the last hash, and a sentence per fault.
+    """The result of `verify`: the number of lines, the hash of the last one, and a sentence per fault.
 
     `rebuildable`: the lines are correct, but the projections are not; `rebuild` makes these again.
     """
 
-    lines: int
+    line_count: int
     head_hash: str
     faults: tuple[str, ...]
     rebuildable: bool = False

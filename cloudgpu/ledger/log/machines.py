@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.machine import Machine, has_retained_resources
 from cloudgpu.core.model.usage import Usage, usage_of_record
-from cloudgpu.ledger.log.lines import End, last_entry
+from cloudgpu.ledger.log.lines import LastLine, last_line
 
 if TYPE_CHECKING:
     from cloudgpu.core.billing.rates import RateInterval
@@ -19,18 +19,20 @@ if TYPE_CHECKING:
 _MAX_CHANGED = 50  # changed machines whose records are read one by one
 _MAX_NEW_LINES = 500  # that are searched for changed machines
 _BATCH = 20  # records parsed at once: they fit into a processor's cache; 200 at once took 50% longer
-_NO_END: End = (0, "", "")
+_NO_LAST_LINE: LastLine = (0, "", "")
 _SortedMachines = dict[str, Machine]  # by subject, oldest first
-_HASH = "SELECT hash FROM line WHERE seq = ?"
-_RECORDS = "SELECT id, row FROM machine"  # sorted here: SQLite would copy every record's text to sort it
-_LAUNCHED = "SELECT row FROM machine WHERE key = ? ORDER BY since, id"
-_EXPOSURES = "SELECT coalesce(exposure, row) FROM machine ORDER BY since, id"
-_BILLED = "SELECT subject, intervals FROM ended_usage WHERE ended >= ? AND intervals IS NOT NULL"
-_CHANGED = "SELECT subject FROM line WHERE seq > ? ORDER BY seq LIMIT ?"  # with DISTINCT, SQLite reads a whole index
+_SELECT_HASH = "SELECT hash FROM line WHERE seq = ?"
+_SELECT_RECORDS = "SELECT id, row FROM machine"  # sorted here: SQLite would copy every record's text to sort it
+_SELECT_LAUNCHED = "SELECT row FROM machine WHERE key = ? ORDER BY since, id"
+_SELECT_EXPOSURES = "SELECT coalesce(exposure, row) FROM machine ORDER BY since, id"
+_SELECT_BILLED = "SELECT subject, intervals FROM ended_usage WHERE ended >= ? AND intervals IS NOT NULL"
+_SELECT_CHANGED = (
+    "SELECT subject FROM line WHERE seq > ? ORDER BY seq LIMIT ?"  # with DISTINCT, SQLite reads a whole index
+)
 
 # By the text of a record (`lines.canonical`): no other part of it has a list `retained`, or `parked`. What is found
 # in addition is dropped once it is parsed.
-_PRESENT = """
+_SELECT_PRESENT = """
 SELECT row FROM machine
 WHERE is_resource = 0 AND (
     row LIKE ? OR row NOT LIKE ? OR row NOT LIKE ?
@@ -49,12 +51,15 @@ class MachineCache:
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[int, Machine]] = {}  # by id: the hash of the record's text, and the record
-        self._latest: tuple[End, _SortedMachines] = _NO_END, {}  # all records, and the last line when they were read
+        self._latest: tuple[LastLine, _SortedMachines] = (
+            _NO_LAST_LINE,
+            {},
+        )  # all records, and the last line when they were read
 
     def forget(self) -> None:
         """Forget all records, after they were folded again from the lines."""
         self._known.clear()
-        self._latest = _NO_END, {}
+        self._latest = _NO_LAST_LINE, {}
 
     def machines(self, connection: Connection) -> list[Machine]:
         """Return every machine's record, oldest first."""
@@ -75,21 +80,25 @@ class MachineCache:
 
     def _read_all(self, connection: Connection) -> list[Machine]:
         """Return all records, brought up to date."""
-        end = last_entry(connection)  # before the records: what is written in between is read again the next time
-        last_end, machines = self._latest
-        if not end[1] or (last_end[1] != end[1] and not self._update_changed(connection, last_end, machines)):
+        last = last_line(connection)  # before the records: what is written in between is read again the next time
+        previous_last, machines = self._latest
+        if not last[1] or (
+            previous_last[1] != last[1] and not self._update_changed(connection, previous_last, machines)
+        ):
             machines = self._read(connection)
-        self._latest = end, machines
+        self._latest = last, machines
         return list(machines.values())
 
-    def _update_changed(self, connection: Connection, last_end: End, machines: _SortedMachines) -> bool:
-        """Read the records with lines after `last_end` into `machines`; return False if they are too many, or new.
+    def _update_changed(self, connection: Connection, previous_last: LastLine, machines: _SortedMachines) -> bool:
+        """Read the records with lines after `previous_last` into `machines`; return False if they are too many, or new.
 
         A sync of an account writes one line, and a run reads all records after each.
         """
-        if not last_end[1] or connection.execute(_HASH, (last_end[0],)).fetchone() != (last_end[1],):
+        if not previous_last[1] or connection.execute(_SELECT_HASH, (previous_last[0],)).fetchone() != (
+            previous_last[1],
+        ):
             return False
-        new_lines = connection.execute(_CHANGED, (last_end[0], _MAX_NEW_LINES + 1)).fetchall()
+        new_lines = connection.execute(_SELECT_CHANGED, (previous_last[0], _MAX_NEW_LINES + 1)).fetchall()
         changed = dict.fromkeys(subject for (subject,) in new_lines)
         if len(new_lines) > _MAX_NEW_LINES or len(changed) > _MAX_CHANGED:
             return False
@@ -105,7 +114,7 @@ class MachineCache:
         return True
 
     def _read(self, connection: Connection) -> _SortedMachines:
-        found, known, subjects = iter(connection.execute(_RECORDS)), self._known, list[str]()
+        found, known, subjects = iter(connection.execute(_SELECT_RECORDS)), self._known, list[str]()
         while batch := list(islice(found, _BATCH)):
             subjects += [subject for subject, _ in batch]
             changed_texts = [(id_, text) for id_, text in batch if id_ not in known or known[id_][0] != hash(text)]
@@ -120,7 +129,7 @@ def present_machines(connection: Connection) -> list[Machine]:
 
     Others are skipped as text, neither parsed nor held in memory.
     """
-    found = connection.execute(_PRESENT, _PRESENT_PATTERNS)
+    found = connection.execute(_SELECT_PRESENT, _PRESENT_PATTERNS)
     return select_present([Machine.of(json.loads(text)) for (text,) in found])
 
 
@@ -139,15 +148,17 @@ def select_present(machines: Iterable[Machine]) -> list[Machine]:
 
 def ended_usages(connection: Connection, since: str, *, unpriced: bool = False) -> Iterator[tuple[str, Usage]]:
     """Yield usages that ended after `since` (ledger time), with their subjects; `unpriced`: only unpriced ones."""
-    which = " AND intervals IS NULL" if unpriced else ""
-    query = f"SELECT subject, usage FROM ended_usage WHERE ended >= ?{which} ORDER BY subject, ended, usage"  # noqa: S608
+    unpriced_condition = " AND intervals IS NULL" if unpriced else ""
+    query = (
+        f"SELECT subject, usage FROM ended_usage WHERE ended >= ?{unpriced_condition} ORDER BY subject, ended, usage"  # noqa: S608
+    )
     for subject, text in connection.execute(query, (since,)):
         yield subject, usage_of_record(json.loads(text))
 
 
 def launched(connection: Connection, key: str) -> list[Machine]:
     """Return the records of the machines that were launched with this launch key."""
-    return [Machine.of(json.loads(text)) for (text,) in connection.execute(_LAUNCHED, (key,))]
+    return [Machine.of(json.loads(text)) for (text,) in connection.execute(_SELECT_LAUNCHED, (key,))]
 
 
 def names(connection: Connection) -> list[tuple[str, str]]:
@@ -160,15 +171,15 @@ def exposures(connection: Connection) -> list[Exposure | Machine]:
     """Return what budgets count of all that costs or has cost, or its record if they need that; oldest first."""
     from cloudgpu.core.budgets.exposure import Exposure
 
-    found = json.loads(f"[{','.join([text for (text,) in connection.execute(_EXPOSURES)])}]")
-    return [Exposure(*one) if isinstance(one, list) else Machine.of(one) for one in found]
+    found = json.loads(f"[{','.join([text for (text,) in connection.execute(_SELECT_EXPOSURES)])}]")
+    return [Exposure(*value) if isinstance(value, list) else Machine.of(value) for value in found]
 
 
 def billed_costs(connection: Connection, since: str) -> list[tuple[str, list[RateInterval] | Usage]]:
     """Return usages that ended after `since`, with their subjects: as rate intervals, or as usages if unpriced."""
-    found = connection.execute(_BILLED, (since,)).fetchall()
+    found = connection.execute(_SELECT_BILLED, (since,)).fetchall()
     parsed = json.loads(f"[{','.join([text for _, text in found])}]")
     return [
-        *((subject, one) for (subject, _), one in zip(found, parsed, strict=True)),
+        *((subject, value) for (subject, _), value in zip(found, parsed, strict=True)),
         *ended_usages(connection, since, unpriced=True),
     ]

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cloudgpu.ledger.log.files import (
+    fsync,
     is_same_file,
-    line_end_needed,
     make_private_directory,
+    missing_newline,
     open_to_write,
-    sync,
     try_lock,
     write_durably,
 )
@@ -30,9 +30,11 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.log.clock_stamp import ClockStamp
 
 LedgerLines = list[tuple[str, "Draft"]]  # the ledger's id, and a line for it
-_REFUSED = ".refused"
-_WAIT_S = 5.0  # for another process with the file: it may be suspended, and a termination does not wait for that
-_PAUSE_S = 0.01
+_REFUSED_SUFFIX = ".refused"
+_LOCK_TIMEOUT_S = (
+    5.0  # for another process with the file: it may be suspended, and a termination does not wait for that
+)
+_RETRY_PAUSE_S = 0.01
 _unwritten: dict[Path, LedgerLines] = {}  # what could not be written to a full disk: only this process knows it
 
 
@@ -50,25 +52,27 @@ class Outbox:
         """Whether nothing waits."""
         return self.path not in _unwritten and not self.path.exists()
 
-    def others_in_home(self) -> list[Outbox]:
+    def other_outboxes(self) -> list[Outbox]:
         """Return this home's outboxes without this one: of other ledgers, and of the same ledger under another URL."""
         return [Outbox(path) for path in sorted(self.path.parent.glob("*.outbox")) if path != self.path]
 
     def refused(self) -> list[tuple[Path, list[tuple[Draft, str]]]]:
         """Return each file of lines that a ledger has refused, with those lines, and why. Raises OSError."""
-        found = ((path, _parse_file(path.read_bytes())) for path in sorted(self.path.parent.glob(f"*{_REFUSED}")))
-        return [(path, [(row.draft, row.refused) for row in rows if row.draft is not None]) for path, rows in found]
+        found = (
+            (path, _parse_file(path.read_bytes())) for path in sorted(self.path.parent.glob(f"*{_REFUSED_SUFFIX}"))
+        )
+        return [(path, [(row.draft, row.refusal) for row in rows if row.draft is not None]) for path, rows in found]
 
     def keep_refused(self, ledger: str, refused: Sequence[tuple[Draft, str]]) -> Path:
         """Write these lines, and why each was refused, once to a file next to this one; return it. Raises OSError.
 
         The file has another suffix than an outbox, so its lines are not offered again.
         """
-        refused_file = Outbox(self.path.with_suffix(_REFUSED))
+        refused_file = Outbox(self.path.with_suffix(_REFUSED_SUFFIX))
         with refused_file._locked() as handle:
             known = {draft.dedupe for _, draft in _lines(refused_file.path.read_bytes())}
-            fresh = (_line_text(ledger, draft, why) for draft, why in refused if draft.dedupe not in known)
-            refused_file._write(handle, "".join(fresh).encode())
+            new_texts = (_line_text(ledger, draft, why) for draft, why in refused if draft.dedupe not in known)
+            refused_file._write(handle, "".join(new_texts).encode())
         return refused_file.path
 
     def add(self, ledger: str, drafts: Sequence[Draft]) -> None:
@@ -119,9 +123,9 @@ class Outbox:
 
     def _forget(self, ledger: str, in_memory: LedgerLines) -> None:
         """Forget these lines, which were in no file, except those of another ledger; newer ones stay."""
-        gone = {id(one) for one in in_memory if one[0] == ledger}
+        forgotten_ids = {id(one) for one in in_memory if one[0] == ledger}
         lines = _unwritten.get(self.path, [])
-        lines[:] = [one for one in lines if id(one) not in gone]
+        lines[:] = [one for one in lines if id(one) not in forgotten_ids]
         if not lines:
             _unwritten.pop(self.path, None)
 
@@ -133,17 +137,17 @@ class Outbox:
         rows = _parse_file(self.path.read_bytes())
         others = "".join(f"{row.text}\n" for row in rows if row.draft is None or row.ledger != ledger)
         if others:
-            part = self.path.with_suffix(".part")
-            write_durably(part, others.encode())
-            part.replace(self.path)
+            temporary = self.path.with_suffix(".part")
+            write_durably(temporary, others.encode())
+            temporary.replace(self.path)
         else:
             self.path.unlink()
-        sync(self.path.parent)
+        fsync(self.path.parent)
 
     def _write(self, handle: int | None, data: bytes) -> None:
         assert handle is not None  # noqa: S101  (for the type checker: it was waited for)
         size = os.fstat(handle).st_size
-        data = line_end_needed(handle) + data
+        data = missing_newline(handle) + data
         try:
             written = 0
             while written < len(data):
@@ -156,7 +160,7 @@ class Outbox:
                     self.path.unlink()
             raise
         if not size:
-            sync(self.path.parent)
+            fsync(self.path.parent)
 
     @contextmanager
     def _locked(self, *, wait: bool = True) -> Iterator[int | None]:
@@ -165,7 +169,7 @@ class Outbox:
         Raises OSError if that takes too long.
         """
         make_private_directory(self.path.parent)
-        deadline = time.monotonic() + _WAIT_S
+        deadline = time.monotonic() + _LOCK_TIMEOUT_S
         while True:
             handle = open_to_write(self.path, os.O_RDWR)
             try:
@@ -175,7 +179,7 @@ class Outbox:
                         return
                     if time.monotonic() >= deadline:
                         raise OSError(errno.EBUSY, "another process is at it", str(self.path))
-                    time.sleep(_PAUSE_S)
+                    time.sleep(_RETRY_PAUSE_S)
                 elif is_same_file(self.path, handle):
                     yield handle
                     return
@@ -183,7 +187,7 @@ class Outbox:
                 os.close(handle)
 
 
-def _line_text(ledger: str, draft: Draft, refused: str = "") -> str:
+def _line_text(ledger: str, draft: Draft, refusal: str = "") -> str:
     from cloudgpu.core.values.times import iso
     from cloudgpu.ledger.log.clock_stamp import clock_stamp
 
@@ -197,7 +201,7 @@ def _line_text(ledger: str, draft: Draft, refused: str = "") -> str:
         "clock": draft.clock,
         "stamp": clock_stamp(),
     }
-    text = json.dumps(line | ({"refused": refused} if refused else {}), separators=(",", ":"))
+    text = json.dumps(line | ({"refused": refusal} if refusal else {}), separators=(",", ":"))
     return f"{_hash(text)} {text}\n"
 
 
@@ -207,7 +211,7 @@ class _OutboxLine(NamedTuple):
     text: str
     ledger: str = ""
     draft: Draft | None = None
-    refused: str = ""  # why a ledger has refused it
+    refusal: str = ""  # why a ledger has refused it
     stamp: ClockStamp | None = None
 
 
@@ -233,9 +237,9 @@ def _parse_line(text: str) -> _OutboxLine:
 
     try:
         line: dict[str, Any] = json.loads(text.partition(" ")[2])
-        at, ledger, refused = from_iso(line.pop("occurred_at")), line.pop("ledger"), line.pop("refused", "")
+        occurred_at, ledger, refusal = from_iso(line.pop("occurred_at")), line.pop("ledger"), line.pop("refused", "")
         stamp = stamp_of(line.pop("stamp", None))
-        return _OutboxLine(text, ledger, Draft(occurred_at=at, **line), refused, stamp)
+        return _OutboxLine(text, ledger, Draft(occurred_at=occurred_at, **line), refusal, stamp)
     except (KeyError, TypeError, ValueError, IndexError):
         return _OutboxLine(text)
 

@@ -17,7 +17,7 @@ from cloudgpu.core.events.projection import Folded, State, apply_event, folded, 
 from cloudgpu.core.model.machine import Machine, has_retained_resources
 from cloudgpu.core.model.usage import usage_of_record
 from cloudgpu.core.values.times import iso
-from cloudgpu.ledger.log.lines import COLUMNS, End, canonical, every_line, line_hash, lines_of
+from cloudgpu.ledger.log.lines import COLUMNS, LastLine, canonical, line_hash, lines_of, summaries_except
 from cloudgpu.ledger.log.sql import Connection
 
 _StateTexts = tuple[str | None, ...]  # the columns of a machine's record: key, name, exposure, row, state
@@ -28,32 +28,42 @@ _INSERT = f"INSERT INTO line ({COLUMNS}, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?
 
 
 def append_lines(
-    connection: Connection, drafts: Iterable[Draft], end: End, *, actor: str, recorded_at: str
-) -> tuple[tuple[Event, ...], End]:
-    """Append the drafts that are not in the ledger yet after `end`; return the new lines and the new end."""
+    connection: Connection, drafts: Iterable[Draft], last_line: LastLine, *, actor: str, recorded_at: str
+) -> tuple[tuple[Event, ...], LastLine]:
+    """Append the drafts that are not in the ledger yet after `last_line`; return the new lines and the new end."""
     written = []
     for draft in drafts:
         if connection.execute(_HAS_DEDUPE, (draft.dedupe,)).fetchone():
             continue
         text = canonical(draft.body)
-        columns = _columns(draft, end, actor, recorded_at)
+        columns = _columns(draft, last_line, actor, recorded_at)
         line = Event(*columns, json.loads(text))
-        end = line.seq, line_hash(line, text), recorded_at
-        connection.execute(_INSERT, (*columns, text, end[1]))
+        last_line = line.seq, line_hash(line, text), recorded_at
+        connection.execute(_INSERT, (*columns, text, last_line[1]))
         written.append(line)
-    return tuple(written), end
+    return tuple(written), last_line
 
 
 def _columns(
-    draft: Draft, end: End, actor: str, recorded_at: str
+    draft: Draft, last_line: LastLine, actor: str, recorded_at: str
 ) -> tuple[int, str, str, str, str, str, str, str, str]:
     """Return the line's fields in the order of `Event`, without its body."""
-    when, subject = iso(draft.occurred_at), draft.subject
-    return end[0] + 1, when, draft.clock, recorded_at, actor, draft.kind, subject, draft.dedupe, end[1]
+    occurred_at, subject = iso(draft.occurred_at), draft.subject
+    return (
+        last_line[0] + 1,
+        occurred_at,
+        draft.clock,
+        recorded_at,
+        actor,
+        draft.kind,
+        subject,
+        draft.dedupe,
+        last_line[1],
+    )
 
 
 # Lines of no machine: their subjects grow without end, and folding them would say nothing.
-_OF_NO_MACHINE = frozenset(
+_KINDS_OF_NO_MACHINE = frozenset(
     "ledger_opened ledger_doubted ledger_settled ledger_moved ledger_moving ledger_arrived account_synced "
     "alert_raised alert_sent alert_cleared "
     "budget_set budget_removed budget_overridden reap_finished report_sent "
@@ -64,13 +74,13 @@ _OF_NO_MACHINE = frozenset(
 )
 
 # Not `INSERT OR REPLACE`: an update in place touches one page, a replacement the index too.
-_STORE = """
+_UPSERT_MACHINE = """
 INSERT INTO machine (id, since, is_resource, key, name, exposure, row, state) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET
     since = excluded.since, key = excluded.key, name = excluded.name, exposure = excluded.exposure, row = excluded.row,
     state = excluded.state"""
-_STORED = "SELECT id, key, name, exposure, row, state FROM machine"
-_STORE_USAGE = "INSERT INTO ended_usage (subject, ended, intervals, usage) VALUES (?, ?, ?, ?)"
+_SELECT_STORED = "SELECT id, key, name, exposure, row, state FROM machine"
+_INSERT_USAGE = "INSERT INTO ended_usage (subject, ended, intervals, usage) VALUES (?, ?, ?, ?)"
 
 
 def refresh(connection: Connection, written: Iterable[Event], states: dict[str, State]) -> None:
@@ -80,7 +90,7 @@ def refresh(connection: Connection, written: Iterable[Event], states: dict[str, 
     """
     lines: dict[str, list[Event]] = {}
     for line in written:
-        if line.kind not in _OF_NO_MACHINE:
+        if line.kind not in _KINDS_OF_NO_MACHINE:
             lines.setdefault(line.subject, []).append(line)
     for subject, new_lines in lines.items():
         result = _fold_onto(states.pop(subject, None) or _stored(connection, subject), new_lines)
@@ -106,7 +116,7 @@ def rebuild(connection: Connection) -> None:
 
 def differences(connection: Connection) -> list[str]:
     """Return a sentence for each machine whose record or usages are not what its lines fold to."""
-    stored: dict[str, _StateTexts] = {subject: tuple(texts) for subject, *texts in connection.execute(_STORED)}
+    stored: dict[str, _StateTexts] = {subject: tuple(texts) for subject, *texts in connection.execute(_SELECT_STORED)}
     ended_usages: dict[str, list[_UsageTexts]] = {}
     for subject, *texts in connection.execute("SELECT subject, ended, intervals, usage FROM ended_usage"):
         ended_usages.setdefault(subject, []).append(cast("_UsageTexts", tuple(texts)))
@@ -116,8 +126,8 @@ def differences(connection: Connection) -> list[str]:
         f"The current state of {subject} is not what its lines say."
         for subject in sorted(stored.keys() | expected.keys() | ended_usages.keys())
         if stored.get(subject) != expected.get(subject)
-        or sorted(ended_usages.get(subject, ()), key=_usage_text_of)
-        != sorted(replay.ended_usages.get(subject, ()), key=_usage_text_of)
+        or sorted(ended_usages.get(subject, ()), key=_usage_order)
+        != sorted(replay.ended_usages.get(subject, ()), key=_usage_order)
     ]
 
 
@@ -147,20 +157,20 @@ class Replay:
 
     def _read(self) -> None:
         states = self._states
-        for line in every_line(self._connection, _OF_NO_MACHINE):
+        for line in summaries_except(self._connection, _KINDS_OF_NO_MACHINE):
             state = states.get(line.subject)
             if state is None:
-                self._begin(line)
+                self._start_subject(line)
                 continue
-            closed = apply_event(state, line)
-            if closed is None:
+            closed_usages = apply_event(state, line)
+            if closed_usages is None:
                 self._out_of_order.add(line.subject)
                 del states[line.subject]
                 self.ended_usages.pop(line.subject, None)
-            elif closed:
-                self._add_usages(line.subject, closed)
+            elif closed_usages:
+                self._add_usages(line.subject, closed_usages)
 
-    def _begin(self, line: EventSummary) -> None:
+    def _start_subject(self, line: EventSummary) -> None:
         if line.subject in self._out_of_order:
             return
         found = folded((line,))
@@ -172,8 +182,8 @@ class Replay:
             self._states[line.subject] = found.state
             self._add_usages(line.subject, found.closed)
 
-    def _add_usages(self, subject: str, closed: Iterable[dict[str, Any]]) -> None:
-        self.ended_usages.setdefault(subject, []).extend(map(_usage_texts, closed))
+    def _add_usages(self, subject: str, closed_usages: Iterable[dict[str, Any]]) -> None:
+        self.ended_usages.setdefault(subject, []).extend(map(_usage_texts, closed_usages))
 
 
 def _state_texts(state: State) -> _StateTexts:
@@ -184,22 +194,26 @@ def _state_texts(state: State) -> _StateTexts:
     row = state["row"]
     machine = Machine.of(row)
     exposure, is_named = exposure_of(machine), machine.is_named_resource
-    is_there = not is_named and (machine.terminated_at is None or has_retained_resources(machine))
+    is_name_in_use = not is_named and (machine.terminated_at is None or has_retained_resources(machine))
     texts = None if exposure is None else canonical(exposure), canonical(row), canonical(packed(state))
-    return None if is_named else machine.key, machine.name if is_there else None, *texts
+    return None if is_named else machine.key, machine.name if is_name_in_use else None, *texts
 
 
-def _usage_texts(use: dict[str, Any]) -> _UsageTexts:
+def _usage_texts(usage_record: dict[str, Any]) -> _UsageTexts:
     """Return until when a usage may be billed (with its minimum or started hour), its rate intervals, and its record.
 
     A usage without a price has no rate intervals: a check of budgets finds what to count instead.
     """
-    until, intervals = ended_intervals(usage_of_record(use))
+    until, intervals = ended_intervals(usage_of_record(usage_record))
     text = None if intervals is None else ",".join([f"[{begin},{end},{rate}]" for begin, end, rate in intervals])
-    return until, None if text is None else f"[{text}]", canonical(use)  # as JSON, in a quarter of an encoder's time
+    return (
+        until,
+        None if text is None else f"[{text}]",
+        canonical(usage_record),
+    )  # as JSON, in a quarter of an encoder's time
 
 
-def _usage_text_of(texts: _UsageTexts) -> tuple[str, str]:
+def _usage_order(texts: _UsageTexts) -> tuple[str, str]:
     return texts[2], texts[0]
 
 
@@ -207,13 +221,13 @@ def _fold_onto(state: State | None, new_lines: list[Event]) -> Folded | None:
     """Fold new lines into a state; None without a state, or if a line is older than an earlier one."""
     if state is None:
         return None
-    closed: list[dict[str, Any]] = []
+    closed_usages: list[dict[str, Any]] = []
     for line in new_lines:
         ended = apply_event(state, line)
         if ended is None:
             return None
-        closed += ended
-    return Folded(state, tuple(closed))
+        closed_usages += ended
+    return Folded(state, tuple(closed_usages))
 
 
 def _stored(connection: Connection, subject: str) -> State | None:
@@ -223,10 +237,12 @@ def _stored(connection: Connection, subject: str) -> State | None:
 
 def _store(connection: Connection, subject: str, state: State) -> None:
     row = state["row"]
-    connection.execute(_STORE, (subject, row["intended_at"], int(row["is_named_resource"]), *_state_texts(state)))
+    connection.execute(
+        _UPSERT_MACHINE, (subject, row["intended_at"], int(row["is_named_resource"]), *_state_texts(state))
+    )
 
 
 def _store_usages(connection: Connection, subject: str, ended_usages: Iterable[_UsageTexts]) -> None:
     rows = [(subject, *texts) for texts in ended_usages]
     if rows:
-        connection.executemany(_STORE_USAGE, rows)
+        connection.executemany(_INSERT_USAGE, rows)

@@ -30,14 +30,14 @@ DAMAGED = ("is damaged", SETTLE_REMEDY.replace("Restore", "Move the damaged file
 DENIED = ("cannot be opened or written", "Check that the file and its directory belong to you and can be written to.")
 BROKEN = ("cannot be read or written", "Check the disk (its free space, its health), then try again.")
 READ_ONLY = "is read-only"
-_LASTING = (  # do not go away by themselves
+_LASTING_PROBLEMS = (  # do not go away by themselves
     DAMAGED[0],
     DENIED[0],
     BROKEN[0],
     READ_ONLY,
 )
 
-_BY_SQLITE_CODE = {
+_PROBLEM_BY_SQLITE_CODE = {
     sqlite3.SQLITE_FULL: FULL,
     sqlite3.SQLITE_BUSY: LOCKED,
     sqlite3.SQLITE_LOCKED: LOCKED,
@@ -52,7 +52,7 @@ _BY_SQLITE_CODE = {
 }
 _MAYBE_FULL = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR)  # codes that SQLite also uses for a full disk
 _MIN_FREE_BYTES = 64 * 1024  # for SQLite's shared memory, and some lines
-_BY_ERRNO = {
+_PROBLEM_BY_ERRNO = {
     errno.ENOSPC: FULL,
     errno.EDQUOT: FULL,
     errno.EFBIG: FULL,
@@ -67,23 +67,23 @@ _BY_ERRNO = {
 class LedgerAway(LedgerUnavailable):
     """The ledger cannot be reached or written now: stops and terminations continue without it, and are written later.
 
-    `full`: because a disk, or a quota on it, is full. `held`: because another process holds its lock. `lasts`: it does
-    not come back by itself; `next` says what to do.
+    `is_disk_full`: because a disk, or a quota on it, is full. `is_locked`: because another process holds its lock.
+    `is_lasting`: it does not come back by itself; `next` says what to do.
     """
 
-    full = False
-    held = False
-    lasts = False
+    is_disk_full = False
+    is_locked = False
+    is_lasting = False
 
 
-class LineRefused(LedgerUnavailable):
-    """The ledger can be written, but refuses this entry."""
+class EntryRefused(LedgerUnavailable):
+    """The ledger can be written, but its guards or constraints refuse this entry."""
 
 
 class LedgerMovedAway(LedgerAway):
     """The ledger has moved, and the old place, which this home still uses, cannot be read."""
 
-    lasts = True
+    is_lasting = True
 
 
 @contextmanager
@@ -100,8 +100,10 @@ def translated(path: Path) -> Iterator[None]:
 def sqlite_error(error: sqlite3.Error, path: Path) -> LedgerUnavailable:
     """Return the error for an error of SQLite; one without a code means a damaged file."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
-    what, remedy = FULL if code in _MAYBE_FULL and not _has_free_space(path) else _BY_SQLITE_CODE.get(code, BROKEN)
-    return (line_refused_error if code == sqlite3.SQLITE_CONSTRAINT else away_error)(path, what, str(error), remedy)
+    problem, remedy = (
+        FULL if code in _MAYBE_FULL and not _has_free_space(path) else _PROBLEM_BY_SQLITE_CODE.get(code, BROKEN)
+    )
+    return (entry_refused_error if code == sqlite3.SQLITE_CONSTRAINT else away_error)(path, problem, str(error), remedy)
 
 
 def _has_free_space(path: Path) -> bool:
@@ -115,8 +117,8 @@ def _has_free_space(path: Path) -> bool:
 
 def system_error(error: OSError, path: object) -> LedgerUnavailable:
     """Return the error for an error of the operating system."""
-    what, remedy = _BY_ERRNO.get(error.errno or 0, BROKEN)
-    return away_error(path, what, error.strerror or str(error), remedy)
+    problem, remedy = _PROBLEM_BY_ERRNO.get(error.errno or 0, BROKEN)
+    return away_error(path, problem, error.strerror or str(error), remedy)
 
 
 def locked_error(path: Path, seconds: float) -> LedgerUnavailable:
@@ -143,10 +145,10 @@ def no_ledger_error(location: str) -> LedgerUnavailable:
     )
 
 
-def newer_schema_error(location: object, found: int, known: int) -> LedgerUnavailable:
+def newer_schema_error(location: object, version: int, latest: int) -> LedgerUnavailable:
     """Return the error for a ledger that a later cloudgpu wrote."""
     return LedgerUnavailable(
-        f"The ledger {location} was written by a newer cloudgpu (schema {found}; this one knows up to {known}).",
+        f"The ledger {location} was written by a newer cloudgpu (schema {version}; this one knows up to {latest}).",
         field="ledger",
         value=str(location),
         next="Upgrade cloudgpu on this machine.",
@@ -155,21 +157,21 @@ def newer_schema_error(location: object, found: int, known: int) -> LedgerUnavai
 
 def check_format(connection: Connection, location: object) -> None:
     """Raise LedgerUnavailable if a ledger's lines have another format than this cloudgpu reads."""
-    mismatch = other_format(connection, f"The ledger {location}", "use a new ledger: CLOUDGPU_LEDGER=sqlite:///PATH")
+    mismatch = format_mismatch(connection, f"The ledger {location}", "use a new ledger: CLOUDGPU_LEDGER=sqlite:///PATH")
     if mismatch is not None:
         raise LedgerUnavailable(mismatch[0], field="ledger", value=str(location), next=mismatch[1])
 
 
-def other_format(connection: Connection, what: str, instead: str) -> tuple[str, str] | None:
+def format_mismatch(connection: Connection, problem: str, older_remedy: str) -> tuple[str, str] | None:
     """Return why lines of another format cannot be read, and what to do; None if they have the present format."""
     found = lines.format_of(connection)
     if found is None or found == FORMAT:
         return None
     if found > FORMAT:
-        return f"{what} has format {found}, and this cloudgpu reads format {FORMAT}.", "Update cloudgpu."
-    its = f"has format {found}" if found else "has no format number"
-    why = f"{what} {its}: it is of before 0.1.0. This cloudgpu reads format {FORMAT}."
-    return why, f"End its machines with the cloudgpu that wrote it; then {instead}"
+        return f"{problem} has format {found}, and this cloudgpu reads format {FORMAT}.", "Update cloudgpu."
+    mismatch = f"has format {found}" if found else "has no format number"
+    why = f"{problem} {mismatch}: it is of before 0.1.0. This cloudgpu reads format {FORMAT}."
+    return why, f"End its machines with the cloudgpu that wrote it; then {older_remedy}"
 
 
 def nested_append_error(location: str) -> CloudgpuError:
@@ -177,24 +179,24 @@ def nested_append_error(location: str) -> CloudgpuError:
     return CloudgpuError("A decision tried to append by itself; it returns its lines.", field="ledger", value=location)
 
 
-def away_error(location: object, what: str, text: str, remedy: str) -> LedgerAway:
+def away_error(location: object, problem: str, text: str, remedy: str) -> LedgerAway:
     """Return the error, like `unavailable_error`, of a ledger that cannot be written now: full, locked or unreachable.
 
     Stops and terminations do not wait for it.
     """
-    fault = LedgerAway(f"The ledger {location} {what} ({text}).", field="ledger", value=str(location), next=remedy)
-    fault.full = what == FULL[0] or "disk is full" in what
-    fault.held, fault.lasts = what.startswith(LOCKED[0].rpartition(" ")[0]), what in _LASTING
-    return fault
+    error = LedgerAway(f"The ledger {location} {problem} ({text}).", field="ledger", value=str(location), next=remedy)
+    error.is_disk_full = problem == FULL[0] or "disk is full" in problem
+    error.is_locked, error.is_lasting = problem.startswith(LOCKED[0].rpartition(" ")[0]), problem in _LASTING_PROBLEMS
+    return error
 
 
-def line_refused_error(location: object, what: str, text: str, remedy: str) -> LineRefused:
+def entry_refused_error(location: object, problem: str, text: str, remedy: str) -> EntryRefused:
     """Return the error, like `unavailable_error`, of an entry that the ledger refuses."""
-    return LineRefused(f"The ledger {location} {what} ({text}).", field="ledger", value=str(location), next=remedy)
+    return EntryRefused(f"The ledger {location} {problem} ({text}).", field="ledger", value=str(location), next=remedy)
 
 
-def unavailable_error(location: object, what: str, text: str, remedy: str) -> LedgerUnavailable:
+def unavailable_error(location: object, problem: str, text: str, remedy: str) -> LedgerUnavailable:
     """Return the error in one sentence: the ledger, what is wrong, the database's message, and what to do."""
     return LedgerUnavailable(
-        f"The ledger {location} {what} ({text}).", field="ledger", value=str(location), next=remedy
+        f"The ledger {location} {problem} ({text}).", field="ledger", value=str(location), next=remedy
     )

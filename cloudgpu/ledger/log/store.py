@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cloudgpu.core.team.rights import Role
-    from cloudgpu.ledger.log.lines import End
+    from cloudgpu.ledger.log.lines import LastLine
     from cloudgpu.ledger.log.sql import Connection
     from cloudgpu.ledger.log.teams import Sharing, Team, TeamRequest
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 class Store(Protocol):
     """One database and this process's connection to it. Used by one thread at a time.
 
-    Guards are the database's triggers that refuse to change or delete lines.
+    Guards are the database's triggers that refuse to change or delete lines. A team is the database users who share
+    the ledger.
     """
 
     @property
@@ -34,7 +35,7 @@ class Store(Protocol):
         ...
 
     @property
-    def is_lost(self) -> bool:
+    def is_connection_lost(self) -> bool:
         """Whether the connection broke, though the database may still be available."""
         ...
 
@@ -54,11 +55,11 @@ class Store(Protocol):
         """Make the ledger with what `fill` writes, in one transaction, unless another client just did."""
         ...
 
-    def commit(self, end: End) -> None:
-        """End the transaction, whose last line is `end`, for good."""
+    def commit(self, last_line: LastLine) -> None:
+        """End the transaction, whose last line is `last_line`, for good."""
         ...
 
-    def undo(self) -> None:
+    def rollback(self) -> None:
         """Roll back what is not committed, if there is something. Raises nothing."""
         ...
 
@@ -86,11 +87,13 @@ class Store(Protocol):
         """Write a consistent copy of the ledger, as one SQLite file, into the empty file `path`."""
         ...
 
-    def replace(self, source: sqlite3.Connection, check: Callable[[Connection | None], None], stamp: str) -> str | None:
+    def replace(
+        self, source: sqlite3.Connection, check: Callable[[Connection | None], None], name_suffix: str
+    ) -> str | None:
         """Move the present ledger aside and put the lines of `source` in its place; return where the old one is.
 
         `check` gets a connection to the present ledger, None if it cannot be read; if it raises, nothing is changed.
-        `stamp` ends the old one's new name.
+        `name_suffix` ends the old one's new name.
         """
         ...
 
@@ -107,7 +110,7 @@ class Store(Protocol):
         ...
 
     @property
-    def signature(self) -> str:
+    def required_actor(self) -> str:
         """The actor that each line of the open transaction must have; "" if the client may choose it."""
         ...
 
@@ -128,7 +131,7 @@ class Store(Protocol):
         ...
 
     @property
-    def takes_teams(self) -> bool:
+    def can_be_shared(self) -> bool:
         """Whether the database knows users, so that a team can share a ledger in it."""
         ...
 

@@ -27,22 +27,26 @@ class TeamRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
-    """A right that a team, or a person (`of_person`), lacks. `statement` is the SQL that grants it; `by` may run it."""
+class MissingRight:
+    """A right that a team, or one database user (`is_of_person`), lacks.
+
+    `statement` is the SQL that grants it; the database user `grantor` may run it.
+    """
 
     message: str
     statement: str
-    by: str
-    of_person: bool = False
+    grantor: str
+    is_of_person: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
     """How a ledger in a database is shared, as its user `person` sees it. `team` is None if it is not shared.
 
-    `owner` is the database user who owns the tables and is not bound by the database's rules. `stands`: the
-    team is recorded, and the rules apply; else it is only requested. `is_whole`: its roles have all rights.
-    `members` are all who may write.
+    `owner` is the database user who owns the tables and is not bound by the database's rules. `is_recorded`: the
+    team is recorded, and the rules apply; else it is only requested. `has_all_rights`: its roles have all rights.
+    `members` are the database users who may write, `payers` those who may also change budgets, policies and limits.
+    `remarks` are sentences for the user who shares it.
     """
 
     location: str
@@ -50,12 +54,12 @@ class Sharing:
     owner: str
     role: Role
     team: Team | None
-    stands: bool
+    is_recorded: bool
     members: tuple[str, ...]
     payers: tuple[str, ...]
-    missing: tuple[Missing, ...]
+    missing: tuple[MissingRight, ...]
     remarks: tuple[str, ...]
-    is_whole: bool
+    has_all_rights: bool
 
 
 def not_shareable_error(location: str) -> InvalidRequest:

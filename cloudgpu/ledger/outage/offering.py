@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cloudgpu.errors import CloudgpuError, RoleNeeded
-from cloudgpu.ledger.log.storage_errors import LineRefused
+from cloudgpu.ledger.log.storage_errors import EntryRefused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.log.base import Ledger
     from cloudgpu.ledger.log.outbox import Outbox
 
-Refused = tuple["Draft", str]  # a line, and why it is not in the ledger
+RefusedLine = tuple["Draft", str]  # a line, and why it is not in the ledger
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class OfferResult:
     """How many lines were written, and those that were refused, which are kept in `refused_file`."""
 
     written: int = 0
-    refused: Sequence[Refused] = ()
+    refused: Sequence[RefusedLine] = ()
     refused_file: Path | None = None
 
 
@@ -50,17 +50,17 @@ def offer(ledger: Ledger, outbox: Outbox, ledger_id: str, *, wait: bool = False)
         return OfferResult(written, refused, outbox.keep_refused(ledger_id, refused) if refused else None)
 
 
-def _write_lines(ledger: Ledger, waiting: Sequence[Draft]) -> tuple[int, list[Refused]]:
+def _write_lines(ledger: Ledger, waiting: Sequence[Draft]) -> tuple[int, list[RefusedLine]]:
     try:
         return len(ledger.append(waiting)), []
     except Exception as error:
         if not _is_about_entry(error):
             raise
-    written, refused = 0, list[Refused]()
+    written, refused = 0, list[RefusedLine]()
     for line in waiting:
-        before = next((one for one, _ in refused if one.subject == line.subject), None)
-        if before is not None:
-            refused.append((line, f"it comes after a line of the kind {before.kind} that was refused"))
+        earlier_refused = next((draft for draft, _ in refused if draft.subject == line.subject), None)
+        if earlier_refused is not None:
+            refused.append((line, f"it comes after a line of the kind {earlier_refused.kind} that was refused"))
             continue
         try:
             written += len(ledger.append([line]))
@@ -74,4 +74,4 @@ def _write_lines(ledger: Ledger, waiting: Sequence[Draft]) -> tuple[int, list[Re
 
 def _is_about_entry(error: Exception) -> bool:
     """Return whether the error is about one entry: the ledger refuses it, or cannot process it."""
-    return isinstance(error, LineRefused | RoleNeeded) or not isinstance(error, CloudgpuError)
+    return isinstance(error, EntryRefused | RoleNeeded) or not isinstance(error, CloudgpuError)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.core.billing.rates import RateInterval
     from cloudgpu.core.budgets.exposure import Exposure
-    from cloudgpu.ledger.log.base import Copy, Ledger, View
+    from cloudgpu.ledger.log.base import Ledger, LedgerCopy, View
     from cloudgpu.ledger.log.head import MoveMark
     from cloudgpu.ledger.log.lines import Verification
     from cloudgpu.ledger.log.sql import Connection
@@ -42,10 +42,12 @@ class StandInLedger:
     the outbox first. If that fails, too (`unwritten` says why), only this process knows it.
     """
 
-    def __init__(self, real: Ledger, ledger: str, error: LedgerUnavailable, machines: Iterable[Machine] = ()) -> None:
+    def __init__(
+        self, real: Ledger, ledger_id: str, error: LedgerUnavailable, machines: Iterable[Machine] = ()
+    ) -> None:
         self.error = error
         self.unwritten: OSError | None = None
-        self._real, self.outbox, self._ledger_id = real, real.outbox, ledger
+        self._real, self.outbox, self._ledger_id = real, real.outbox, ledger_id
         self._machines = {machine.id: machine for machine in machines}
         self._lines: dict[str, list[Event]] = {}  # those of the outbox, by subject
         self._dedupes: set[str] = set()
@@ -54,7 +56,7 @@ class StandInLedger:
         self.refused: list[str] = []  # why lines that this process has offered were refused
         self.is_readable = self._can_read()
         with suppress(OSError):  # it is read again when the ledger is back
-            self._remember(self.outbox.waiting(ledger))
+            self._add_lines(self.outbox.waiting(ledger_id))
 
     @property
     def location(self) -> str:
@@ -112,10 +114,10 @@ class StandInLedger:
             if not self.is_readable:
                 return list(self._machines.values())
             known = {machine.id: machine for machine in self._real.billable_machines()}
-            own = ((subject, self._folded(subject)) for subject in self._lines)
+            waiting = ((subject, self._folded(subject)) for subject in self._lines)
             return list(
                 (
-                    known | {subject: Machine.of(found.state["row"]) for subject, found in own if found is not None}
+                    known | {subject: Machine.of(found.state["row"]) for subject, found in waiting if found is not None}
                 ).values()
             )
 
@@ -124,13 +126,15 @@ class StandInLedger:
         if not self.is_readable:
             return
         with self._thread_lock:
-            own = {subject: found for subject in self._lines if (found := self._folded(subject)) is not None}
+            waiting = {subject: found for subject in self._lines if (found := self._folded(subject)) is not None}
         yield from (
-            (subject, use) for subject, use in self._real.ended_usages(since, unpriced=unpriced) if subject not in own
+            (subject, usage)
+            for subject, usage in self._real.ended_usages(since, unpriced=unpriced)
+            if subject not in waiting
         )
-        for subject, found in own.items():
-            closed = (usage_of_record(use) for use in found.closed if not (unpriced and use["segments"]))
-            yield from ((subject, use) for use in closed if billed_until(use) > since)
+        for subject, found in waiting.items():
+            closed = (usage_of_record(usage) for usage in found.closed if not (unpriced and usage["segments"]))
+            yield from ((subject, usage) for usage in closed if billed_until(usage) > since)
 
     def exposures(self) -> list[Exposure | Machine]:
         """Return the records of all that is known to cost or to have cost; budgets read each of them."""
@@ -144,8 +148,8 @@ class StandInLedger:
         """Return a summary of every line of these kinds."""
         before = self._real.summaries(kinds) if self.is_readable else []
         with self._thread_lock:
-            own = [line for lines in self._lines.values() for line in lines if line.kind in kinds]
-        ordered = sorted(own, key=lambda line: line.seq)
+            waiting = [line for lines in self._lines.values() for line in lines if line.kind in kinds]
+        ordered = sorted(waiting, key=lambda line: line.seq)
         return before + [EventSummary(one.seq, one.occurred_at, one.kind, one.subject, "", one.body) for one in ordered]
 
     def head(self) -> tuple[int, str, str]:
@@ -161,8 +165,8 @@ class StandInLedger:
         if self.is_readable:
             yield from self._real.events(subject)
         with self._thread_lock:
-            own = [line for id_, lines in self._lines.items() if subject in (None, id_) for line in lines]
-        yield from sorted(own, key=lambda line: line.seq)
+            waiting = [line for id_, lines in self._lines.items() if subject in (None, id_) for line in lines]
+        yield from sorted(waiting, key=lambda line: line.seq)
 
     def last(self, subject: str) -> Event | None:
         """Return the latest line that is known of one subject."""
@@ -193,23 +197,23 @@ class StandInLedger:
         If nothing can be written anywhere, this process remembers them.
         """
         with self._thread_lock:
-            fresh = [one for one in drafts if one.dedupe not in self._dedupes]
-            if not fresh:
+            new_drafts = [one for one in drafts if one.dedupe not in self._dedupes]
+            if not new_drafts:
                 return ()
             if self.unwritten is None:
                 try:
-                    self.outbox.add(self._ledger_id, fresh)
+                    self.outbox.add(self._ledger_id, new_drafts)
                 except OSError as error:
                     self.unwritten = error
             else:
-                self.outbox.remember(self._ledger_id, fresh)
-            taken = self._remember(fresh)
+                self.outbox.remember(self._ledger_id, new_drafts)
+            new_lines = self._add_lines(new_drafts)
             if self.unwritten is not None:
                 self.offer()
-            return taken
+            return new_lines
 
     def append_to(self, machine: Machine, drafts: Sequence[Draft]) -> Machine:
-        """Write these lines as `append`; return this machine's row as it is known here, `machine` where it is not."""
+        """Write these lines as `append`; return this machine's record as it is known here, else `machine` itself."""
         self.append(drafts)
         return self.machine(machine.id) or machine
 
@@ -246,20 +250,20 @@ class StandInLedger:
         computers are not kept apart, as stops and terminations do not wait for that.
         """
         directory = files.lock_directory()
-        with ExitStack() as held:
+        with ExitStack() as locks:
             with suppress(LedgerUnavailable):
                 if directory is not None:
-                    held.enter_context(files.lock(directory, name, wait=wait, ledger=self._ledger_id))
+                    locks.enter_context(files.lock(directory, name, wait=wait, ledger_id=self._ledger_id))
             with suppress(LedgerUnavailable):
                 if self.is_readable:
-                    held.enter_context(self._real.lock(name, wait=wait))
+                    locks.enter_context(self._real.lock(name, wait=wait))
             yield
 
     def is_locked(self, name: str) -> bool:
         """Return whether a living process is known to hold the lock."""
         directory = files.lock_directory()
         with suppress(LedgerUnavailable):
-            if directory is not None and files.is_locked(directory, name, ledger=self._ledger_id):
+            if directory is not None and files.is_locked(directory, name, ledger_id=self._ledger_id):
                 return True
         with suppress(LedgerUnavailable):
             return self.is_readable and self._real.is_locked(name)
@@ -285,7 +289,12 @@ class StandInLedger:
         """Raise the error that makes the ledger unavailable."""
         raise self.error
 
-    def replace(self, source: sqlite3.Connection, check: Callable[[Connection | None], None], copy: Copy) -> str | None:  # noqa: ARG002
+    def replace(
+        self,
+        source: sqlite3.Connection,  # noqa: ARG002
+        check: Callable[[Connection | None], None],  # noqa: ARG002
+        copy: LedgerCopy,  # noqa: ARG002
+    ) -> str | None:
         """Raise the error that makes the ledger unavailable."""
         raise self.error
 
@@ -324,23 +333,25 @@ class StandInLedger:
             return False
         return True
 
-    def _remember(self, drafts: Iterable[Draft]) -> tuple[Event, ...]:
-        taken = []
+    def _add_lines(self, drafts: Iterable[Draft]) -> tuple[Event, ...]:
+        new_lines = []
         for draft in drafts:
             if draft.dedupe in self._dedupes:
                 continue
             self._dedupes.add(draft.dedupe)
-            line = self._line(draft)
+            line = self._event(draft)
             self._lines.setdefault(draft.subject, []).append(line)
             if draft.subject in self._machines:
                 self._machines[draft.subject] = project_event(self._machines[draft.subject], draft)
-            taken.append(line)
-        return tuple(taken)
+            new_lines.append(line)
+        return tuple(new_lines)
 
-    def _line(self, draft: Draft) -> Event:
+    def _event(self, draft: Draft) -> Event:
         self._head = (self._head[0] + 1, "", iso(draft.occurred_at))
-        at, body = self._head[2], json.loads(canonical(draft.body))
-        return Event(self._head[0], at, draft.clock, at, "", draft.kind, draft.subject, draft.dedupe, "", body)
+        occurred_at, body = self._head[2], json.loads(canonical(draft.body))
+        return Event(
+            self._head[0], occurred_at, draft.clock, occurred_at, "", draft.kind, draft.subject, draft.dedupe, "", body
+        )
 
     def _folded(self, subject: str) -> Folded | None:
         """Return a subject's state folded with the lines of the outbox; None if those have none of it."""

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 from cloudgpu.errors import InvalidRequest, MissingExtra
 
 SCHEMES = frozenset({"postgresql", "postgres", "postgresql+psycopg", "postgres+psycopg"})
-EXAMPLE = "CLOUDGPU_LEDGER=postgresql://USER@HOST/DATABASE"
+EXAMPLE_SETTING = "CLOUDGPU_LEDGER=postgresql://USER@HOST/DATABASE"
 # Parameters of a connection: secret ones, and those that another member of the team needs, too.
 _SECRET_PARAMETERS = ("password", "sslpassword")
 _PUBLIC_PARAMETERS = ("options", "service", "sslmode", "target_session_attrs")
@@ -31,12 +31,12 @@ _DEFAULT_PARAMETERS = {
 class Address:
     """Where a ledger is. `location` is for people; `identity` is the same for every spelling of one place.
 
-    `public` is its URL for others: without a user, and without what is secret or only of this computer.
+    `public_url` is its URL for others: without a user, and without what is secret or only of this computer.
     """
 
     location: str
     identity: str
-    public: str
+    public_url: str
     conninfo: str = field(repr=False)
     secrets: tuple[str, ...] = field(repr=False)
 
@@ -46,22 +46,24 @@ def address_of(url: str) -> Address:
     conninfo = _library().conninfo
     text = "postgresql://" + url.partition("://")[2]
     try:
-        given: dict[str, Any] = conninfo.conninfo_to_dict(text)
+        parsed: dict[str, Any] = conninfo.conninfo_to_dict(text)
     except _library().ProgrammingError:  # its words repeat the URL, and with it the password
         raise InvalidRequest(
             "The ledger's URL cannot be read (it is not shown, since it may hold a password).",
             field="CLOUDGPU_LEDGER",
             value="postgresql://...",
-            next=f"Write it as {EXAMPLE}; signs like @ : / # in a name or password as %40 %3A %2F %23.",
+            next=f"Write it as {EXAMPLE_SETTING}; signs like @ : / # in a name or password as %40 %3A %2F %23.",
         ) from None
-    parameters = {name: str(value) for name, value in given.items()}
+    parameters = {name: str(value) for name, value in parsed.items()}
     defaults = {name: value for name, value in _DEFAULT_PARAMETERS.items() if name not in parameters}
     application = f"cloudgpu {os.getpid()} on {socket.gethostname()}"[:63]
     full_conninfo = conninfo.make_conninfo(
         text, **defaults, application_name=parameters.get("application_name", application)
     )
     secrets = tuple(parameters[name] for name in _SECRET_PARAMETERS if parameters.get(name))
-    return Address(_location(parameters), _identity(parameters), _public(parameters), full_conninfo, secrets)
+    return Address(
+        _location_of(parameters), _identity_of(parameters), _public_url_of(parameters), full_conninfo, secrets
+    )
 
 
 def _library() -> Any:
@@ -78,24 +80,24 @@ def _library() -> Any:
     return psycopg
 
 
-def _location(parameters: dict[str, str]) -> str:
-    who = f"{parameters['user']}@" if "user" in parameters else ""
+def _location_of(parameters: dict[str, str]) -> str:
+    user_part = f"{parameters['user']}@" if "user" in parameters else ""
     port = parameters.get("port", _DEFAULT_PORT)
-    where = parameters.get("host", parameters.get("hostaddr", "")) + (f":{port}" if port != _DEFAULT_PORT else "")
-    return f"postgresql://{who}{where}/{parameters.get('dbname', '')}"
+    host = parameters.get("host", parameters.get("hostaddr", "")) + (f":{port}" if port != _DEFAULT_PORT else "")
+    return f"postgresql://{user_part}{host}/{parameters.get('dbname', '')}"
 
 
-def _public(parameters: dict[str, str]) -> str:
+def _public_url_of(parameters: dict[str, str]) -> str:
     """Return the URL that another member can use, without user and login options."""
-    kept = {name: parameters[name] for name in _PUBLIC_PARAMETERS if name in parameters}
-    return _location({name: value for name, value in parameters.items() if name != "user"}) + (
-        f"?{urlencode(kept, quote_via=quote)}" if kept else ""
+    public_parameters = {name: parameters[name] for name in _PUBLIC_PARAMETERS if name in parameters}
+    return _location_of({name: value for name, value in parameters.items() if name != "user"}) + (
+        f"?{urlencode(public_parameters, quote_via=quote)}" if public_parameters else ""
     )
 
 
-def _identity(parameters: dict[str, str]) -> str:
+def _identity_of(parameters: dict[str, str]) -> str:
     """Return what identifies the place, whoever logs in and however."""
-    where = parameters.get("host", parameters.get("hostaddr", parameters.get("service", "")))
+    host = parameters.get("host", parameters.get("hostaddr", parameters.get("service", "")))
     return "\n".join(
-        (where, parameters.get("port", _DEFAULT_PORT), parameters.get("dbname", ""), parameters.get("options", ""))
+        (host, parameters.get("port", _DEFAULT_PORT), parameters.get("dbname", ""), parameters.get("options", ""))
     )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 DATABASE_TIME = "CASE WHEN current_setting('cloudgpu.clock', true) = 'off' THEN NULL ELSE clock_timestamp() END"
 # First: is the first schema of the search path open to this user? PostgreSQL passes over a closed one without a word,
 # and a ledger would be looked for, and made, in the next.
-_SESSION = f"""
+_SET_UP_SESSION = f"""
 SELECT nspname::text, has_schema_privilege(pg_namespace.oid, 'USAGE')
 FROM unnest(string_to_array(current_setting('search_path'), ',')) WITH ORDINALITY AS part (written, at)
 JOIN pg_namespace ON nspname = CASE
@@ -42,10 +42,11 @@ SELECT current_schema(), current_setting('server_encoding'), {DATABASE_TIME}""" 
 
 
 def connect_to_ledger(address: Address) -> tuple[Connection[Any], str, datetime | None]:
-    """Return a connection outside of any transaction, its schema, and the database's time. Raises psycopg.Error.
+    """Return a psycopg connection outside of any transaction, its schema, and the database's time.
 
     What the database commits for it is on the disk, and every name means the first schema of its search path.
-    Raises InvalidRequest for a database that no ledger can stand in, LedgerDenied where its schema is closed.
+    Raises psycopg.Error; InvalidRequest for a database that cannot hold a ledger, LedgerDenied where this user may not
+    use its schema.
     """
     from cloudgpu.ledger.postgresql.silence import connect
 
@@ -58,14 +59,14 @@ def connect_to_ledger(address: Address) -> tuple[Connection[Any], str, datetime 
 
 
 def _schema_and_time(raw: Connection[Any], address: Address) -> tuple[str, datetime | None]:
-    cursor = raw.execute(_SESSION)
-    first = cursor.fetchone()
+    cursor = raw.execute(_SET_UP_SESSION)
+    schema_access = cursor.fetchone()
     while cursor.nextset():
         pass
-    if first is not None and not first[1]:
+    if schema_access is not None and not schema_access[1]:
         from cloudgpu.ledger.postgresql.denied import missing_rights_error
 
-        raise missing_rights_error(Adapter(raw), address, first[0])
+        raise missing_rights_error(Adapter(raw), address, schema_access[0])
     schema, encoding, database_now = cursor.fetchone() or (None, "", None)
     if schema is None or encoding != "UTF8":
         raise _unsuitable_error(address, schema, encoding)

@@ -19,7 +19,7 @@ _OWNER_OF_TABLES = """
 SELECT pg_get_userbyid(relowner)::text, pg_has_role(session_user, relowner, 'USAGE')
 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE relname = 'line' AND nspname = ?"""
 # The roles' names are in a table that this user may be unable to read; who has rights on tables, everybody can read.
-_WRITERS = """
+_ROLES_WITH_RIGHTS = """
 SELECT rolname::text FROM pg_class, aclexplode(relacl) JOIN pg_roles ON pg_roles.oid = grantee
 WHERE relkind = 'r' AND relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = ?) AND grantee <> relowner
     AND NOT rolcanlogin
@@ -46,9 +46,9 @@ def missing_rights_error(connection: Connection, address: Address, schema_name: 
 
 def not_connected_error(address: Address) -> LedgerDenied:
     """Return the error for a user who may not connect to the database: its roles can then only be guessed."""
-    parts = conninfo_to_dict(address.conninfo)
-    person, database = str(parts.get("user", "")), str(parts.get("dbname", ""))
-    found = _SEARCH_PATH.findall(str(parts.get("options") or ""))
+    parameters = conninfo_to_dict(address.conninfo)
+    person, database = str(parameters.get("user", "")), str(parameters.get("dbname", ""))
+    found = _SEARCH_PATH.findall(str(parameters.get("options") or ""))
     role = rights.role_name("members", database, found[-1] if found else "public")
     statement = f"GRANT {role} TO {_quoted(person)};"
     return denied_error(
@@ -81,24 +81,26 @@ def _explanation(connection: Connection, location: str, person: str, schema_name
             f"Let whoever owns the database run: cloudgpu ledger init --team --member {quote(person)}",
         )
     owner, is_owner = found
-    members = next((role for (role,) in connection.execute(_WRITERS, (schema_name,))), None)
+    members_role = next((role for (role,) in connection.execute(_ROLES_WITH_RIGHTS, (schema_name,))), None)
     if is_owner:
         return f"The ledger {location} does not let its owner {owner} do this.", "Run: cloudgpu doctor"
-    if members is None:
+    if members_role is None:
         return (
             f"The ledger {location} belongs to the database user {owner}, no team shares it, and {person} may not.",
             f"Let {owner} run: cloudgpu ledger init --team --member {quote(person)}",
         )
-    missing = rights.missing_membership(connection, person, members)
+    missing = rights.missing_membership(connection, person, members_role)
     if missing is not None:
         return (
             f"{missing.message.removesuffix('.')} of the ledger {location}.",
-            f"Let {missing.by} run: {missing.statement}",
+            f"Let {missing.grantor} run: {missing.statement}",
         )
-    return _role_lacks(connection, location, members, owner, schema_name)
+    return _role_lacks_error_text(connection, location, members_role, owner, schema_name)
 
 
-def _role_lacks(connection: Connection, location: str, members: str, owner: str, schema_name: str) -> Explanation:
+def _role_lacks_error_text(
+    connection: Connection, location: str, members_role: str, owner: str, schema_name: str
+) -> Explanation:
     """Return which rights the role itself lacks; if it lacks none, that only the owner may do this."""
     missing = [] if _is_true(connection, _MAY_USE_SCHEMA, schema_name) else [f"USAGE on the schema {schema_name}"]
     for table, needed in rights.RIGHTS.items():
@@ -107,7 +109,7 @@ def _role_lacks(connection: Connection, location: str, members: str, owner: str,
         ]
     if missing:
         return (
-            f"The role {members} of the ledger {location} lacks {', '.join(missing)}.",
+            f"The role {members_role} of the ledger {location} lacks {', '.join(missing)}.",
             f"Let {owner} run: cloudgpu ledger init --team",
         )
     return (
@@ -116,6 +118,6 @@ def _role_lacks(connection: Connection, location: str, members: str, owner: str,
     )
 
 
-def _is_true(connection: Connection, question: str, *values: str) -> bool:
-    found = connection.execute(question, values).fetchone()
+def _is_true(connection: Connection, query: str, *values: str) -> bool:
+    found = connection.execute(query, values).fetchone()
     return found is None or bool(found[0])

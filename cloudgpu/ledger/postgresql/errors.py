@@ -21,7 +21,7 @@ _FULL = (
 )
 _LOCKED = ("is locked by another client", "Wait for the other cloudgpu commands to end, then try again.")
 _READ_ONLY = (storage_errors.READ_ONLY, "Name the server that takes writes, not its standby, in CLOUDGPU_LEDGER.")
-_GONE = (
+_UNREACHABLE = (
     "cannot be reached",
     "What it holds is not known now. Check the server, and its address in CLOUDGPU_LEDGER; stop and down still work.",
 )
@@ -29,33 +29,33 @@ _LOGIN_REFUSED = (
     "does not let this user in",
     "Check the name and password in CLOUDGPU_LEDGER, PGPASSWORD or ~/.pgpass.",
 )
-_NOT_THERE = ("does not exist on that server", "Check the database's name in CLOUDGPU_LEDGER.")
+_NO_DATABASE = ("does not exist on that server", "Check the database's name in CLOUDGPU_LEDGER.")
 _BROKEN = ("cannot be read or written", "Look into the server's log, then try again.")
 _ALTERED = ("is not as cloudgpu made it", f"{storage_errors.SETTLE_REMEDY}.")
 
 # The ledger cannot be written now: the LedgerAway of `away_error`, for which stops and terminations do not wait.
-_NOT_WRITABLE_NOW = (_FULL, _LOCKED, _READ_ONLY, _GONE)
-_LOGIN_WORDS = (
+_NOT_WRITABLE_NOW = (_FULL, _LOCKED, _READ_ONLY, _UNREACHABLE)
+_LOGIN_MESSAGE_WORDS = (
     "password",
     "authentication",
     "pg_hba.conf",
     "certificate",
 )  # in the message of a login that was refused without a code
 # https://www.postgresql.org/docs/current/errcodes-appendix.html: the code, or its class.
-_BY_CODE = {
+_PROBLEM_BY_CODE = {
     "53100": _FULL,
     "55P03": _LOCKED,
     "40P01": _LOCKED,
     "25006": _READ_ONLY,
-    "57P01": _GONE,
-    "57P02": _GONE,
-    "57P03": _GONE,
-    "53300": _GONE,
+    "57P01": _UNREACHABLE,
+    "57P02": _UNREACHABLE,
+    "57P03": _UNREACHABLE,
+    "53300": _UNREACHABLE,
     "XX001": (storage_errors.DAMAGED[0], storage_errors.DAMAGED[1]),
     "XX002": (storage_errors.DAMAGED[0], storage_errors.DAMAGED[1]),
-    "08": _GONE,
+    "08": _UNREACHABLE,
     "28": _LOGIN_REFUSED,
-    "3D": _NOT_THERE,
+    "3D": _NO_DATABASE,
     "23": _ALTERED,
     "42": _ALTERED,
 }
@@ -98,26 +98,26 @@ def database_error(error: psycopg.Error, address: Address) -> LedgerUnavailable:
 
     is_about_entry = isinstance(error, psycopg.DataError | psycopg.IntegrityError)
     code = error.sqlstate or ""
-    message = scrubbed(str(error), address)
-    unreached = _unreached(message) if isinstance(error, psycopg.OperationalError) else _BROKEN
-    found = _BY_CODE.get(code) or _BY_CODE.get(code[:2]) or (_BROKEN if code else unreached)
-    if found is _LOGIN_REFUSED:
-        sentence = f"The ledger {address.location} {found[0]} ({message})."
-        return LedgerDenied(sentence, field="ledger", value=address.location, next=found[1])
-    make_error = storage_errors.line_refused_error if is_about_entry else storage_errors.unavailable_error
-    return (storage_errors.away_error if found in _NOT_WRITABLE_NOW else make_error)(
-        address.location, found[0], message, found[1]
+    message = without_secrets(str(error), address)
+    connect_problem = _connect_problem(message) if isinstance(error, psycopg.OperationalError) else _BROKEN
+    problem = _PROBLEM_BY_CODE.get(code) or _PROBLEM_BY_CODE.get(code[:2]) or (_BROKEN if code else connect_problem)
+    if problem is _LOGIN_REFUSED:
+        sentence = f"The ledger {address.location} {problem[0]} ({message})."
+        return LedgerDenied(sentence, field="ledger", value=address.location, next=problem[1])
+    make_error = storage_errors.entry_refused_error if is_about_entry else storage_errors.unavailable_error
+    return (storage_errors.away_error if problem in _NOT_WRITABLE_NOW else make_error)(
+        address.location, problem[0], message, problem[1]
     )
 
 
-def _unreached(message: str) -> tuple[str, str]:
+def _connect_problem(message: str) -> tuple[str, str]:
     """Return why a client without an error code could not connect: libpq gives none for a failed login."""
     if "does not exist" in message and "database" in message:
-        return _NOT_THERE
-    return _LOGIN_REFUSED if any(word in message for word in _LOGIN_WORDS) else _GONE
+        return _NO_DATABASE
+    return _LOGIN_REFUSED if any(word in message for word in _LOGIN_MESSAGE_WORDS) else _UNREACHABLE
 
 
-def scrubbed(text: str, address: Address) -> str:
+def without_secrets(text: str, address: Address) -> str:
     """Return a message on one line, without the secrets of the address."""
     for secret in address.secrets:
         for spelling in (secret, quote(secret, safe="")):

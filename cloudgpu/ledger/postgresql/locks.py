@@ -24,7 +24,7 @@ FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted
 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 AND classid::bigint = (%(key)s >> 32) & 4294967295 AND objid::bigint = %(key)s & 4294967295"""
 _IS_HELD = f"SELECT EXISTS (SELECT 1 {_LOCKS_OF_KEY})"
-_IS_MINE = f"SELECT EXISTS (SELECT 1 {_LOCKS_OF_KEY} AND pid = pg_backend_pid())"
+_IS_HELD_BY_SESSION = f"SELECT EXISTS (SELECT 1 {_LOCKS_OF_KEY} AND pid = pg_backend_pid())"
 _HOLDER = f"SELECT application_name FROM pg_stat_activity WHERE pid IN (SELECT pid {_LOCKS_OF_KEY})"  # noqa: S608
 
 
@@ -38,9 +38,9 @@ def lock(address: Address, name: str, wait: bool | float) -> Iterator[Connection
         raw, schema, _ = connect_to_ledger(address)
     try:
         with translated(address):
-            acquired = _try_lock(raw, key_of(schema, name), wait)
+            acquired = _try_lock(raw, lock_key(schema, name), wait)
         if not acquired:
-            raise _in_use_error(raw, address, key_of(schema, name), name, wait)
+            raise _in_use_error(raw, address, lock_key(schema, name), name, wait)
         yield raw
     finally:
         _unlock(raw)
@@ -49,7 +49,7 @@ def lock(address: Address, name: str, wait: bool | float) -> Iterator[Connection
 
 def is_locked(raw: Connection[Any], schema: str, name: str) -> bool:
     """Return whether a living client holds the lock now. Takes no lock itself. Raises psycopg.Error."""
-    (found,) = raw.execute(_IS_HELD, {"key": key_of(schema, name)}).fetchone() or (False,)
+    (found,) = raw.execute(_IS_HELD, {"key": lock_key(schema, name)}).fetchone() or (False,)
     return bool(found)
 
 
@@ -58,7 +58,7 @@ def check(raw: Connection[Any], address: Address, schema: str, name: str) -> Non
     import psycopg
 
     try:
-        if raw.execute(_IS_MINE, {"key": key_of(schema, name)}).fetchone() == (True,):
+        if raw.execute(_IS_HELD_BY_SESSION, {"key": lock_key(schema, name)}).fetchone() == (True,):
             return
     except psycopg.Error:
         pass
@@ -70,7 +70,7 @@ def check(raw: Connection[Any], address: Address, schema: str, name: str) -> Non
     )
 
 
-def key_of(schema: str, name: str) -> int:
+def lock_key(schema: str, name: str) -> int:
     """Return the lock's key: a bigint that two names share by no accident."""
     digest = hashlib.sha256(f"{schema}\n{name}".encode(errors="surrogatepass")).digest()
     return int.from_bytes(digest[:8], "big", signed=True)
@@ -81,8 +81,8 @@ def _try_lock(raw: Connection[Any], key: int, wait: bool | float) -> bool:  # no
 
     if wait is not True and wait <= 0:
         return raw.execute("SELECT pg_try_advisory_lock(%s)", (key,)).fetchone() == (True,)
-    limit_ms = 0 if wait is True else max(1, int(wait * 1000))  # milliseconds; 0 is for ever
-    raw.execute("SELECT set_config('lock_timeout', %s, false)", (str(limit_ms),))
+    timeout_ms = 0 if wait is True else max(1, int(wait * 1000))  # milliseconds; 0 is for ever
+    raw.execute("SELECT set_config('lock_timeout', %s, false)", (str(timeout_ms),))
     try:
         raw.execute("SELECT pg_advisory_lock(%s)", (key,))
     except psycopg.errors.LockNotAvailable:

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 def explain_refusal(error: psycopg.Error, address: Address) -> CloudgpuError:
     """Return the error for a refused statement; a separate connection finds out why."""
     try:
-        raw, name, _ = connect_to_ledger(address)
+        raw, schema_name, _ = connect_to_ledger(address)
         with closing(raw):
-            return _payer_needed(error, Adapter(raw)) or missing_rights_error(Adapter(raw), address, name)
-    except CloudgpuError as explained:
-        return explained
+            return _payer_needed(error, Adapter(raw)) or missing_rights_error(Adapter(raw), address, schema_name)
+    except CloudgpuError as cause:
+        return cause
     except psycopg.Error:
         return denied_error(address, f"The ledger {address.location} refuses this user.", "Ask whoever owns it.")
 
@@ -33,7 +33,7 @@ def explain_refusal(error: psycopg.Error, address: Address) -> CloudgpuError:
 def _payer_needed(error: psycopg.Error, connection: Connection) -> CloudgpuError | None:
     from cloudgpu.ledger.postgresql import team
 
-    if error.diag.constraint_name != schema.UNPAID:
+    if error.diag.constraint_name != schema.NOT_A_PAYER:
         return None
     action = f"Writing a line of the kind {(error.diag.message_primary or '').rpartition(' ')[2]}"
     return payer_needed(action, team.current_role(connection)[1], team.payers(connection))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from cloudgpu.ledger.log.sql import Connection
-from cloudgpu.ledger.log.teams import Missing, Team, TeamRequest
+from cloudgpu.ledger.log.teams import MissingRight, Team, TeamRequest
 
 # The least that appending, folding and a rebuild of the projections take. A table that is made later gets its rights
 # from here, in the migration that makes it: default privileges would open every other table of the schema as well.
@@ -51,12 +51,12 @@ FROM pg_namespace, aclexplode(coalesce(nspacl, acldefault('n', nspowner)))
 WHERE nspname = current_schema() AND privilege_type = 'CREATE' AND grantee <> nspowner"""
 
 
-def requested_team(connection: Connection, request: TeamRequest, present: Team | None) -> Team:
+def requested_team(connection: Connection, request: TeamRequest, present_team: Team | None) -> Team:
     """Return the requested team: with the requested names, else the present ones, else names from the database's."""
-    if present is None:
+    if present_team is None:
         database, schema = connection.execute(_DATABASE_AND_OWNERS).fetchone()[:2]
-        present = Team(role_name("members", database, schema), role_name("payers", database, schema))
-    return Team(request.members or present.members, request.payers or present.payers)
+        present_team = Team(role_name("members", database, schema), role_name("payers", database, schema))
+    return Team(request.members or present_team.members, request.payers or present_team.payers)
 
 
 def role_name(group: str, database: str, schema: str) -> str:
@@ -70,7 +70,7 @@ def role_name(group: str, database: str, schema: str) -> str:
     return f"{prefix}_{digest}"
 
 
-def missing_rights(connection: Connection, team: Team, request: TeamRequest) -> Iterator[Missing]:
+def missing_rights(connection: Connection, team: Team, request: TeamRequest) -> Iterator[MissingRight]:
     """Yield the missing rights of a team, in the order of their grants; `request` names people to add."""
     yield from _role_problems(connection, team)
     yield from _connection_problems(connection, team)
@@ -79,17 +79,20 @@ def missing_rights(connection: Connection, team: Team, request: TeamRequest) -> 
         yield from _membership_problems(connection, names, role)
 
 
-def missing_membership(connection: Connection, person: str, role: str) -> Missing | None:
+def missing_membership(connection: Connection, person: str, role: str) -> MissingRight | None:
     """Return why a database user does not have the rights of a role; None if it has them."""
     if _is_true(connection, _INHERITS_ROLE, person, role):
         return None
-    user, role_ = quoted(connection, person), quoted(connection, role)
+    user, quoted_role = quoted(connection, person), quoted(connection, role)
     if _is_true(connection, _IS_MEMBER, person, role):
         message = f"The database user {person} has the role {role} and does not inherit its rights."
-        statement = f"REVOKE {role_} FROM {user}; ALTER ROLE {user} INHERIT; GRANT {role_} TO {user};"
-        return Missing(message, statement, ADMINISTRATOR, of_person=True)
-    return Missing(
-        f"The database user {person} lacks the role {role}.", f"GRANT {role_} TO {user};", ADMINISTRATOR, of_person=True
+        statement = f"REVOKE {quoted_role} FROM {user}; ALTER ROLE {user} INHERIT; GRANT {quoted_role} TO {user};"
+        return MissingRight(message, statement, ADMINISTRATOR, is_of_person=True)
+    return MissingRight(
+        f"The database user {person} lacks the role {role}.",
+        f"GRANT {quoted_role} TO {user};",
+        ADMINISTRATOR,
+        is_of_person=True,
     )
 
 
@@ -98,60 +101,70 @@ def exists(connection: Connection, role: str) -> bool:
     return connection.execute(_ROLE, (role,)).fetchone() is not None
 
 
-def _role_problems(connection: Connection, team: Team) -> Iterator[Missing]:
+def _role_problems(connection: Connection, team: Team) -> Iterator[MissingRight]:
     for role in (team.members, team.payers):
         if not exists(connection, role):
             statement = f"CREATE ROLE {quoted(connection, role)} NOLOGIN;"
-            yield Missing(f"The role {role} does not exist.", statement, ADMINISTRATOR)
+            yield MissingRight(f"The role {role} does not exist.", statement, ADMINISTRATOR)
     if not _is_true(connection, _INHERITS_ROLE, team.payers, team.members):
         statement = f"GRANT {quoted(connection, team.members)} TO {quoted(connection, team.payers)};"
-        yield Missing(f"The role {team.payers} lacks the role {team.members}.", statement, ADMINISTRATOR)
+        yield MissingRight(f"The role {team.payers} lacks the role {team.members}.", statement, ADMINISTRATOR)
 
 
-def _connection_problems(connection: Connection, team: Team) -> Iterator[Missing]:
+def _connection_problems(connection: Connection, team: Team) -> Iterator[MissingRight]:
     database, schema, owner, schema_owner, _ = connection.execute(_DATABASE_AND_OWNERS).fetchone()
     role = quoted(connection, team.members)
     if not _is_true(connection, _MAY_CONNECT, team.members):
         statement = f"GRANT CONNECT ON DATABASE {quoted(connection, database)} TO {role};"
-        yield Missing(f"The role {team.members} may not connect to the database {database}.", statement, owner)
+        yield MissingRight(f"The role {team.members} may not connect to the database {database}.", statement, owner)
     if not _is_true(connection, _MAY_USE_SCHEMA, team.members):
         statement = f"GRANT USAGE ON SCHEMA {quoted(connection, schema)} TO {role};"
-        yield Missing(f"The role {team.members} may not use the schema {schema}.", statement, schema_owner)
+        yield MissingRight(f"The role {team.members} may not use the schema {schema}.", statement, schema_owner)
     for (grantee,) in connection.execute(_MAY_CREATE).fetchall():
         if grantee in ("", team.members, team.payers):
             statement = f"REVOKE CREATE ON SCHEMA {quoted(connection, schema)} FROM {_grantee(connection, grantee)};"
-            yield Missing(f"{_grantee_label(grantee)} may make tables in the schema {schema}.", statement, schema_owner)
+            yield MissingRight(
+                f"{_grantee_label(grantee)} may make tables in the schema {schema}.", statement, schema_owner
+            )
 
 
-def table_right_problems(connection: Connection, team: Team) -> Iterator[Missing]:
+def table_right_problems(connection: Connection, team: Team) -> Iterator[MissingRight]:
     """Yield the rights that members lack on the ledger's tables, and those that others have on them."""
     owner, role = connection.execute(_DATABASE_AND_OWNERS).fetchone()[4], quoted(connection, team.members)
     for table, rights in RIGHTS.items():
-        lacks = ", ".join(one for one in rights if not _is_true(connection, _HAS_TABLE_RIGHT, team.members, table, one))
-        if lacks:
-            message = f"The role {team.members} lacks {lacks} on the table {table}."
-            yield Missing(message, f"GRANT {lacks} ON {_table(connection, table)} TO {role};", owner)
+        missing_names = ", ".join(
+            one for one in rights if not _is_true(connection, _HAS_TABLE_RIGHT, team.members, table, one)
+        )
+        if missing_names:
+            message = f"The role {team.members} lacks {missing_names} on the table {table}."
+            yield MissingRight(
+                message, f"GRANT {missing_names} ON {_qualified_table(connection, table)} TO {role};", owner
+            )
     grants = connection.execute(_WRITE_GRANTS).fetchall()
-    excess = [one for one in grants if one[1] != team.members or one[2] not in RIGHTS[one[0]]]
-    for (table, who), found in groupby(excess, key=lambda one: one[:2]):
-        rights_ = ", ".join(right for _, _, right in found)
-        statement = f"REVOKE {rights_} ON {_table(connection, table)} FROM {_grantee(connection, who)};"
-        yield Missing(f"{_grantee_label(who)} has {rights_} on the table {table} besides the roles.", statement, owner)
+    excess_grants = [one for one in grants if one[1] != team.members or one[2] not in RIGHTS[one[0]]]
+    for (table, grantee), found in groupby(excess_grants, key=lambda one: one[:2]):
+        excess_rights = ", ".join(right for _, _, right in found)
+        statement = (
+            f"REVOKE {excess_rights} ON {_qualified_table(connection, table)} FROM {_grantee(connection, grantee)};"
+        )
+        yield MissingRight(
+            f"{_grantee_label(grantee)} has {excess_rights} on the table {table} besides the roles.", statement, owner
+        )
 
 
-def _membership_problems(connection: Connection, names: Iterable[str], role: str) -> Iterator[Missing]:
+def _membership_problems(connection: Connection, names: Iterable[str], role: str) -> Iterator[MissingRight]:
     for name in names:
         if not exists(connection, name):
-            who = quoted(connection, name)
-            message, statement = f"The database user {name} does not exist.", f"CREATE ROLE {who} LOGIN;"
-            yield Missing(message, statement, ADMINISTRATOR, of_person=True)
+            grantee = quoted(connection, name)
+            message, statement = f"The database user {name} does not exist.", f"CREATE ROLE {grantee} LOGIN;"
+            yield MissingRight(message, statement, ADMINISTRATOR, is_of_person=True)
         found = missing_membership(connection, name, role)
         if found is not None:
             yield found
 
 
-def _is_true(connection: Connection, question: str, *values: str) -> bool:
-    return bool(connection.execute(question, values).fetchone()[0])
+def _is_true(connection: Connection, query: str, *values: str) -> bool:
+    return bool(connection.execute(query, values).fetchone()[0])
 
 
 def quoted(connection: Connection, name: str) -> str:
@@ -159,7 +172,7 @@ def quoted(connection: Connection, name: str) -> str:
     return str(connection.execute(_QUOTE_NAME, (name,)).fetchone()[0])
 
 
-def _table(connection: Connection, name: str) -> str:
+def _qualified_table(connection: Connection, name: str) -> str:
     (schema,) = connection.execute("SELECT quote_ident(current_schema())").fetchone()
     return f"{schema}.{quoted(connection, name)}"
 

@@ -72,7 +72,7 @@ CREATE TABLE ledger_team (
 TABLES = ("ledger_schema", "ledger_team", "line", "machine", "ended_usage")
 
 _REFUSE = "\nBEGIN\n    RAISE EXCEPTION '{words}' USING ERRCODE = 'integrity_constraint_violation';\nEND\n"
-_APPEND = """
+_CHECK_APPEND = """
 DECLARE
     last record;
 BEGIN
@@ -86,11 +86,11 @@ BEGIN
     RETURN NEW;
 END
 """
-FORGED, UNPAID = (
+WRONG_ACTOR, NOT_A_PAYER = (
     "line_names_its_writer",
     "line_is_a_payers",
-)  # constraint names of `_SIGN`'s two errors: a wrong actor, no payer
-_SIGN = f"""
+)  # constraint names of `_CHECK_ACTOR`'s two errors: a wrong actor, no payer
+_CHECK_ACTOR = f"""
 DECLARE
     team record;
 BEGIN
@@ -100,7 +100,7 @@ BEGIN
     END IF;
     IF NEW.actor IS DISTINCT FROM session_user::text THEN
         RAISE EXCEPTION 'a line of a team names the database user who writes it'
-            USING ERRCODE = 'insufficient_privilege', CONSTRAINT = '{FORGED}';
+            USING ERRCODE = 'insufficient_privilege', CONSTRAINT = '{WRONG_ACTOR}';
     END IF;
     IF NEW.kind IN ({", ".join(f"'{kind}'" for kind in sorted(PAYER_KINDS))})
         AND NOT pg_has_role(session_user, (SELECT relowner FROM pg_class WHERE oid = TG_RELID), 'USAGE')
@@ -109,7 +109,7 @@ BEGIN
         )
     THEN
         RAISE EXCEPTION 'only payers write lines of the kind %', NEW.kind
-            USING ERRCODE = 'insufficient_privilege', CONSTRAINT = '{UNPAID}';
+            USING ERRCODE = 'insufficient_privilege', CONSTRAINT = '{NOT_A_PAYER}';
     END IF;
     RETURN NEW;
 END
@@ -131,16 +131,16 @@ _GUARDS = {
         _REFUSE.format(words="the lines of the ledger are never emptied"),
         34,
     ),
-    "line_is_only_appended": ("BEFORE INSERT ON line FOR EACH ROW", _APPEND, 7),
-    "line_is_by_its_writer": ("BEFORE INSERT ON line FOR EACH ROW", _SIGN, 7),
+    "line_is_only_appended": ("BEFORE INSERT ON line FOR EACH ROW", _CHECK_APPEND, 7),
+    "line_is_by_its_writer": ("BEFORE INSERT ON line FOR EACH ROW", _CHECK_ACTOR, 7),
 }
 GUARDS = frozenset(_GUARDS)
 
 _PRESENT_GUARDS = """
 SELECT tgname, prosrc, tgtype FROM pg_trigger JOIN pg_proc ON pg_proc.oid = tgfoid
 WHERE tgrelid = 'line'::regclass AND NOT tgisinternal AND tgenabled = 'A' AND tgqual IS NULL"""
-_RULES = "SELECT rulename FROM pg_rewrite WHERE ev_class = 'line'::regclass ORDER BY rulename"
-_RULE = "line has no rule "
+_ADDED_RULES = "SELECT rulename FROM pg_rewrite WHERE ev_class = 'line'::regclass ORDER BY rulename"
+_RULE_PREFIX = "line has no rule "
 # Not to_regclass(): it answers from a cache that may be older than the lock which its transaction just got.
 _HAS_LEDGER = """
 SELECT 1 FROM pg_class WHERE relname = 'ledger_schema'
@@ -191,23 +191,23 @@ def missing_guards(connection: Connection) -> list[str]:
     """Return the names of guards that were dropped, disabled or changed, and of rules that were added."""
     found = {name: (body, trigger_type) for name, body, trigger_type in connection.execute(_PRESENT_GUARDS)}
     missing = [name for name, (_, *expected) in _GUARDS.items() if found.get(name) != tuple(expected)]
-    return sorted(missing) + [f"{_RULE}{name}" for (name,) in connection.execute(_RULES)]
+    return sorted(missing) + [f"{_RULE_PREFIX}{name}" for (name,) in connection.execute(_ADDED_RULES)]
 
 
 def restore_guards(connection: Connection) -> None:
     """Put back the guards that are missing, inside the caller's transaction."""
     for name in missing_guards(connection):
-        if name.startswith(_RULE):
-            connection.execute(f'DROP RULE "{name.removeprefix(_RULE)}" ON line')
+        if name.startswith(_RULE_PREFIX):
+            connection.execute(f'DROP RULE "{name.removeprefix(_RULE_PREFIX)}" ON line')
         else:
             _restore_trigger(connection, name)
 
 
 def _restore_trigger(connection: Connection, name: str) -> None:
     """Create a guard that also fires for replicas, and uses this schema whoever inserts."""
-    when, body, _ = _GUARDS[name]
+    fires_when, body, _ = _GUARDS[name]
     connection.execute(f"DROP TRIGGER IF EXISTS {name} ON line")
-    how = "RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT"
-    connection.execute(f"CREATE OR REPLACE FUNCTION {name}() {how} AS $guard${body}$guard$")
-    connection.execute(f"CREATE TRIGGER {name} {when} EXECUTE FUNCTION {name}()")
+    function_options = "RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT"
+    connection.execute(f"CREATE OR REPLACE FUNCTION {name}() {function_options} AS $guard${body}$guard$")
+    connection.execute(f"CREATE TRIGGER {name} {fires_when} EXECUTE FUNCTION {name}()")
     connection.execute(f"ALTER TABLE line ENABLE ALWAYS TRIGGER {name}")

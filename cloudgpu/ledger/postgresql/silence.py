@@ -10,10 +10,10 @@ import psycopg
 
 SILENT_S = 5.0  # seconds without an answer, until a new connection is tried
 REMEMBERED_S = 5.0  # how long this process does not try a server again that accepted no connection in time
-_silent: dict[str, tuple[float, str]] = {}  # by conninfo: when that was, and the message
+_timed_out_servers: dict[str, tuple[float, str]] = {}  # by conninfo: when that was, and the message
 
 
-class Watched(psycopg.Connection[Any]):
+class WatchedConnection(psycopg.Connection[Any]):
     """A connection whose statements do not wait for ever: after a silence, a new connection is tried.
 
     If the server accepts it, it works on a long statement, or lets this client wait for a lock.
@@ -28,19 +28,19 @@ class Watched(psycopg.Connection[Any]):
     def _watched(self, gen: Any) -> Generator[Any, Any, Any]:
         try:
             # Psycopg's generator yields what it waits for (to read, to write), and is sent what is ready.
-            wanted, since = next(gen), time.monotonic()
+            wanted_event, silent_since = next(gen), time.monotonic()
             while True:
-                ready = yield wanted
+                ready = yield wanted_event
                 if ready:
-                    since = time.monotonic()
-                elif time.monotonic() - since >= SILENT_S:
-                    self._check(since)
-                    since = time.monotonic()
-                wanted = gen.send(ready)
+                    silent_since = time.monotonic()
+                elif time.monotonic() - silent_since >= SILENT_S:
+                    self._check_server(silent_since)
+                    silent_since = time.monotonic()
+                wanted_event = gen.send(ready)
         except StopIteration as end:
             return end.value
 
-    def _check(self, since: float) -> None:
+    def _check_server(self, silent_since: float) -> None:
         try:
             connect(self.conninfo).close()
         except psycopg.OperationalError as error:
@@ -48,23 +48,23 @@ class Watched(psycopg.Connection[Any]):
                 return
             self.pgconn.finish()
             raise psycopg.OperationalError(
-                f"no answer for {time.monotonic() - since:.0f} seconds, and no new connection: {error}"
+                f"no answer for {time.monotonic() - silent_since:.0f} seconds, and no new connection: {error}"
             ) from None
 
 
-def connect(conninfo: str) -> Watched:
+def connect(conninfo: str) -> WatchedConnection:
     """Return a connection; after a timeout this process does not try again for some seconds.
 
     Raises psycopg.Error.
     """
-    failed_at, message = _silent.get(conninfo, (0.0, ""))
+    failed_at, message = _timed_out_servers.get(conninfo, (0.0, ""))
     if message and time.monotonic() - failed_at < REMEMBERED_S:
         raise psycopg.OperationalError(message)
     try:
-        connection = Watched.connect(conninfo, autocommit=True, prepare_threshold=None)
+        connection = WatchedConnection.connect(conninfo, autocommit=True, prepare_threshold=None)
     except psycopg.errors.ConnectionTimeout as error:
-        _silent[conninfo] = time.monotonic(), str(error)
+        _timed_out_servers[conninfo] = time.monotonic(), str(error)
         raise
-    _silent.pop(conninfo, None)
+    _timed_out_servers.pop(conninfo, None)
     connection.conninfo = conninfo
     return connection

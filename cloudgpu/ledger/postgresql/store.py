@@ -16,15 +16,15 @@ from psycopg.pq import TransactionStatus
 from cloudgpu.core.team.rights import Role
 from cloudgpu.ledger.book import Book
 from cloudgpu.ledger.log import files, storage_errors
-from cloudgpu.ledger.log.head import end_and_mark, wrong_clock
-from cloudgpu.ledger.log.lines import End
+from cloudgpu.ledger.log.head import client_clock_problem, last_line_and_mark
+from cloudgpu.ledger.log.lines import LastLine
 from cloudgpu.ledger.log.sql import Connection
 from cloudgpu.ledger.log.teams import Sharing, Team, TeamRequest
 from cloudgpu.ledger.postgresql import denied, errors, locks, schema, team
 from cloudgpu.ledger.postgresql.address import Address
 from cloudgpu.ledger.postgresql.connection import DATABASE_TIME, Adapter, connect_to_ledger
 
-_LOCK_CLASS = 0x63677075  # "cgpu": the first half of the append lock's key; the second is the schema's
+_APPEND_LOCK_CLASS = 0x63677075  # "cgpu": the first half of the append lock's key; the second is the schema's
 _CHECK_COMMIT_S = 10.0  # how long to check whether an unconfirmed commit was made; a termination waits for this
 _RETRY_PAUSE_S = 0.2  # seconds between two tries to reach a server that went away
 
@@ -39,7 +39,7 @@ class PostgresStore:
     schema that is not known, and for lines whose commit was not confirmed.
     """
 
-    takes_teams = True
+    can_be_shared = True
 
     def __init__(self, address: Address, lock_timeout_s: float, on_database_time: Callable[[datetime], None]) -> None:
         self._address = address
@@ -49,7 +49,7 @@ class PostgresStore:
         self._version = 0
         self._lock_connections: dict[str, psycopg.Connection[Any]] = {}
         self.is_writing = False
-        self.signature = ""
+        self.required_actor = ""
         self._on_database_time = on_database_time
 
     @property
@@ -58,7 +58,7 @@ class PostgresStore:
         return self._address.location
 
     @property
-    def is_lost(self) -> bool:
+    def is_connection_lost(self) -> bool:
         """Whether the connection was open and is broken now."""
         return self._raw is not None and self._raw.closed
 
@@ -68,11 +68,11 @@ class PostgresStore:
 
     def reader(self) -> Connection | None:
         """Return a connection to a ledger of the present schema; None where there is none yet."""
-        if self._raw is None or (self.is_lost and not self.is_writing):
+        if self._raw is None or (self.is_connection_lost and not self.is_writing):
             self.close()
             self._raw, self._schema, database_now = connect_to_ledger(self._address)
             self._version = 0
-            self._report_time(database_now)
+            self._report_database_time(database_now)
         if self._version == 0:
             self._version = self._known_version()
         if 0 < self._version < len(schema.MIGRATIONS):
@@ -81,17 +81,17 @@ class PostgresStore:
 
     def begin(self) -> Connection | None:
         """Take the append lock in a new transaction; over a new connection if the old one broke meanwhile."""
-        for is_last in (False, True):
+        for is_last_try in (False, True):
             connection = self.reader()
             if connection is None:
                 return None
             try:
-                self.signature, database_now = self._lock(team.SIGNATURE)
+                self.required_actor, database_now = self._begin_locked(team.REQUIRED_ACTOR)
             except psycopg.OperationalError:
-                if is_last or not self.is_lost:
+                if is_last_try or not self.is_connection_lost:
                     raise
             else:
-                self._report_time(database_now)
+                self._report_database_time(database_now)
                 break
         self.is_writing = True
         return connection
@@ -100,29 +100,29 @@ class PostgresStore:
         """Make the tables with what `fill` writes, in one transaction, unless another client just did."""
         self.reader()
         try:
-            self._lock()
-            if schema.version_of(self._open()) == 0:
-                schema.migrate(self._open())
-                fill(self._open())
-            self._open().execute("COMMIT")
+            self._begin_locked()
+            if schema.version_of(self._adapter()) == 0:
+                schema.migrate(self._adapter())
+                fill(self._adapter())
+            self._adapter().execute("COMMIT")
         except BaseException:
-            self.undo()
+            self.rollback()
             raise
 
-    def commit(self, end: End) -> None:
+    def commit(self, last_line: LastLine) -> None:
         """Commit the transaction. Without an answer, check whether the last line was committed; if not, raise."""
         try:
             cursor = self._connection().execute("COMMIT")
         except psycopg.OperationalError as error:
-            if not self.is_lost:
+            if not self.is_connection_lost:
                 raise
-            self._check_committed(end, errors.scrubbed(str(error), self._address))
+            self._check_committed(last_line, errors.without_secrets(str(error), self._address))
         else:
             self.is_writing = False
             if cursor.statusmessage != "COMMIT":  # a transaction that had failed before
                 raise errors.unwritten_error(self._address, "the transaction was rolled back")
 
-    def undo(self) -> None:
+    def rollback(self) -> None:
         """Roll back what is not committed."""
         self.is_writing = False
         if self._raw is not None and self._raw.info.transaction_status != TransactionStatus.IDLE:
@@ -132,33 +132,33 @@ class PostgresStore:
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         """Read one and the same state throughout, whoever writes meanwhile."""
-        self._open().execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        self._adapter().execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         try:
             yield
         finally:
-            self.undo()
+            self.rollback()
 
     def missing_guards(self) -> list[str]:
         """Return the names of guards that somebody has dropped, disabled or changed."""
-        return schema.missing_guards(self._open())
+        return schema.missing_guards(self._adapter())
 
     def restore_guards(self) -> None:
         """Put back the guards that are missing, inside the open transaction."""
-        schema.restore_guards(self._open())
+        schema.restore_guards(self._adapter())
 
     @contextmanager
     def as_owner(self) -> Iterator[None]:
         """Remove the team inside the block, since with one every line has to name the user who writes it."""
-        shared_by = team.team_of(self._open())
-        if shared_by is not None:
-            team.remove(self._open())
+        present_team = team.team_of(self._adapter())
+        if present_team is not None:
+            team.remove(self._adapter())
         yield
-        if shared_by is not None:
-            team.write_team(self._open(), shared_by)
+        if present_team is not None:
+            team.write_team(self._adapter(), present_team)
 
     def delete_move_mark(self) -> None:
         """Delete the last line, which has to be a mark of a move, inside the open transaction."""
-        schema.delete_move_mark(self._open())
+        schema.delete_move_mark(self._adapter())
 
     def copy_to(self, path: Path) -> None:
         """Write a consistent copy, as one SQLite file, into the empty file `path`."""
@@ -170,28 +170,34 @@ class PostgresStore:
         with self.snapshot():
             write_copy(connection, path)
 
-    def replace(self, source: sqlite3.Connection, check: Callable[[Connection | None], None], stamp: str) -> str | None:
+    def replace(
+        self, source: sqlite3.Connection, check: Callable[[Connection | None], None], name_suffix: str
+    ) -> str | None:
         """Move the tables into a schema of their own and fill new ones from `source`, in one transaction."""
         from cloudgpu.ledger.log.projections import rebuild
         from cloudgpu.ledger.sqlite.backup import copy_lines_after
 
         present = self.reader()
-        self._lock()
+        self._begin_locked()
         try:
             check(present)
-            shared_by = team.team_of(present) if present else None
-            archive_schema = schema.archive_tables(self._open(), f"{self._schema}_before_{stamp}") if present else None
-            schema.migrate(self._open())
-            copy_lines_after(source, self._open())
-            if end_and_mark(self._open())[1] is not None:  # the owner restores a copy of a ledger that has moved away
-                schema.delete_move_mark(self._open())
-            rebuild(self._open())
-            if shared_by is not None:
-                team.write_team(self._open(), shared_by)  # last: the lines are by others than who restores them
-                team.grant_again(self._open())
-            self._open().execute("COMMIT")
+            present_team = team.team_of(present) if present else None
+            archive_schema = (
+                schema.archive_tables(self._adapter(), f"{self._schema}_before_{name_suffix}") if present else None
+            )
+            schema.migrate(self._adapter())
+            copy_lines_after(source, self._adapter())
+            if (
+                last_line_and_mark(self._adapter())[1] is not None
+            ):  # the owner restores a copy of a ledger that has moved away
+                schema.delete_move_mark(self._adapter())
+            rebuild(self._adapter())
+            if present_team is not None:
+                team.write_team(self._adapter(), present_team)  # last: the lines are by others than who restores them
+                team.regrant_tables(self._adapter())
+            self._adapter().execute("COMMIT")
         finally:
-            self.undo()
+            self.rollback()
         return archive_schema and f"the schema {archive_schema} of {self.location}"
 
     @contextmanager
@@ -221,32 +227,32 @@ class PostgresStore:
 
     def role_and_user(self) -> tuple[Role, str]:
         """Return the role and the name of this client's user; ALONE and "" without a team."""
-        return team.current_role(self._open()) if self._version else (Role.ALONE, "")
+        return team.current_role(self._adapter()) if self._version else (Role.ALONE, "")
 
     def members(self) -> tuple[str, ...]:
         """Return the names of the users who may write, payers too."""
-        return team.members(self._open()) if self._version else ()
+        return team.members(self._adapter()) if self._version else ()
 
     def payers(self) -> tuple[str, ...]:
         """Return the names of the users who have the payer's role."""
-        return team.payers(self._open()) if self._version else ()
+        return team.payers(self._adapter()) if self._version else ()
 
     def sharing(self, request: TeamRequest | None = None) -> Sharing:
         """Return how the ledger is shared, and what a request lacks."""
         if not self._version:
-            return team.missing_sharing(self._open(), self.location)
-        return team.sharing(self._open(), self.location, self.missing_guards(), request)
+            return team.missing_sharing(self._adapter(), self.location)
+        return team.sharing(self._adapter(), self.location, self.missing_guards(), request)
 
     def grant_roles(self, request: TeamRequest) -> Sharing:
         """Grant a team's roles what they need, as far as this user may; return how the ledger is shared then."""
-        return team.grant(self._open(), self.location, request)
+        return team.grant(self._adapter(), self.location, request)
 
-    def record_team(self, wanted: Team) -> bool:
+    def record_team(self, new_team: Team) -> bool:
         """Record the team inside the open transaction; return whether it differs from the present one."""
-        if team.team_of(self._open()) == wanted:
+        if team.team_of(self._adapter()) == new_team:
             return False
-        team.write_team(self._open(), wanted)
-        self.signature = team.current_role(self._open())[1]
+        team.write_team(self._adapter(), new_team)
+        self.required_actor = team.current_role(self._adapter())[1]
         return True
 
     def close(self) -> None:
@@ -255,11 +261,11 @@ class PostgresStore:
         if raw is not None:
             raw.close()
 
-    def _report_time(self, database_now: datetime | None) -> None:
+    def _report_database_time(self, database_now: datetime | None) -> None:
         if database_now is not None:
             self._on_database_time(database_now)
 
-    def _open(self) -> Connection:
+    def _adapter(self) -> Connection:
         return Adapter(self._connection())
 
     def _connection(self) -> psycopg.Connection[Any]:
@@ -272,59 +278,61 @@ class PostgresStore:
         return self._schema
 
     def _known_version(self) -> int:
-        version = schema.version_of(self._open())
-        if version == 0 and schema.is_foreign(self._open()):
-            version = schema.version_of(self._open())  # again: another client may have made it between the two queries
+        version = schema.version_of(self._adapter())
+        if version == 0 and schema.is_foreign(self._adapter()):
+            version = schema.version_of(
+                self._adapter()
+            )  # again: another client may have made it between the two queries
             if version == 0:
                 raise errors.foreign_schema_error(self._address, self._schema)
         if version > len(schema.MIGRATIONS):
             raise storage_errors.newer_schema_error(self.location, version, len(schema.MIGRATIONS))
         if version:
-            storage_errors.check_format(self._open(), self.location)
+            storage_errors.check_format(self._adapter(), self.location)
         return version
 
     def _migrate(self) -> None:
         from cloudgpu.ledger.log.projections import rebuild
 
-        self._lock()
+        self._begin_locked()
         try:
-            schema.migrate(self._open())
-            rebuild(self._open())
-            team.grant_again(self._open())
-            self._open().execute("COMMIT")
+            schema.migrate(self._adapter())
+            rebuild(self._adapter())
+            team.regrant_tables(self._adapter())
+            self._adapter().execute("COMMIT")
         except psycopg.errors.InsufficientPrivilege:
-            self.undo()
-            raise denied.older_schema_error(self._open(), self._address, self._schema) from None
+            self.rollback()
+            raise denied.older_schema_error(self._adapter(), self._address, self._schema) from None
         except BaseException:
-            self.undo()
+            self.rollback()
             raise
         self._version = self._known_version()
 
-    def _lock(self, query: str = "SELECT ''") -> Any:
+    def _begin_locked(self, query: str = "SELECT ''") -> Any:
         """Begin a transaction that sees everything up to when it got the lock, and hold the lock to its end.
 
         Return the row of `query`.
         """
-        key = locks.key_of(self._schema, "") & 0x7FFFFFFF
+        key = locks.lock_key(self._schema, "") & 0x7FFFFFFF
         lock = f"{self.location}/{self._schema}"
         lock_timeout_ms = max(1, int(files.current_lock_timeout_s(lock, self._lock_timeout_s) * 1000))
         try:
             cursor = self._connection().execute(
                 "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; "
                 f"SET LOCAL lock_timeout = {lock_timeout_ms}; "
-                f"SELECT pg_advisory_xact_lock({_LOCK_CLASS}, {key}); {query}"
+                f"SELECT pg_advisory_xact_lock({_APPEND_LOCK_CLASS}, {key}); {query}"
             )
         except psycopg.errors.LockNotAvailable:
             files.lock_timed_out(lock)
-            self.undo()
+            self.rollback()
             raise
         files.lock_acquired(lock)
         while cursor.nextset():
             pass
         return cursor.fetchone()
 
-    def _check_committed(self, end: End, error_text: str) -> None:
-        """Return if the line `end` was committed after all; raise if it was not, or cannot be read.
+    def _check_committed(self, last_line: LastLine, error_text: str) -> None:
+        """Return if the line `last_line` was committed after all; raise if it was not, or cannot be read.
 
         The append lock is taken first: the unconfirmed transaction is over then, committed or not.
         """
@@ -338,14 +346,14 @@ class PostgresStore:
                 if time.monotonic() >= deadline:
                     raise errors.unknown_commit_error(self._address, error_text) from None
                 time.sleep(_RETRY_PAUSE_S)
-        found = connection and connection.execute("SELECT hash FROM line WHERE seq = ?", end[:1]).fetchone()
-        self.undo()
-        if found != (end[1],):
+        found = connection and connection.execute("SELECT hash FROM line WHERE seq = ?", last_line[:1]).fetchone()
+        self.rollback()
+        if found != (last_line[1],):
             raise errors.unwritten_error(self._address, error_text)
 
 
 # A wrong time zone or day is less; if two clocks are further apart, it is not known which of them is right.
-_MAX_CORRECTION = timedelta(days=1)
+_MAX_CLOCK_CORRECTION = timedelta(days=1)
 _NOT_CORRECTED = "Set the wrong one right: the times that this computer writes may be wrong, and so may bills be."
 
 
@@ -365,10 +373,10 @@ class PostgresLedger(Book):
         clock: Callable[[], datetime],
         lock_timeout_s: float = 30.0,
     ) -> None:
-        self._ahead, self._server_time_counts = timedelta(0), False
+        self._clock_ahead, self._server_time_counts = timedelta(0), False
         store = PostgresStore(address, lock_timeout_s, self._compare_clocks)
         super().__init__(store, head_path, actor=actor, clock=clock, lock_timeout_s=lock_timeout_s)
-        self.now, self.clock_ahead = lambda: clock() - self._ahead, lambda: self._ahead
+        self.now, self.clock_ahead = lambda: clock() - self._clock_ahead, lambda: self._clock_ahead
 
     def server_now(self) -> datetime | None:
         """Return what time it is by the database; None where its clock does not count. Raises LedgerUnavailable."""
@@ -378,11 +386,11 @@ class PostgresLedger(Book):
     def _compare_clocks(self, database_now: datetime) -> None:
         """Compare this computer's clock with the database's time."""
         now = self._clock()
-        found = wrong_clock(now, database_now)
-        is_corrected = found is not None and self.has_own_clock and abs(now - database_now) <= _MAX_CORRECTION
-        self._ahead = now - database_now if is_corrected else timedelta(0)
-        self._server_time_counts = found is None or is_corrected
-        if found and self.tell is not None:
+        problem = client_clock_problem(now, database_now)
+        is_corrected = problem is not None and self.has_own_clock and abs(now - database_now) <= _MAX_CLOCK_CORRECTION
+        self._clock_ahead = now - database_now if is_corrected else timedelta(0)
+        self._server_time_counts = problem is None or is_corrected
+        if problem and self.tell is not None:
             remedy = "cloudgpu goes by the database's. Set this computer's right."
-            self.tell(f"{found} {remedy if is_corrected else _NOT_CORRECTED}")
+            self.tell(f"{problem} {remedy if is_corrected else _NOT_CORRECTED}")
             self.tell = None

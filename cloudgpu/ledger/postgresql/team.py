@@ -10,15 +10,15 @@ import psycopg
 from cloudgpu.core.team.rights import Role
 from cloudgpu.errors import InvalidRequest, RoleNeeded
 from cloudgpu.ledger.log.sql import Connection
-from cloudgpu.ledger.log.teams import Missing, Sharing, Team, TeamRequest
+from cloudgpu.ledger.log.teams import MissingRight, Sharing, Team, TeamRequest
 from cloudgpu.ledger.postgresql import rights
 from cloudgpu.ledger.postgresql.connection import DATABASE_TIME
 
 # The actor that each line must have (empty without a team), and the database's time.
-SIGNATURE = f"SELECT coalesce((SELECT session_user::text FROM ledger_team), ''), {DATABASE_TIME}"  # noqa: S608
+REQUIRED_ACTOR = f"SELECT coalesce((SELECT session_user::text FROM ledger_team), ''), {DATABASE_TIME}"  # noqa: S608
 _TEAM = "SELECT members, payers FROM ledger_team"
 # As the guard of the lines decides it: the owner of the tables can do everything anyway.
-_WHO = """
+_SELECT_USER = """
 SELECT session_user::text,
     pg_has_role(session_user, (SELECT relowner FROM pg_class WHERE oid = 'line'::regclass), 'USAGE')
     OR EXISTS (SELECT 1 FROM pg_roles WHERE rolname = payers AND pg_has_role(session_user, oid, 'USAGE'))
@@ -38,7 +38,7 @@ SELECT quote_ident(nspname) FROM pg_class JOIN pg_namespace ON pg_namespace.oid 
 WHERE relname = 'ledger_team' AND nspname NOT LIKE '%\\_before\\_%' AND has_schema_privilege(nspname, 'USAGE')
 ORDER BY 1"""
 _AND_MORE = " (and more)"
-_NEW = "{0} is new, and has no password yet. In psql: \\password {0}"
+_NEW_USER_REMARK = "{0} is new, and has no password yet. In psql: \\password {0}"
 _SKIPPED_ERRORS = (psycopg.errors.UndefinedObject, psycopg.errors.InsufficientPrivilege, psycopg.errors.DuplicateObject)
 
 
@@ -50,7 +50,7 @@ def team_of(connection: Connection) -> Team | None:
 
 def current_role(connection: Connection) -> tuple[Role, str]:
     """Return the role and the name of this connection's user; ALONE and "" where the ledger has no team."""
-    found = connection.execute(_WHO).fetchone()
+    found = connection.execute(_SELECT_USER).fetchone()
     if found is None:
         return Role.ALONE, ""
     person, is_payer = found
@@ -89,22 +89,24 @@ def sharing(
     connection: Connection, location: str, guards: Iterable[str], request: TeamRequest | None = None
 ) -> Sharing:
     """Return how the ledger is shared; with a request, how it would be: `missing` is what that lacks yet."""
-    person, owner, owns, _ = ownership = connection.execute(_OWNERSHIP).fetchone()
+    person, owner, is_owner, _ = ownership = connection.execute(_OWNERSHIP).fetchone()
     present = team_of(connection)
     team = present if request is None else rights.requested_team(connection, request, present)
-    missing: list[Missing] = []
+    missing: list[MissingRight] = []
     if team is not None:
         missing = [*rights.missing_rights(connection, team, request or TeamRequest()), *_missing_guards(guards, owner)]
-        if not owns and request is None:
-            own = rights.missing_membership(connection, person, team.members)
-            missing = [own, *missing] if own else missing
+        if not is_owner and request is None:
+            own_missing = rights.missing_membership(connection, person, team.members)
+            missing = [own_missing, *missing] if own_missing else missing
     role = current_role(connection)[0]
     found = tuple(_remarks(connection, team, ownership))
-    stands = present is not None and team == present
-    is_whole = team is not None and all(one.of_person for one in missing)
+    is_recorded = present is not None and team == present
+    has_all_rights = team is not None and all(one.is_of_person for one in missing)
     roles = (team.members, team.payers) if team else ("", "")
     members, payers = (users_with_role(connection, one) for one in roles)
-    return Sharing(location, person, owner, role, team, stands, members, payers, tuple(missing), found, is_whole)
+    return Sharing(
+        location, person, owner, role, team, is_recorded, members, payers, tuple(missing), found, has_all_rights
+    )
 
 
 def missing_sharing(connection: Connection, location: str) -> Sharing:
@@ -118,8 +120,8 @@ def missing_sharing(connection: Connection, location: str) -> Sharing:
         else ""
     )
     return Sharing(
-        location, person, "", Role.ALONE, None, stands=False, members=(), payers=(), missing=(),
-        remarks=(message,) if message else (), is_whole=False,
+        location, person, "", Role.ALONE, None, is_recorded=False, members=(), payers=(), missing=(),
+        remarks=(message,) if message else (), has_all_rights=False,
     )  # fmt: skip
 
 
@@ -129,8 +131,8 @@ def grant(connection: Connection, location: str, request: TeamRequest) -> Sharin
     Raises RoleNeeded if the tables are not this user's, InvalidRequest for a name that no role can have. What
     another user has to grant first stays missing; calling this again does only the rest.
     """
-    person, owner, owns, _ = connection.execute(_OWNERSHIP).fetchone()
-    if not owns:
+    person, owner, is_owner, _ = connection.execute(_OWNERSHIP).fetchone()
+    if not is_owner:
         raise RoleNeeded(
             f"The ledger {location} belongs to the database user {owner}, and {person} is not that one.",
             field="role",
@@ -148,10 +150,10 @@ def grant(connection: Connection, location: str, request: TeamRequest) -> Sharin
     found = sharing(connection, location, (), request)
     new = [rights.quoted(connection, name) for name in dict.fromkeys(names) if rights.exists(connection, name)]
     others = tuple(one for one in found.missing if not _is_allowed(connection, one))
-    return replace(found, remarks=(*found.remarks, *map(_NEW.format, new)), missing=others or found.missing)
+    return replace(found, remarks=(*found.remarks, *map(_NEW_USER_REMARK.format, new)), missing=others or found.missing)
 
 
-def grant_again(connection: Connection) -> None:
+def regrant_tables(connection: Connection) -> None:
     """Grant the roles their rights on tables that were created again, inside the caller's transaction."""
     team = team_of(connection)
     if team is not None and rights.exists(connection, team.members):
@@ -159,31 +161,33 @@ def grant_again(connection: Connection) -> None:
             connection.execute(one.statement)
 
 
-def _is_allowed(connection: Connection, missing: Missing) -> bool:
+def _is_allowed(connection: Connection, missing: MissingRight) -> bool:
     """Return whether this user may run a statement, once those of others have been run."""
-    return rights.exists(connection, missing.by) and bool(connection.execute(_HAS_ROLE, (missing.by,)).fetchone()[0])
+    return rights.exists(connection, missing.grantor) and bool(
+        connection.execute(_HAS_ROLE, (missing.grantor,)).fetchone()[0]
+    )
 
 
-def _missing_guards(guards: Iterable[str], owner: str) -> Iterator[Missing]:
+def _missing_guards(guards: Iterable[str], owner: str) -> Iterator[MissingRight]:
     for name in guards:
-        yield Missing(f"The guard {name} was taken off the lines.", "", owner)
+        yield MissingRight(f"The guard {name} was taken off the lines.", "", owner)
 
 
 def _remarks(connection: Connection, team: Team | None, ownership: tuple[str, str, bool, bool]) -> Iterator[str]:
-    person, owner, owns, is_super = ownership
+    person, owner, is_owner, is_super = ownership
     if team is None:
         return
     if is_super:
         yield f"{person} is a superuser: no rule of the database binds that user. Use another one for daily work."
-    elif owns:
+    elif is_owner:
         yield f"The tables belong to {owner}: no rule of the database binds that user, who counts as a payer."
     elif owner in users_with_role(connection, team.members) and owner not in users_with_role(connection, team.payers):
         yield f"The tables belong to {owner}, a member: no rule of the database binds that user."
 
 
-def _reserved_name_error(words: str) -> InvalidRequest:
+def _reserved_name_error(message: str) -> InvalidRequest:
     return InvalidRequest(
-        f"A role cannot have that name: {' '.join(words.split())}.",
+        f"A role cannot have that name: {' '.join(message.split())}.",
         field="--members-role",
         value=None,
         next="Choose another name for the role.",

@@ -21,17 +21,17 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.core.activity.utilization import KINDS, UsageSpan
-from cloudgpu.ledger.log.files import line_end_needed, open_to_write, read_our_file
+from cloudgpu.ledger.log.files import missing_newline, open_to_write, read_our_file
 
 Sample = dict[str, Any]  # as an agent writes it: `t` is its end in epoch seconds, `s` how many seconds it covers
 DELTA_CODED = frozenset({"t", "in", "out", "jup"})  # these mostly grow by the same amount
-NOT_READ = False  # marks a missing reading, as no reading is a boolean; null is one that failed
+MISSING = False  # marks a missing reading, as no reading is a boolean; null is one that failed
 
 
 def pack(samples: Sequence[Sample]) -> bytes:
     """Return samples as compressed bytes, which `unpack` reads; numbers are rounded to a thousandth."""
     names = sorted({name for one in samples for name in one})
-    columns = {name: [one.get(name, NOT_READ) for one in samples] for name in names}
+    columns = {name: [one.get(name, MISSING) for one in samples] for name in names}
     encoded = {name: _deltas(column) if name in DELTA_CODED else column for name, column in columns.items()}
     return lzma.compress(json.dumps(encoded, separators=(",", ":")).encode(), preset=6)
 
@@ -40,11 +40,9 @@ def unpack(data: bytes) -> list[Sample]:
     """Return the samples that were packed; raise ValueError for anything else."""
     try:
         columns = json.loads(lzma.decompress(data))
-        decoded = {name: _sums(column) if name in DELTA_CODED else column for name, column in columns.items()}
+        decoded = {name: _undo_deltas(column) if name in DELTA_CODED else column for name, column in columns.items()}
         rows = zip(*decoded.values(), strict=True)
-        return [
-            {name: value for name, value in zip(decoded, row, strict=True) if value is not NOT_READ} for row in rows
-        ]
+        return [{name: value for name, value in zip(decoded, row, strict=True) if value is not MISSING} for row in rows]
     except (lzma.LZMAError, EOFError, ValueError, TypeError, AttributeError) as error:
         raise ValueError("this is not a packed day of samples") from error
 
@@ -53,18 +51,18 @@ def _deltas(column: Sequence[Any]) -> list[Any]:
     """Return each number as its difference from the one before; other values stay as they are."""
     deltas, last = [], 0.0
     for value in column:
-        is_number = value is not None and value is not NOT_READ
+        is_number = value is not None and value is not MISSING
         deltas.append(_rounded_to_thousandths(value - last) if is_number else value)
         last = value if is_number else last
     return deltas
 
 
-def _sums(column: Sequence[Any]) -> list[Any]:
+def _undo_deltas(column: Sequence[Any]) -> list[Any]:
     values, last = [], 0.0
-    for step in column:
-        is_number = step is not None and step is not NOT_READ
-        last = _rounded_to_thousandths(last + step) if is_number else last
-        values.append(last if is_number else step)
+    for delta in column:
+        is_number = delta is not None and delta is not MISSING
+        last = _rounded_to_thousandths(last + delta) if is_number else last
+        values.append(last if is_number else delta)
     return values
 
 
@@ -77,9 +75,9 @@ def _rounded_to_thousandths(value: float) -> float:
 FILE_NAME = "workdays.jsonl"
 MAX_BYTES = 100_000_000  # bytes that are read at most; ten years with different values each minute are smaller
 VERSION = 1  # of the rules for what counts as work: a line of another version is ignored
-DAY = 86400  # seconds
-MAX_JOULES = 1e5 * DAY  # a day at the largest plausible power (`core.activity.agent_status`)
-MAX_CARDS = 1e3 * DAY  # GPU-seconds of the largest plausible number of GPUs
+DAY_S = 86400  # seconds
+MAX_JOULES = 1e5 * DAY_S  # a day at the largest plausible power (`core.activity.agent_status`)
+MAX_GPU_SECONDS = 1e3 * DAY_S  # GPU-seconds of the largest plausible number of GPUs
 _COMPLETE_LINE = re.compile(rb'^\{"v":%d,"day":"([0-9-]{10})".*\}$' % VERSION, re.MULTILINE)
 _LETTER_OF_KIND = {kind: kind[1] for kind in KINDS}  # the second letters of gpu, used, idle and unknown use
 _KIND_OF_LETTER = {letter: kind for kind, letter in _LETTER_OF_KIND.items()}
@@ -112,7 +110,7 @@ class Workdays:
         text = b"".join(_line(day, days[day]) for day in sorted(days))
         handle = open_to_write(self.directory / FILE_NAME, os.O_RDWR | os.O_APPEND)
         with os.fdopen(handle, "r+b", buffering=0) as file:
-            file.write(line_end_needed(handle) + text)
+            file.write(missing_newline(handle) + text)
             os.fsync(handle)
 
     def _content(self) -> bytes:
@@ -142,15 +140,21 @@ def _spans(day: Mapping[str, Any]) -> Iterator[UsageSpan]:
     midnight = last_end = _midnight(day["day"])
     steps, kinds = iter(day["steps"]), day["kinds"]
     joules, cards = (day.get(name, [None] * len(kinds)) for name in ("joules", "cards"))
-    earliest = midnight - DAY  # a sample is of the day on which it ends
-    for gap, length, letter, drawn, worked in zip(steps, steps, kinds, joules, cards, strict=True):
+    earliest = midnight - DAY_S  # a sample is of the day on which it ends
+    for gap, length, letter, joules_, gpu_seconds in zip(steps, steps, kinds, joules, cards, strict=True):
         begin, end = last_end + gap, last_end + gap + length
-        is_plausible = all(one is None or 0 <= one < most for one, most in ((drawn, MAX_JOULES), (worked, MAX_CARDS)))
-        if not earliest <= begin < end <= midnight + DAY or not is_plausible:
-            raise ValueError(f"no day: {begin} to {end}, {drawn} J, {worked} s of GPUs")
+        is_plausible = all(
+            one is None or 0 <= one < maximum
+            for one, maximum in ((joules_, MAX_JOULES), (gpu_seconds, MAX_GPU_SECONDS))
+        )
+        if not earliest <= begin < end <= midnight + DAY_S or not is_plausible:
+            raise ValueError(f"no day: {begin} to {end}, {joules_} J, {gpu_seconds} s of GPUs")
         earliest = last_end = end
         yield UsageSpan(
-            begin, end, _KIND_OF_LETTER[letter], *(None if one is None else float(one) for one in (drawn, worked))
+            begin,
+            end,
+            _KIND_OF_LETTER[letter],
+            *(None if one is None else float(one) for one in (joules_, gpu_seconds)),
         )
 
 

@@ -8,27 +8,27 @@ from collections.abc import Sequence
 from cloudgpu.core.activity.utilization import usage_intervals
 from cloudgpu.ledger.samples.packing import Sample, pack
 
-DAY = 86400.0  # seconds
-MAX_TIME = 1e11  # epoch seconds; a later timestamp is invalid
+DAY_S = 86400.0  # seconds
+MAX_EPOCH_S = 1e11  # epoch seconds; a later timestamp is invalid
 
 
-def parsed(line: bytes) -> Sample | None:
+def parse_line(line: bytes) -> Sample | None:
     """Return a line's sample; None for a line that is cut short or has no time."""
     try:
-        found = _JSON.decode(line.decode())
+        sample = _DECODER.decode(line.decode())
     except (ValueError, RecursionError):
         return None
-    at = found.get("t") if isinstance(found, dict) else None
-    return found if isinstance(at, int | float) and 0 <= at < MAX_TIME else None
+    ended_at = sample.get("t") if isinstance(sample, dict) else None
+    return sample if isinstance(ended_at, int | float) and 0 <= ended_at < MAX_EPOCH_S else None
 
 
 def has_length(sample: Sample) -> bool:
     """Return whether a sample covers a time of at most a day."""
     length = sample.get("s")
-    return isinstance(length, int | float) and 0 < length <= DAY
+    return isinstance(length, int | float) and 0 < length <= DAY_S
 
 
-def can_be_read(sample: Sample) -> bool:
+def is_valid(sample: Sample) -> bool:
     """Return whether the values of a sample are valid readings."""
     try:
         return bool(pack([sample]) and usage_intervals([sample]))
@@ -36,16 +36,16 @@ def can_be_read(sample: Sample) -> bool:
         return False
 
 
-def packed_all(samples: Sequence[Sample]) -> bytes:
+def pack_valid(samples: Sequence[Sample]) -> bytes:
     """Return samples packed, without invalid ones."""
     try:
         return pack(samples)
     except TypeError:
-        return pack([one for one in samples if can_be_read(one)])
+        return pack([one for one in samples if is_valid(one)])
 
 
-def _no_number(word: str) -> float:
-    raise ValueError(f"{word} is not a number")
+def _no_number(token: str) -> float:
+    raise ValueError(f"{token} is not a number")
 
 
-_JSON = json.JSONDecoder(parse_constant=_no_number)
+_DECODER = json.JSONDecoder(parse_constant=_no_number)

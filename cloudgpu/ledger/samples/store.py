@@ -20,25 +20,25 @@ from pathlib import Path
 
 from cloudgpu.core.activity.utilization import UsageSpan, join_days, usage_intervals
 from cloudgpu.ledger.log.files import (
-    line_end_needed,
     make_private_directory,
+    missing_newline,
     open_to_write,
     read_our_file,
     write_durably,
 )
 from cloudgpu.ledger.samples.packing import Sample, Workdays, unpack
-from cloudgpu.ledger.samples.readings import can_be_read, has_length, packed_all, parsed
+from cloudgpu.ledger.samples.readings import has_length, is_valid, pack_valid, parse_line
 
 RETENTION = timedelta(days=90)
 MAX_DAY_BYTES = 2_000_000  # bytes of a machine's day before it is packed: a line a minute is a tenth of it
-MAX_CLOCK_ERROR = 300.0  # seconds; with a larger error of a machine's clock, its timestamps are corrected
-MINUTE = 60.0
-DAY = 86400.0
-_MAX = 2 * MAX_DAY_BYTES  # bytes that are read of a file; no valid file is larger
+MAX_CLOCK_ERROR_S = 300.0  # seconds; with a larger error of a machine's clock, its timestamps are corrected
+MINUTE_S = 60.0
+DAY_S = 86400.0
+_MAX_READ_BYTES = 2 * MAX_DAY_BYTES  # bytes that are read of a file; no valid file is larger
 _TAIL_BYTES = 8192
 _PLAIN_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
 _DAY_NAME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})(\.jsonl|\.columns\.xz)")
-_LINES, _PACKED = ".jsonl", ".columns.xz"
+_JSON_LINES_SUFFIX, _PACKED_SUFFIX = ".jsonl", ".columns.xz"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class SampleStore:
         `samples` are oldest first, by the machine's clock, which says `machine_now`. Those of its last minute are left
         for the next time: an agent may still complete them. Raises OSError (a full disk).
         """
-        complete = [one for one in samples if one["t"] <= machine_now - MINUTE]
+        complete = [one for one in samples if one["t"] <= machine_now - MINUTE_S]
         with self._exclusively():
             new_samples = list(_newer(_on_our_clock(complete, machine_now, now.timestamp()), self.last()))
             for day in sorted({_day(one["t"]) for one in new_samples}):
@@ -89,9 +89,9 @@ class SampleStore:
         For days whose samples were deleted, the daily summary is used; it gives the same result. Unreadable files are
         skipped.
         """
-        first, last = _day(since - DAY), _day(until + DAY)
-        with suppress(OSError), self._held(fcntl.LOCK_SH) as there:  # a day that is packed changes its file
-            known = Workdays(self.directory).read() if there else {}
+        first, last = _day(since - DAY_S), _day(until + DAY_S)
+        with suppress(OSError), self._locked(fcntl.LOCK_SH) as exists:  # a day that is packed changes its file
+            known = Workdays(self.directory).read() if exists else {}
             found = {day: known[day] for day in known if first <= day <= last and not self._path(day).exists()}
             for day in set(self._days()) - found.keys():
                 if first <= day <= last:
@@ -102,11 +102,11 @@ class SampleStore:
     def _usage_of_day(self, day: str, *, must_read: bool) -> tuple[UsageSpan, ...]:
         """Return what the samples of a day show; with `must_read`, raise OSError for a file that cannot be read."""
         found = {one["t"]: one for one in self._read(day, must_read=must_read) if has_length(one)}
-        shown = [found[at] for at in sorted(found)]
+        samples = [found[at] for at in sorted(found)]
         try:
-            return usage_intervals(shown)
+            return usage_intervals(samples)
         except (TypeError, ValueError):  # a file that somebody else wrote: what is no reading shows nothing
-            return usage_intervals(one for one in shown if can_be_read(one))
+            return usage_intervals(one for one in samples if is_valid(one))
 
     def _write_summaries(self, days: Sequence[str]) -> None:
         """Write the summaries of these days. Raises OSError; nothing may be dropped then."""
@@ -119,8 +119,8 @@ class SampleStore:
             return []
         return sorted({found[1] for name in names if (found := _DAY_NAME.fullmatch(name))})
 
-    def _path(self, day: str, ending: str = _LINES) -> Path:
-        return self.directory / f"{day}{ending}"
+    def _path(self, day: str, suffix: str = _JSON_LINES_SUFFIX) -> Path:
+        return self.directory / f"{day}{suffix}"
 
     def _last_time_of(self, day: str) -> float:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -128,24 +128,24 @@ class SampleStore:
             size = os.fstat(file.fileno()).st_size
             file.seek(max(0, size - _TAIL_BYTES))
             for line in reversed(file.read().split(b"\n")):
-                if found := parsed(line):
+                if found := parse_line(line):
                     return float(found["t"])
         return max((one["t"] for one in self._read(day)), default=0.0)
 
     def _read(self, day: str, *, must_read: bool = False) -> Iterator[Sample]:
         """Yield a day's samples; with `must_read`, raise OSError for an existing file that cannot be read."""
-        harmless = FileNotFoundError if must_read else OSError
-        with suppress(harmless, ValueError):  # both, where packing was cut short
-            yield from unpack(read_our_file(self._path(day, _PACKED), _MAX))
-        with suppress(harmless):
-            yield from filter(None, map(parsed, read_our_file(self._path(day), _MAX).split(b"\n")))
+        ignored = FileNotFoundError if must_read else OSError
+        with suppress(ignored, ValueError):  # both, where packing was cut short
+            yield from unpack(read_our_file(self._path(day, _PACKED_SUFFIX), _MAX_READ_BYTES))
+        with suppress(ignored):
+            yield from filter(None, map(parse_line, read_our_file(self._path(day), _MAX_READ_BYTES).split(b"\n")))
 
     def _append(self, day: str, samples: Sequence[Sample]) -> None:
         text = b"".join(json.dumps(one, separators=(",", ":")).encode() + b"\n" for one in samples)
         handle = open_to_write(self._path(day), os.O_RDWR | os.O_APPEND)
         with os.fdopen(handle, "r+b", buffering=0) as file:
             if os.fstat(handle).st_size + len(text) <= MAX_DAY_BYTES:
-                file.write(line_end_needed(handle) + text)
+                file.write(missing_newline(handle) + text)
 
     def _pack_and_delete_old(self, today: str, at: datetime) -> None:
         """Pack the days before `today` and delete those that are too old."""
@@ -169,7 +169,7 @@ class SampleStore:
             return 0
         known, deleted = Workdays(self.directory).days(), 0
         self._write_summaries([day for day in days if day not in known or self._path(day).exists()])
-        for path in (self._path(day, ending) for day in days for ending in (_LINES, _PACKED)):
+        for path in (self._path(day, suffix) for day in days for suffix in (_JSON_LINES_SUFFIX, _PACKED_SUFFIX)):
             with suppress(FileNotFoundError):
                 path.unlink()
                 deleted += 1
@@ -178,8 +178,8 @@ class SampleStore:
     def _pack(self, day: str) -> None:
         found = {one["t"]: one for one in self._read(day)}
         new_file = self._path(day, ".fresh")
-        write_durably(new_file, packed_all([found[at] for at in sorted(found)]))
-        new_file.replace(self._path(day, _PACKED))
+        write_durably(new_file, pack_valid([found[at] for at in sorted(found)]))
+        new_file.replace(self._path(day, _PACKED_SUFFIX))
         self._write_summaries([day])
         self._path(day).unlink()
 
@@ -187,19 +187,19 @@ class SampleStore:
     def _exclusively(self) -> Iterator[None]:
         """Lock the machine's directory, creating it if missing: a watch and a cron job may run at once."""
         make_private_directory(self.directory)
-        with self._held(fcntl.LOCK_EX):
+        with self._locked(fcntl.LOCK_EX):
             yield
 
     @contextmanager
-    def _held(self, how: int) -> Iterator[bool]:
-        """Hold a lock of the mode `how` on the machine's directory; yield False if there is none."""
+    def _locked(self, operation: int) -> Iterator[bool]:
+        """Hold a lock of the mode `operation` on the machine's directory; yield False if there is none."""
         try:
             handle = os.open(self.directory, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             yield False
             return
         try:
-            fcntl.flock(handle, how)
+            fcntl.flock(handle, operation)
             yield True
         finally:
             os.close(handle)
@@ -242,7 +242,7 @@ def _newer(samples: Sequence[Sample], last: float) -> Iterator[Sample]:
 def _on_our_clock(samples: Sequence[Sample], machine_now: float, now: float) -> list[Sample]:
     """Return the samples with times of this computer's clock, corrected by whole minutes so that none is new twice."""
     clock_error = now - machine_now
-    correction = 0.0 if abs(clock_error) < MAX_CLOCK_ERROR else round(clock_error / MINUTE) * MINUTE
+    correction = 0.0 if abs(clock_error) < MAX_CLOCK_ERROR_S else round(clock_error / MINUTE_S) * MINUTE_S
     return [{**one, "t": one["t"] + correction} for one in samples]
 
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
 from cloudgpu.ledger.log import lines
-from cloudgpu.ledger.log.base import Copy, Ledger
-from cloudgpu.ledger.log.files import make_empty_file, sync
+from cloudgpu.ledger.log.base import Ledger, LedgerCopy
+from cloudgpu.ledger.log.files import fsync, make_empty_file
 from cloudgpu.ledger.log.sql import Connection
-from cloudgpu.ledger.log.storage_errors import other_format, translated
+from cloudgpu.ledger.log.storage_errors import format_mismatch, translated
 from cloudgpu.ledger.sqlite import migrations
 
 INSERT = f"INSERT INTO line ({lines.COLUMNS}, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
@@ -30,37 +30,37 @@ _HASH = "SELECT hash FROM line WHERE seq = ?"
 class Restored:
     """The result of a restore: how many lines of the previous ledger the copy lacks, and where that ledger is now."""
 
-    copy: Copy
-    lacks: int
-    aside: str | None
+    copy: LedgerCopy
+    missing_line_count: int
+    previous_ledger: str | None
 
 
-def write_backup(book: Ledger, path: Path) -> Copy:
+def write_backup(ledger: Ledger, path: Path) -> LedgerCopy:
     """Write a consistent copy of the ledger to the new 0600 file `path`, check all of it, and describe it.
 
     Others may append meanwhile. Raises InvalidRequest for a file that exists or cannot be made, LedgerUnavailable for
     a ledger that cannot be read or whose chain is broken: then no file is left.
     """
-    part = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     if path.exists():
         raise _backup_error(
             f"The file {path} exists already.", path, "Name a new file: an old backup is not overwritten."
         )
     try:
-        _create_file(part, path)
-        book.copy_to(part)
-        copy = _checked(part, book.location)
-        with translated(part):
-            sync(part)
-        part.rename(path)
+        _create_file(temporary, path)
+        ledger.copy_to(temporary)
+        copy = _checked(temporary, ledger.location)
+        with translated(temporary):
+            fsync(temporary)
+        temporary.rename(path)
     finally:
         for suffix in ("", "-journal", "-wal", "-shm"):
             with suppress(OSError):
-                part.with_name(part.name + suffix).unlink()
-    return Copy(path, copy.ledger, copy.lines, copy.head_hash, copy.recorded_at)
+                temporary.with_name(temporary.name + suffix).unlink()
+    return LedgerCopy(path, copy.ledger_id, copy.line_count, copy.head_hash, copy.recorded_at)
 
 
-def restore(book: Ledger, path: Path, *, even_if_older: bool = False) -> Restored:
+def restore(ledger: Ledger, path: Path, *, even_if_older: bool = False) -> Restored:
     """Put the copy's lines in the ledger's place, and move the present ledger aside.
 
     Nothing is changed before every line of the copy is checked, nor if the ledger has lines that the copy lacks,
@@ -70,16 +70,16 @@ def restore(book: Ledger, path: Path, *, even_if_older: bool = False) -> Restore
     """
     with _open_copy(path) as source:
         copy = _describe_copy(source, path)
-        lacks = 0
+        missing_line_count = 0
 
         def check(present: Connection | None) -> None:
-            nonlocal lacks
-            lacks = 0 if present is None else _lacking(present, source)
-            if lacks and not even_if_older:
-                raise _older_copy_error(book.location, path, lacks)
+            nonlocal missing_line_count
+            missing_line_count = 0 if present is None else _count_missing_lines(present, source)
+            if missing_line_count and not even_if_older:
+                raise _older_copy_error(ledger.location, path, missing_line_count)
 
-        aside = book.replace(source, check, copy)
-    return Restored(copy, lacks, aside)
+        previous_ledger = ledger.replace(source, check, copy)
+    return Restored(copy, missing_line_count, previous_ledger)
 
 
 def copy_lines_after(source: Connection, target: Connection, *, after: int = 0) -> None:
@@ -101,9 +101,9 @@ def write_copy(connection: Connection, path: Path) -> None:
         target.execute("COMMIT")
 
 
-def _lacking(present: Connection, source: Connection) -> int:
+def _count_missing_lines(present: Connection, source: Connection) -> int:
     """Return how many lines the present ledger has after those that both have; equal hashes mean equal lines before."""
-    low, high = 0, lines.last_entry(present)[0]
+    low, high = 0, lines.last_line(present)[0]
     last = high
     while low < high:
         middle = (low + high + 1) // 2
@@ -130,28 +130,28 @@ def _open_copy(path: Path) -> Iterator[sqlite3.Connection]:
         raise _not_a_copy_error(path, str(error)) from error
 
 
-def _describe_copy(source: sqlite3.Connection, path: Path) -> Copy:
-    version, known = migrations.version_of(source), len(migrations.MIGRATIONS)
-    if version > known:
+def _describe_copy(source: sqlite3.Connection, path: Path) -> LedgerCopy:
+    version, latest = migrations.version_of(source), len(migrations.MIGRATIONS)
+    if version > latest:
         raise _backup_error(
-            f"The backup {path} was written by a newer cloudgpu (schema {version}; this one knows up to {known}).",
+            f"The backup {path} was written by a newer cloudgpu (schema {version}; this one knows up to {latest}).",
             path,
             "Upgrade cloudgpu on this machine.",
         )
-    other = other_format(source, f"The backup {path}", "restore a backup that this cloudgpu made.")
-    if other is not None:
-        raise _backup_error(other[0], path, other[1])
+    mismatch = format_mismatch(source, f"The backup {path}", "restore a backup that this cloudgpu made.")
+    if mismatch is not None:
+        raise _backup_error(mismatch[0], path, mismatch[1])
     count, last, faults = lines.check_chain(lines.stored_lines(source))
     if faults or not count:
         raise _not_a_copy_error(path, faults[0] if faults else "it has no lines")
-    return Copy(path, lines.id_of(source), count, last, lines.last_entry(source)[2])
+    return LedgerCopy(path, lines.id_of(source), count, last, lines.last_line(source)[2])
 
 
-def _checked(part: Path, location: str) -> Copy:
+def _checked(temporary: Path, location: str) -> LedgerCopy:
     """Describe a copy that was just made; raise if it is not complete: then the ledger is not either."""
     try:
-        with _open_copy(part) as copy:
-            return _describe_copy(copy, part)
+        with _open_copy(temporary) as copy:
+            return _describe_copy(copy, temporary)
     except CloudgpuError as error:
         raise LedgerUnavailable(
             f"No backup was made: the ledger {location} is not whole ({error.message.partition(': ')[2]})",
@@ -161,16 +161,16 @@ def _checked(part: Path, location: str) -> Copy:
         ) from error
 
 
-def _create_file(part: Path, path: Path) -> None:
+def _create_file(temporary: Path, path: Path) -> None:
     try:
-        make_empty_file(part)
+        make_empty_file(temporary)
     except OSError as error:
         sentence = f"The file {path} cannot be made ({error.strerror})."
         raise _backup_error(sentence, path, "Name a file in a directory that exists and is yours.") from error
 
 
-def _older_copy_error(location: str, path: Path, lacks: int) -> InvalidRequest:
-    what = f"{lacks} lines" if lacks > 1 else "a line"
+def _older_copy_error(location: str, path: Path, missing_line_count: int) -> InvalidRequest:
+    what = f"{missing_line_count} lines" if missing_line_count > 1 else "a line"
     return _backup_error(
         f"The ledger {location} has {what} that the backup {path} lacks.",
         path,

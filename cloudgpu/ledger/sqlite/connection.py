@@ -17,7 +17,7 @@ from cloudgpu.ledger.sqlite import migrations
 
 if TYPE_CHECKING:
     from cloudgpu.core.team.rights import Role
-    from cloudgpu.ledger.log.lines import End
+    from cloudgpu.ledger.log.lines import LastLine
     from cloudgpu.ledger.log.teams import Sharing, Team, TeamRequest
 
 # What SQLite reports for a disk that is full or read-only.
@@ -26,11 +26,11 @@ _DISK_FULL_CODES = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE
 
 TURN_S = 0.2  # seconds that SQLite itself waits for a lock, before Ctrl-C is looked for
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_BUSY_RECOVERY)
-_INHERITED: list[sqlite3.Connection] = []  # connections of the process that this one was forked from
+_INHERITED_CONNECTIONS: list[sqlite3.Connection] = []  # connections of the process that this one was forked from
 
 
-class _Waiting(sqlite3.Connection):
-    """Waits for a lock in short turns: Ctrl-C is heard between two of them, and never while SQLite itself waits."""
+class _LockWaitingConnection(sqlite3.Connection):
+    """Waits for a lock in short steps: Ctrl-C is noticed between two of them, and never while SQLite itself waits."""
 
     lock_timeout_s = 0.0
 
@@ -45,9 +45,9 @@ class _Waiting(sqlite3.Connection):
                 if error.sqlite_errorcode not in _BUSY or monotonic() >= deadline:
                     raise
 
-    def begin(self, location: str, usual_s: float) -> None:
-        """Begin a transaction that may write; wait for others `usual_s` seconds, unless that was in vain just now."""
-        self.lock_timeout_s = files.current_lock_timeout_s(location, usual_s)
+    def begin(self, location: str, usual_timeout_s: float) -> None:
+        """Begin a transaction that may write; wait for a lock `usual_timeout_s`, or less after a wait in vain."""
+        self.lock_timeout_s = files.current_lock_timeout_s(location, usual_timeout_s)
         try:
             self.execute("BEGIN IMMEDIATE")
             files.lock_acquired(location)
@@ -56,7 +56,7 @@ class _Waiting(sqlite3.Connection):
                 files.lock_timed_out(location)
             raise
         finally:
-            self.lock_timeout_s = usual_s
+            self.lock_timeout_s = usual_timeout_s
 
 
 class SqliteFile:
@@ -66,7 +66,7 @@ class SqliteFile:
     LedgerUnavailable for a schema that is not known.
     """
 
-    takes_teams = False
+    can_be_shared = False
 
     def __init__(self, path: Path, lock_timeout_s: float) -> None:
         self.path = path
@@ -74,8 +74,8 @@ class SqliteFile:
         self._connection: sqlite3.Connection | None = None
         self._close_connection: Callable[[], object] | None = None
         self._writable = False
-        self._identity: tuple[int, int] | None = None
-        self._directory_is_good = False
+        self._file_id: tuple[int, int] | None = None
+        self._is_directory_checked = False
 
     @property
     def location(self) -> str:
@@ -88,12 +88,12 @@ class SqliteFile:
         return self._connection is not None and self._connection.in_transaction
 
     @property
-    def is_lost(self) -> bool:
+    def is_connection_lost(self) -> bool:
         """Never: a file has no connection that others could cut."""
         return False
 
     @property
-    def signature(self) -> str:
+    def required_actor(self) -> str:
         """Nobody: a file knows no users."""
         return ""
 
@@ -135,13 +135,13 @@ class SqliteFile:
 
     def reader(self) -> sqlite3.Connection | None:
         """Return a connection to a ledger of the present schema, or None where there is none yet. Makes no file."""
-        if self._connection is not None and (self.is_writing or self._identity == _identity(self.path)):
+        if self._connection is not None and (self.is_writing or self._file_id == _file_id(self.path)):
             return self._connection
         self.close()
         self._check_directory()
-        if _identity(self.path) is None:
+        if _file_id(self.path) is None:
             return None
-        self._use(self._open_for_reading(), writable=False)
+        self._take_connection(self._open_for_reading(), writable=False)
         version = self._known_version()
         if version == 0:
             self.close()
@@ -169,7 +169,7 @@ class SqliteFile:
         """
         try:
             connection = self.writer()
-            if isinstance(connection, _Waiting):
+            if isinstance(connection, _LockWaitingConnection):
                 connection.begin(self.location, self._lock_timeout_s)
         except sqlite3.Error:
             self.close()
@@ -192,11 +192,11 @@ class SqliteFile:
             self.close()
             raise
 
-    def commit(self, _end: End) -> None:
+    def commit(self, _end: LastLine) -> None:
         """End the transaction for good: when this returns, it is on the disk."""
         self._open().execute("COMMIT")
 
-    def undo(self) -> None:
+    def rollback(self) -> None:
         """Roll back what is not committed."""
         if self.is_writing:
             with suppress(sqlite3.Error):
@@ -209,7 +209,7 @@ class SqliteFile:
         try:
             yield
         finally:
-            self.undo()
+            self.rollback()
 
     def missing_guards(self) -> list[str]:
         """Return the names of guards that somebody has dropped."""
@@ -237,7 +237,7 @@ class SqliteFile:
             copy.execute("PRAGMA journal_mode = delete")  # one file, without a log beside it
 
     def replace(
-        self, source: sqlite3.Connection, check: Callable[[sqlite3.Connection | None], None], stamp: str
+        self, source: sqlite3.Connection, check: Callable[[sqlite3.Connection | None], None], name_suffix: str
     ) -> str | None:
         """Set the file aside and put the lines of `source` in its place, in one transaction of the same file.
 
@@ -245,19 +245,19 @@ class SqliteFile:
         """
         from cloudgpu.ledger.sqlite.replacing import replace_file
 
-        return replace_file(self, source, check, stamp)
+        return replace_file(self, source, check, name_suffix)
 
     def lock(self, name: str, wait: bool | float) -> AbstractContextManager[None]:  # noqa: FBT001
         """Hold the lock beside the file: homes that share a file have no other lock in common."""
-        return files.lock(self.path.parent, name, wait=wait, ledger=self.path.name)
+        return files.lock(self.path.parent, name, wait=wait, ledger_id=self.path.name)
 
     def is_locked(self, name: str) -> bool:
         """Say whether a living process of any home that uses this file holds the lock."""
-        return files.is_locked(self.path.parent, name, ledger=self.path.name)
+        return files.is_locked(self.path.parent, name, ledger_id=self.path.name)
 
     def check_lock(self, name: str) -> None:
         """Raise LedgerUnavailable where this process held the lock and has lost it unawares."""
-        files.check_lock(self.path.parent, name, ledger=self.path.name)
+        files.check_lock(self.path.parent, name, ledger_id=self.path.name)
 
     def close(self) -> None:
         """Close the connection, if there is one; an open transaction is rolled back."""
@@ -271,9 +271,9 @@ class SqliteFile:
             close_connection()
 
     def _check_directory(self) -> None:
-        if not self._directory_is_good:
+        if not self._is_directory_checked:
             files.refuse_network(self.path)
-            self._directory_is_good = True
+            self._is_directory_checked = True
 
     def _open(self) -> sqlite3.Connection:
         assert self._connection is not None  # noqa: S101  (for the type checker: the callers have opened it)
@@ -303,8 +303,8 @@ class SqliteFile:
             migrations.version_of(connection)
         except sqlite3.OperationalError as error:
             connection.close()
-            log = self.path.with_name(f"{self.path.name}-wal")
-            if error.sqlite_errorcode & 0xFF not in _DISK_FULL_CODES or _has_content(log):
+            wal_file = self.path.with_name(f"{self.path.name}-wal")
+            if error.sqlite_errorcode & 0xFF not in _DISK_FULL_CODES or _has_content(wal_file):
                 raise
             # A full or read-only disk has no room for the shared memory of a reader. Nothing waits in the log,
             # so the file is whole and can be read as it stands.
@@ -314,42 +314,42 @@ class SqliteFile:
     def _open_for_writing(self) -> sqlite3.Connection:
         self.close()
         connection = self._connect("mode=rw")
-        self._use(connection, writable=True)
+        self._take_connection(connection, writable=True)
         with suppress(sqlite3.OperationalError):  # a file system without shared memory, or somebody is reading
             if connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
                 connection.execute("PRAGMA journal_mode = wal")
         connection.execute("PRAGMA synchronous = full")
         return connection
 
-    def _connect(self, how: str) -> sqlite3.Connection:
+    def _connect(self, mode: str) -> sqlite3.Connection:
         name = str(self.path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
         connection = sqlite3.connect(
-            f"file:{name}?{how}",
+            f"file:{name}?{mode}",
             uri=True,
             timeout=min(self._lock_timeout_s, TURN_S),
             isolation_level=None,
             check_same_thread=False,
-            factory=_Waiting,
+            factory=_LockWaitingConnection,
         )
         connection.lock_timeout_s = self._lock_timeout_s
         return connection
 
-    def _use(self, connection: sqlite3.Connection, *, writable: bool) -> None:
+    def _take_connection(self, connection: sqlite3.Connection, *, writable: bool) -> None:
         self._connection, self._writable = connection, writable
         # With its session, or at the process's end: the last to close empties the log, and one file is the ledger.
-        self._close_connection = finalize(self, _close, connection, os.getpid())
-        self._identity = _identity(self.path)
+        self._close_connection = finalize(self, _close_in_owner, connection, os.getpid())
+        self._file_id = _file_id(self.path)
 
 
-def _close(connection: sqlite3.Connection, owner: int) -> None:
+def _close_in_owner(connection: sqlite3.Connection, owner_pid: int) -> None:
     """Close it in the process that opened it. A fork keeps it: to close it there could remove the parent's log."""
-    if os.getpid() == owner:
+    if os.getpid() == owner_pid:
         connection.close()
     else:
-        _INHERITED.append(connection)
+        _INHERITED_CONNECTIONS.append(connection)
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _file_id(path: Path) -> tuple[int, int] | None:
     try:
         found = os.stat(path)  # noqa: PTH116  (a Path's own stat takes twice as long, and every read does it)
     except FileNotFoundError:

@@ -99,9 +99,9 @@ def is_foreign(connection: sqlite3.Connection) -> bool:
 
     The mark is read last: a ledger that another process makes meanwhile has its tables and its mark at once.
     """
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    (mark,) = connection.execute("PRAGMA application_id").fetchone()
-    return bool(mark or tables) and mark != APPLICATION_ID
+    (table_count,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+    return bool(application_id or table_count) and application_id != APPLICATION_ID
 
 
 def migrate(connection: sqlite3.Connection) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from cloudgpu.ledger.log.files import make_empty_file, make_private_directory
-from cloudgpu.ledger.log.head import end_and_mark
+from cloudgpu.ledger.log.head import last_line_and_mark
 from cloudgpu.ledger.sqlite.backup import write_copy
 from cloudgpu.ledger.sqlite.migrations import delete_move_mark
 
@@ -36,7 +36,7 @@ class FileStore(Protocol):
 
 
 def replace_file(
-    file: FileStore, source: sqlite3.Connection, check: Callable[[sqlite3.Connection | None], None], stamp: str
+    file: FileStore, source: sqlite3.Connection, check: Callable[[sqlite3.Connection | None], None], name_suffix: str
 ) -> str | None:
     """Replace the ledger as `Store.replace` does. Raises the errors of `check`, SQLite and the system.
 
@@ -45,14 +45,14 @@ def replace_file(
     """
     present = _present_ledger(file)
     check(present)
-    aside = _set_aside(file, present, stamp)
+    previous_file = _set_aside(file, present, name_suffix)
     make_private_directory(file.path.parent)
     make_empty_file(file.path)
     file.close()
     with _prepared(source, file.path) as prepared, closing(sqlite3.connect(file.path)) as live:
         live.execute("PRAGMA synchronous = full")
         prepared.backup(live)
-    return aside
+    return previous_file
 
 
 def _present_ledger(file: FileStore) -> sqlite3.Connection | None:
@@ -69,35 +69,37 @@ def _present_ledger(file: FileStore) -> sqlite3.Connection | None:
     return connection
 
 
-def _set_aside(file: FileStore, present: sqlite3.Connection | None, stamp: str) -> str | None:
+def _set_aside(file: FileStore, present: sqlite3.Connection | None, name_suffix: str) -> str | None:
     """Copy what can be read to a file of its own, move away what cannot; return that file."""
-    aside = file.path.with_name(f"{file.path.name}.before-{stamp}")
+    previous_file = file.path.with_name(f"{file.path.name}.before-{name_suffix}")
     if present is not None:
-        make_empty_file(aside)
-        file.copy_to(aside)
-        return str(aside)
+        make_empty_file(previous_file)
+        file.copy_to(previous_file)
+        return str(previous_file)
     if not file.path.exists() or not file.path.stat().st_size:
         return None
     for suffix in _FILE_SUFFIXES:
-        part = file.path.with_name(file.path.name + suffix)
-        if part.exists():
-            part.rename(aside.with_name(aside.name + suffix))
-    return str(aside)
+        temporary = file.path.with_name(file.path.name + suffix)
+        if temporary.exists():
+            temporary.rename(previous_file.with_name(previous_file.name + suffix))
+    return str(previous_file)
 
 
 @contextmanager
 def _prepared(source: sqlite3.Connection, path: Path) -> Iterator[sqlite3.Connection]:
     """Yield a ledger of the present schema with the lines of `source`, in a file that is deleted afterwards."""
-    part = path.with_name(f"{path.name}.restoring")
-    part.unlink(missing_ok=True)
-    make_empty_file(part)
+    temporary = path.with_name(f"{path.name}.restoring")
+    temporary.unlink(missing_ok=True)
+    make_empty_file(temporary)
     try:
-        write_copy(source, part)
-        with closing(sqlite3.connect(part)) as connection:
-            if end_and_mark(connection)[1] is not None:  # the owner restores a copy of a ledger that has moved away
+        write_copy(source, temporary)
+        with closing(sqlite3.connect(temporary)) as connection:
+            if (
+                last_line_and_mark(connection)[1] is not None
+            ):  # the owner restores a copy of a ledger that has moved away
                 delete_move_mark(connection)
                 connection.commit()
             yield connection
     finally:
         for suffix in _FILE_SUFFIXES:
-            part.with_name(part.name + suffix).unlink(missing_ok=True)
+            temporary.with_name(temporary.name + suffix).unlink(missing_ok=True)

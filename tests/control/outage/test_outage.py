@@ -302,7 +302,7 @@ def test_a_server_that_freezes_between_the_look_and_the_stop_does_not_keep_the_m
         assert ada.machines() == []
     finally:
         postgres.thaw()
-        silence._silent.clear()
+        silence._timed_out_servers.clear()
     assert ada.opened().find("fox").state == "stopped"
     assert not ada.opened().ledger.has_outbox
 

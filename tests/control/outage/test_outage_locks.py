@@ -25,8 +25,8 @@ from tests.postgres import Server
 SUSPENDED = """
 import os, signal, sys
 from pathlib import Path
-from cloudgpu.ledger.log.head import hold_head
-held = hold_head(Path(sys.argv[1]), 10)
+from cloudgpu.ledger.log.head import lock_head
+held = lock_head(Path(sys.argv[1]), 10)
 os.kill(os.getpid(), signal.SIGSTOP)
 """
 
@@ -47,7 +47,7 @@ def suspended(path: Path) -> Iterator[None]:
 def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How many seconds were waited in vain for the head record, each time."""
     found: list[float] = []
-    monkeypatch.setattr(files, "RETRY_S", 0.01)
+    monkeypatch.setattr(files, "SHORT_TIMEOUT_S", 0.01)
     monkeypatch.setattr(head, "locked_error", _counted(head.locked_error, found))
     return found
 

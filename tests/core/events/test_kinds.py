@@ -12,13 +12,13 @@ import cloudgpu
 from cloudgpu.core.events import general_events, job_events, launch_events, machine_events, observations
 from cloudgpu.core.events.kinds import EITHER, KINDS, MACHINE, RESOURCE
 from cloudgpu.core.events.projection import _STEPS
-from cloudgpu.ledger.log.projections import _OF_NO_MACHINE
+from cloudgpu.ledger.log.projections import _KINDS_OF_NO_MACHINE
 
 PACKAGE = Path(cloudgpu.__path__[0])
 MAKERS = (launch_events, observations, machine_events, general_events, job_events)
 READS_STORED_LINES = "ledger/log/outbox.py"
 # Their lines change no row: they are about the lab, or say what became of something that is not in the ledger.
-WITHOUT_A_STEP = _OF_NO_MACHINE | {"orphan_removed"}
+WITHOUT_A_STEP = _KINDS_OF_NO_MACHINE | {"orphan_removed"}
 
 
 def made_kinds(source: str) -> set[str]:
@@ -63,7 +63,9 @@ def test_every_kind_has_a_step_of_the_fold_or_is_known_to_need_none():
 
 
 def test_every_kind_whose_subject_is_no_machine_is_known_to_the_ledger_as_that():
-    assert {kind for kind, one in KINDS.items() if one.subject not in (MACHINE, RESOURCE, EITHER)} == _OF_NO_MACHINE
+    assert {
+        kind for kind, one in KINDS.items() if one.subject not in (MACHINE, RESOURCE, EITHER)
+    } == _KINDS_OF_NO_MACHINE
 
 
 def test_every_body_says_what_it_is():

@@ -17,7 +17,7 @@ def written(off: timedelta, **more) -> tuple[ClockStamp, Draft]:
     present = clock_stamp()
     assert present is not None, "these tests need Linux"
     said = datetime.now(UTC) - AGO + off
-    stamp = ClockStamp(more.pop("boot", present.boot), present.seconds - AGO.total_seconds(), said.timestamp())
+    stamp = ClockStamp(more.pop("boot", present.boot_id), present.uptime_s - AGO.total_seconds(), said.timestamp())
     return stamp, Draft(**{"kind": "noted", "subject": "cg-1", "body": {}, "occurred_at": said, "dedupe": "1"} | more)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from cloudgpu.errors import LedgerUnavailable
 from cloudgpu.ledger.log import files
-from cloudgpu.ledger.log.head import HeadRecord, Unreadable, hold_head, read_head
+from cloudgpu.ledger.log.head import DamagedHead, HeadRecord, lock_head, read_head
 from cloudgpu.ledger.open import SqliteLedger
 from tests.ledger.lines import Clock, intended, note
 
@@ -31,15 +31,15 @@ def ledger(tmp_path: Path, path: Path) -> Iterator[SqliteLedger]:
 
 def test_whoever_only_reads_does_not_wait_for_a_writer_that_hangs(ledger: SqliteLedger, path: Path) -> None:
     known = ledger.id
-    held = hold_head(path, PATIENCE)
+    held = lock_head(path, PATIENCE)
     assert ledger.remembered_id() == known
     assert (ledger.moved(), ledger.integrity_problem(), ledger.verify().faults) == (None, None, ())
     ledger.check_in_use()
-    held.let_go()
+    held.release()
 
 
 def test_half_of_a_record_is_none_until_its_writer_is_done(path: Path) -> None:
-    held = hold_head(path, PATIENCE)
+    held = lock_head(path, PATIENCE)
     held.write("ledger", 9, "a" * 64, "2026-11-20T12:00:00Z")
     old = path.read_bytes()
     held.write("ledger", 10, "b" * 64, "2026-11-20T12:00:01Z")
@@ -50,11 +50,11 @@ def test_half_of_a_record_is_none_until_its_writer_is_done(path: Path) -> None:
     path.write_bytes(torn[100])
     with pytest.raises(LedgerUnavailable, match="locked by another process"):
         read_head(path, PATIENCE)
-    held.let_go()
+    held.release()
     for one in torn:
         path.write_bytes(one)
         found = read_head(path, PATIENCE)
-        assert isinstance(found, Unreadable) or found in whole, one
+        assert isinstance(found, DamagedHead) or found in whole, one
     path.write_bytes(new)
     assert read_head(path, PATIENCE) in whole
 
@@ -62,14 +62,14 @@ def test_half_of_a_record_is_none_until_its_writer_is_done(path: Path) -> None:
 def test_a_lock_that_was_waited_for_in_vain_is_not_waited_for_as_long_again(
     ledger: SqliteLedger, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "RETRY_S", 0.01)
-    held = hold_head(path, PATIENCE)
+    monkeypatch.setattr(files, "SHORT_TIMEOUT_S", 0.01)
+    held = lock_head(path, PATIENCE)
     for waited in (r"waited 0\.1 s", r"waited 0\.01 s", r"waited 0\.01 s"):
         with pytest.raises(LedgerUnavailable, match=waited):
             ledger.append([note(2)])
-    held.let_go()
+    held.release()
     ledger.append([note(2)])
-    held = hold_head(path, PATIENCE)
+    held = lock_head(path, PATIENCE)
     with pytest.raises(LedgerUnavailable, match=r"waited 0\.1 seconds"):
         ledger.append([note(3)])
-    held.let_go()
+    held.release()

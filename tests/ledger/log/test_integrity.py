@@ -85,7 +85,7 @@ def test_a_lost_file_is_not_silently_begun_anew(again: Open, db: Path, lost: str
     db.unlink() if lost == "gone" else db.write_bytes(b"")
     ledger = again()
     assert "missing or empty" in (ledger.integrity_problem() or "")
-    assert (ledger.verify().lines, len(ledger.verify().faults)) == (0, 1)
+    assert (ledger.verify().line_count, len(ledger.verify().faults)) == (0, 1)
     assert (ledger.id, ledger.head()) == (known, (0, "", ""))
     for attempt in (lambda: ledger.append([note(2)]), ledger.machines, lambda: list(ledger.events()), ledger.rebuild):
         with pytest.raises(LedgerUnavailable, match="2 lines") as caught:

@@ -82,7 +82,7 @@ def test_what_others_appended_is_found_without_reading_all_lines(tmp_path, monke
     writer.append([a_line(random.Random(7), 1)])
     reader.machines()
     writer.append([a_line(random.Random(7), 2)])
-    monkeypatch.setattr(connections._Waiting, "execute", execute)
+    monkeypatch.setattr(connections._LockWaitingConnection, "execute", execute)
     reader.machines()
     assert len(asked) == 2
     assert all(plan.startswith("SEARCH line USING INTEGER PRIMARY KEY") for plan in asked)

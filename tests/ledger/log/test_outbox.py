@@ -40,7 +40,7 @@ def test_what_a_full_disk_refused_meanwhile_waits_on_and_so_does_what_is_of_anot
 
 
 def test_another_process_that_hangs_at_the_file_keeps_nobody_waiting_for_ever(tmp_path, monkeypatch):
-    monkeypatch.setattr(outbox, "_WAIT_S", 0.05)
+    monkeypatch.setattr(outbox, "_LOCK_TIMEOUT_S", 0.05)
     box = Outbox(tmp_path / "ledger.outbox")
     box.add("ours", [draft("first")])
     with box.path.open("rb") as hangs:

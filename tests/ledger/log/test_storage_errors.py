@@ -42,7 +42,7 @@ with suppress(OSError), Path(sys.argv[1], "filler").open("wb", buffering=0) as f
         pass
 assert [row.id for row in opened().machines()] == ["cg-1"]
 assert opened().integrity_problem() is None
-assert opened().verify().lines == 3
+assert opened().verify().line_count == 3
 """
 FIRST = """
 Path(sys.argv[1], "filler").write_bytes(b"x" * 4096)

@@ -273,6 +273,6 @@ def test_a_frozen_server_is_noticed_on_an_open_connection_and_a_long_wait_for_a_
             check_secret(caught.value)
     finally:
         postgres.thaw()
-        silence._silent.clear()
+        silence._timed_out_servers.clear()
     assert notes(first) == [1]
     assert second.append([note(2)])

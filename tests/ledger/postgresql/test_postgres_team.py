@@ -199,7 +199,7 @@ def test_a_team_is_made_once_and_the_ledger_says_so(team: tuple[str, str], opene
     ledger = opened("ada")
     (line,) = ledger.events("team")
     again = ledger.share(TeamRequest(new_members=(bo,)))
-    assert (again.stands, again.missing, again.members, again.payers) == (True, (), (bo, cy), (cy,))
+    assert (again.is_recorded, again.missing, again.members, again.payers) == (True, (), (bo, cy), (cy,))
     assert list(opened(bo).events("team")) == [line]
     assert (line.actor, set(line.body)) == ("ada", {"members", "payers"})
 
@@ -208,7 +208,7 @@ def test_a_team_is_made_once_and_the_ledger_says_so(team: tuple[str, str], opene
 def test_odd_names_are_only_names(opened: Open, people: Callable[[str], str], url: str, name: str) -> None:
     user, roles = people(name), (people("members" + name, "NOLOGIN"), people("payers" + name, "NOLOGIN"))
     found = opened("ada").share(TeamRequest(*roles, new_members=(user,)))
-    assert (found.stands, found.missing, found.members) == (True, (), (user,))
+    assert (found.is_recorded, found.missing, found.members) == (True, (), (user,))
     assert (opened(user).role(), opened(user).person()) == (Role.MEMBER, user)
     (line,) = opened(user).append([note(1)])
     assert line.actor == user
@@ -234,14 +234,14 @@ def test_what_the_owner_may_not_do_is_said_as_statements(
         raw.execute(f"ALTER SCHEMA {schema} OWNER TO {lab}")
         wish = TeamRequest(new_members=(bo, f"{bo}new"))
         found = opened(lab).share(wish)
-        assert (found.stands, opened(lab).role()) == (False, Role.ALONE)
-        assert {one.by for one in found.missing} == {"the administrator of the database server"}
+        assert (found.is_recorded, opened(lab).role()) == (False, Role.ALONE)
+        assert {one.grantor for one in found.missing} == {"the administrator of the database server"}
         with pytest.raises(LedgerDenied, match=f"belongs to the database user {lab}"):
             opened(bo).machines()
         for one in found.missing:
             raw.execute(one.statement.encode())
     done = opened(lab).share(wish)
-    assert (done.stands, done.missing, done.members, done.owner) == (True, (), (bo, f"{bo}new"), lab)
+    assert (done.is_recorded, done.missing, done.members, done.owner) == (True, (), (bo, f"{bo}new"), lab)
     assert opened(bo).machines() == []
     with pytest.raises(RoleNeeded, match=f"belongs to the database user {lab}"):
         opened(bo).share(TeamRequest())

@@ -16,10 +16,10 @@ from cloudgpu.ledger.samples.packing import FILE_NAME, Workdays
 from cloudgpu.ledger.samples.store import SampleStore, sweep
 from tests.examples import some
 
-DAY = timedelta(days=1)
+DAY_S = timedelta(days=1)
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 T = int(NOON.timestamp())
-EVER = (0.0, T + 400 * DAY.total_seconds())
+EVER = (0.0, T + 400 * DAY_S.total_seconds())
 
 
 @pytest.fixture
@@ -76,16 +76,16 @@ def test_a_summary_can_be_made_again_and_says_the_same(past):
 
 
 def test_it_stays_when_the_samples_go_and_those_of_a_machine_that_ended_have_one_too(past):
-    assert sweep(past.root, NOON + 100 * DAY) == 2
+    assert sweep(past.root, NOON + 100 * DAY_S) == 2
     assert [path.name for path in past.directory.iterdir()] == [FILE_NAME]
     assert worked(past) == SHOWN
     assert past.read(*EVER) == []
-    assert sweep(past.root, NOON + 101 * DAY) == 0
+    assert sweep(past.root, NOON + 101 * DAY_S) == 0
 
 
 def test_a_home_of_an_earlier_version_gets_its_summaries_before_samples_go(past):
     (past.directory / FILE_NAME).unlink()
-    later = NOON + 200 * DAY
+    later = NOON + 200 * DAY_S
     past.keep([{"t": later.timestamp(), "s": 60, "cpu": 0.01}], later.timestamp() + 60, later)
     assert [json.loads(line)["day"] for line in lines(past)] == ["2026-11-21", "2026-11-22"]
     assert worked(past)[:3] == SHOWN
@@ -244,7 +244,7 @@ def test_nothing_is_dropped_of_which_no_summary_can_be_written(past, name):
     (past.directory / name).mkdir()
     before = sorted(path.name for path in past.directory.iterdir())
     with pytest.raises(OSError, match="directory"):
-        sweep(past.root, NOON + 100 * DAY)
+        sweep(past.root, NOON + 100 * DAY_S)
     assert sorted(path.name for path in past.directory.iterdir()) == before
 
 
@@ -304,7 +304,7 @@ def test_the_answer_is_that_of_all_samples_whatever_was_packed_or_dropped(lived)
         _same(hours(worked(shelf), runs), whole)
         (shelf.directory / FILE_NAME).unlink(missing_ok=True)
         _same(hours(worked(shelf), runs), whole)
-        sweep(shelf.root, datetime.fromtimestamp(now, UTC) + 100 * DAY)
+        sweep(shelf.root, datetime.fromtimestamp(now, UTC) + 100 * DAY_S)
         assert os.listdir(shelf.directory) == [FILE_NAME]  # noqa: PTH208
         _same(hours(worked(shelf), runs), whole)
 

@@ -14,7 +14,7 @@ from cloudgpu.ledger.samples.packing import pack, unpack
 from cloudgpu.ledger.samples.store import MAX_DAY_BYTES, SampleStore, sweep, sweep_daily
 from tests.examples import some
 
-DAY = timedelta(days=1)
+DAY_S = timedelta(days=1)
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 T = NOON.timestamp()
 
@@ -155,7 +155,7 @@ def test_a_packed_day_that_is_damaged_is_a_day_without_samples(shelf):
 
 def test_samples_older_than_ninety_days_go_with_the_next_one(shelf):
     keep(shelf, buckets(0))
-    later = NOON + 91 * DAY
+    later = NOON + 91 * DAY_S
     shelf.keep([{"t": later.timestamp(), "s": 60}], later.timestamp() + 60, later)
     assert {path.name for path in shelf.directory.iterdir()} == {"workdays.jsonl", f"{later:%Y-%m-%d}.jsonl"}
     assert shelf.read(0, later.timestamp()) == [{"t": later.timestamp(), "s": 60}]
@@ -165,8 +165,8 @@ def test_a_sweep_drops_what_is_old_of_machines_that_are_gone(tmp_path, shelf):
     keep(shelf, buckets(0))
     other = SampleStore(tmp_path / "samples", "cg-2")
     keep(other, buckets(1440 * 60))
-    assert sweep(shelf.root, NOON + 89 * DAY) == 0
-    assert sweep(shelf.root, NOON + 92 * DAY) == 1
+    assert sweep(shelf.root, NOON + 89 * DAY_S) == 0
+    assert sweep(shelf.root, NOON + 92 * DAY_S) == 1
     assert [path.name for path in shelf.directory.iterdir()] == ["workdays.jsonl"]
     assert [path.name for path in other.directory.iterdir()] == ["2027-01-20.jsonl"]
     assert sweep(tmp_path / "nowhere", NOON) == 0
@@ -179,8 +179,8 @@ def test_a_sweep_is_made_once_a_day(shelf):
     assert sweep_daily(shelf.root, NOON) == 0
     assert (shelf.root / "swept").stat().st_mode & 0o777 == 0o600
     (shelf.root / "swept").write_text("2027-03-01")
-    assert sweep_daily(shelf.root, NOON + 100 * DAY) == 0  # 2027-03-01: that day has had its own
-    assert sweep_daily(shelf.root, NOON + 101 * DAY) == 1
+    assert sweep_daily(shelf.root, NOON + 100 * DAY_S) == 0  # 2027-03-01: that day has had its own
+    assert sweep_daily(shelf.root, NOON + 101 * DAY_S) == 1
 
 
 def test_a_clock_that_is_off_by_an_hour_is_moved_to_ours_and_nothing_is_new_twice(shelf):

@@ -49,7 +49,7 @@ def test_a_backup_is_one_private_file_and_a_ledger_by_itself(store: Store, file:
     copy = write_backup(ledger, file)
     assert [path.name for path in file.parent.iterdir()] == ["ledger.backup"]
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert (copy.ledger, copy.lines, copy.head_hash) == (ledger.id, len(LIFE) + 2, ledger.head()[1])
+    assert (copy.ledger_id, copy.line_count, copy.head_hash) == (ledger.id, len(LIFE) + 2, ledger.head()[1])
     by_itself = open_ledger(f"sqlite://{file}", tmp_path / "other", actor="a", clock=Clock())
     assert everything(by_itself) == everything(ledger)
     assert by_itself.verify().faults == ()
@@ -65,7 +65,7 @@ def test_a_backup_while_others_write_is_a_whole_past(store: Store, file: Path) -
         for writer in writers:
             writer.result()
     hashes = {line.seq - 1: line.prev_hash for line in ledger.events()} | {ledger.head()[0]: ledger.head()[1]}
-    assert all(hashes[copy.lines] == copy.head_hash for copy in copies)
+    assert all(hashes[copy.line_count] == copy.head_hash for copy in copies)
 
 
 @pytest.mark.parametrize("target", STORES)
@@ -78,7 +78,7 @@ def test_a_restored_ledger_is_the_same_on_either_database(
     write_backup(ledger, file)
     fresh = request.getfixturevalue(target)("fresh")
     done = restore(fresh, file)
-    assert (done.lacks, done.aside) == (0, None)
+    assert (done.missing_line_count, done.previous_ledger) == (0, None)
     lines, *rest = everything(fresh)
     assert (lines[:-1], rest[:3]) == (before[0], list(before[1:4]))
     assert lines[-1].kind == "ledger_doubted", "who has never seen this ledger does not know whether it ends here"
@@ -92,7 +92,7 @@ def test_a_ledger_that_was_lost_is_restored_whole_without_a_doubt(store: Store, 
     before = everything(ledger)
     write_backup(ledger, file)
     done = restore(ledger, file)
-    assert done.aside is not None
+    assert done.previous_ledger is not None
     assert (everything(ledger), ledger.integrity_problem(), ledger.verify().faults) == (before, None, ())
     assert everything(store()) == before
 
@@ -115,7 +115,7 @@ def test_an_older_backup_that_is_meant_is_doubted_until_it_is_settled(store: Sto
     write_backup(ledger, file)
     ledger.append([note(2), note(3)])
     done = restore(ledger, file, even_if_older=True)
-    assert (done.lacks, ledger.head()[0]) == (2, 2)
+    assert (done.missing_line_count, ledger.head()[0]) == (2, 2)
     assert "ends at line 2, and its head record knew line 4" in (ledger.integrity_problem() or "")
     assert any("ends at line 2" in fault for fault in ledger.verify().faults)
     ledger.append([note(9), note(10), note(11)])
@@ -131,9 +131,9 @@ def test_what_was_set_aside_is_a_whole_ledger(sqlite_store: Store, file: Path, t
     ledger.append([note(2)])
     before = everything(ledger)
     done = restore(ledger, file, even_if_older=True)
-    assert done.aside is not None
-    assert stat.S_IMODE(Path(done.aside).stat().st_mode) == 0o600
-    old = open_ledger(f"sqlite://{done.aside}", tmp_path / "old", actor="a", clock=Clock())
+    assert done.previous_ledger is not None
+    assert stat.S_IMODE(Path(done.previous_ledger).stat().st_mode) == 0o600
+    old = open_ledger(f"sqlite://{done.previous_ledger}", tmp_path / "old", actor="a", clock=Clock())
     assert everything(old) == before
     old.close()
     assert len(list((tmp_path / "one").glob("*restoring*"))) == 0
@@ -145,8 +145,8 @@ def test_what_was_set_aside_in_a_database_is_still_there(postgres_store: Store, 
     write_backup(ledger, file)
     ledger.append([note(2)])
     done = restore(ledger, file, even_if_older=True)
-    assert done.aside is not None
-    schema = done.aside.split()[2]
+    assert done.previous_ledger is not None
+    schema = done.previous_ledger.split()[2]
     assert ledger._store._raw.execute(f'SELECT max(seq) FROM "{schema}".line').fetchone() == (3,)  # noqa: S608
     assert ledger.head()[0] == 2
 
@@ -162,7 +162,7 @@ def test_a_ledger_that_went_another_way_counts_what_it_would_lose(store: Store, 
     ledger.append([note(3)])
     with pytest.raises(InvalidRequest, match="has a line that the backup"):
         restore(ledger, file.with_name("longer"))
-    assert restore(ledger, file.with_name("longer"), even_if_older=True).lacks == 1
+    assert restore(ledger, file.with_name("longer"), even_if_older=True).missing_line_count == 1
     assert "another line 4" in (ledger.integrity_problem() or "")
 
 
@@ -287,8 +287,8 @@ def test_a_damaged_file_is_moved_away_and_replaced(sqlite_store: Store, file: Pa
     ledger.close()
     (tmp_path / "one" / "ledger.db").write_bytes(b"not a database at all, " * 500)
     done = restore(sqlite_store(), file)
-    assert done.aside is not None
-    assert Path(done.aside).read_bytes().startswith(b"not a database")
+    assert done.previous_ledger is not None
+    assert Path(done.previous_ledger).read_bytes().startswith(b"not a database")
     assert (everything(sqlite_store()), sqlite_store().integrity_problem()) == (before, None)
 
 
@@ -301,5 +301,5 @@ def test_a_lost_file_is_restored_under_its_head_record(sqlite_store: Store, file
     (tmp_path / "one" / "ledger.db").unlink()
     shutil.rmtree(tmp_path / "one" / "nothing", ignore_errors=True)
     done = restore(sqlite_store(), file)
-    assert (done.lacks, done.aside) == (0, None)
+    assert (done.missing_line_count, done.previous_ledger) == (0, None)
     assert "knew line 3" in (sqlite_store().integrity_problem() or "")

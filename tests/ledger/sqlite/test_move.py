@@ -71,7 +71,7 @@ def test_all_that_was_stands_at_the_new_place_and_the_old_one_is_only_read(ways:
     assert (target.machines(), target.billable_machines(), target.id) == (machines, bills, source.id)
     assert (target.verify().faults, target.integrity_problem(), target.moved()) == ((), None, None)
     assert (source.verify().faults, source.integrity_problem(), source.machines()) == ((), None, machines)
-    assert source.remembered().moved == target.location
+    assert source.remembered_head().moved == target.location
     assert takes(target)
     for write in (
         lambda: source.append([note(2)]),
@@ -96,7 +96,7 @@ def test_whoever_has_the_old_one_open_cannot_write_a_line_past_the_database_eith
     raw = ledger._store.begin()
     with pytest.raises(Exception, match=r"is only appended|is not at this place"):
         raw.execute("INSERT INTO line VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
-    ledger._store.undo()
+    ledger._store.rollback()
     assert found is not None
 
 
@@ -401,7 +401,7 @@ def test_a_copy_or_an_unfinished_move_is_not_followed_without_the_old_place(home
         before = homes.file(name).read_bytes()
         with pytest.raises(InvalidRequest, match=why):
             homes.follow(name)
-        assert homes.at("old", "bob").remembered().moved == "", "nothing was learned by it"
+        assert homes.at("old", "bob").remembered_head().moved == "", "nothing was learned by it"
         assert homes.file(name).read_bytes() == before
     with pytest.raises(InvalidRequest, match="does not know the ledger"):
         homes.follow("back", home="eve")
@@ -461,7 +461,7 @@ def test_a_head_record_that_contradicts_the_lines_is_not_replaced_by_a_look(home
     homes.move("old", "new")
     bob = homes.at("old", "bob")
     assert bob.moved() is not None
-    assert bob.remembered().moved == ""
+    assert bob.remembered_head().moved == ""
     assert bob.integrity_problem() is not None
     homes.follow("new")
     assert not takes(homes.at("old", "bob"))
