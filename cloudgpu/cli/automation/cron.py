@@ -13,7 +13,7 @@ from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_session
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 
 if TYPE_CHECKING:
-    from cloudgpu.control.scheduler.cron import Change
+    from cloudgpu.control.scheduler.cron import CronChange
     from cloudgpu.control.session.session import Session
     from cloudgpu.views.documents.automation.cron import CronChangeDocument
 
@@ -87,7 +87,7 @@ def _check_options(action: Action, install_options: dict[str, Any], *, crontab: 
         raise InvalidRequest(message, field=option, value=None, next=f"Run: cloudgpu cron {action}")
 
 
-def _confirm_and_apply(session: Session, change: Change | None, output: Format, *, yes: bool) -> None:
+def _confirm_and_apply(session: Session, change: CronChange | None, output: Format, *, yes: bool) -> None:
     from cloudgpu.control.scheduler.cron import apply_change, change_document
 
     if change is None:
@@ -97,16 +97,16 @@ def _confirm_and_apply(session: Session, change: Change | None, output: Format, 
     document = change_document(change, os.environ)
     if document["changed"]:
         place = {"crontab": "your crontab", "systemd": "systemd's timers of yours"}[change.table.kind]
-        action = "Take this out of" if change.after is None else "Write this into"
-        lines = document["lines"] or (change.before or "").rstrip("\n").split("\n")  # those that are taken out
+        action = "Take this out of" if change.planned_text is None else "Write this into"
+        lines = document["lines"] or (change.installed_text or "").rstrip("\n").split("\n")  # those that are taken out
         sys.stderr.write("".join(f"  {line}\n" for line in lines))
         confirm(f"{action} {place}?", yes=yes, why=f"This changes {place}")
         document = apply_change(session, change, os.environ)
     emit(output, document, _change_text(document, change))
 
 
-def _change_text(document: CronChangeDocument, change: Change) -> str:
-    if change.after is None:
+def _change_text(document: CronChangeDocument, change: CronChange) -> str:
+    if change.planned_text is None:
         message = f"Removed from {document['table']}: the reaper no longer runs by itself."
     elif document["changed"]:
         message = f"Installed in {document['table']}. To see what it would do tonight: cloudgpu cron test"

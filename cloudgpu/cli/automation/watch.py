@@ -63,7 +63,10 @@ def _watch(every: str, prices: str, metrics: str | None, output: Format) -> None
     session.check_ever_used(os.environ)
     session.ledger.check_in_use()
     watch = Watch(
-        os.environ, every=interval, prices=None if prices == "never" else _parse_interval(prices, "--prices"), tell=_log
+        os.environ,
+        every=interval,
+        price_interval=None if prices == "never" else _parse_interval(prices, "--prices"),
+        tell=_log,
     )
     with ended_by_signals(watch.end), announce_and_serve(watch, session, interval, address) as metrics_address:
         _log(f"watching, with a run every {every}" + (f"; metrics at {metrics_address}" if metrics_address else ""))

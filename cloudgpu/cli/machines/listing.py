@@ -42,9 +42,9 @@ def list_machines(
             tell(sentence)
     queues = None
     if refresh and any(machine.cluster_node for machine in session.ledger.present_machines()):
-        from cloudgpu.control.clusters.engine import queue_texts_of
+        from cloudgpu.control.clusters.engine import query_queue_texts
 
-        queues = queue_texts_of(session, session.ledger.present_machines())
+        queues = query_queue_texts(session, session.ledger.present_machines())
     document = list_machines(session, refresh=refresh, ended=ended, mine=mine, queues=queues)
     text = _text(
         document,

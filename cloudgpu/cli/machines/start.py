@@ -66,9 +66,9 @@ def command(
     if machine.cluster_node:
         check_max_price(machine, start_options.max_price, move_it=move)
         from cloudgpu.cli.clusters.acting import start as start_cluster
-        from cloudgpu.control.clusters.start import check_not_moved
+        from cloudgpu.control.clusters.start import check_no_move_option
 
-        check_not_moved(machine, move=move)
+        check_no_move_option(machine, move=move)
         start_cluster(session, [machine, *other_nodes], start_options, wait=not no_wait, output=output)
         return
     machine = settle_restore(session, machine)

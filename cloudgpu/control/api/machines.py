@@ -96,9 +96,9 @@ class Machines(Namespace):
         """
         queues = None
         if refresh:
-            from cloudgpu.control.clusters.engine import queue_texts_of
+            from cloudgpu.control.clusters.engine import query_queue_texts
 
-            queues = queue_texts_of(self._session, self._session.ledger.present_machines())
+            queues = query_queue_texts(self._session, self._session.ledger.present_machines())
         return list_machines(self._session, refresh=refresh, ended=all, mine=mine, queues=queues)
 
     def show(
@@ -236,10 +236,10 @@ class Machines(Namespace):
         hourly_limit = None if max_price is None else parse_price(str(max_price))
         if machine.cluster_node is not None:
             check_max_price(machine, hourly_limit, move_it=move)
-            from cloudgpu.control.clusters.start import check_not_moved, start_all
+            from cloudgpu.control.clusters.start import check_no_move_option, start_all
             from cloudgpu.control.lifecycle.start import new_lease
 
-            check_not_moved(machine, move=move)
+            check_no_move_option(machine, move=move)
             lease_to_set = new_lease(self._session, machine, lease_duration, renew_duration)
             nodes = [machine, *other_nodes]
             return self._cluster_document(

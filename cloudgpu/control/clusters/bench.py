@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.access import NetworkBenchDocument
 
 MAX_GBIT = 10_000
-DEFAULT_S, MAX_S = 5, 10
-POOR_BELOW = 0.8  # of the expected speed; a slower network is poor: something of it is probably not used
+DEFAULT_DURATION_S, MAX_DURATION_S = 5, 10  # of a measurement
+POOR_BELOW = 0.8  # of the expected speed; a slower network is poor: part of its hardware is probably not used
 
 
 class Tool(StrEnum):
@@ -47,7 +47,7 @@ def bench_network(
     name: str,
     other: str | None,
     *,
-    seconds: int = DEFAULT_S,
+    seconds: int = DEFAULT_DURATION_S,
     nominal_gbit: float | None = None,
     tool: Tool | None = None,
 ) -> NetworkBenchDocument:
@@ -60,9 +60,9 @@ def bench_network(
     Raises InvalidRequest for machines whose traffic would be billed or that lack the tool, Unreachable if they do not
     reach each other.
     """
-    if not 1 <= seconds <= MAX_S:
+    if not 1 <= seconds <= MAX_DURATION_S:
         raise InvalidRequest(
-            f"{seconds} is not a number of seconds from 1 to {MAX_S}.",
+            f"{seconds} is not a number of seconds from 1 to {MAX_DURATION_S}.",
             field="--seconds",
             value=str(seconds),
             next="For example --seconds 5",
@@ -74,7 +74,7 @@ def bench_network(
             value=f"{nominal_gbit:g}",
             next="For example --expected 10",
         )
-    first, second = _pair(session, name, other)
+    first, second = _machines_to_measure(session, name, other)
     check_same_zone(first, second)
     with ExitStack() as stack:
         server = stack.enter_context(connected_to(session, first))
@@ -84,8 +84,8 @@ def bench_network(
         if program is not None and cluster is not None:
             session.report(f"{cluster.name}: {program} on {cluster.nodes} nodes")
             config = engine_files(cluster.id, rank(first)).conf
-            measured = network_speed.nccl(server, program, cluster.nodes, tools.gpus, config)
-            return _bench_document(cluster.name, None, second, None, measured, nominal_gbit)
+            bandwidth = network_speed.nccl(server, program, cluster.nodes, tools.gpus, config)
+            return _bench_document(cluster.name, None, second, None, bandwidth, nominal_gbit)
         if tool is Tool.NCCL:
             raise InvalidRequest(
                 f"nccl-tests cannot run from {first.name}: they need a cluster with Slurm, GPUs, mpirun and "
@@ -95,18 +95,20 @@ def bench_network(
                 next="Build them on each node with: make MPI=1. Or measure TCP: --with iperf3",
             )
         client = stack.enter_context(connected_to(session, second))
-        without_tool = [one.target.name for one in (server, client) if not network_speed.read_tools(one).iperf3]
+        without_tool = [
+            connection.target.name for connection in (server, client) if not network_speed.read_tools(connection).iperf3
+        ]
         if without_tool:
             raise network_speed.no_iperf3_error(without_tool)
         session.report(f"{second.name}: sending to {first.name} for {seconds} seconds")
-        measured = network_speed.iperf3(server, client, tools.address, seconds=seconds)
-    return _bench_document(second.name, first.name, second, tools.address, measured, nominal_gbit)
+        bandwidth = network_speed.iperf3(server, client, tools.address, seconds=seconds)
+    return _bench_document(second.name, first.name, second, tools.address, bandwidth, nominal_gbit)
 
 
-def _pair(session: Session, name: str, other: str | None) -> tuple[Machine, Machine]:
+def _machines_to_measure(session: Session, name: str, other: str | None) -> tuple[Machine, Machine]:
     """Return the machines to measure, the receiver first. Raises InvalidRequest where there are not two."""
     if other is None:
-        nodes = first_two(session.ledger.machines(), name)
+        nodes = first_two_nodes(session.ledger.machines(), name)
         if nodes is not None:
             return nodes
         raise InvalidRequest(
@@ -123,21 +125,21 @@ def _pair(session: Session, name: str, other: str | None) -> tuple[Machine, Mach
     return first, second
 
 
-def first_two(machines: Iterable[Machine], name: str) -> tuple[Machine, Machine] | None:
+def first_two_nodes(machines: Iterable[Machine], name: str) -> tuple[Machine, Machine] | None:
     """Return the first two nodes that exist of the cluster with this name or id; None if there are fewer."""
-    nodes = [one for one in members(machines, name) if one.terminated_at is None]
+    nodes = [node for node in members(machines, name) if node.terminated_at is None]
     return (nodes[0], nodes[1]) if len(nodes) > 1 else None
 
 
 def check_same_zone(first: Machine, second: Machine) -> None:
     """Raise InvalidRequest for machines in different zones or accounts, whose traffic would be billed."""
-    locations = [(one.provider, one.account, one.region, one.zone) for one in (first, second)]
+    locations = [(machine.provider, machine.account, machine.region, machine.zone) for machine in (first, second)]
     if locations[0] != locations[1] and not (is_owned(first.provider) and is_owned(second.provider)):
-        where = " and ".join(
+        locations_text = " and ".join(
             " ".join(filter(None, (location[0], location[3] or location[2]))) for location in locations
         )
         raise InvalidRequest(
-            f"{first.name} and {second.name} are in different places ({where}): their traffic is billed.",
+            f"{first.name} and {second.name} are in different places ({locations_text}): their traffic is billed.",
             field="NAME2",
             value=second.name,
             next="Name two machines of one zone and account.",
@@ -149,7 +151,7 @@ def _bench_document(
     receiver: str | None,
     machine: Machine,
     address: str | None,
-    measured: Bandwidth,
+    bandwidth: Bandwidth,
     nominal_gbit: float | None,
 ) -> NetworkBenchDocument:
     """Return the measured speed, and what the machine type's network should have; `address` is the receiver's."""
@@ -160,13 +162,13 @@ def _bench_document(
         "sender": sender,
         "receiver": receiver,
         "address": address,
-        "program": measured.program,
-        "seconds": measured.seconds,
-        "gbit_per_s": measured.gbit,
+        "program": bandwidth.program,
+        "seconds": bandwidth.seconds,
+        "gbit_per_s": bandwidth.gbit,
         "network_gbit_per_s": gbit,
         "network_up_to_gbit_per_s": None if network is None else network.up_to,
         "network_fabric": None if network is None else network.fabric,
         "network_source": None if network is None else f"{network.source}, {network.as_of}",
         "expected_gbit_per_s": expected_gbit,
-        "poor": None if expected_gbit is None else measured.gbit < POOR_BELOW * expected_gbit,
+        "poor": None if expected_gbit is None else bandwidth.gbit < POOR_BELOW * expected_gbit,
     }

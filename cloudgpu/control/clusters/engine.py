@@ -32,12 +32,14 @@ from cloudgpu.parallel import Pool
 
 READY_TIMEOUT = timedelta(minutes=2)  # from the start of the daemons until sinfo shows all nodes ready
 INSTALL_TIMEOUT = timedelta(minutes=15)  # the first boot of a machine also installs drivers and environments
-POLL_S = 3.0  # between two checks whether Slurm is installed
+INSTALL_POLL_S = 3.0  # between two checks whether Slurm is installed
 MAX_PARALLEL = 16  # nodes
-PAUSE_S = 0.2  # between two checks whether all nodes are ready
-KEY_BYTES = 128  # of the munge key
-SETTLE_TIME = timedelta(seconds=3)  # a restarted controller may drain a node that reports jobs which it knew before
-TRIES = 2  # another process may take a port between its choice and its use
+READY_POLL_S = 0.2  # between two checks whether all nodes are ready
+MUNGE_KEY_BYTES = 128
+SETTLE_TIME = timedelta(
+    seconds=3
+)  # nodes have to stay ready: a restarted controller may drain one later, because of the jobs that it reports
+START_TRIES = 2  # another process may take a port between its choice and its use
 _PORT_IN_USE_TEXTS = ("address already in use", "bind")  # in a daemon's error if its port is taken
 
 Answer = TypeVar("Answer")
@@ -49,7 +51,7 @@ class _ConnectedNodes(NamedTuple):
     cluster: str
     nodes: tuple[EngineNode, ...]
 
-    def each(self, call: Callable[[EngineNode], Answer]) -> list[Answer]:
+    def call_each(self, call: Callable[[EngineNode], Answer]) -> list[Answer]:
         """Return the results of `call` for all nodes, called in parallel. Raises the first error."""
         with Pool(MAX_PARALLEL, "nodes") as pool:
             return list(pool.map(call, self.nodes))
@@ -73,7 +75,7 @@ def check_engine_installed(provider: str, cluster: ClusterNode) -> None:
         )
 
 
-def set_up(session: Session, machines: Sequence[Machine], *, people: Sequence[str] | None = None) -> None:
+def set_up_engine(session: Session, machines: Sequence[Machine], *, people: Sequence[str] | None = None) -> None:
     """Set up Slurm on the machines of a cluster, and wait until it reports all of them ready.
 
     If it is set up already, only daemons that do not run are started, and jobs continue. If an address or the hardware
@@ -85,17 +87,17 @@ def set_up(session: Session, machines: Sequence[Machine], *, people: Sequence[st
     requirements for several users are not met; Unreachable if a node cannot be reached, a daemon ends, or not all nodes
     are ready in time.
     """
-    users = queue_for(session, machines[0]) if people is None else people
+    users = queue_users(session, machines[0]) if people is None else people
     with _connected_nodes(session, machines) as connected:
         facts = _read_node_facts(session, connected, users)
         check_fit(facts)
         check_people(facts, users)
         several_users = bool(others_of(facts, users))
-        names, settle_time = _start_daemons(session, connected, facts, several_users=several_users)
-        _wait_until_ready(session, connected, names, settle_time)
+        node_names, settle_time = _start_daemons(session, connected, facts, several_users=several_users)
+        _wait_until_ready(session, connected, node_names, settle_time)
 
 
-def queue_for(session: Session, machine: Machine) -> Sequence[str]:
+def queue_users(session: Session, machine: Machine) -> Sequence[str]:
     """Return the users whose jobs the queue of the user's own machines has to run, by the account's settings."""
     account = session.settings.accounts.get(machine.account)
     return account.options.get("queue_for", ()) if account is not None and account.provider == "ssh" else ()
@@ -136,7 +138,7 @@ def remove_engine_from_owned(session: Session, machines: Sequence[Machine]) -> N
             remove_engine(session, [machine for machine in machines if machine.state == "running"])
 
 
-def engine_of(session: Session, machines: Sequence[Machine]) -> EngineState:
+def read_engine_state(session: Session, machines: Sequence[Machine]) -> EngineState:
     """Return the state of a cluster's engine, as node 0 reports it. Raises Unreachable if node 0 cannot be reached."""
     head = in_order(machines)[0]
     with EngineNode(open_connection(session, head), cluster_id(head), rank(head)) as node:
@@ -169,16 +171,16 @@ def _connect(session: Session, machine: Machine) -> Connection:
 def _read_node_facts(session: Session, connected: _ConnectedNodes, people: Sequence[str]) -> list[NodeFacts]:
     """Return the facts of all nodes, after those whose first boot still installs Slurm have it, or the time is over."""
     deadline = session.clock() + INSTALL_TIMEOUT
-    is_reported = False
+    was_reported = False
     while True:
-        facts = connected.each(lambda node: node.read_facts(people))
-        installing = [one.name for one in facts if one.preparing and not one.has_engine]
+        facts = connected.call_each(lambda node: node.read_facts(people))
+        installing = [node.name for node in facts if node.preparing and not node.has_engine]
         if not installing or session.clock() >= deadline:
             return facts
-        if not is_reported:
+        if not was_reported:
             session.report(f"{_node_range_text(installing)}: waiting until Slurm is installed")
-            is_reported = True
-        session.pause(POLL_S)
+            was_reported = True
+        session.pause(INSTALL_POLL_S)
 
 
 def _start_daemons(
@@ -189,24 +191,24 @@ def _start_daemons(
     The configuration is written only if it differs from that of the last setup, which each node knows by a digest.
     """
     digest = plan_digest(connected.cluster, facts, several=several_users)
-    names = tuple(one.name for one in facts)
-    ports = [one.ports for one in facts if one.ports is not None]
-    if len(ports) == len(facts) and all(one.planned == digest for one in facts):
-        session.report(f"{_node_range_text(names)}: starting what does not run of its Slurm")
-        started = connected.each(
+    node_names = tuple(node_facts.name for node_facts in facts)
+    ports = [node_facts.ports for node_facts in facts if node_facts.ports is not None]
+    if len(ports) == len(facts) and all(node_facts.planned == digest for node_facts in facts):
+        session.report(f"{_node_range_text(node_names)}: starting what does not run of its Slurm")
+        started = connected.call_each(
             lambda node: node.start(
                 ports[connected.nodes.index(node)], address=_listen_address(facts, node), many_users=several_users
             )
         )
-        return names, SETTLE_TIME if "slurmctld" in started[0] else timedelta(0)
-    for tries_left in reversed(range(TRIES)):
+        return node_names, SETTLE_TIME if "slurmctld" in started[0] else timedelta(0)
+    for tries_left in reversed(range(START_TRIES)):
         try:
             _write_and_start(session, connected, facts, digest, several_users=several_users)
             break
         except Unreachable as error:
             if not tries_left or not any(text in error.message.lower() for text in _PORT_IN_USE_TEXTS):
                 raise
-    return names, timedelta(0)
+    return node_names, timedelta(0)
 
 
 def _listen_address(facts: Sequence[NodeFacts], node: EngineNode) -> str:
@@ -219,49 +221,51 @@ def _write_and_start(
 ) -> None:
     """Write the files of all nodes, with a new munge key, and start all daemons."""
     session.report(f"{_node_range_text([one.name for one in facts])}: setting up Slurm {facts[0].version}")
-    connected.each(EngineNode.stop)
-    share_host = len({one.host for one in facts}) < len(facts) or any(one.address.startswith("127.") for one in facts)
-    ports = connected.each(lambda node: node.reserve_ports(shared=share_host))
+    connected.call_each(EngineNode.stop)
+    nodes_share_host = len({one.host for one in facts}) < len(facts) or any(
+        one.address.startswith("127.") for one in facts
+    )
+    ports = connected.call_each(lambda node: node.reserve_ports(shared=nodes_share_host))
     nodes = [Node(*pair) for pair in zip(facts, ports, strict=True)]
-    key = secrets.token_bytes(KEY_BYTES)
-    texts = [files_of(connected.cluster, nodes, number, several=several_users) for number in range(len(nodes))]
-    connected.each(lambda node: node.write(texts[connected.nodes.index(node)], key, many_users=several_users))
-    connected.each(
+    key = secrets.token_bytes(MUNGE_KEY_BYTES)
+    node_files = [files_of(connected.cluster, nodes, number, several=several_users) for number in range(len(nodes))]
+    connected.call_each(lambda node: node.write(node_files[connected.nodes.index(node)], key, many_users=several_users))
+    connected.call_each(
         lambda node: node.start(
             ports[connected.nodes.index(node)], address=_listen_address(facts, node), many_users=several_users
         )
     )
-    connected.each(lambda node: node.record_plan(digest, ports[connected.nodes.index(node)]))
+    connected.call_each(lambda node: node.record_plan(digest, ports[connected.nodes.index(node)]))
 
 
 def _wait_until_ready(
-    session: Session, connected: _ConnectedNodes, names: Sequence[str], settle_time: timedelta
+    session: Session, connected: _ConnectedNodes, node_names: Sequence[str], settle_time: timedelta
 ) -> None:
     """Wait until sinfo shows every node ready; resume nodes that are down only because of a restart."""
     head, deadline = connected.nodes[0], session.clock() + READY_TIMEOUT
     ready_since = None
     while True:
         state, now = head.state(), session.clock()
-        missing = missing_nodes(names, state.nodes)
+        missing = missing_nodes(node_names, state.nodes)
         if state.alive and not missing:
             ready_since = ready_since or now
             if now - ready_since >= settle_time:
                 return
         elif now >= deadline:
-            raise _not_ready_error(head.name, names, state, missing)
+            raise _not_ready_error(head.name, node_names, state, missing)
         else:
             ready_since = None
         resumable = nodes_to_resume(state.nodes)
         if resumable:
             head.resume(resumable)
-        session.pause(PAUSE_S)
+        session.pause(READY_POLL_S)
 
 
-def _not_ready_error(head: str, names: Sequence[str], state: EngineState, missing: Sequence[str]) -> Unreachable:
+def _not_ready_error(head: str, node_names: Sequence[str], state: EngineState, missing: Sequence[str]) -> Unreachable:
     why = f"not usable: {', '.join(missing)}" if state.alive else f"the controller does not answer ({state.why})"
-    ready = len(names) - len(missing) if state.alive else 0
+    ready = len(node_names) - len(missing) if state.alive else 0
     return Unreachable(
-        f"After {READY_TIMEOUT.total_seconds():.0f} s Slurm has {ready} of {len(names)} nodes ready; {why}.",
+        f"After {READY_TIMEOUT.total_seconds():.0f} s Slurm has {ready} of {len(node_names)} nodes ready; {why}.",
         field="engine",
         value="slurm",
         next=f"Look at the logs in ~/.cloudgpu/slurm on {head}: cloudgpu ssh {head}",
@@ -273,19 +277,21 @@ def _node_range_text(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
 
 
-def queue_texts_of(session: Session, machines: Sequence[Machine]) -> Mapping[str, str]:
+def query_queue_texts(session: Session, machines: Sequence[Machine]) -> Mapping[str, str]:
     """Return a text about the queue of each running cluster with an engine, by the cluster's id.
 
     The text says so if a queue did not answer. Other machines and clusters are not asked.
     """
-    to_query = [nodes for nodes in clusters(machines) if engine_of_machine(nodes[0]) == "slurm" and _is_up(nodes)]
+    to_query = [
+        nodes for nodes in clusters(machines) if engine_of_machine(nodes[0]) == "slurm" and _is_head_running(nodes)
+    ]
     if not to_query:
         return {}
 
     def query(nodes: Sequence[Machine]) -> str:
         with session.for_thread() as thread_session:
             try:
-                return queue_text(engine_of(thread_session, nodes))
+                return queue_text(read_engine_state(thread_session, nodes))
             except CloudgpuError as error:
                 return f"its queue did not answer ({error.message.rstrip('.')})"
 
@@ -293,7 +299,7 @@ def queue_texts_of(session: Session, machines: Sequence[Machine]) -> Mapping[str
         return {cluster_id(nodes[0]): queue for nodes, queue in zip(to_query, pool.map(query, to_query), strict=True)}
 
 
-def _is_up(nodes: Sequence[Machine]) -> bool:
+def _is_head_running(nodes: Sequence[Machine]) -> bool:
     return nodes[0].cluster_node is not None and nodes[0].terminated_at is None and nodes[0].state == "running"
 
 

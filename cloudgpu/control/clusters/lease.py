@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from cloudgpu.control.budgets.admission import check_credit_of_hold, credit_of_machine, sync_before_admission
-from cloudgpu.control.clusters.power import check_may_all
+from cloudgpu.control.clusters.power import check_may_act_on_all
 from cloudgpu.control.clusters.together import ClusterResult, errors_in, raise_worst, reload_machines, run_on_machines
 from cloudgpu.control.lifecycle import lease as machine_lease
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
@@ -35,15 +35,17 @@ class ClusterExtension:
     errors: tuple[CloudgpuError, ...] = ()
 
 
-def plan_extension_of_all(session: Session, machines: Sequence[Machine], by: timedelta) -> ClusterExtension:
-    """Query all nodes, and return what an extension by `by` would do: all nodes get the latest of their leases.
+def plan_extension_of_all(session: Session, machines: Sequence[Machine], added_time: timedelta) -> ClusterExtension:
+    """Query all nodes, and return what an extension by `added_time` would do: all nodes get the latest of their leases.
 
     Raises as `plan_extension` if no node can be queried.
     """
     outcomes = run_on_machines(
-        session, machines, lambda thread_session, machine: machine_lease.plan_extension(thread_session, machine, by)
+        session,
+        machines,
+        lambda thread_session, machine: machine_lease.plan_extension(thread_session, machine, added_time),
     )
-    plans, errors = [one for one in outcomes if not isinstance(one, CloudgpuError)], errors_in(outcomes)
+    plans, errors = [plan for plan in outcomes if not isinstance(plan, CloudgpuError)], errors_in(outcomes)
     if not plans:
         raise_worst(errors)
     return ClusterExtension(
@@ -66,22 +68,24 @@ def extend_all(session: Session, extension: ClusterExtension, *, override: str |
     The result has an error for each node on which it could not be set, which keeps its lease.
     """
     machines = extension.machines
-    check_may_all(session, machines, "extend")
+    check_may_act_on_all(session, machines, "extend")
     check_override(session, override)
     if extension.moves_renew_until:
         session.check_launchable()
         sync_before_admission(session, {}, lambda budget: any(budget.scope.covers(machine) for machine in machines))
     with lock_machine(session, machines[0]), on_abort(machine_lease.partial_lease_text(command_name(machines[0]))):
         refreshed = run_on_machines(session, reload_machines(session, machines), _refresh_to_extend)
-        latest = [one for one in refreshed if not isinstance(one, CloudgpuError)]
+        extendable = [node for node in refreshed if not isinstance(node, CloudgpuError)]
         outcomes: list[Machine | CloudgpuError] = [*errors_in(refreshed)]
-        if latest:
-            lease = _latest_lease([machine_lease.keep_later_end(extension.lease, one) for one in latest])
-            machine_lease.admit_lease(session, latest, lease, "extend", override, credit_of_machine(session, latest[0]))
+        if extendable:
+            lease = _latest_lease([machine_lease.keep_later_end(extension.lease, node) for node in extendable])
+            machine_lease.admit_lease(
+                session, extendable, lease, "extend", override, credit_of_machine(session, extendable[0])
+            )
             _withdraw_stop_or_end(session, machines)
             outcomes += run_on_machines(
                 session,
-                latest,
+                extendable,
                 lambda thread_session, machine: machine_lease.apply_lease(thread_session, machine, lease, "extend"),
             )
     return ClusterResult(reload_machines(session, machines), (*extension.errors, *errors_in(outcomes)))
@@ -95,7 +99,7 @@ def _refresh_to_extend(session: Session, machine: Machine) -> Machine:
 
 def hold_all(session: Session, machines: Sequence[Machine], until: datetime | None) -> ClusterResult:
     """Hold all nodes of a cluster until then, or release them (None); return an error for each node that failed."""
-    check_may_all(session, machines, "hold")
+    check_may_act_on_all(session, machines, "hold")
     machine_lease.check_hold_end(session, command_name(machines[0]), until)
     check_credit_of_hold(session, machines, until)
     with lock_machine(session, machines[0]):

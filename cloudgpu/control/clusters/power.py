@@ -8,7 +8,7 @@ from typing import Literal
 
 from cloudgpu.control.clusters.together import (
     ClusterResult,
-    all_without_ledger,
+    all_with_or_without_ledger,
     errors_in,
     reload_machines,
     with_or_without_ledger,
@@ -23,7 +23,7 @@ from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
 from cloudgpu.underway import on_abort, unfinished_end
 
-_NO_RESTORE = "clusters cannot be restored from images"
+_NO_RESTORE_TEXT = "clusters cannot be restored from images"
 
 
 def check_stop_all(machines: Sequence[Machine]) -> None:
@@ -33,7 +33,7 @@ def check_stop_all(machines: Sequence[Machine]) -> None:
         if machine.stoppable is False:
             raise InvalidRequest(
                 f"Cluster {command_name(machine)} cannot be stopped: node {machine.name} on {machine.provider} is "
-                f"{machine.market}, and {_NO_RESTORE}.",
+                f"{machine.market}, and {_NO_RESTORE_TEXT}.",
                 field="name",
                 value=command_name(machine),
                 next=f"Run: {_down_command(machine)}",
@@ -45,18 +45,18 @@ def check_nodes_exist(machines: Sequence[Machine], action: str) -> None:
 
     `action` is what the cluster was to be: started, stopped.
     """
-    parked = [machine for machine in machines if has_retained_resources(machine)]
-    if not parked:
+    disk_only = [machine for machine in machines if has_retained_resources(machine)]
+    if not disk_only:
         return
-    name = command_name(parked[0])
-    image = next((entry.id for one in parked for entry in one.retained if entry.kind == Kind.IMAGE), None)
+    name = command_name(disk_only[0])
+    image = next((entry.id for node in disk_only for entry in node.retained if entry.kind == Kind.IMAGE), None)
     image_hint = "" if image is None else f"Launch machines from an image of a node: cloudgpu up --image {image}. "
     raise InvalidRequest(
-        f"Cluster {name} cannot be {action}: node {parked[0].name} on {parked[0].provider} exists only as a disk, and "
-        f"{_NO_RESTORE}.",
+        f"Cluster {name} cannot be {action}: node {disk_only[0].name} on {disk_only[0].provider} exists only "
+        f"as a disk, and {_NO_RESTORE_TEXT}.",
         field="name",
         value=name,
-        next=f"{image_hint}To delete its disks: {_down_command(parked[0])}",
+        next=f"{image_hint}To delete its disks: {_down_command(disk_only[0])}",
     )
 
 
@@ -72,7 +72,7 @@ def stop_all(session: Session, machines: Sequence[Machine], *, why: str) -> Clus
     """
 
     def stop_under_lock() -> list[Machine | CloudgpuError]:
-        check_may_all(session, machines, "stop")
+        check_may_act_on_all(session, machines, "stop")
         check_stop_all(machines)
         with lock_machine(session, machines[0]):
             stop_outcomes = stop_nodes(session, machines, why)
@@ -80,7 +80,7 @@ def stop_all(session: Session, machines: Sequence[Machine], *, why: str) -> Clus
         return stop_outcomes
 
     done_text = f"{command_name(machines[0])} is stopped and not billed"
-    outcomes = all_without_ledger(session, machines, stop_under_lock, done_text)
+    outcomes = all_with_or_without_ledger(session, machines, stop_under_lock, done_text)
     return ClusterResult(reload_machines(session, machines), errors_in(outcomes))
 
 
@@ -101,8 +101,8 @@ def stop_nodes(session: Session, machines: Sequence[Machine], why: str) -> list[
             thread_session.report(error.message)
             return latest
 
-    call = with_or_without_ledger(stop_node, lambda one: f"{one.name} is {one.state} and not billed")
-    return workers_first(session, machines, call)
+    stop_call = with_or_without_ledger(stop_node, lambda node: f"{node.name} is {node.state} and not billed")
+    return workers_first(session, machines, stop_call)
 
 
 def _request_all(
@@ -123,7 +123,7 @@ def end_all(session: Session, machines: Sequence[Machine], *, why: str) -> list[
     """
 
     def end_under_lock() -> list[Termination | CloudgpuError]:
-        check_may_all(session, machines, "end")
+        check_may_act_on_all(session, machines, "end")
         with lock_machine(session, machines[0]):
             requested_ids = _request_all(session, "terminate", machines, why)
 
@@ -131,18 +131,18 @@ def end_all(session: Session, machines: Sequence[Machine], *, why: str) -> list[
                 return end_locked(thread_session, machine, why=why, is_requested=machine.id in requested_ids)
 
             with on_abort(unfinished_end(command_name(machines[0]))):
-                call = with_or_without_ledger(
-                    end, lambda one: f"{one.machine.name} was ended and nothing of it is left"
+                end_call = with_or_without_ledger(
+                    end, lambda result: f"{result.machine.name} was ended and nothing of it is left"
                 )
-                outcomes = workers_first(session, machines, call)
+                outcomes = workers_first(session, machines, end_call)
         clean_up_local_files(session)
         return outcomes
 
     done_text = f"{command_name(machines[0])} was ended and nothing of it is left"
-    return all_without_ledger(session, machines, end_under_lock, done_text)
+    return all_with_or_without_ledger(session, machines, end_under_lock, done_text)
 
 
-def check_may_all(session: Session, machines: Sequence[Machine], verb: str) -> None:
+def check_may_act_on_all(session: Session, machines: Sequence[Machine], verb: str) -> None:
     """Raise RoleNeeded if the user may not do this to one of these machines."""
     authorization = authorization_of(session)
     for machine in machines:

@@ -16,22 +16,22 @@ ONLY_REAPER_ENDS_ALL = (
 )
 
 
-def cluster_remarks(nodes: int, offered: MachineConfiguration, machines: Iterable[Machine]) -> Iterator[str]:
-    """Yield the remarks of a plan about a cluster of so many `offered` machines: their speed, and the risk of spot.
+def cluster_remarks(nodes: int, machine_type: MachineConfiguration, machines: Iterable[Machine]) -> Iterator[str]:
+    """Yield the remarks of a plan about a cluster of `nodes` machines of `machine_type`: speed, and the risk of spot.
 
     `machines` are those of the ledger. Yields nothing for one machine, and for machines that the user owns.
     """
-    if nodes < 2 or is_owned(offered.provider):  # noqa: PLR2004  (a cluster)
+    if nodes < 2 or is_owned(machine_type.provider):  # noqa: PLR2004  (a cluster)
         return
     yield Note(ONLY_REAPER_ENDS_ALL, NoteKind.GUARD)
     yield plan_remark(
         nodes,
-        offered.instance_type,
-        peak_tflops_of(offered.accelerators),
-        network_of(offered.provider, offered.instance_type),
+        machine_type.instance_type,
+        peak_tflops_of(machine_type.accelerators),
+        network_of(machine_type.provider, machine_type.instance_type),
     )
-    if offered.market is Market.SPOT:
-        loss = gang_loss_of(nodes, offered.provider, offered.instance_type, offered.region, machines)
+    if machine_type.market is Market.SPOT:
+        loss = gang_loss_of(nodes, machine_type.provider, machine_type.instance_type, machine_type.region, machines)
         yield unknown_loss_text(nodes) if loss is None else gang_sentence(loss)
 
 

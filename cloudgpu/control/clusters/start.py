@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cloudgpu.control.access.reach import wait_until_ready
-from cloudgpu.control.clusters.engine import set_up
+from cloudgpu.control.clusters.engine import set_up_engine
 from cloudgpu.control.clusters.power import check_nodes_exist, stop_nodes
 from cloudgpu.control.clusters.together import ClusterResult, errors_in, reload_machines, run_on_machines, worst_of
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
@@ -28,7 +28,7 @@ from cloudgpu.underway import on_abort
 _STOP_REASON = "another node of its cluster did not start"
 
 
-def check_not_moved(machine: Machine, *, move: bool) -> None:
+def check_no_move_option(machine: Machine, *, move: bool) -> None:
     """Raise InvalidRequest for `--move`: all nodes are in one zone, and no cluster is restored from images."""
     if move:
         raise InvalidRequest(
@@ -50,7 +50,7 @@ def start_all(
 ) -> ClusterResult:
     """Start the nodes of a stopped cluster under one new lease, and return their records once all are accepted.
 
-    With `wait`, return once SSH of each is verified and the scheduler is ready; errors name nodes that do not answer.
+    With `wait`, return once SSH of each is verified and the engine is ready; errors name nodes that do not answer.
     Budgets admit all nodes at once. If one is refused, or ends while it starts, the started ones are stopped again and
     its error is raised: NoCapacity, or StopUnproved if one of those may still be billed.
     Raises as `start` does.
@@ -82,11 +82,11 @@ def start_all(
 
 
 def _set_up_engine(session: Session, machines: Sequence[Machine]) -> tuple[CloudgpuError, ...]:
-    """Set up the scheduler on nodes that run again, whose addresses may have changed; return the errors."""
+    """Set up the engine (Slurm) on nodes that run again, whose addresses may have changed; return the errors."""
     if engine_of_machine(machines[0]) != "slurm":
         return ()
     try:
-        set_up(session, machines)
+        set_up_engine(session, machines)
     except CloudgpuError as error:
         error.message += (
             f" {command_name(machines[0])} runs{billed_text(machines[0], ' and is billed')}, without its queue."
@@ -102,19 +102,19 @@ def _living_nodes(session: Session, machines: Sequence[Machine]) -> list[Machine
     Raises the error of a node that cannot be queried, before any is started; InstanceNotFound if none exists.
     """
     outcomes = run_on_machines(session, machines, refresh_to_start)
-    running = [machine.name for machine in reload_machines(session, machines) if machine.state in UP_STATES]
-    if 0 < len(running) < len(machines):
-        session.report(f"{command_name(machines[0])} runs in part: {', '.join(running)}")
-    ended = [one for one in errors_in(outcomes) if isinstance(one, InstanceNotFound)]
-    query_error = worst_of(one for one in errors_in(outcomes) if not isinstance(one, InstanceNotFound))
+    running_names = [machine.name for machine in reload_machines(session, machines) if machine.state in UP_STATES]
+    if 0 < len(running_names) < len(machines):
+        session.report(f"{command_name(machines[0])} runs in part: {', '.join(running_names)}")
+    ended_errors = [outcome for outcome in errors_in(outcomes) if isinstance(outcome, InstanceNotFound)]
+    query_error = worst_of(outcome for outcome in errors_in(outcomes) if not isinstance(outcome, InstanceNotFound))
     if query_error is not None:
         query_error.message += f" No node of {command_name(machines[0])} was started."
         raise query_error
-    living = [one for one in outcomes if not isinstance(one, CloudgpuError)]
+    living = [outcome for outcome in outcomes if not isinstance(outcome, CloudgpuError)]
     if not living:
-        raise ended[0]
-    for one in ended:
-        session.report(one.message)
+        raise ended_errors[0]
+    for outcome in ended_errors:
+        session.report(outcome.message)
     return living
 
 
@@ -128,19 +128,25 @@ def _stop_started_and_raise(
     errors = errors_in(outcomes)
     if not errors:
         return
-    cause = not_none(next((one for one in errors if isinstance(one, NoCapacity)), worst_of(errors)))
+    cause = not_none(next((error for error in errors if isinstance(error, NoCapacity)), worst_of(errors)))
     name = command_name(machines[0])
     session.report(f"{name}: {cause.message} Stopping the nodes that have started")
-    unconfirmed = errors_in(stop_nodes(session, started, _STOP_REASON))
-    running = [machine.name for machine in machines if machine not in started]
-    note = f" {', '.join(running)} ran before, and still {'runs' if len(running) == 1 else 'run'}." if running else ""
-    worst = worst_of(unconfirmed)
+    stop_errors = errors_in(stop_nodes(session, started, _STOP_REASON))
+    running_names = [machine.name for machine in machines if machine not in started]
+    running_note = (
+        f" {', '.join(running_names)} ran before, and still {'runs' if len(running_names) == 1 else 'run'}."
+        if running_names
+        else ""
+    )
+    worst = worst_of(stop_errors)
     if worst is not None:
-        billed = billed_text(machines[0], " and be billed")
-        worst.message = f"{name} did not start: {cause.message} A part of it may run{billed}: {worst.message}{note}"
+        billed_clause = billed_text(machines[0], " and be billed")
+        worst.message = (
+            f"{name} did not start: {cause.message} A part of it may run{billed_clause}: {worst.message}{running_note}"
+        )
         worst.next = f"Run: {stop_command(machines[0])}"
         raise worst
-    cause.message = f"{name} did not start: {cause.message} The nodes that had started are stopped again.{note}"
+    cause.message = f"{name} did not start: {cause.message} The nodes that had started are stopped again.{running_note}"
     cause.next = f"Try again later: cloudgpu start {name}"
     raise cause
 
@@ -152,11 +158,11 @@ def _check_still_running(
     outcomes: Sequence[Machine | CloudgpuError],
 ) -> None:
     """If a node has ended while it started, stop all nodes that this start has started, and raise its error."""
-    started, latest = {machine.id for machine in started_nodes}, reload_machines(session, machines)
-    ended = [
-        one
-        for machine, one in zip(latest, outcomes, strict=True)
-        if isinstance(one, CloudgpuError) and machine.id in started and machine.state not in UP_STATES
+    started_ids, latest = {machine.id for machine in started_nodes}, reload_machines(session, machines)
+    end_errors = [
+        outcome
+        for machine, outcome in zip(latest, outcomes, strict=True)
+        if isinstance(outcome, CloudgpuError) and machine.id in started_ids and machine.state not in UP_STATES
     ]
-    if ended:
-        _stop_started_and_raise(session, machines, started_nodes, ended)
+    if end_errors:
+        _stop_started_and_raise(session, machines, started_nodes, end_errors)

@@ -33,8 +33,8 @@ class ClusterResult(NamedTuple):
 
 def worst_of(errors: Iterable[CloudgpuError]) -> CloudgpuError | None:
     """Return the error whose exit code counts: an unconfirmed stop (9) before no answer (8) before the others."""
-    order = {9: 0, 8: 1}
-    return min(errors, key=lambda error: order.get(error.exit_code, 2), default=None)
+    severity_by_exit_code = {9: 0, 8: 1}
+    return min(errors, key=lambda error: severity_by_exit_code.get(error.exit_code, 2), default=None)
 
 
 def raise_worst(outcomes: Iterable[T | CloudgpuError]) -> None:
@@ -93,10 +93,10 @@ def with_or_without_ledger(call: NodeCall[T], done_text: Callable[[T], str]) -> 
     return lambda session, machine: without_ledger(session, machine, partial(call, session), done_text)
 
 
-def all_without_ledger(
+def all_with_or_without_ledger(
     session: Session, machines: Sequence[Machine], run: Callable[[], list[T | CloudgpuError]], done_text: str
 ) -> list[T | CloudgpuError]:
-    """Return `run()` for all of these machines; if the ledger is unavailable at the beginning, run it without.
+    """Return `run()`, the outcome for each of these machines; if the ledger is unavailable, run it without the ledger.
 
     If the ledger is still unavailable afterwards, one more error says so, with `done_text`: a sentence on what was
     done, without a full stop.
@@ -106,16 +106,16 @@ def all_without_ledger(
     except LedgerAway as error:
         if session.ledger_away:
             raise
-        with continue_without_ledger(session, error, machines) as substitute_ledger:
+        with continue_without_ledger(session, error, machines) as stand_in:
             session.report(f"{command_name(machines[0])}: {error.message} Continuing without it")
             outcomes = run()
-            is_recorded = substitute_ledger.offer()
-            return outcomes if is_recorded else [*outcomes, unrecorded_error(done_text, substitute_ledger)]
+            is_recorded = stand_in.offer()
+            return outcomes if is_recorded else [*outcomes, unrecorded_error(done_text, stand_in)]
 
 
 def errors_in(outcomes: Iterable[T | CloudgpuError]) -> tuple[CloudgpuError, ...]:
     """Return the errors among the outcomes."""
-    return tuple(one for one in outcomes if isinstance(one, CloudgpuError))
+    return tuple(outcome for outcome in outcomes if isinstance(outcome, CloudgpuError))
 
 
 def reload_machines(session: Session, machines: Iterable[Machine]) -> tuple[Machine, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.access.ssh.target import AccessBlocked
 from cloudgpu.control.access.reach import attach_volume, wait_until_ready
 from cloudgpu.control.budgets.admission import sync_before_admission
-from cloudgpu.control.clusters.engine import set_up
+from cloudgpu.control.clusters.engine import set_up_engine
 from cloudgpu.control.inventory import retention as retention_records
 from cloudgpu.control.inventory.listing import build_machine_document
 from cloudgpu.control.inventory.local_files import clean_up, clean_up_local_files
@@ -24,7 +24,7 @@ from cloudgpu.control.launch.containers import filter_runnable
 from cloudgpu.control.launch.offers import Refusals, open_to_client, resolve
 from cloudgpu.control.launch.plan import PreparedLaunch
 from cloudgpu.control.lifecycle import timers
-from cloudgpu.control.lifecycle.failed_launch import terminate_failed_launch, terminate_other_node
+from cloudgpu.control.lifecycle.failed_launch import terminate_failed_launch, terminate_surviving_node
 from cloudgpu.control.lifecycle.lease import refresh_lease, set_lease
 from cloudgpu.control.lifecycle.start import UP_STATES, withdraw_requests
 from cloudgpu.control.session.accounts import is_forgotten
@@ -220,7 +220,7 @@ def _set_planned_lease(session: Session, prepared: PreparedLaunch, machine: Mach
     The lease ends no later than the machine's timer, where that cannot be changed.
     """
     provider = session.provider_of(machine)
-    lease = timers.limit_to_timer(session, machine, Lease(prepared.plan.expires, prepared.plan.renew_until))
+    lease = timers.limit_lease_to_timer(session, machine, Lease(prepared.plan.expires, prepared.plan.renew_until))
     if not isinstance(provider, Taggable) or (machine.expires, machine.renew_until) == (
         iso(lease.expires),
         iso(lease.renew_until),
@@ -235,11 +235,11 @@ def _wait_for_all(session: Session, nodes: Sequence[Machine], *, already_existed
     try:
         ready = [_wait_until_ready(session, one, already_existed=already_existed, wait=wait) for one in nodes]
         if wait and engine_of_machine(ready[0]) == "slurm":
-            set_up(session, ready)
+            set_up_engine(session, ready)
     except (InvalidRequest, Unreachable) as error:
         if not already_existed and nodes[0].cluster is not None and not isinstance(error, AccessBlocked):
             for one in reversed(nodes):
-                terminate_other_node(session, one, error)
+                terminate_surviving_node(session, one, error)
         raise
     return ready
 

@@ -1,4 +1,4 @@
-"""Ends a machine whose launch did not work out, and lets the error of the launch say how that went."""
+"""Ends a machine whose launch failed, and adds to the error of the launch whether it was ended."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cloudgpu.errors import CloudgpuError, EndRefused
 
 
 def terminate_failed_launch(session: Session, machine: Machine, error: CloudgpuError) -> None:
-    """End a machine that did not come up. Adds to `error`, which the caller raises, how that went.
+    """End a machine that did not come up. Adds to `error`, which the caller raises, whether the machine was ended.
 
     One that was started from an image keeps the image, so no data is lost.
     """
@@ -34,8 +34,8 @@ def terminate_failed_launch(session: Session, machine: Machine, error: CloudgpuE
         ) or f"Run: cloudgpu down {command_name(machine)}"
 
 
-def terminate_other_node(session: Session, machine: Machine, error: CloudgpuError) -> None:
-    """End a node of a cluster where another one did not come up. Adds to `error`, which the caller raises, the outcome.
+def terminate_surviving_node(session: Session, machine: Machine, error: CloudgpuError) -> None:
+    """End a node of a cluster where another node did not come up. Adds the outcome to `error`, which the caller raises.
 
     One that has ended already is left as it is.
     """

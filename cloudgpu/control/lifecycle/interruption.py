@@ -52,6 +52,6 @@ def _rehearsal_remedy(machine: Machine) -> str:
     return "Rehearse with a spot machine: cloudgpu up --provider local --spot"
 
 
-def rehearsal_document(machine: Machine, at: datetime) -> InterruptionDocument:
+def rehearsal_document(machine: Machine, taken_at: datetime) -> InterruptionDocument:
     """Return the answer of `spot rehearse`."""
-    return {"name": machine.name, "taken_at": iso(at)}
+    return {"name": machine.name, "taken_at": iso(taken_at)}

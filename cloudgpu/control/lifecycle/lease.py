@@ -79,8 +79,11 @@ def _time_caveats(session: Session, machine: Machine, policy: Policy | None, unt
         consequence = "its disk is deleted" if is_erased else "start brings it back until the next off"
         yield f"its schedule ends it at {next_off_at:%Y-%m-%d %H:%M} UTC all the same; {consequence}"
     if ends_at is not None and ends_at < until:
-        loss = " and deletes its disk" if ending_at_renew_until(machine, policy) is ReaperAction.TERMINATE else ""
-        yield f"renew-until ends it at {ends_at:%Y-%m-%d %H:%M} UTC all the same{loss}{_move_clause(session, machine)}"
+        loss_clause = (
+            " and deletes its disk" if ending_at_renew_until(machine, policy) is ReaperAction.TERMINATE else ""
+        )
+        extension_clause = _renew_until_clause(session, machine)
+        yield f"renew-until ends it at {ends_at:%Y-%m-%d %H:%M} UTC all the same{loss_clause}{extension_clause}"
 
 
 def _agent_caveats(session: Session, machine: Machine, policy: Policy | None) -> Iterator[str]:
@@ -90,18 +93,18 @@ def _agent_caveats(session: Session, machine: Machine, policy: Policy | None) ->
             return
     except CloudgpuError:
         return  # setting the hold raises it
-    result = (
+    consequence = (
         "its disk is deleted then"
         if automatic_ending(machine, policy) is ReaperAction.TERMINATE
         else "start brings it back"
     )
     yield (
         "its agent cannot learn of a hold, and ends it all the same at the end of its lease, or when it is idle; "
-        f"{result}"
+        f"{consequence}"
     )
 
 
-def _move_clause(session: Session, machine: Machine) -> str:
+def _renew_until_clause(session: Session, machine: Machine) -> str:
     """Return whether a machine's renew-until can be moved, as the end of a sentence."""
     try:
         provider = session.provider_of(machine)
@@ -185,8 +188,9 @@ def extend(session: Session, extension: Extension, *, override: str | None = Non
 
 def keep_later_end(lease: Lease, machine: Machine) -> Lease:
     """Return the lease, with ends no earlier than those that somebody else has set since it was planned."""
-    ends = [from_iso(text) if text else lease.expires for text in (machine.expires, machine.renew_until)]
-    return Lease(max(lease.expires, ends[0]), max(lease.renew_until, ends[1]))
+    expires = from_iso(machine.expires) if machine.expires else lease.expires
+    renew_until = from_iso(machine.renew_until) if machine.renew_until else lease.renew_until
+    return Lease(max(lease.expires, expires), max(lease.renew_until, renew_until))
 
 
 def set_lease(
@@ -229,15 +233,20 @@ def admit_lease(
     """
     drafts = list[Draft]()
     for machine in machines:
-        who, at = requested_by(session, machine, "extend"), _time_after_last_lease(session, machine)
+        requester, set_at = requested_by(session, machine, "extend"), _time_after_last_lease(session, machine)
         timers.check_timer_reaches(session, machine, lease.renew_until)
-        drafts.append(lease_event(machine, lease, why, at, who=who))
+        drafts.append(lease_event(machine, lease, why, set_at, who=requester))
 
     def build_events(view: View) -> Sequence[Draft]:
-        latest = [view.machine(machine.id) or machine for machine in machines]
-        check_credit_until(session, view, credit, latest, lease.expires, "new lease", "extend it by less")
-        with_later_end = [as_running(one, lease.renew_until) for one in latest if _moves_renew_until(one, lease)]
-        return [*drafts, *(admit_all(session, view, with_later_end, override) if with_later_end else [])]
+        current = [view.machine(machine.id) or machine for machine in machines]
+        check_credit_until(session, view, credit, current, lease.expires, "new lease", "extend it by less")
+        with_later_renew_until = [
+            as_running(machine, lease.renew_until) for machine in current if _moves_renew_until(machine, lease)
+        ]
+        return [
+            *drafts,
+            *(admit_all(session, view, with_later_renew_until, override) if with_later_renew_until else []),
+        ]
 
     append_if_admitted(session, build_events, _shorter_extension(machines[0], session.clock()))
 
@@ -254,7 +263,7 @@ def apply_lease(session: Session, machine: Machine, lease: Lease, why: str) -> M
         with suppress(CloudgpuError):  # where it does not answer, the longer lease counts until the next sync
             refresh(session, session.ledger.machine(machine.id) or machine)
         raise
-    except CloudgpuError:  # without an old lease, the machine does not count as ending by itself
+    except CloudgpuError:  # the earlier lease counts again; where there was none, nothing ends the machine by itself
         now = _time_after_last_lease(session, machine)
         session.ledger.append([lease_put_back(machine, now, host=platform.node())])
         raise
@@ -304,8 +313,8 @@ def set_hold_locked(session: Session, machine: Machine, until: datetime | None) 
     machine = refresh_lease(session, session.ledger.machine(machine.id) or machine)
     with on_abort(f"The hold of {machine.name} may be set or not. Run the same command again."):
         _set_tags(session, machine, hold_tags(until))
-        now, who = _time_after_last_lease(session, machine), requested_by(session, machine, "hold")
-        event = hold_set(machine.id, until, "asked", now, host=platform.node(), who=who)
+        now, requester = _time_after_last_lease(session, machine), requested_by(session, machine, "hold")
+        event = hold_set(machine.id, until, "asked", now, host=platform.node(), who=requester)
         return session.ledger.append_to(machine, [event])
 
 

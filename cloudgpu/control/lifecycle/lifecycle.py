@@ -22,7 +22,7 @@ from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.unrecorded_termination import Unrecorded, terminate_without_ledger
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.parking import park
-from cloudgpu.control.lifecycle.refused_credential import add_end_by_hand
+from cloudgpu.control.lifecycle.refused_credential import explain_ending_by_hand
 from cloudgpu.control.outage.outage import without_ledger
 from cloudgpu.control.pricing.price_history import record_spot_cost
 from cloudgpu.control.pricing.traffic import read_counter_before_end
@@ -64,7 +64,8 @@ from cloudgpu.providers.base import Provider
 from cloudgpu.underway import on_abort, postponed_end, unfinished_end, unproved
 from cloudgpu.views.ended import ended_error
 
-_Check = Callable[[Machine], None] | None  # raises if the machine is not to be stopped or ended any more
+# called with the machine once its lock is held: raises if it is not to be stopped or ended any more
+_AbortCheck = Callable[[Machine], None] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,25 +77,30 @@ class Termination:
     remaining_files: RemainingFiles | None = None
 
 
-def stop(session: Session, machine: Machine, *, why: str, check: _Check = None, is_by_reaper: bool = False) -> Machine:
+def stop(
+    session: Session, machine: Machine, *, why: str, check: _AbortCheck = None, is_by_reaper: bool = False
+) -> Machine:
     """Stop the machine, or park it where it cannot be stopped; return the machine once it is proved not to be billed.
 
-    `check` and `is_by_reaper` are as in `terminate_with_resources`. Raises InvalidRequest for a machine that can be
-    neither stopped nor parked, or whose policy retains nothing of it; StopUnproved when the proof did not come in time;
-    RoleNeeded where the user may not stop it; Unrecorded when it is stopped and the ledger, which is away, does not
-    have that yet.
+    `why` is the recorded reason; `check` and `is_by_reaper` are as in `terminate_with_resources`. Raises InvalidRequest
+    for a machine that can be neither stopped nor parked, or whose policy retains nothing of it; StopUnproved when the
+    proof did not come in time; RoleNeeded where the user may not stop it; Unrecorded when it is stopped and the ledger,
+    which is away, does not have that yet.
     """
     return without_ledger(
         session,
         machine,
-        partial(_stop_one, session, why=why, check=check, is_by_reaper=is_by_reaper),
+        partial(_stop_under_lock, session, why=why, check=check, is_by_reaper=is_by_reaper),
         lambda stopped: (
             f"{stopped.name} is {'parked' if has_retained_resources(stopped) else stopped.state} and not billed"
         ),
     )
 
 
-def _stop_one(session: Session, machine: Machine, *, why: str, check: _Check, is_by_reaper: bool) -> Machine:
+def _stop_under_lock(
+    session: Session, machine: Machine, *, why: str, check: _AbortCheck, is_by_reaper: bool
+) -> Machine:
+    """Stop or park the machine under its lock, with the ledger that the session has."""
     check_may(session, machine, "stop")
     with (
         lock_machine(session, machine),
@@ -121,7 +127,7 @@ def stop_locked(session: Session, machine: Machine, *, why: str, is_requested: b
     `is_requested`: the caller has written the request, with those of other machines (`request_all`).
     """
     with on_abort(unproved(machine.name, "stop")), explain_refused_credential(session, machine, "stop"):
-        machine = _stop(session, resolve_launch(session, machine), why, is_requested=is_requested)
+        machine = _stop_and_confirm(session, resolve_launch(session, machine), why, is_requested=is_requested)
     clean_up_local_files(session)
     return machine
 
@@ -129,7 +135,7 @@ def stop_locked(session: Session, machine: Machine, *, why: str, is_requested: b
 def _stop_or_park(session: Session, machine: Machine, why: str, *, is_by_reaper: bool) -> Machine:
     """Stop it, or park a spot machine without a launch record whose provider says that it cannot be stopped."""
     try:
-        return _stop(session, machine, why, is_by_reaper=is_by_reaper)
+        return _stop_and_confirm(session, machine, why, is_by_reaper=is_by_reaper)
     except InvalidRequest:
         is_unknown_spot = machine.stoppable is None and machine.market == "spot"
         if not (is_unknown_spot and retention_records.supports_images(session, machine)):
@@ -137,14 +143,15 @@ def _stop_or_park(session: Session, machine: Machine, why: str, *, is_by_reaper:
         return park(session, session.ledger.machine(machine.id) or machine, why=why)
 
 
-def _stop(
+def _stop_and_confirm(
     session: Session, machine: Machine, why: str, *, is_requested: bool = False, is_by_reaper: bool = False
 ) -> Machine:
+    """Record and send the request to stop, and wait until it is confirmed; `is_requested`: it is recorded already."""
     request = None if is_requested else partial(_request_event, session, "stop", why=why, is_by_reaper=is_by_reaper)
     try:
         latest = refresh(session, machine)
     except (ProviderUnavailable, AuthFailed) as error:
-        _keep_request(session, machine, request if may_be_running(machine) else None, "stop", error)
+        _record_for_reaper(session, machine, request if may_be_running(machine) else None, "stop", error)
         raise
     if latest.terminated_at:
         raise ended_error(latest, session.clock())
@@ -192,7 +199,7 @@ def terminate_with_resources(
     *,
     why: str,
     launch_failed: bool = False,
-    check: _Check = None,
+    check: _AbortCheck = None,
     is_by_reaper: bool = False,
 ) -> Termination:
     """End the machine and all resources that were created with it, images of it included; return once all are gone.
@@ -203,15 +210,18 @@ def terminate_with_resources(
     where something protects it (it is stopped then, if it can be), Unrecorded when it is gone and the ledger does not
     have that yet, RoleNeeded where the user may not end it.
     """
-    end = partial(_end, session, why=why, launch_failed=launch_failed, check=check, is_by_reaper=is_by_reaper)
+    end = partial(
+        _end_under_lock, session, why=why, launch_failed=launch_failed, check=check, is_by_reaper=is_by_reaper
+    )
     return without_ledger(
         session, machine, end, lambda result: f"{result.machine.name} was ended and nothing of it is left"
     )
 
 
-def _end(
-    session: Session, machine: Machine, *, why: str, launch_failed: bool, check: _Check, is_by_reaper: bool
+def _end_under_lock(
+    session: Session, machine: Machine, *, why: str, launch_failed: bool, check: _AbortCheck, is_by_reaper: bool
 ) -> Termination:
+    """End the machine and its resources under its lock, with the ledger that the session has."""
     check_may(session, machine, "end")
     with lock_machine(session, machine):
         if check is not None:
@@ -265,10 +275,10 @@ def _request_event(
     is_by_reaper: bool = False,
 ) -> Draft:
     """Return the event that is written before the stop or the end of a machine is sent."""
-    who = requested_by(session, machine, "stop" if action == "stop" else "end")
+    requester = requested_by(session, machine, "stop" if action == "stop" else "end")
     now = not_before(machine, session.clock())
     return requested(
-        action, machine.id, why, now, host=platform.node(), who=who, failed=launch_failed, judged=is_by_reaper
+        action, machine.id, why, now, host=platform.node(), who=requester, failed=launch_failed, judged=is_by_reaper
     )
 
 
@@ -337,7 +347,7 @@ def _send_terminate(session: Session, machine: Machine, request: Callable[[Machi
     try:
         provider = session.provider_of(machine)
     except (ProviderUnavailable, AuthFailed) as error:
-        _keep_request(session, machine, request, "end", error)
+        _record_for_reaper(session, machine, request, "end", error)
         raise
     session.report(f"{machine.name}: ending")
     read_counter_before_end(session, machine)
@@ -350,7 +360,7 @@ def _send_terminate(session: Session, machine: Machine, request: Callable[[Machi
             machine = stop_proof.request_until_confirmed(
                 session,
                 machine,
-                lambda seen: bool(seen.terminated_at),
+                lambda refreshed: bool(refreshed.terminated_at),
                 terminate,
                 seen_running=exists,
                 seen_by_get=exists,
@@ -361,7 +371,7 @@ def _send_terminate(session: Session, machine: Machine, request: Callable[[Machi
     return timers.delete_timer(session, machine)
 
 
-def _keep_request(
+def _record_for_reaper(
     session: Session,
     machine: Machine,
     request: Callable[[Machine], Draft] | None,
@@ -392,8 +402,8 @@ def _refresh_before_end(session: Session, provider: Provider, machine: Machine) 
 
 def admit_all(session: Session, view: View, machines: Sequence[Machine], override: str | None) -> list[Draft]:
     """Return the events of the admission of all of these machines, or raise for all, as `admit` does for one."""
-    name = machines[0].cluster_node.name if machines[0].cluster_node else ""
-    return admit(session, view, machines[0], override, others=machines[1:], of_cluster=name)
+    cluster_name = machines[0].cluster_node.name if machines[0].cluster_node else ""
+    return admit(session, view, machines[0], override, others=machines[1:], of_cluster=cluster_name)
 
 
 def lease_event(machine: Machine, lease: Lease, why: str, now: datetime, *, who: RequestedBy) -> Draft:
@@ -402,7 +412,7 @@ def lease_event(machine: Machine, lease: Lease, why: str, now: datetime, *, who:
 
 
 def stoppable_provider(session: Session, machine: Machine) -> Any:
-    """Return the provider of a machine that can be stopped and started; raise InvalidRequest for another one."""
+    """Return the provider (`Pausable`) of a machine that can be stopped and started; else raise InvalidRequest."""
     provider = session.provider_of(machine)
     if machine.stoppable is False or not isinstance(provider, Pausable):
         raise InvalidRequest(
@@ -446,5 +456,5 @@ def explain_refused_credential(session: Session, machine: Machine, verb: str) ->
         with suppress(LedgerUnavailable):
             latest = session.ledger.machine(machine.id) or machine
         if latest.terminated_at is None and not is_owned(latest.provider):
-            add_end_by_hand(error, latest, verb)
+            explain_ending_by_hand(error, latest, verb)
         raise

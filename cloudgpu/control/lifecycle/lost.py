@@ -18,7 +18,7 @@ from cloudgpu.views.ended import ended_error
 
 
 def record_as_lost(session: Session, machine: Machine, why: str) -> Machine:
-    """Record that the machine is gone because its owner says so, and why; return the machine.
+    """Record that the machine is gone because its owner says so, for the reason `why`; return the machine.
 
     No request is sent. A later sync that finds the machine records that it exists. Raises InvalidRequest for a machine
     that can be asked from here or without a reason, ProviderUnavailable where a cloud is merely silent,
@@ -39,10 +39,10 @@ def record_as_lost(session: Session, machine: Machine, why: str) -> Machine:
         ]
         if machine.launch_status == "open":
             events = [launch_settled(machine.id, not_none(machine.token), "void", proof, now)]
-        lost = session.ledger.append_to(machine, events)
+        lost_machine = session.ledger.append_to(machine, events)
         if is_on_computer(machine):  # a cloud may still create the machine: settling the launch needs its saved call
             saved.delete(session.home.attempts, machine.token or "none")
-    return lost
+    return lost_machine
 
 
 def check_lost(session: Session, machine: Machine, option: str) -> None:

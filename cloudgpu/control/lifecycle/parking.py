@@ -68,7 +68,7 @@ def _wait_until_gone(
         return request_until_confirmed(
             session,
             machine,
-            lambda seen: bool(seen.terminated_at),
+            lambda refreshed: bool(refreshed.terminated_at),
             request,
             seen_running=keeping_disk,
             require_repeated_404=keeping_disk,

@@ -19,7 +19,7 @@ CONSOLE_URLS = {
 _PAST_TENSE = {"stop": "stopped", "down": "ended"}
 
 
-def add_end_by_hand(error: AuthFailed, machine: Machine, verb: str) -> None:
+def explain_ending_by_hand(error: AuthFailed, machine: Machine, verb: str) -> None:
     """Add to the error that the machine was not stopped or ended (`verb`), that it is billed, and how to end it."""
     error.message = f"{machine.name} was not {_PAST_TENSE[verb]}: {_running_text(machine)}. {error.message}"
     error.args = (error.message,)
@@ -38,11 +38,11 @@ def _running_text(machine: Machine) -> str:
 
 
 def _console_text(machine: Machine) -> str:
-    id_ = cloud_id(machine.provider_id, machine.region, machine.zone)
-    where = f"in the console of {machine.provider}"
-    if page := CONSOLE_URLS.get(machine.provider):
-        where = f"at {page.replace('REGION', machine.region or '').replace('ID', id_ or '')}"
-    return f"End it by hand {where}" + (f" (there it is {id_})." if id_ else ".")
+    cloud_machine_id = cloud_id(machine.provider_id, machine.region, machine.zone)
+    location_clause = f"in the console of {machine.provider}"
+    if url := CONSOLE_URLS.get(machine.provider):
+        location_clause = f"at {url.replace('REGION', machine.region or '').replace('ID', cloud_machine_id or '')}"
+    return f"End it by hand {location_clause}" + (f" (there it is {cloud_machine_id})." if cloud_machine_id else ".")
 
 
 def _remedy(error: AuthFailed, machine: Machine, verb: str) -> str:

@@ -66,15 +66,15 @@ def _requested_lease(
 ) -> Lease:
     """Return the lease that is asked for, before the lab's limits shorten it."""
     if renewable_for is not None:
-        lease = length or min(lifetime_of_start(session, machine, None).lease, renewable_for)
-        check_renewable(lease, renewable_for)
-        return Lease(now + lease, now + renewable_for)
-    renewable_at_launch = timedelta(seconds=machine.renew_s) if machine.renew_s else None
-    if length is not None and renewable_at_launch is not None:
-        return Lease(now + length, now + max(length, renewable_at_launch))
+        lease_length = length or min(lifetime_of_start(session, machine, None).lease, renewable_for)
+        check_renewable(lease_length, renewable_for)
+        return Lease(now + lease_length, now + renewable_for)
+    renewable_for_at_launch = timedelta(seconds=machine.renew_s) if machine.renew_s else None
+    if length is not None and renewable_for_at_launch is not None:
+        return Lease(now + length, now + max(length, renewable_for_at_launch))
     policy_lifetime = lifetime_of_start(session, machine, length)
-    renewable = renewable_at_launch or policy_lifetime.renew_until
-    return Lease(now + min(policy_lifetime.lease, renewable), now + renewable)
+    renewable_length = renewable_for_at_launch or policy_lifetime.renew_until
+    return Lease(now + min(policy_lifetime.lease, renewable_length), now + renewable_length)
 
 
 def start(
@@ -107,8 +107,8 @@ def check_start(session: Session, machines: Sequence[Machine], override: str | N
 
 def interrupted_start_text(machine: Machine, name: str) -> str:
     """Return the message for an interrupted start of `name`, a machine or cluster; `machine` is one that it starts."""
-    billed = billed_text(machine, ", and billed")
-    return f"{name} may be starting{billed}. cloudgpu start {name} continues; cloudgpu stop {name} stops it."
+    billed_clause = billed_text(machine, ", and billed")
+    return f"{name} may be starting{billed_clause}. cloudgpu start {name} continues; cloudgpu stop {name} stops it."
 
 
 def refresh_to_start(session: Session, machine: Machine) -> Machine:
@@ -139,29 +139,29 @@ def admit_start(
     """
     if not no_guard:
         check_start_guarded(session, machines)
-    now, interrupted = session.clock(), partly_started([*running_nodes, *machines])
-    to_start, events = list[Machine](), withdrawal_events(session, running_nodes)
-    if interrupted is not None:
-        events += [_start_event(session, node, now, running=True) for node in interrupted.started]
+    now, interrupted_start = session.clock(), partly_started([*running_nodes, *machines])
+    machines_to_start, events = list[Machine](), withdrawal_events(session, running_nodes)
+    if interrupted_start is not None:
+        events += [_start_event(session, node, now, running=True) for node in interrupted_start.started]
     for machine in machines:
         provider = stoppable_provider(session, machine)
         timers.check_host_stays(session, machine, lease.expires)
         for sentence in schedule_notes(policy_of(session, machine).policy, machine, now):
             session.report(f"{machine.name}: {sentence}")
-        price_events, who = _price_events(session, machine, provider), requested_by(session, machine, "start")
-        to_start.append(_with_price(as_running(machine, lease.renew_until), price_events))
+        price_events, requester = _price_events(session, machine, provider), requested_by(session, machine, "start")
+        machines_to_start.append(_with_price(as_running(machine, lease.renew_until), price_events))
         events += [
-            lease_event(machine, lease, "start", now, who=who),
+            lease_event(machine, lease, "start", now, who=requester),
             *price_events,
             # Waived only where it matters: nothing but a scheduled run of the reaper could end this machine.
             _start_event(session, machine, now, waived=no_guard and depends_on_reaper(without_waiver(machine))),
         ]
     provider = session.provider_of(machines[0])
-    credit, lease_length, scope = read_credit(provider), lease.expires - now, sync_subject_of(machines[0])
+    credit, lease_length, credit_subject = read_credit(provider), lease.expires - now, sync_subject_of(machines[0])
 
     def build_events(view: View) -> Sequence[Draft]:
-        check_credit(session, view, credit, to_start, scope, lease_length)
-        return [*events, *admit_all(session, view, to_start, override)]
+        check_credit(session, view, credit, machines_to_start, credit_subject, lease_length)
+        return [*events, *admit_all(session, view, machines_to_start, override)]
 
     shorter_command = shorter_launch(now, lease.expires - now, f"cloudgpu start {command_name(machines[0])}")
     append_if_admitted(session, build_events, Remedy(shorter_command))
@@ -203,8 +203,8 @@ def _start_event(
 
     `waived`: only --no-guard admits it.
     """
-    host, who = platform.node(), requested_by(session, machine, "start")
-    return requested("start", machine.id, "asked", now, host=host, who=who, waived=waived, running=running)
+    host, requester = platform.node(), requested_by(session, machine, "start")
+    return requested("start", machine.id, "asked", now, host=host, who=requester, waived=waived, running=running)
 
 
 def _time_after_request(session: Session, machine: Machine) -> datetime:
@@ -252,8 +252,8 @@ def start_locked(session: Session, machine: Machine, lease: Lease) -> Machine:
 
 def _refresh_after_silence(session: Session, machine: Machine, error: ProviderUnavailable) -> Machine:
     """Refresh the machine after a start without an answer; raise `error` with a remedy where that gets none either."""
-    billed = billed_text(machine, ", and billed")
-    error.next = f"It may be running{billed}. Run: cloudgpu show {machine.name} --refresh"
+    billed_clause = billed_text(machine, ", and billed")
+    error.next = f"It may be running{billed_clause}. Run: cloudgpu show {machine.name} --refresh"
     try:
         return refresh(session, machine)
     except ProviderUnavailable:

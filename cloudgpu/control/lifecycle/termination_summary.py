@@ -31,13 +31,13 @@ def termination_sentences(session: Session, machines: Sequence[Machine]) -> str:
         return " ".join(
             (remaining or _deleted_text(["it" if len(machines) == 1 else "them"]), *_volume_sentences(machines))
         )
-    parts = (
+    sentences = (
         f"{', '.join(machine.name for machine in group)}: {remaining}"
         if remaining
         else _deleted_text([machine.name for machine in group])
         for remaining, group in machines_by_sentence.items()
     )
-    return " ".join((*parts, *_volume_sentences(machines)))
+    return " ".join((*sentences, *_volume_sentences(machines)))
 
 
 def _remaining_text(session: Session, machine: Machine) -> str:
@@ -73,8 +73,8 @@ def machines_with_processes(session: Session, machines: Sequence[Machine]) -> li
     if not to_query:
         return []
     with Pool(min(MAX_PARALLEL, len(to_query))) as pool:
-        busy = list(pool.map(lambda machine: _busy_machine(session, machine), to_query))
-    return [machine_processes for machine_processes in busy if machine_processes["processes"] != []]
+        answers = list(pool.map(lambda machine: _busy_machine(session, machine), to_query))
+    return [machine_processes for machine_processes in answers if machine_processes["processes"] != []]
 
 
 def _can_query(session: Session, machine: Machine) -> bool:
@@ -85,15 +85,15 @@ def _can_query(session: Session, machine: Machine) -> bool:
 
 
 def _busy_machine(session: Session, machine: Machine) -> BusyMachine:
-    busy: BusyMachine = {"name": machine.name, "id": machine.id, "processes": None, "error": None}
+    answer: BusyMachine = {"name": machine.name, "id": machine.id, "processes": None, "error": None}
     try:
         provider = session.provider_of(machine)
         processes = provider.processes(not_none(machine.provider_id)) if isinstance(provider, ReportsProcesses) else ()
     except CloudgpuError as error:
-        return busy | {"error": error.message}
+        return answer | {"error": error.message}
     if processes is None:
-        return busy | {"error": "its computer does not tell its processes."}
-    return busy | {
+        return answer | {"error": "its computer does not tell its processes."}
+    return answer | {
         "processes": [
             {"pid": process.pid, "command": process.command, "seconds": process.seconds} for process in processes
         ]

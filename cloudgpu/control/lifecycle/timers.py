@@ -121,7 +121,7 @@ def check_host_stays(session: Session, machine: Machine, until: datetime) -> Non
         )
 
 
-def limit_to_timer(session: Session, machine: Machine, lease: Lease) -> Lease:
+def limit_lease_to_timer(session: Session, machine: Machine, lease: Lease) -> Lease:
     """Return a lease that ends with the machine's timer, where that was fixed at its launch; else as it is.
 
     Reports what it has shortened.
@@ -178,16 +178,16 @@ def repair_timers(session: Session, machines: Iterable[Machine], *, sweep: bool 
     """
     result, machines, now = RepairResult(), list(machines), session.clock()
     due_machines = [machine for machine in machines if timer_is_due(machine, now)]
-    of_ended = [machine for machine in machines if machine.terminated_at is not None and _may_fire(machine, now)]
-    _set_due(session, due_machines, result)
-    _for_each_machine(session, of_ended, _drop_timer, result)
+    ended_machines = [machine for machine in machines if machine.terminated_at is not None and _may_fire(machine, now)]
+    _set_due_timers(session, due_machines, result)
+    _for_each_machine(session, ended_machines, _drop_timer, result)
     if sweep:
         latest = {machine.id: machine for machine in session.ledger.machines()}
         _repair_by_listing(session, [latest.get(machine.id, machine) for machine in machines], result)
     return result
 
 
-def _set_due(session: Session, due_machines: list[Machine], result: RepairResult) -> None:
+def _set_due_timers(session: Session, due_machines: list[Machine], result: RepairResult) -> None:
     """Set the timers that the ledger does not have, unless the provider lists one: an adopted machine may have one.
 
     They are listed once for all machines of an account. Where that fails, each is set.
@@ -195,7 +195,7 @@ def _set_due(session: Session, due_machines: list[Machine], result: RepairResult
     for provider, machines in _machines_by_provider(session, due_machines, result):
         timers: Mapping[str, datetime] | None = None
         with suppress(CloudgpuError):
-            timers = provider.timers(ids=[one for machine in machines if (one := machine.provider_id)])
+            timers = provider.timers(ids=[machine.provider_id for machine in machines if machine.provider_id])
         correct = [
             machine
             for machine in machines
@@ -203,7 +203,9 @@ def _set_due(session: Session, due_machines: list[Machine], result: RepairResult
         ]
         for machine in correct:
             _record_timer(session, machine, from_iso(not_none(machine.renew_until)), "it is there already")
-        _for_each_machine(session, [one for one in machines if one not in correct], _set_timer, result, timers)
+        _for_each_machine(
+            session, [machine for machine in machines if machine not in correct], _set_timer, result, timers
+        )
 
 
 def _is_timer_right(machine: Machine, fires_at: datetime | None, now: datetime) -> bool:
@@ -225,9 +227,9 @@ def _for_each_machine(
     targets = [
         (provider, machine) for provider, group in _machines_by_provider(session, machines, result) for machine in group
     ]
-    silent: dict[tuple[str, str], Silent] = {}
+    silent_regions: dict[tuple[str, str], Silent] = {}
     with Pool(MAX_PARALLEL) as pool:
-        outcomes = list(pool.map(lambda target: _try_call(change, *target, silent), targets))
+        outcomes = list(pool.map(lambda target: _try_change(change, *target, silent_regions), targets))
     reported: set[tuple[str, str, str]] = set()
     for (_, machine), outcome in zip(targets, outcomes, strict=True):
         if isinstance(outcome, InstanceNotFound):
@@ -244,19 +246,22 @@ def _for_each_machine(
         names += [machine.name] * was_changed
 
 
-def _try_call(
+def _try_change(
     change: Callable[[SetsTimer, Machine], _TimerChange],
     provider: SetsTimer,
     machine: Machine,
-    silent: dict[tuple[str, str], Silent],
+    silent_regions: dict[tuple[str, str], Silent],
 ) -> Any:
-    """Change one machine's timer; a region that did not answer an earlier call is not called again."""
+    """Change one machine's timer; return the change, or the error of the call.
+
+    A region that did not answer an earlier call is not called again: `silent_regions` has its error.
+    """
     region = (machine.account, machine.region)
     try:
-        return silent.get(region) or change(provider, machine)
+        return silent_regions.get(region) or change(provider, machine)
     except CloudgpuError as error:
         if isinstance(error, Silent):
-            silent[region] = error
+            silent_regions[region] = error
         return error
 
 
@@ -286,22 +291,22 @@ def _repair_all(
     session: Session, machines: list[Machine], timers: Mapping[str, datetime], result: RepairResult
 ) -> None:
     """Correct each timer that does not fire when the ledger says."""
-    now, wrong, of_ended = session.clock(), list[Machine](), list[Machine]()
+    now, to_set, to_drop = session.clock(), list[Machine](), list[Machine]()
     for machine in machines:
         is_due, fires_at = timer_is_due(machine._replace(timer=None), now), timers.get(machine.provider_id or "")
         if is_due and not _is_timer_right(machine, fires_at, now):
-            wrong.append(machine)
+            to_set.append(machine)
         elif not is_due and fires_at is not None and machine.terminated_at is not None:
-            of_ended.append(machine)
-    _for_each_machine(session, wrong, _set_timer, result, timers)
-    _for_each_machine(session, of_ended, _drop_timer, result)
+            to_drop.append(machine)
+    _for_each_machine(session, to_set, _set_timer, result, timers)
+    _for_each_machine(session, to_drop, _drop_timer, result)
 
 
 def _may_fire(machine: Machine, now: datetime) -> bool:
     """Say whether the last timer that was set might still fire."""
-    fires_at = machine.timer
-    return fires_at is not None and (
-        from_iso(fires_at) + TOLERANCE > now or timer_action(machine) is TimerAction.STOP_AGAIN
+    timer_text = machine.timer
+    return timer_text is not None and (
+        from_iso(timer_text) + TOLERANCE > now or timer_action(machine) is TimerAction.STOP_AGAIN
     )
 
 
@@ -328,20 +333,20 @@ def _machines_by_provider(
 
     Without machines of accounts elsewhere: the sync has reported them.
     """
-    kinds = {kind for kind in {machine.provider for machine in machines} if _has_timers(session, kind)}
-    groups, errors = by_account(
-        session, [machine for machine in machines if machine.provider_id and machine.provider in kinds]
+    provider_kinds = {kind for kind in {machine.provider for machine in machines} if _has_timers(session, kind)}
+    machines_by_account, errors = by_account(
+        session, [machine for machine in machines if machine.provider_id and machine.provider in provider_kinds]
     )
-    living = {machine.id for machine in machines if machine.terminated_at is None}
-    by_message = {
+    living_ids = {machine.id for machine in machines if machine.terminated_at is None}
+    error_by_message = {
         error.message: error
         for id_, error in errors.items()
-        if id_ in living and not isinstance(error, NotReachableHere)
+        if id_ in living_ids and not isinstance(error, NotReachableHere)
     }
-    result.errors += by_message.values()
-    providers = ((account, session.provider(account)) for account in sorted(groups))
+    result.errors += error_by_message.values()
+    providers = ((account, session.provider(account)) for account in sorted(machines_by_account))
     return [
-        (provider, groups[account])
+        (provider, machines_by_account[account])
         for account, provider in providers
         if isinstance(provider, SetsTimer) and not provider.why_no_timer()
     ]

@@ -29,25 +29,25 @@ SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class CronChange:
     """What `install` or `remove` would do to a table (the crontab, or systemd's timers).
 
-    `before` and `after` are our text in it; None: no text.
+    `installed_text` and `planned_text` are our text in it; None: no text.
     """
 
     table: Table
     job: CronJob
-    before: str | None
-    after: str | None
+    installed_text: str | None
+    planned_text: str | None
 
     @property
     def changes_nothing(self) -> bool:
         """Say whether everything is as it should be already."""
-        return self.before == self.after
+        return self.installed_text == self.planned_text
 
 
 def plan_install(session: Session, environ: Mapping[str, str], *, every: timedelta | None, nightly: bool,
-                 kind: str | None) -> Change:  # fmt: skip
+                 kind: str | None) -> CronChange:  # fmt: skip
     """Return what would be installed. Changes nothing. `kind` chooses a table: `crontab` or `systemd`; None: the first.
 
     Raises InvalidRequest for what cannot be written, for a ledger that cron could not find, and where a job of this
@@ -65,46 +65,49 @@ def plan_install(session: Session, environ: Mapping[str, str], *, every: timedel
     tables = find_tables(environ)
     table = choose_table(tables, kind)
     job = job_of_home(session, environ, every=every or DEFAULT_INTERVAL, nightly=nightly)
-    for other in tables:
-        if other is not table and other.installed(job.home) is not None:
+    for other_table in tables:
+        if other_table is not table and other_table.installed(job.home) is not None:
             raise InvalidRequest(
-                f"A job of this home is installed in {other.kind} already, and this would be one more in {table.kind}.",
+                f"A job of this home is installed in {other_table.kind} already, and this would be one more in "
+                f"{table.kind}.",
                 field=f"--{table.kind}",
                 value=None,
-                next=f"Run: cloudgpu cron remove --{other.kind}, or leave --{table.kind} out.",
+                next=f"Run: cloudgpu cron remove --{other_table.kind}, or leave --{table.kind} out.",
             )
-    return Change(table, job, table.installed(job.home), table.planned(job))
+    return CronChange(table, job, table.installed(job.home), table.planned(job))
 
 
-def plan_remove(session: Session, environ: Mapping[str, str], *, kind: str | None) -> Change | None:
+def plan_remove(session: Session, environ: Mapping[str, str], *, kind: str | None) -> CronChange | None:
     """Return what would be removed, from all tables or that of this kind; None: nothing is there. Changes nothing."""
     tables, job = find_tables(environ), job_of_home(session, environ)
     for table in [choose_table(tables, kind)] if kind else tables:
-        before = table.installed(job.home)
-        if before is not None:
-            return Change(table, job, before, None)
+        installed_text = table.installed(job.home)
+        if installed_text is not None:
+            return CronChange(table, job, installed_text, None)
     return None
 
 
-def apply_change(session: Session, change: Change, environ: Mapping[str, str]) -> CronChangeDocument:
+def apply_change(session: Session, change: CronChange, environ: Mapping[str, str]) -> CronChangeDocument:
     """Make the change, and return the answer of `cron install` and `cron remove`."""
     # The lock is a file in the home: a table belongs to one computer. A home that is gone is not created again for it.
-    needs_lock = session.home.root.is_dir() or change.after is not None
+    needs_lock = session.home.root.is_dir() or change.planned_text is not None
     with files.lock(session.home.locks, "cron", wait=10) if needs_lock else nullcontext():
-        if change.after is None:
+        if change.planned_text is None:
             change.table.remove(change.job.home)
         elif not change.changes_nothing:
             change.table.install(change.job)
     return change_document(change, environ)
 
 
-def change_document(change: Change, environ: Mapping[str, str]) -> CronChangeDocument:
+def change_document(change: CronChange, environ: Mapping[str, str]) -> CronChangeDocument:
     """Return a change as plain values."""
     return {
         "table": change.table.kind,
         "changed": not change.changes_nothing,
-        "lines": _text_lines(change.after),
-        "replaced": _text_lines(change.before) if change.after is not None and not change.changes_nothing else [],
+        "lines": _text_lines(change.planned_text),
+        "replaced": _text_lines(change.installed_text)
+        if change.planned_text is not None and not change.changes_nothing
+        else [],
         "notes": _install_notes(change, environ),
     }
 
@@ -127,7 +130,7 @@ def show_cron(session: Session, environ: Mapping[str, str]) -> CronDocument:
     return {
         "installed": [{"table": table.kind, "lines": _text_lines(text)} for table, text in installed],
         "stale": find_stale_lines(session, environ),
-        "program": " ".join(program()),
+        "program": " ".join(program_argv()),
         "last_run": last_run,
         "unanswered": unanswered,
     }
@@ -135,16 +138,16 @@ def show_cron(session: Session, environ: Mapping[str, str]) -> CronDocument:
 
 def last_run_document(session: Session) -> LastRun | None:
     """Return the last run of the reaper as a document; None for none yet. Raises LedgerUnavailable."""
-    last = read_last_run(session.ledger)
-    if last.at is None or last.latest is None:
+    last_run = read_last_run(session.ledger)
+    if last_run.at is None or last_run.latest is None:
         return None
     return {
-        "at": iso(last.at),
-        "ok": bool(last.ok),
-        "host": last.latest.body.get("host"),
-        "verb": last.latest.body.get("verb"),
-        "succeeded_at": None if last.ok_at is None else iso(last.ok_at),
-        "full_run_at": None if last.sweep_at is None else iso(last.sweep_at),
+        "at": iso(last_run.at),
+        "ok": bool(last_run.ok),
+        "host": last_run.latest.body.get("host"),
+        "verb": last_run.latest.body.get("verb"),
+        "succeeded_at": None if last_run.ok_at is None else iso(last_run.ok_at),
+        "full_run_at": None if last_run.sweep_at is None else iso(last_run.sweep_at),
     }
 
 
@@ -152,17 +155,17 @@ def job_of_home(
     session: Session, environ: Mapping[str, str], *, every: timedelta = DEFAULT_INTERVAL, nightly: bool = False
 ) -> CronJob:
     """Return what cron is to run for this home."""
-    argv = program()
+    argv = program_argv()
     settings = {"CLOUDGPU_HOME": str(session.home.root), "PATH": _command_path(argv[0], environ.get("PATH", ""))}
     settings |= {name: environ[name] for name in COPIED_VARIABLES if environ.get(name)}
     return CronJob(argv, settings, every, nightly)
 
 
-def program() -> tuple[str, ...]:
+def program_argv() -> tuple[str, ...]:
     """Return the command that runs cloudgpu, with an absolute path; with Python where it was started as a module."""
-    started_as = Path(sys.argv[0])
-    if started_as.name == "cloudgpu":
-        path = shutil.which(str(started_as)) or shutil.which("cloudgpu")
+    start_path = Path(sys.argv[0])
+    if start_path.name == "cloudgpu":
+        path = shutil.which(str(start_path)) or shutil.which("cloudgpu")
         if path:
             return (os.path.abspath(path),)  # noqa: PTH100  (a link is kept: it outlives an upgrade of what it names)
     return (sys.executable, "-m", "cloudgpu")
@@ -188,9 +191,9 @@ def _check_ledger(environ: Mapping[str, str]) -> None:
         )
 
 
-def _install_notes(change: Change, environ: Mapping[str, str]) -> list[str]:
+def _install_notes(change: CronChange, environ: Mapping[str, str]) -> list[str]:
     """Return notes on an installed job: variables that cron will not have, and when it does not run."""
-    if change.after is None:
+    if change.planned_text is None:
         return []
     notes = [
         f"{name} is set in this shell and is not written down: cron runs without it. {_secret_remedy(name)}"

@@ -34,7 +34,7 @@ INNER_ARGV = ("cron", "test", "--inside", "-o", "json")  # the verb of the proce
 TIMEOUT_S = 900  # of that process
 MORNING_TIME = time(8)
 _ACTIVITY_RULES = (Rule.IDLE, Rule.LEASE)
-SHORTEST_NIGHT = timedelta(hours=8)  # shortly before eight, the next night is meant
+MIN_TIME_TO_MORNING = timedelta(hours=8)  # less before eight, the morning of the next day is meant
 
 
 class Credential(TypedDict):
@@ -65,7 +65,7 @@ def cron_test_document(session: Session, environ: Mapping[str, str]) -> CronTest
     process is in the answer, under `error`.
     """
     command, cron_variables = _installed_or_new_command(session, environ), cron_environment()
-    code, report = _run_as_cron(command, cron_variables)
+    exit_status, report = _run_as_cron(command, cron_variables)
     morning = next_morning(session.clock())
     run = report["run"]
     return {
@@ -79,11 +79,11 @@ def cron_test_document(session: Session, environ: Mapping[str, str]) -> CronTest
                 "what": credential["what"],
                 "until": credential["until"],
                 "renews_itself": credential["lasts"],
-                "lasts_until_morning": lasts_until(credential, morning),
+                "lasts_until_morning": lasts_until_morning(credential, morning),
             }
             for credential in report["credentials"]
         ],
-        "exit_code": code if run is None else run["exit_code"],
+        "exit_code": exit_status if run is None else run["exit_code"],
         "error": report["error"],
     }
 
@@ -107,13 +107,13 @@ def inner_report(session: Session) -> InnerReport:
     return {"run": run_document(trial_run, explain=True), "credentials": credentials(session), "error": None}
 
 
-def exit_code(value: CronTestDocument) -> int:
+def exit_code(document: CronTestDocument) -> int:
     """Return the exit code of `cron test`: the run's own, else 6 where a credential does not last until the morning."""
-    if value["exit_code"]:
-        return int(value["exit_code"])
+    if document["exit_code"]:
+        return int(document["exit_code"])
     return (
         AuthFailed.exit_code
-        if any(credential["lasts_until_morning"] is False for credential in value["credentials"])
+        if any(credential["lasts_until_morning"] is False for credential in document["credentials"])
         else 0
     )
 
@@ -153,43 +153,46 @@ def _error_report(error: CloudgpuError) -> InnerReport:
 
 def planned_actions(document: ReapDocument, morning: datetime) -> list[str]:
     """Return a sentence on each machine that runs of this night would end or warn, if none were used from now on."""
-    ends_by_machine = {decision["machine"]: decision["ends"] for decision in document["explained"]}
+    rule_ends_by_machine = {decision["machine"]: decision["ends"] for decision in document["explained"]}
     sentences = [
         sentence
         for decision in document["decisions"]
-        if (sentence := _planned_action(decision, ends_by_machine[decision["machine"]], morning))
+        if (sentence := _planned_action(decision, rule_ends_by_machine[decision["machine"]], morning))
     ]
     sentences += [f"{gap['scope']} does not answer: {gap['why']}" for gap in document["unanswered"]]
     sentences += list(document["errors"])
     return sentences or ["Nothing: no machine would be ended or warned."]
 
 
-def _planned_action(decision: MachineDecision, ends: RuleEnds, morning: datetime) -> str:
+def _planned_action(decision: MachineDecision, rule_ends: RuleEnds, morning: datetime) -> str:
     """Return a sentence on what runs will do with a machine until the morning; empty for nothing."""
     if decision["do"] != "keep":
         rule = "" if decision["rule"] == Rule.NONE else f" ({decision['rule']})"
         return f"{decision['name']}: {decision['do']} now{rule}: {decision['why']}"
     is_running = decision["state"] == State.RUNNING
-    at, rule = (
-        min(_ends_by_rule(decision, ends), default=("", "")) if is_running else (decision["at"], decision["rule"])
+    ends_at, rule = (
+        min(_ends_by_rule(decision, rule_ends), default=("", "")) if is_running else (decision["at"], decision["rule"])
     )
-    if not at or from_iso(at) > morning:
+    if not ends_at or from_iso(ends_at) > morning:
         return ""
     condition = "" if not is_running else " unless it is used" if rule in _ACTIVITY_RULES else ", whoever uses it"
-    return f"{decision['name']}: ended at {at[:16].replace('T', ' ')} UTC{condition} ({rule}): {decision['why']}"
+    return f"{decision['name']}: ended at {ends_at[:16].replace('T', ' ')} UTC{condition} ({rule}): {decision['why']}"
 
 
-def _ends_by_rule(decision: MachineDecision, ends: RuleEnds) -> Iterator[tuple[str, str]]:
-    """Yield when each rule ends the machine, with the rule. A hold delays ends by activity; UNKNOWN renews a lease."""
+def _ends_by_rule(decision: MachineDecision, rule_ends: RuleEnds) -> Iterator[tuple[str, str]]:
+    """Yield when each rule ends the machine, with the rule. A hold delays the rules of `_ACTIVITY_RULES`.
+
+    While the activity is UNKNOWN, the lease is renewed, so it does not end the machine.
+    """
     times_and_rules = (
-        (ends["idle"], Rule.IDLE),
-        (ends["lease"], Rule.LEASE),
-        (ends["schedule"], Rule.SCHEDULE),
-        (ends.get("renew_until"), Rule.RENEW_UNTIL),
+        (rule_ends["idle"], Rule.IDLE),
+        (rule_ends["lease"], Rule.LEASE),
+        (rule_ends["schedule"], Rule.SCHEDULE),
+        (rule_ends.get("renew_until"), Rule.RENEW_UNTIL),
     )
     for at, rule in times_and_rules:
         if at and not (rule == Rule.LEASE and decision["activity"] == UNKNOWN):
-            held_until = ends["held_until"] if rule in _ACTIVITY_RULES else None
+            held_until = rule_ends["held_until"] if rule in _ACTIVITY_RULES else None
             yield max(at, held_until or at), rule
 
 
@@ -217,7 +220,7 @@ def _credential_document(account: str, what: str, until: datetime | None, *, las
     return {"account": account, "what": what, "until": None if until is None else iso(until), "lasts": lasts}
 
 
-def lasts_until(credential: Credential, morning: datetime) -> bool | None:
+def lasts_until_morning(credential: Credential, morning: datetime) -> bool | None:
     """Say whether a credential is still valid in the morning; None: not known."""
     if credential["until"] is not None and from_iso(credential["until"]) < morning:
         return False
@@ -230,6 +233,6 @@ def next_morning(now: datetime) -> datetime:
     """Return eight in the morning after the night that comes, where this computer is."""
     local = now.astimezone()
     morning = local.replace(hour=MORNING_TIME.hour, minute=0, second=0, microsecond=0)
-    while morning - local < SHORTEST_NIGHT:
+    while morning - local < MIN_TIME_TO_MORNING:
         morning += timedelta(days=1)
     return morning

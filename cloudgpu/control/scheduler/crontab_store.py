@@ -48,20 +48,20 @@ class Crontab:
 
     def remove(self, home: str) -> None:
         """Write the crontab without our block; one that was ours alone is removed."""
-        rest = without_block(self._read(), home)
-        if rest:
-            self._write(rest)
+        other_lines = without_block(self._read(), home)
+        if other_lines:
+            self._write(other_lines)
         else:
             _run_or_raise(["crontab", "-r"])
 
     def _read(self) -> bytes:
-        finished = _run(["crontab", "-l"])
-        if finished.returncode == 0:
-            return finished.stdout
-        if _NO_CRONTAB.search(finished.stderr):
+        process = _run(["crontab", "-l"])
+        if process.returncode == 0:
+            return process.stdout
+        if _NO_CRONTAB.search(process.stderr):
             return b""
         # Taking a failure for an empty table would delete the user's own jobs.
-        raise _failed_command("crontab -l", finished)
+        raise _failed_command("crontab -l", process)
 
     def _write(self, table: bytes) -> None:
         _run_or_raise(["crontab", "-"], stdin=table)
@@ -105,22 +105,24 @@ class Timers:
         """Write both files, and have systemd start the timer now and after each boot; undo all if one step fails."""
         self.directory.mkdir(parents=True, exist_ok=True)
         texts, timer = unit_files(job), f"{unit_name(job.home)}.timer"
-        earlier = {path: path.read_bytes() if path.exists() else None for path in map(self.directory.joinpath, texts)}
+        earlier_contents = {
+            path: path.read_bytes() if path.exists() else None for path in map(self.directory.joinpath, texts)
+        }
         try:
             for name, text in texts.items():
                 (self.directory / name).write_text(text, encoding="utf-8")
             for arguments in (["daemon-reload"], ["enable", timer], ["restart", timer]):
                 _run_or_raise(["systemctl", "--user", *arguments])
         except BaseException:
-            self._restore(earlier, timer)
+            self._restore(earlier_contents, timer)
             raise
 
-    def _restore(self, earlier: Mapping[Path, bytes | None], timer: str) -> None:
+    def _restore(self, earlier_contents: Mapping[Path, bytes | None], timer: str) -> None:
         """Give these files their earlier contents, None for none, and have systemd follow as far as it answers."""
-        is_new = None in earlier.values()
+        is_new = None in earlier_contents.values()
         if is_new:
             _run(["systemctl", "--user", "disable", "--now", timer])
-        for path, content in earlier.items():
+        for path, content in earlier_contents.items():
             if content is None:
                 path.unlink(missing_ok=True)
             else:
@@ -139,8 +141,8 @@ class Timers:
     @staticmethod
     def lingers() -> bool | None:
         """Say whether timers run while the user is logged out; None where that is not known."""
-        finished = _run(["loginctl", "show-user", str(os.getuid()), "--property=Linger"])
-        return None if finished.returncode else finished.stdout.strip() == b"Linger=yes"
+        process = _run(["loginctl", "show-user", str(os.getuid()), "--property=Linger"])
+        return None if process.returncode else process.stdout.strip() == b"Linger=yes"
 
 
 # Where a scheduled job can be installed. Its `kind`, `crontab` or `systemd`, is also the name of the option for it.
@@ -189,15 +191,15 @@ def _run(argv: list[str], stdin: bytes = b"") -> subprocess.CompletedProcess[byt
 
 
 def _run_or_raise(argv: list[str], stdin: bytes = b"") -> None:
-    finished = _run(argv, stdin)
-    if finished.returncode:
-        raise _failed_command(" ".join(argv), finished)
+    process = _run(argv, stdin)
+    if process.returncode:
+        raise _failed_command(" ".join(argv), process)
 
 
-def _failed_command(command: str, finished: subprocess.CompletedProcess[bytes]) -> CloudgpuError:
-    output = (finished.stderr or finished.stdout).decode(errors="replace").strip().splitlines()
+def _failed_command(command: str, process: subprocess.CompletedProcess[bytes]) -> CloudgpuError:
+    output = (process.stderr or process.stdout).decode(errors="replace").strip().splitlines()
     return InvalidRequest(
-        f"{command} refused ({finished.returncode}): {output[-1] if output else 'it printed nothing'}.",
+        f"{command} refused ({process.returncode}): {output[-1] if output else 'it printed nothing'}.",
         field="crontab" if command.startswith("crontab") else "systemctl",
         value=None,
         next="Nothing else was changed. To see what is installed: cloudgpu cron show",

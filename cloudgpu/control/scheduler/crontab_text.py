@@ -56,16 +56,16 @@ class CronJob:
         return self.environment["CLOUDGPU_HOME"]
 
     @property
-    def offset(self) -> int:
+    def offset_minutes(self) -> int:
         """The minute after the hour at which it begins: derived from the home, so that not all begin at once."""
         return hashlib.sha256(self.home.encode()).digest()[0] % 10
 
 
 def check_every(every: timedelta) -> None:
     """Raise InvalidRequest for an interval that a crontab cannot express."""
-    minutes, rest = divmod(every, timedelta(minutes=1))
+    minutes, remainder = divmod(every, timedelta(minutes=1))
     is_allowed = minutes in _ALLOWED_MINUTES or (minutes % 60 == 0 and minutes // 60 in _ALLOWED_HOURS)
-    if rest or not is_allowed:
+    if remainder or not is_allowed:
         raise InvalidRequest(
             f"A crontab cannot run every {duration_text(every)}: the time must divide an hour or a day evenly.",
             field="--every",
@@ -76,8 +76,8 @@ def check_every(every: timedelta) -> None:
 
 def shell_command(job: CronJob, argv: Sequence[str] | None = None) -> str:
     """Return the command as /bin/sh reads it, with its environment before it."""
-    settings = [f"{name}={shlex.quote(value)}" for name, value in job.environment.items()]
-    return " ".join([*settings, shlex.join([*job.program, *(job.argv if argv is None else argv)])])
+    assignments = [f"{name}={shlex.quote(value)}" for name, value in job.environment.items()]
+    return " ".join([*assignments, shlex.join([*job.program, *(job.argv if argv is None else argv)])])
 
 
 def crontab_line(job: CronJob) -> str:
@@ -96,30 +96,36 @@ def crontab_line(job: CronJob) -> str:
 
 def _crontab_schedule(job: CronJob) -> str:
     """Return the five time fields of a crontab line."""
-    minutes, offset = (timedelta(hours=1) if job.nightly else job.every) // timedelta(minutes=1), job.offset
+    minutes, offset_minutes = (
+        (timedelta(hours=1) if job.nightly else job.every) // timedelta(minutes=1),
+        job.offset_minutes,
+    )
     if minutes == 1:
         return "* * * * *"
     if minutes < 60:  # noqa: PLR2004  (of an hour)
-        return f"{offset % minutes}-59/{minutes} * * * *"
+        return f"{offset_minutes % minutes}-59/{minutes} * * * *"
     hours = minutes // 60
     hour = {1: "*", 24: str(_NIGHT_HOUR)}.get(hours, f"*/{hours}")
-    return f"{offset} {hour} * * *"
+    return f"{offset_minutes} {hour} * * *"
 
 
 def systemd_calendar(job: CronJob) -> str:
     """Return when a job runs, as an OnCalendar expression (systemd.time(7))."""
-    minutes, offset = (timedelta(hours=1) if job.nightly else job.every) // timedelta(minutes=1), job.offset
+    minutes, offset_minutes = (
+        (timedelta(hours=1) if job.nightly else job.every) // timedelta(minutes=1),
+        job.offset_minutes,
+    )
     if minutes < 60:  # noqa: PLR2004  (of an hour)
-        return f"*:{offset % minutes:02d}/{minutes}"
+        return f"*:{offset_minutes % minutes:02d}/{minutes}"
     hours = minutes // 60
     hour = {1: "*", 24: f"{_NIGHT_HOUR:02d}"}.get(hours, f"00/{hours}")
-    return f"{hour}:{offset:02d}"
+    return f"{hour}:{offset_minutes:02d}"
 
 
 def crontab_block(job: CronJob) -> str:
     """Return the block of one home in a crontab: a line above, the job, a line below."""
-    begin, end = _marker_lines(job.home)
-    return f"{begin}\n{crontab_line(job)}\n{end}\n"
+    begin_line, end_line = _marker_lines(job.home)
+    return f"{begin_line}\n{crontab_line(job)}\n{end_line}\n"
 
 
 def with_block(table: bytes, home: str, new_block: str) -> bytes:
@@ -142,19 +148,19 @@ def find_block(table: bytes, home: str) -> str | None:
 
 def _split_at_block(table: bytes, home: str) -> tuple[bytes, bytes, bytes]:
     """Return the text before our block, the block, and the text after it; without a block, all is before."""
-    begin, end = (f"{line}\n".encode() for line in _marker_lines(home))
+    begin_line, end_line = (f"{marker}\n".encode() for marker in _marker_lines(home))
     lines = table.splitlines(keepends=True)
-    if begin not in lines:
+    if begin_line not in lines:
         return table, b"", b""
-    first = lines.index(begin)
-    if end not in lines[first:]:
+    first = lines.index(begin_line)
+    if end_line not in lines[first:]:
         raise InvalidRequest(
             "The crontab has the first line of cloudgpu's block but not its last: it was changed by hand.",
             field="crontab",
-            value=begin.decode().strip(),
+            value=begin_line.decode().strip(),
             next="Remove that line and the one below it with crontab -e, then run it again.",
         )
-    last = lines.index(end, first) + 1
+    last = lines.index(end_line, first) + 1
     return b"".join(lines[:first]), b"".join(lines[first:last]), b"".join(lines[last:])
 
 
@@ -172,7 +178,7 @@ def unit_files(job: CronJob) -> dict[str, str]:
     """Return the files of a systemd user timer, by name; raise InvalidRequest for a job that they cannot express."""
     _check_characters(job, "a systemd unit")
     name = unit_name(job.home)
-    settings = " ".join(_quote_unit_word(f"{key}={value}") for key, value in job.environment.items())
+    assignments = " ".join(_quote_unit_word(f"{key}={value}") for key, value in job.environment.items())
     command = " ".join(_quote_unit_word(word).replace("$", "$$") for word in (*job.program, *job.argv))
     service = f"""\
 # Written by cloudgpu cron install; cloudgpu cron remove takes it away.
@@ -181,7 +187,7 @@ Description=cloudgpu: end machines that nobody uses
 
 [Service]
 Type=oneshot
-Environment={settings}
+Environment={assignments}
 ExecStart={command}
 """
     timer = f"""\
@@ -217,13 +223,15 @@ def installed_command(text: str, argv: Sequence[str]) -> str | None:
 
 def _unit_command(text: str, exec_line: str) -> str:
     """Return the environment and the program of a service as /bin/sh reads them, without the verb."""
-    settings = []
+    assignments = []
     for line in text.splitlines():
         if line.startswith("Environment="):
             pairs = (word.partition("=") for word in _split_unit_line(line))
-            settings += [f"{name}={shlex.quote(value)}" for name, _, value in pairs]
+            assignments += [f"{name}={shlex.quote(value)}" for name, _, value in pairs]
     program = [word.replace("$$", "$") for word in _split_unit_line(exec_line)]
-    return " ".join([*settings, shlex.join(program[: program.index(REAP_ARGV[0])])]) if REAP_ARGV[0] in program else ""
+    return (
+        " ".join([*assignments, shlex.join(program[: program.index(REAP_ARGV[0])])]) if REAP_ARGV[0] in program else ""
+    )
 
 
 def _split_unit_line(line: str) -> list[str]:

@@ -17,28 +17,28 @@ NIGHT_START = time(3)  # when the nightly sweep is due, in the user's time zone
 SHORTEST_INTERVAL = timedelta(minutes=1)  # between two runs, however many machines end one after the other
 
 
-def run_due_at(last: LastRun, machines: Iterable[Machine], every: timedelta, now: datetime) -> datetime:
+def run_due_at(last_run: LastRun, machines: Iterable[Machine], every: timedelta, now: datetime) -> datetime:
     """Return when the next run is due: `every` after the last, or when a decision or a warning falls due.
 
     That is when a machine would be ended, or when the grace period of a warning is over. A last run in the future (the
     clock was set back) is ignored.
     """
-    if last.at is None or last.at > now:
+    if last_run.at is None or last_run.at > now:
         return now
-    due_times = [at for machine in machines for at in _due_times(machine) if at > last.at]
-    return max(last.at + min(every, SHORTEST_INTERVAL), min([last.at + every, *due_times]))
+    due_times = [at for machine in machines for at in _due_times(machine) if at > last_run.at]
+    return max(last_run.at + min(every, SHORTEST_INTERVAL), min([last_run.at + every, *due_times]))
 
 
-def own_run_due_at(last: LastRun, due: datetime, home: str, every: timedelta, now: datetime) -> datetime:
-    """Return when `home` makes its next run, where one is `due` by the runs of all homes.
+def own_run_due_at(last_run: LastRun, due_at: datetime, home: str, every: timedelta, now: datetime) -> datetime:
+    """Return when `home` makes its next run, where one is due at `due_at` by the runs of all homes.
 
     A run of another home counts as its own if that computer does not run on a battery and checked all accounts that
     this one checks. Else this home would never guard the accounts that it alone checks.
     """
-    if last.at is None or last.latest is None or last.latest.body.get("home") == home:
-        return due
-    runs_by_home = {run.home: run for run in last.scheduled}
-    own_run, latest_run = runs_by_home.get(home), runs_by_home.get(str(last.latest.body.get("home")))
+    if last_run.at is None or last_run.latest is None or last_run.latest.body.get("home") == home:
+        return due_at
+    runs_by_home = {run.home: run for run in last_run.scheduled}
+    own_run, latest_run = runs_by_home.get(home), runs_by_home.get(str(last_run.latest.body.get("home")))
     is_covered = (
         own_run is not None
         and latest_run is not None
@@ -46,8 +46,8 @@ def own_run_due_at(last: LastRun, due: datetime, home: str, every: timedelta, no
         and latest_run.accounts >= own_run.accounts
     )
     if is_covered and latest_run is not None and latest_run.battery is False:
-        return due
-    return min(due, max(now if own_run is None else own_run.at + every, last.at + min(every, SHORTEST_INTERVAL)))
+        return due_at
+    return min(due_at, max(now if own_run is None else own_run.at + every, last_run.at + min(every, SHORTEST_INTERVAL)))
 
 
 def _due_times(machine: Machine) -> Iterable[datetime]:
@@ -57,18 +57,18 @@ def _due_times(machine: Machine) -> Iterable[datetime]:
         yield from map(from_iso, filter(None, times))
 
 
-def is_sweep_due(last: LastRun, zone: tzinfo, now: datetime) -> bool:
+def is_sweep_due(last_run: LastRun, zone: tzinfo, now: datetime) -> bool:
     """Say whether no sweep (a run that also checks disks and images) was made since the last night began in `zone`."""
-    return last.sweep_at is None or last.sweep_at < last_night_start(zone, now) or last.sweep_at > now
+    return last_run.sweep_at is None or last_run.sweep_at < last_night_start(zone, now) or last_run.sweep_at > now
 
 
 def last_night_start(zone: tzinfo, now: datetime) -> datetime:
     """Return the latest three o'clock in `zone` that is not after `now`."""
     local = now.astimezone(zone)
-    night = datetime.combine(local.date(), NIGHT_START, zone)
-    if night > now:
-        night = datetime.combine(local.date() - timedelta(days=1), NIGHT_START, zone)
-    return night
+    night_start = datetime.combine(local.date(), NIGHT_START, zone)
+    if night_start > now:
+        night_start = datetime.combine(local.date() - timedelta(days=1), NIGHT_START, zone)
+    return night_start
 
 
 def prices_due_at(queried_at: Iterable[datetime], every: timedelta, now: datetime) -> datetime:

@@ -54,7 +54,7 @@ def watch_jobs(
     alert_interval = min(ALERT_INTERVAL, every)
     jobs = [
         WatchJob(
-            "pass",
+            "pass",  # the stored name of the job that runs the reaper
             every,
             lambda session: _run_due_at(session, every),
             lambda session: reap_once(session, every),
@@ -85,8 +85,10 @@ def _now(session: Session) -> datetime:
 
 
 def _run_due_at(session: Session, every: timedelta) -> datetime:
-    last, now = read_last_run(session.ledger), session.clock()
-    return own_run_due_at(last, run_due_at(last, session.ledger.machines(), every, now), home_id(session), every, now)
+    last_run, now = read_last_run(session.ledger), session.clock()
+    return own_run_due_at(
+        last_run, run_due_at(last_run, session.ledger.machines(), every, now), home_id(session), every, now
+    )
 
 
 def reap_once(session: Session, every: timedelta) -> str:
@@ -115,6 +117,7 @@ def reap_once(session: Session, every: timedelta) -> str:
             return ""
         raise
     run = run.without_remote_accounts()
+    # `busy`: another process was making a run. `is_quiet`: nothing was done, and nothing is wrong.
     return "" if run.busy or (run.is_quiet and not is_sweep) else summary(run)
 
 
@@ -196,12 +199,15 @@ class ReportDelay:
         from cloudgpu.control.cost.report_delivery import report_due
         from cloudgpu.core.alerts.findings import month_due
 
-        at, now = report_due(session), session.clock()  # in this order, so that what is due now is not later than `now`
+        due_at, now = (
+            report_due(session),
+            session.clock(),
+        )  # in this order, so that what is due now is not later than `now`
         month, _ = month_due(now, zone_of(session.settings.tz))
-        last = read_last_run(session.ledger).at
-        if at > now or (last is not None and last >= month.end):
+        last_run_at = read_last_run(session.ledger).at
+        if due_at > now or (last_run_at is not None and last_run_at >= month.end):
             self.delayed_since = None
-            return at
+            return due_at
         self.delayed_since = min(self.delayed_since or now, now)
         return self.delayed_since + RETRY_LATER
 

@@ -26,7 +26,7 @@ Sample = tuple[dict[str, str], float | Decimal]  # the labels, and the value
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class MetricFamily:
     """A metric: its name, its kind (`gauge` or `counter`), what it is, and its samples with their labels."""
 
     name: str
@@ -62,7 +62,7 @@ def exposition(session: Session, run_counts: Mapping[str, int], fault_counts: Ma
     return "".join(map(_family_text, families))
 
 
-def _machine_metrics(machines: list[Machine], now: datetime) -> Iterator[Family]:
+def _machine_metrics(machines: list[Machine], now: datetime) -> Iterator[MetricFamily]:
     documents = [machine_document(machine, now) for machine in machines if machine.terminated_at is None]
     states = Counter((document["provider"], document["account"], document["state"]) for document in documents)
     label_names = ("provider", "account", "state")
@@ -92,7 +92,7 @@ def _machine_metrics(machines: list[Machine], now: datetime) -> Iterator[Family]
     yield _gauge("idle_seconds", "Since a machine's last sign of life, where one is known.", idle_samples)
 
 
-def _budget_metrics(session: Session) -> Iterator[Family]:
+def _budget_metrics(session: Session) -> Iterator[MetricFamily]:
     try:
         states = budget_states(session, budgets(session))
     except CloudgpuError:  # an invalid budget file: `watch` reports it, and the other metrics still count
@@ -103,28 +103,28 @@ def _budget_metrics(session: Session) -> Iterator[Family]:
     yield _gauge("budget_limit_usd", "A budget's limit.", limits)
 
 
-def _run_metrics(last: LastRun) -> Iterator[Family]:
-    if last.latest is None or last.at is None:
+def _run_metrics(last_run: LastRun) -> Iterator[MetricFamily]:
+    if last_run.latest is None or last_run.at is None:
         return
-    duration_s = last.latest.body.get("took_s")
+    duration_s = last_run.latest.body.get("took_s")
     yield _gauge(
         "pass_duration_seconds", "How long the last run took.", [] if duration_s is None else [({}, float(duration_s))]
     )
-    yield _gauge("pass_end_timestamp_seconds", "When the last run ended.", [({}, last.at.timestamp())])
-    yield _gauge("pass_ok", "Whether the last run succeeded.", [({}, float(bool(last.ok)))])
-    succeeded: list[Sample] = [] if last.ok_at is None else [({}, last.ok_at.timestamp())]
+    yield _gauge("pass_end_timestamp_seconds", "When the last run ended.", [({}, last_run.at.timestamp())])
+    yield _gauge("pass_ok", "Whether the last run succeeded.", [({}, float(bool(last_run.ok)))])
+    succeeded: list[Sample] = [] if last_run.ok_at is None else [({}, last_run.ok_at.timestamp())]
     yield _gauge("pass_success_timestamp_seconds", "When a run last succeeded.", succeeded)
 
 
-def _gauge(name: str, help_text: str, samples: Iterable[Sample]) -> Family:
-    return Family(f"cloudgpu_{name}", "gauge", help_text, list(samples))
+def _gauge(name: str, help_text: str, samples: Iterable[Sample]) -> MetricFamily:
+    return MetricFamily(f"cloudgpu_{name}", "gauge", help_text, list(samples))
 
 
-def _counter(name: str, help_text: str, samples: Iterable[Sample]) -> Family:
-    return Family(f"cloudgpu_{name}_total", "counter", help_text, list(samples))
+def _counter(name: str, help_text: str, samples: Iterable[Sample]) -> MetricFamily:
+    return MetricFamily(f"cloudgpu_{name}_total", "counter", help_text, list(samples))
 
 
-def _family_text(family: Family) -> str:
+def _family_text(family: MetricFamily) -> str:
     if not family.samples:
         return ""
     lines = [f"# HELP {family.name} {family.help}", f"# TYPE {family.name} {family.kind}"]

@@ -32,7 +32,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 @contextmanager
-def serving(address: tuple[str, int], read_metrics: Callable[[], str]) -> Iterator[str]:
+def serve_metrics(address: tuple[str, int], read_metrics: Callable[[], str]) -> Iterator[str]:
     """Answer GET /metrics with what `read_metrics` returns, in threads of its own; yield the URL.
 
     Raises InvalidRequest for an address that is in use.

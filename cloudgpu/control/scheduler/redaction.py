@@ -26,7 +26,8 @@ AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN AZURE_CLIENT_ID AZURE_
 LAMBDA_API_KEY LAMBDA_CLOUD_API_TOKEN RUNPOD_API_KEY VAST_API_KEY CLOUDGPU_ALERTS CLOUDGPU_DEADMAN PGPASSWORD
 """.split()
 REDACTED = "***"
-_WORD = re.compile(r"""\s+|(?:[^\s"'\\]|\\.|"(?:\\.|[^"\\])*"|'[^']*')+""")
+# a word of a shell command with its quotes and escapes, or the space between two words
+_SHELL_WORD = re.compile(r"""\s+|(?:[^\s"'\\]|\\.|"(?:\\.|[^"\\])*"|'[^']*')+""")
 ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _ASSIGNED_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=")
 _SECRET_NAME = re.compile("pass|_pwd|secret|token|key|credential", re.IGNORECASE)
@@ -39,7 +40,7 @@ def redacted_line(line: str, environment: Mapping[str, str]) -> str:
 
     Nothing of the line is shown where a secret of `environment`, the job's own, would still stand in it.
     """
-    words = _WORD.findall(line)
+    words = _SHELL_WORD.findall(line)
     if "".join(words) != line:
         return REDACTED
     text = "".join(word if word.isspace() else _redacted_word(word) for word in words)
@@ -80,9 +81,9 @@ def _secret_values(environment: Mapping[str, str]) -> Iterator[str]:
     except ValueError:
         return
     query_secrets = [value for name, value in parse_qsl(parts.query) if _is_secret(name)]
-    yield from {
-        form for password in (parts.password, *query_secrets) if password for form in (password, unquote(password))
-    }
+    for password in (parts.password, *query_secrets):
+        if password:
+            yield from {password, unquote(password)}  # in a URL it may be percent-encoded
 
 
 def _no_clock() -> datetime:

@@ -181,17 +181,20 @@ def _ledger_fault(scheduled: ScheduledCommand, home: Path, clock: Any) -> str | 
         return None
     if is_lost:
         return f"there is no ledger at {ledger.location}"
-    if move_mark is None or move_mark.came_from:
+    if move_mark is None or move_mark.came_from:  # while it is being moved to here, it is in use
         return None
     return f"its ledger {ledger.location} has moved to {move_mark.to}"
 
 
 def _other_home_fault(scheduled: ScheduledCommand, home: Path) -> tuple[str, str] | None:
     """Return a clause that a job is for another home, and the remedy; None where it is for this one."""
-    other = scheduled.home
-    if other is None or other == home:
+    other_home = scheduled.home
+    if other_home is None or other_home == home:
         return None
-    return f"it looks after another home, {other}", f"Look there: {_home_assignment(other)} cloudgpu cron show"
+    return (
+        f"it looks after another home, {other_home}",
+        f"Look there: {_home_assignment(other_home)} cloudgpu cron show",
+    )
 
 
 def _home_assignment(home: Path) -> str:

@@ -44,6 +44,7 @@ TICK_S = 1.0
 JOB_DEFAULTS: Mapping[str, Any] = {"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
 
 
+# the arguments of `Session`, as attributes of an open one
 _SESSION_FIELDS = ("home", "settings", "ledger", "clock", "report", "pause")
 
 
@@ -78,7 +79,7 @@ class Watch:
         environ: Mapping[str, str],
         *,
         every: timedelta,
-        prices: timedelta | None,
+        price_interval: timedelta | None,
         tell: Report,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
@@ -93,8 +94,8 @@ class Watch:
         self.ledger_moved: LedgerMoved | None = None  # why the watch ended by itself
         self.run_counts: dict[str, int] = {}
         self.fault_counts: dict[str, int] = {}
-        self.jobs = watch_jobs(every, prices, run_at_once=lambda: self._run_soon("pass"))
-        self._scheduler = scheduler()
+        self.jobs = watch_jobs(every, price_interval, run_at_once=lambda: self._run_soon("pass"))
+        self._scheduler = new_scheduler()
 
     def run(self) -> bool:
         """Run the jobs until `end`; a stop that is under way then is confirmed first.
@@ -104,7 +105,7 @@ class Watch:
         """
         for job in self.jobs:
             trigger = IntervalTrigger(seconds=max(1, job.every.total_seconds()), timezone=UTC)
-            self._scheduler.add_job(self._run, trigger, args=[job], id=job.name, next_run_time=datetime.now(UTC))
+            self._scheduler.add_job(self._run_if_due, trigger, args=[job], id=job.name, next_run_time=datetime.now(UTC))
         self._scheduler.start()
         try:
             self._wait_for_end()
@@ -140,7 +141,7 @@ class Watch:
         """Have the scheduler check at once whether this job is due."""
         self._scheduler.modify_job(name, next_run_time=datetime.now(UTC))
 
-    def _run(self, job: WatchJob) -> None:
+    def _run_if_due(self, job: WatchJob) -> None:
         """Do a job if it is due, and schedule it again; report its errors."""
         wait = job.retry
         try:
@@ -223,15 +224,15 @@ def announce_and_serve(
 
     Yields their URL. Raises InvalidRequest for an address that is taken.
     """
-    from cloudgpu.control.scheduler.metrics_server import serving
+    from cloudgpu.control.scheduler.metrics_server import serve_metrics
 
     with ExitStack() as stack:
-        metrics_url = None if address is None else stack.enter_context(serving(address, watch.metrics))
+        metrics_url = None if address is None else stack.enter_context(serve_metrics(address, watch.metrics))
         stack.enter_context(announce_process(session, every=every, metrics=metrics_url))
         yield metrics_url
 
 
-def scheduler() -> BackgroundScheduler:
+def new_scheduler() -> BackgroundScheduler:
     """Return a scheduler without state on disk: the ledger says what is due."""
     logging.getLogger("apscheduler").setLevel(logging.CRITICAL)  # jobs report their own errors
     return BackgroundScheduler(
@@ -267,8 +268,10 @@ def ended_by_signals(end: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, exit_at_once)
         end()
 
-    handled = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
-    for number in handled:
+    handled_signals = [
+        number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN
+    ]
+    for number in handled_signals:
         previous_handlers[number] = signal.signal(number, on_signal)
     try:
         yield

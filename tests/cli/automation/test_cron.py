@@ -20,7 +20,7 @@ from cloudgpu.control.scheduler.cron import apply_change, plan_install, plan_rem
 from cloudgpu.control.scheduler.cron_test import (
     cron_test_document,
     exit_code,
-    lasts_until,
+    lasts_until_morning,
     next_morning,
     planned_actions,
 )
@@ -372,7 +372,7 @@ MORNING = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
     ],
 )
 def test_a_credential_has_to_be_good_in_the_morning(until, lasts, found):
-    assert lasts_until({"until": until, "lasts": lasts}, MORNING) is found
+    assert lasts_until_morning({"until": until, "lasts": lasts}, MORNING) is found
 
 
 @pytest.mark.parametrize(
@@ -485,7 +485,7 @@ def test_what_makes_passes_does_not_say_so_of_itself(unwatched):
 
 
 def test_the_module_stands_in_for_a_program_that_has_no_name_of_its_own(monkeypatch):
-    from cloudgpu.control.scheduler.cron import program
+    from cloudgpu.control.scheduler.cron import program_argv
 
     monkeypatch.setattr(sys, "argv", ["/somewhere/pytest"])
-    assert program() == (sys.executable, "-m", "cloudgpu")
+    assert program_argv() == (sys.executable, "-m", "cloudgpu")

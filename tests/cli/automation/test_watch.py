@@ -187,7 +187,7 @@ def test_a_process_that_was_stopped_and_goes_on_makes_the_pass_that_it_missed(ho
 def inside(home):
     """A watch in a thread of this process, with all that it says."""
     said: list[str] = []
-    watch = Watch(home.environ, every=0.3 * SECOND, prices=None, tell=said.append)
+    watch = Watch(home.environ, every=0.3 * SECOND, price_interval=None, tell=said.append)
     thread = threading.Thread(target=watch.run)
     thread.start()
     yield home, watch, said

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.control.clusters.bench import check_same_zone, first_two
+from cloudgpu.control.clusters.bench import check_same_zone, first_two_nodes
 from cloudgpu.core.model.facts import ClusterNode
 from cloudgpu.errors import InvalidRequest
 from tests.core.machines import machine
@@ -20,15 +20,15 @@ def node(number, cluster="train", **more):
 def test_a_cluster_is_measured_at_its_first_two_nodes_whatever_their_order():
     rows = [machine(id="m", name="train-9"), node(2), node(0), node(1), node(0, "other")]
     for name in ("train", "id-train"):
-        assert [one.name for one in first_two(rows, name)] == ["train-0", "train-1"]
+        assert [one.name for one in first_two_nodes(rows, name)] == ["train-0", "train-1"]
 
 
 def test_a_node_that_is_gone_is_passed_over():
     rows = [node(0), node(1, terminated_at="2026-11-20T00:00:00.000000Z"), node(2)]
-    assert [one.name for one in first_two(rows, "train")] == ["train-0", "train-2"]
-    assert first_two(rows[:2], "train") is None
-    assert first_two(rows, "train-0") is None
-    assert first_two([], "train") is None
+    assert [one.name for one in first_two_nodes(rows, "train")] == ["train-0", "train-2"]
+    assert first_two_nodes(rows[:2], "train") is None
+    assert first_two_nodes(rows, "train-0") is None
+    assert first_two_nodes([], "train") is None
 
 
 def test_traffic_between_zones_is_billed_and_refused():

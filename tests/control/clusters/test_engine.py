@@ -17,7 +17,7 @@ import pytest
 from cloudgpu.access.slurm.node import ALL_ADDRESSES, EngineNode
 from cloudgpu.access.slurm.remote_processes import engine_processes
 from cloudgpu.control.access.reach import connected_to
-from cloudgpu.control.clusters.engine import engine_of, remove_engine, set_up
+from cloudgpu.control.clusters.engine import read_engine_state, remove_engine, set_up_engine
 from cloudgpu.core.clusters.conf import Files, process_tag_of
 from cloudgpu.core.clusters.layout import engine_files
 from cloudgpu.errors import InvalidRequest, Unreachable
@@ -41,7 +41,7 @@ def gang(tmp_path_factory):
         for node in (2, 3):
             devices = "mkdir fake; for i in 0 1 2 3 4 5 6 7; do ln -s /dev/null fake/nvidia$i; done; "
             made.sh(f'{devices} for i in fake/*; do echo "$HOME/$i"; done > .cloudgpu/gpu-devices', node=node)
-        set_up(made.session, made.machines)
+        set_up_engine(made.session, made.machines)
         yield made
     finally:
         made.end()
@@ -50,11 +50,11 @@ def gang(tmp_path_factory):
 
 @pytest.mark.soak
 def test_all_nodes_are_ready_and_a_second_time_changes_nothing(gang):
-    state = engine_of(gang.session, gang.machines)
+    state = read_engine_state(gang.session, gang.machines)
     assert [(one.name, one.state) for one in state.nodes] == [(f"train-{n}", "idle") for n in range(NODES)]
     assert (state.alive, state.running, state.waiting) == (True, 0, 0)
     before = gang.engine_processes()
-    set_up(gang.session, gang.machines)
+    set_up_engine(gang.session, gang.machines)
     assert gang.engine_processes() == before
 
 
@@ -80,7 +80,7 @@ def test_versions_that_differ_are_refused_before_anything_is_changed(gang):
     gang.sh(f"printf '#!/bin/sh\\necho slurm 20.02.7\\n' > {old} && chmod +x {old}", node=1)
     others = [row._replace(cluster=row.cluster._replace(id="cg-other")) for row in gang.machines]
     with pytest.raises(InvalidRequest) as refused:
-        set_up(gang.session, others)
+        set_up_engine(gang.session, others)
     assert re.fullmatch(
         r"train-0 has Slurm [\d.]+ and train-1 has 20\.02\.7: a controller takes nodes up to \d releases back, .*",
         refused.value.message,
@@ -188,7 +188,7 @@ def busy(gang):
     until(lambda: all(_sleeping(gang, n, "200") for n in range(NODES)))
     yield listening(_all_processes(gang))
     gang.sh("scancel --full -u $(id -un)")
-    until(lambda: engine_of(gang.session, gang.machines).running == 0)
+    until(lambda: read_engine_state(gang.session, gang.machines).running == 0)
 
 
 def _all_processes(gang):
@@ -244,16 +244,16 @@ def test_whoever_has_another_munge_key_gets_nothing_from_slurm(gang, busy, tmp_p
 @pytest.mark.soak
 def test_a_controller_that_was_killed_comes_back_and_the_job_goes_on(gang):
     gang.sh("cd; rm -f done; sbatch --time=5 -N4 -o /dev/null --wrap 'srun sleep 6 && touch $HOME/done'")
-    until(lambda: engine_of(gang.session, gang.machines).running == 1)
+    until(lambda: read_engine_state(gang.session, gang.machines).running == 1)
     gang.sh("sleep 4.5")  # what the controller knows is on its disk after a few seconds
     (controller,) = [one for one in gang.processes(0) if one.name() == "slurmctld"]
     controller.kill()
-    state = until(lambda: None if (now := engine_of(gang.session, gang.machines)).alive else now)
+    state = until(lambda: None if (now := read_engine_state(gang.session, gang.machines)).alive else now)
     assert (state.nodes, state.why) == ((), "slurmctld does not run")
-    set_up(gang.session, gang.machines)
+    set_up_engine(gang.session, gang.machines)
     assert gang.sh("for i in $(seq 300); do [ -e done ] && break; sleep .1; done; ls done")[1] == "done\n"
-    set_up(gang.session, gang.machines)  # takes a node into use again that Slurm drained after the restart
-    state = engine_of(gang.session, gang.machines)
+    set_up_engine(gang.session, gang.machines)  # takes a node into use again that Slurm drained after the restart
+    state = read_engine_state(gang.session, gang.machines)
     assert state.usable == NODES, state.nodes
 
 

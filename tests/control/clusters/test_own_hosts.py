@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cloudgpu.control.clusters.engine import engine_of, set_up
+from cloudgpu.control.clusters.engine import read_engine_state, set_up_engine
 from cloudgpu.control.outage.opening import open_session
 from tests.cli.program import Program
 from tests.control.clusters.gang import needs_slurm
@@ -34,8 +34,8 @@ def test_two_workstations_have_one_queue_and_nothing_is_left_on_them(hosts, tmp_
     assert up.code == 0, up.err
     session = open_session({"CLOUDGPU_HOME": str(program.home), "USER": "ada"}, tell=lambda _said: None)
     machines = [row for row in session.ledger.machines() if row.terminated_at is None]
-    assert engine_of(session, machines).usable == 2
-    set_up(session, machines)
+    assert read_engine_state(session, machines).usable == 2
+    set_up_engine(session, machines)
     conf = '"$HOME"/.cloudgpu/slurm/*/0/slurm.conf'
     job = f"SLURM_CONF=$(echo {conf}) srun -N2 --time=5 sh -c 'echo $SLURMD_NODENAME $HOME'"
     done = program("exec", "lab-0", "--", "sh", "-c", job)

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from cloudgpu.access.slurm.remote_processes import engine_processes
-from cloudgpu.control.clusters.engine import engine_of, queue_for, remove_engine, set_up
+from cloudgpu.control.clusters.engine import queue_users, read_engine_state, remove_engine, set_up_engine
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.clusters.conf import process_tag_of
 from cloudgpu.core.clusters.layout import engine_files
@@ -72,7 +72,7 @@ def as_person(gang, *words, home="/"):
 def check_refused(gang):
     """Where sudo asks for a password, no queue for several people is set up, and nothing is changed."""
     with pytest.raises(InvalidRequest, match="sudo without a password"):
-        set_up(gang.session, gang.machines, people=[PERSON])
+        set_up_engine(gang.session, gang.machines, people=[PERSON])
     assert gang.sh("ls -d .cloudgpu/slurm")[0] != 0
     assert gang.engine_processes() == {}
 
@@ -83,15 +83,15 @@ def test_the_account_says_whom_its_queue_is_for_and_no_cloud_has_such_a_setting(
         '[accounts.alone]\nprovider = "local"\n'
     )
     session = open_session({"CLOUDGPU_HOME": str(tmp_path), "USER": "ada"}, tell=lambda _said: None)
-    assert list(queue_for(session, machine(provider="ssh", account="lab"))) == ["ada", "ben"]
-    assert list(queue_for(session, machine(provider="local", account="alone"))) == []
-    assert list(queue_for(session, machine(provider="ssh", account="gone"))) == []
+    assert list(queue_users(session, machine(provider="ssh", account="lab"))) == ["ada", "ben"]
+    assert list(queue_users(session, machine(provider="local", account="alone"))) == []
+    assert list(queue_users(session, machine(provider="ssh", account="gone"))) == []
     session.ledger.close()
 
 
 def test_without_sudo_or_an_account_it_is_refused_and_nothing_is_changed(gang):
     with pytest.raises(InvalidRequest) as refused:
-        set_up(gang.session, gang.machines, people=["nobody-of-this-name"])
+        set_up_engine(gang.session, gang.machines, people=["nobody-of-this-name"])
     assert "an account of nobody-of-this-name on train-0 and nobody-of-this-name on train-1" in refused.value.message
     if os.getuid() == 0 and not shutil.which("sudo"):
         assert "sudo without a password" in refused.value.message
@@ -103,15 +103,15 @@ def test_each_persons_job_runs_under_their_own_name_on_every_node(rooted, tmp_pa
     if not can_be_root():
         check_refused(rooted)
         return
-    set_up(rooted.session, rooted.machines, people=[PERSON])
-    assert engine_of(rooted.session, rooted.machines).usable == 2
+    set_up_engine(rooted.session, rooted.machines, people=[PERSON])
+    assert read_engine_state(rooted.session, rooted.machines).usable == 2
     says = 'echo "$(id -un) $SLURMD_NODENAME $CLOUDGPU_NODE_RANK $CLOUDGPU_ENGINE"'
     lines = as_person(rooted, "srun", "-N2", "--time=1", "sh", "-c", says).splitlines()
     assert sorted(lines) == [f"{PERSON} train-{n} {n} {CLUSTER}/{n}" for n in range(2)]
     own = f"srun -N2 --time=1 sh -c '{says.replace('id -un', 'id -u')}'"
     assert sorted(rooted.sh(own)[1].splitlines()) == [f"{os.getuid()} train-{n} {n} {CLUSTER}/{n}" for n in range(2)]
     again = rooted.engine_processes()
-    set_up(rooted.session, rooted.machines, people=[PERSON])
+    set_up_engine(rooted.session, rooted.machines, people=[PERSON])
     assert rooted.engine_processes() == again
 
 

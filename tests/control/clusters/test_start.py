@@ -10,7 +10,7 @@ import pytest
 from cloudgpu.control.budgets.commands import BudgetOptions, budget_of_options
 from cloudgpu.control.budgets.store import set_budget
 from cloudgpu.control.clusters.power import stop_all
-from cloudgpu.control.clusters.start import check_not_moved, start_all
+from cloudgpu.control.clusters.start import check_no_move_option, start_all
 from cloudgpu.control.lifecycle.start import new_lease
 from cloudgpu.errors import BudgetRefused, EndRefused, InvalidRequest, NoCapacity, ProviderUnavailable, StopUnproved
 
@@ -120,4 +120,4 @@ def test_a_cluster_of_which_a_disk_alone_is_kept_is_not_started(lab, stopped):
     with pytest.raises(InvalidRequest, match="clusters cannot be restored from images"):
         start(lab, (stopped[0], kept))
     with pytest.raises(InvalidRequest, match="train cannot be moved"):
-        check_not_moved(stopped[0], move=True)
+        check_no_move_option(stopped[0], move=True)

@@ -24,7 +24,7 @@ from cloudgpu.cli.jobs.jobs import table_text
 from cloudgpu.cli.jobs.planned import plan_text
 from cloudgpu.cli.jobs.text import job_text, state_text
 from cloudgpu.control.access.reach import open_connection
-from cloudgpu.control.clusters.engine import set_up
+from cloudgpu.control.clusters.engine import set_up_engine
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.jobs.cancel import cancel
 from cloudgpu.control.jobs.follow import reconcile_until_begun
@@ -61,7 +61,7 @@ class Train(Bench):
             self.session, prepare(self.session, parse_request(provider="local", name="train", nodes=2, template="bare"))
         )
         self.nodes = sorted(self.left(), key=rank)
-        set_up(self.session, self.nodes)
+        set_up_engine(self.session, self.nodes)
         connection, out = open_connection(self.session, self.nodes[0]), BytesIO()
         run(connection, ("pwd",), stdin=None, stdout=out, stderr=BytesIO())
         connection.close()

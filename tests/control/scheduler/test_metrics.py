@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from cloudgpu.control.budgets.commands import BudgetOptions, set_budget_document
-from cloudgpu.control.scheduler.metrics import Family, _family_text, exposition
+from cloudgpu.control.scheduler.metrics import MetricFamily, _family_text, exposition
 from cloudgpu.control.session.last_run import totals_after_run
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.facts import record_of
@@ -96,6 +96,6 @@ def test_jobs_faults_and_calls_are_counters(lab):
 
 @pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", "ä"])
 def test_a_name_with_quotes_is_one_label(name):
-    text = _family_text(Family("cloudgpu_x", "gauge", "A made-up one.", [({"name": name}, 1)]))
+    text = _family_text(MetricFamily("cloudgpu_x", "gauge", "A made-up one.", [({"name": name}, 1)]))
     (family,) = text_string_to_metric_families(text)
     assert family.samples[0].labels == {"name": name}

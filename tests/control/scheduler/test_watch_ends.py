@@ -25,7 +25,7 @@ class Slow:
     def __init__(self, tmp_path, *, stops):
         self.said: list[str] = []
         self.watch = Watch(
-            {"CLOUDGPU_HOME": str(tmp_path)}, every=timedelta(hours=1), prices=None, tell=self.said.append
+            {"CLOUDGPU_HOME": str(tmp_path)}, every=timedelta(hours=1), price_interval=None, tell=self.said.append
         )
         self.at_work, self.go_on, self.stops, self.begun = threading.Event(), threading.Event(), stops, 0
         self.watch.jobs = [WatchJob("pass", timedelta(hours=1), lambda session: session.clock(), self.work)]
@@ -111,7 +111,7 @@ def test_a_watch_that_was_started_with_nohup_outlives_its_terminal():
 
 def test_the_fault_that_ends_a_pass_is_none_of_the_ledger(slow, tmp_path):
     """Else nobody could write down that the pass was broken off."""
-    watch = Watch({"CLOUDGPU_HOME": str(tmp_path)}, every=timedelta(hours=1), prices=None, tell=print)
+    watch = Watch({"CLOUDGPU_HOME": str(tmp_path)}, every=timedelta(hours=1), price_interval=None, tell=print)
     watch.end()
     with watch._open_session() as session, session.lock("x", wait=False), pytest.raises(ProviderUnavailable) as fault:
         session.check_lock("x")
@@ -131,7 +131,7 @@ def moved(tmp_path):
 
 
 def watched(environ, said):
-    watch = Watch(environ, every=timedelta(hours=1), prices=None, tell=said.append)
+    watch = Watch(environ, every=timedelta(hours=1), price_interval=None, tell=said.append)
 
     def work(session):
         session.ledger.append([Draft("account_synced", "scope:x", {}, session.clock(), f"x{session.clock()}")])

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from apscheduler.triggers.interval import IntervalTrigger
 
-from cloudgpu.control.scheduler.watch import JOB_DEFAULTS, scheduler
+from cloudgpu.control.scheduler.watch import JOB_DEFAULTS, new_scheduler
 from tests.cli.program import until
 
 HOUR = timedelta(hours=1)
@@ -16,7 +16,7 @@ HOUR = timedelta(hours=1)
 
 def missed(ran, **more):
     """A scheduler with a job whose time was three and a half hours ago, and three times more since."""
-    found = scheduler()
+    found = new_scheduler()
     trigger = IntervalTrigger(hours=1, timezone=UTC)
     found.add_job(lambda: ran.append(1), trigger, next_run_time=datetime.now(UTC) - 3.5 * HOUR, **more)
     return found
@@ -62,7 +62,7 @@ def test_each_job_has_these_settings(setting, value):
 
 
 def test_nothing_is_kept_beside_the_ledger():
-    found = scheduler()
+    found = new_scheduler()
     found.start(paused=True)
     try:
         assert [type(store).__name__ for store in found._jobstores.values()] == ["MemoryJobStore"]
