@@ -137,7 +137,7 @@ def _move_out_of_zone(session: Session, machine: Machine, start_options: options
         new_lease(session, machine, start_options.lease, start_options.renew_until),
         start_options.override,
     )
-    cheapest, per_month = plan.offers[0], plan.image.per_month
+    cheapest, per_month = plan.offers[0], plan.image_cost.per_month
     image_cost_text = (
         "its price is not known" if per_month is None else (f"at most {per_month.text()} a month until it runs")
     )

@@ -220,10 +220,10 @@ def _write_and_start(
     session: Session, connected: _ConnectedNodes, facts: Sequence[NodeFacts], digest: str, *, several_users: bool
 ) -> None:
     """Write the files of all nodes, with a new munge key, and start all daemons."""
-    session.report(f"{_node_range_text([one.name for one in facts])}: setting up Slurm {facts[0].version}")
+    session.report(f"{_node_range_text([node.name for node in facts])}: setting up Slurm {facts[0].version}")
     connected.call_each(EngineNode.stop)
-    nodes_share_host = len({one.host for one in facts}) < len(facts) or any(
-        one.address.startswith("127.") for one in facts
+    nodes_share_host = len({node.host for node in facts}) < len(facts) or any(
+        node.address.startswith("127.") for node in facts
     )
     ports = connected.call_each(lambda node: node.reserve_ports(shared=nodes_share_host))
     nodes = [Node(*pair) for pair in zip(facts, ports, strict=True)]

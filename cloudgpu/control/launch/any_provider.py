@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import chain
 
 from cloudgpu.control.launch.candidates import Candidate, Candidates, OffersFound, SkippedAccount, skip_failing_accounts
-from cloudgpu.control.launch.offers import offers_in, with_constraint
+from cloudgpu.control.launch.offers import offers_of_constrained, with_placement_constraint
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.catalog.matching import by_preference
@@ -30,7 +30,7 @@ def offers_of_any_provider(session: Session, candidates: Candidates, existing: M
     Raises the most important error where none has an offer.
     """
     constrained = constrain_candidates(session, candidates) if existing is None else candidates
-    needs = {candidate.account: candidate.request.requirements for candidate in candidates.items}
+    requirements_by_account = {candidate.account: candidate.request.requirements for candidate in candidates.items}
     existing_account = None if existing is None else session.account_here(existing)
     offers_by_account: dict[str, Sequence[Offer]] = {}
     untrusted_offers: list[Offer] = []
@@ -40,21 +40,27 @@ def offers_of_any_provider(session: Session, candidates: Candidates, existing: M
         machine = existing if account == existing_account else None
         untrusted: list[Offer] = []  # one list for each thread
         try:
-            offers_by_account[account] = offers_in(
-                session, candidate.provider, candidate.request, needs[account], machine, untrusted
+            offers_by_account[account] = offers_of_constrained(
+                session, candidate.provider, candidate.request, requirements_by_account[account], machine, untrusted
             )
         finally:
             untrusted_offers.extend(untrusted)
 
-    names = [candidate.account for candidate in constrained.items]
-    with Pool(len(names), "accounts") as pool:
-        failed = list(pool.map(lambda name: skip_failing_accounts([name], find_offers), names))
-    skipped = (*constrained.skipped, *chain.from_iterable(failed))
+    accounts = [candidate.account for candidate in constrained.items]
+    with Pool(len(accounts), "accounts") as pool:
+        skipped_lists = list(pool.map(lambda name: skip_failing_accounts([name], find_offers), accounts))
+    skipped = (*constrained.skipped, *chain.from_iterable(skipped_lists))
     if not offers_by_account:
         raise _no_offers_error(skipped)
-    with_offers = tuple(candidate for candidate in constrained.items if candidate.account in offers_by_account)
-    offers = by_preference(chain.from_iterable(offers_by_account.values()), with_offers[0].request.requirements.market)
-    return OffersFound(tuple(offers), replace(constrained, items=with_offers, skipped=skipped), tuple(untrusted_offers))
+    candidates_with_offers = tuple(
+        candidate for candidate in constrained.items if candidate.account in offers_by_account
+    )
+    offers = by_preference(
+        chain.from_iterable(offers_by_account.values()), candidates_with_offers[0].request.requirements.market
+    )
+    return OffersFound(
+        tuple(offers), replace(constrained, items=candidates_with_offers, skipped=skipped), tuple(untrusted_offers)
+    )
 
 
 def constrain_candidates(session: Session, candidates: Candidates) -> Candidates:
@@ -67,7 +73,9 @@ def constrain_candidates(session: Session, candidates: Candidates) -> Candidates
 
     def constrain(account: str) -> None:
         candidate = candidates.for_account(account)
-        constrained[account] = replace(candidate, request=with_constraint(candidate.provider, candidate.request))
+        constrained[account] = replace(
+            candidate, request=with_placement_constraint(candidate.provider, candidate.request)
+        )
 
     skipped = skip_failing_accounts([candidate.account for candidate in candidates.items], constrain)
     if not constrained:
@@ -87,13 +95,15 @@ def _with_volume(session: Session, candidates: Candidates) -> Candidates:
         return candidates
     accounts = volume_accounts(session, volume.name)
     having_volume = tuple(
-        one for one in candidates.items if one.account in accounts or _has_volume(one.provider, volume)
+        candidate
+        for candidate in candidates.items
+        if candidate.account in accounts or _has_volume(candidate.provider, volume)
     )
-    for one in candidates.skipped:
-        if one.account in accounts or (not having_volume and isinstance(one.error, ProviderUnavailable)):
-            raise one.error
+    for skipped in candidates.skipped:
+        if skipped.account in accounts or (not having_volume and isinstance(skipped.error, ProviderUnavailable)):
+            raise skipped.error
     if len(having_volume) > 1:
-        names = [one.account for one in having_volume]
+        names = [candidate.account for candidate in having_volume]
         raise InvalidRequest(
             f"The accounts {' and '.join(names)} each have a volume {volume.name}.",
             field="--volume",
@@ -123,14 +133,16 @@ def volume_accounts(session: Session, name: str) -> set[str]:
 
 def _no_offers_error(skipped: Sequence[SkippedAccount]) -> CloudgpuError:
     """Return the most important of these errors (`_ERROR_PRIORITY`), with the messages of all accounts."""
-    by_kind = ([one for one in skipped if isinstance(one.error, kind)] for kind in _ERROR_PRIORITY)
-    same_kind = next(filter(None, by_kind), None)
-    if same_kind is None:
+    skipped_by_kind = ([account for account in skipped if isinstance(account.error, kind)] for kind in _ERROR_PRIORITY)
+    most_important = next(filter(None, skipped_by_kind), None)
+    if most_important is None:
         return skipped[0].error
-    error = same_kind[0].error
-    by_message = {one.error.message: one.account for one in reversed(skipped)}
-    if len(by_message) > 1:
-        messages = " ".join(f"{account}: {message}" for message, account in reversed(by_message.items()))
+    error = most_important[0].error
+    account_by_message = {account.error.message: account.account for account in reversed(skipped)}
+    if len(account_by_message) > 1:
+        messages = " ".join(f"{account}: {message}" for message, account in reversed(account_by_message.items()))
         error.message = f"None of {len(skipped)} accounts has it to offer. {messages}"
-    error.next = " Or: ".join(dict.fromkeys(one.error.next for one in same_kind if one.error.next)) or None
+    error.next = (
+        " Or: ".join(dict.fromkeys(account.error.next for account in most_important if account.error.next)) or None
+    )
     return error

@@ -54,12 +54,12 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.log.base import View
     from cloudgpu.providers.base import Provider
 
-Errors = tuple[type[CloudgpuError], ...]
+ErrorTypes = tuple[type[CloudgpuError], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _LaunchFacts:
-    """What is gathered for an attempt at an offer before the ledger is locked.
+    """What the record and the call of a launch attempt need; looked up before the ledger is locked.
 
     `resolved` is what the provider looked up for the call; `identity` is that of the account; `boot` is what the
     machine gets at its first boot; `on_demand` is the price of the same machine on demand.
@@ -106,13 +106,15 @@ def record_intents(
             )
             for attempt in attempts
         ]
-        first, *other_nodes = [
-            machine_of_launch(event, view.machine(event.subject)) for event in events
-        ]  # the machines planned
-        check_credit(session, view, credit, [first, *other_nodes], sync_subject_of(first), lease)
+        # the planned machines, as budgets count them
+        first_node, *other_nodes = [machine_of_launch(event, view.machine(event.subject)) for event in events]
+        check_credit(session, view, credit, [first_node, *other_nodes], sync_subject_of(first_node), lease)
         cluster = attempts[0].request.cluster
         cluster_name = cluster.name if cluster else ""
-        return [*events, *admit(session, view, first, prepared.override, others=other_nodes, of_cluster=cluster_name)]
+        return [
+            *events,
+            *admit(session, view, first_node, prepared.override, others=other_nodes, of_cluster=cluster_name),
+        ]
 
     try:
         append_if_admitted(session, build_events, prepared.remedy(session.clock()))
@@ -143,10 +145,12 @@ def _attempts(session: Session, prepared: PreparedLaunch, facts: Sequence[_Launc
     """Return the attempt of each machine, in the order of the nodes."""
     key, number = _launch_key(prepared, view)
     name = launch_name(prepared.name, key, prepared.plan.nodes, view.names())
-    attempts, head = list[Attempt](), view.head()[0]
+    attempts, ledger_position = list[Attempt](), view.head()[0]  # the number of the ledger's last entry
     for node, node_facts in enumerate(facts):
         request = request_of_node(replace(node_facts.candidate.request, key=key, name=name), view.id, node)
-        attempt = attempt_of(request, node_facts.offer, node_facts.boot, number, (view.id, head), session.clock())
+        attempt = attempt_of(
+            request, node_facts.offer, node_facts.boot, number, (view.id, ledger_position), session.clock()
+        )
         attempts.append(replace(attempt, call=node_facts.resolved.call, identity=node_facts.identity))
     return attempts
 
@@ -158,6 +162,7 @@ def _boot(session: Session, template: Template, candidate: Candidate, offer: Off
     host_key, user_key = _host_key(session, offer, resolved), client_key(session.home.keys)
     now, policy, request = session.clock(), candidate.policy, candidate.request
     renew_until, configuration = now + timedelta(seconds=request.renew_s), offer.configuration
+    # the agent spares it: it would lose its disk, which the policy keeps
     is_exempt = only_warns_to_keep_disk(subject_of_offer(configuration, request.setup), policy)
     is_node = request.cluster is not None
     driver: tuple[BootPart, ...] = ()
@@ -192,14 +197,21 @@ def _host_key(session: Session, offer: Offer, resolved: Resolved) -> HostKey:
 
 
 def _launch_key(prepared: PreparedLaunch, view: View) -> tuple[str, int]:
-    """Return the launch key and the number of the attempt; a request whose earlier machine existed gets a new key."""
+    """Return the launch key and the number of the attempt; a request whose earlier machine existed gets a new key.
+
+    That is derived with the next `generation`. A key that the user gave (`prepared.key`) stays.
+    """
     generation = 1
     while True:
         key = derived_key(prepared.fingerprint, generation) if prepared.key is None else prepared.key
-        earlier = [machine for node in node_keys(key, prepared.plan.nodes) for machine in view.launched(node)]
-        has_existed = any(one.launch_status in ("made", "open") or has_retained_resources(one) for one in earlier)
+        earlier_machines = [
+            machine for node_key in node_keys(key, prepared.plan.nodes) for machine in view.launched(node_key)
+        ]
+        has_existed = any(
+            machine.launch_status in ("made", "open") or has_retained_resources(machine) for machine in earlier_machines
+        )
         if prepared.key is not None or not has_existed:
-            return key, next_attempt_number(earlier)
+            return key, next_attempt_number(earlier_machines)
         generation += 1
 
 
@@ -209,7 +221,7 @@ def send_all(
     attempts: Sequence[Attempt],
     *,
     deadline: datetime,
-    closing_errors: Errors = NOT_LAUNCHED,
+    closing_errors: ErrorTypes = NOT_LAUNCHED,
 ) -> None:
     """Send the saved calls of a launch to this provider, and record their outcomes. The caller holds the launch lock.
 
@@ -226,19 +238,19 @@ def send_all(
 
 
 def _send_each(
-    session: Session, provider: Provider, attempts: Sequence[Attempt], deadline: datetime, closing_errors: Errors
+    session: Session, provider: Provider, attempts: Sequence[Attempt], deadline: datetime, closing_errors: ErrorTypes
 ) -> None:
-    for number, attempt in enumerate(attempts):
-        name, launched = attempt.request.name, [one.machine for one in attempts[:number]]
+    for node, attempt in enumerate(attempts):
+        name, launched_ids = attempt.request.name, [attempt.machine for attempt in attempts[:node]]
         try:
             send(session, provider, attempt, deadline=deadline, closing_errors=closing_errors)
         except closing_errors as error:
-            _close_attempts(session, attempts[number + 1 :], "void", f"{name} was refused, so it was not sent")
-            end_nodes(session, launched, f"{name} could not be launched: {error.message}")
+            _close_attempts(session, attempts[node + 1 :], "void", f"{name} was refused, so it was not sent")
+            end_nodes(session, launched_ids, f"{name} could not be launched: {error.message}")
             _delete_unused_resources(session, attempt)
             raise
         except LedgerUnavailable:  # `send` has ended that one
-            end_nodes(session, launched, f"{name} could not be recorded")
+            end_nodes(session, launched_ids, f"{name} could not be recorded")
             raise
 
 
@@ -247,7 +259,7 @@ def _send_in_one_call(
     provider: LaunchesTogether,
     attempts: Sequence[Attempt],
     deadline: datetime,
-    closing_errors: Errors,
+    closing_errors: ErrorTypes,
 ) -> None:
     first = attempts[0]
     for attempt in attempts:
@@ -267,9 +279,9 @@ def _send_in_one_call(
             error.next = error.next or "Run the same up again: it first finds out what became of this launch."
             raise
         now, why = session.clock(), "the provider accepted it"
-        settled = [launch_settled(one.machine, one.token, "made", why, now) for one in attempts]
+        settled_events = [launch_settled(attempt.machine, attempt.token, "made", why, now) for attempt in attempts]
         try:
-            session.ledger.append([*settled, *(instance_observed(one, now) for one in instances)])
+            session.ledger.append([*settled_events, *(instance_observed(instance, now) for instance in instances)])
         except LedgerUnavailable as error:  # machines that are not recorded would cost without anybody knowing
             raise _end_all_unrecorded(session, attempts, error) from error
 
@@ -282,16 +294,16 @@ def _end_all_unrecorded(session: Session, attempts: Sequence[Attempt], error: Le
         machine = session.ledger.machine(attempt.machine)
         try:
             outcome = outcome if machine is None else terminate_without_ledger(session, machine, error)
-        except CloudgpuError as fault:  # the others have to be ended all the same
-            session.report(f"{attempt.request.name} could not be ended ({fault.message})")
-            failures.append(fault)
+        except CloudgpuError as end_error:  # the others have to be ended all the same
+            session.report(f"{attempt.request.name} could not be ended ({end_error.message})")
+            failures.append(end_error)
     return failures[0] if failures else outcome
 
 
 def _close_attempts(session: Session, attempts: Sequence[Attempt], outcome: Outcome, why: str) -> None:
     """Record that these attempts created no machine, and delete their saved calls."""
     now = session.clock()
-    session.ledger.append([launch_settled(one.machine, one.token, outcome, why, now) for one in attempts])
+    session.ledger.append([launch_settled(attempt.machine, attempt.token, outcome, why, now) for attempt in attempts])
     for attempt in attempts:
         saved.delete(session.home.attempts, attempt.token)
 
@@ -303,14 +315,14 @@ def _delete_unused_resources(session: Session, attempt: Attempt) -> None:
         delete_unused_shared(session, machine)
 
 
-def end_nodes(session: Session, ids: Sequence[str], why: str) -> None:
+def end_nodes(session: Session, machine_ids: Sequence[str], why: str) -> None:
     """End the machines of an incomplete cluster, by their ids. The caller holds the launch lock.
 
     All are tried. Raises the first error where one could not be ended: then nothing else is launched, and the next run
     of the reaper ends it.
     """
     failures: list[CloudgpuError] = []
-    for machine_id in reversed(ids):
+    for machine_id in reversed(machine_ids):
         machine = session.ledger.machine(machine_id)
         if machine is None or machine.terminated_at is not None:
             continue

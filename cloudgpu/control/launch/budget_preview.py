@@ -54,7 +54,7 @@ def check_budgets(session: Session, prepared: PreparedLaunch) -> None:
 
     Raises it, too, where a prepaid account's credit does not last to the end of the lease; no override helps there.
     """
-    credit_fit, request = credit_of_plan(session, prepared), prepared.plan.request
+    credit_fit, request = credit_fit_of_plan(session, prepared), prepared.plan.request
     if credit_fit is not None and not isinstance(credit_fit, CloudgpuError) and not credit_fit.fits:
         name = request.name or prepared.name or "this machine"
         raise credit_refusal(credit_fit, name, timedelta(seconds=request.lease_s))
@@ -63,7 +63,7 @@ def check_budgets(session: Session, prepared: PreparedLaunch) -> None:
         check_admission(admission, prepared.override, prepared.remedy(session.clock()))
 
 
-def credit_of_plan(session: Session, prepared: PreparedLaunch) -> CreditFit | CloudgpuError | None:
+def credit_fit_of_plan(session: Session, prepared: PreparedLaunch) -> CreditFit | CloudgpuError | None:
     """Return whether the credit of a prepaid account covers the plan, or why that is not known; None if not prepaid.
 
     Read once for each plan.
@@ -86,7 +86,7 @@ def check_admission(request: AdmissionRequest, override: str | None, remedy: Rem
         raise refusal(request, remedy)
 
 
-def differences(session: Session, prepared: PreparedLaunch, machine: Machine) -> list[RequestDifference]:
+def launch_differences(session: Session, prepared: PreparedLaunch, machine: Machine) -> list[RequestDifference]:
     """Return each option in which this request differs from the launch of the machine, with the remedy.
 
     Empty for a machine that was adopted without a launch record.
@@ -101,8 +101,8 @@ def build_plan_document(session: Session, prepared: PreparedLaunch) -> PlannedUp
     """Return the answer of `up --dry-run`: the plan, and the existing machine of this request."""
     existing_machine = prepared.existing
     existing = None if existing_machine is None else build_machine_document(session, existing_machine)
-    differs = [] if existing_machine is None else differences(session, prepared, existing_machine)
-    notes = credit_notes(credit_of_plan(session, prepared), prepared.plan.offer.configuration.account)
+    differs = [] if existing_machine is None else launch_differences(session, prepared, existing_machine)
+    notes = credit_notes(credit_fit_of_plan(session, prepared), prepared.plan.offer.configuration.account)
     plan = replace(prepared.plan, remarks=(*prepared.plan.remarks, *notes))
     return {
         "plan": plan_document(plan, budgets_document(session, prepared)),
@@ -114,11 +114,11 @@ def build_plan_document(session: Session, prepared: PreparedLaunch) -> PlannedUp
 def budgets_document(session: Session, prepared: PreparedLaunch) -> list[BudgetFit]:
     """Return how the plan fits each budget that covers it; nothing where nothing would be launched."""
     admission = admission_request(session, prepared)
-    return [] if admission is None else verdict_values(admission.admission().verdicts, prepared.override)
+    return [] if admission is None else verdict_documents(admission.admission().verdicts, prepared.override)
 
 
-def verdict_values(verdicts: Sequence[BudgetVerdict], override: str | None = None) -> list[BudgetFit]:
-    """Return verdicts as plain values, each with its tightest period; `override` overrides those that allow it."""
+def verdict_documents(verdicts: Sequence[BudgetVerdict], override: str | None = None) -> list[BudgetFit]:
+    """Return verdicts as documents, each with its tightest period; `override` overrides those that allow it."""
     return [_verdict_document(verdict, override) for verdict in verdicts]
 
 

@@ -74,7 +74,7 @@ class SkippedAccount:
 class Candidates:
     """The accounts to query for offers, in no order.
 
-    `any_account`: `--provider any` was requested; `skipped` cannot be used.
+    `items` are the candidates; `skipped` cannot be used; `any_account`: `--provider any` was requested.
     """
 
     items: tuple[Candidate, ...]
@@ -83,7 +83,7 @@ class Candidates:
 
     def for_account(self, account: str) -> Candidate:
         """Return the candidate of this account, which is one of them."""
-        return next(one for one in self.items if one.account == account)
+        return next(candidate for candidate in self.items if candidate.account == account)
 
     def for_offer(self, offer: Offer) -> Candidate:
         """Return the candidate that has this offer."""
@@ -112,8 +112,10 @@ class OffersFound:
     @property
     def remarks(self) -> tuple[str, ...]:
         """A remark for each account that was skipped, unless it only does not sell what was requested."""
-        failed = (one for one in self.candidates.skipped if not _is_not_sold_error(one.error))
-        return tuple(f"passed over: account {one.account}: {one.error.message}" for one in failed)
+        accounts_with_errors = (skipped for skipped in self.candidates.skipped if not _is_not_sold_error(skipped.error))
+        return tuple(
+            f"passed over: account {skipped.account}: {skipped.error.message}" for skipped in accounts_with_errors
+        )
 
 
 def _is_not_sold_error(error: CloudgpuError) -> bool:
@@ -128,7 +130,7 @@ def candidates_of(session: Session, request: UpRequest, template: Template) -> C
     """
     if not is_any_provider(session, account=request.account, provider=request.provider):
         name = account_of(session, account=request.account, provider=request.provider)
-        return Candidates((candidate(session, request, template, name),))
+        return Candidates((candidate_in(session, request, template, name),))
     candidates: list[Candidate] = []
     _check_valid_for_any_account(request)
     names = cloud_accounts(session)
@@ -136,7 +138,7 @@ def candidates_of(session: Session, request: UpRequest, template: Template) -> C
         session, report=cache(session.report)
     )  # reports each sentence once: most are the same for all accounts
     skipped = skip_failing_accounts(
-        names, lambda name: candidates.append(candidate(quiet_session, request, template, name))
+        names, lambda name: candidates.append(candidate_in(quiet_session, request, template, name))
     )
     if not candidates:
         raise skipped[0].error
@@ -168,17 +170,19 @@ def skip_failing_accounts(accounts: Sequence[str], act: Callable[[str], None]) -
     return tuple(skipped)
 
 
-def candidate(session: Session, request: UpRequest, template: Template, account: str) -> Candidate:
+def candidate_in(session: Session, request: UpRequest, template: Template, account: str) -> Candidate:
     """Return the candidate of a request at this account.
 
     Raises InvalidRequest for what is unsupported there, or what the limits do not allow.
     """
     provider = session.provider(account)
-    launch, resolved = _request(session, request, provider, template)
-    return Candidate(provider, launch, resolved.lifetime, resolved.policy, resolved.remarks)
+    launch_request, resolved_policy = _launch_request(session, request, provider, template)
+    return Candidate(
+        provider, launch_request, resolved_policy.lifetime, resolved_policy.policy, resolved_policy.remarks
+    )
 
 
-def _request(
+def _launch_request(
     session: Session, request: UpRequest, provider: Provider, template: Template
 ) -> tuple[LaunchRequest, ResolvedPolicy]:
     """Return the launch request of these options, and its policy."""
@@ -186,18 +190,19 @@ def _request(
         Market(session.settings.market) if request.spot is None else Market.SPOT if request.spot else Market.ON_DEMAND
     )
     _check_setup(provider, request.setup, market, or_on_demand=request.requirements.or_on_demand)
-    cluster = _cluster(request, template)
+    cluster = _cluster_of(request, template)
     check_container(provider, template, cluster)
     _check_spot(request, provider, market)
     owner = owner_of(session, request)
     project = request.project.strip() if request.project else session.settings.project
+    # by what the settings may choose a policy
     policy_facts = {"owner": owner, "project": project, "template": template.name, "provider": provider.kind}
     policy_facts |= {"account": provider.account, "market": str(market), "name": request.name or ""}
     trust = request.trust or Trust(session.settings.trust)
-    resolved = resolve_policy(
+    resolved_policy = resolve_policy(
         session, request.policy, LifetimeOverride(request.lease, request.renew_until), policy_facts
     )
-    keep_disk = keeps_disk(resolved.policy, request.setup, market, pausable=isinstance(provider, Pausable))
+    keep_disk = keeps_disk(resolved_policy.policy, request.setup, market, pausable=isinstance(provider, Pausable))
     return LaunchRequest(
         key=request.key or "",
         name=request.name or "",
@@ -207,14 +212,14 @@ def _request(
         template=template.name,
         owner=owner,
         project=project,
-        policy=resolved.policy.name,
-        lease_s=int(resolved.lifetime.lease.total_seconds()),
-        renew_s=int(resolved.lifetime.renew_until.total_seconds()),
-        setup=_setup(request.setup, template, keep_disk=keep_disk),
-        policy_by=resolved.chosen_by,
-        terms=resolved.terms.record(),
+        policy=resolved_policy.policy.name,
+        lease_s=int(resolved_policy.lifetime.lease.total_seconds()),
+        renew_s=int(resolved_policy.lifetime.renew_until.total_seconds()),
+        setup=_complete_setup(request.setup, template, keep_disk=keep_disk),
+        policy_by=resolved_policy.chosen_by,
+        terms=resolved_policy.terms.record(),
         cluster=cluster,
-    ), resolved
+    ), resolved_policy
 
 
 def _check_setup(provider: Provider, setup: Setup, market: Market, *, or_on_demand: bool) -> None:
@@ -227,9 +232,9 @@ def _check_setup(provider: Provider, setup: Setup, market: Market, *, or_on_dema
                 value=str(market),
                 next=f"Add --spot, or leave {option} out.",
             )
-    for option, subject in _unsupported_options(provider, setup):
+    for option, feature in _unsupported_options(provider, setup):
         raise InvalidRequest(
-            f"The {provider.kind} provider has no {subject}, so {option} cannot be used there.",
+            f"The {provider.kind} provider has no {feature}, so {option} cannot be used there.",
             field=option,
             value=provider.kind,
             next=f"Leave {option} out, or choose another --provider.",
@@ -237,7 +242,7 @@ def _check_setup(provider: Provider, setup: Setup, market: Market, *, or_on_dema
 
 
 def _unsupported_options(provider: Provider, setup: Setup) -> Iterator[tuple[str, str]]:
-    """Yield each given option that the provider does not support, and its subject."""
+    """Yield each given option that the provider does not support, and the feature that it is about."""
     resolves, network = isinstance(provider, Resolves), setup.network
     has_firewall = isinstance(provider, Reachable)
     options = (
@@ -251,11 +256,11 @@ def _unsupported_options(provider: Provider, setup: Setup) -> Iterator[tuple[str
         ("--jump", network.jump, "networks behind a jump host", resolves),
         ("--persistent", setup.persistent, "spot requests", resolves),
     )
-    return ((option, subject) for option, value, subject, supported in options if value and not supported)
+    return ((option, feature) for option, value, feature, supported in options if value and not supported)
 
 
 def _check_spot(request: UpRequest, provider: Provider, market: Market) -> None:
-    """Raise InvalidRequest for a spot machine outside a job, where the provider interrupts without notice."""
+    """Raise InvalidRequest for a spot machine outside a job (`by_hand`), if the provider interrupts without notice."""
     if market is Market.SPOT and request.by_hand and getattr(provider, "spot_for_jobs", False):
         raise InvalidRequest(
             f"A higher bid stops a spot machine of {provider.kind} at once and without notice: only jobs run there.",
@@ -265,7 +270,7 @@ def _check_spot(request: UpRequest, provider: Provider, market: Market) -> None:
         )
 
 
-def _cluster(request: UpRequest, template: Template) -> ClusterNode | None:
+def _cluster_of(request: UpRequest, template: Template) -> ClusterNode | None:
     """Return the cluster of the request; a template with an engine makes one machine a cluster of one."""
     cluster = request.cluster or (ClusterRequest(1) if template.engine not in (None, "none") else None)
     return None if cluster is None else cluster.node(template.engine)
@@ -276,14 +281,14 @@ def check_volume(session: Session, candidates: Candidates, name: str) -> None:
     machines = [
         machine for machine in named_resources(session.ledger) if machine.name == name and machine.state == Kind.VOLUME
     ]
-    by_name = by_account(session, machines)[0]
-    for one in candidates.items:
+    machines_by_account = by_account(session, machines)[0]
+    for candidate in candidates.items:
         check_may_use(
             session,
             [
                 machine
-                for machine in by_name.get(one.account, ())
-                if _may_be_in_location(machine, one.request.requirements)
+                for machine in machines_by_account.get(candidate.account, ())
+                if _may_be_in_location(machine, candidate.request.requirements)
             ],
         )
 
@@ -299,7 +304,7 @@ def owner_of(session: Session, request: UpRequest) -> str:
     return request.owner.strip() if request.owner else session.settings.owner
 
 
-def _setup(setup: Setup, template: Template, *, keep_disk: bool) -> Setup:
+def _complete_setup(setup: Setup, template: Template, *, keep_disk: bool) -> Setup:
     """Return the setup with the template's image and disk size where the user gave none, and with `keep_disk`."""
     image, disk_gb = setup.image or template.image or None, setup.disk_gb or template.disk_gb
     return with_disk_size(replace(setup, image=image, disk_gb=disk_gb, keep_disk=keep_disk), template)

@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
 def living_nodes(session: Session, machine: Machine) -> list[Machine]:
     """Return the living nodes of a machine's cluster, in order; the machine itself where none lives."""
-    cluster = not_none(machine.cluster).id
-    machines = [node for node in session.ledger.machines() if node.cluster is not None and node.cluster.id == cluster]
+    cluster_id = not_none(machine.cluster).id
+    machines = [
+        node for node in session.ledger.machines() if node.cluster is not None and node.cluster.id == cluster_id
+    ]
     return sorted((node for node in machines if node.terminated_at is None), key=node_of) or [machine]
 
 
@@ -55,9 +57,9 @@ def find_or_settle_node(
         if prepared.existing is not None:
             confirm()
         return _complete_or_end(session, prepared, machines, deadline, is_in_plan), False
-    not_made = [machine for machine in machines if machine.launch_status in ("refused", "void")]
-    if existing and not_made:
-        _end_machines(session, existing, f"{not_made[0].name} was never launched")
+    never_made = [machine for machine in machines if machine.launch_status in ("refused", "void")]
+    if existing and never_made:
+        _end_machines(session, existing, f"{never_made[0].name} was never launched")
         return None, False
     if existing and all(machine.terminated_at is None for machine in existing):
         existing = [refresh(session, machine) for machine in existing]
@@ -78,11 +80,11 @@ def _latest_nodes(session: Session, prepared: PreparedLaunch, launch_statuses: S
     existing = [machine for machine in requested if machine.terminated_at is None or has_retained_resources(machine)]
     if not existing:
         return []
-    latest = not_none(max(existing, key=lambda machine: machine.intended_at).cluster).id
+    latest_id = not_none(max(existing, key=lambda machine: machine.intended_at).cluster).id
     nodes = [
         machine
         for machine in requested
-        if not_none(machine.cluster).id == latest and machine.launch_status in launch_statuses
+        if not_none(machine.cluster).id == latest_id and machine.launch_status in launch_statuses
     ]
     return sorted(nodes, key=node_of)
 
@@ -101,7 +103,9 @@ def _complete_or_end(
             f"{prepared.name or machines[0].name}: an earlier launch was interrupted; sending the same calls again"
         )
         not_sent = [machine for machine in machines if machine.launch_status == "open"]
-        *_, provider = [session.provider_of(machine) for machine in not_sent]  # checks each one's account or host
+        *_, provider = [
+            session.provider_of(machine) for machine in not_sent
+        ]  # also checks that the account or host of each can be reached
         try:
             send_all(session, provider, attempts, deadline=deadline, closing_errors=(NoCapacity,))
         except NoCapacity as error:  # that proves that nothing was launched: the next offer is tried
@@ -112,8 +116,8 @@ def _complete_or_end(
         for machine in machines:
             if machine.launch_status == "open":
                 settle_by_listing(session, machine)
-    latest = [session.ledger.machine(machine.id) or machine for machine in machines]
-    made = [machine for machine in latest if machine.terminated_at is None and machine.launch_status == "made"]
+    current = [session.ledger.machine(machine.id) or machine for machine in machines]
+    made = [machine for machine in current if machine.terminated_at is None and machine.launch_status == "made"]
     if len(made) == not_none(machines[0].cluster).nodes:
         return made[0]
     _end_machines(session, made, "its launch was interrupted, and not all of its cluster was made")
@@ -126,13 +130,13 @@ def _attempts_to_send(session: Session, machines: Sequence[Machine]) -> list[Att
     Where the provider launches all nodes in one call, that is sent again for all of them.
     """
     provider = session.provider_of(machines[0])
-    in_one_call = isinstance(provider, LaunchesTogether)
-    to_send = [machine for machine in machines if in_one_call or machine.launch_status == "open"]
+    launches_in_one_call = isinstance(provider, LaunchesTogether)
+    to_send = [machine for machine in machines if launches_in_one_call or machine.launch_status == "open"]
     attempts = [saved.load(session.home.attempts, not_none(machine.token)) for machine in to_send]
-    lifetime = provider.token_rule.lifetime
-    can_repeat = all(session.clock() - from_iso(machine.intended_at) < lifetime for machine in machines)
+    token_lifetime = provider.token_rule.lifetime
+    can_repeat = all(session.clock() - from_iso(machine.intended_at) < token_lifetime for machine in machines)
     is_complete = len(machines) == not_none(machines[0].cluster).nodes and not session.ledger_away and can_repeat
-    saved_attempts = [one for one in attempts if one is not None]
+    saved_attempts = [attempt for attempt in attempts if attempt is not None]
     return saved_attempts if is_complete and len(saved_attempts) == len(to_send) else []
 
 

@@ -79,11 +79,11 @@ def filter_runnable(template: Template, offers: Sequence[Offer]) -> tuple[tuple[
     image = template.container_image
     if not image or not offers:
         return tuple(offers), ()
-    unsupported = {offer: pair for offer in offers if (pair := _unsupported_gpu(image, offer)) is not None}
-    if len(unsupported) == len(offers):
-        raise _unsupported_gpu_error(template, image, *unsupported[offers[0]])
-    notes = {f"passed over: {gpu.name}, which {image} does not support" for gpu, _ in unsupported.values()}
-    return tuple(one for one in offers if one not in unsupported), tuple(sorted(notes))
+    unsupported_gpus = {offer: pair for offer in offers if (pair := _unsupported_gpu(image, offer)) is not None}
+    if len(unsupported_gpus) == len(offers):
+        raise _unsupported_gpu_error(template, image, *unsupported_gpus[offers[0]])
+    remarks = {f"passed over: {gpu.name}, which {image} does not support" for gpu, _ in unsupported_gpus.values()}
+    return tuple(offer for offer in offers if offer not in unsupported_gpus), tuple(sorted(remarks))
 
 
 def _unsupported_gpu(image: str, offer: Offer) -> tuple[Accelerator, Misfit] | None:
@@ -98,18 +98,18 @@ def _unsupported_gpu(image: str, offer: Offer) -> tuple[Accelerator, Misfit] | N
     return None
 
 
-def _unsupported_gpu_error(template: Template, image: str, gpu: Accelerator, misfit: Misfit) -> InvalidRequest:
+def _unsupported_gpu_error(template: Template, image: str, gpu: Accelerator, reason: Misfit) -> InvalidRequest:
     other_gpu = "Choose another --gpu."
-    if misfit.newest_tag and "tag" in template.settings:
-        remedy = f'Write into config.toml: [templates.{template.name}] and tag = "{misfit.newest_tag}". Or: {other_gpu}'
-    elif misfit.newest_tag:
+    if reason.newest_tag and "tag" in template.settings:
+        remedy = f'Write into config.toml: [templates.{template.name}] and tag = "{reason.newest_tag}". Or: {other_gpu}'
+    elif reason.newest_tag:
         reference = parse_reference(image)
-        named = f"{reference.repository}:{misfit.newest_tag}" if reference else misfit.newest_tag
-        remedy = f"Use {named} in {template.path}. Or: {other_gpu}"
+        new_image = f"{reference.repository}:{reason.newest_tag}" if reference else reason.newest_tag
+        remedy = f"Use {new_image} in {template.path}. Or: {other_gpu}"
     else:
         remedy = f"cloudgpu knows no release of it for this GPU. {other_gpu}"
     return InvalidRequest(
-        f"{image} needs CUDA compute capability {misfit.required}, and {gpu.name} has {misfit.gpu_capability}.",
+        f"{image} needs CUDA compute capability {reason.required}, and {gpu.name} has {reason.gpu_capability}.",
         field="--template",
         value=template.name,
         next=remedy,

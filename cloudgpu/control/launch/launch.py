@@ -18,7 +18,7 @@ from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.unrecorded_termination import terminate_without_ledger
 from cloudgpu.control.launch.any_provider import constrain_candidates
 from cloudgpu.control.launch.attempt import record_intents, send_all
-from cloudgpu.control.launch.budget_preview import differences, sync_for_budgets
+from cloudgpu.control.launch.budget_preview import launch_differences, sync_for_budgets
 from cloudgpu.control.launch.cluster import find_or_settle_node, living_nodes
 from cloudgpu.control.launch.containers import filter_runnable
 from cloudgpu.control.launch.offers import Refusals, open_to_client, resolve
@@ -99,9 +99,8 @@ def launch(
         session.report("another cloudgpu is busy with the same request; waiting for it")
     with session.lock(prepared.lock, wait=LOCK_TIMEOUT_S):
         clean_up(session)
-        machine, already_existed = (_find_cluster if prepared.plan.nodes > 1 else _find_or_resolve)(
-            session, prepared, confirm
-        )
+        find = _find_cluster if prepared.plan.nodes > 1 else _find_or_resolve
+        machine, already_existed = find(session, prepared, confirm)
         if machine is None:
             if prepared.existing is not None:
                 sync_for_budgets(session, replace(prepared, existing=None))
@@ -113,13 +112,13 @@ def launch(
                 error.next = RESOLVE_FIRST_REMEDY if prepared.new else error.next
                 raise
         nodes = [machine] if machine.cluster is None else living_nodes(session, machine)
-        if already_existed and all(one.state in UP_STATES for one in nodes):
+        if already_existed and all(node.state in UP_STATES for node in nodes):
             withdraw_requests(session, nodes)
         abort_text = launched_text(machine)
         with on_abort(abort_text):
-            nodes = [timers.ensure_timer(session, one, "launch") for one in nodes]
+            nodes = [timers.ensure_timer(session, node, "launch") for node in nodes]
     with on_abort(abort_text):
-        if not already_existed or any(one.state in ("running", "pending") for one in nodes):
+        if not already_existed or any(node.state in UP_STATES for node in nodes):
             nodes = _wait_for_all(session, nodes, already_existed=already_existed, wait=wait)
         clean_up_local_files(session)
     return LaunchResult(nodes[0], already_existed, tuple(nodes))
@@ -131,10 +130,10 @@ def launch_document(
     """Return the answer of `up`: the machine, whether it existed before, the state of its `on_start`, and the plan."""
     return {
         "machine": build_machine_document(session, result.machine),
-        "nodes": [build_machine_document(session, one) for one in result.nodes] if len(result.nodes) > 1 else [],
+        "nodes": [build_machine_document(session, node) for node in result.nodes] if len(result.nodes) > 1 else [],
         "found": result.already_existed,
         "on_start": on_start,
-        "differences": differences(session, prepared, result.machine) if result.already_existed else [],
+        "differences": launch_differences(session, prepared, result.machine) if result.already_existed else [],
         "plan": plan_document(prepared.plan),
     }
 
@@ -196,11 +195,11 @@ def _find_cluster(
     """Return a node of this request's cluster as `_find_or_resolve` returns the machine of a request."""
     deadline = session.clock() + SEND_TIMEOUT
     machine, already_existed = find_or_settle_node(
-        session, prepared, confirm, deadline, is_in_plan=lambda one: _is_in_plan(session, prepared, one)
+        session, prepared, confirm, deadline, is_in_plan=lambda node: _is_in_plan(session, prepared, node)
     )
     if machine is not None and not already_existed:
-        for one in living_nodes(session, machine):
-            _set_planned_lease(session, prepared, one)
+        for node in living_nodes(session, machine):
+            _set_planned_lease(session, prepared, node)
     return machine, already_existed
 
 
@@ -233,13 +232,13 @@ def _set_planned_lease(session: Session, prepared: PreparedLaunch, machine: Mach
 def _wait_for_all(session: Session, nodes: Sequence[Machine], *, already_existed: bool, wait: bool) -> list[Machine]:
     """Return the nodes once each is ready; where one of a new cluster does not come up, all are ended."""
     try:
-        ready = [_wait_until_ready(session, one, already_existed=already_existed, wait=wait) for one in nodes]
+        ready = [_wait_until_ready(session, node, already_existed=already_existed, wait=wait) for node in nodes]
         if wait and engine_of_machine(ready[0]) == "slurm":
             set_up_engine(session, ready)
     except (InvalidRequest, Unreachable) as error:
         if not already_existed and nodes[0].cluster is not None and not isinstance(error, AccessBlocked):
-            for one in reversed(nodes):
-                terminate_surviving_node(session, one, error)
+            for node in reversed(nodes):
+                terminate_surviving_node(session, node, error)
         raise
     return ready
 
@@ -256,8 +255,8 @@ def _wait_until_ready(session: Session, machine: Machine, *, already_existed: bo
             if not already_existed:
                 terminate_failed_launch(session, machine, error)
             raise
-        billed = billed_text(machine, " and billed meanwhile")
-        hint = f"{machine.name} is launched{billed}; to end it: cloudgpu down {command_name(machine)}"
+        billed_clause = billed_text(machine, " and billed meanwhile")
+        hint = f"{machine.name} is launched{billed_clause}; to end it: cloudgpu down {command_name(machine)}"
         error.next = f"{error.next} {hint}" if error.next else hint
         raise
 
@@ -277,8 +276,12 @@ def _launch_new(session: Session, prepared: PreparedLaunch) -> Machine:
             _sync_if_old(session, prepared, offer)  # before anything is sent to another account
         try:
             offers_by_node = node_offers(prepared.plan.nodes, offer, prepared.offers)
-            resolved = [(one, _resolve_offer(session, prepared, one)) for one in offers_by_node]
-            if not prepared.no_guard and needs_reaper_run(prepared.candidates.for_offer(offer).provider, *resolved[0]):
+            resolved_offers = [
+                (node_offer, _resolve_offer(session, prepared, node_offer)) for node_offer in offers_by_node
+            ]
+            if not prepared.no_guard and needs_reaper_run(
+                prepared.candidates.for_offer(offer).provider, *resolved_offers[0]
+            ):
                 check_launch_guarded(session, offer)  # the scheduled run may have stopped since the plan
         except refusals.errors_before_sending as error:  # known before anything is sent
             session.report(refusals.add(offer, error))
@@ -287,7 +290,7 @@ def _launch_new(session: Session, prepared: PreparedLaunch) -> Machine:
             session.report(
                 f"account {offer.configuration.account} was forgotten: from this launch on, it is synced again"
             )
-        attempts = record_intents(session, prepared, resolved)
+        attempts = record_intents(session, prepared, resolved_offers)
         session.report(launch_message(attempts))
         try:
             provider = session.provider(offer.configuration.account)
@@ -305,23 +308,29 @@ def _launch_new(session: Session, prepared: PreparedLaunch) -> Machine:
 def _with_constraints(session: Session, prepared: PreparedLaunch) -> PreparedLaunch:
     """Return the plan with constrained requests, without offers that no longer fit or cannot run its container."""
     candidates = open_to_client(session, constrain_candidates(session, prepared.candidates))
-    needs = {one.account: one.request.requirements for one in candidates.items}
-    offers = (offer for offer in prepared.offers if offer.configuration.account in needs)
-    fitting = tuple(offer for offer in offers if fits(offer.configuration, needs[offer.configuration.account]))
+    requirements_by_account = {candidate.account: candidate.request.requirements for candidate in candidates.items}
+    offers = (offer for offer in prepared.offers if offer.configuration.account in requirements_by_account)
+    fitting = tuple(
+        offer for offer in offers if fits(offer.configuration, requirements_by_account[offer.configuration.account])
+    )
     return replace(prepared, candidates=candidates, offers=filter_runnable(prepared.template, fitting)[0])
 
 
-def _all_refused_error(prepared: PreparedLaunch, first: CloudgpuError | None) -> CloudgpuError:
+def _all_refused_error(prepared: PreparedLaunch, first_error: CloudgpuError | None) -> CloudgpuError:
     """Return the first refusal, with the number of refused offers and a remedy."""
-    if first is None:
+    if first_error is None:
         return NoCapacity("There is no offer that fits.", field="offer")
-    offers, want = _remaining_offers(prepared), prepared.plan.request.requirements
-    if (isinstance(first, NoCapacity) or prepared.candidates.any_account) and len(offers) > 1:
-        first.message = f"None of the {len(offers)} offers that fit could be launched; the first: {first.message}"
-    if first.next is None:
-        hint = ", or allow --or-on-demand" if want.market is Market.SPOT and not want.or_on_demand else ""
-        first.next = f"Run it again later, ask for another --gpu or --region{hint}."
-    return first
+    offers, requirements = _remaining_offers(prepared), prepared.plan.request.requirements
+    if (isinstance(first_error, NoCapacity) or prepared.candidates.any_account) and len(offers) > 1:
+        first_error.message = (
+            f"None of the {len(offers)} offers that fit could be launched; the first: {first_error.message}"
+        )
+    if first_error.next is None:
+        hint = (
+            ", or allow --or-on-demand" if requirements.market is Market.SPOT and not requirements.or_on_demand else ""
+        )
+        first_error.next = f"Run it again later, ask for another --gpu or --region{hint}."
+    return first_error
 
 
 def _remaining_offers(prepared: PreparedLaunch) -> Sequence[Offer]:

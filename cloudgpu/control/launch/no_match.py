@@ -32,7 +32,7 @@ def explain_discontinued(provider: Provider, needs: Requirements) -> NoCapacity 
     A provider without regions lists only what is free now, so there the type may be free again later. Queries the
     provider once.
     """
-    gpu_names = {instance_type.gpu.name for instance_type in _types(provider, needs)}
+    gpu_names = {instance_type.gpu.name for instance_type in _matching_types(provider, needs)}
     discontinued = [spec for spec in catalog.gpus() if spec.name in gpu_names]
     if not discontinued:
         return None
@@ -43,31 +43,36 @@ def explain_discontinued(provider: Provider, needs: Requirements) -> NoCapacity 
         regions_text = f"{len(regions)} region" + ("s" if len(regions) > 1 else "")
         listing_text = f"is listed at {price.per_hour.text(4)} an hour in {regions_text} (as of {price.as_of:%Y-%m-%d})"
     is_permanent = provider.kind in PROVIDERS_LISTED_BY_REGION
-    state_now = (
+    availability_clause = (
         f"launches it in no region of account {provider.account} any more" if is_permanent else "has none free now"
     )
     return NoCapacity(
-        f"{needs_text(needs)} {listing_text}, but {provider.kind} {state_now}.",
+        f"{needs_text(needs)} {listing_text}, but {provider.kind} {availability_clause}.",
         field="--instance-type" if needs.instance_type else "--gpu",
         value=needs.instance_type or gpu_text(needs),
         next=f"{'' if is_permanent else 'Try again later. '}{_nearest_remedy(provider, needs, discontinued)}",
     )
 
 
-def _types(provider: Provider, needs: Requirements) -> list[InstanceType]:
+def _matching_types(provider: Provider, needs: Requirements) -> list[InstanceType]:
     """Return the catalogue's types that match the request; none for a request without a GPU."""
     types = catalog.instance_types(provider.kind)
     if needs.instance_type is not None:
-        return [one for one in types if one.name == needs.instance_type]
+        return [instance_type for instance_type in types if instance_type.name == needs.instance_type]
     if needs.gpu is None:
         return []
-    fitting = (one for one in types if same_gpu(one.gpu.name, needs.gpu) and one.gpu.count == needs.gpu_count)
-    return [one for one in fitting if one.gpu.share == 1]
+    return [
+        instance_type
+        for instance_type in types
+        if same_gpu(instance_type.gpu.name, needs.gpu)
+        and instance_type.gpu.count == needs.gpu_count
+        and instance_type.gpu.share == 1
+    ]
 
 
 def _list_prices(provider: Provider, needs: Requirements) -> list[CatalogOffer]:
     """Return the catalogue's offers, the cheapest first: on the requested market, else on demand."""
-    names = {one.name for one in _types(provider, needs)}
+    names = {instance_type.name for instance_type in _matching_types(provider, needs)}
     for market in (needs.market, Market.ON_DEMAND):
         offers = catalog.offers(provider.kind, None, market, with_legacy=True)
         matching = by_price(offer for offer in offers if offer.type.name in names)
@@ -91,8 +96,13 @@ def _nearest_remedy(provider: Provider, needs: Requirements, discontinued: Seque
 def _nearest_offer(provider: Provider, needs: Requirements, discontinued: Sequence[GpuSpec]) -> CatalogOffer | None:
     """Return the nearest of the provider's current offers there, with as many GPUs and the same CPU architecture."""
     any_machine = Requirements(region=needs.region, zone=needs.zone, market=needs.market)
-    launchable = {(item.instance_type, item.region) for item in provider.available(any_machine).items}
-    configurations = {(one.gpu.count, one.gpu.share, one.arch) for one in _types(provider, needs)}
+    launchable = {
+        (configuration.instance_type, configuration.region) for configuration in provider.available(any_machine).items
+    }
+    configurations = {
+        (instance_type.gpu.count, instance_type.gpu.share, instance_type.arch)
+        for instance_type in _matching_types(provider, needs)
+    }
     offers = (
         offer
         for offer in catalog.offers(provider.kind, None, needs.market)
@@ -127,23 +137,24 @@ def needs_text(needs: Requirements) -> str:
 def explain_no_match(
     provider: Provider,
     needs: Requirements,
-    items: Sequence[MachineConfiguration],
-    priced: Sequence[Offer],
+    configurations: Sequence[MachineConfiguration],
+    too_expensive: Sequence[Offer],
     *,
     has_no_price: bool,
 ) -> CloudgpuError:
-    """Return why none of `items` can be launched: NoCapacity, or InvalidRequest for an invalid request.
+    """Return why none of `configurations` can be launched: NoCapacity, or InvalidRequest for an invalid request.
 
-    `items` are what the provider has; `priced` are those that fit and have a price, but are too expensive;
-    `has_no_price`: some that fit have none. Raises what the provider raises when it is queried for the nearest type.
+    `configurations` are what the provider has; `too_expensive` are those that fit and have a price, but are too
+    expensive; `has_no_price`: some that fit have none. Raises what the provider raises when it is queried for the
+    nearest type.
     """
-    if priced:
-        return _too_expensive_error(needs, priced)
+    if too_expensive:
+        return _too_expensive_error(needs, too_expensive)
     if has_no_price:
         return _unpriced_error(provider, needs)
     if provider.kind in PROVIDERS:
         return (
-            _contradiction_error(provider, needs, items)
+            _contradiction_error(provider, needs, configurations)
             or _other_market_error(provider, needs)
             or _other_location_error(provider, needs)
             or explain_discontinued(provider, needs)
@@ -182,19 +193,23 @@ def _other_market_error(provider: Provider, needs: Requirements) -> InvalidReque
         return None
     other_market = Market.ON_DEMAND if needs.market is Market.SPOT else Market.SPOT
     needs_there = replace(needs, market=other_market)
-    if not any(fits(item, needs_there) for item in provider.available(needs_there).items):
+    if not any(fits(configuration, needs_there) for configuration in provider.available(needs_there).items):
         return None
     return _wrong_market_error(provider, needs, other_market)
 
 
-def _wrong_market_error(provider: Provider, needs: Requirements, other: Market, reason: str = "") -> InvalidRequest:
-    """Return the error that this is not sold on the requested market; without `reason`, that the `other` has it."""
-    where = needs.zone or needs.region or f"the regions of account {provider.account}"
-    how, remedy = ("on demand", "Drop --spot.") if other is Market.ON_DEMAND else ("as a spot machine", "Add --spot.")
+def _wrong_market_error(
+    provider: Provider, needs: Requirements, other_market: Market, reason: str = ""
+) -> InvalidRequest:
+    """Return the error that this is not sold on the requested market; without `reason`, that `other_market` has it."""
+    location_text = needs.zone or needs.region or f"the regions of account {provider.account}"
+    market_text, remedy = (
+        ("on demand", "Drop --spot.") if other_market is Market.ON_DEMAND else ("as a spot machine", "Add --spot.")
+    )
     on_spot = " --spot" if needs.market is Market.SPOT else ""
     return InvalidRequest(
-        f"{reason or f'{provider.kind} sells {needs_text(needs)} only {how}'} in {where}.",
-        field="--spot" if other is Market.ON_DEMAND else "--on-demand",
+        f"{reason or f'{provider.kind} sells {needs_text(needs)} only {market_text}'} in {location_text}.",
+        field="--spot" if other_market is Market.ON_DEMAND else "--on-demand",
         value=str(needs.market),
         next=f"{remedy} Or choose another machine: cloudgpu gpus --provider {provider.kind}{on_spot}",
     )
@@ -206,8 +221,8 @@ def _price_remedy(provider: Provider) -> str:
     return "Set the price in config.toml, or choose something else."
 
 
-def _too_expensive_error(needs: Requirements, priced: Sequence[Offer]) -> NoCapacity:
-    cheapest = min(priced, key=lambda offer: offer.price.per_hour)
+def _too_expensive_error(needs: Requirements, too_expensive: Sequence[Offer]) -> NoCapacity:
+    cheapest = min(too_expensive, key=lambda offer: offer.price.per_hour)
     configuration, price, limit = cheapest.configuration, cheapest.price.per_hour, needs.max_price
     return NoCapacity(
         f"Nothing at or under {'' if limit is None else limit.text(4)} an hour fits; the cheapest offer "
@@ -228,14 +243,19 @@ def _no_offer_error(provider: Provider, needs: Requirements, available: Sequence
         f"Account {provider.account} has nothing with {' '.join(texts)}{_other_gpus_clause(needs, available)}.",
         field=options[0],
         value=requested[0][1],
-        next=f"{_other_count(needs, available)}Drop {_list_text(options, 'or')}, or pick another --provider; "
+        next=f"{_other_count_remedy(needs, available)}Drop {_list_text(options, 'or')}, or pick another --provider; "
         "--provider any is the cheapest of your clouds.",
     )
 
 
-def _other_count(needs: Requirements, available: Sequence[MachineConfiguration]) -> str:
+def _other_count_remedy(needs: Requirements, available: Sequence[MachineConfiguration]) -> str:
     """Return the `--gpu` option with the nearest count that exists; empty for none."""
-    same_gpus = (gpu for item in available for gpu in item.accelerators if needs.gpu and same_gpu(gpu.name, needs.gpu))
+    same_gpus = (
+        gpu
+        for configuration in available
+        for gpu in configuration.accelerators
+        if needs.gpu and same_gpu(gpu.name, needs.gpu)
+    )
     counts = sorted(
         {gpu.count for gpu in same_gpus} - {needs.gpu_count}, key=lambda count: abs(count - needs.gpu_count)
     )
@@ -246,7 +266,9 @@ def _other_gpus_clause(needs: Requirements, available: Sequence[MachineConfigura
     """Return a clause with the provider's GPUs, if one was requested and it has any."""
     if needs.gpu is None or not available:
         return ""
-    return f"; it has {_list_text(sorted({_gpus_text(item.accelerators) for item in available}), 'and')}"
+    return (
+        f"; it has {_list_text(sorted({_gpus_text(configuration.accelerators) for configuration in available}), 'and')}"
+    )
 
 
 def _requested_options(needs: Requirements) -> list[tuple[str, str]]:
@@ -261,7 +283,7 @@ def _requested_options(needs: Requirements) -> list[tuple[str, str]]:
 
 
 def _contradiction_error(
-    provider: Provider, needs: Requirements, items: Sequence[MachineConfiguration]
+    provider: Provider, needs: Requirements, configurations: Sequence[MachineConfiguration]
 ) -> CloudgpuError | None:
     """Return the error for a GPU that no type has, or that the requested type lacks or has in another number."""
     if needs.gpu is None:
@@ -276,14 +298,18 @@ def _contradiction_error(
             next=f"Use --gpu {names}.",
         )
     if needs.instance_type is not None:
-        return _wrong_type_error(provider, needs, items)
+        return _wrong_type_error(provider, needs, configurations)
     return None if provider.kind in PARTLY_LISTED_PROVIDERS else _wrong_count_error(provider, needs)
 
 
 def _wrong_count_error(provider: Provider, needs: Requirements) -> NoCapacity | None:
     """Return the error for a GPU that a provider lacks, or has in other numbers, where its price list is complete."""
     counts = sorted(
-        {one.gpu.count for one in catalog.instance_types(provider.kind) if same_gpu(one.gpu.name, needs.gpu or "")}
+        {
+            instance_type.gpu.count
+            for instance_type in catalog.instance_types(provider.kind)
+            if same_gpu(instance_type.gpu.name, needs.gpu or "")
+        }
     )
     if not counts:
         return _not_sold_error(provider, needs)
@@ -299,12 +325,20 @@ def _wrong_count_error(provider: Provider, needs: Requirements) -> NoCapacity | 
 
 
 def _wrong_type_error(
-    provider: Provider, needs: Requirements, items: Sequence[MachineConfiguration]
+    provider: Provider, needs: Requirements, configurations: Sequence[MachineConfiguration]
 ) -> InvalidRequest | None:
     """Return the error for an instance type and a GPU that contradict each other."""
-    listed = [(one.gpu,) for one in catalog.instance_types(provider.kind) if one.name == needs.instance_type]
-    available = [item.accelerators for item in items if item.instance_type == needs.instance_type]
-    gpus = next(iter(listed + available), None)
+    listed_gpus = [
+        (instance_type.gpu,)
+        for instance_type in catalog.instance_types(provider.kind)
+        if instance_type.name == needs.instance_type
+    ]
+    available_gpus = [
+        configuration.accelerators
+        for configuration in configurations
+        if configuration.instance_type == needs.instance_type
+    ]
+    gpus = next(iter(listed_gpus + available_gpus), None)
     if gpus is None or any(same_gpu(gpu.name, needs.gpu or "") and gpu.count == needs.gpu_count for gpu in gpus):
         return None
     return InvalidRequest(
@@ -320,8 +354,18 @@ def _gpus_text(accelerators: Sequence[Accelerator]) -> str:
 
 
 def _not_sold_error(provider: Provider, needs: Requirements) -> NoCapacity:
-    others = sorted({one.provider for one in catalog.instance_types() if same_gpu(one.gpu.name, needs.gpu or "")})
-    sellers = f"; {_list_text(others, 'and')} {'does' if len(others) == 1 else 'do'}" if others else ""
+    other_providers = sorted(
+        {
+            instance_type.provider
+            for instance_type in catalog.instance_types()
+            if same_gpu(instance_type.gpu.name, needs.gpu or "")
+        }
+    )
+    sellers = (
+        f"; {_list_text(other_providers, 'and')} {'does' if len(other_providers) == 1 else 'do'}"
+        if other_providers
+        else ""
+    )
     return NoCapacity(
         f"{provider.kind} sells no machine with {needs.gpu}{sellers}.",
         field="--gpu",
@@ -334,11 +378,18 @@ def _other_location_error(provider: Provider, needs: Requirements) -> NoCapacity
     """Return the error that names other locations, if only the location is the obstacle. Queries once."""
     if needs.region is None and needs.zone is None:
         return None
-    anywhere = replace(needs, region=None, zone=None)
-    fitting = [item for item in provider.available(anywhere).items if fits(item, anywhere)]
+    needs_anywhere = replace(needs, region=None, zone=None)
+    fitting = [
+        configuration
+        for configuration in provider.available(needs_anywhere).items
+        if fits(configuration, needs_anywhere)
+    ]
     if not fitting:
         return None
-    regions, zones = {item.region for item in fitting}, {item.zone for item in fitting}
+    regions, zones = (
+        {configuration.region for configuration in fitting},
+        {configuration.zone for configuration in fitting},
+    )
     in_region = sorted(zone for zone in zones if needs.zone and zone[:-1] == needs.zone[:-1])
     option, location = ("--zone", needs.zone) if needs.zone else ("--region", needs.region)
     locations, name = (in_region, "--zone") if in_region else (sorted(regions), "--region")
@@ -353,10 +404,10 @@ def _other_location_error(provider: Provider, needs: Requirements) -> NoCapacity
 
 def _list_text(names: Iterable[str], conjunction: str) -> str:
     """Return `a, b and c`, or the first few and how many more."""
-    items = list(names)
-    if len(items) > MAX_NAMED:
-        return first_few(items, MAX_NAMED)
-    return f" {conjunction} ".join(filter(None, (", ".join(items[:-1]), items[-1])))
+    listed = list(names)
+    if len(listed) > MAX_NAMED:
+        return first_few(listed, MAX_NAMED)
+    return f" {conjunction} ".join(filter(None, (", ".join(listed[:-1]), listed[-1])))
 
 
 def all_available(provider: Provider, needs: Requirements) -> Sequence[MachineConfiguration]:
@@ -377,9 +428,14 @@ def find_misspelling(
     what it has no capacity for: there a name counts as misspelt only if a similar one exists.
     """
     options = (
-        ("--instance-type", "instance type", needs.instance_type, {item.instance_type for item in available}),
-        ("--region", "region", needs.region, {item.region for item in available}),
-        ("--zone", "zone", needs.zone, {item.zone for item in available}),
+        (
+            "--instance-type",
+            "instance type",
+            needs.instance_type,
+            {configuration.instance_type for configuration in available},
+        ),
+        ("--region", "region", needs.region, {configuration.region for configuration in available}),
+        ("--zone", "zone", needs.zone, {configuration.zone for configuration in available}),
     )
     for option, subject, value, names in options:
         if value is None or value in names or not names:
@@ -394,7 +450,7 @@ def _no_gpu_error(
     provider: Provider, needs: Requirements, available: Sequence[MachineConfiguration]
 ) -> InvalidRequest | None:
     """Return the error for a GPU that neither the provider nor the catalogue has."""
-    gpu_names = {gpu.name.lower() for item in available for gpu in item.accelerators}
+    gpu_names = {gpu.name.lower() for configuration in available for gpu in configuration.accelerators}
     if needs.gpu is None or any(same_gpu(name, needs.gpu) for name in gpu_names):
         return None
     try:

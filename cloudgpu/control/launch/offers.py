@@ -52,7 +52,7 @@ _ACCOUNT_ERRORS: ErrorTypes = (AuthFailed, InvalidRequest, ProviderUnavailable)
 
 @dataclass
 class Refusals:
-    """The offers of a launch that were refused so far, each with its error, in order.
+    """The offers of a launch that were refused so far: `items` has each with its error, in order.
 
     `any_account`: offers of several accounts are tried, so an error of one account does not end the search.
     """
@@ -77,15 +77,15 @@ class Refusals:
         if isinstance(error, LedgerUnavailable):
             raise error
         self.items.append((offer, error))
-        refused = offer.configuration
+        configuration = offer.configuration
         if was_sent and isinstance(error, QuotaExceeded):
-            self._exhausted_quotas.add((refused.account, refused.region, str(refused.market)))
-        where = (
-            f"{refused.account}, {refused.zone or refused.region}"
+            self._exhausted_quotas.add((configuration.account, configuration.region, str(configuration.market)))
+        location_text = (
+            f"{configuration.account}, {configuration.zone or configuration.region}"
             if self.any_account
-            else refused.zone or refused.region
+            else configuration.zone or configuration.region
         )
-        return f"{where}: {error.message}"
+        return f"{location_text}: {error.message}"
 
     def rules_out(self, offer: Offer) -> bool:
         """Say whether earlier refusals rule this offer out: by a quota, or by an error of the whole account."""
@@ -125,12 +125,12 @@ def _quota_applies(error: QuotaExceeded, refused_offer: Offer, offer: Offer) -> 
     return any(
         quota.code == error.value
         and (quota.is_overall or refused.region == other.region)
-        and _quota_use(quota, other) >= _quota_use(quota, refused)
+        and _quota_units(quota, other) >= _quota_units(quota, refused)
         for quota in quotas_of(other.provider, other.instance_type, other.market)
     )
 
 
-def _quota_use(quota: ListedQuota, configuration: MachineConfiguration) -> int:
+def _quota_units(quota: ListedQuota, configuration: MachineConfiguration) -> int:
     """Return how many units of a quota, GPUs or vCPUs, an offer needs."""
     return sum(gpu.count for gpu in configuration.accelerators) if quota.unit == "GPU" else configuration.vcpus or 0
 
@@ -152,7 +152,7 @@ class ResolvedOffer:
     unusable_accounts: frozenset[str] = frozenset()
 
 
-def with_constraint(provider: Provider, request: LaunchRequest) -> LaunchRequest:
+def with_placement_constraint(provider: Provider, request: LaunchRequest) -> LaunchRequest:
     """Return the request constrained to the region and zone of its image, subnet or volume.
 
     Raises InvalidRequest where that contradicts the request.
@@ -174,7 +174,10 @@ def open_to_client(session: Session, candidates: Candidates) -> Candidates:
     if not any(map(_needs_client_address, candidates.items)):
         return candidates
     cidr = client_cidr(session)  # the same for all accounts
-    opened = (_open_candidate(one, cidr) if _needs_client_address(one) else one for one in candidates.items)
+    opened = (
+        _open_candidate(candidate, cidr) if _needs_client_address(candidate) else candidate
+        for candidate in candidates.items
+    )
     return replace(candidates, items=tuple(opened))
 
 
@@ -218,7 +221,8 @@ def first_launchable(
             session.report(refusals.add(offer, error))
             continue
         notes = dict.fromkeys(
-            f"passed over: {_account_prefix(one, refusals)}{error.message}" for one, error in refusals.items
+            f"passed over: {_account_prefix(refused_offer, refusals)}{error.message}"
+            for refused_offer, error in refusals.items
         )
         return ResolvedOffer(offer, resolved, tuple(notes), frozenset(refusals.unusable_accounts))
     errors = [error for _, error in refusals.items]
@@ -247,14 +251,14 @@ def offers_unless_launched(
     Offers that fit but are less trusted than requested go into `untrusted`, so that an error can name them.
     """
     try:
-        return _offers(session, provider, needs, [] if untrusted is None else untrusted)
+        return _query_offers(session, provider, needs, [] if untrusted is None else untrusted)
     except (NoCapacity, ProviderUnavailable):
         if existing is None or existing.price is None:
             raise
         return [_offer_of(existing)]
 
 
-def offers_in(
+def offers_of_constrained(
     session: Session,
     provider: Provider,
     request: LaunchRequest,
@@ -269,8 +273,8 @@ def offers_in(
     try:
         return offers_unless_launched(session, provider, request.requirements, existing, untrusted)
     except NoCapacity as error:
-        setup, want = request.setup, request.requirements
-        if (want.region, want.zone) != (requirements.region, requirements.zone):
+        setup, constrained = request.setup, request.requirements
+        if (constrained.region, constrained.zone) != (requirements.region, requirements.zone):
             volume = setup.volume.name if setup.volume else None
             options = {"--image": setup.image, "--volume": volume, "--subnet": setup.network.subnet}
             options_text = " and ".join(f"{option} {value}" for option, value in options.items() if value)
@@ -304,19 +308,19 @@ def _offer_of(machine: Machine) -> Offer:
     return Offer(configuration, price_from_json(not_none(machine.price).record()))
 
 
-def _offers(session: Session, provider: Provider, needs: Requirements, untrusted: list[Offer]) -> list[Offer]:
+def _query_offers(session: Session, provider: Provider, needs: Requirements, untrusted: list[Offer]) -> list[Offer]:
     """Return the offers that fit, the preferred ones first; raise the error that explains why there are none."""
     availability, needs_any_trust = provider.available(needs), replace(needs, trust=Trust.COMMUNITY)
     for gap in availability.unanswered:
         session.report(f"{gap.scope} did not answer, so nothing there is offered: {gap.why}")
     available = [limited_to_abilities(provider, item) for item in availability.items if fits(item, needs_any_trust)]
-    priced, unpriced = price_offers(
+    priced_offers, unpriced = price_offers(
         available, discounted_prices(provider, available, session.settings.discounts, session.clock())
     )
-    offers = matching_offers(priced, needs)
+    offers = matching_offers(priced_offers, needs)
     untrusted += (
         offer
-        for offer in matching_offers(priced, needs_any_trust)
+        for offer in matching_offers(priced_offers, needs_any_trust)
         if not needs.trust.accepts(offer.configuration.trust)
     )
     if offers:
@@ -331,7 +335,7 @@ def _offers(session: Session, provider: Provider, needs: Requirements, untrusted
         provider,
         needs,
         availability.items,
-        [one for one in priced if fits(one.configuration, needs)],
+        [offer for offer in priced_offers if fits(offer.configuration, needs)],
         has_no_price=bool(unpriced),
     )
 

@@ -16,7 +16,7 @@ from cloudgpu.control.launch.candidates import (
     Candidate,
     Candidates,
     OffersFound,
-    candidate,
+    candidate_in,
     candidates_of,
     check_volume,
     owner_of,
@@ -25,10 +25,10 @@ from cloudgpu.control.launch.containers import container_remarks, filter_runnabl
 from cloudgpu.control.launch.offers import (
     ResolvedOffer,
     first_launchable,
-    offers_in,
+    offers_of_constrained,
     offers_unless_launched,
     open_to_client,
-    with_constraint,
+    with_placement_constraint,
 )
 from cloudgpu.control.network.reachability import relaunch_network
 from cloudgpu.control.policies.resolve import policy_of
@@ -82,6 +82,7 @@ class PreparedLaunch:
 
     def remedy(self, now: datetime) -> Remedy:
         """Return the remedy after a budget's refusal: how to request less than this plan."""
+        # "add": the options are added to the command that the user typed
         command = f"cloudgpu start {self.name}" if self.is_restore else "add"
         return Remedy(shorter_launch(now, self.plan.expires - now, command), offers=self.offers)
 
@@ -106,8 +107,8 @@ def prepare(session: Session, request: UpRequest) -> PreparedLaunch:
     lock = lock_name(request.key or derived_key(fingerprint, 1))
     existing_or_unsettled = existing or unfinished_attempt(machines, lock)  # else the machine of an interrupted launch
     if existing and candidates.any_account:
-        target = candidate(session, request, template, session.account_here(existing))
-        candidates = replace(candidates, items=(target,), skipped=())
+        candidate = candidate_in(session, request, template, session.account_here(existing))
+        candidates = replace(candidates, items=(candidate,), skipped=())
     volume = request.setup.volume
     if existing_or_unsettled is None and volume is not None and not candidates.any_account:
         check_volume(session, candidates, volume.name)
@@ -118,17 +119,21 @@ def prepare(session: Session, request: UpRequest) -> PreparedLaunch:
     if existing_or_unsettled is None:
         offers, unfit_remarks = filter_runnable(template, offers_found.offers)
         offers_found = replace(offers_found, offers=offers, candidates=open_to_client(session, offers_found.candidates))
-    chosen = (
+    resolved_offer = (
         ResolvedOffer(offers_found.offers[0])
         if existing_or_unsettled
         else first_launchable(session, offers_found.candidates, offers_found.offers, no_guard=request.no_guard)
     )
     offers_found = replace(
         offers_found,
-        offers=tuple(o for o in offers_found.offers if o.configuration.account not in chosen.unusable_accounts),
+        offers=tuple(
+            offer
+            for offer in offers_found.offers
+            if offer.configuration.account not in resolved_offer.unusable_accounts
+        ),
     )
     return PreparedLaunch(
-        plan=_plan(session, offers_found, template, chosen, unfit_remarks, no_guard=request.no_guard),
+        plan=_plan(session, offers_found, template, resolved_offer, unfit_remarks, no_guard=request.no_guard),
         offers=offers_found.offers,
         candidates=offers_found.candidates,
         template=template,
@@ -138,7 +143,7 @@ def prepare(session: Session, request: UpRequest) -> PreparedLaunch:
         key=request.key,
         name=request.name,
         new=request.new,
-        resolved_offer=None if existing_or_unsettled else chosen,
+        resolved_offer=None if existing_or_unsettled else resolved_offer,
         override=request.override,
         no_guard=request.no_guard,
     )
@@ -158,14 +163,14 @@ def ask_for_agreement(
     """
     while True:
         ask(planned)
-        shown_plan = launch_of(planned)
-        if shown_plan is None or session.clock() - _planned_at(shown_plan) <= PRICE_VALID_FOR:
+        confirmed = launch_of(planned)
+        if confirmed is None or session.clock() - _planned_at(confirmed) <= PRICE_VALID_FOR:
             return planned
         latest = replan()
         replanned = launch_of(latest)
-        if replanned is None or replanned.existing is not None or _per_hour(replanned) <= _per_hour(shown_plan):
+        if replanned is None or replanned.existing is not None or _per_hour(replanned) <= _per_hour(confirmed):
             return latest
-        old_price, price = (_per_hour(one).text(4) for one in (shown_plan, replanned))
+        old_price, price = (_per_hour(prepared).text(4) for prepared in (confirmed, replanned))
         session.report(
             f"The price has risen since the plan was made: it is {price} an hour now, no longer {old_price}."
         )
@@ -185,13 +190,13 @@ def _find_offers(session: Session, candidates: Candidates, existing: Machine | N
     """Return the offers of these accounts; with an `existing` machine there need not be one."""
     if candidates.any_account:
         return offers_of_any_provider(session, candidates, existing)
-    (target,) = candidates.items
-    unconstrained = target.request.requirements
+    (candidate,) = candidates.items
+    unconstrained = candidate.request.requirements
     if existing is None:
-        target = replace(target, request=with_constraint(target.provider, target.request))
+        candidate = replace(candidate, request=with_placement_constraint(candidate.provider, candidate.request))
     untrusted: list[Offer] = []
-    offers = offers_in(session, target.provider, target.request, unconstrained, existing, untrusted)
-    return OffersFound(tuple(offers), replace(candidates, items=(target,)), tuple(untrusted))
+    offers = offers_of_constrained(session, candidate.provider, candidate.request, unconstrained, existing, untrusted)
+    return OffersFound(tuple(offers), replace(candidates, items=(candidate,)), tuple(untrusted))
 
 
 def prepare_restore(
@@ -208,15 +213,15 @@ def prepare_restore(
     Raises as `prepare` does.
     """
     provider, template = session.provider(request.account), session.find_template(request.template)
-    request = with_constraint(provider, request)
+    request = with_placement_constraint(provider, request)
     offers: Sequence[Offer] = offers_unless_launched(session, provider, request.requirements, None)
     request = replace(request, setup=replace(request.setup, network=relaunch_network(session, request.setup.network)))
-    target = Candidate(provider, request, lifetime, policy_of(session, machine).policy)
+    candidate = Candidate(provider, request, lifetime, policy_of(session, machine).policy)
     offers, unfit_remarks = filter_runnable(template, offers)
-    offers_found = OffersFound(tuple(offers), open_to_client(session, Candidates((target,))))
-    chosen = first_launchable(session, offers_found.candidates, offers, no_guard=no_guard)
+    offers_found = OffersFound(tuple(offers), open_to_client(session, Candidates((candidate,))))
+    resolved_offer = first_launchable(session, offers_found.candidates, offers, no_guard=no_guard)
     return PreparedLaunch(
-        plan=_plan(session, offers_found, template, chosen, unfit_remarks, no_guard=no_guard),
+        plan=_plan(session, offers_found, template, resolved_offer, unfit_remarks, no_guard=no_guard),
         offers=offers_found.offers,
         candidates=offers_found.candidates,
         template=template,
@@ -226,7 +231,7 @@ def prepare_restore(
         key=machine.key,
         name=machine.name,
         is_restore=True,
-        resolved_offer=chosen,
+        resolved_offer=resolved_offer,
         override=override,
         no_guard=no_guard,
     )
@@ -236,41 +241,43 @@ def _plan(
     session: Session,
     offers_found: OffersFound,
     template: Template,
-    chosen: ResolvedOffer,
+    resolved_offer: ResolvedOffer,
     unfit_remarks: tuple[str, ...] = (),
     *,
     no_guard: bool,
 ) -> LaunchPlan:
-    """Return the plan of the `chosen` offer, followed by those after it; `unfit_remarks` name skipped GPUs."""
-    target, resolved = offers_found.candidates.for_offer(chosen.offer), chosen.resolved
-    request, provider = target.request, target.provider
+    """Return the plan of `resolved_offer`, followed by those after it; `unfit_remarks` name skipped GPUs."""
+    candidate, resolved = offers_found.candidates.for_offer(resolved_offer.offer), resolved_offer.resolved
+    request, provider = candidate.request, candidate.provider
     if request.cluster is not None:
         check_engine_installed(provider.kind, request.cluster)
     safeguards = launch_safeguards(provider, resolved)
     # Raises for an error in the template before anything is done.
-    parts = parts_for_offer(template, request, chosen.offer)
-    relies_on_runs = needs_reaper_run(provider, chosen.offer, resolved)  # nothing but runs of the reaper would end it
-    guarding_run = guarding_run_of_launch(session, chosen.offer) if relies_on_runs else None
+    parts = parts_for_offer(template, request, resolved_offer.offer)
+    relies_on_runs = needs_reaper_run(
+        provider, resolved_offer.offer, resolved
+    )  # nothing but runs of the reaper would end it
+    guarding_run = guarding_run_of_launch(session, resolved_offer.offer) if relies_on_runs else None
     unsupported_parts = {part.kind for part in parts} - provider.supported_parts
-    offers = offers_found.offers[offers_found.offers.index(chosen.offer) :]
+    offers = offers_found.offers[offers_found.offers.index(resolved_offer.offer) :]
     remarks = (
         *home_writes(provider, request.name or "NAME", parts),
         *(package_remarks(request, parts) if "packages" in unsupported_parts else ()),
         *trust_remarks(offers, offers_found.untrusted),
-        *traffic_remarks(chosen.offer),
+        *traffic_remarks(resolved_offer.offer),
         *password_remarks(
             offers, settings_with_passwords(template.name, template.settings, session.settings.templates)
         ),
         *offers_found.remarks,
         *unfit_remarks,
-        *chosen.passed_over,
-        *container_remarks(template, chosen.offer),
+        *resolved_offer.passed_over,
+        *container_remarks(template, resolved_offer.offer),
         *setup_remarks(request.setup),
         *resolved.remarks,
-        *target.remarks,
-        *_cluster_remarks(session, request, chosen.offer),
+        *candidate.remarks,
+        *_cluster_remarks(session, request, resolved_offer.offer),
         *(_scheduled_run_notes(session, guarding_run, request) if relies_on_runs else ()),
-        *_other_account_remarks(offers_found, target),
+        *_other_account_remarks(offers_found, candidate),
     )
     return launch_plan(
         request,
@@ -281,13 +288,13 @@ def _plan(
         scheduled_run=guarding_run,
         waived=no_guard and relies_on_runs,
         now=session.clock().replace(microsecond=0),
-        added_costs=added_costs(chosen.offer, resolved),
+        added_costs=added_costs(resolved_offer.offer, resolved),
         remarks=remarks,
-        lifetime_from=(target.lifetime.lease_from, target.lifetime.renew_from),
+        lifetime_from=(candidate.lifetime.lease_from, candidate.lifetime.renew_from),
         licence=resolved.licence,
         volume_there=_is_billed_already(session, request),
         any_provider=offers_found.candidates.any_account,
-        policy=target.policy,
+        policy=candidate.policy,
     )
 
 
@@ -325,13 +332,16 @@ def _scheduled_run_notes(session: Session, run: ScheduledRun | None, request: La
         )
 
 
-def _other_account_remarks(offers: OffersFound, target: Candidate) -> Iterator[str]:
+def _other_account_remarks(offers: OffersFound, planned: Candidate) -> Iterator[str]:
     """Yield the policy and lease of accounts that may be tried next, where they differ from the plan's."""
-    for one in offers.candidates.items:
-        terms = (one.request.policy, one.request.lease_s, one.request.renew_s)
-        if terms != (target.request.policy, target.request.lease_s, target.request.renew_s):
-            times = f"lease {duration_text(one.lifetime.lease)}, renew-until {duration_text(one.lifetime.renew_until)}"
-            yield f"if it is launched at account {one.account}, policy {one.request.policy} holds: {times}"
+    for candidate in offers.candidates.items:
+        terms = (candidate.request.policy, candidate.request.lease_s, candidate.request.renew_s)
+        if terms != (planned.request.policy, planned.request.lease_s, planned.request.renew_s):
+            lifetime = candidate.lifetime
+            yield (
+                f"if it is launched at account {candidate.account}, policy {candidate.request.policy} holds: "
+                f"lease {duration_text(lifetime.lease)}, renew-until {duration_text(lifetime.renew_until)}"
+            )
 
 
 def _is_billed_already(session: Session, request: LaunchRequest) -> bool:

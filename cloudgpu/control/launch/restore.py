@@ -47,7 +47,7 @@ class MovePlan:
     """A planned move of a stopped machine by an image of its disk: what the image costs, and offers for the machine."""
 
     machine: Machine
-    image: AddedCost
+    image_cost: AddedCost
     offers: tuple[Offer, ...]
 
 
@@ -67,7 +67,7 @@ def start_stopped(
     try:
         machine = start(session, machine, lease, override=override, no_guard=no_guard)
     except NoCapacity as error:
-        raise offer_to_move(session, session.ledger.machine(machine.id) or machine, error) from error
+        raise suggest_move(session, session.ledger.machine(machine.id) or machine, error) from error
     machine = attach_volume(session, machine)
     return _wait_and_delete_image(session, machine) if wait else machine
 
@@ -219,10 +219,10 @@ def plan_move(session: Session, machine: Machine, max_price: Money | None = None
     if not retention_records.supports_images(session, machine) or machine.state not in PAUSED:
         raise _cannot_move_error(machine)
     check_restorable(session, machine)
-    provider, request = session.provider_of(machine), _requirements_of(machine, max_price, any_type=True)
+    provider, requirements = session.provider_of(machine), _requirements_of(machine, max_price, any_type=True)
     offers = [
         offer
-        for offer in offers_unless_launched(session, provider, request, None)
+        for offer in offers_unless_launched(session, provider, requirements, None)
         if (offer.configuration.zone, offer.configuration.instance_type) != (machine.zone, machine.instance_type)
     ]
     if not offers:
@@ -232,21 +232,21 @@ def plan_move(session: Session, machine: Machine, max_price: Money | None = None
             value=machine.name,
             next=f"Its disk is kept. Try again later: cloudgpu start {machine.name}",
         )
-    machine = machine._replace(max_price=None if request.max_price is None else request.max_price.nanos)
+    machine = machine._replace(max_price=None if requirements.max_price is None else requirements.max_price.nanos)
     return MovePlan(machine, _image_price(session, machine), tuple(offers))
 
 
-def check_move(session: Session, move: MovePlan, lease: Lease, override: str | None) -> None:
+def check_move(session: Session, plan: MovePlan, lease: Lease, override: str | None) -> None:
     """Raise BudgetRefused where a budget does not admit the cheapest offer to which a machine can be moved.
 
     Checked before the machine is ended for the move; the launch checks again. Raises LedgerUnavailable where the ledger
     may be incomplete.
     """
     session.check_launchable()
-    machine, offer = move.machine, move.offers[0]
+    machine, offer = plan.machine, plan.offers[0]
     sync_before_admission(session, {}, lambda budget: budget.scope.covers(machine))
     session.check_launchable()
-    configuration, price = offer.configuration, on_demand_of(session, offer, move.offers)
+    configuration, price = offer.configuration, on_demand_of(session, offer, plan.offers)
     moved_machine = as_running(machine, lease.renew_until)
     moved_machine = moved_machine._replace(
         instance_type=configuration.instance_type,
@@ -257,7 +257,7 @@ def check_move(session: Session, move: MovePlan, lease: Lease, override: str | N
     now = session.clock()
     shorter_lease = shorter_launch(now, lease.expires - now, f"cloudgpu start {machine.name} --move")
     admission = session.ledger.read(lambda view: evaluate_budgets(session, view, moved_machine))
-    check_admission(admission, override, Remedy(shorter_lease, offers=move.offers))
+    check_admission(admission, override, Remedy(shorter_lease, offers=plan.offers))
 
 
 def move(session: Session, machine: Machine, *, why: str) -> Machine:
@@ -267,18 +267,18 @@ def move(session: Session, machine: Machine, *, why: str) -> Machine:
         return park(session, session.ledger.machine(machine.id) or machine, why=why)
 
 
-def offer_to_move(session: Session, machine: Machine, error: NoCapacity) -> NoCapacity:
+def suggest_move(session: Session, machine: Machine, error: NoCapacity) -> NoCapacity:
     """Return the error of a start without capacity, with the cost of a move by image if a move is possible."""
     try:
         plan = plan_move(session, machine)
     except (InvalidRequest, NoCapacity):
         return error
     cheapest = plan.offers[0]
-    per_month = plan.image.per_month
-    costs = "whose price is not known" if per_month is None else f"at most {per_month.text()} a month until it runs"
-    to = cheapest.configuration
+    per_month = plan.image_cost.per_month
+    cost_text = "whose price is not known" if per_month is None else f"at most {per_month.text()} a month until it runs"
+    destination = cheapest.configuration
     error.next = (
-        f"Its disk is kept. To move it by an image ({costs}) to {to.instance_type} in {to.zone} "
+        f"Its disk is kept. To move it by an image ({cost_text}) to {destination.instance_type} in {destination.zone} "
         f"at {cheapest.price.per_hour.text(4)} an hour: cloudgpu start {machine.name} --move"
     )
     return error
@@ -347,7 +347,9 @@ def _lifetime_of_lease(session: Session, lease: Lease) -> Lifetime:
 def _image_price(session: Session, machine: Machine) -> AddedCost:
     """Return what an image of the machine's disks costs."""
     resources = retention_records.resources_in_region(session, machine).items
-    disks = (one for one in resources if one.kind is Kind.DISK and one.attached_to == machine.provider_id)
+    disks = (
+        resource for resource in resources if resource.kind is Kind.DISK and resource.attached_to == machine.provider_id
+    )
     return image_cost(machine.provider, machine.region, sum(disk.size_gb for disk in disks))
 
 
@@ -361,9 +363,11 @@ def _still_retained_error(machine: Machine, error: NoCapacity, *, any_type: bool
 
 
 def _cannot_move_error(machine: Machine) -> InvalidRequest:
-    why = "cannot keep an image" if machine.state in PAUSED else f"is {machine.state}: only a stopped machine is moved"
+    reason = (
+        "cannot keep an image" if machine.state in PAUSED else f"is {machine.state}: only a stopped machine is moved"
+    )
     return InvalidRequest(
-        f"{machine.name} on {machine.provider} {why}.",
+        f"{machine.name} on {machine.provider} {reason}.",
         field="--move",
         value=machine.name,
         next=f"Leave --move out, or stop it first: cloudgpu stop {machine.name}",

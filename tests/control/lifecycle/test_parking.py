@@ -12,12 +12,12 @@ from cloudgpu.cli.render import machine_table
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.restore import (
     move,
-    offer_to_move,
     plan_move,
     plan_restore,
     restore_machine,
     settle_restore,
     start_machine,
+    suggest_move,
 )
 from cloudgpu.control.lifecycle.lifecycle import lock_machine, stop, terminate_one, terminate_with_resources
 from cloudgpu.control.lifecycle.parking import park
@@ -368,7 +368,7 @@ def test_a_stopped_machine_without_capacity_is_moved_by_image_when_that_is_asked
     lab.cloud.exhaust(row.zone)
     with pytest.raises(NoCapacity) as caught:
         start(lab.session, row, new_lease(lab.session, row, None))
-    said = offer_to_move(lab.session, now(lab, row), caught.value).next
+    said = suggest_move(lab.session, now(lab, row), caught.value).next
     assert "--move" in said
     assert "an hour" in said
     assert plan_move(lab.session, now(lab, row)).offers[0].configuration.zone != row.zone

@@ -15,8 +15,8 @@ from cloudgpu.access.files import write_atomically
 from cloudgpu.access.jobs.checkpoints import StoredCheckpoint, stored_checkpoints
 from cloudgpu.control.alerts.alerts import record_finding
 from cloudgpu.control.inputs.launch_request import parse_request
-from cloudgpu.control.launch.candidates import candidate
-from cloudgpu.control.launch.offers import offers_unless_launched, with_constraint
+from cloudgpu.control.launch.candidates import candidate_in
+from cloudgpu.control.launch.offers import offers_unless_launched, with_placement_constraint
 from cloudgpu.control.pricing.price_history import configuration_of, spot_price_history
 from cloudgpu.control.session.session import Session, all_jobs
 from cloudgpu.control.spot.history import history, offer_location, preferred_offer, spot_location
@@ -324,9 +324,9 @@ def _offers(session: Session, job: Job, attempt: Attempt, machine: Machine) -> l
     Another type may be slower or faster, and another account has its own data. Raises as `prepare` does.
     """
     request = parse_request(**launch_options_of(job, attempt, session.clock()))  # type: ignore[arg-type]
-    target = candidate(session, request, session.find_template(request.template), session.account_here(machine))
+    target = candidate_in(session, request, session.find_template(request.template), session.account_here(machine))
     requirements = replace(
-        with_constraint(target.provider, target.request).requirements, instance_type=machine.instance_type
+        with_placement_constraint(target.provider, target.request).requirements, instance_type=machine.instance_type
     )
     return offers_unless_launched(session, target.provider, requirements, None)
 
