@@ -32,7 +32,7 @@ def explain_discontinued(provider: Provider, needs: Requirements) -> NoCapacity 
     A provider without regions lists only what is free now, so there the type may be free again later. Queries the
     provider once.
     """
-    gpu_names = {instance_type.gpu.name for instance_type in _matching_types(provider, needs)}
+    gpu_names = {type_.gpu.name for type_ in _matching_types(provider, needs)}
     discontinued = [spec for spec in catalog.gpus() if spec.name in gpu_names]
     if not discontinued:
         return None
@@ -58,21 +58,19 @@ def _matching_types(provider: Provider, needs: Requirements) -> list[InstanceTyp
     """Return the catalogue's types that match the request; none for a request without a GPU."""
     types = catalog.instance_types(provider.kind)
     if needs.instance_type is not None:
-        return [instance_type for instance_type in types if instance_type.name == needs.instance_type]
+        return [type_ for type_ in types if type_.name == needs.instance_type]
     if needs.gpu is None:
         return []
     return [
-        instance_type
-        for instance_type in types
-        if same_gpu(instance_type.gpu.name, needs.gpu)
-        and instance_type.gpu.count == needs.gpu_count
-        and instance_type.gpu.share == 1
+        type_
+        for type_ in types
+        if same_gpu(type_.gpu.name, needs.gpu) and type_.gpu.count == needs.gpu_count and type_.gpu.share == 1
     ]
 
 
 def _list_prices(provider: Provider, needs: Requirements) -> list[CatalogOffer]:
     """Return the catalogue's offers, the cheapest first: on the requested market, else on demand."""
-    names = {instance_type.name for instance_type in _matching_types(provider, needs)}
+    names = {type_.name for type_ in _matching_types(provider, needs)}
     for market in (needs.market, Market.ON_DEMAND):
         offers = catalog.offers(provider.kind, None, market, with_legacy=True)
         matching = by_price(offer for offer in offers if offer.type.name in names)
@@ -96,13 +94,8 @@ def _nearest_remedy(provider: Provider, needs: Requirements, discontinued: Seque
 def _nearest_offer(provider: Provider, needs: Requirements, discontinued: Sequence[GpuSpec]) -> CatalogOffer | None:
     """Return the nearest of the provider's current offers there, with as many GPUs and the same CPU architecture."""
     any_machine = Requirements(region=needs.region, zone=needs.zone, market=needs.market)
-    launchable = {
-        (configuration.instance_type, configuration.region) for configuration in provider.available(any_machine).items
-    }
-    configurations = {
-        (instance_type.gpu.count, instance_type.gpu.share, instance_type.arch)
-        for instance_type in _matching_types(provider, needs)
-    }
+    launchable = {(config.instance_type, config.region) for config in provider.available(any_machine).items}
+    configurations = {(type_.gpu.count, type_.gpu.share, type_.arch) for type_ in _matching_types(provider, needs)}
     offers = (
         offer
         for offer in catalog.offers(provider.kind, None, needs.market)
@@ -193,7 +186,7 @@ def _other_market_error(provider: Provider, needs: Requirements) -> InvalidReque
         return None
     other_market = Market.ON_DEMAND if needs.market is Market.SPOT else Market.SPOT
     needs_there = replace(needs, market=other_market)
-    if not any(fits(configuration, needs_there) for configuration in provider.available(needs_there).items):
+    if not any(fits(config, needs_there) for config in provider.available(needs_there).items):
         return None
     return _wrong_market_error(provider, needs, other_market)
 
@@ -251,10 +244,7 @@ def _no_offer_error(provider: Provider, needs: Requirements, available: Sequence
 def _other_count_remedy(needs: Requirements, available: Sequence[MachineConfiguration]) -> str:
     """Return the `--gpu` option with the nearest count that exists; empty for none."""
     same_gpus = (
-        gpu
-        for configuration in available
-        for gpu in configuration.accelerators
-        if needs.gpu and same_gpu(gpu.name, needs.gpu)
+        gpu for config in available for gpu in config.accelerators if needs.gpu and same_gpu(gpu.name, needs.gpu)
     )
     counts = sorted(
         {gpu.count for gpu in same_gpus} - {needs.gpu_count}, key=lambda count: abs(count - needs.gpu_count)
@@ -266,9 +256,7 @@ def _other_gpus_clause(needs: Requirements, available: Sequence[MachineConfigura
     """Return a clause with the provider's GPUs, if one was requested and it has any."""
     if needs.gpu is None or not available:
         return ""
-    return (
-        f"; it has {_list_text(sorted({_gpus_text(configuration.accelerators) for configuration in available}), 'and')}"
-    )
+    return f"; it has {_list_text(sorted({_gpus_text(config.accelerators) for config in available}), 'and')}"
 
 
 def _requested_options(needs: Requirements) -> list[tuple[str, str]]:
@@ -306,9 +294,9 @@ def _wrong_count_error(provider: Provider, needs: Requirements) -> NoCapacity | 
     """Return the error for a GPU that a provider lacks, or has in other numbers, where its price list is complete."""
     counts = sorted(
         {
-            instance_type.gpu.count
-            for instance_type in catalog.instance_types(provider.kind)
-            if same_gpu(instance_type.gpu.name, needs.gpu or "")
+            type_.gpu.count
+            for type_ in catalog.instance_types(provider.kind)
+            if same_gpu(type_.gpu.name, needs.gpu or "")
         }
     )
     if not counts:
@@ -328,16 +316,8 @@ def _wrong_type_error(
     provider: Provider, needs: Requirements, configurations: Sequence[MachineConfiguration]
 ) -> InvalidRequest | None:
     """Return the error for an instance type and a GPU that contradict each other."""
-    listed_gpus = [
-        (instance_type.gpu,)
-        for instance_type in catalog.instance_types(provider.kind)
-        if instance_type.name == needs.instance_type
-    ]
-    available_gpus = [
-        configuration.accelerators
-        for configuration in configurations
-        if configuration.instance_type == needs.instance_type
-    ]
+    listed_gpus = [(type_.gpu,) for type_ in catalog.instance_types(provider.kind) if type_.name == needs.instance_type]
+    available_gpus = [config.accelerators for config in configurations if config.instance_type == needs.instance_type]
     gpus = next(iter(listed_gpus + available_gpus), None)
     if gpus is None or any(same_gpu(gpu.name, needs.gpu or "") and gpu.count == needs.gpu_count for gpu in gpus):
         return None
@@ -354,20 +334,12 @@ def _gpus_text(accelerators: Sequence[Accelerator]) -> str:
 
 
 def _not_sold_error(provider: Provider, needs: Requirements) -> NoCapacity:
-    other_providers = sorted(
-        {
-            instance_type.provider
-            for instance_type in catalog.instance_types()
-            if same_gpu(instance_type.gpu.name, needs.gpu or "")
-        }
+    sellers = sorted(
+        {type_.provider for type_ in catalog.instance_types() if same_gpu(type_.gpu.name, needs.gpu or "")}
     )
-    sellers = (
-        f"; {_list_text(other_providers, 'and')} {'does' if len(other_providers) == 1 else 'do'}"
-        if other_providers
-        else ""
-    )
+    clause = f"; {_list_text(sellers, 'and')} {'does' if len(sellers) == 1 else 'do'}" if sellers else ""
     return NoCapacity(
-        f"{provider.kind} sells no machine with {needs.gpu}{sellers}.",
+        f"{provider.kind} sells no machine with {needs.gpu}{clause}.",
         field="--gpu",
         value=gpu_text(needs),
         next=f"See what it sells: cloudgpu gpus --provider {provider.kind}",
@@ -378,18 +350,11 @@ def _other_location_error(provider: Provider, needs: Requirements) -> NoCapacity
     """Return the error that names other locations, if only the location is the obstacle. Queries once."""
     if needs.region is None and needs.zone is None:
         return None
-    needs_anywhere = replace(needs, region=None, zone=None)
-    fitting = [
-        configuration
-        for configuration in provider.available(needs_anywhere).items
-        if fits(configuration, needs_anywhere)
-    ]
+    anywhere = replace(needs, region=None, zone=None)
+    fitting = [config for config in provider.available(anywhere).items if fits(config, anywhere)]
     if not fitting:
         return None
-    regions, zones = (
-        {configuration.region for configuration in fitting},
-        {configuration.zone for configuration in fitting},
-    )
+    regions, zones = {config.region for config in fitting}, {config.zone for config in fitting}
     in_region = sorted(zone for zone in zones if needs.zone and zone[:-1] == needs.zone[:-1])
     option, location = ("--zone", needs.zone) if needs.zone else ("--region", needs.region)
     locations, name = (in_region, "--zone") if in_region else (sorted(regions), "--region")
@@ -428,14 +393,9 @@ def find_misspelling(
     what it has no capacity for: there a name counts as misspelt only if a similar one exists.
     """
     options = (
-        (
-            "--instance-type",
-            "instance type",
-            needs.instance_type,
-            {configuration.instance_type for configuration in available},
-        ),
-        ("--region", "region", needs.region, {configuration.region for configuration in available}),
-        ("--zone", "zone", needs.zone, {configuration.zone for configuration in available}),
+        ("--instance-type", "instance type", needs.instance_type, {config.instance_type for config in available}),
+        ("--region", "region", needs.region, {config.region for config in available}),
+        ("--zone", "zone", needs.zone, {config.zone for config in available}),
     )
     for option, subject, value, names in options:
         if value is None or value in names or not names:
@@ -450,7 +410,7 @@ def _no_gpu_error(
     provider: Provider, needs: Requirements, available: Sequence[MachineConfiguration]
 ) -> InvalidRequest | None:
     """Return the error for a GPU that neither the provider nor the catalogue has."""
-    gpu_names = {gpu.name.lower() for configuration in available for gpu in configuration.accelerators}
+    gpu_names = {gpu.name.lower() for config in available for gpu in config.accelerators}
     if needs.gpu is None or any(same_gpu(name, needs.gpu) for name in gpu_names):
         return None
     try:

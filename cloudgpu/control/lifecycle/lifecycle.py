@@ -64,8 +64,7 @@ from cloudgpu.providers.base import Provider
 from cloudgpu.underway import on_abort, postponed_end, unfinished_end, unproved
 from cloudgpu.views.ended import ended_error
 
-# called with the machine once its lock is held: raises if it is not to be stopped or ended any more
-_AbortCheck = Callable[[Machine], None] | None
+_Check = Callable[[Machine], None] | None  # called under the lock; raises if the machine is to run on
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +76,7 @@ class Termination:
     remaining_files: RemainingFiles | None = None
 
 
-def stop(
-    session: Session, machine: Machine, *, why: str, check: _AbortCheck = None, is_by_reaper: bool = False
-) -> Machine:
+def stop(session: Session, machine: Machine, *, why: str, check: _Check = None, is_by_reaper: bool = False) -> Machine:
     """Stop the machine, or park it where it cannot be stopped; return the machine once it is proved not to be billed.
 
     `why` is the recorded reason; `check` and `is_by_reaper` are as in `terminate_with_resources`. Raises InvalidRequest
@@ -90,17 +87,14 @@ def stop(
     return without_ledger(
         session,
         machine,
-        partial(_stop_under_lock, session, why=why, check=check, is_by_reaper=is_by_reaper),
+        partial(_stop_locking, session, why=why, check=check, is_by_reaper=is_by_reaper),
         lambda stopped: (
             f"{stopped.name} is {'parked' if has_retained_resources(stopped) else stopped.state} and not billed"
         ),
     )
 
 
-def _stop_under_lock(
-    session: Session, machine: Machine, *, why: str, check: _AbortCheck, is_by_reaper: bool
-) -> Machine:
-    """Stop or park the machine under its lock, with the ledger that the session has."""
+def _stop_locking(session: Session, machine: Machine, *, why: str, check: _Check, is_by_reaper: bool) -> Machine:
     check_may(session, machine, "stop")
     with (
         lock_machine(session, machine),
@@ -146,7 +140,6 @@ def _stop_or_park(session: Session, machine: Machine, why: str, *, is_by_reaper:
 def _stop_and_confirm(
     session: Session, machine: Machine, why: str, *, is_requested: bool = False, is_by_reaper: bool = False
 ) -> Machine:
-    """Record and send the request to stop, and wait until it is confirmed; `is_requested`: it is recorded already."""
     request = None if is_requested else partial(_request_event, session, "stop", why=why, is_by_reaper=is_by_reaper)
     try:
         latest = refresh(session, machine)
@@ -199,7 +192,7 @@ def terminate_with_resources(
     *,
     why: str,
     launch_failed: bool = False,
-    check: _AbortCheck = None,
+    check: _Check = None,
     is_by_reaper: bool = False,
 ) -> Termination:
     """End the machine and all resources that were created with it, images of it included; return once all are gone.
@@ -210,18 +203,15 @@ def terminate_with_resources(
     where something protects it (it is stopped then, if it can be), Unrecorded when it is gone and the ledger does not
     have that yet, RoleNeeded where the user may not end it.
     """
-    end = partial(
-        _end_under_lock, session, why=why, launch_failed=launch_failed, check=check, is_by_reaper=is_by_reaper
-    )
+    end = partial(_end_locking, session, why=why, launch_failed=launch_failed, check=check, is_by_reaper=is_by_reaper)
     return without_ledger(
         session, machine, end, lambda result: f"{result.machine.name} was ended and nothing of it is left"
     )
 
 
-def _end_under_lock(
-    session: Session, machine: Machine, *, why: str, launch_failed: bool, check: _AbortCheck, is_by_reaper: bool
+def _end_locking(
+    session: Session, machine: Machine, *, why: str, launch_failed: bool, check: _Check, is_by_reaper: bool
 ) -> Termination:
-    """End the machine and its resources under its lock, with the ledger that the session has."""
     check_may(session, machine, "end")
     with lock_machine(session, machine):
         if check is not None:
