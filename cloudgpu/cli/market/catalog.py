@@ -48,7 +48,7 @@ def command(
     stay, and it is named: exit code 8. A price that changed by more than --factor is reported and not used, unless you
     add --accept. A price that is not in US dollars or not above zero is refused by name.
     """
-    _check(action, name, region, history=history, last=last, accept=accept, account=account)
+    _check_options(action, name, region, history=history, last=last, accept=accept, account=account)
     if factor is not None and action == "show":
         raise InvalidRequest(
             "--factor belongs to cloudgpu catalog refresh and diff, not to cloudgpu catalog show.",
@@ -69,18 +69,18 @@ def command(
         _show(name, only_provider, region, history=history, output=output)
 
 
-def _check(action: Action, name: str | None, region: str | None, **flags: Any) -> None:
+def _check_options(action: Action, name: str | None, region: str | None, **flags: Any) -> None:
     """Refuse what does not belong to the action, so that nothing is silently left out."""
     action_of = {"TYPE": "show", "--region": "show", "--history": "show", "--last": "diff"}
     action_of |= {"--accept": "refresh", "--account": "refresh"}
     fields = {"TYPE": name, "--region": region, **{f"--{option}": value for option, value in flags.items()}}
-    for option, owner in action_of.items():
-        if fields[option] and action != owner:
+    for option, proper_action in action_of.items():
+        if fields[option] and action != proper_action:
             raise InvalidRequest(
-                f"{option} belongs to cloudgpu catalog {owner}, not to cloudgpu catalog {action}.",
+                f"{option} belongs to cloudgpu catalog {proper_action}, not to cloudgpu catalog {action}.",
                 field=option,
                 value=None,
-                next=f"Run: cloudgpu catalog {owner} --help",
+                next=f"Run: cloudgpu catalog {proper_action} --help",
             )
     for option in ("--region", "--history"):
         if fields[option] and not name:
@@ -126,9 +126,9 @@ def _refresh(providers: list[str], account: str | None, factor: str | None, *, a
     document = refresh(open_session(), providers, account, factor=parse_factor(factor), accept=accept)
     emit(output, document, refresh_text(document))
     for provider in document["providers"]:
-        for gap in provider["unanswered"]:
-            tell(f"{gap['scope']}: no answer, so its prices and their dates stay: {gap['why']}")
-        for row in provider["refused"]:
-            tell(f"{provider['provider']}: refused: {row['row']} {row['why']}.")
+        for unanswered_part in provider["unanswered"]:
+            tell(f"{unanswered_part['scope']}: no answer, so its prices and their dates stay: {unanswered_part['why']}")
+        for refused_row in provider["refused"]:
+            tell(f"{provider['provider']}: refused: {refused_row['row']} {refused_row['why']}.")
     if not is_complete(document):
         raise typer.Exit(ProviderUnavailable.exit_code)

@@ -106,19 +106,19 @@ def command(
     Prices are a dated list that comes with cloudgpu, or those of the last `catalog refresh`; they are not offers. -v
     shows how each sum is made, --sources where each price is from. If nothing fits, the exit code is still 0.
     """
-    typed = locals()  # before anything else is one
+    typed_options = locals()  # before anything else is one
     from cloudgpu.control.advice.estimate_request import EstimateOptions
 
-    typed["all"] = all_
-    _answer(
-        cast("EstimateOptions", {name: typed[name] for name in EstimateOptions.__annotations__}),
+    typed_options["all"] = all_
+    _print_estimate(
+        cast("EstimateOptions", {name: typed_options[name] for name in EstimateOptions.__annotations__}),
         output,
         verbose=verbose,
         sources=sources,
     )
 
 
-def _answer(options: EstimateOptions, output: Format, *, verbose: bool, sources: bool) -> None:
+def _print_estimate(options: EstimateOptions, output: Format, *, verbose: bool, sources: bool) -> None:
     from datetime import UTC, datetime
 
     from cloudgpu.cli.market.estimate_text import estimate_text

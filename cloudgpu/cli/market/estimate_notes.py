@@ -28,27 +28,29 @@ if TYPE_CHECKING:
 def notes(document: EstimateDocument, amounts: RoundedAmounts) -> Iterator[str]:
     """Yield the notes below the tables, block by block."""
     estimates = document["estimates"]
-    assumptions = (_dates(document), *document["marketplaces"], *document["assumptions"])
-    paragraphs = (*assumptions, *_sustained(estimates, amounts), *_range(estimates[0], amounts))
+    assumptions = (_dates_note(document), *document["marketplaces"], *document["assumptions"])
+    paragraphs = (*assumptions, *_sustained_use_note(estimates, amounts), *_range_note(estimates[0], amounts))
     yield "\n".join(paragraph(text) for text in paragraphs)
     yield paragraph(document["free_hours"]) if document["free_hours"] else ""
-    lines = (*_mark_notes(document), *_derived(estimates), *(f"* {note}" for note in legacy_notes(estimates)))
-    yield "\n".join(paragraph(line) for line in (*lines, *_left_out(document)))
-    yield "\n".join(paragraph(text) for text in (rate_text(document["currency"]), _fees(document, amounts)) if text)
+    lines = (*_mark_notes(document), *_derived_notes(estimates), *(f"* {note}" for note in legacy_notes(estimates)))
+    yield "\n".join(paragraph(line) for line in (*lines, *_left_out_notes(document)))
+    yield "\n".join(
+        paragraph(text) for text in (rate_text(document["currency"]), _fees_text(document, amounts)) if text
+    )
 
 
 def short_table_notes(document: EstimateDocument, amounts: RoundedAmounts, estimates: Sequence[Estimate]) -> str:
     """Return the notes to the short table: doubts, marks, what the name means, free hours, and fees."""
     lines = [
         *_doubtful_spot(estimates),
-        _short_marks(estimates),
+        _short_marks_text(estimates),
         *document["marketplaces"],
-        *_derived(estimates),
+        *_derived_notes(estimates),
         *_matching_gpus(document),
         *_fixed_hours(document),
         *([document["free_hours"]] if document["free_hours"] else []),
     ]
-    lines += [text for text in (rate_text(document["currency"]), _fees(document, amounts)) if text]
+    lines += [text for text in (rate_text(document["currency"]), _fees_text(document, amounts)) if text]
     return "\n".join(paragraph(line) for line in lines if line)
 
 
@@ -67,9 +69,9 @@ def _doubtful_spot(estimates: Sequence[Estimate]) -> Iterator[str]:
         yield f"Last: spot prices that may not hold ({', '.join(reasons)})."
 
 
-def _short_marks(estimates: Sequence[Estimate]) -> str:
+def _short_marks_text(estimates: Sequence[Estimate]) -> str:
     all_marks = "".join(map(offer_marks, estimates))
-    parts = [f"{mark} {what}" for mark, what in _MARK_MEANINGS.items() if mark in all_marks]
+    parts = [f"{mark} {meaning}" for mark, meaning in _MARK_MEANINGS.items() if mark in all_marks]
     parts += ["* hardly launched any more"] if any(estimate["legacy"] for estimate in estimates) else []
     return f"Marks: {', '.join(parts)}." if parts else ""
 
@@ -90,44 +92,50 @@ def price_sources(estimates: Sequence[Estimate]) -> str:
     for estimate in estimates:
         price = estimate["price"]
         lines.append(
-            f"{short_type(estimate)} ({estimate['provider']}): {_from(price['source'], price['as_of'], price['basis'])}"
+            f"{short_type(estimate)} ({estimate['provider']}): "
+            f"{_source_text(price['source'], price['as_of'], price['basis'])}"
         )
         lines += [
-            f"  {attached['kind']}: {_from(attached['source'], attached['as_of'], attached['basis'])}"
+            f"  {attached['kind']}: {_source_text(attached['source'], attached['as_of'], attached['basis'])}"
             for attached in estimate["attached_costs"]
             if attached["source"]
         ]
     return "\n".join(wrapped(line, "", "    ") for line in dict.fromkeys(lines))
 
 
-def _from(source: str, as_of: str | None, basis: str | None) -> str:
+def _source_text(source: str, as_of: str | None, basis: str | None) -> str:
     return f"{source}; {as_of[:10] if as_of else 'undated'}, {basis}"
 
 
-def _range(first: Estimate, amounts: RoundedAmounts) -> Iterator[str]:
+def _range_note(first: Estimate, amounts: RoundedAmounts) -> Iterator[str]:
     """Yield the range of the first estimate, which the table leaves out if amounts are long."""
     low, high = first["low"], first["high"]
     if low is not None and high is not None and low != high:
-        ends = " and ".join(amounts.with_code(end["usd"]) for end in (low, high))
-        yield f"The first is between {ends}."
+        bounds_text = " and ".join(amounts.with_code(bound["usd"]) for bound in (low, high))
+        yield f"The first is between {bounds_text}."
 
 
-def _dates(document: EstimateDocument) -> str:
+def _dates_note(document: EstimateDocument) -> str:
     estimates = document["estimates"]
     days = sorted(estimate["price"]["as_of"][:10] for estimate in estimates)
     days_text = f"of {days[0]}" if days[0] == days[-1] else f"of {days[0]} to {days[-1]}"
     request = document["request"]
-    where = f"in {request['region']}" if request["region"] else "where each is cheapest"
+    region_text = f"in {request['region']}" if request["region"] else "where each is cheapest"
     market = "Spot" if request["market"] == "spot" else "On-demand"
     return (
-        f"{market} list prices {days_text}, {where}{_attached_dates(estimates)}; -o json has the source of each. "
+        f"{market} list prices {days_text}, {region_text}{_attached_dates(estimates)}; -o json has the source of each. "
         "`up` shows what it will pay."
     )
 
 
 def _attached_dates(estimates: Sequence[Estimate]) -> str:
     """Return of which days the prices of disks and addresses are."""
-    days = sorted(cost["as_of"][:10] for estimate in estimates for cost in estimate["attached_costs"] if cost["as_of"])
+    days = sorted(
+        attached_cost["as_of"][:10]
+        for estimate in estimates
+        for attached_cost in estimate["attached_costs"]
+        if attached_cost["as_of"]
+    )
     if not days:
         return ""
     return f"; of disks and addresses of {days[0]}" + (f" to {days[-1]}" if days[-1] != days[0] else "")
@@ -137,7 +145,7 @@ def _mark_notes(document: EstimateDocument) -> Iterator[str]:
     estimates = document["estimates"]
     all_marks = "".join(offer_marks(estimate) for estimate in estimates)
     if "+" in all_marks:
-        yield f"+ {_unpriced(estimates)}"
+        yield f"+ {_unpriced_text(estimates)}"
     if "<" in all_marks:
         yield "< at most: a disk or address has no price there, and the most expensive one known of its kind is used."
     if "~" in all_marks:
@@ -154,10 +162,11 @@ def _mark_notes(document: EstimateDocument) -> Iterator[str]:
     if basis_marks:
         message = ", ".join(f"{mark} {speed_mark}" for mark, speed_mark in sorted(basis_marks.items()))
         yield f"{message}: how fast it is at this work was not measured, and this replaces it."
-    past = document["past_run"]
-    if past is not None and any(not estimate["fits"] for estimate in estimates):
+    past_run = document["past_run"]
+    if past_run is not None and any(not estimate["fits"] for estimate in estimates):
         yield (
-            f"m less memory per GPU than {past['name']} had ({past['gpu_memory_gib']:g} GiB): whether the work fits is "
+            f"m less memory per GPU than {past_run['name']} had ({past_run['gpu_memory_gib']:g} GiB): whether "
+            "the work fits is "
             "not known, so these come last."
         )
     if any(estimate["committed"] for estimate in estimates):
@@ -166,7 +175,7 @@ def _mark_notes(document: EstimateDocument) -> Iterator[str]:
         yield AZURE_SPOT
 
 
-def _derived(estimates: Sequence[Estimate]) -> Iterator[str]:
+def _derived_notes(estimates: Sequence[Estimate]) -> Iterator[str]:
     """Yield how n1 prices are computed, and which disks have a derived price, and how much lower that may be."""
     if any(estimate["provider"] == "gcp" and estimate["price"]["basis"] == "derived" for estimate in estimates):
         yield PARTS_RULE
@@ -174,17 +183,18 @@ def _derived(estimates: Sequence[Estimate]) -> Iterator[str]:
     for estimate in estimates:
         for attached in estimate["attached_costs"]:
             if attached["basis"] == "derived" and attached["usd"] is not None:
-                usd, low = Decimal(attached["usd"]), Decimal(attached["low_usd"] or attached["usd"])
+                usd, low_usd = Decimal(attached["usd"]), Decimal(attached["low_usd"] or attached["usd"])
                 name = f"{attached['kind']} at {estimate['provider']}"
-                spreads[name] = max(spreads.get(name, Decimal()), 1 - low / usd)
+                spreads[name] = max(spreads.get(name, Decimal()), 1 - low_usd / usd)
     if spreads:
         spread_texts = [
-            f"{name}{f' (may cost up to {most:.0%} less)' if most else ''}" for name, most in spreads.items()
+            f"{name}{f' (may cost up to {largest_share:.0%} less)' if largest_share else ''}"
+            for name, largest_share in spreads.items()
         ]
         yield f"Derived, not listed: {', '.join(spread_texts)}."
 
 
-def _unpriced(estimates: Sequence[Estimate]) -> str:
+def _unpriced_text(estimates: Sequence[Estimate]) -> str:
     kinds = {
         f"{resource['part']} {resource['kind']} at {estimate['provider']}": None
         for estimate in estimates
@@ -194,7 +204,7 @@ def _unpriced(estimates: Sequence[Estimate]) -> str:
     return f"not priced, and in no sum: {', '.join(kinds)}."
 
 
-def _left_out(document: EstimateDocument) -> Iterator[str]:
+def _left_out_notes(document: EstimateDocument) -> Iterator[str]:
     yield from _matching_gpus(document)
     if document["withheld"]:
         yield f"Old types, hardly launched any more, with --all: {first_few(document['withheld'])}."
@@ -211,7 +221,7 @@ def _matching_gpus(document: EstimateDocument) -> Iterator[str]:
         yield f"{document['request']['gpu']} means {', '.join(matching[:-1])} or {matching[-1]}; each row says which."
 
 
-def _sustained(estimates: Sequence[Estimate], amounts: RoundedAmounts) -> Iterator[str]:
+def _sustained_use_note(estimates: Sequence[Estimate], amounts: RoundedAmounts) -> Iterator[str]:
     discounted = [estimate for estimate in estimates if estimate["sustained_use_usd"] is not None]
     if discounted:
         first = discounted[0]
@@ -221,12 +231,12 @@ def _sustained(estimates: Sequence[Estimate], amounts: RoundedAmounts) -> Iterat
         )
 
 
-def _fees(document: EstimateDocument, amounts: RoundedAmounts) -> str:
+def _fees_text(document: EstimateDocument, amounts: RoundedAmounts) -> str:
     first, sentence = document["estimates"][0], document["fees"]
     if first["with_fees_usd"] is None:
         return str(sentence)
-    what = "in all" if has_total(document) else "a month"
-    return f"The first: {amounts.with_code(first['with_fees_usd'])} {what} {sentence[0].lower()}{sentence[1:]}"
+    period_text = "in all" if has_total(document) else "a month"
+    return f"The first: {amounts.with_code(first['with_fees_usd'])} {period_text} {sentence[0].lower()}{sentence[1:]}"
 
 
 def no_match_text(document: EstimateDocument) -> str:
@@ -234,7 +244,7 @@ def no_match_text(document: EstimateDocument) -> str:
     lines = no_match_lines(
         (obstacle["requirement"], obstacle["types"], obstacle["usd_per_hour"]) for obstacle in document["without"]
     )
-    lines += _left_out(document)
+    lines += _left_out_notes(document)
     if document["precisions"]:
         lines.append(f"Known of these GPUs: --precision {' or '.join(document['precisions'])}.")
     if not document["without"] and not document["left_out"]:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 Columns = list[tuple[str, list[str]]]
 PeriodName = Literal["day", "month", "year", "low", "expected", "high"]
-_CUTS = {2: 11, 1: 16}  # columns that may be cut (location, type), and the characters that they keep at least
-MAIN_COLUMN = 1  # the column of numbers that is never left out
+_MIN_CUT_WIDTHS = {2: 11, 1: 16}  # columns that may be cut (location, type), and the characters that they keep at least
+MAIN_NUMBER_COLUMN = 1  # the column of numbers that is never left out
 SHORT_ROWS = 6  # of the short table
 PARTS_ROWS = 12  # of the table of parts
 TWO_DIGITS_BELOW = 100  # hours
@@ -59,7 +59,7 @@ def estimate_text(
     amounts = RoundedAmounts(currency)
     estimates = document["estimates"] if verbose or all_rows else document["estimates"][:SHORT_ROWS]
     detail_blocks = (
-        [_parts(document, amounts), *notes(document, amounts)]
+        [_parts_table(document, amounts), *notes(document, amounts)]
         if verbose
         else [short_table_notes(document, amounts, estimates)]
     )
@@ -68,8 +68,8 @@ def estimate_text(
         ""
         if nodes_document is None
         else paragraph(nodes_answer(nodes_document, spot=document["request"]["market"] == "spot")),
-        paragraph(_answer(document, amounts)),
-        _costs(document, estimates, amounts),
+        paragraph(_answer_text(document, amounts)),
+        _costs_table(document, estimates, amounts),
         *(
             []
             if nodes_document is None
@@ -81,40 +81,54 @@ def estimate_text(
     return "\n\n".join(block for block in blocks if block) + more_text(verbose=verbose, sources=sources)
 
 
-def _answer(document: EstimateDocument, amounts: RoundedAmounts) -> str:
+def _answer_text(document: EstimateDocument, amounts: RoundedAmounts) -> str:
     """Return what is cheapest, where, and what it costs."""
-    one, request = document["estimates"][0], document["request"]
+    cheapest, request = document["estimates"][0], document["request"]
     count_text = f"{request['number']:,} machines with " if request["number"] > 1 else ""
-    what = f"{count_text}{gpu_count_text(one)} {one['gpu']} ({short_type(one)}, {one['provider']} {one['region']})"
-    lead = "Cheapest" if len(document["estimates"]) > 1 else "Cost"
+    machines_text = (
+        f"{count_text}{gpu_count_text(cheapest)} {cheapest['gpu']} ({short_type(cheapest)}, "
+        f"{cheapest['provider']} {cheapest['region']})"
+    )
+    lead_text = "Cheapest" if len(document["estimates"]) > 1 else "Cost"
     spot = " spot" if request["market"] == "spot" else ""
-    doubt_text = f", if that price still holds: {one['uncertain']}" if one["uncertain"] else ""
-    if one["expected"] is not None:
-        hours = _hours(one["expected"]["hours"])
-        return f"{lead}{spot}: {what}, {_amount(one, 'expected', amounts)} in all for {hours} hours{doubt_text}."
-    year, day = _amount(one, "year", amounts), _amount(one, "day", amounts)
-    return f"{lead}{spot}: {what}, {_amount(one, 'month', amounts)} a month, {day} a day, {year} a year{doubt_text}."
+    doubt_text = f", if that price still holds: {cheapest['uncertain']}" if cheapest["uncertain"] else ""
+    if cheapest["expected"] is not None:
+        hours = _hours_text(cheapest["expected"]["hours"])
+        return (
+            f"{lead_text}{spot}: {machines_text}, {_amount_text(cheapest, 'expected', amounts)} in all for "
+            f"{hours} hours{doubt_text}."
+        )
+    year, day = _amount_text(cheapest, "year", amounts), _amount_text(cheapest, "day", amounts)
+    return (
+        f"{lead_text}{spot}: {machines_text}, {_amount_text(cheapest, 'month', amounts)} a month, {day} a "
+        f"day, {year} a year{doubt_text}."
+    )
 
 
-def _amount(estimate: Estimate, name: PeriodName, amounts: RoundedAmounts) -> str:
+def _amount_text(estimate: Estimate, name: PeriodName, amounts: RoundedAmounts) -> str:
     at_least = "at least " if estimate["unpriced"] else ""
     return f"{at_least}{amounts.with_code(not_none(estimate[name])['usd'])}"
 
 
-def _costs(document: EstimateDocument, estimates: Sequence[Estimate], amounts: RoundedAmounts) -> str:
-    machines = document["request"]["number"]
+def _costs_table(document: EstimateDocument, estimates: Sequence[Estimate], amounts: RoundedAmounts) -> str:
+    machine_count = document["request"]["number"]
     numbers = _work_columns(estimates, amounts) if has_total(document) else _time_columns(estimates, amounts)
-    hidden = len(document["estimates"]) - len(estimates)
-    text = _fitted_table(["GPU", "TYPE", "WHERE"], [_offer(estimate) for estimate in estimates], numbers, _CUTS)
-    text += f"\n... and {hidden} more with -v." if hidden else ""
-    return f"{machines:,} machines, together:\n{text}" if machines > 1 else text
+    hidden_count = len(document["estimates"]) - len(estimates)
+    text = _fitted_table(
+        ["GPU", "TYPE", "WHERE"], [_offer_cells(estimate) for estimate in estimates], numbers, _MIN_CUT_WIDTHS
+    )
+    text += f"\n... and {hidden_count} more with -v." if hidden_count else ""
+    return f"{machine_count:,} machines, together:\n{text}" if machine_count > 1 else text
 
 
 def _time_columns(estimates: Sequence[Estimate], amounts: RoundedAmounts) -> Columns:
     return [
-        ("DAY", _amounts(estimates, "day", amounts)),
-        (f"MONTH{amounts.code}", _marked(_amounts(estimates, "month", amounts), map(offer_marks, estimates))),
-        ("YEAR", _amounts(estimates, "year", amounts)),
+        ("DAY", _amount_texts(estimates, "day", amounts)),
+        (
+            f"MONTH{amounts.code}",
+            _marked_texts(_amount_texts(estimates, "month", amounts), map(offer_marks, estimates)),
+        ),
+        ("YEAR", _amount_texts(estimates, "year", amounts)),
     ]
 
 
@@ -122,24 +136,28 @@ def _work_columns(estimates: Sequence[Estimate], amounts: RoundedAmounts) -> Col
     columns = [
         (
             "HOURS",
-            _marked(
-                [_hours(not_none(estimate["expected"])["hours"]) for estimate in estimates], map(speed_mark, estimates)
+            _marked_texts(
+                [_hours_text(not_none(estimate["expected"])["hours"]) for estimate in estimates],
+                map(speed_mark, estimates),
             ),
         ),
-        (f"COST{amounts.code}", _marked(_amounts(estimates, "expected", amounts), map(offer_marks, estimates))),
+        (
+            f"COST{amounts.code}",
+            _marked_texts(_amount_texts(estimates, "expected", amounts), map(offer_marks, estimates)),
+        ),
     ]
     if any(estimate["low"] != estimate["high"] for estimate in estimates):
-        ends = zip(_amounts(estimates, "low", amounts), _amounts(estimates, "high", amounts), strict=True)
-        columns.append(("BETWEEN", [f"{low}-{high}" for low, high in ends]))
+        bounds = zip(_amount_texts(estimates, "low", amounts), _amount_texts(estimates, "high", amounts), strict=True)
+        columns.append(("BETWEEN", [f"{low}-{high}" for low, high in bounds]))
     return columns
 
 
-def _hours(text: str) -> str:
+def _hours_text(text: str) -> str:
     hours = Decimal(text)
     return f"{hours:,.2f}" if hours < TWO_DIGITS_BELOW else f"{hours:,.0f}"
 
 
-def _offer(estimate: Estimate) -> list[str]:
+def _offer_cells(estimate: Estimate) -> list[str]:
     gpu = estimate["gpu"] + ("?" if estimate["unverified"] or estimate["peak_unverified"] else "")
     return [
         f"{gpu_count_text(estimate)} {gpu}",
@@ -148,58 +166,64 @@ def _offer(estimate: Estimate) -> list[str]:
     ]
 
 
-def _amounts(estimates: Sequence[Estimate], name: PeriodName, amounts: RoundedAmounts) -> list[str]:
+def _amount_texts(estimates: Sequence[Estimate], name: PeriodName, amounts: RoundedAmounts) -> list[str]:
     return [amounts(not_none(estimate[name])["usd"]) for estimate in estimates]
 
 
-def _marked(amounts: Sequence[str], suffixes: Iterable[str]) -> list[str]:
+def _marked_texts(amounts: Sequence[str], suffixes: Iterable[str]) -> list[str]:
     """Return amounts with their marks behind the last digit, so that the digits are under one another."""
     marks_list = list(suffixes)
     width = max(map(len, marks_list))
     return [f"{amount}{mark.ljust(width)}" for amount, mark in zip(amounts, marks_list, strict=True)]
 
 
-def _parts(document: EstimateDocument, amounts: RoundedAmounts) -> str:
+def _parts_table(document: EstimateDocument, amounts: RoundedAmounts) -> str:
     """Return of what the first rows are made up, with the marks of each price: the parts add up to the sum."""
     estimates = document["estimates"][:PARTS_ROWS]
     name: PeriodName = "expected" if has_total(document) else "month"
     numbers = [
         (
             f"{amounts.code.strip() or '$'}/H",
-            _marked(
-                [_hourly(estimate, amounts) for estimate in estimates],
+            _marked_texts(
+                [_hourly_text(estimate, amounts) for estimate in estimates],
                 [("c" if estimate["committed"] else "") + basis_mark(estimate) for estimate in estimates],
             ),
         ),
         ("MACHINE", [amounts(not_none(estimate[name])["machine_usd"]) for estimate in estimates]),
-        *((part.upper(), _part(estimates, name, part, amounts)) for part in ("disk", "address")),
-        ("IN ALL" if has_total(document) else "A MONTH", _amounts(estimates, name, amounts)),
+        *((part.upper(), _part_texts(estimates, name, part, amounts)) for part in ("disk", "address")),
+        ("IN ALL" if has_total(document) else "A MONTH", _amount_texts(estimates, name, amounts)),
     ]
-    more = len(document["estimates"]) - len(estimates)
+    hidden_count = len(document["estimates"]) - len(estimates)
     text = _fitted_table(
         ["OF WHICH", "AT"],
         [[short_type(estimate), estimate["provider"]] for estimate in estimates],
         numbers,
-        {0: _CUTS[1]},
+        {0: _MIN_CUT_WIDTHS[1]},
     )
-    return text + (f"\n... and {more} more: -o json has the parts of all." if more else "")
+    return text + (f"\n... and {hidden_count} more: -o json has the parts of all." if hidden_count else "")
 
 
-def _hourly(estimate: Estimate, amounts: RoundedAmounts) -> str:
+def _hourly_text(estimate: Estimate, amounts: RoundedAmounts) -> str:
     amount = Money.usd(Decimal(estimate["paid_usd_per_hour"]))
     return amount.text(4)[1:] if amounts.currency is None else amounts.currency.text(amount, 2)
 
 
-def _part(estimates: Sequence[Estimate], name: PeriodName, part: str, amounts: RoundedAmounts) -> list[str]:
-    splits = [not_none(estimate[name]) for estimate in estimates]
-    texts = [cost["disk_usd"] if part == "disk" else cost["address_usd"] for cost in splits]
+def _part_texts(estimates: Sequence[Estimate], name: PeriodName, part: str, amounts: RoundedAmounts) -> list[str]:
+    period_costs = [not_none(estimate[name]) for estimate in estimates]
+    texts = [cost["disk_usd"] if part == "disk" else cost["address_usd"] for cost in period_costs]
     marks_list = [
         "".join(
-            dict.fromkeys("".join(attached_cost_mark(it) for it in estimate["attached_costs"] if it["part"] == part))
+            dict.fromkeys(
+                "".join(
+                    attached_cost_mark(attached_cost)
+                    for attached_cost in estimate["attached_costs"]
+                    if attached_cost["part"] == part
+                )
+            )
         )
         for estimate in estimates
     ]
-    return _marked(
+    return _marked_texts(
         ["-" if text == "0" else amounts(text) for text in texts], (marks.replace("+", "") for marks in marks_list)
     )
 
@@ -213,28 +237,32 @@ def _fitted_table(headers: list[str], rows: list[list[str]], numbers: Columns, m
     widths = [max(len(row[column]) for row in [headers, *rows]) for column in range(len(headers))]
     column_widths = [min(width, min_widths.get(column, width)) for column, width in enumerate(widths)]
     while sum(column_widths) > _text_width(headers, numbers) and len(numbers) > 1:
-        numbers = [numbers[MAIN_COLUMN]] if len(numbers) == MAIN_COLUMN + 1 else numbers[:-1]
-    spare = max(0, _text_width(headers, numbers) - sum(column_widths))
+        numbers = [numbers[MAIN_NUMBER_COLUMN]] if len(numbers) == MAIN_NUMBER_COLUMN + 1 else numbers[:-1]
+    spare_width = max(0, _text_width(headers, numbers) - sum(column_widths))
     for column in min_widths:
-        more = min(spare, widths[column] - column_widths[column])
-        column_widths[column], spare = column_widths[column] + more, spare - more
-    cut_rows = [[cut(text, room) for text, room in zip(row, column_widths, strict=True)] for row in rows]
+        added_width = min(spare_width, widths[column] - column_widths[column])
+        column_widths[column], spare_width = column_widths[column] + added_width, spare_width - added_width
+    cut_rows = [[cut(text, width) for text, width in zip(row, column_widths, strict=True)] for row in rows]
     cells = [
         [*row, *values]
         for row, values in zip(cut_rows, zip(*(cells for _, cells in numbers), strict=True), strict=True)
     ]
-    names = [_aligned_heading(head, values) for head, values in numbers]
+    names = [_aligned_heading(heading, values) for heading, values in numbers]
     return table(cells, [*headers, *names], right=range(len(headers), len(headers) + len(numbers)))
 
 
 def _text_width(headers: list[str], numbers: Columns) -> int:
     """Return how many characters the numbers leave to the texts."""
-    return MAX_TABLE_WIDTH - sum(max(map(len, (head, *cells))) + 2 for head, cells in numbers) - 2 * (len(headers) - 1)
+    return (
+        MAX_TABLE_WIDTH
+        - sum(max(map(len, (heading, *cells))) + 2 for heading, cells in numbers)
+        - 2 * (len(headers) - 1)
+    )
 
 
-def _aligned_heading(head: str, values: Sequence[str]) -> str:
+def _aligned_heading(heading: str, values: Sequence[str]) -> str:
     """Return a heading that ends over the last digit, before the marks."""
-    return head + " " * min(len(value) - len(value.rstrip(" m+<~?!cbwtfp")) for value in values)
+    return heading + " " * min(len(value) - len(value.rstrip(" m+<~?!cbwtfp")) for value in values)
 
 
 HEADINGS = ("GBIT/S", "SPEED-UP", "NO OVERLAP", "COST", "HIDDEN AT", "VERDICT")
@@ -247,16 +275,20 @@ def nodes_answer(document: NodesDocument, *, spot: bool) -> str:
     return " ".join((first_row["says"], *([_loss_text(document, first_row)] if spot else [])))
 
 
-def nodes_blocks(document: NodesDocument, rows: int, *, verbose: bool, sources: bool) -> Iterator[str]:
-    """Yield the table of `rows` rows with notes and, with `verbose`, seconds and assumptions."""
-    shown = document["worth"][:rows]
-    yield _table(document, shown)
-    yield "\n".join(paragraph(note) for note in _notes(document, shown))
+def nodes_blocks(document: NodesDocument, row_count: int, *, verbose: bool, sources: bool) -> Iterator[str]:
+    """Yield the table of the first `row_count` rows with notes and, with `verbose`, seconds and assumptions."""
+    speed_ups = document["worth"][:row_count]
+    yield _nodes_table(document, speed_ups)
+    yield "\n".join(paragraph(note) for note in _nodes_notes(document, speed_ups))
     if verbose:
-        yield _seconds(shown)
+        yield _step_seconds_table(speed_ups)
         yield "\n".join(paragraph(assumption) for assumption in document["assumptions"])
     if sources:
-        lines = (f"{_name(estimate)}: {estimate['network_source']}" for estimate in shown if estimate["network_source"])
+        lines = (
+            f"{_type_name(speed_up)}: {speed_up['network_source']}"
+            for speed_up in speed_ups
+            if speed_up["network_source"]
+        )
         yield "\n".join(wrapped(line, "", "    ") for line in dict.fromkeys(lines))
 
 
@@ -264,26 +296,28 @@ def own_nodes_text(document: NodesDocument, no_match_text: str) -> str:
     """Return the answer for GPUs that nobody rents out; without a GPU, only `no_match_text`."""
     if not document["worth"]:
         return no_match_text
-    text = "\n".join(paragraph(f"{verdict['gpu']}: {verdict['says']}") for verdict in document["worth"])
+    text = "\n".join(paragraph(f"{speed_up['gpu']}: {speed_up['says']}") for speed_up in document["worth"])
     price = paragraph(
         "No price: nobody in the catalogue rents it out. COST is that of each result, as times one machine's."
     )
-    speed_ups = [verdict for verdict in document["worth"] if verdict["verdict"]]
-    tables = [_table(document, speed_ups), _seconds(speed_ups)] if speed_ups else []
+    speed_ups = [speed_up for speed_up in document["worth"] if speed_up["verdict"]]
+    tables = [_nodes_table(document, speed_ups), _step_seconds_table(speed_ups)] if speed_ups else []
     return "\n\n".join(
         (text, *tables, "\n".join(paragraph(assumption) for assumption in document["assumptions"]), price)
     )
 
 
-def _table(document: NodesDocument, rows: Sequence[NodesSpeedUp]) -> str:
-    last = len(HEADINGS)
+def _nodes_table(document: NodesDocument, rows: Sequence[NodesSpeedUp]) -> str:
+    column_count = len(HEADINGS)
     return table(
-        [_cells(speed_up) for speed_up in rows], [f"{document['nodes']} MACHINES", *HEADINGS], right=range(1, last)
+        [_node_cells(speed_up) for speed_up in rows],
+        [f"{document['nodes']} MACHINES", *HEADINGS],
+        right=range(1, column_count),
     )
 
 
-def _cells(speed_up: NodesSpeedUp) -> list[str]:
-    gbit = speed_up["network_gbit_per_s"]
+def _node_cells(speed_up: NodesSpeedUp) -> list[str]:
+    gbit_per_s = speed_up["network_gbit_per_s"]
     figures = (
         speed_up["speed_up"],
         speed_up["speed_up_without_overlap"],
@@ -291,44 +325,50 @@ def _cells(speed_up: NodesSpeedUp) -> list[str]:
         speed_up["overlap_gbit_per_s"],
     )
     return [
-        _name(speed_up),
-        UNKNOWN if gbit is None else f"{gbit:g}",
+        _type_name(speed_up),
+        UNKNOWN if gbit_per_s is None else f"{gbit_per_s:g}",
         *(UNKNOWN if number is None else figure(number) for number in figures),
         speed_up["verdict"] or "not known",
     ]
 
 
-def _seconds(speed_ups: Sequence[NodesSpeedUp]) -> str:
+def _step_seconds_table(speed_ups: Sequence[NodesSpeedUp]) -> str:
     """Return how long a step computes and sends, for each type where that is known."""
-    pairs = [(_name(speed_up), speed_up["compute_s"], speed_up["traffic_s"]) for speed_up in speed_ups]
-    cells = [[name, f"{figure(work)} s", f"{figure(sent)} s"] for name, work, sent in pairs if work and sent]
+    seconds_by_type = [(_type_name(speed_up), speed_up["compute_s"], speed_up["traffic_s"]) for speed_up in speed_ups]
+    cells = [
+        [name, f"{figure(compute_s)} s", f"{figure(traffic_s)} s"]
+        for name, compute_s, traffic_s in seconds_by_type
+        if compute_s and traffic_s
+    ]
     return table(cells, ["A STEP OF", "COMPUTES", "SENDS"], right=(1, 2)) if cells else ""
 
 
-def _name(speed_up: NodesSpeedUp) -> str:
+def _type_name(speed_up: NodesSpeedUp) -> str:
     return (speed_up["instance_type"] or speed_up["gpu"]).removeprefix("Standard_")
 
 
-def _notes(document: NodesDocument, speed_ups: Sequence[NodesSpeedUp]) -> Iterator[str]:
+def _nodes_notes(document: NodesDocument, speed_ups: Sequence[NodesSpeedUp]) -> Iterator[str]:
     yield (
         "SPEED-UP and COST (of each result): as times one machine. HIDDEN AT: Gbit/s from which on computing hides the "
         f"traffic. Poor: below 0.8 times {document['nodes']}."
     )
-    unlisted = [_name(speed_up) for speed_up in speed_ups if speed_up["network_gbit_per_s"] is None]
+    unlisted = [_type_name(speed_up) for speed_up in speed_ups if speed_up["network_gbit_per_s"] is None]
     if unlisted:
         yield f"The network of {', '.join(dict.fromkeys(unlisted))} is in no list. Give it: --network 10 (Gbit/s)."
     bursts = [
-        f"{_name(estimate)} {estimate['network_up_to_gbit_per_s']:g}"
-        for estimate in speed_ups
-        if estimate["network_up_to_gbit_per_s"]
+        f"{_type_name(speed_up)} {speed_up['network_up_to_gbit_per_s']:g}"
+        for speed_up in speed_ups
+        if speed_up["network_up_to_gbit_per_s"]
     ]
     if bursts:
         yield f"Counted with the Gbit/s that last; for a while they are up to: {', '.join(bursts)}."
     for speed_up in speed_ups:
         if speed_up["network_note"]:
-            yield f"{_name(speed_up)}, {speed_up['network_fabric']}: {speed_up['network_note']}."
-    others = (speed_up for speed_up in speed_ups[1:] if speed_up["spot_loss"] not in (None, speed_ups[0]["spot_loss"]))
-    yield from (f"{_name(estimate)}: {_loss_text(document, estimate)}" for estimate in others)
+            yield f"{_type_name(speed_up)}, {speed_up['network_fabric']}: {speed_up['network_note']}."
+    different_losses = (
+        speed_up for speed_up in speed_ups[1:] if speed_up["spot_loss"] not in (None, speed_ups[0]["spot_loss"])
+    )
+    yield from (f"{_type_name(speed_up)}: {_loss_text(document, speed_up)}" for speed_up in different_losses)
 
 
 def _loss_text(document: NodesDocument, speed_up: NodesSpeedUp) -> str:
@@ -338,5 +378,5 @@ def _loss_text(document: NodesDocument, speed_up: NodesSpeedUp) -> str:
             f"Any loss restarts all {document['nodes']}: how often they are taken is in no list, nor in your ledger. "
             "Give the chance of an hour: --spot-loss 5%"
         )
-    each = (loss["one_loss_low"], loss["one_loss_high"])
-    return gang_sentence(GangLoss(document["nodes"], loss["per"], each, loss["source"]))
+    loss_range = (loss["one_loss_low"], loss["one_loss_high"])
+    return gang_sentence(GangLoss(document["nodes"], loss["per"], loss_range, loss["source"]))

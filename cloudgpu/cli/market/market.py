@@ -48,29 +48,31 @@ def offers_text(
         ]
         return "\n".join([*no_match_lines(obstacles), *([] if obstacles else [NO_SINGLE_OBSTACLE])])
     headings = ["GPU", "GIB", "TYPE", "WHERE", "$/H", "WORK/$"]
-    rows = fitted([_row(offer) for offer in offers], headings, LOCATION_COLUMN)
+    rows = fitted([_offer_row(offer) for offer in offers], headings, LOCATION_COLUMN)
     marks = [*_price_marks(offers, document), *_speed_marks(offers)] if verbose else [_marks_briefly(offers, document)]
-    notes = [_matches_text(document["matching_gpus"], requested), *marks, *_azure_spot(offers)]
+    notes = [_matches_text(document["matching_gpus"], requested), *marks, *_azure_spot_note(offers)]
     notes += map(paragraph, document["marketplaces"])
     notes += [
-        *(_note("*", legacy_note) for legacy_note in legacy_notes(offers)),
-        *_withheld(document["withheld"]),
-        *_left_out(document["left_out"]),
+        *(_marked_note("*", legacy_note) for legacy_note in legacy_notes(offers)),
+        *_withheld_note(document["withheld"]),
+        *_left_out_note(document["left_out"]),
     ]
-    answer = _answer(document, region, by_speed=by_speed)
+    answer = _answer_text(document, region, by_speed=by_speed)
     return "\n".join([answer, "", table(rows, headings, right=(1, 4, 5)), "", *filter(None, notes)])
 
 
-def _answer(document: GpusDocument, region: str | None, *, by_speed: bool) -> str:
+def _answer_text(document: GpusDocument, region: str | None, *, by_speed: bool) -> str:
     """Return the first offer with its price, and what the list contains."""
     offers = document["offers"]
-    first, number = offers[0], len(offers)
+    first, offer_count = offers[0], len(offers)
     is_best = by_speed and first["h100_hours_per_dollar"] is not None
-    lead = "Most work for a dollar" if is_best else "Cheapest"
-    where = f"{first['provider']} {first['instance_type']} in {first['region']}"
-    message = paragraph(f"{lead}: {gpu_count_text(first)} {first['gpu']}, {where}, {price_briefly(first['price'])}.")
-    of_all = f"One of {number} machine types" if number > 1 else "The only machine type that fits"
-    return f"{message}\n{paragraph(f'{of_all}, {_dates(document, region)}.')}"
+    lead_text = "Most work for a dollar" if is_best else "Cheapest"
+    place_text = f"{first['provider']} {first['instance_type']} in {first['region']}"
+    best_text = paragraph(
+        f"{lead_text}: {gpu_count_text(first)} {first['gpu']}, {place_text}, {price_briefly(first['price'])}."
+    )
+    scope_text = f"One of {offer_count} machine types" if offer_count > 1 else "The only machine type that fits"
+    return f"{best_text}\n{paragraph(f'{scope_text}, {_dates_text(document, region)}.')}"
 
 
 def _marks_briefly(offers: Sequence[GpuOffer], document: GpusDocument) -> str:
@@ -100,7 +102,7 @@ def _has_parts(offers: Sequence[GpuOffer]) -> bool:
     return any(offer["provider"] == "gcp" and offer["price"]["basis"] == "derived" for offer in offers)
 
 
-def _row(offer: GpuOffer) -> list[str]:
+def _offer_row(offer: GpuOffer) -> list[str]:
     return [
         f"{gpu_count_text(offer)} {offer['gpu']}" + ("?" if offer["unverified"] else ""),
         f"{offer['gpu_memory_gib']:g}",
@@ -118,53 +120,55 @@ def _matches_text(matching: list[str], requested: str | None) -> str:
     return paragraph(f"{model} means {', '.join(matching[:-1])} or {matching[-1]}; each row says which.")
 
 
-def _dates(document: GpusDocument, region: str | None) -> str:
+def _dates_text(document: GpusDocument, region: str | None) -> str:
     days = sorted(offer["price"]["as_of"][:10] for offer in document["offers"])
     days_text = f"of {days[0]}" if days[0] == days[-1] else f"of {days[0]} to {days[-1]}"
-    where = f"in {region}" if region else "each in its cheapest region"
+    region_text = f"in {region}" if region else "each in its cheapest region"
     market = "spot" if document["offers"][0]["market"] == "spot" else "on-demand"
-    return f"{where}, at {market} list prices {days_text}, in USD; `up` shows what it will pay"
+    return f"{region_text}, at {market} list prices {days_text}, in USD; `up` shows what it will pay"
 
 
 def _price_marks(offers: list[GpuOffer], document: GpusDocument) -> Iterator[str]:
     marks = {basis_mark(offer) for offer in offers}
     if "~" in marks:
-        yield _note("~", f"derived: {SPOT_RULE if has_ec2_spot(offers) else DERIVED_RULE}.")
+        yield _marked_note("~", f"derived: {SPOT_RULE if has_ec2_spot(offers) else DERIVED_RULE}.")
     if "?" in marks or any(offer["unverified"] for offer in offers):
-        yield _note("?", "unverified: from memory, in no source; after a GPU: its share, its number or its market.")
+        yield _marked_note(
+            "?", ("unverified: from memory, in no source; after a GPU: its share, its number or its market.")
+        )
     if "!" in marks:
-        yield _note("!", f"old: the price is from more than {document['old_after_days']} days ago.")
+        yield _marked_note("!", f"old: the price is from more than {document['old_after_days']} days ago.")
     if _has_parts(offers):
         yield paragraph(PARTS_RULE)
 
 
-def _azure_spot(offers: Sequence[GpuOffer]) -> Iterator[str]:
+def _azure_spot_note(offers: Sequence[GpuOffer]) -> Iterator[str]:
     if any(offer["provider"] == "azure" and offer["market"] == "spot" for offer in offers):
         yield paragraph(AZURE_SPOT)
 
 
 def _speed_marks(offers: list[GpuOffer]) -> Iterator[str]:
-    yield _note("WORK/$", "hours of one H100 SXM's training that a dollar buys; GPUs added up.")
+    yield _marked_note("WORK/$", "hours of one H100 SXM's training that a dollar buys; GPUs added up.")
     bases = {offer["speed"]["basis"] for offer in offers if offer["speed"]}
     for basis, mark in SPEED_BASIS_MARKS.items():
         if basis in bases:
-            yield _note(mark, f"training speed not measured: {basis} against an H100's replaces it.")
+            yield _marked_note(mark, f"training speed not measured: {basis} against an H100's replaces it.")
     if any(offer["speed"] is None for offer in offers):
-        yield _note("?", "under WORK/$: nothing is known of this GPU's speed.")
+        yield _marked_note("?", "under WORK/$: nothing is known of this GPU's speed.")
 
 
-def _withheld(names: list[str]) -> Iterator[str]:
+def _withheld_note(names: list[str]) -> Iterator[str]:
     if names:
         yield paragraph(
             f"Old types, hardly launched any more, with --all: {first_few(names)}. up finds them where they are."
         )
 
 
-def _left_out(names: Iterable[str]) -> Iterator[str]:
+def _left_out_note(names: Iterable[str]) -> Iterator[str]:
     shown_names = [name.removeprefix("Standard_") for name in names]
     if shown_names:
         yield paragraph(f"Priced but not listed, for want of their size: {first_few(shown_names)}; -o json says why.")
 
 
-def _note(mark: str, text: str) -> str:
+def _marked_note(mark: str, text: str) -> str:
     return wrapped(text, f"{mark}  ", " " * (len(mark) + 2))

@@ -38,14 +38,14 @@ AZURE_SPOT = "Azure's spot prices have moved since: many later ones equal the li
 class RoundedAmounts(Amounts):
     """Shows amounts of a thousand dollars or more without cents, and no sign of the dollar in a table."""
 
-    def __call__(self, text: str | None, more: int | None = None) -> str:
+    def __call__(self, usd: str | None, extra_digits: int | None = None) -> str:
         """Return an amount of a table; a missing one is `?`, never zero."""
-        is_large = self.currency is None and text is not None and Decimal(text) >= NO_CENTS_FROM
-        return super().__call__(text, -2 if is_large else more).replace("$", "")
+        is_large = self.currency is None and usd is not None and Decimal(usd) >= NO_CENTS_FROM
+        return super().__call__(usd, -2 if is_large else extra_digits).replace("$", "")
 
-    def with_code(self, text: str | None, more: int | None = None) -> str:
+    def with_code(self, usd: str | None, extra_digits: int | None = None) -> str:
         """Return an amount for a sentence."""
-        return super().with_code(text, more) if self.currency else dollars(text)
+        return super().with_code(usd, extra_digits) if self.currency else dollars(usd)
 
 
 def has_total(document: EstimateDocument) -> bool:
@@ -70,8 +70,8 @@ def short_type(estimate: Estimate | GpuOffer | RentableMachine) -> str:
 
 def offer_marks(estimate: Estimate) -> str:
     """Return `m` for too little memory, and the first mark that applies to the prices of an offer."""
-    every = basis_mark(estimate) + "".join(attached_cost_mark(resource) for resource in estimate["attached_costs"])
-    return ("" if estimate["fits"] else "m") + next((mark for mark in _MARKS if mark in every), "")
+    all_marks = basis_mark(estimate) + "".join(attached_cost_mark(resource) for resource in estimate["attached_costs"])
+    return ("" if estimate["fits"] else "m") + next((mark for mark in _MARKS if mark in all_marks), "")
 
 
 def attached_cost_mark(resource: AttachedPrice) -> str:
@@ -117,10 +117,10 @@ def legacy_notes(estimates: Iterable[Estimate] | Iterable[GpuOffer]) -> Iterator
     yield from (f"legacy: {reason}: {first_few(names)}." for reason, names in reasons.items())
 
 
-def no_match_lines(without: Iterable[tuple[str, int, str]]) -> list[str]:
+def no_match_lines(obstacles: Iterable[tuple[str, int, str]]) -> list[str]:
     """Return that nothing fits, and what fits without one requirement each: how many types, and from which price on."""
     lines = ["Nothing in the catalogue fits."]
-    for requirement, types, usd in without:
-        change = _RELAXED.get(requirement) or f"Without {_REQUIREMENTS[requirement]}"
-        lines.append(f"{change}: {counted(types, 'type')}, from {dollars(usd, 4)} an hour.")
+    for requirement, type_count, usd in obstacles:
+        change_text = _RELAXED.get(requirement) or f"Without {_REQUIREMENTS[requirement]}"
+        lines.append(f"{change_text}: {counted(type_count, 'type')}, from {dollars(usd, 4)} an hour.")
     return lines

@@ -34,7 +34,7 @@ UNITS = {
 
 def overview_text(document: CatalogDocument) -> str:
     """Return a line for each provider, and which parts were refreshed when."""
-    rows = [_summary(provider) for provider in document["providers"]]
+    rows = [_summary_row(provider) for provider in document["providers"]]
     headings = ["PROVIDER", "TYPES", "PRICES", "OLD", "DERIVED", "UNVERIFIED", "NEWEST", "REFRESHED"]
     lines = [table(rows, headings, right=range(1, 6)), ""]
     for provider in document["providers"]:
@@ -46,37 +46,46 @@ def overview_text(document: CatalogDocument) -> str:
     return "\n".join(lines)
 
 
-def _summary(one: CatalogProvider) -> list[str]:
-    refreshed = sorted(part["refreshed_at"][:10] for part in one["refreshed"])
+def _summary_row(provider: CatalogProvider) -> list[str]:
+    refreshed = sorted(part["refreshed_at"][:10] for part in provider["refreshed"])
     return [
-        one["provider"],
-        *(str(number) for number in (one["types"], one["prices"], one["old"], one["derived"], one["unverified"])),
-        one["newest"][:10],
+        provider["provider"],
+        *(
+            str(number)
+            for number in (
+                provider["types"],
+                provider["prices"],
+                provider["old"],
+                provider["derived"],
+                provider["unverified"],
+            )
+        ),
+        provider["newest"][:10],
         refreshed[0] if refreshed else "never",
     ]
 
 
 def shown_text(document: CatalogItemDocument) -> str:
     """Return every price of one item with its date, its basis and the number of its source."""
-    head = f"{document['item']} ({document['provider']})" + (
+    headline = f"{document['item']} ({document['provider']})" + (
         f": legacy: {document['legacy']}" if document["legacy"] else ""
     )
     if not document["prices"]:
-        return f"{paragraph(head)}\nNo price is known there; that does not make it free."
-    sources = list(dict.fromkeys(_source(price) for price in document["prices"]))
+        return f"{paragraph(headline)}\nNo price is known there; that does not make it free."
+    sources = list(dict.fromkeys(_source_text(price) for price in document["prices"]))
     units = list(dict.fromkeys(UNITS.get(price["unit"], price["unit"]) for price in document["prices"]))
     headings = ["REGION", "MARKET", f"$/{units[0]}" if len(units) == 1 else "$", "AS OF", "BASIS", "STATE", ""]
-    rows = fitted([_price_row(price, sources) for price in sorted(document["prices"], key=_order)], headings, 0)
-    lines = [paragraph(head), "", table(rows, headings, right=(2,))]
-    lines += ["", *(_note(f"[{number}]", text) for number, text in enumerate(sources, 1))]
+    rows = fitted([_price_row(price, sources) for price in sorted(document["prices"], key=_price_order)], headings, 0)
+    lines = [paragraph(headline), "", table(rows, headings, right=(2,))]
+    lines += ["", *(_marked_note(f"[{number}]", text) for number, text in enumerate(sources, 1))]
     if any(price["old"] for price in document["prices"]):
-        lines.append(_note("!", "old: from more than 180 days ago, or without a date."))
+        lines.append(_marked_note("!", "old: from more than 180 days ago, or without a date."))
     if document["unverified"]:
-        lines.append(_note("?", f"unverified, in no source: {', '.join(document['unverified'])} of this type."))
+        lines.append(_marked_note("?", f"unverified, in no source: {', '.join(document['unverified'])} of this type."))
     return "\n".join([*lines, *([paragraph(document["error"])] if document["error"] else [])])
 
 
-def _order(price: CatalogPrice) -> tuple[str, str, str]:
+def _price_order(price: CatalogPrice) -> tuple[str, str, str]:
     return price["region"], price["market"] or "", price["as_of"] or ""
 
 
@@ -87,35 +96,35 @@ def _price_row(price: CatalogPrice, sources: list[str]) -> list[str]:
         f"{amount_text(price['low_usd'])} to {amount_text(price['usd'])}"
         if price["low_usd"]
         else amount_text(price["usd"]),
-        _date(price) + ("!" if price["old"] else ""),
+        _date_text(price) + ("!" if price["old"] else ""),
         price["basis"],
         "" if price["state"] == "current" else price["state"],
-        f"[{sources.index(_source(price)) + 1}]",
+        f"[{sources.index(_source_text(price)) + 1}]",
     ]
 
 
-def _date(price: CatalogPrice) -> str:
+def _date_text(price: CatalogPrice) -> str:
     """Return the date as the source gives it where that is short, else the earliest day that it can mean."""
     dated = price["dated"] or "no date"
     return dated if len(dated) <= len("2026-11-20") else str(price["as_of"])[:10]
 
 
-def _source(price: CatalogPrice) -> str:
+def _source_text(price: CatalogPrice) -> str:
     return f"{price['source']}; {price['check']}" if price["check"] else str(price["source"])
 
 
 def difference_text(document: CatalogDiffDocument) -> str:
     """Return the changes, the largest first."""
-    changes = sorted(document["changes"], key=lambda one: -max(one["factor"], 1 / one["factor"]))
-    new = f"{document['new']} prices have no counterpart there."
+    changes = sorted(document["changes"], key=lambda change: -max(change["factor"], 1 / change["factor"]))
+    new_text = f"{document['new']} prices have no counterpart there."
     if not changes:
-        return f"Nothing differs from {document['against']}. {new}"
+        return f"Nothing differs from {document['against']}. {new_text}"
     lines = [_changes_table(changes[:MAX_ROWS]), ""]
     if len(changes) > MAX_ROWS:
         lines.append(f"{len(changes) - MAX_ROWS} more changes: -o json has all.")
     count_text = f"{counted(len(changes), 'change')} against {document['against']}"
-    lines.append(paragraph(f"{count_text}, {document['jumps']} by more than {document['factor']:g}. {new}"))
-    return "\n".join([*lines, *_held(changes)])
+    lines.append(paragraph(f"{count_text}, {document['jumps']} by more than {document['factor']:g}. {new_text}"))
+    return "\n".join([*lines, *_held_note(changes)])
 
 
 def _changes_table(changes: Iterable[PriceChange]) -> str:
@@ -135,32 +144,37 @@ def _changes_table(changes: Iterable[PriceChange]) -> str:
     return table(fitted(rows, headings, 1), headings, right=(3, 5, 6))
 
 
-def _held(changes: Iterable[PriceChange]) -> Iterator[str]:
+def _held_note(changes: Iterable[PriceChange]) -> Iterator[str]:
     if any(not change["accepted"] for change in changes):
         message = (
             "changed too much and was not used; the old price remains. To use it: cloudgpu catalog refresh --accept"
         )
-        yield _note("!", message)
+        yield _marked_note("!", message)
 
 
 def refresh_text(document: CatalogRefreshDocument) -> str:
     """Return a line for each provider, and the prices that changed too much."""
-    rows = [_refreshed(provider) for provider in document["providers"]]
+    rows = [_refreshed_row(provider) for provider in document["providers"]]
     headings = ["PROVIDER", "PRICES", "CHANGED", "JUMPS", "REFUSED", "SILENT", "NOT NAMED"]
     lines = [table(rows, headings, right=range(1, 7))]
     jumps = [jump for provider in document["providers"] for jump in provider["jumps"]]
     if jumps:
         message = f"Moved by more than {document['factor']:g}:"
-        lines += ["", message, _changes_table(jumps[:MAX_ROWS]), *_held(jumps)]
+        lines += ["", message, _changes_table(jumps[:MAX_ROWS]), *_held_note(jumps)]
     if any(provider["unnamed"] for provider in document["providers"]):
         lines += ["", paragraph("NOT NAMED: on-demand prices that the answer did not contain; they keep their dates.")]
     return "\n".join(lines)
 
 
-def _refreshed(one: RefreshedProvider) -> list[str]:
-    lists = (one["jumps"], one["refused"], one["unanswered"], one["unnamed"])
-    return [one["provider"], str(one["prices"]), str(one["changed"]), *(str(len(changes)) for changes in lists)]
+def _refreshed_row(provider: RefreshedProvider) -> list[str]:
+    counted_lists = (provider["jumps"], provider["refused"], provider["unanswered"], provider["unnamed"])
+    return [
+        provider["provider"],
+        str(provider["prices"]),
+        str(provider["changed"]),
+        *(str(len(changes)) for changes in counted_lists),
+    ]
 
 
-def _note(mark: str, text: str) -> str:
+def _marked_note(mark: str, text: str) -> str:
     return wrapped(text, f"{mark} ", " " * (len(mark) + 1))

@@ -70,7 +70,7 @@ def command(
         from cloudgpu.core.model.offers import Market
 
         quota_options = QuotaOptions(request, region, gpu, count, Market.SPOT if spot else Market.ON_DEMAND)
-        _request(session, quota_options, account, provider, yes=yes, output=output)
+        _plan_and_request(session, quota_options, account, provider, yes=yes, output=output)
         return
     for option, is_given in (("--count", count is not None), ("--spot", spot), ("--yes", yes)):
         if is_given:
@@ -78,11 +78,11 @@ def command(
                 f"{option} goes with --request.", field=option, value=None, next=f"Leave {option} out."
             )
     document = quotas_document(session, region=region, gpu=gpu, account=account, provider=provider)
-    emit(output, document, _text(document))
+    emit(output, document, _quotas_text(document))
     exit_if_unanswered(document["unanswered"], "{} did not answer: {}".format)
 
 
-def _request(
+def _plan_and_request(
     session: Any, quota_options: Any, account: str | None, provider: str | None, *, yes: bool, output: Format
 ) -> None:
     from cloudgpu.control.catalog.quotas import plan_quota_increase, request_quota
@@ -92,23 +92,23 @@ def _request(
         tell(_request_text(increase.document()))
     confirm("Ask for it?", yes=yes, why="This asks the provider for something in your name")
     document = request_quota(increase)
-    emit(output, document, _answer(document))
+    emit(output, document, _answer_text(document))
 
 
-def _answer(document: QuotaRequestDocument) -> str:
+def _answer_text(document: QuotaRequestDocument) -> str:
     command = f"cloudgpu quota --provider {document['provider']} --region {document['region']}"
     return f"Requested: {document['id']}. See its state: {command}"
 
 
 def _request_text(increase: QuotaIncreaseValue) -> str:
-    current, where = increase["current"], f"{increase['code']} in {increase['region']}"
+    current, place_text = increase["current"], f"{increase['code']} in {increase['region']}"
     if current is None:
-        return f"limit {where}: to be {increase['requested']:g}; what it is now is not known"
-    limit = f"{_figure(current['limit'])} {current['unit']} now, {_figure(current['used'])} used"
-    return f"{current['name']} ({where}): {limit}; to be {increase['requested']:g}"
+        return f"limit {place_text}: to be {increase['requested']:g}; what it is now is not known"
+    limit_text = f"{_figure(current['limit'])} {current['unit']} now, {_figure(current['used'])} used"
+    return f"{current['name']} ({place_text}): {limit_text}; to be {increase['requested']:g}"
 
 
-def _text(document: QuotaDocument) -> str:
+def _quotas_text(document: QuotaDocument) -> str:
     rows = [
         [
             regions[0] + (f" +{len(regions) - 1}" if len(regions) > 1 else ""),
@@ -130,11 +130,11 @@ def _text(document: QuotaDocument) -> str:
 
 def _merged_regions(quotas: list[QuotaLimit]) -> list[tuple[QuotaLimit, list[str]]]:
     """Return each limit once, with the regions in which limit and use are the same."""
-    merged: dict[tuple[Any, ...], tuple[QuotaLimit, list[str]]] = {}
+    quotas_by_figures: dict[tuple[Any, ...], tuple[QuotaLimit, list[str]]] = {}
     for quota in quotas:
         key = (quota["code"], quota["used"], quota["limit"])
-        merged.setdefault(key, (quota, []))[1].append(quota["region"])
-    return list(merged.values())
+        quotas_by_figures.setdefault(key, (quota, []))[1].append(quota["region"])
+    return list(quotas_by_figures.values())
 
 
 def _figure(amount: float | None) -> str:

@@ -88,14 +88,14 @@ def command(
     most per dollar comes first. It also shows from how many hours a week a desktop is cheaper. -v shows every step,
     --sources what each is based on. Prices are from the dated catalogue; no cloud is queried.
     """
-    options_given = locals()  # before anything else is one
+    arguments = locals()  # before anything else is one
     from cloudgpu.control.advice.recommend import recommendation_document
     from cloudgpu.control.advice.recommend_request import RecommendOptions
 
     document = recommendation_document(
-        open_session(), work, **{name: options_given[name] for name in RecommendOptions.__annotations__}
+        open_session(), work, **{name: arguments[name] for name in RecommendOptions.__annotations__}
     )
-    emit(output, document, text(document, verbose=verbose, sources=sources))
+    emit(output, document, recommendation_text(document, verbose=verbose, sources=sources))
 
 
 LOCATION_WIDTH = 22
@@ -103,47 +103,48 @@ ORDER = "Listed by work per dollar, the fewest GPUs first."
 SHORT_ROWS = 3  # machines and desktops of the short answer
 
 
-def text(document: RecommendDocument, *, verbose: bool, sources: bool = False) -> str:
+def recommendation_text(document: RecommendDocument, *, verbose: bool, sources: bool = False) -> str:
     """Return the answer with the first machines and desktops; with `verbose` every step, with `sources` its sources."""
-    parts = [paragraph(document["sentence"])]
+    blocks = [paragraph(document["sentence"])]
     if not verbose:
         lines = [*document["warnings"], *(document["notes"][:1] if document["currency"] else [])]
-        parts += ["\n".join(paragraph(line) for line in lines)] if lines else []
+        blocks += ["\n".join(paragraph(line) for line in lines)] if lines else []
     if document["machines"]:
-        parts.append(_machines(document) if verbose else _few_machines(document))
+        blocks.append(_machines_text(document) if verbose else _few_machines_text(document))
     if document["desktops"]:
-        parts.append(_desktops(document, verbose=verbose))
+        blocks.append(_desktops_text(document, verbose=verbose))
     if verbose or sources:
-        parts += [
-            _step(number, step, with_text=verbose, sources=sources) for number, step in enumerate(document["steps"], 1)
+        blocks += [
+            _step_text(number, step, with_text=verbose, sources=sources)
+            for number, step in enumerate(document["steps"], 1)
         ]
     if verbose:
-        parts += [paragraph(remark) for remark in document["notes"]]
+        blocks += [paragraph(note) for note in document["notes"]]
     free_hours = document["free_hours"]
     last_lines = [ORDER] if not verbose and max(len(document["machines"]), len(document["desktops"])) > 1 else []
     last_lines += [paragraph(free_hours["sentence"])] if free_hours is not None and not verbose else []
-    last_lines += [more] if (more := more_text(verbose=verbose, sources=sources).strip()) else []
+    last_lines += [more_options] if (more_options := more_text(verbose=verbose, sources=sources).strip()) else []
     return (
-        "\n\n".join(parts)
-        + ("\n\n" if len(parts) == 1 and last_lines else "\n" if last_lines else "")
+        "\n\n".join(blocks)
+        + ("\n\n" if len(blocks) == 1 and last_lines else "\n" if last_lines else "")
         + "\n".join(last_lines)
     )
 
 
-def _few_machines(document: RecommendDocument) -> str:
-    rows = [_machine(machine)[:-1] for machine in document["machines"][:SHORT_ROWS]]
-    marks = _price_marks(document["machines"][:SHORT_ROWS])
-    head = table(rows, ["RENT", "GIB", "TYPE", "WHERE", "$/H"], right=(1, 4))
-    return f"{head}\n{paragraph(f'{marks}.')}" if marks else head
+def _few_machines_text(document: RecommendDocument) -> str:
+    rows = [_machine_row(machine)[:-1] for machine in document["machines"][:SHORT_ROWS]]
+    marks = _price_marks_text(document["machines"][:SHORT_ROWS])
+    table_text = table(rows, ["RENT", "GIB", "TYPE", "WHERE", "$/H"], right=(1, 4))
+    return f"{table_text}\n{paragraph(f'{marks}.')}" if marks else table_text
 
 
-def _machines(document: RecommendDocument) -> str:
-    rows = [_machine(machine) for machine in document["machines"]]
-    head = table(rows, ["RENT", "GIB", "TYPE", "WHERE", "$/H", "WORK/$"], right=(1, 4, 5))
-    return f"{head}\n{_marks(document['machines'])}"
+def _machines_text(document: RecommendDocument) -> str:
+    rows = [_machine_row(machine) for machine in document["machines"]]
+    table_text = table(rows, ["RENT", "GIB", "TYPE", "WHERE", "$/H", "WORK/$"], right=(1, 4, 5))
+    return f"{table_text}\n{_marks_text(document['machines'])}"
 
 
-def _machine(machine: RentableMachine) -> list[str]:
+def _machine_row(machine: RentableMachine) -> list[str]:
     return [
         f"{gpu_count_text(machine)} {machine['gpu']}",
         f"{machine['gpu_memory_gib']:g}",
@@ -154,23 +155,23 @@ def _machine(machine: RentableMachine) -> list[str]:
     ]
 
 
-def _marks(machines: list[RentableMachine]) -> str:
+def _marks_text(machines: list[RentableMachine]) -> str:
     lines = ["WORK/$: hours of an H100's work that a dollar buys"]
     bases = {machine["speed"]["basis"] for machine in machines if machine["speed"]}
     lines += [f"{mark}: by {basis}, not measured" for basis, mark in SPEED_BASIS_MARKS.items() if basis in bases]
     if any(machine["speed"] is None for machine in machines):
         lines.append("? in its place: not known")
-    prices = _price_marks(machines)
+    prices = _price_marks_text(machines)
     return paragraph("; ".join([*lines, prices] if prices else lines) + ".")
 
 
-def _price_marks(machines: list[RentableMachine]) -> str:
+def _price_marks_text(machines: list[RentableMachine]) -> str:
     marks = {basis_mark(machine) for machine in machines}
     meanings = {"~": "a derived price", "?": "an unverified price", "!": "an old price"}
-    return "; ".join(f"{mark}: {what}" for mark, what in meanings.items() if mark in marks)
+    return "; ".join(f"{mark}: {meaning}" for mark, meaning in meanings.items() if mark in marks)
 
 
-def _desktops(document: RecommendDocument, *, verbose: bool = True) -> str:
+def _desktops_text(document: RecommendDocument, *, verbose: bool = True) -> str:
     rows = [
         [
             f"{desktop['cards']}x {desktop['gpu']}",
@@ -178,19 +179,19 @@ def _desktops(document: RecommendDocument, *, verbose: bool = True) -> str:
             dollars(desktop["card_usd"], 0),
             dollars(desktop["desktop_usd"], 0),
             f"{desktop['watts']:,.0f}",
-            _weekly(desktop["break_even"]),
+            _weekly_text(desktop["break_even"]),
             _break_even_text(desktop["break_even"], document),
         ]
         for desktop in (document["desktops"] if verbose else document["desktops"][:SHORT_ROWS])
     ]
     headings = ["BUY", "CARD", "EACH", "DESKTOP", "WATTS", "FROM H/WEEK", "PAID OFF"]
-    columns = len(headings) - (document["hours_per_week"] is None) - 2 * (not document["machines"])
-    desktops_table = table([row[:columns] for row in rows], headings[:columns], right=range(2, columns))
+    column_count = len(headings) - (document["hours_per_week"] is None) - 2 * (not document["machines"])
+    desktops_table = table([row[:column_count] for row in rows], headings[:column_count], right=range(2, column_count))
     note = "FROM H/WEEK: for so many hours a week of the first machine or more, the desktop is cheaper over its life."
     return f"{desktops_table}\n{paragraph(note)}" if document["machines"] and verbose else desktops_table
 
 
-def _weekly(break_even: DesktopBreakEven | None) -> str:
+def _weekly_text(break_even: DesktopBreakEven | None) -> str:
     if break_even is None:
         return "?"
     return "never" if break_even["from_hours_per_week"] is None else f"{break_even['from_hours_per_week']:.1f}"
@@ -205,12 +206,12 @@ def _break_even_text(break_even: DesktopBreakEven | None, document: RecommendDoc
     return "never" if days is None else f"{days / 365 * 12:.0f} months" if days >= 60 else f"{days:.0f} days"  # noqa: PLR2004
 
 
-def _step(number: int, step: Step, *, with_text: bool, sources: bool) -> str:
+def _step_text(number: int, step: Step, *, with_text: bool, sources: bool) -> str:
     lines = [f"{number}. {step['title']}", *([_indented(step["text"])] if with_text else [])]
-    return "\n".join([*lines, *(_sources(step["sources"]) if sources else [])])
+    return "\n".join([*lines, *(_source_lines(step["sources"]) if sources else [])])
 
 
-def _sources(sources: list[Source]) -> Iterator[str]:
+def _source_lines(sources: list[Source]) -> Iterator[str]:
     for source in sources:
         yield _indented(f"[{source['text']}; {source['as_of']}, {source['basis']}]")
 

@@ -43,31 +43,33 @@ def command(
 
     query = parse_query(gpu=gpu, spot=spot, ping=ping, sort=sort, trust=trust)
     document = regions_document(open_session(), query, account=account, provider=provider)
-    emit(output, document, _text(document, query))
+    emit(output, document, _regions_text(document, query))
     exit_if_unanswered(document["unanswered"], "{}: no answer: {}".format)
 
 
-def _text(document: RegionsDocument, query: RegionsQuery) -> str:
+def _regions_text(document: RegionsDocument, query: RegionsQuery) -> str:
     from cloudgpu.control.catalog.regions import price_sources
 
-    regions = [region for region in document["regions"] if query.gpu is None or region["price"]]
-    elsewhere = [region["region"] for region in document["regions"] if region not in regions]
-    columns = [("REGION", [row["region"] for row in regions])]
+    sold_regions = [region for region in document["regions"] if query.gpu is None or region["price"]]
+    unsold_regions = [region["region"] for region in document["regions"] if region not in sold_regions]
+    columns = [("REGION", [row["region"] for row in sold_regions])]
     if query.needs_pings:
-        columns.append(("PING", ["-" if row["ping_ms"] is None else f"{row['ping_ms']:.0f}" for row in regions]))
+        columns.append(("PING", ["-" if row["ping_ms"] is None else f"{row['ping_ms']:.0f}" for row in sold_regions]))
     if query.gpu:
         columns += [
-            ("$/H", [dollars(row["price"] and row["price"]["usd_per_hour"], 4) for row in regions]),
-            ("TYPE", [row["instance_type"] or "" for row in regions]),
-            ("ZONE", [row["zone"] or "" for row in regions]),
+            ("$/H", [dollars(row["price"] and row["price"]["usd_per_hour"], 4) for row in sold_regions]),
+            ("TYPE", [row["instance_type"] or "" for row in sold_regions]),
+            ("ZONE", [row["zone"] or "" for row in sold_regions]),
         ]
     headings = [heading for heading, _ in columns]
-    cells = [[column[number] for _, column in columns] for number in range(len(regions))]
+    cells = [[column[number] for _, column in columns] for number in range(len(sold_regions))]
     right = [number for number, heading in enumerate(headings) if heading in ("PING", "$/H")]
     market = document["market"].replace("_", "-")
     notes = [
-        f"{market} prices of {query.gpu}: {'; '.join(price_sources(regions))}." if query.gpu and regions else "",
-        f"Not sold there now: {', '.join(elsewhere)}." if elsewhere else "",
+        f"{market} prices of {query.gpu}: {'; '.join(price_sources(sold_regions))}."
+        if query.gpu and sold_regions
+        else "",
+        f"Not sold there now: {', '.join(unsold_regions)}." if unsold_regions else "",
         _prices_note(document),
         "One address answers for all of these regions: PING says nothing of how far each is."
         if query.needs_pings and document["one_address"]
@@ -84,11 +86,15 @@ def _prices_note(document: RegionsDocument) -> str:
 
     if not any(region["price"] for region in document["regions"]):
         return ""
-    market, live = document["provider"] in MARKETPLACES, document["live"]
-    catalogue_text = "" if live else "These prices are the dated catalogue's, which does not know what is in stock. "
-    if not market:
+    is_marketplace, has_live_prices = document["provider"] in MARKETPLACES, document["live"]
+    catalogue_text = (
+        "" if has_live_prices else ("These prices are the dated catalogue's, which does not know what is in stock. ")
+    )
+    if not is_marketplace:
         return catalogue_text.rstrip()
     price_text = (
-        "the lowest of this moment, without disk and traffic" if live else "medians of the market on those days"
+        "the lowest of this moment, without disk and traffic"
+        if has_live_prices
+        else ("medians of the market on those days")
     )
     return f"{catalogue_text}Hosts there ask what they like: these are {price_text}, and change within hours."

@@ -70,10 +70,10 @@ def command(
         "--rate-date": rate_date, "--thresholds": thresholds, "--forecast": forecast, "--action": actions, "--tz": tz,
         "--replace": replace, "--no-override": not allow_override,
     }  # fmt: skip
-    _check(action, name, set_options)
+    _check_options(action, name, set_options)
     session = open_session()
     if action == "set":
-        options = _options(
+        options = _budget_options(
             name,
             amount,
             period,
@@ -95,16 +95,16 @@ def command(
     elif action == "check":
         _check_budgets(session, name, every, output)
     else:
-        _test(session, output)
+        _send_sample(session, output)
 
 
-def _check(action: Action, name: str | None, set_options: dict[str, Any]) -> None:
+def _check_options(action: Action, name: str | None, set_options: dict[str, Any]) -> None:
     """Refuse what does not belong to the action, so that nothing is silently left out."""
-    refused = [] if action == "set" else [option for option, value in set_options.items() if value]
-    if refused:
+    misplaced = [] if action == "set" else [option for option, value in set_options.items() if value]
+    if misplaced:
         raise InvalidRequest(
-            f"{refused[0]} belongs to budget set, not to budget {action}.",
-            field=refused[0],
+            f"{misplaced[0]} belongs to budget set, not to budget {action}.",
+            field=misplaced[0],
             value=None,
             next="Run: cloudgpu budget --help",
         )
@@ -119,7 +119,7 @@ def _required_name(name: str | None) -> str:
     return name
 
 
-def _options(name: str | None, amount: str | None, period: str | None, **set_options: Any) -> BudgetOptions:
+def _budget_options(name: str | None, amount: str | None, period: str | None, **set_options: Any) -> BudgetOptions:
     from cloudgpu.control.budgets.commands import BudgetOptions
 
     example = "For example: cloudgpu budget set lab --amount 300 --period month"
@@ -143,8 +143,8 @@ def _list(session: Session, output: Format) -> None:
     from cloudgpu.control.budgets.commands import list_budgets
 
     document = list_budgets(session)
-    none = "No budget is set. For example: cloudgpu budget set lab --amount 300 --period month"
-    emit(output, document, list_text(document["budgets"]) or paragraph(none))
+    none_text = "No budget is set. For example: cloudgpu budget set lab --amount 300 --period month"
+    emit(output, document, list_text(document["budgets"]) or paragraph(none_text))
 
 
 def _remove(session: Session, name: str, output: Format, *, yes: bool) -> None:
@@ -168,7 +168,7 @@ def _check_budgets(session: Session, name: str | None, every: str, output: Forma
         raise typer.Exit(3)
 
 
-def _test(session: Session, output: Format) -> None:
+def _send_sample(session: Session, output: Format) -> None:
     from cloudgpu.control.budgets.commands import send_sample
 
     document = send_sample(session)

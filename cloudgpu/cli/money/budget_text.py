@@ -36,54 +36,58 @@ MAX_NAMED = 5  # budgets in the first line
 WITH_CENTS = Decimal(10_000)  # smaller amounts are shown to the cent
 
 
-def list_text(values: Sequence[BudgetStatus]) -> str:
+def list_text(statuses: Sequence[BudgetStatus]) -> str:
     """Return which budgets are used up, or will be by what runs, then each of them; empty for none."""
-    if not values:
+    if not statuses:
         return ""
-    warnings = [f"{status['name']} {_WARNINGS[state]}" for status in values if (state := _state(status)) in _WARNINGS]
-    more = f"; and {len(warnings) - MAX_NAMED} more" if len(warnings) > MAX_NAMED else ""
-    message = f"{'; '.join(warnings[:MAX_NAMED])}{more}." if warnings else _fit_text(values)
-    return f"{paragraph(message)}\n\n{table_of(values)}"
+    warnings = [
+        f"{status['name']} {_WARNINGS[state]}" for status in statuses if (state := _state_words(status)) in _WARNINGS
+    ]
+    hidden_text = f"; and {len(warnings) - MAX_NAMED} more" if len(warnings) > MAX_NAMED else ""
+    message = f"{'; '.join(warnings[:MAX_NAMED])}{hidden_text}." if warnings else _fit_text(statuses)
+    return f"{paragraph(message)}\n\n{budget_table(statuses)}"
 
 
-def _fit_text(values: Sequence[BudgetStatus]) -> str:
-    if len(values) > 1:
-        return f"All {len(values)} budgets hold what is spent and what runs."
-    (status,) = values
-    return f"{status['name']} has {_amount(status['remaining_usd'])} of {_amount(status['limit_usd'])} left."
+def _fit_text(statuses: Sequence[BudgetStatus]) -> str:
+    if len(statuses) > 1:
+        return f"All {len(statuses)} budgets hold what is spent and what runs."
+    (status,) = statuses
+    return f"{status['name']} has {_amount_text(status['remaining_usd'])} of {_amount_text(status['limit_usd'])} left."
 
 
-def table_of(values: Sequence[BudgetStatus]) -> str:
+def budget_table(statuses: Sequence[BudgetStatus]) -> str:
     """Return a line for each budget, below it a bar of what is spent and committed, and its scope; empty for none."""
-    if not values:
+    if not statuses:
         return ""
     rows = [
         [
             clipped(status["name"], MAX_NAME_WIDTH),
             status["period"],
-            _amount(status["limit_usd"]),
-            _amount(status["spent_usd"]),
+            _amount_text(status["limit_usd"]),
+            _amount_text(status["spent_usd"]),
             f"{min(status['spent_percent'], 9999)}%",
-            _amount(status["committed_usd"]),
-            _hourly(status["burn_usd_per_hour"]),
+            _amount_text(status["committed_usd"]),
+            _hourly_text(status["burn_usd_per_hour"]),
             _lasts_text(status),
         ]
-        for status in values
+        for status in statuses
     ]
     headings = ["NAME", "PERIOD", "LIMIT", "SPENT", "", "TO COME", "$/H", "LASTS"]
     heading, *lines = table_rows(rows, headings, right=(2, 3, 4, 5, 6))
-    blocks = [f"{line}\n{_bar(budget)}\n{_budget_details(budget)}" for line, budget in zip(lines, values, strict=True)]
+    blocks = [
+        f"{line}\n{_bar_line(status)}\n{_budget_details(status)}" for line, status in zip(lines, statuses, strict=True)
+    ]
     return "\n".join([heading, *blocks])
 
 
 def set_text(document: BudgetSetDocument) -> str:
     """Return the budget that was set, its status, and the budget that it replaced."""
     status, replaced = document["budget"], document["replaced"]
-    lines = [table_of([status])]
+    lines = [budget_table([status])]
     if replaced is not None:
-        lines.append(f"It replaces {_amount(replaced['limit_usd'])} a {replaced['period']}, {replaced['scope']}.")
+        lines.append(f"It replaces {_amount_text(replaced['limit_usd'])} a {replaced['period']}, {replaced['scope']}.")
     if "stop" in status["actions"]:
-        lines.append(paragraph(_overshoot(status, "15m")))
+        lines.append(paragraph(_overshoot_text(status, "15m")))
     if document["terminates"]:
         names = ", ".join(document["terminates"])
         lines.append(
@@ -96,13 +100,13 @@ def check_text(document: BudgetCheckDocument, every: str) -> str:
     """Return the status of every budget, the machines that exceeded ones would stop, and the alerts that were sent."""
     from cloudgpu.views.budgets import stop_sentences
 
-    lines = [table_of(document["budgets"]) or "No budget is set."]
+    lines = [budget_table(document["budgets"]) or "No budget is set."]
     for budget in document["budgets"]:
         if budget["exhausted"]:
-            excess = Money.usd(-Decimal(budget["remaining_usd"])).text()
-            lines.append(paragraph(f"{budget['name']} is exceeded by {excess}."))
+            excess_text = Money.usd(-Decimal(budget["remaining_usd"])).text()
+            lines.append(paragraph(f"{budget['name']} is exceeded by {excess_text}."))
         if "stop" in budget["actions"] and not budget["exhausted"]:
-            lines.append(paragraph(_overshoot(budget, every)))
+            lines.append(paragraph(_overshoot_text(budget, every)))
     lines += [paragraph(stop_sentence) for stop_sentence in stop_sentences(document["stops"])]
     if document["deadman"] is not None:
         lines.append(paragraph(f"The dead-man's address did not get this run's report: it {document['deadman']}."))
@@ -127,8 +131,8 @@ def _alert_lines(alerts: AlertRun | None) -> list[str]:
     ]
 
 
-def _overshoot(status: BudgetStatus, every: str) -> str:
-    overshoot = _amount(status["overshoot_usd"])
+def _overshoot_text(status: BudgetStatus, every: str) -> str:
+    overshoot = _amount_text(status["overshoot_usd"])
     return (
         f"{status['name']} stops machines once it is spent. Checked every {every}, it can be exceeded by up to "
         f"{overshoot} at what runs now, and by what stopped machines and disks still cost."
@@ -138,7 +142,7 @@ def _overshoot(status: BudgetStatus, every: str) -> str:
 def _budget_details(status: BudgetStatus) -> str:
     parts = [status["scope"], ", ".join(status["actions"])]
     parts += [] if status["tz"] == "UTC" else [status["tz"]]
-    parts += [] if status["amount"] is None else [_rate(status)]
+    parts += [] if status["amount"] is None else [_rate_text(status)]
     parts += [] if status["allow_override"] else ["cannot be overridden"]
     parts += [f"in {status['file']}"] if status["file"] else []
     parts += [f"no price is known for {', '.join(status['unpriced'])}: refuses"] if status["unpriced"] else []
@@ -146,15 +150,15 @@ def _budget_details(status: BudgetStatus) -> str:
     return wrapped("; ".join(parts), "  ", "  ")
 
 
-def _bar(status: BudgetStatus) -> str:
+def _bar_line(status: BudgetStatus) -> str:
     """Return a bar of the amounts spent and committed, and the budget's status in words."""
     spent, committed, limit = (float(status[key]) for key in ("spent_usd", "committed_usd", "limit_usd"))
-    state = _state(status)
+    state = _state_words(status)
     bar = gauge(spent, limit, min(MAX_BAR_WIDTH, columns() - len(state) - 4), committed)
     return f"  {bar}  {state}"
 
 
-def _state(status: BudgetStatus) -> str:
+def _state_words(status: BudgetStatus) -> str:
     """Return the status of a budget; `colours` colours these words."""
     if status["exhausted"]:
         return USED_UP
@@ -163,7 +167,7 @@ def _state(status: BudgetStatus) -> str:
     return NEARLY_USED_UP if status["spent_percent"] >= NEARLY_PERCENT else FITS
 
 
-def _rate(status: BudgetStatus) -> str:
+def _rate_text(status: BudgetStatus) -> str:
     return f"{Decimal(status['amount'] or 0):,f} {status['currency']} at {status['per_usd']} of {status['rate_as_of']}"
 
 
@@ -173,11 +177,11 @@ def _lasts_text(status: BudgetStatus) -> str:
     return "yes" if status["exhausted_in_s"] is None else duration_text(status["exhausted_in_s"])
 
 
-def _hourly(text: str) -> str:
-    amount = Money.usd(Decimal(text))
+def _hourly_text(usd: str) -> str:
+    amount = Money.usd(Decimal(usd))
     return amount.text(4 if amount < Money.usd(100) else 2).removeprefix("$")
 
 
-def _amount(text: str) -> str:
-    amount = Decimal(text)
+def _amount_text(usd: str) -> str:
+    amount = Decimal(usd)
     return Money.usd(amount).text(2 if abs(amount) < WITH_CENTS else 0)

@@ -49,10 +49,12 @@ def calculated_text(
     blocks = [
         "\n".join(paragraph(text) for text in answer if text),
         *([years_chart(document)] if chart else []),
-        *(_evidence(document, amounts) if verbose else _short_text(document, amounts, table=not chart)),
+        *(_evidence_blocks(document, amounts) if verbose else _short_text(document, amounts, has_table=not chart)),
     ]
     if sources:
-        blocks += [paragraph(text) for text in (_sold_source(document), _source(document["desktop"])) if text]
+        blocks += [
+            paragraph(text) for text in (_resale_source_text(document), _source_text(document["desktop"])) if text
+        ]
     return "\n\n".join(block for block in blocks if block) + more_text(verbose=verbose, sources=sources)
 
 
@@ -80,11 +82,11 @@ def years_chart(document: RentOrBuyDocument) -> str:
     return f"{lines(series, columns())}\nUS dollars by year"
 
 
-def _short_text(document: RentOrBuyDocument, amounts: _Amounts, *, table: bool) -> Iterator[str]:
+def _short_text(document: RentOrBuyDocument, amounts: _Amounts, *, has_table: bool) -> Iterator[str]:
     """Yield the years as a table, or two utilizations, and the source of the price."""
     if len(document["answers"]) > 1:
         yield _usage_table(document, amounts)
-    elif table:
+    elif has_table:
         yield _years_table(document["answers"][0]["expected"]["curve"], document["years"], amounts)
     cloud = document["cloud"]
     yield "\n".join(
@@ -102,8 +104,11 @@ def _price_source(cloud: RentedMachine, amounts: _Amounts) -> str:
     offer = cloud["offer"]
     if offer is None:
         return ""
-    trust = [offer["basis"] if offer["basis"] in ("derived", "unverified") else "", "old" if offer["old"] else ""]
-    caveats = dict.fromkeys([*trust, offer["uncertain"] or ""])
+    caveat_texts = [
+        offer["basis"] if offer["basis"] in ("derived", "unverified") else "",
+        "old" if offer["old"] else "",
+    ]
+    caveats = dict.fromkeys([*caveat_texts, offer["uncertain"] or ""])
     kind = "Cheapest spot" if offer["market"] == "spot" else "Cheapest"
     caveat_text = "".join(f", {caveat}" for caveat in caveats if caveat) + (
         f"; {offer['legacy']}" if offer["legacy"] else ""
@@ -117,10 +122,10 @@ def _price_source(cloud: RentedMachine, amounts: _Amounts) -> str:
 def _years_table(curve: list[CurvePoint], years: float, amounts: _Amounts) -> str:
     """Return what each has cost after each year, if the desktop is sold then; a few of many years."""
     whole_years = [point for point in curve if point["days"] >= YEAR and not point["days"] % YEAR]
-    last = [point for point in curve if point["days"] == curve[-1]["days"]]
+    last_point = [point for point in curve if point["days"] == curve[-1]["days"]]
     half_year = [point for point in curve if abs(point["days"] - YEAR / 2) < 1]
-    rows = list({row["days"]: row for row in (*half_year, *whole_years, *last)}.values())
-    rows = sorted((row for row in rows if row["days"] <= years * YEAR + 1), key=lambda one: one["days"])
+    rows = list({row["days"]: row for row in (*half_year, *whole_years, *last_point)}.values())
+    rows = sorted((row for row in rows if row["days"] <= years * YEAR + 1), key=lambda row: row["days"])
     rows = rows[1:] if len(rows) > SHORT_ROWS and rows[0]["days"] < YEAR else rows
     shown_rows = rows if len(rows) <= SHORT_ROWS else [*rows[: SHORT_ROWS - 1], rows[-1]]
     cells = [
@@ -154,43 +159,43 @@ def _usage_table(document: RentOrBuyDocument, amounts: _Amounts) -> str:
     return table(rows, ["USED", f"CLOUD{code}", "PAID", "SOLD FOR", f"DESKTOP{code}", "CHEAPER"], right=(1, 2, 3, 4))
 
 
-def _evidence(document: RentOrBuyDocument, amounts: _Amounts) -> Iterator[str]:
-    yield labelled_lines(list(_head(document, amounts)))
+def _evidence_blocks(document: RentOrBuyDocument, amounts: _Amounts) -> Iterator[str]:
+    yield labelled_lines(list(_facts(document, amounts)))
     sentence = document["break_even_sentence"]
     yield paragraph(f"Counted as it is paid: {sentence[:1].lower()}{sentence[1:]}")
-    shows_use, life_years = len(document["answers"]) > 1, document["desktop"]["life_years"]
+    shows_utilization, life_years = len(document["answers"]) > 1, document["desktop"]["life_years"]
     for answer in document["answers"]:
-        yield labelled_lines(list(_answer(answer, life_years, amounts, shows_use=shows_use)))
-        yield _curve(answer["expected"]["curve"], amounts)
+        yield labelled_lines(list(_answer_facts(answer, life_years, amounts, shows_utilization=shows_utilization)))
+        yield _curve_table(answer["expected"]["curve"], amounts)
     yield from (paragraph(text) for text in (_why_other_break_even(document), _speed_text(document)) if text)
     yield "\n".join(wrapped(text, "- ", "  ") for text in document["assumptions"])
     yield paragraph(rate_text(document["currency"])) if document["currency"] else ""
 
 
-def _sold_source(document: RentOrBuyDocument) -> str:
+def _resale_source_text(document: RentOrBuyDocument) -> str:
     source = document["resale_source"]
     return f"What a used desktop brings: {source}." if source else ""
 
 
 class _Amounts(Amounts):
-    def for_table(self, text: str) -> str:
+    def for_table(self, usd: str) -> str:
         """Return an amount for a table, without cents if it is large."""
-        return self(text, 0 if Decimal(text) < NO_CENTS_FROM and Decimal(text) else -2)
+        return self(usd, 0 if Decimal(usd) < NO_CENTS_FROM and Decimal(usd) else -2)
 
-    def price(self, text: str) -> str:
+    def price(self, usd: str) -> str:
         """Return a price: whole cents with two digits, others with four."""
-        return self.with_code(text, 0 if len(text.partition(".")[2]) <= 2 else 2)  # noqa: PLR2004  (cents)
+        return self.with_code(usd, 0 if len(usd.partition(".")[2]) <= 2 else 2)  # noqa: PLR2004  (cents)
 
-    def for_facts(self, text: str) -> str:
+    def for_facts(self, usd: str) -> str:
         """Return an amount with its currency, without cents if it is large."""
-        return self.with_code(text, -2 if Decimal(text) >= 10 or text == "0" else 0)  # noqa: PLR2004  (dollars)
+        return self.with_code(usd, -2 if Decimal(usd) >= 10 or usd == "0" else 0)  # noqa: PLR2004  (dollars)
 
 
-def _head(document: RentOrBuyDocument, amounts: _Amounts) -> Iterator[tuple[str, str | None]]:
+def _facts(document: RentOrBuyDocument, amounts: _Amounts) -> Iterator[tuple[str, str | None]]:
     cloud, desktop = document["cloud"], document["desktop"]
-    what = f"{cloud['gpus']}x {cloud['gpu']}" if cloud["gpu"] else "a machine"
-    yield "rented", f"{what} at {amounts.price(cloud['usd_per_hour'])} an hour{_offer(cloud['offer'])}"
-    yield "owned", _desktop(desktop, amounts)
+    gpus_text = f"{cloud['gpus']}x {cloud['gpu']}" if cloud["gpu"] else "a machine"
+    yield "rented", f"{gpus_text} at {amounts.price(cloud['usd_per_hour'])} an hour{_offer_text(cloud['offer'])}"
+    yield "owned", _desktop_text(desktop, amounts)
     yield "typed", ", ".join(desktop["changed"]) or None
 
 
@@ -200,42 +205,45 @@ def _why_other_break_even(document: RentOrBuyDocument) -> str | None:
     return why if desktop["source"].startswith("published example") and not desktop["changed"] else None
 
 
-def _source(desktop: DesktopProfile) -> str:
+def _source_text(desktop: DesktopProfile) -> str:
     exception = " Except what was typed." if desktop["changed"] else ""
     return f"Where {desktop['name']} is from: {desktop['source'].rstrip('.')}; as of {desktop['as_of']}.{exception}"
 
 
-def _offer(offer: CatalogOffer | None) -> str:
+def _offer_text(offer: CatalogOffer | None) -> str:
     if offer is None:
         return ""
     market = offer["market"].replace("_", "-")
-    basis = f", {offer['basis']}" if offer["basis"] in ("derived", "unverified") else ""
-    old = ", more than 180 days old" if offer["old"] else ""
-    legacy = f"; {offer['legacy']}" if offer["legacy"] else ""
-    where = f"{offer['provider']} {offer['instance_type']} in {offer['region']}"
-    return f", the cheapest {market} one listed: {where}, as of {offer['as_of'][:10]}{basis}{old}{legacy}"
+    basis_text = f", {offer['basis']}" if offer["basis"] in ("derived", "unverified") else ""
+    old_text = ", more than 180 days old" if offer["old"] else ""
+    legacy_text = f"; {offer['legacy']}" if offer["legacy"] else ""
+    place_text = f"{offer['provider']} {offer['instance_type']} in {offer['region']}"
+    return (
+        f", the cheapest {market} one listed: {place_text}, as of "
+        f"{offer['as_of'][:10]}{basis_text}{old_text}{legacy_text}"
+    )
 
 
-def _desktop(profile: DesktopProfile, amounts: _Amounts) -> str:
-    quoted = profile["quoted"]
-    cards = profile["gpu"] if profile["gpus"] == 1 else f"{profile['gpus']}x {profile['gpu']}"
-    power = f"{profile['gpus']}x {profile['gpu_watts']} W" if profile["gpus"] > 1 else f"{profile['gpu_watts']} W"
-    price, message = amounts.for_facts(profile["purchase_usd"]), ""
-    if quoted is not None:
-        amount = "" if _quoted_text(quoted) == price else f"{_quoted_text(quoted)} "
-        message = f" ({amount}at {quoted['per_usd']} of {quoted['as_of']})"
-    yearly, resale = profile["maintenance_usd_per_year"], profile["resale_usd"]
-    more = [
+def _desktop_text(profile: DesktopProfile, amounts: _Amounts) -> str:
+    quoted_price = profile["quoted"]
+    cards_text = profile["gpu"] if profile["gpus"] == 1 else f"{profile['gpus']}x {profile['gpu']}"
+    power_text = f"{profile['gpus']}x {profile['gpu_watts']} W" if profile["gpus"] > 1 else f"{profile['gpu_watts']} W"
+    price, quoted_text = amounts.for_facts(profile["purchase_usd"]), ""
+    if quoted_price is not None:
+        amount = "" if _quoted_text(quoted_price) == price else f"{_quoted_text(quoted_price)} "
+        quoted_text = f" ({amount}at {quoted_price['per_usd']} of {quoted_price['as_of']})"
+    maintenance_usd, resale_usd = profile["maintenance_usd_per_year"], profile["resale_usd"]
+    running_costs = [
         f"PUE {profile['pue']:g}" if profile["pue"] != 1 else "",
-        f"maintenance {amounts(yearly)} a year" if yearly != "0" else "",
-        f"resale {amounts(resale)}" if resale != "0" else "",
+        f"maintenance {amounts(maintenance_usd)} a year" if maintenance_usd != "0" else "",
+        f"resale {amounts(resale_usd)}" if resale_usd != "0" else "",
     ]
     parts = [
-        f"{profile['name']}, {cards} for {price}{message}",
-        f"{power} + {profile['system_watts']} W at work, {profile['idle_watts']} W while it waits",
+        f"{profile['name']}, {cards_text} for {price}{quoted_text}",
+        f"{power_text} + {profile['system_watts']} W at work, {profile['idle_watts']} W while it waits",
         f"{amounts.price(profile['usd_per_kwh'])} per kWh",
-        f"lasts {_years(profile['life_years'])}",
-        *more,
+        f"lasts {_years_text(profile['life_years'])}",
+        *running_costs,
     ]
     return "; ".join(filter(None, parts))
 
@@ -244,69 +252,71 @@ def _quoted_text(quoted: QuotedPrice) -> str:
     return f"{Decimal(quoted['amount']):,f} {quoted['code']}"
 
 
-def _answer(
-    answer: Outcomes, life_years: float, amounts: _Amounts, *, shows_use: bool
+def _answer_facts(
+    answer: Outcomes, life_years: float, amounts: _Amounts, *, shows_utilization: bool
 ) -> Iterator[tuple[str, str | None]]:
-    one, hours = answer["expected"], answer["hours_per_day"]
-    if shows_use:
-        yield "used", f"{answer['utilization_percent']:g}% of the time, {hours:.1f} hours a day"
-    number = one["desktops"]
-    work = f"{number:,}: it is {one['desktop_hours_per_day']:,.1f} desktop hours of work a day"
-    yield "desktops", work if number > 1 else None
+    outcome, hours_per_day = answer["expected"], answer["hours_per_day"]
+    if shows_utilization:
+        yield "used", f"{answer['utilization_percent']:g}% of the time, {hours_per_day:.1f} hours a day"
+    desktop_count = outcome["desktops"]
+    work_text = f"{desktop_count:,}: it is {outcome['desktop_hours_per_day']:,.1f} desktop hours of work a day"
+    yield "desktops", work_text if desktop_count > 1 else None
     yield (
         "electricity",
-        f"{one['kwh_per_year']:,.0f} kWh and {amounts.for_facts(one['electricity_usd_per_year'])} a year",
+        f"{outcome['kwh_per_year']:,.0f} kWh and {amounts.for_facts(outcome['electricity_usd_per_year'])} a year",
     )
-    yield "break-even", _break_even(answer)
-    yield "by use", _cheaper_by_use(one, life_years)
-    yield "by price", _by_price(one["break_even_usd_per_hour"], life_years, amounts)
+    yield "break-even", _break_even_text(answer)
+    yield "by use", _by_use_text(outcome, life_years)
+    yield "by price", _by_price_text(outcome["break_even_usd_per_hour"], life_years, amounts)
 
 
-def _cheaper_by_use(outcome: Outcome, life_years: float) -> str:
-    percent, several = outcome["break_even_utilization_percent"], outcome["desktops"] > 1
-    subject, limit_text = ("one desktop", ", up to what it can do") if several else ("the desktop", "")
+def _by_use_text(outcome: Outcome, life_years: float) -> str:
+    percent, has_several = outcome["break_even_utilization_percent"], outcome["desktops"] > 1
+    subject, limit_text = ("one desktop", ", up to what it can do") if has_several else ("the desktop", "")
     if percent is None:
         return "a desktop that works all the time is still more expensive"
     if not percent:
-        return f"over {_years(life_years)} {subject} is cheaper at any use"
+        return f"over {_years_text(life_years)} {subject} is cheaper at any use"
     percent_text = f"{percent:.1f}".removesuffix(".0") if percent >= 0.05 else "<0.1"  # noqa: PLR2004  (what is shown)
     use_text = f"a use of more than {percent_text}% of the time"
     if percent > 100:  # noqa: PLR2004  (per cent)
         use_text = f"more than {percent / 100:.1f} machines at any time"
-    return f"over {_years(life_years)} {subject} is cheaper with {use_text} at this price{limit_text}"
+    return f"over {_years_text(life_years)} {subject} is cheaper with {use_text} at this price{limit_text}"
 
 
-def _by_price(price: str | None, life_years: float, amounts: _Amounts) -> str | None:
-    if price is None or Decimal(price) > MAX_PRICE:
+def _by_price_text(usd_per_hour: str | None, life_years: float, amounts: _Amounts) -> str | None:
+    if usd_per_hour is None or Decimal(usd_per_hour) > MAX_PRICE:
         return None
-    above = (
-        f"if an hour costs more than {amounts.with_code(price, 2)} at this use" if Decimal(price) else "at any price"
+    condition_text = (
+        f"if an hour costs more than {amounts.with_code(usd_per_hour, 2)} at this use"
+        if Decimal(usd_per_hour)
+        else "at any price"
     )
-    return f"over {_years(life_years)} the desktop is cheaper {above}"
+    return f"over {_years_text(life_years)} the desktop is cheaper {condition_text}"
 
 
-def _break_even(answer: Outcomes) -> str:
+def _break_even_text(answer: Outcomes) -> str:
     outcome = answer["expected"]
     if outcome["break_even_days"] is None:
         return "never, within 30 years"
     if outcome["break_even_days"] < 0.05:  # noqa: PLR2004  (the hour from which both are compared)
         return "from the first hour on"
     bounds = [answer["high"]["break_even_days"], answer["low"]["break_even_days"]]
-    texts = ["never" if bound is None else f"{bound:,.0f}" for bound in bounds]
-    between = "" if texts[0] == texts[1] else f" ({texts[0]} to {texts[1]})"
-    return f"{_days(outcome['break_even_days'])}{between}"
+    bound_texts = ["never" if bound is None else f"{bound:,.0f}" for bound in bounds]
+    range_text = "" if bound_texts[0] == bound_texts[1] else f" ({bound_texts[0]} to {bound_texts[1]})"
+    return f"{_days_and_months_text(outcome['break_even_days'])}{range_text}"
 
 
-def _days(number: float) -> str:
-    months = f", {number / MONTH:.1f} months" if number >= 2 * MONTH else ""
-    return f"{number:,.2f} days{months}"
+def _days_and_months_text(days: float) -> str:
+    months = f", {days / MONTH:.1f} months" if days >= 2 * MONTH else ""
+    return f"{days:,.2f} days{months}"
 
 
-def _years(number: float) -> str:
-    return f"{number:g} year{'s' * (number != 1)}"
+def _years_text(years: float) -> str:
+    return f"{years:g} year{'s' * (years != 1)}"
 
 
-def _curve(curve: list[CurvePoint], amounts: _Amounts) -> str:
+def _curve_table(curve: list[CurvePoint], amounts: _Amounts) -> str:
     rows = [
         [
             _days_text(point["days"]),
@@ -325,7 +335,7 @@ def _curve(curve: list[CurvePoint], amounts: _Amounts) -> str:
 def _days_text(days: float) -> str:
     years = days / YEAR
     if years >= 1 and abs(years - round(years, 1)) < 1e-6:  # noqa: PLR2004  (what rounding leaves)
-        return _years(round(years, 1))
+        return _years_text(round(years, 1))
     months = days / MONTH
     if abs(months - round(months)) < 1e-4:  # noqa: PLR2004  (the same)
         return counted(round(months), "month")
@@ -338,7 +348,9 @@ def _speed_text(document: RentOrBuyDocument) -> str:
         return ""
     answers, speed = with_known_speeds["answers"], with_known_speeds["speed"]
     parts = [
-        _break_even(answer) if len(answers) == 1 else f"{_break_even(answer)} at {answer['utilization_percent']:g}%"
+        _break_even_text(answer)
+        if len(answers) == 1
+        else (f"{_break_even_text(answer)} at {answer['utilization_percent']:g}%")
         for answer in answers
     ]
     speed_text = f"{document['desktop']['gpu']} counted as {speed['ratio']:.2f} times as fast, by {speed['basis']}"
@@ -349,10 +361,10 @@ def desktops_text(document: DesktopsDocument) -> str:
     """Return the table of desktops: its GPUs, price, power and tariff, and their date."""
     rows = []
     for desktop in document["desktops"]:
-        cards = desktop["gpu"] if desktop["gpus"] == 1 else f"{desktop['gpus']}x {desktop['gpu']}"
+        cards_text = desktop["gpu"] if desktop["gpus"] == 1 else f"{desktop['gpus']}x {desktop['gpu']}"
         watts = desktop["gpus"] * desktop["gpu_watts"] + desktop["system_watts"]
         price = Money.usd(Decimal(desktop["purchase_usd"])).text(0)
         quoted = "" if desktop["quoted"] is None else _quoted_text(desktop["quoted"])
         tariff = Money.usd(Decimal(desktop["usd_per_kwh"])).text(3)[1:]
-        rows.append([desktop["name"], cards, price, quoted, f"{watts:g}", tariff, desktop["as_of"]])
+        rows.append([desktop["name"], cards_text, price, quoted, f"{watts:g}", tariff, desktop["as_of"]])
     return table(rows, ["NAME", "GPU", "PRICE", "QUOTED", "WATTS", "$/KWH", "AS OF"], right=(2, 3, 4, 5))

@@ -42,8 +42,8 @@ def cells() -> Cells:
 
 def sparkline(values: Sequence[float]) -> str:
     """Return one character for each value, from low to high; a dot for zero and negative values."""
-    charset, top = cells(), max(values, default=0)
-    return "".join(charset.eighths[_level(value, top, 8) - 1] if value > 0 else charset.empty for value in values)
+    charset, top_value = cells(), max(values, default=0)
+    return "".join(charset.eighths[_level(value, top_value, 8) - 1] if value > 0 else charset.empty for value in values)
 
 
 def gauge(used: float, limit: float, width: int, reserved: float = 0) -> str:
@@ -52,26 +52,30 @@ def gauge(used: float, limit: float, width: int, reserved: float = 0) -> str:
     A small use is visible, too; the bar is full only if the limit is reached.
     """
     charset, width = cells(), max(1, width)
-    filled, covered = _cells_of(used, limit, width), _cells_of(used + reserved, limit, width)
+    used_cells, covered_cells = _cells_of(used, limit, width), _cells_of(used + reserved, limit, width)
     if reserved > 0 and used < limit:
-        filled, covered = min(filled, width - 1), max(covered, min(filled, width - 1) + 1)
-    return charset.used * filled + charset.reserved * (covered - filled) + charset.free * (width - covered)
+        used_cells, covered_cells = min(used_cells, width - 1), max(covered_cells, min(used_cells, width - 1) + 1)
+    return (
+        charset.used * used_cells
+        + charset.reserved * (covered_cells - used_cells)
+        + charset.free * (width - covered_cells)
+    )
 
 
 def columns(labels: Sequence[str], values: Sequence[float], width: int, height: int = ROWS) -> str:
     """Return a column for each value, of dollars, over its label; labels that do not fit are left out."""
     if not values:
         return ""
-    charset, top = cells(), scale(max(values))
-    ticks = {height: dollars(top), (height + 1) // 2: dollars(top * ((height + 1) // 2) / height)}
+    charset, top_value = cells(), scale(max(values))
+    ticks = {height: dollars(top_value), (height + 1) // 2: dollars(top_value * ((height + 1) // 2) / height)}
     margin = max(map(len, ticks.values()))
     column_width = max(1, min(8, (min(width, MAX_WIDTH) - margin - 2) // len(values)))
     bar_width = max(1, column_width - 1)
-    levels = [_level(value, top, 8 * height) if value > 0 else 0 for value in values]
+    levels = [_level(value, top_value, 8 * height) if value > 0 else 0 for value in values]
     lines = []
     for row in range(height, 0, -1):
-        bar = "".join(_bar_end(level - 8 * (row - 1), charset, bar_width).ljust(column_width) for level in levels)
-        lines.append(f"{ticks.get(row, '').rjust(margin)} {charset.axis}{bar}".rstrip())
+        row_text = "".join(_bar_end(level - 8 * (row - 1), charset, bar_width).ljust(column_width) for level in levels)
+        lines.append(f"{ticks.get(row, '').rjust(margin)} {charset.axis}{row_text}".rstrip())
     lines.append(f"{'$0'.rjust(margin)} {charset.corner}{charset.foot * (column_width * len(values))}")
     return "\n".join([*lines, " " * (margin + 2) + _axis_labels(labels, column_width)])
 
@@ -83,13 +87,13 @@ def lines(series: Mapping[str, Sequence[tuple[float, float]]], width: int, heigh
     all_points = [point for points in series.values() for point in points]
     if not all_points:
         return ""
-    top = scale(max(y for _, y in all_points))
+    top_value = scale(max(y for _, y in all_points))
     plotext.clear_figure()
     plotext.limit_size(False, False)  # the width is known here
     plotext.plot_size(max(MIN_WIDTH, min(MAX_WIDTH, width)), height)
     plotext.theme("clear")
-    plotext.ylim(0, top)
-    plotext.yticks([0, top / 2, top], [dollars(0), dollars(top / 2), dollars(top)])
+    plotext.ylim(0, top_value)
+    plotext.yticks([0, top_value / 2, top_value], [dollars(0), dollars(top_value / 2), dollars(top_value)])
     marks = cycle("•x+o" if cells() is BLOCKS else "*x+o")
     for name, points in series.items():
         plotext.plot([x for x, _ in points], [y for _, y in points], label=name, marker=next(marks))
@@ -110,9 +114,9 @@ def dollars(amount: float) -> str:
     return f"${amount:,.{places}f}"
 
 
-def _level(value: float, top: float, steps: int) -> int:
-    """Return the height of a positive value in `steps`: at least one, so that it is visible."""
-    return max(1, min(steps, math.floor(value / top * steps + HALF_CELL))) if top > 0 else 0
+def _level(value: float, top_value: float, level_count: int) -> int:
+    """Return the height of a positive value in `level_count` levels: at least one, so that it is visible."""
+    return max(1, min(level_count, math.floor(value / top_value * level_count + HALF_CELL))) if top_value > 0 else 0
 
 
 def _cells_of(value: float, limit: float, width: int) -> int:

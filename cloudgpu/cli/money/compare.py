@@ -113,11 +113,13 @@ def command(
         )
     session = open_session()
     if desktops:
-        _list(session, {name: arguments[name] for name in CompareOptions.__annotations__ if arguments[name]}, output)
+        _list_desktops(
+            session, {name: arguments[name] for name in CompareOptions.__annotations__ if arguments[name]}, output
+        )
         return
     request = parse_compare(session, **{name: arguments[name] for name in CompareOptions.__annotations__})
     if request.rented is None:
-        _from_ledger(session, request, output, verbose=verbose, sources=sources, chart=chart)
+        _compare_from_ledger(session, request, output, verbose=verbose, sources=sources, chart=chart)
         return
     from cloudgpu.control.advice.rent_or_buy import build_rent_or_buy_document
 
@@ -125,7 +127,7 @@ def command(
     emit(output, document, calculated_text(document, request.currency, verbose=verbose, sources=sources, chart=chart))
 
 
-def _from_ledger(
+def _compare_from_ledger(
     session: Session, request: CompareRequest, output: Format, *, verbose: bool, sources: bool, chart: bool
 ) -> None:
     from cloudgpu.cli.money.compare_text import compare_text
@@ -136,10 +138,10 @@ def _from_ledger(
     emit(output, document, text)
 
 
-def _list(session: Session, options_given: dict[str, object], output: Format) -> None:
+def _list_desktops(session: Session, typed_options: dict[str, object], output: Format) -> None:
     from cloudgpu.control.advice.desktop_choice import desktops_document
 
-    for name, value in options_given.items():
+    for name, value in typed_options.items():
         option = f"--{name.replace('_', '-')}"
         raise InvalidRequest(
             f"--desktops lists all of them, and has no use for {option}.",

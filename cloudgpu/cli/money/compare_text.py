@@ -47,10 +47,10 @@ def compare_text(
     amounts = Amounts(currency)
     blocks = [paragraph(document["sentence"])]
     if chart and document["curve"]:
-        blocks.append(_chart(document))
+        blocks.append(_cost_chart(document))
     if document["owned"]:
-        blocks.append(_cases(document, document["owned"], amounts, zone, verbose=verbose))
-        blocks += [_hours(document, amounts), _speeds(document)] if verbose else []
+        blocks.append(_cases_table(document, document["owned"], amounts, zone, verbose=verbose))
+        blocks += [_hours_text(document, amounts), _speeds_table(document)] if verbose else []
     blocks.append(_own_machines_text(document, amounts))
     blocks.append(
         "\n".join(wrapped(assumption, "- ", "  ") for assumption in document["assumptions"])
@@ -62,26 +62,26 @@ def compare_text(
     if sources:
         desktop = document["desktop"]
         blocks.append(paragraph(f"Where {desktop['name']} is from: {desktop['source']}; as of {desktop['as_of']}."))
-    found = [block for block in blocks if block]
-    return "\n\n".join(found) + (more_text(verbose=verbose, sources=sources) if len(found) > 1 else "")
+    shown_blocks = [block for block in blocks if block]
+    return "\n\n".join(shown_blocks) + (more_text(verbose=verbose, sources=sources) if len(shown_blocks) > 1 else "")
 
 
-def _chart(document: CompareDocument) -> str:
+def _cost_chart(document: CompareDocument) -> str:
     """Return both costs by day as lines, in US dollars."""
     from cloudgpu.cli.money.chart import lines
 
     curve = document["curve"]
     series = {
-        "cloud": [(float(at), float(point["cloud_usd"] or 0)) for at, point in enumerate(curve, 1)],
-        "desktop": [(float(at), float(point["desktop_usd"])) for at, point in enumerate(curve, 1)],
+        "cloud": [(float(day), float(point["cloud_usd"] or 0)) for day, point in enumerate(curve, 1)],
+        "desktop": [(float(day), float(point["desktop_usd"])) for day, point in enumerate(curve, 1)],
     }
     return f"{lines(series, columns())}\nUS dollars by day, {curve[0]['day']} to {curve[-1]['day']}"
 
 
-def _cases(document: CompareDocument, owned: OwnedCases, amounts: Amounts, zone: tzinfo, *, verbose: bool) -> str:
+def _cases_table(document: CompareDocument, owned: OwnedCases, amounts: Amounts, zone: tzinfo, *, verbose: bool) -> str:
     lines = list(_cost_lines(document, owned, amounts, zone))
     lines = lines if verbose else [line for line in lines if line[0] in SHORT_LABELS]
-    rows = [[label, *(cell(case) for case in CASES)] for label, cell in lines]
+    rows = [[label, *(cell_of_case(case) for case in CASES)] for label, cell_of_case in lines]
     code = amounts.code.strip()
     if all(len(set(row[1:])) == 1 for row in rows):
         return table([row[:2] for row in rows], [code, "EXPECTED"], right=[1])
@@ -92,9 +92,9 @@ def _cost_lines(
     document: CompareDocument, owned: OwnedCases, amounts: Amounts, zone: tzinfo
 ) -> Iterator[tuple[str, Callable[[CaseName], str]]]:
     cloud, break_even = document["cloud"], document["break_even"]
-    usd = dict(zip(CASES, (cloud["low_usd"], cloud["usd"], cloud["high_usd"]), strict=True))
-    plus = "+" if cloud["unpriced"] and cloud["usd"] is not None else ""
-    yield "the cloud", lambda case: f"{amounts(usd[case])}{plus}"
+    cloud_usd = dict(zip(CASES, (cloud["low_usd"], cloud["usd"], cloud["high_usd"]), strict=True))
+    unpriced_mark = "+" if cloud["unpriced"] and cloud["usd"] is not None else ""
+    yield "the cloud", lambda case: f"{amounts(cloud_usd[case])}{unpriced_mark}"
     yield "the desktop", lambda case: amounts(owned[case]["total_usd"])
     yield "  bought", lambda case: amounts(owned[case]["purchase_usd"])
     yield "  electricity", lambda case: amounts(owned[case]["electricity_usd"])
@@ -106,26 +106,26 @@ def _cost_lines(
         yield "desktops", lambda case: f"{owned[case]['desktops']:,}"
     yield "hours of its work", lambda case: f"{Decimal(owned[case]['hours']):,.2f}"
     yield "used of its time", lambda case: f"{owned[case]['utilization_percent']:g}%"
-    yield "break-even use", lambda case: _percent(break_even["utilization_percent"][case])
+    yield "break-even use", lambda case: _percent_text(break_even["utilization_percent"][case])
     yield "break-even", lambda case: _break_even_day(document, case, zone)
 
 
-def _percent(percent: float | None) -> str:
+def _percent_text(percent: float | None) -> str:
     return "-" if percent is None else f"{percent:g}%"
 
 
 def _break_even_day(document: CompareDocument, case: CaseName, zone: tzinfo) -> str:
     """Return the day of the break-even, past or projected; `-` without a pace to project from."""
     break_even, pace = document["break_even"], document["pace"]
-    since, later = (cases[case] for cases in (break_even["cloud_costs_more_since"], break_even["projected"]))
-    if later is not None:
-        return f"{from_iso(later).astimezone(zone):%Y-%m-%d}"
-    if since is not None:
-        return f"{(from_iso(since) - timedelta(microseconds=1)).astimezone(zone):%Y-%m-%d}"
+    passed_at, projected_at = (cases[case] for cases in (break_even["cloud_costs_more_since"], break_even["projected"]))
+    if projected_at is not None:
+        return f"{from_iso(projected_at).astimezone(zone):%Y-%m-%d}"
+    if passed_at is not None:
+        return f"{(from_iso(passed_at) - timedelta(microseconds=1)).astimezone(zone):%Y-%m-%d}"
     return "-" if pace is None or pace[case] is None else "never"
 
 
-def _hours(document: CompareDocument, amounts: Amounts) -> str:
+def _hours_text(document: CompareDocument, amounts: Amounts) -> str:
     cloud, break_even = document["cloud"], document["break_even"]
     parts = (
         (cloud["gpu_hours"], "with a busy GPU"),
@@ -133,8 +133,8 @@ def _hours(document: CompareDocument, amounts: Amounts) -> str:
         (cloud["idle_hours"], "idle"),
         (cloud["unknown_hours"], "not known"),
     )
-    each = [f"{Decimal(text):,.1f} {what}" for text, what in parts if Decimal(text)]
-    notes = [f"Machines were billed for {Decimal(cloud['billed_hours']):,.1f} hours: {', '.join(each)}."]
+    hours_texts = [f"{Decimal(text):,.1f} {use}" for text, use in parts if Decimal(text)]
+    notes = [f"Machines were billed for {Decimal(cloud['billed_hours']):,.1f} hours: {', '.join(hours_texts)}."]
     if break_even["paid_usd_per_hour"] is not None:
         notes.append(
             f"What an hour of this desktop does came to {amounts.with_code(break_even['paid_usd_per_hour'])} on the "
@@ -144,12 +144,12 @@ def _hours(document: CompareDocument, amounts: Amounts) -> str:
     return "\n".join(paragraph(note) for note in notes)
 
 
-def _speeds(document: CompareDocument) -> str:
+def _speeds_table(document: CompareDocument) -> str:
     rows = [
         [
             speed["gpu"],
             f"{Decimal(speed['hours']):,.1f}",
-            _ratio(speed),
+            _ratio_text(speed),
             speed["basis"],
             {True: "", False: "larger memory", None: ""}[speed["fits"]],
         ]
@@ -158,7 +158,7 @@ def _speeds(document: CompareDocument) -> str:
     return table(rows, ["GPU", "HOURS", "DESKTOP'S SPEED", "BY", ""], right=[1, 2]) if rows else ""
 
 
-def _ratio(gpu: ScaledGpu) -> str:
+def _ratio_text(gpu: ScaledGpu) -> str:
     """Return how many hours of this GPU an hour of the desktop's GPU replaces."""
     if gpu["low"] == gpu["high"]:
         return f"{gpu['ratio']:.2f}x"
@@ -181,7 +181,7 @@ def _own_machines_text(document: CompareDocument, amounts: Amounts) -> str:
     ]
     notes = [table(rows, ["YOUR OWN", "GPU", "HOURS", "KWH", "ELECTRICITY", "ON A CLOUD"], right=range(2, 6))]
     notes += [
-        paragraph(_offer(machine, offer, amounts))
+        paragraph(_offer_text(machine, offer, amounts))
         for machine in document["own_machines"]
         if (offer := machine["offer"])
     ]
@@ -189,19 +189,19 @@ def _own_machines_text(document: CompareDocument, amounts: Amounts) -> str:
     if sentence is not None and sentence != document["sentence"] and document["owned"]:
         notes.append(paragraph(sentence))
     if document["paid_usd"] is not None and document["owned"]:
-        least = "at least " if document["cloud"]["unpriced"] else ""
-        paid = f"{least}{amounts.with_code(document['paid_usd'])}"
-        notes.append(paragraph(f"Paid in all, the cloud and your own electricity: {paid}."))
+        at_least = "at least " if document["cloud"]["unpriced"] else ""
+        paid_text = f"{at_least}{amounts.with_code(document['paid_usd'])}"
+        notes.append(paragraph(f"Paid in all, the cloud and your own electricity: {paid_text}."))
     return "\n".join(notes)
 
 
-def _offer(machine: OwnMachine, offer: RentalAlternative, amounts: Amounts) -> str:
-    price = f"{amounts.with_code(offer['usd_per_gpu_hour'])} an hour of one {offer['gpu']}"
-    where = f"{offer['provider']} {offer['instance_type']} in {offer['region']}"
+def _offer_text(machine: OwnMachine, offer: RentalAlternative, amounts: Amounts) -> str:
+    price_per_hour = f"{amounts.with_code(offer['usd_per_gpu_hour'])} an hour of one {offer['gpu']}"
+    place_text = f"{offer['provider']} {offer['instance_type']} in {offer['region']}"
     price_text = f"price of {offer['price']['as_of'][:10]}, {offer['price']['basis']}"
-    ratio = (
+    ratio_text = (
         ""
         if offer["gpu"] == machine["gpu"] or offer["ratio"] == 1
         else f", of whose hours {offer['ratio']:.2f} do one of these"
     )
-    return f"{machine['name']} on a cloud: {price} ({where}; {price_text}){ratio}."
+    return f"{machine['name']} on a cloud: {price_per_hour} ({place_text}; {price_text}){ratio_text}."

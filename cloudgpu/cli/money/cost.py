@@ -73,24 +73,24 @@ def command(
         session = open_session()
         if verify:
             session.check_ledger_exists(os.environ)
-            _verify(session, output, yes=yes)
+            _verify_ledger(session, output, yes=yes)
             return
         request = parse_cost(session.settings, session.clock(), **options)
-        _costs(session, request, output, verbose=verbose, chart=chart)
+        _print_costs(session, request, output, verbose=verbose, chart=chart)
 
 
-def _refuse_chart(other: str) -> None:
+def _refuse_chart(other_option: str) -> None:
     raise InvalidRequest(
-        f"--chart draws in the terminal, and {other} is given too.",
+        f"--chart draws in the terminal, and {other_option} is given too.",
         field="--chart",
         value=None,
         next="Leave one of them out; -o json has the same days as numbers, under days.",
     )
 
 
-def _check_only_verify(options_given: dict[str, str | None]) -> None:
+def _check_only_verify(typed_options: dict[str, str | None]) -> None:
     """Refuse what --verify would leave out silently: it is about the whole ledger."""
-    for name, value in options_given.items():
+    for name, value in typed_options.items():
         if not value:
             continue
         option = f"--{name.replace('_', '-')}"
@@ -102,14 +102,14 @@ def _check_only_verify(options_given: dict[str, str | None]) -> None:
         )
 
 
-def _costs(session: Session, request: CostRequest, output: CostFormat, *, verbose: bool, chart: bool) -> None:
+def _print_costs(session: Session, request: CostRequest, output: CostFormat, *, verbose: bool, chart: bool) -> None:
     from cloudgpu.cli.money.cost_text import cost_text
     from cloudgpu.control.cost.cost import cost_document
     from cloudgpu.views.cost import to_csv
 
     # The last days are read only if they are shown, so that a pipe's table is fast for a long history.
-    days = output == "json" or (output == "text" and (verbose or chart or is_terminal(sys.stdout)))
-    document = cost_document(session, request, days=days)
+    reads_days = output == "json" or (output == "text" and (verbose or chart or is_terminal(sys.stdout)))
+    document = cost_document(session, request, days=reads_days)
     if output == "json":
         sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
     elif output == "csv":
@@ -120,7 +120,7 @@ def _costs(session: Session, request: CostRequest, output: CostFormat, *, verbos
     sys.stdout.flush()
 
 
-def _verify(session: Session, output: CostFormat, *, yes: bool) -> None:
+def _verify_ledger(session: Session, output: CostFormat, *, yes: bool) -> None:
     from cloudgpu.control.setup.ledger_admin import verify_document
 
     def agree(problem: str) -> None:
@@ -144,8 +144,8 @@ def _repaired_text(document: VerifyDocument) -> str:
     from cloudgpu.cli.machine_text import account_lines
     from cloudgpu.cli.render import paragraph
 
-    unknown = [
-        paragraph(f"Not queried: {gap['scope']}. What runs there is not known: {gap['why']}.")
-        for gap in document["unanswered"]
+    unknown_lines = [
+        paragraph(f"Not queried: {unanswered_scope['scope']}. What runs there is not known: {unanswered_scope['why']}.")
+        for unanswered_scope in document["unanswered"]
     ]
-    return "\n".join(["The ledger is repaired; launches work again.", *account_lines(document), *unknown])
+    return "\n".join(["The ledger is repaired; launches work again.", *account_lines(document), *unknown_lines])

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.parts import DesktopLine
 
 WIDTH = 80
-MIN_NAME = 12  # characters that a name keeps, however wide the numbers are
+MIN_NAME_WIDTH = 12  # characters that a name keeps, however wide the numbers are
 MAX_DESKTOP_RATIO = 10  # a desktop that costs more than this times what was spent is not shown
 MAX_NAMED = 6  # names or reasons in a list
 READ_MINUTES = 15  # a traffic counter is read at least so often while a machine is in use
 MAX_GROUPS = 10  # groups in the table without -v
-CALENDAR = ("day", "week", "month")
-MACHINES = "machines that run"
+CALENDAR_GROUPS = ("day", "week", "month")
+RUNNING_MACHINES = "machines that run"
 SMALL_AMOUNT = Decimal(10)  # dollars; smaller amounts are shown with two more digits
 _HEADINGS = {
     "instance": "MACHINE",
@@ -42,38 +42,40 @@ def cost_text(document: CostDocument, currency: Currency | None, *, verbose: boo
         return _no_costs_text(document)
     largest = max((Decimal(group["high_usd"] or 0) for group in document["groups"]), default=Decimal(0))
     amounts = Amounts(currency, 2 if largest < SMALL_AMOUNT else 0)
-    head = "\n".join(filter(None, [_answer(document, amounts), "" if chart else _daily_sparkline(document, amounts)]))
-    body = _chart(document) if chart else _table(document, amounts, verbose=verbose)
-    blocks = [head, body, *_notes(document, amounts, verbose=verbose, has_chart=chart)]
+    heading = "\n".join(
+        filter(None, [_answer_text(document, amounts), "" if chart else _daily_sparkline(document, amounts)])
+    )
+    body = _days_chart(document) if chart else _groups_table(document, amounts, verbose=verbose)
+    blocks = [heading, body, *_note_blocks(document, amounts, verbose=verbose, has_chart=chart)]
     return "\n\n".join(block for block in blocks if block)
 
 
-def _answer(document: CostDocument, amounts: Amounts) -> str:
+def _answer_text(document: CostDocument, amounts: Amounts) -> str:
     """Return the cost of this month and in all, and the present cost per hour."""
     total, month = document["total"], document["this_month_usd"]
-    usd = amounts.with_code(document["total_usd"]) if total["usd"] is None else _amount(total, amounts)
+    usd = amounts.with_code(document["total_usd"]) if total["usd"] is None else _bounded_amount_text(total, amounts)
     owner_text = f" for {document['owner']}" if document["owner"] else ""
     if document["since"] or document["until"]:
-        message = f"{usd} {_period(document)}{owner_text}"
+        message = f"{usd} {_period_text(document)}{owner_text}"
     elif month is not None and amounts(month) != amounts(document["total_usd"]):
         message = f"{amounts.with_code(month)} so far this month, {usd} in all{owner_text}"
     else:
         message = f"{usd} so far{owner_text}"
-    now = (
+    burn_text = (
         ""
         if document["projected"] is None
         else f"; {amounts.with_code(document['burn']['usd_per_hour'], 2)} an hour now"
     )
-    return paragraph(f"{message}{now}.")
+    return paragraph(f"{message}{burn_text}.")
 
 
-def _amount(sums: CostSum, amounts: Amounts) -> str:
+def _bounded_amount_text(sums: CostSum, amounts: Amounts) -> str:
     """Return a sum with its bounds, and a `+` if something has no price."""
-    plus = "+" if sums["without_price"] else ""
+    unpriced_mark = "+" if sums["without_price"] else ""
     lowest, usd, highest = (amounts(sums[key]) for key in ("low_usd", "usd", "high_usd"))
     bounds = [f"at least {lowest}"] * (lowest != usd) + [f"at most {highest}"] * (highest != usd)
     bounds_text = f" ({', '.join(bounds)})" if bounds else ""
-    return f"{usd}{plus}{amounts.code}{bounds_text}"
+    return f"{usd}{unpriced_mark}{amounts.code}{bounds_text}"
 
 
 def _daily_sparkline(document: CostDocument, amounts: Amounts) -> str:
@@ -84,11 +86,14 @@ def _daily_sparkline(document: CostDocument, amounts: Amounts) -> str:
         return ""
     from cloudgpu.cli.money.chart import sparkline
 
-    top = max(days, key=lambda one: Decimal(one["usd"]))
-    return f"{len(days)} days  {sparkline(spent)}  at most {amounts.with_code(top['usd'])}, on {top['day']}"
+    most_expensive = max(days, key=lambda group: Decimal(group["usd"]))
+    return (
+        f"{len(days)} days  {sparkline(spent)}  at most {amounts.with_code(most_expensive['usd'])}, on "
+        f"{most_expensive['day']}"
+    )
 
 
-def _chart(document: CostDocument) -> str:
+def _days_chart(document: CostDocument) -> str:
     """Return the last days as columns."""
     from cloudgpu.cli.money.chart import columns
     from cloudgpu.cli.terminal import columns as width
@@ -102,26 +107,26 @@ def _chart(document: CostDocument) -> str:
 def _no_costs_text(document: CostDocument) -> str:
     if document["since"] is None and document["until"] is None:
         return "Nothing has been spent yet, as far as this ledger knows; no cloud was queried."
-    return paragraph(f"Nothing was spent {_period(document)}, as far as this ledger knows; no cloud was queried.")
+    return paragraph(f"Nothing was spent {_period_text(document)}, as far as this ledger knows; no cloud was queried.")
 
 
-def _table(document: CostDocument, amounts: Amounts, *, verbose: bool) -> str:
-    groups = document["groups"] if verbose or document["by"] in CALENDAR else _most_expensive(document["groups"])
+def _groups_table(document: CostDocument, amounts: Amounts, *, verbose: bool) -> str:
+    groups = document["groups"] if verbose or document["by"] in CALENDAR_GROUPS else _most_expensive(document["groups"])
     sums: tuple[CostSum, ...] = (*groups, document["total"])
-    heads = ["HOURS", f"COST{amounts.code}"]
+    headings = ["HOURS", f"COST{amounts.code}"]
     columns = [[f"{Decimal(group['hours']):,.2f}" for group in sums], _marked_amounts(sums, amounts)]
     if document["total"]["on_demand_usd"] is not None:
-        heads += ["ON DEMAND", "SAVED"]
+        headings += ["ON DEMAND", "SAVED"]
         columns.append(_known_amounts((group["on_demand_usd"] for group in sums), amounts))
         columns.append(_known_amounts((group["savings_usd"] for group in sums), amounts))
-    while _name_width(heads, columns) < MIN_NAME and len(heads) > 2:  # noqa: PLR2004  (hours and cost always stay)
-        heads.pop()
+    while _name_width(headings, columns) < MIN_NAME_WIDTH and len(headings) > 2:  # noqa: PLR2004  (hours and cost always stay)
+        headings.pop()
         columns.pop()
-    heads[1] += " " * (len(columns[1][0]) - len(columns[1][0].rstrip()))
-    return _table_text(_HEADINGS.get(document["by"], document["by"].upper()), _names(groups), heads, columns)
+    headings[1] += " " * (len(columns[1][0]) - len(columns[1][0].rstrip()))
+    return _table_text(_HEADINGS.get(document["by"], document["by"].upper()), _group_names(groups), headings, columns)
 
 
-def _names(groups: Sequence[CostGroup]) -> list[str]:
+def _group_names(groups: Sequence[CostGroup]) -> list[str]:
     return [*(group["name"] or "(none)" for group in groups), "total"]
 
 
@@ -129,42 +134,42 @@ def _most_expensive(groups: Sequence[CostGroup]) -> Sequence[CostGroup]:
     """Return the most expensive groups, and the others as one; all if that would combine only two."""
     if len(groups) <= MAX_GROUPS + 2:
         return groups
-    others_groups = groups[MAX_GROUPS:]
+    other_groups = groups[MAX_GROUPS:]
 
     def total(key: Literal["usd", "low_usd", "high_usd", "on_demand_usd", "savings_usd"]) -> str | None:
-        amounts = [Decimal(amount) for group in others_groups if (amount := group[key]) is not None]
+        amounts = [Decimal(amount) for group in other_groups if (amount := group[key]) is not None]
         return f"{sum(amounts, Decimal())}" if amounts else None
 
     others: CostGroup = {
-        **others_groups[0],
-        "name": f"{len(others_groups)} others (-v)",
-        "hours": f"{sum((Decimal(group['hours']) for group in others_groups), Decimal())}",
+        **other_groups[0],
+        "name": f"{len(other_groups)} others (-v)",
+        "hours": f"{sum((Decimal(group['hours']) for group in other_groups), Decimal())}",
         "usd": total("usd"),
         "low_usd": total("low_usd"),
         "high_usd": total("high_usd"),
         "on_demand_usd": total("on_demand_usd"),
         "savings_usd": total("savings_usd"),
-        "without_price": sum(group["without_price"] for group in others_groups),
-        "marks": "".join(mark for mark in _MARKS if any(mark in group["marks"] for group in others_groups)),
+        "without_price": sum(group["without_price"] for group in other_groups),
+        "marks": "".join(mark for mark in _MARKS if any(mark in group["marks"] for group in other_groups)),
     }
     return [*groups[:MAX_GROUPS], others]
 
 
-def _table_text(head: str, names: list[str], heads: list[str], columns: list[list[str]]) -> str:
+def _table_text(heading: str, names: list[str], headings: list[str], columns: list[list[str]]) -> str:
     """Return the table of names, clipped to the width that the numbers leave, and of numbers."""
-    width = max(MIN_NAME, _name_width(heads, columns))
+    width = max(MIN_NAME_WIDTH, _name_width(headings, columns))
     rows = [[clipped(name, width), *row] for name, row in zip(names, zip(*columns, strict=True), strict=True)]
-    return table(rows, [head, *heads], right=range(1, len(heads) + 1))
+    return table(rows, [heading, *headings], right=range(1, len(headings) + 1))
 
 
-def _name_width(heads: list[str], columns: list[list[str]]) -> int:
-    widest = [max(map(len, (head, *column))) for head, column in zip(heads, columns, strict=True)]
-    return WIDTH - sum(2 + width for width in widest)
+def _name_width(headings: list[str], columns: list[list[str]]) -> int:
+    column_widths = [max(map(len, (heading, *column))) for heading, column in zip(headings, columns, strict=True)]
+    return WIDTH - sum(2 + width for width in column_widths)
 
 
-def _is_range(one: CostSum, amounts: Amounts) -> bool:
+def _is_range(group: CostSum, amounts: Amounts) -> bool:
     """Return whether the bounds of a cost differ in the digits that are shown."""
-    return amounts(one["low_usd"]) != amounts(one["high_usd"])
+    return amounts(group["low_usd"]) != amounts(group["high_usd"])
 
 
 def _marked_amounts(sums: Sequence[CostSum], amounts: Amounts) -> list[str]:
@@ -186,9 +191,9 @@ def _known_amounts(amounts: Iterable[str | None], format_amount: Amounts) -> lis
     return ["" if amount is None else format_amount(amount) for amount in amounts]
 
 
-def _ranges(document: CostDocument, amounts: Amounts) -> str:
+def _ranges_table(document: CostDocument, amounts: Amounts) -> str:
     """Return the table of amounts that are not known exactly; empty if all are."""
-    named_sums = zip(_names(document["groups"]), (*document["groups"], document["total"]), strict=True)
+    named_sums = zip(_group_names(document["groups"]), (*document["groups"], document["total"]), strict=True)
     ranges = [(name, group_sums) for name, group_sums in named_sums if _is_range(group_sums, amounts)]
     if not ranges:
         return ""
@@ -196,29 +201,29 @@ def _ranges(document: CostDocument, amounts: Amounts) -> str:
     return _table_text("* BETWEEN", [name for name, _ in ranges], ["AT LEAST", "AT MOST"], columns)
 
 
-def _notes(document: CostDocument, amounts: Amounts, *, verbose: bool, has_chart: bool) -> Iterator[str]:
+def _note_blocks(document: CostDocument, amounts: Amounts, *, verbose: bool, has_chart: bool) -> Iterator[str]:
     """Yield what is in no sum and what is deducted; `verbose`: with reasons; `has_chart`: without marks."""
     if verbose:
-        ranges = _ranges(document, amounts)
-        yield f"{ranges}\n{_sentences(_range_reasons(document))}" if ranges else ""
-    yield _sentences(
+        ranges = _ranges_table(document, amounts)
+        yield f"{ranges}\n{_paragraphs(_range_reasons(document))}" if ranges else ""
+    yield _paragraphs(
         _missing_text(document),
         _unmetered_text(document),
-        "" if has_chart else _marks(document, amounts, verbose=verbose),
+        "" if has_chart else _marks_text(document, amounts, verbose=verbose),
         _interrupted_and_failed_text(document, amounts),
         _uncompared_text(document) if verbose else "",
     )
-    yield _projection_table(document, amounts) if verbose else _sentences(_projection_sentence(document, amounts))
-    yield _sentences(
-        *_budgets(document, amounts),
-        *_prepaid(document),
+    yield _projection_table(document, amounts) if verbose else _paragraphs(_projection_sentence(document, amounts))
+    yield _paragraphs(
+        *_budget_sentences(document, amounts),
+        *_prepaid_sentences(document),
         *_sustained_use_lines(document, amounts),
-        _credits(document, amounts),
+        _credits_text(document, amounts),
         rate_text(document["currency"]),
-        _fees(document, amounts),
+        _fees_text(document, amounts),
     )
     if document["desktop"] is not None and (verbose or _is_worth_showing(document, document["desktop"])):
-        yield _sentences(document["desktop"]["sentence"])
+        yield _paragraphs(document["desktop"]["sentence"])
 
 
 def _is_worth_showing(document: CostDocument, desktop: DesktopLine) -> bool:
@@ -227,11 +232,11 @@ def _is_worth_showing(document: CostDocument, desktop: DesktopLine) -> bool:
     return Decimal(desktop["hours"]) > 0 and spent * MAX_DESKTOP_RATIO >= Decimal(desktop["total_usd"])
 
 
-def _sentences(*found: str) -> str:
-    return "\n".join(paragraph(text) for text in found if text)
+def _paragraphs(*sentences: str) -> str:
+    return "\n".join(paragraph(text) for text in sentences if text)
 
 
-def _period(document: CostDocument) -> str:
+def _period_text(document: CostDocument) -> str:
     """Return the period in words; a midnight of UTC is its date, where days are those of UTC."""
     since, until = (moment and _time_text(moment, document["tz"]) for moment in (document["since"], document["until"]))
     if not until:
@@ -252,9 +257,11 @@ def _unmetered_text(document: CostDocument) -> str:
     """Return the machines whose outgoing traffic is missing; not the last minutes of one whose counter is read."""
     now = document["as_of"]
     overdue = (
-        meter for meter in document["unmetered"] if _minutes(meter["since"], meter["until"] or now) >= READ_MINUTES
+        meter
+        for meter in document["unmetered"]
+        if _minutes_between(meter["since"], meter["until"] or now) >= READ_MINUTES
     )
-    names = [traffic["name"] for traffic in overdue]
+    names = [meter["name"] for meter in overdue]
     return (
         f"Not in it: bytes out that nobody has read, of {first_few(names, MAX_NAMED)}; -o json says since when."
         if names
@@ -262,7 +269,7 @@ def _unmetered_text(document: CostDocument) -> str:
     )
 
 
-def _minutes(since: str, until: str) -> float:
+def _minutes_between(since: str, until: str) -> float:
     return (from_iso(until) - from_iso(since)).total_seconds() / 60
 
 
@@ -270,24 +277,22 @@ def _range_reasons(document: CostDocument) -> str:
     reasons = document["total"]["reasons"]
     if not reasons:
         return ""
-    more = f" And {len(reasons) - MAX_NAMED} more: -o json has all." if len(reasons) > MAX_NAMED else ""
-    return f"Because: {'; '.join(reasons[:MAX_NAMED])}.{more}"
+    hidden_text = f" And {len(reasons) - MAX_NAMED} more: -o json has all." if len(reasons) > MAX_NAMED else ""
+    return f"Because: {'; '.join(reasons[:MAX_NAMED])}.{hidden_text}"
 
 
-def _marks(document: CostDocument, amounts: Amounts, *, verbose: bool) -> str:
+def _marks_text(document: CostDocument, amounts: Amounts, *, verbose: bool) -> str:
     marks = document["total"]["marks"]
     message = f"Prices: {', '.join(_MARKS[mark] for mark in marks)}." if marks else ""
-    ranges = any(_is_range(group, amounts) for group in (*document["groups"], document["total"]))
-    return (
-        f"{'* not known exactly; -v says between what, and why. ' if ranges and not verbose else ''}{message}".strip()
-    )
+    has_ranges = not verbose and any(_is_range(group, amounts) for group in (*document["groups"], document["total"]))
+    return (("* not known exactly; -v says between what, and why. " if has_ranges else "") + message).strip()
 
 
 def _interrupted_and_failed_text(document: CostDocument, amounts: Amounts) -> str:
     parts = []
-    lost = (("interrupted", "run", document["interrupted"]), ("failed", "failed launch", document["failed"]))
-    for name, what, cost in lost:
-        noun = {"run": "runs", "failed launch": "failed launches"}[what] if cost["number"] != 1 else what
+    wasted = (("interrupted", "run", document["interrupted"]), ("failed", "failed launch", document["failed"]))
+    for name, kind, cost in wasted:
+        noun = {"run": "runs", "failed launch": "failed launches"}[kind] if cost["number"] != 1 else kind
         if cost["number"]:
             parts.append(f"{cost['number']} {noun} {'that the provider interrupted ' if name == 'interrupted' else ''}")
             parts[-1] = f"{parts[-1].strip()}: {amounts.with_code(cost['usd'])}"
@@ -315,10 +320,10 @@ def _projection_sentence(document: CostDocument, amounts: Amounts) -> str:
     burn, projections = document["burn"], document["projected"]
     if projections is None or not _costs_continue(document):
         return ""
-    only_machines = [what for what, _ in _burn_parts(burn)] == [MACHINES] and not burn["without_price"]
-    parts = "" if only_machines else f"An hour now: {_burn_text(burn, amounts)}. "
-    day, month = (amounts.with_code(projections[end]["usd"]) for end in ("end_of_day", "end_of_month"))
-    return f"{parts}At this rate: {day} by the end of the day, {month} by the end of the month."
+    only_machines = [kind for kind, _ in _burn_parts(burn)] == [RUNNING_MACHINES] and not burn["without_price"]
+    burn_text = "" if only_machines else f"An hour now: {_burn_text(burn, amounts)}. "
+    day, month = (amounts.with_code(projections[period]["usd"]) for period in ("end_of_day", "end_of_month"))
+    return f"{burn_text}At this rate: {day} by the end of the day, {month} by the end of the month."
 
 
 def _projection_table(document: CostDocument, amounts: Amounts) -> str:
@@ -327,70 +332,75 @@ def _projection_table(document: CostDocument, amounts: Amounts) -> str:
         return ""
     now = f"Now {amounts.with_code(burn['usd_per_hour'], 2)} an hour ({_burn_text(burn, amounts)})."
     rows = [
-        ["at the end of the day", _range(projections["end_of_day"], amounts)],
-        ["at the end of the month", _range(projections["end_of_month"], amounts)],
-        ["at the leases' end", _range(projections["leases_end"], amounts)],
-        ["at renew-until", _range(projections.get("renew_until"), amounts)],
+        ["at the end of the day", _range_text(projections["end_of_day"], amounts)],
+        ["at the end of the month", _range_text(projections["end_of_month"], amounts)],
+        ["at the leases' end", _range_text(projections["leases_end"], amounts)],
+        ["at renew-until", _range_text(projections.get("renew_until"), amounts)],
     ]
     projected = table(rows, ["PROJECTED", "TOTAL"], right=[1])
     return f"{paragraph(now)}\n{projected}\n{paragraph(projections['assumption'])}"
 
 
 def _burn_text(burn: BurnRate, amounts: Amounts) -> str:
-    each = [f"{what} {amounts.with_code(amount, 2)}" for what, amount in _burn_parts(burn)]
-    missing = f"; {burn['without_price']} without a price" if burn["without_price"] else ""
-    return f"{', '.join(each) or 'nothing known'}{missing}"
+    part_texts = [f"{kind} {amounts.with_code(amount, 2)}" for kind, amount in _burn_parts(burn)]
+    unpriced_text = f"; {burn['without_price']} without a price" if burn["without_price"] else ""
+    return f"{', '.join(part_texts) or 'nothing known'}{unpriced_text}"
 
 
 def _burn_parts(burn: BurnRate) -> list[tuple[str, str]]:
     """Return what of the burn rate is not zero, in words and in dollars an hour."""
     parts = [
-        (MACHINES, burn["machines_usd_per_hour"]),
+        (RUNNING_MACHINES, burn["machines_usd_per_hour"]),
         ("stopped machines", burn["stopped_usd_per_hour"]),
         ("retained resources", burn["retained_usd_per_hour"]),
     ]
-    return [(what, amount) for what, amount in parts if Decimal(amount)]
+    return [(kind, amount) for kind, amount in parts if Decimal(amount)]
 
 
-def _budgets(document: CostDocument, amounts: Amounts) -> Iterator[str]:
+def _budget_sentences(document: CostDocument, amounts: Amounts) -> Iterator[str]:
     """Yield how long each budget lasts, one sentence each."""
     for budget in document["budgets"]:
-        end = budget["exhausted_at"]
-        seconds = None if end is None else (from_iso(end) - from_iso(document["as_of"])).total_seconds()
+        exhausted_at = budget["exhausted_at"]
+        lasts_s = (
+            None if exhausted_at is None else (from_iso(exhausted_at) - from_iso(document["as_of"])).total_seconds()
+        )
         lasts_text = (
             "lasts to the end of its period"
-            if seconds is None
-            else f"is empty in {short_duration(seconds)} at this rate"
+            if lasts_s is None
+            else f"is empty in {short_duration(lasts_s)} at this rate"
         )
         left_text = f"{amounts.with_code(budget['remaining_usd'])} of {amounts.with_code(budget['limit_usd'], 0)} left"
         is_used_up = Decimal(budget["remaining_usd"]) <= 0
         yield f"Budget {budget['name']}: {'it is used up' if is_used_up else f'{left_text}; it {lasts_text}'}."
 
 
-def _prepaid(document: CostDocument) -> Iterator[str]:
+def _prepaid_sentences(document: CostDocument) -> Iterator[str]:
     """Yield the balance of each prepaid account, and how long it lasts at the present rate."""
     for credit in document["prepaid"]:
         yield credit_text(credit, from_iso(document["as_of"]))
 
 
 def _sustained_use_lines(document: CostDocument, amounts: Amounts) -> Iterator[str]:
-    for use in document["sustained_use"]:
-        where = f"{use['what']} in {use['region']}, account {use['account']}"
-        yield f"Sustained use, {use['month']}: {amounts.with_code(use['usd'])} less for {where}, {use['reason']}."
+    for discount in document["sustained_use"]:
+        usage_text = f"{discount['what']} in {discount['region']}, account {discount['account']}"
+        yield (
+            f"Sustained use, {discount['month']}: {amounts.with_code(discount['usd'])} less for {usage_text}, "
+            f"{discount['reason']}."
+        )
 
 
-def _credits(document: CostDocument, amounts: Amounts) -> str:
-    applied = document["credits"]
-    if applied is None:
+def _credits_text(document: CostDocument, amounts: Amounts) -> str:
+    credit_use = document["credits"]
+    if credit_use is None:
         return ""
-    uses = [
+    credit_texts = [
         f"{credit['name']} {amounts.with_code(credit['used_usd'])}, {amounts.with_code(credit['remaining_usd'])} left"
-        for credit in applied["applied"]
+        for credit in credit_use["applied"]
     ]
-    return f"After credits ({'; '.join(uses)}): {amounts.with_code(applied['after_usd'])}."
+    return f"After credits ({'; '.join(credit_texts)}): {amounts.with_code(credit_use['after_usd'])}."
 
 
-def _range(projection: Projection, amounts: Amounts) -> str:
+def _range_text(projection: Projection, amounts: Amounts) -> str:
     if projection["low_usd"] == projection["high_usd"]:
         return amounts.with_code(projection["usd"])
     return (
@@ -399,7 +409,7 @@ def _range(projection: Projection, amounts: Amounts) -> str:
     )
 
 
-def _fees(document: CostDocument, amounts: Amounts) -> str:
+def _fees_text(document: CostDocument, amounts: Amounts) -> str:
     fees = document["fees"]
     if fees["total_usd"] is None:
         return str(fees["sentence"])

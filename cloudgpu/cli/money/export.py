@@ -50,12 +50,12 @@ def command(
         tell(f"{exported['unpriced']} lines have no price: what they cost is missing from the sum, and is not zero.")
 
 
-def _answer_text(done: ExportDocument) -> str:
+def _answer_text(exported: ExportDocument) -> str:
     from cloudgpu.cli.render import dollars
 
-    where = f" written to {done['file']}" if done["file"] else ""
-    between = ""
-    if done["low_usd"] != done["high_usd"]:
-        between = f" (between {dollars(done['low_usd'])} and {dollars(done['high_usd'])})"
-    lines = "line" if done["rows"] == 1 else "lines"
-    return f"{done['rows']} {lines}, {dollars(done['usd'])}{between}{where}."
+    file_text = f" written to {exported['file']}" if exported["file"] else ""
+    range_text = ""
+    if exported["low_usd"] != exported["high_usd"]:
+        range_text = f" (between {dollars(exported['low_usd'])} and {dollars(exported['high_usd'])})"
+    lines_noun = "line" if exported["rows"] == 1 else "lines"
+    return f"{exported['rows']} {lines_noun}, {dollars(exported['usd'])}{range_text}{file_text}."

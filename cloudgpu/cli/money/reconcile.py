@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MAX_NAME_WIDTH = 24  # columns of a name in the table
 
 
-Form = Literal["text", "json", "csv"]
+ReconcileFormat = Literal["text", "json", "csv"]
 
 
 def command(
@@ -26,7 +26,7 @@ def command(
     provider: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only rows of this provider: aws, gcp or azure.")
     ] = None,
-    output: Annotated[Form, typer.Option("-o", "--output", help="text, json or csv.")] = "text",
+    output: Annotated[ReconcileFormat, typer.Option("-o", "--output", help="text, json or csv.")] = "text",
 ) -> None:
     """Compare the ledger with a cloud's own bill, resource by resource, and show why they differ.
 
@@ -40,10 +40,10 @@ def command(
     if output == "csv":
         _write_csv(document)
     else:
-        emit(Format(output), document, _text(document))
+        emit(Format(output), document, _reconcile_text(document))
 
 
-def _text(document: ReconcileDocument) -> str:
+def _reconcile_text(document: ReconcileDocument) -> str:
     rows = [
         [
             clipped(resource["name"] or resource["id"], MAX_NAME_WIDTH),
@@ -62,11 +62,11 @@ def _text(document: ReconcileDocument) -> str:
         "",
     ]
     resources_table = table([*rows, total], ["NAME", "OURS", "THEIRS", "GAP", "LIKELY"], right=(1, 2, 3))
-    lines = [paragraph(sentence) for sentence in (*_reasons(document), *_rest_lines(document))]
-    return "\n".join([_head(document), "", resources_table, "", *lines])
+    lines = [paragraph(sentence) for sentence in (*_reason_sentences(document), *_rest_lines(document))]
+    return "\n".join([_headline(document), "", resources_table, "", *lines])
 
 
-def _head(document: ReconcileDocument) -> str:
+def _headline(document: ReconcileDocument) -> str:
     from cloudgpu.core.values.times import minute_text
 
     if document["since"] is None or document["until"] is None:
@@ -78,36 +78,36 @@ def _head(document: ReconcileDocument) -> str:
     return paragraph(f"{period}, {document['rows']} rows of {', '.join(document['providers'])}.{rates}")
 
 
-def _reasons(document: ReconcileDocument) -> list[str]:
+def _reason_sentences(document: ReconcileDocument) -> list[str]:
     sentences = []
     for resource in document["resources"]:
-        parts = [f"{part['kind']} {_with_sign(part['usd'])} ({part['why']})" for part in resource["reasons"]]
-        if parts:
-            sentences.append(f"{resource['name'] or resource['id']}: {'; '.join(parts)}.")
+        reasons = [f"{reason['kind']} {_with_sign(reason['usd'])} ({reason['why']})" for reason in resource["reasons"]]
+        if reasons:
+            sentences.append(f"{resource['name'] or resource['id']}: {'; '.join(reasons)}.")
     return sentences
 
 
 def _rest_lines(document: ReconcileDocument) -> list[str]:
     notes = []
     if document["unmatched"]["rows"]:
-        parts = ", ".join(f"{part} {dollars(usd)}" for part, usd in document["unmatched"]["parts"].items())
-        notes.append(f"{_rows(document['unmatched'])} of nothing in this ledger: {parts}.")
+        parts = ", ".join(f"{category} {dollars(usd)}" for category, usd in document["unmatched"]["parts"].items())
+        notes.append(f"{_rows_text(document['unmatched'])} of nothing in this ledger: {parts}.")
     if document["other_ledgers"]["rows"]:
-        other = document["other_ledgers"]
-        notes.append(f"{_rows(other)} of another ledger of cloudgpu: {dollars(other['usd'])}.")
+        other_ledgers = document["other_ledgers"]
+        notes.append(f"{_rows_text(other_ledgers)} of another ledger of cloudgpu: {dollars(other_ledgers['usd'])}.")
     if document["accounts_left_out"]:
         where = ", ".join(document["accounts_left_out"])
         notes.append(f"The file has no rows of {where}: what the ledger has there is not compared.")
     return notes
 
 
-def _rows(other_ledgers: OtherLedgers) -> str:
-    return "1 row is" if other_ledgers["rows"] == 1 else f"{other_ledgers['rows']} rows are"
+def _rows_text(rows: OtherLedgers) -> str:
+    return "1 row is" if rows["rows"] == 1 else f"{rows['rows']} rows are"
 
 
-def _with_sign(text: str) -> str:
-    amount = dollars(text)
-    return amount if text == "0" or amount.startswith("-") else f"+{amount}"
+def _with_sign(usd: str) -> str:
+    amount = dollars(usd)
+    return amount if usd == "0" or amount.startswith("-") else f"+{amount}"
 
 
 def _write_csv(document: ReconcileDocument) -> None:
@@ -125,7 +125,10 @@ def _write_csv(document: ReconcileDocument) -> None:
         "likely_reason",
     )
     rows: list[dict[str, object]] = [
-        {**resource, "reasons": [f"{part['kind']} {part['usd']}: {part['why']}" for part in resource["reasons"]]}
+        {
+            **resource,
+            "reasons": [f"{reason['kind']} {reason['usd']}: {reason['why']}" for reason in resource["reasons"]],
+        }
         for resource in document["resources"]
     ]
     rows = [{name: row[name] for name in (*names, "reasons")} for row in rows]

@@ -65,7 +65,7 @@ def command(
         session, parse_report(session, **{name: arguments[name] for name in ReportOptions.__annotations__})
     )
     if send:
-        _send(session, document, output)
+        _send_and_print(session, document, output)
         return
     file = _write(document, report_format, to, output)
     if file is None and (output is not Format.JSON or report_format is ReportFormat.JSON):
@@ -73,28 +73,31 @@ def command(
     emit(output, document, _answer_text(document, file))
 
 
-def _check_one_answer(form: ReportFormat, to: str | None, output: Format) -> None:
+def _check_one_answer(report_format: ReportFormat, to: str | None, output: Format) -> None:
     """Refuse a report and a document for the same standard output."""
     from cloudgpu.control.cost.report_files import STDOUT, ReportFormat
 
     if (
         output is Format.JSON
-        and form is not ReportFormat.JSON
-        and (to == STDOUT or (to is None and form is ReportFormat.MARKDOWN))
+        and report_format is not ReportFormat.JSON
+        and (to == STDOUT or (to is None and report_format is ReportFormat.MARKDOWN))
     ):
         raise InvalidRequest(
-            f"The report as {form} goes to the standard output, and so does -o json.",
+            f"The report as {report_format} goes to the standard output, and so does -o json.",
             field="--output",
             value="json",
-            next=f"Add --to report.{form}, or leave out -o json.",
+            next=f"Add --to report.{report_format}, or leave out -o json.",
         )
 
 
-def _check_sent(form: ReportFormat, to: str | None) -> None:
+def _check_sent(report_format: ReportFormat, to: str | None) -> None:
     """Refuse what --send would leave out silently."""
     from cloudgpu.control.cost.report_files import ReportFormat
 
-    for option, value in (("--to", to), ("--format", None if form is ReportFormat.HTML else str(form))):
+    for option, value in (
+        ("--to", to),
+        ("--format", None if report_format is ReportFormat.HTML else str(report_format)),
+    ):
         if value is not None:
             raise InvalidRequest(
                 f"--send sends the report to the receivers of alerts; {option} has no effect on that.",
@@ -104,7 +107,7 @@ def _check_sent(form: ReportFormat, to: str | None) -> None:
             )
 
 
-def _send(session: Session, document: ReportDocument, output: Format) -> None:
+def _send_and_print(session: Session, document: ReportDocument, output: Format) -> None:
     from cloudgpu.cli.money.budget_text import sent_text
     from cloudgpu.control.cost.report_delivery import send_report
 
@@ -115,21 +118,21 @@ def _send(session: Session, document: ReportDocument, output: Format) -> None:
         raise typer.Exit(8)
 
 
-def _write(document: ReportDocument, form: ReportFormat, to: str | None, output: Format) -> Path | None:
+def _write(document: ReportDocument, report_format: ReportFormat, to: str | None, output: Format) -> Path | None:
     """Write the report, and return the file; None if standard output has the report, or the document instead."""
     from cloudgpu.control.cost.report_files import STDOUT, ReportFormat, default_file, render_report, write_report
 
-    if to is None and output is Format.JSON and form is ReportFormat.HTML:
+    if to is None and output is Format.JSON and report_format is ReportFormat.HTML:
         return None
-    if to == STDOUT or (to is None and form is not ReportFormat.HTML):
-        sys.stdout.write(render_report(document, form))
+    if to == STDOUT or (to is None and report_format is not ReportFormat.HTML):
+        sys.stdout.write(render_report(document, report_format))
         sys.stdout.flush()
         return None
     file = default_file(document) if to is None else Path(to)
-    write_report(render_report(document, form), file)
+    write_report(render_report(document, report_format), file)
     return file
 
 
 def _answer_text(document: ReportDocument, file: Path | None) -> str:
-    written = f"Written to {file}, readable for you alone."
-    return "\n".join([written, "", *(paragraph(sentence) for sentence in document["summary"])])
+    written_text = f"Written to {file}, readable for you alone."
+    return "\n".join([written_text, "", *(paragraph(sentence) for sentence in document["summary"])])

@@ -53,8 +53,8 @@ def command(*, output: Output = Format.TEXT) -> None:
     except BaseException:
         shutil.rmtree(root, ignore_errors=True)
         raise
-    for number in _END_SIGNALS:
-        signal.signal(number, _on_end_signal)
+    for signal_number in _END_SIGNALS:
+        signal.signal(signal_number, _on_end_signal)
     try:
         result = _run_demo(session, narrator)
     except StopUnproved as error:
@@ -85,8 +85,8 @@ def _on_end_signal(_number: int, _frame: Any) -> None:
 
 def _ignore_end_signals() -> None:
     """Ignore further signals of that kind until the machine has ended: a closing window may send several."""
-    for number in _END_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+    for signal_number in _END_SIGNALS:
+        signal.signal(signal_number, signal.SIG_IGN)
 
 
 def _raise_if_interrupted() -> None:
@@ -124,27 +124,27 @@ def _run_demo(session: Session, narrator: _Narrator) -> DemoDocument:
     from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 
     narrator.say("cloudgpu demo: launch, notebook, cost, stop, proof. All on this computer.")
-    machine = _launch(session, narrator)
-    cell, activity = _run_notebook(session, machine, narrator)
+    machine = _plan_and_launch(session, narrator)
+    cell_output, activity = _run_notebook(session, machine, narrator)
     narrator.step("What it has cost, compared with a desktop of your own.")
-    spent, desktop = _cost(session, narrator)
+    spent, desktop = _show_cost(session, narrator)
     narrator.step("Stop it: programs end, the disk stays, and the provider confirms it.")
     machine = stop(session, machine, why="the demo is over")
     narrator.detail(f"{machine.name} is {machine.state}, billed: {'yes' if machine.billed else 'no'}")
     narrator.step("End it, and prove it.")
     machine = terminate_one(session, machine, why="the demo is over")
-    proof = _check_nothing_left(session, narrator)
+    remains = _check_nothing_left(session, narrator)
     return {
         "machine": machine.name,
-        "cell_output": cell,
+        "cell_output": cell_output,
         "activity": activity,
         "spent_usd": spent,
         "desktop": desktop,
-        "remaining": proof,
+        "remaining": remains,
     }
 
 
-def _launch(session: Session, narrator: _Narrator) -> Machine:
+def _plan_and_launch(session: Session, narrator: _Narrator) -> Machine:
     from cloudgpu.cli.launch.planned import brief_plan_text
     from cloudgpu.control.inputs.launch_request import UpRequest
     from cloudgpu.control.launch.budget_preview import build_plan_document
@@ -195,7 +195,7 @@ def _wait_until_active(get_status: Callable[[], dict[str, Any]]) -> dict[str, An
         time.sleep(0.2)
 
 
-def _cost(session: Session, narrator: _Narrator) -> tuple[str, DesktopLine | None]:
+def _show_cost(session: Session, narrator: _Narrator) -> tuple[str, DesktopLine | None]:
     from cloudgpu.control.cost.cost import cost_document
     from cloudgpu.views.machines import machine_document
 
@@ -213,16 +213,16 @@ def _check_nothing_left(session: Session, narrator: _Narrator) -> DemoRemains:
     home = session.home.provider_dir("local", "local")
     file_count = sum(path.is_file() for path in home.glob("*/**/*"))  # of machines only
     process_count = _count_processes(str(home))
-    checked = session.ledger.verify()
+    verification = session.ledger.verify()
     narrator.detail(f"left at the provider: {machine_count} machines, {file_count} files, {process_count} processes")
-    narrator.detail(f"the ledger's chain: {checked.line_count} lines, {len(checked.faults)} faults")
-    if machine_count or file_count or process_count or checked.faults:
+    narrator.detail(f"the ledger's chain: {verification.line_count} lines, {len(verification.faults)} faults")
+    if machine_count or file_count or process_count or verification.faults:
         raise StopUnproved("The demo left something behind.", field="demo")
     return {
         "machines": machine_count,
         "files": file_count,
         "processes": process_count,
-        "ledger_lines": checked.line_count,
+        "ledger_lines": verification.line_count,
     }
 
 

@@ -94,13 +94,13 @@ def _run_live_checks(*, yes: bool, **selection: str | None) -> tuple[LiveCheck, 
     session = open_session()
     session.check_launchable()
     plans = plan_trials(session, **selection)
-    max_cost, gaps = max_cost_of(plans)
+    max_cost, unpriced = max_cost_of(plans)
     for prepared in plans:
         offer, price = prepared.plan.offer.configuration, prepared.plan.offer.price
         tell(f"{offer.instance_type} in {offer.zone}, on demand, {price.per_hour.text(4)} an hour ({price.source})")
-        for remark in prepared.plan.remarks:
-            tell(f"  {remark}")
-    unpriced_text = "; the price of something attached to it is not known" if gaps else ""
+        for note in prepared.plan.remarks:
+            tell(f"  {note}")
+    unpriced_text = "; the price of something attached to it is not known" if unpriced else ""
     tell(f"Costs at most {max_cost.text(4)}, if nothing but the machine's own lease ends it{unpriced_text}.")
     tell("Takes some minutes, and leaves nothing: the machine is ended, and what it leaves is looked for.")
     confirm("Launch, stop and end it?", yes=yes)
@@ -109,7 +109,7 @@ def _run_live_checks(*, yes: bool, **selection: str | None) -> tuple[LiveCheck, 
         trials.append(run_trial(session, prepared, progress.begin))
         if not trials[-1].ok:
             break
-    return document(trials, max_cost, is_complete=not gaps), trials
+    return document(trials, max_cost, is_complete=not unpriced), trials
 
 
 def _next_command(checks: Sequence[Check], provider: str | None, account: str | None) -> str:
@@ -130,7 +130,7 @@ def _checks_text(checks: Sequence[Check], *, verbose: bool, next_command: str) -
     notes = by_verdict[Verdict.NOTE]
     width = max((len(check.name) for check in checks if verbose or check.verdict is not Verdict.OK), default=0)
 
-    def entry(check: Check, *, with_next: bool) -> str:
+    def check_text(check: Check, *, with_next: bool) -> str:
         rows = [(f"{VERDICT_MARKS[check.verdict]} {check.name:{width}}", check.message)]
         if check.next and (with_next or len(check.next) <= MAX_NEXT_STEP):
             rows.append((" " * (width + 5), f"-> {check.next}"))
@@ -138,35 +138,39 @@ def _checks_text(checks: Sequence[Check], *, verbose: bool, next_command: str) -
 
     lines = [
         paragraph(_summary_sentence(by_verdict, next_command)),
-        *(entry(check, with_next=True) for check in problems),
+        *(check_text(check, with_next=True) for check in problems),
     ]
     if verbose:
-        entries = [entry(check, with_next=True) for check in (*notes, *by_verdict[Verdict.OK])]
+        entries = [check_text(check, with_next=True) for check in (*notes, *by_verdict[Verdict.OK])]
         return "\n".join([*lines, *entries])
-    hidden = len(notes)
+    hidden_count = len(notes)
     lines_left = MAX_NOTE_LINES
-    for text in (entry(check, with_next=False) for check in notes):
+    for text in (check_text(check, with_next=False) for check in notes):
         lines_left -= text.count("\n") + 1
         if lines_left < 0:
             break
         lines.append(text)
-        hidden -= 1
-    more = f"{hidden} more note{'s'[: hidden > 1]}, every check" if hidden else "Every check"
-    return "\n".join([*lines, f"{more}, and what to do about notes: cloudgpu doctor -v"])
+        hidden_count -= 1
+    hidden_text = f"{hidden_count} more note{'s'[: hidden_count > 1]}, every check" if hidden_count else "Every check"
+    return "\n".join([*lines, f"{hidden_text}, and what to do about notes: cloudgpu doctor -v"])
 
 
 def _summary_sentence(by_verdict: Mapping[Verdict, Sequence[Check]], next_command: str) -> str:
     """Return how the checks ended, in a sentence."""
-    checks = sum(map(len, by_verdict.values()))
-    failed, warned, noted = (len(by_verdict[verdict]) for verdict in (Verdict.FAIL, Verdict.WARN, Verdict.NOTE))
-    counts = [(warned, "a warning"), (noted, "a note")]
-    others = ", ".join(f"{number} with {noun}" for number, noun in counts if number)
-    if failed:
+    check_count = sum(map(len, by_verdict.values()))
+    fail_count, warn_count, note_count = (
+        len(by_verdict[verdict]) for verdict in (Verdict.FAIL, Verdict.WARN, Verdict.NOTE)
+    )
+    counts = [(warn_count, "a warning"), (note_count, "a note")]
+    others_text = ", ".join(f"{number} with {noun}" for number, noun in counts if number)
+    if fail_count:
         nothing_launched = "" if next_command else " Nothing was launched."
-        return f"{failed} of {checks} checks failed{f'; {others}' if others else ''}.{nothing_launched}"
-    no_problem = "No problem found" if not warned else "No check failed"
+        return (
+            f"{fail_count} of {check_count} checks failed{f'; {others_text}' if others_text else ''}.{nothing_launched}"
+        )
+    no_problem = "No problem found" if not warn_count else "No check failed"
     try_text = f" Try: {next_command}" if next_command else ""
-    return f"{no_problem}: {checks} checks{f', {others}' if others else ''}.{try_text}"
+    return f"{no_problem}: {check_count} checks{f', {others_text}' if others_text else ''}.{try_text}"
 
 
 def _live_text(document: LiveCheck) -> str:
@@ -181,15 +185,15 @@ def _live_text(document: LiveCheck) -> str:
             lines.append(labelled_lines([(f"{mark} {stage['name']:10}{stage['seconds']:7.1f} s", message)]))
         no_cost_text = "nothing was launched" if machine["name"] is None else "its price is not known"
         lines.append(f"  cost: {no_cost_text if machine['cost_usd'] is None else dollars(machine['cost_usd'], 6)}")
-        lines += [f"  left: {left}" for left in machine["remaining"]]
+        lines += [f"  left: {remainder}" for remainder in machine["remaining"]]
     return "\n".join(lines)
 
 
 def _live_sentence(document: LiveCheck) -> str:
     """Return the answer in one sentence: whether all works, and else which stages failed and what is left."""
-    remaining = sum(len(machine["remaining"]) for machine in document["machines"])
+    remaining_count = sum(len(machine["remaining"]) for machine in document["machines"])
     if document["ok"]:
         return "All of it works here, and nothing is left."
     failed = [stage["name"] for machine in document["machines"] for stage in machine["stages"] if not stage["ok"]]
     message = f"Not all of it works: {', '.join(failed) or 'something'} failed."
-    return f"{message} {remaining} may still be billed." if remaining else f"{message} Nothing is left."
+    return f"{message} {remaining_count} may still be billed." if remaining_count else f"{message} Nothing is left."

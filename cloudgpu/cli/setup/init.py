@@ -179,24 +179,24 @@ def _change_settings(
     values = {name: parse_setup_value(name, options[name]) for name in QUESTIONS if options[name] is not None}
     new_hosts = [read_host(text) for text in hosts]
     login_key = None if key is None else parse_login_key(key, new_hosts)
-    ask = _may_ask(yes=yes)
+    may_ask = _may_ask(yes=yes)
     existing_setup = find_existing_setup(os.environ)
-    if ask and not new_hosts:
+    if may_ask and not new_hosts:
         values = _ask_values(existing_setup, values)
         new_hosts = _ask_hosts()
-    elif existing_setup.text is None and not ask and "owner" not in values and not new_hosts:
+    elif existing_setup.text is None and not may_ask and "owner" not in values and not new_hosts:
         raise _option_needed("--owner", "There is no config.toml yet, and no terminal to ask who machines are for.")
-    keys = [(host, _confirmed_host_key(existing_setup, host, fingerprints, ask=ask)) for host in new_hosts]
-    _write(draft_settings(existing_setup, values, keys, login_key=login_key), ask=ask, output=output)
+    keys = [(host, _confirmed_host_key(existing_setup, host, fingerprints, may_ask=may_ask)) for host in new_hosts]
+    _write(draft_settings(existing_setup, values, keys, login_key=login_key), may_ask=may_ask, output=output)
 
 
-def _write(draft: ConfigDraft, *, ask: bool, output: Format) -> None:
+def _write(draft: ConfigDraft, *, may_ask: bool, output: Format) -> None:
     """Show the change, ask, write it, and say what was done."""
     from cloudgpu.control.setup.init import write
 
     if draft.changed:
-        _show(draft)
-        confirm("Write this to config.toml?", yes=not ask, declined=NOTHING_WRITTEN)
+        _show_diff(draft)
+        confirm("Write this to config.toml?", yes=not may_ask, declined=NOTHING_WRITTEN)
         write(draft)
     document = _init_document(draft)
     emit(output, document, _result_text(document))
@@ -248,16 +248,16 @@ def _ask_hosts() -> list[Host]:
 def _ask_until_valid(question: str, default: str, parse: Callable[[str], T]) -> T | None:
     """Ask until the answer can be parsed; return None for an empty one. Raises InvalidRequest at the end of input."""
     while True:
-        line = read_answer(f"{question} [{default or 'not set'}]: ")
-        if not line:
+        answer = read_answer(f"{question} [{default or 'not set'}]: ")
+        if not answer:
             return None
         try:
-            return parse(line)
+            return parse(answer)
         except InvalidRequest as error:
             tell(f"{error.message} {error.next or ''}".rstrip())
 
 
-def _confirmed_host_key(setup: ExistingSetup, host: Host, fingerprints: list[str], *, ask: bool) -> str:
+def _confirmed_host_key(setup: ExistingSetup, host: Host, fingerprints: list[str], *, may_ask: bool) -> str:
     """Return the host key to pin, once it is confirmed: pinned before, given as an option, or compared by the user."""
     from cloudgpu.access.ssh.target import fingerprint, shown_host_key
     from cloudgpu.control.setup.init import known_host_key, matches_fingerprint
@@ -269,7 +269,7 @@ def _confirmed_host_key(setup: ExistingSetup, host: Host, fingerprints: list[str
     if pinned_key is not None:
         tell(f"config.toml has another key for {host.name}: {fingerprint(pinned_key)}. Either it was reinstalled,")
         tell("or somebody intercepts the connection.")
-    if not ask:
+    if not may_ask:
         raise InvalidRequest(
             f"The host key of {host.name} is not confirmed yet; its fingerprint is {shown_fingerprint}.",
             field="--fingerprint",
@@ -284,7 +284,7 @@ def _confirmed_host_key(setup: ExistingSetup, host: Host, fingerprints: list[str
     return key
 
 
-def _show(draft: ConfigDraft) -> None:
+def _show_diff(draft: ConfigDraft) -> None:
     changed_lines = [line for line in draft.diff[2:] if not line.startswith("@@")]
     sys.stderr.write(f"{draft.setup.home.config_file}\n" + "".join(f"  {line}\n" for line in changed_lines))
 

@@ -29,9 +29,9 @@ def retire(account: str, *, yes: bool, output: Format) -> None:
 
 
 def _retirement_text(document: ForgetDocument) -> str:
-    what = f"account {document['account']} ({document['provider']})"
-    what = what if document["host"] is None else f"host {document['host']} of {what}"
-    lines = [f"Forgets {what}", f"  machines in the ledger: {_machine_counts(document)}"]
+    subject = f"account {document['account']} ({document['provider']})"
+    subject = subject if document["host"] is None else f"host {document['host']} of {subject}"
+    lines = [f"Forgets {subject}", f"  machines in the ledger: {_machine_counts(document)}"]
     lines += [
         f"  may still run there: {machine['name']} ({machine['state']} when last seen), {machine['where']}"
         for machine in document["lost"]
@@ -46,21 +46,21 @@ def _retirement_text(document: ForgetDocument) -> str:
 
 
 def _machine_counts(document: ForgetDocument) -> str:
-    count, last = document["machines"], document["last_ended"]
-    ended = "all ended" if not document["lost"] else f"{count - len(document['lost'])} ended"
-    return f"{count}, {ended}, the last at {last}" if last else str(count)
+    count, last_ended_at = document["machines"], document["last_ended"]
+    ended_text = "all ended" if not document["lost"] else f"{count - len(document['lost'])} ended"
+    return f"{count}, {ended_text}, the last at {last_ended_at}" if last_ended_at else str(count)
 
 
 def _forget_text(document: ForgetDocument, retirement: Retirement) -> str:
     name = document["account"]
     if document["host"] is not None:
-        lost = ", ".join(machine["name"] for machine in document["lost"])
+        lost_names = ", ".join(machine["name"] for machine in document["lost"])
         message = f"Host {document['host']} is forgotten."
-        return f"{message} These are recorded as gone: {lost}." if lost else message
+        return f"{message} These are recorded as gone: {lost_names}." if lost_names else message
     if retirement.forgotten_at:
         return f"Account {name} was forgotten at {document['forgotten_at']}. Nothing was done."
-    launch = f", or launch there (--provider {name})" if name == retirement.provider else ""
-    return f"Account {name} is removed and no longer queried. To use it again, add [accounts.{name}]{launch}."
+    launch_hint = f", or launch there (--provider {name})" if name == retirement.provider else ""
+    return f"Account {name} is removed and no longer queried. To use it again, add [accounts.{name}]{launch_hint}."
 
 
 def rename_place(old: str, new: str, *, yes: bool, output: Format) -> None:
@@ -78,9 +78,11 @@ def rename_place(old: str, new: str, *, yes: bool, output: Format) -> None:
 
 
 def _rename_text(document: RenameDocument, old: str) -> str:
-    what = f"account {old}" if document["host"] is None else f"host {document['host']} of account {document['account']}"
+    subject = (
+        f"account {old}" if document["host"] is None else (f"host {document['host']} of account {document['account']}")
+    )
     machines = ", ".join(document["machines"]) or "none that runs or is kept"
-    lines = [f"Renames {what} to {document['new']}", f"  its machines: {machines}", *_config_lines(document)]
+    lines = [f"Renames {subject} to {document['new']}", f"  its machines: {machines}", *_config_lines(document)]
     lines += [f"  not changed: {note}" for note in document["notes"]]
     lines.append("  earlier costs keep the old name")
     return "\n".join(lines) + "\n"

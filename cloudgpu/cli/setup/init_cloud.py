@@ -57,32 +57,32 @@ def prepare(
         )
     if remove:
         preparation = cloud_init.plan_removal(setup, cloud, account=account, account_keys=keys)
-        changes = [_named_part(preparation, part) for part in preparation.removable_parts] + ["budget"] * (
+        changes = [_part_text(preparation, part) for part in preparation.removable_parts] + ["budget"] * (
             preparation.existing_budget is not None
         )
-        _show(preparation, "takes away", changes)
+        _show_plan(preparation, "takes away", changes)
     else:
-        alert = _budget(*budget)
+        alert = _budget_alert(*budget)
         preparation = cloud_init.plan_preparation(
             setup, cloud, account=account, account_keys=keys, regions=regions, budget=alert, ssh_from=ssh_from
         )
-        changes = [_named_part(preparation, part) for part in preparation.missing_parts] + [
+        changes = [_part_text(preparation, part) for part in preparation.missing_parts] + [
             "budget"
         ] * preparation.changes_budget
         changes += ["SSH rules"] * preparation.changes_ssh + ["SSH key cloudgpu"] * preparation.creates_marker
-        _show(preparation, "makes", changes)
+        _show_plan(preparation, "makes", changes)
     if changes or preparation.draft.changed:
-        what = "your cloud account and config.toml" if changes else "config.toml"
-        confirm("Do it?", yes=yes, why=f"This changes {what}")
+        changed_places = "your cloud account and config.toml" if changes else "config.toml"
+        confirm("Do it?", yes=yes, why=f"This changes {changed_places}")
         (cloud_init.apply_removal if remove else cloud_init.apply_preparation)(preparation)
     document = _init_cloud_document(preparation, changes, removed=remove)
-    emit(output, document, _text(document))
+    emit(output, document, _result_text(document))
 
 
 def _named_keys(cloud: str, account_keys: Mapping[str, str | None]) -> dict[str, str]:
     """Return the keys of the account's table that options give; raise InvalidRequest for another cloud's."""
-    given = {key: value for key, value in account_keys.items() if value is not None}
-    for key, value in given.items():
+    given_keys = {key: value for key, value in account_keys.items() if value is not None}
+    for key, value in given_keys.items():
         if cloud in _CLOUD_OF_KEY.values() and _CLOUD_OF_KEY[key] != cloud:
             raise InvalidRequest(
                 f"--{key} is about accounts of {_CLOUD_OF_KEY[key]}, not of {cloud}.",
@@ -90,27 +90,27 @@ def _named_keys(cloud: str, account_keys: Mapping[str, str | None]) -> dict[str,
                 value=value,
                 next=f"Leave --{key} out.",
             )
-    return given
+    return given_keys
 
 
-def _named_part(preparation: Preparation, part: RolePart) -> str:
+def _part_text(preparation: Preparation, part: RolePart) -> str:
     """Return what a part is, with its name if it does not belong to the machines' role."""
     return (
         part.description if preparation.role and part in preparation.role.parts else f"{part.description} {part.name}"
     )
 
 
-def _budget(amount: str | None, email: str | None) -> BudgetAlert | None:
+def _budget_alert(amount: str | None, email: str | None) -> BudgetAlert | None:
     """Return the requested budget; raise InvalidRequest if only one of its two options is given."""
     from cloudgpu.control.setup.cloud_account import read_budget
 
     if amount is None and email is None:
         return None
     if amount is None or email is None:
-        missing = "--budget" if amount is None else "--email"
+        missing_option = "--budget" if amount is None else "--email"
         raise InvalidRequest(
-            f"A budget of the cloud needs {missing} too.",
-            field=missing,
+            f"A budget of the cloud needs {missing_option} too.",
+            field=missing_option,
             value=None,
             next="For example --budget 300 --email ada@example.org",
         )
@@ -121,9 +121,11 @@ def _budget_line(preparation: Preparation, verb: str) -> str:
     if verb != "makes" or preparation.budget is None:
         return f"{verb} the budget that mails when the account costs too much"
     existing = preparation.existing_budget
-    before = f" in place of one of {existing.per_month.text()}, to {_emails(existing.emails)}" if existing else ""
+    replaced_text = (
+        (f" in place of one of {existing.per_month.text()}, to {_emails(existing.emails)}") if existing else ""
+    )
     return (
-        f"makes a budget of {preparation.budget.per_month.text()} a month on the whole account{before}: "
+        f"makes a budget of {preparation.budget.per_month.text()} a month on the whole account{replaced_text}: "
         f"it mails {_emails(preparation.budget.emails)} at 80 % and 100 %, and when the forecast passes it. "
         "It stops nothing, and the cloud's figures are hours behind."
     )
@@ -131,10 +133,13 @@ def _budget_line(preparation: Preparation, verb: str) -> str:
 
 def _ssh_line(preparation: Preparation) -> str:
     """Return how the account's rules for SSH change."""
-    now_open, then_open = ", ".join(preparation.current_ssh_from) or "nobody", ", ".join(preparation.ssh_from)
+    current_networks, new_networks = (
+        ", ".join(preparation.current_ssh_from) or "nobody",
+        ", ".join(preparation.ssh_from),
+    )
     return (
-        f"opens SSH on every machine of the account, those that run too, to {then_open} alone; now it is open to "
-        f"{now_open}. Whoever connects from elsewhere is shut out."
+        f"opens SSH on every machine of the account, those that run too, to {new_networks} alone; now it is open to "
+        f"{current_networks}. Whoever connects from elsewhere is shut out."
     )
 
 
@@ -142,14 +147,14 @@ def _emails(emails: Sequence[str]) -> str:
     return ", ".join(emails) or "nobody"
 
 
-def _show(preparation: Preparation, verb: str, changes: Sequence[str]) -> None:
-    name = preparation.role.parts[0].name if preparation.role else ""
+def _show_plan(preparation: Preparation, verb: str, changes: Sequence[str]) -> None:
+    role_name = preparation.role.parts[0].name if preparation.role else ""
     tell(f"{preparation.account_in_cloud} (account {preparation.account} of config.toml)")
     _show_credit(preparation)
-    for what in changes:
-        part_name = what if what.split()[-1].startswith("cloudgpu") else f"{what} {name}"
+    for change in changes:
+        part_name = change if change.split()[-1].startswith("cloudgpu") else f"{change} {role_name}"
         lines = {"budget": _budget_line(preparation, verb), "SSH rules": _ssh_line(preparation)}
-        tell(lines.get(what, f"{verb} the {part_name}"))
+        tell(lines.get(change, f"{verb} the {part_name}"))
     for part in preparation.parts:
         if not part.is_ours:
             tell(f"left alone: the {part.description} {part.name}, which lacks our tag and is somebody else's")
@@ -158,7 +163,7 @@ def _show(preparation: Preparation, verb: str, changes: Sequence[str]) -> None:
     if preparation.budget_error:
         tell(f"whether cloudgpu's budget exists is not known: {preparation.budget_error}")
     if verb == "makes":
-        _show_uses(preparation, name)
+        _show_uses(preparation, role_name)
     elif preparation.timer is not None and any(part.exists and part.is_ours for part in preparation.timer.parts):
         tell("Without the role, timers that are set for machines no longer work.")
     changed_lines = [line for line in preparation.draft.diff[2:] if not line.startswith("@@")]
@@ -180,14 +185,14 @@ def _show_credit(preparation: Preparation) -> None:
 def _nothing_to_do(preparation: Preparation, verb: str) -> str:
     if preparation.role is None:
         return "nothing is made there: machines of this cloud need no role to say when they were last in use"
-    return f"nothing to do there: {_roles(preparation)} {'there' if verb == 'makes' else 'not there'}"
+    return f"nothing to do there: {_role_names_text(preparation)} {'there' if verb == 'makes' else 'not there'}"
 
 
-def _show_uses(preparation: Preparation, name: str) -> None:
+def _show_uses(preparation: Preparation, role_name: str) -> None:
     """Print what the roles are for, problems in the account, and which document has the permissions for a launch."""
     if preparation.role is not None:
         tell(
-            f"Under {name} a machine may "
+            f"Under {role_name} a machine may "
             f"{_ROLE_ALLOWS.get(preparation.kind, 'say when it was last in use, and nothing else.')}"
         )
     if preparation.timer is not None:
@@ -206,7 +211,7 @@ def _show_uses(preparation: Preparation, name: str) -> None:
         tell(f"What a launch has to be allowed: {permissions_document(preparation.kind)} (docs/permissions.md).")
 
 
-def _roles(preparation: Preparation) -> str:
+def _role_names_text(preparation: Preparation) -> str:
     role, timer = (plan.parts[0].name if plan else None for plan in (preparation.role, preparation.timer))
     return _names_with_verb(role, timer)
 
@@ -251,20 +256,20 @@ def _credit_document(preparation: Preparation) -> AccountCredit | None:
     return {"left_usd": usd(credit.remaining), "as_of": iso(credit.as_of), "page": credit.payment_page}
 
 
-def _text(document: InitCloudDocument) -> str:
+def _result_text(document: InitCloudDocument) -> str:
     kind = document["cloud"]
-    wrote = [f"Wrote {document['file']}"] if document["written"] else []
+    wrote_lines = [f"Wrote {document['file']}"] if document["written"] else []
     if not document["created"] and not document["removed"]:
-        nothing_text = f"Nothing {'else ' * bool(wrote)}to change."
-        return "\n".join([*wrote, nothing_text, *[_next(kind)] * bool(wrote)])
+        nothing_text = f"Nothing {'else ' * bool(wrote_lines)}to change."
+        return "\n".join([*wrote_lines, nothing_text, *[_next_text(kind)] * bool(wrote_lines)])
     if document["removed"]:
-        left = (
+        left_text = (
             f"Left: [accounts.{document['account']}] in config.toml; machines, disks, images, keys and security groups"
         )
-        roles_went = document["role"] is not None and document["removed"] != ["budget"]
-        gone_lines = [f"{_names_with_verb(document['role'], document['timer_role'])} gone."] * roles_went
+        roles_removed = document["role"] is not None and document["removed"] != ["budget"]
+        gone_lines = [f"{_names_with_verb(document['role'], document['timer_role'])} gone."] * roles_removed
         gone_lines += ["The budget is gone."] * ("budget" in document["removed"])
-        return "\n".join([*wrote, *gone_lines, f"{left} (cloudgpu ls --refresh shows what costs)."])
+        return "\n".join([*wrote_lines, *gone_lines, f"{left_text} (cloudgpu ls --refresh shows what costs)."])
     budget_lines = (
         [f"The budget is there: it mails {_emails(document['budget']['emails'])}."] if document["budget"] else []
     )
@@ -272,8 +277,8 @@ def _text(document: InitCloudDocument) -> str:
     role_lines = [f"{_names_with_verb(document['role'], document['timer_role'])} there."] * (
         document["role"] is not None
     )
-    return "\n".join([*wrote, *role_lines, *ssh_lines, *budget_lines, _next(kind)])
+    return "\n".join([*wrote_lines, *role_lines, *ssh_lines, *budget_lines, _next_text(kind)])
 
 
-def _next(kind: str) -> str:
+def _next_text(kind: str) -> str:
     return f"Next: cloudgpu doctor --provider {kind}, then cloudgpu up --provider {kind} --dry-run"

@@ -91,16 +91,19 @@ def _move(session: Session, url: str | None, output: Format, *, follow: bool, ye
 
 
 def _moved_lines(document: LedgerMoveDocument) -> list[str]:
-    where = f"{document['to']}: {document['lines']} lines"
+    place_text = f"{document['to']}: {document['lines']} lines"
     if document["followed"]:
-        parts = [f"The ledger is at {where}."]
+        sentences = [f"The ledger is at {place_text}."]
     else:
-        parts = [f"The ledger has moved to {where}, every hash right.", f"Read-only from now on: {document['from']}"]
+        sentences = [
+            f"The ledger has moved to {place_text}, every hash right.",
+            (f"Read-only from now on: {document['from']}"),
+        ]
     if document["config"]:
-        parts.append(f"{document['config']} names the new place.")
+        sentences.append(f"{document['config']} names the new place.")
     if not document["followed"]:
-        parts.append("In every other home, run once: cloudgpu ledger move --follow")
-    return [*parts, *document["notes"]]
+        sentences.append("In every other home, run once: cloudgpu ledger move --follow")
+    return [*sentences, *document["notes"]]
 
 
 def _back_up(session: Session, file: str, output: Format) -> None:
@@ -123,10 +126,10 @@ def _restore(session: Session, file: str, *, even_if_older: bool, yes: bool, out
 
 
 def _restore_lines(document: RestoreDocument) -> list[str]:
-    parts = [f"The ledger has {document['lines']} lines again, up to {document['recorded_at']}."]
+    sentences = [f"The ledger has {document['lines']} lines again, up to {document['recorded_at']}."]
     if document["previous_ledger"]:
-        parts.append(f"The one before is set aside: {document['previous_ledger']}")
+        sentences.append(f"The one before is set aside: {document['previous_ledger']}")
     if document["integrity_problem"]:
         why = document["integrity_problem"]
-        parts.append(f"Launches are refused until it is repaired: {why}\n  Run: cloudgpu cost --verify --yes")
-    return parts
+        sentences.append(f"Launches are refused until it is repaired: {why}\n  Run: cloudgpu cost --verify --yes")
+    return sentences

@@ -63,9 +63,9 @@ def _result_lines(document: TeamLedgerDocument) -> list[str]:
     if document["ready"]:
         sentences.append(f"Members: {_names(document['members'])}. Payers among them: {_names(document['payers'])}.")
     lines = [paragraph(sentence) for sentence in (*sentences, *document["notes"])]
-    for by in dict.fromkeys(right["by"] for right in document["missing"]):
-        lines += ["", paragraph(f"Let {by} run in psql, connected to this database:")]
-        lines += [f"  {right['statement']}" for right in document["missing"] if right["by"] == by]
+    for grantor in dict.fromkeys(missing_right["by"] for missing_right in document["missing"]):
+        lines += ["", paragraph(f"Let {grantor} run in psql, connected to this database:")]
+        lines += [f"  {right['statement']}" for right in document["missing"] if right["by"] == grantor]
     if document["missing"]:
         lines += ["", "Then run the same again."]
     return lines

@@ -25,7 +25,7 @@ def print_named_resources(session: Session, kind_name: str, output: Format) -> N
     emit(
         output,
         document,
-        _table([named_resource_document(resource) for resource in named_resources.items], kind_name, session),
+        _resources_table([named_resource_document(resource) for resource in named_resources.items], kind_name, session),
     )
     exit_if_unanswered(document["unanswered"])
 
@@ -54,8 +54,8 @@ def monthly(resource: NamedResource) -> str:
     return a_month(resource["usd_per_month"], at_most=resource["kind"] in (Kind.IMAGE, Kind.SNAPSHOT))
 
 
-def _table(values: list[NamedResource], kind_name: str, session: Session) -> str:
-    if not values:
+def _resources_table(resources: list[NamedResource], kind_name: str, session: Session) -> str:
+    if not resources:
         return f"There is no {kind_name}."
     machine_names = {machine.provider_id: machine.name for machine in session.ledger.machines() if machine.provider_id}
     rows = [
@@ -67,25 +67,31 @@ def _table(values: list[NamedResource], kind_name: str, session: Session) -> str
             monthly(resource).removesuffix(" a month"),
             _used_by(resource, machine_names),
         ]
-        for resource in values
+        for resource in resources
     ]
-    return f"{paragraph(_total(values, kind_name))}\n\n" + table(
+    return f"{paragraph(_total_text(resources, kind_name))}\n\n" + table(
         rows, ["NAME", "AT", "WHERE", "SIZE", "$/MONTH", "USED BY" if kind_name == "volume" else ""], right=(3,)
     )
 
 
-def _total(values: list[NamedResource], kind_name: str) -> str:
+def _total_text(resources: list[NamedResource], kind_name: str) -> str:
     """Return how many there are, and what they cost a month until they are removed."""
-    known = [Decimal(resource["usd_per_month"]) for resource in values if resource["usd_per_month"] is not None]
-    at_most = "at most " if any(monthly(resource).startswith("at most") for resource in values) else ""
-    unknown = f", and {len(values) - len(known)} without a known price" if len(known) < len(values) else ""
-    costs = f"{at_most}{dollars(f'{sum(known, Decimal())}')} a month{unknown}" if known else "the price is not known"
-    subject = "it is" if len(values) == 1 else "they are"
-    return f"{counted(len(values), kind_name)}: {costs}, until {subject} removed."
+    known_usd = [Decimal(resource["usd_per_month"]) for resource in resources if resource["usd_per_month"] is not None]
+    at_most = "at most " if any(monthly(resource).startswith("at most") for resource in resources) else ""
+    unpriced_text = (
+        f", and {len(resources) - len(known_usd)} without a known price" if len(known_usd) < len(resources) else ""
+    )
+    costs_text = (
+        f"{at_most}{dollars(f'{sum(known_usd, Decimal())}')} a month{unpriced_text}"
+        if known_usd
+        else "the price is not known"
+    )
+    subject = "it is" if len(resources) == 1 else "they are"
+    return f"{counted(len(resources), kind_name)}: {costs_text}, until {subject} removed."
 
 
-def _used_by(resource: NamedResource, names: dict[str, str]) -> str:
+def _used_by(resource: NamedResource, machine_names: dict[str, str]) -> str:
     if not resource["ready"]:
         return "being made"
     machine_id = resource["attached_to"]
-    return str(names.get(machine_id, machine_id)) if machine_id else ""
+    return str(machine_names.get(machine_id, machine_id)) if machine_id else ""

@@ -60,8 +60,8 @@ class Identity(TypedDict):
     kind: str
     """`aws account`, `google project`, `azure subscription`, `computer` or `ssh host`."""
     id: str
-    """What it is compared by: the account's number, the project, the subscription; for a computer its machine id, the
-    user's id and the place.
+    """The id by which accounts are compared: the account's number, the project, the subscription; for a computer its
+    machine id, the user's id and the directory.
     """
     text: str
     """The same for people."""
@@ -157,7 +157,7 @@ class DesktopLine(DatedDesktop):
     """The cost of the same work on an owned desktop."""
 
     name: str
-    """The setting `desktop`."""
+    """Which desktop: the setting `desktop`."""
     desktops: int
     """The number of desktops that the billed hours need."""
     hours: DecimalText
@@ -165,9 +165,9 @@ class DesktopLine(DatedDesktop):
     electricity_usd: Usd
     """Electricity for these hours, and while it waits."""
     purchase_usd: Usd
-    """What was paid for them."""
+    """What was paid for the desktops."""
     total_usd: Usd
-    """Both, with maintenance, minus the remaining value of the desktops."""
+    """Electricity, purchase and maintenance, minus the remaining value of the desktops."""
     sentence: str
     """The comparison in words."""
 
@@ -201,7 +201,7 @@ class AccountAnswer(OfAccount):
 
 
 class Gap(TypedDict):
-    """What did not answer."""
+    """An account or region that did not answer, or was not queried."""
 
     scope: str
     """The account or region."""

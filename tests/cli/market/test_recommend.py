@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 import cloudgpu
-from cloudgpu.cli.market.recommend import text
+from cloudgpu.cli.market.recommend import recommendation_text
 from tests.cli.program import Program
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -39,10 +39,10 @@ def recommend(many, tmp_path):
 @pytest.mark.parametrize(("work", "asked"), CASES)
 def test_the_answer_stands_first_and_everything_in_80_columns(gpu, work, asked):
     value = gpu.advice.recommend(work, **asked)
-    shown = text(value, verbose=True, sources=True)
+    shown = recommendation_text(value, verbose=True, sources=True)
     assert " ".join(shown.split("\n\n")[0].split()) == value["sentence"]
     assert max(map(len, shown.splitlines())) <= 80
-    briefly = text(value, verbose=False)
+    briefly = recommendation_text(value, verbose=False)
     assert briefly.split("\n\n")[0] == shown.split("\n\n")[0]
     assert ("\nListed by work per dollar, the fewest GPUs first.\n" in briefly) == (len(value["machines"]) > 1)
     assert not any(f"{number}. {step['title']}" in briefly for number, step in enumerate(value["steps"], 1))
@@ -68,7 +68,7 @@ def test_tables_have_the_machines_and_desktops_of_the_document(recommend, gpu, t
         assert f"{one['count']}x {one['gpu']}" in line
     for line, one in zip(rows[2].splitlines()[1:], value["desktops"], strict=False):
         assert line.startswith(f"{one['cards']}x {one['gpu']}")
-    assert "PAID OFF" not in text(gpu.advice.recommend("video"), verbose=False)
+    assert "PAID OFF" not in recommendation_text(gpu.advice.recommend("video"), verbose=False)
 
 
 def test_what_cannot_be_is_one_sentence_or_one_document_and_nothing_is_written(recommend, tmp_path):

@@ -23,7 +23,7 @@ class ActivitySignal(TypedDict):
 
     what: str
     """`GPU`, `CPU`, `network`, `disk`, `terminal input`, `terminal output`, `kernel` (a Jupyter kernel did something),
-    `busy kernel`, `start`, or `running job` while one runs.
+    `busy kernel`, `start` (of the machine, not long ago), or `running job` while one runs.
     """
     unit: str
     """`percent`, `cores`, `bytes_per_s`, `kernels`, `jobs`, or `seconds`: how long ago."""
@@ -92,7 +92,7 @@ class ActivityIdle(TypedDict):
     after_s: float
     """How long it has to be idle, in seconds."""
     grace_s: float
-    """The grace period after a warning, in seconds."""
+    """How long after a warning the machine is ended, in seconds."""
 
 
 class ActivityPolicy(TypedDict):

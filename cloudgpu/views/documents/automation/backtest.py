@@ -54,7 +54,7 @@ class ReplayedWork(TypedDict):
     seconds: int
     """For how many of its seconds samples show use."""
     what: list[str]
-    """By which signals."""
+    """The signals that showed it, like `GPU`."""
     under_way: bool
     """It was going on when the machine would have been ended: it would have been killed."""
 
@@ -110,7 +110,7 @@ class BacktestDocument(TypedDict):
     ends: int
     """How often it would have ended a machine."""
     off_hours: float
-    """How long machines would have been off that ran."""
+    """Hours for which machines that ran would have been off."""
     restarts: int
     """How often somebody used a machine afterwards, and would have had to start it."""
     restarts_usd: Usd | None

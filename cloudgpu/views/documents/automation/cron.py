@@ -17,7 +17,7 @@ class CronChangeDocument(TypedDict):
     replaced: list[str]
     """The lines that were there before."""
     notes: list[str]
-    """What cron's environment does not have, and when no run happens."""
+    """Variables that cron's environment lacks, and when no run happens."""
 
 
 class StaleLine(TypedDict):
@@ -52,7 +52,7 @@ class LastRun(TypedDict):
     host: str | None
     """On which computer."""
     verb: str | None
-    """By which verb."""
+    """The verb of cloudgpu that made it: `reap` or `watch`."""
     succeeded_at: Time | None
     """When one last succeeded."""
     full_run_at: Time | None
@@ -63,7 +63,7 @@ class CronDocument(TypedDict):
     """What is installed."""
 
     installed: list[CronJob]
-    """What is installed for this home, each with where."""
+    """What is installed for this home: one entry for each table."""
     stale: list[StaleLine]
     """Jobs of cloudgpu that cannot work any more, or work on another home."""
     program: str

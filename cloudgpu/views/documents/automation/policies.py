@@ -13,7 +13,7 @@ class Publication(TypedDict):
     at: Time
     """When."""
     unused: str | None
-    """The file of this home, or of the directory, that does not count for it."""
+    """A file of this home, or of the directory, with the same name, which does not count; null: there is none."""
 
 
 # A key that is a keyword of Python, which no class can declare.
@@ -124,7 +124,7 @@ class IdleRule(TypedDict):
     disk: float
     """Bytes a second read from and written to disks that count as use."""
     share: float
-    """The share of the samples, up to 1, that there has to be before a machine counts as idle."""
+    """The share of the expected samples, up to 1, that has to exist before a machine counts as idle."""
     scratch: str
     """`warn` or `stop`, if a stop would erase scratch disks that are not empty."""
 

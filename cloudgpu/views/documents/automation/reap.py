@@ -18,7 +18,7 @@ class MachineDecision(ReapVerdict):
     region: str | None
     """The region."""
     state: str
-    """What it was when that was decided."""
+    """The machine's state when that was decided."""
     activity: str
     """`ACTIVE`, `IDLE` or `UNKNOWN`."""
 
@@ -57,7 +57,7 @@ class GivenNotice(MachineInRun):
     why: str
     """The message to people."""
     due: Time | None
-    """When it will end; null: this is only a notice."""
+    """When the machine will be ended; null: this is only a notice."""
     how: list[str]
     """`ledger`; `alert` if there is a receiver of alerts; `terminal` if a terminal of the machine took it."""
 

@@ -52,13 +52,13 @@ class SpotPolicyResult(TypedDict):
     above_optimum: SpotInterval
     """Cost minus optimum, as a share of the cost on demand only."""
     above_optimum_p95: float
-    """The same, which 95 in 100 runs stay below."""
+    """The share that 95 in 100 runs stay below."""
     on_demand_hours: float
     """Mean hours on demand, changeovers included."""
     spot_hours: float
     """Mean hours on spot, changeovers included."""
     starts: float
-    """Mean number of machines that were started."""
+    """Mean number of machines that a run started."""
     interruptions: float
     """Mean number of spot machines that were taken away."""
     missed: int

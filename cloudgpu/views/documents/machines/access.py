@@ -83,7 +83,7 @@ class AllowDocument(_AllowDocumentKeywords):
     skipped: list[SkippedMachine]
     """Machines that were not changed."""
     failed: list[Fault]
-    """Why the others failed."""
+    """Errors of machines whose rule could not be changed."""
 
 
 # A key that is a keyword of Python, which no class can declare.

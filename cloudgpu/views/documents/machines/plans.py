@@ -181,7 +181,7 @@ class Extra(AttachedCost):
     low_usd_per_month: Usd | None
     """What it costs at least, where its price is derived and may be lower; null elsewhere."""
     source: str
-    """Who says so, and when."""
+    """The source of the price, with its date."""
     basis: str | None
     """`listed`, `derived` or `unverified`; null: no price is known."""
 
@@ -240,11 +240,11 @@ class Plan(MachineOrPlan):
     cost_to_renew_until_usd: Usd
     """The same up to its renew-until."""
     low_to_lease_end_usd: Usd
-    """At least: less where a price may be less (`cost_reasons`)."""
+    """The least that it costs to the end of the lease, where a price may be lower (`cost_reasons`)."""
     low_to_renew_until_usd: Usd
     """The same up to its renew-until."""
     machine_to_lease_end_usd: Usd
-    """Of the cost: the machine alone."""
+    """The part of `cost_to_lease_end_usd` that is for the machine alone."""
     machine_to_renew_until_usd: Usd
     """The same up to its renew-until."""
     cost_reasons: list[str]
@@ -258,9 +258,9 @@ class Plan(MachineOrPlan):
     idle: PlannedIdle | None
     """What idle time does to it; null: nothing, or its activity cannot be observed."""
     guards: list[str]
-    """What will end it without you."""
+    """What will end it without you, in sentences."""
     guarded: PlannedGuards
-    """Which safeguards these are."""
+    """The same safeguards for programs."""
     lease_ends: bool
     """True: an idle machine ends with its lease; false: it runs to its renew-until."""
     further_offers: int

@@ -68,7 +68,7 @@ class LaunchOrigin(TypedDict):
 
 
 class SavedImage(TypedDict):
-    """An image that is made of a disk before it goes."""
+    """An image that is made of a disk before the disk is removed."""
 
     name: str
     """The image's name."""
@@ -116,7 +116,7 @@ class Orphan(OfAccount):
     next: str | None
     """The command that removes it, or uses it again."""
     image: SavedImage | None
-    """With `--snapshot`: the image that is made of it before it goes."""
+    """With `--snapshot`: the image that is made of it before it is removed."""
 
 
 class OrphansDocument(AccountAnswers):

@@ -18,9 +18,9 @@ class RefusedRow(TypedDict):
     """A row of a price list that was not accepted."""
 
     row: str
-    """The row."""
+    """The row, as the price list has it."""
     why: str
-    """Why not."""
+    """Why it was not accepted."""
 
 
 class ChangedPrice(TypedDict):
@@ -29,11 +29,11 @@ class ChangedPrice(TypedDict):
     usd: Usd
     """The price."""
     source: str
-    """Who says so."""
+    """Where the price is from."""
     as_of: Time
-    """When that was true."""
+    """The date of the price."""
     basis: PriceBasis
-    """How far it can be trusted."""
+    """How it is known: `listed`, `derived` or `unverified`."""
 
 
 class GpuOffer(ListedOffer):
@@ -50,7 +50,7 @@ class GpuOffer(ListedOffer):
     speed: Speed | None
     """`vs_h100` and `basis` of one whole GPU; null: not known."""
     h100_hours_per_dollar: float | None
-    """Work per dollar."""
+    """Work per dollar: the hours of an H100's training that a dollar buys; null: not known."""
 
 
 # A key that is a keyword of Python, which no class can declare.
@@ -65,7 +65,7 @@ class OfferObstacle(_OfferObstacleKeywords):
     requirement: str
     """The requirement: `gpu`, `region`, ..."""
     types: int
-    """How many types there are without it."""
+    """How many types would fit without it."""
 
 
 class GpusDocument(TypedDict):
@@ -99,13 +99,13 @@ class PriceChange(TypedDict):
     region: str
     """Where."""
     market: Market | None
-    """`on_demand` or `spot`; null: no machine."""
+    """`on_demand` or `spot`; null: it is not the price of a machine."""
     unit: str
     """`usd_per_hour`, `usd_per_gb_month`, ...."""
     was: ChangedPrice
-    """`usd`, `source`, `as_of`, `basis`."""
+    """The price before."""
     now: ChangedPrice
-    """The same."""
+    """The price of the new list."""
     factor: float
     """The new price divided by the old one."""
     accepted: bool
@@ -211,7 +211,7 @@ class CatalogPrice(TypedDict):
     region: str
     """Where, or a pattern; `*`: everywhere, or not named."""
     market: Market | None
-    """`on_demand` or `spot`; null: no machine."""
+    """`on_demand` or `spot`; null: it is not the price of a machine."""
     unit: str
     """The unit, such as `usd_per_hour`."""
     usd: Usd
@@ -227,7 +227,7 @@ class CatalogPrice(TypedDict):
     basis: PriceBasis
     """`listed`, `derived` or `unverified`."""
     source: str
-    """Who says so."""
+    """Where the price is from."""
     check: str
     """What a second source found, or what the source adds."""
     state: Annotated[str, Literal["current", "superseded", "historic"]]

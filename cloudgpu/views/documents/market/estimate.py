@@ -77,9 +77,9 @@ class NodesDocument(TypedDict):
     gradient_bytes: int
     """Bytes of a gradient, in bf16."""
     efficiency: float
-    """The share of a GPU's peak that is reached."""
+    """The share of a GPU's peak speed that is assumed to be reached."""
     network_used: float
-    """The share of a network's bandwidth that is reached."""
+    """The share of a network's bandwidth that is assumed to be reached."""
     worth: list[NodesSpeedUp]
     """One for each of `estimates`, in their order; one for your own machines if nobody rents the GPU out."""
     assumptions: list[str]
@@ -120,7 +120,7 @@ class EstimateRequest(TypedDict):
     precision: str | None
     """The number format of the computation."""
     efficiency: list[float] | None
-    """The best, the expected and the worst part of the peak."""
+    """The best, the expected and the worst share of the peak speed."""
     like: str | None
     """The machine whose past work is estimated."""
     work: str | None
@@ -158,13 +158,13 @@ class AttachedPrice(TypedDict):
     kind: str
     """Its name in the price list."""
     quantity: float
-    """How much of it: GB, addresses, or 1 for a disk of a size class."""
+    """How many units of it: GB, addresses, or 1 for a disk of a size class."""
     per: str
     """The price is for an `hour` or a `month`."""
     paid: str
     """`always`; `running`: while the machine runs; `idle`: while it does not."""
     usd: Usd | None
-    """The price of one; null: none is known."""
+    """The price of one unit; null: none is known."""
     low_usd: Usd | None
     """The least that a derived price may be; null: it is not derived, or its rule gives one figure."""
     at_most: str | None
@@ -200,7 +200,7 @@ class CostSplit(TypedDict):
     usd: Usd
     """The sum of what has a price, to the last digit."""
     amount: DecimalText | None
-    """The sum in the currency."""
+    """The sum in `currency` of the document; null: that is US dollars."""
 
 
 class Estimate(ListedOffer):
@@ -213,7 +213,7 @@ class Estimate(ListedOffer):
     paid_usd_per_hour: Usd
     """The price of an hour of one machine after discounts."""
     attached_costs: list[AttachedPrice]
-    """An attached cost of one machine."""
+    """The attached costs of one machine."""
     unpriced: list[str]
     """`disk` or `address`, where no price is known: in no sum."""
     fits: bool
@@ -259,7 +259,7 @@ class Obstacle(TypedDict):
     requirement: str
     """The requirement: `gpu`, `region`, `type`, ..."""
     types: int
-    """How many types there are without it."""
+    """How many types would fit without it."""
     usd_per_hour: Usd
     """The cheapest of them."""
 

@@ -117,19 +117,19 @@ class PowerSupply(TypedDict):
     cards: int
     """The number of cards."""
     draw_watts: float
-    """The sum of watts."""
+    """What the desktop's parts draw together, in watts."""
     low_watts: float
     """The smallest power supply that is enough, in watts."""
     high_watts: float
     """A power supply with more reserve."""
     wall_watts: float
-    """The sum of watts, and the losses of the power supply."""
+    """What it draws from the wall, in watts: the same with the losses of the power supply."""
     limited_watts: float
-    """The sum with every card limited to 50 W less."""
+    """What the parts draw in watts with every card limited to 50 W less."""
     circuit_watts: float
     """What a US circuit of 15 A can supply for hours."""
     circuit: str
-    """Whether that is enough."""
+    """Whether that is enough, in words."""
 
 
 class Step(TypedDict):

@@ -86,7 +86,7 @@ _CostlierPeriodKeywords = TypedDict("_CostlierPeriodKeywords", {"from": Annotate
 
 
 class CostlierPeriod(_CostlierPeriodKeywords):
-    """When the desktop, replaced, costs more again."""
+    """A time in which a desktop that was replaced at the end of its life has cost more than the cloud again."""
 
     until: Time | None
     """Until when; null: it stays so."""

@@ -16,7 +16,7 @@ from cloudgpu.views.documents.parts import (
 
 
 class CostSum(TypedDict):
-    """The sum of all groups."""
+    """A sum of charges, with its bounds."""
 
     hours: DecimalText
     """Billed hours of machines; by resource, of that resource."""
@@ -182,11 +182,11 @@ class Fees(TypedDict):
     """Taxes and fees in addition to the total, and what is missing."""
 
     tax_percent: str | None
-    """The setting."""
+    """`tax_percent` of config.toml."""
     support_percent: str | None
-    """The setting."""
+    """`support_percent` of config.toml."""
     label: str
-    """The setting."""
+    """`label` of config.toml: what the fees are called."""
     total_usd: Usd | None
     """The total with both; null where neither is set."""
     sentence: str

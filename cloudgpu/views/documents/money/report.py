@@ -170,7 +170,7 @@ class StopSavings(EndSavings):
     by_rule: list[RuleSavings]
     """The same for each rule."""
     rule: str
-    """How that is counted."""
+    """How these savings are counted, in words."""
 
 
 class SpotSavings(TypedDict):

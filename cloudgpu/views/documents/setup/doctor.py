@@ -84,14 +84,14 @@ class LiveCheck(TypedDict):
 
 
 class LiveDoctorDocument(DoctorDocument):
-    """With `--live`, if no check has failed."""
+    """The answer of `doctor --live`, if no check has failed."""
 
     live: LiveCheck
     """What was launched, and how it went."""
 
 
 class DemoRemains(TypedDict):
-    """How much the demonstration has left."""
+    """How many things the demonstration has left behind, counted."""
 
     machines: int
     """Machines."""

@@ -79,7 +79,7 @@ class TeamLedgerDocument(TypedDict):
     missing: list[MissingRight]
     """Rights that others have to grant first; exit code 6 unless it is empty."""
     notes: list[str]
-    """Further notes."""
+    """What else has to be known, in sentences."""
 
 
 class RestoreDocument(LedgerCopy):
