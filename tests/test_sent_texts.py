@@ -44,7 +44,7 @@ HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "agent, as what it means": "abc4de4759b9344e4766d56622fbc19217a51982180ce505372112a28bc48e5d",
     "agent, as Python 3.11 writes it": "43bdd48ca54418453c0319eccad807c9b6f10e97f323869dd7a234f6111caaa9",
     "agent's own.py": "9b68a4774eb464ab7e53a9e33fc6187fa50d4f25d80e589d1c71e3b5fe90b00f",
-    "program on a host (ssh)": "98feb07478981f72f9b3e455e43fe68422f0cdc3ef635fccd4bd76d01956813f",
+    "program on a host (ssh)": "4f19e77b1511ac587d87a0ebd98934ef38d9a5c95b9b982c2dcb46b18356e69e",
     "program that runs JupyterLab": "48e7e82ca64ff4bd859c74faea0f269dbcdf443847b03c3f6446bb12f8dae215",
     "command that reads JupyterLab's token": "d68a3c46be508137abcbdad2c8aec6745f0381359649445e52f2307530afd845",
     "program that looks after a node's engine": "86ae76f07a4d09bd1806ba69ab69592600e6e4a5a5c0ae47547d9287e4b4359f",

@@ -71,7 +71,7 @@ def build(building: Path, final: Path, attempt: Attempt, record: Mapping[str, An
 def rewrite_paths(layout: Layout, old_root: str) -> None:
     """Replace the old path of the machine's directory by its current one in all files that contain it."""
     new_root = str(layout.root)
-    profiles, pip_scripts = (layout.home / name for name in PROFILES), (programs(layout) / name for name in PIPS)
+    profiles, pip_scripts = (layout.home / name for name in PROFILES), (bin_dir(layout) / name for name in PIP_PROGRAMS)
     for file in (layout.agent / "agent.json", *profiles, *pip_scripts, _kernel_file(layout)):
         with contextlib.suppress(FileNotFoundError):
             text = file.read_text(encoding="utf-8")
@@ -82,9 +82,9 @@ def rewrite_paths(layout: Layout, old_root: str) -> None:
 
 def _write_profiles(built: Layout, final: Layout) -> None:
     """Keep the machine's Python first on PATH in login shells, whose system profiles set PATH anew."""
-    line = f'PATH={shlex.quote(_path_prefix(final))}:"$PATH"\nexport PATH\n'
+    path_lines = f'PATH={shlex.quote(_path_prefix(final))}:"$PATH"\nexport PATH\n'
     for name in PROFILES:
-        write_file(built.home / name, line, 0o644)
+        write_file(built.home / name, path_lines, 0o644)
 
 
 def _write_agent(built: Layout, final: Layout, attempt: Attempt) -> None:
@@ -165,10 +165,10 @@ def _take_lifetime_lock(layout: Layout, lock_descriptors: list[int]) -> bool:
 
 def _environ(layout: Layout) -> dict[str, str]:
     """Return the machine's environment: nothing of the caller's that may be secret, all that a shell needs."""
-    names = [key for key in os.environ if key in _INHERITED_VARIABLES or key.startswith(_INHERITED_PREFIXES)]
-    inherited = {key: os.environ[key] for key in names}
+    inherited_names = [key for key in os.environ if key in _INHERITED_VARIABLES or key.startswith(_INHERITED_PREFIXES)]
+    inherited = {key: os.environ[key] for key in inherited_names}
     user = login_name()
-    own = {
+    machine_variables = {
         "HOME": str(layout.home),
         "USER": user,
         "LOGNAME": user,
@@ -179,8 +179,8 @@ def _environ(layout: Layout) -> dict[str, str]:
         MARKER_VARIABLE: (read_json(layout.record) or {}).get("mark", marker(layout.root)),
     }
     if len(str(layout.scratch)) <= MAX_TMPDIR_LENGTH:
-        own["TMPDIR"] = str(layout.scratch)
-    return {**inherited, **own}
+        machine_variables["TMPDIR"] = str(layout.scratch)
+    return {**inherited, **machine_variables}
 
 
 def _login_shell() -> str:
@@ -192,14 +192,14 @@ def _login_shell() -> str:
 
 def _path_prefix(layout: Layout) -> str:
     """Return the first two directories of PATH: the machine's Python, and cloudgpu's own (with `jupyter`)."""
-    return f"{programs(layout)}:{Path(sys.executable).parent}"
+    return f"{bin_dir(layout)}:{Path(sys.executable).parent}"
 
 
-PIPS = ("pip", "pip3")
+PIP_PROGRAMS = ("pip", "pip3")
 _KERNEL = Path("kernels", "python3", "kernel.json")
 
 
-def programs(layout: Layout) -> Path:
+def bin_dir(layout: Layout) -> Path:
     """Return the directory of the environment's programs, the first on the machine's PATH."""
     return layout.python / "bin"
 
@@ -209,20 +209,22 @@ def make_environment(built: Layout, final: Layout) -> None:
     import venv  # only a launch needs it
 
     venv.create(built.python, symlinks=True)
-    for script in programs(built).glob("[Aa]ctivate*"):
+    for script in bin_dir(built).glob("[Aa]ctivate*"):
         script.unlink()  # it names the directory in which the machine is built
     (packages,) = built.python.glob("lib/python*/site-packages")
-    lines = [f"import site; site.addsitedir({directory!r})\n" for directory in _packages()]  # with the .pth files there
+    lines = [
+        f"import site; site.addsitedir({directory!r})\n" for directory in _package_dirs()
+    ]  # with the .pth files there
     if importlib.util.find_spec("pip") is None:
         lines += [f"{wheel}\n" for wheel in _pip_of_python()]
     (packages / "of-cloudgpu.pth").write_text("".join(lines), encoding="utf-8")
-    python = programs(final) / "python3"
-    for name in PIPS:
-        write_file(programs(built) / name, f'#!/bin/sh\nexec {shlex.quote(str(python))} -m pip "$@"\n', 0o755)
+    python = bin_dir(final) / "python3"
+    for name in PIP_PROGRAMS:
+        write_file(bin_dir(built) / name, f'#!/bin/sh\nexec {shlex.quote(str(python))} -m pip "$@"\n', 0o755)
     _write_kernel(built, python)
 
 
-def _packages() -> list[str]:
+def _package_dirs() -> list[str]:
     """Return the directories of the packages that cloudgpu runs with."""
     import site
 

@@ -16,6 +16,7 @@ from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW
 from cloudgpu.core.values.times import from_epoch, from_iso
 from cloudgpu.providers.local.layout import Layout, read_json
 
+# Why a machine has to end: the names of its deadlines.
 RENEW_UNTIL, LEASE, INTERRUPTED = "renew-until", "lease", "interrupted"
 AGENT_EXPIRES = "expires"  # the agent's own renewals, in its directory
 
@@ -23,7 +24,7 @@ _FileStamp = tuple[int, int, int] | None
 
 
 @dataclass(frozen=True, slots=True)
-class _End:
+class _Deadline:
     """One deadline on both clocks, in seconds."""
 
     wall: float
@@ -40,7 +41,7 @@ class Deadlines:
         self._files = (layout.tags, layout.spot, layout.agent / AGENT_EXPIRES)
         self._wall, self._monotonic = wall, monotonic
         self._stamps: tuple[_FileStamp, ...] = ()
-        self._ends: dict[str, _End] = {}
+        self._ends: dict[str, _Deadline] = {}
 
     def move(self, layout: Layout) -> None:
         """Read the files of this directory from now on; until they can be read, the known deadlines count."""
@@ -62,9 +63,9 @@ class Deadlines:
         stamps = tuple(_file_stamp(path) for path in self._files)
         if stamps == self._stamps:
             return
-        tags_file, spot_file, expires_file = self._files
+        tags_file, notice_file, expires_file = self._files
         try:
-            tags, spot = read_json(tags_file), read_json(spot_file)
+            tags, notice = read_json(tags_file), read_json(notice_file)
         except (OSError, ValueError):
             return  # unreadable now: the known deadlines still count, and the next call tries again
         if tags is None and self._stamps:
@@ -72,25 +73,25 @@ class Deadlines:
         self._stamps = stamps
         self._set_end(RENEW_UNTIL, tag_time(tags or {}, TAG_RENEW_UNTIL))
         self._set_end(LEASE, lease_end(tags or {}, expires_file))
-        self._set_end(INTERRUPTED, _notice_time(spot))
+        self._set_end(INTERRUPTED, _interruption_time(notice))
 
-    def _set_end(self, reason: str, wall: float | None) -> None:
+    def _set_end(self, reason: str, wall_s: float | None) -> None:
         previous = self._ends.get(reason)
-        if wall is None:
+        if wall_s is None:
             self._ends.pop(reason, None)
-        elif previous is None or previous.wall != wall:
-            self._ends[reason] = _End(wall, self._monotonic() + wall - self._wall())
+        elif previous is None or previous.wall != wall_s:
+            self._ends[reason] = _Deadline(wall_s, self._monotonic() + wall_s - self._wall())
 
 
 def tag_time(tags: Mapping[str, str], key: str) -> float | None:
     """Return a tag's time in epoch seconds; None when it is missing, 0 or no time."""
-    return _epoch(tags.get(key, "0"))
+    return _parse_epoch(tags.get(key, "0"))
 
 
 def agent_expires(path: Path) -> float | None:
     """Return the end of the lease as the agent renewed it, in epoch seconds; None where it has not."""
     with contextlib.suppress(OSError, ValueError):
-        return _epoch(path.read_text(encoding="ascii").strip())
+        return _parse_epoch(path.read_text(encoding="ascii").strip())
     return None
 
 
@@ -102,16 +103,16 @@ def lease_end(tags: Mapping[str, str], expires_file: Path) -> float | None:
     return max(expires, agent_expires(expires_file) or 0, tag_time(tags, TAG_HOLD_UNTIL) or 0)
 
 
-def _epoch(text: str) -> float | None:
+def _parse_epoch(text: str) -> float | None:
     try:
         return from_epoch(text.partition(".")[0]).timestamp() or None
     except ValueError:
         return None
 
 
-def _notice_time(spot: Mapping[str, Any] | None) -> float | None:
+def _interruption_time(notice: Mapping[str, Any] | None) -> float | None:
     try:
-        return from_iso(str(spot["time"])).timestamp() if spot else None
+        return from_iso(str(notice["time"])).timestamp() if notice else None
     except (KeyError, ValueError):
         return None
 

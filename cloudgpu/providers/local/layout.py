@@ -21,13 +21,13 @@ from typing import Any
 
 INSTANCE_PREFIX = "i-"
 BUILT_PREFIX = "tmp-"  # a machine that is being built and was never accepted
-RECORD = "machine.json"
+RECORD_FILE = "machine.json"
 IDENTITY_FILE = "place.json"  # the id of the directory of local machines, by computer: see `store.identity`
 BLOCK_BYTES = 4096  # a small file has a block of the disk to itself
 MAX_LINE_LENGTH = 200  # characters of a log's last line that a reason may hold
 
 
-class _Below:
+class _PathBelow:
     """A path below a machine's directory, by its parts."""
 
     def __init__(self, *parts: str) -> None:
@@ -43,21 +43,21 @@ class Layout:
 
     root: Path
 
-    record = _Below(RECORD)  # the accepted launch, and the wanted state
-    run = _Below("run.json")  # the machine process's report
-    lifetime_lock = _Below("alive")  # the machine process's lock; touched every second
-    tags = _Below("metadata", "tags.json")  # the only copy
-    spot = _Below("metadata", "spot.json")  # the interruption notice, when there is one
-    power_off = _Below("metadata", "power-off.json")  # the reason, where the machine was ended from inside
-    host_key = _Below("ssh", "host_key")  # the SSH server's private key
-    authorized_keys = _Below("ssh", "authorized_keys")  # the public keys that may log in
-    on_start = _Below("on_start.sh")  # the template's script, when it has one
-    logs = _Below("log")  # where machine, on_start and agent write
-    scratch = _Below("tmp")  # the machine's own TMPDIR
-    home = _Below("home")  # HOME and working directory of its sessions
-    python = _Below("python")  # the machine's own Python environment
-    agent = _Below("home", ".cloudgpu")  # the agent's directory
-    on_start_status = _Below("home", ".cloudgpu", "on_start.status")  # `running`, or what that script ended with
+    record = _PathBelow(RECORD_FILE)  # the accepted launch, and the wanted state
+    run = _PathBelow("run.json")  # the machine process's report
+    lifetime_lock = _PathBelow("alive")  # the machine process's lock; touched every second
+    tags = _PathBelow("metadata", "tags.json")  # the only copy
+    spot = _PathBelow("metadata", "spot.json")  # the interruption notice, when there is one
+    power_off = _PathBelow("metadata", "power-off.json")  # the reason, where the machine was ended from inside
+    host_key = _PathBelow("ssh", "host_key")  # the SSH server's private key
+    authorized_keys = _PathBelow("ssh", "authorized_keys")  # the public keys that may log in
+    on_start = _PathBelow("on_start.sh")  # the template's script, when it has one
+    logs = _PathBelow("log")  # where machine, on_start and agent write
+    scratch = _PathBelow("tmp")  # the machine's own TMPDIR
+    home = _PathBelow("home")  # HOME and working directory of its sessions
+    python = _PathBelow("python")  # the machine's own Python environment
+    agent = _PathBelow("home", ".cloudgpu")  # the agent's directory
+    on_start_status = _PathBelow("home", ".cloudgpu", "on_start.status")  # `running`, or what that script ended with
 
 
 def write_file(path: Path, text: str, mode: int = 0o600) -> None:
@@ -164,7 +164,7 @@ def last_line(path: Path) -> str:
     return next((line.strip()[:MAX_LINE_LENGTH] for line in reversed(lines) if line.strip()), "")
 
 
-def remove(directory: Path) -> None:
+def remove_machine(directory: Path) -> None:
     """Remove a machine's directory, its record last: what a kill leaves is still known to be removed."""
     with os.scandir(directory) as entries:
         names = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
@@ -172,9 +172,9 @@ def remove(directory: Path) -> None:
         path = directory / name
         if is_directory:
             _remove_tree(path)
-        elif name != RECORD:
+        elif name != RECORD_FILE:
             path.unlink(missing_ok=True)
-    (directory / RECORD).unlink(missing_ok=True)
+    (directory / RECORD_FILE).unlink(missing_ok=True)
     directory.rmdir()
 
 

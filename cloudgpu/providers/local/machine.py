@@ -27,19 +27,19 @@ from cloudgpu.providers.local.processes import MARKER_VARIABLE, TERM_WAIT_S, end
 
 STEADY_S = 10.0  # an agent that lived this long has started well: its next death counts as the first
 MAX_DEATHS = 3  # after this many deaths in a row the machine process watches the lease itself
-MAX_PAUSE_S = 30.0
+MAX_PAUSE_S = 30.0  # between two starts of an agent that dies again and again
 EXIT_NOT_STARTED = 127
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
-def environ() -> dict[str, str]:
+def session_environ() -> dict[str, str]:
     """Return the environment of sessions: this process's own without PYTHONPATH, which leads to cloudgpu's code."""
     return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
 
 
 async def run_on_start(layout: Layout) -> int:
     """Run the template's script as the user, in the machine's home; return its exit status."""
-    return await _run(["/bin/sh", "-e", str(layout.on_start)], layout, layout.logs / "on_start.log", environ())
+    return await _run(["/bin/sh", "-e", str(layout.on_start)], layout, layout.logs / "on_start.log", session_environ())
 
 
 class Agent:
@@ -87,7 +87,7 @@ async def _run(
     layout: Layout,
     log: Path,
     env: dict[str, str],
-    on_spawn: Callable[[asyncio.subprocess.Process], object] = repr,
+    on_spawn: Callable[[asyncio.subprocess.Process], object] = repr,  # `repr` does nothing that lasts
 ) -> int:
     """Run a command with its output in a log; return its status, 127 when it could not be started."""
     with log.open("ab") as out:
@@ -143,9 +143,9 @@ def _children() -> list[int]:
     return pids
 
 
-CHECK_S = 0.25  # how often tags, notice and timers are looked at
+CHECK_INTERVAL_S = 0.25  # how often tags, notice and timers are looked at
 TOUCH_S = 1.0  # how often `alive` is touched: the time of that file is when a killed machine was last alive
-TYPING_TOUCH_S = 5.0
+TYPING_TOUCH_S = 5.0  # how often, at most, it is recorded that somebody types
 END_REQUESTED = "asked"
 
 
@@ -153,7 +153,7 @@ class Machine:
     """One machine, from the moment its process runs until it is powered off.
 
     `reported` is what this process writes into run.json, `previous_run` what the last one wrote. `mark` marks the
-    machine's processes.
+    machine's processes (`processes.marker`). `descriptor` is that of the file `alive`, whose lock it holds.
     """
 
     def __init__(self, root: Path, descriptor: int) -> None:
@@ -202,7 +202,7 @@ class Machine:
             "authorized_keys": self.layout.authorized_keys.read_text().splitlines(),
             "user": self.record["user"],
             "home": self.layout.home,
-            "environ": environ(),
+            "environ": session_environ(),
             "shell": os.environ.get("SHELL", "/bin/sh"),
             "on_input": self._record_typing,
         }
@@ -226,7 +226,7 @@ class Machine:
             if reason is not None:
                 return reason
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._end_requested.wait(), CHECK_S)
+                await asyncio.wait_for(self._end_requested.wait(), CHECK_INTERVAL_S)
                 return self._end_reason()
 
     async def _follow_move(self, deadlines: Deadlines) -> None:
@@ -251,9 +251,9 @@ class Machine:
             await self._listen()
 
     def _end_reason(self) -> str:
-        from_inside = _read_or_empty(self.layout.power_off)
-        if "reason" in from_inside:
-            return str(from_inside["reason"])
+        power_off_file = _read_or_empty(self.layout.power_off)
+        if "reason" in power_off_file:
+            return str(power_off_file["reason"])
         is_requested = _read_or_empty(self.layout.record).get("wanted") != "running"
         return END_REQUESTED if is_requested else "SIGTERM from outside"
 
@@ -283,8 +283,8 @@ def power_off_from_inside(root: Path, reason: str) -> None:
     """Ask the machine process to end; if it is dead, end the processes that it left."""
     layout = Layout(root)
     mark = str(_read_or_empty(layout.record).get("mark") or marker(root))
-    line = reason.strip().splitlines()[0][:200] if reason.strip() else END_REQUESTED
-    write_json(layout.power_off, {"reason": line, "at": _now()})
+    reason_line = reason.strip().splitlines()[0][:200] if reason.strip() else END_REQUESTED
+    write_json(layout.power_off, {"reason": reason_line, "at": _now()})
     pid = recorded_pid(layout)
     if is_alive(layout) and pid is not None:
         terminate_process(pid, mark)
@@ -335,8 +335,8 @@ def main(arguments: list[str]) -> None:
     for signal_number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         signal.signal(signal_number, signal.SIG_DFL)
     match arguments:
-        case ["--power-off", root, *words]:
-            power_off_from_inside(Path(root), " ".join(words))
+        case ["--power-off", root, *reason_words]:
+            power_off_from_inside(Path(root), " ".join(reason_words))
         case [root, "--alive", descriptor]:
             run(Path(root), int(descriptor))
         case _:

@@ -13,8 +13,8 @@ from cloudgpu.core.values.times import parse_duration
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.electricity import SYSTEM_WATTS, USD_PER_KWH
 
-NOTICE = timedelta(minutes=2)
-START_TIMEOUT = timedelta(seconds=20)
+DEFAULT_NOTICE = timedelta(minutes=2)
+DEFAULT_START_TIMEOUT = timedelta(seconds=20)
 _KEYS = ("watts", "usd_per_kwh", "interruption_notice", "machine_start_timeout")
 _IGNORED_KEYS = ("provider",)  # read by the registry of providers
 
@@ -31,7 +31,8 @@ class SourcedNumber:
 class LocalOptions:
     """The settings. `watts` is the power that this computer draws without its GPUs.
 
-    `notice` is how long before its end a rehearsed interruption is announced.
+    `notice` is how long before its end a rehearsed interruption is announced, `start_timeout` how long a new machine
+    may take until its SSH server answers.
     """
 
     watts: SourcedNumber
@@ -48,15 +49,15 @@ def local_options(account: str, options: Mapping[str, Any]) -> LocalOptions:
     return LocalOptions(
         watts=_sourced_number(account, options, "watts", SYSTEM_WATTS),
         usd_per_kwh=_sourced_number(account, options, "usd_per_kwh", USD_PER_KWH),
-        notice=_duration(account, options, "interruption_notice", NOTICE),
-        start_timeout=_duration(account, options, "machine_start_timeout", START_TIMEOUT),
+        notice=_duration(account, options, "interruption_notice", DEFAULT_NOTICE),
+        start_timeout=_duration(account, options, "machine_start_timeout", DEFAULT_START_TIMEOUT),
     )
 
 
 def _unknown_setting_error(account: str, key: str) -> InvalidRequest:
-    listed = f"Its settings are {', '.join(_KEYS)}."
+    settings_text = f"Its settings are {', '.join(_KEYS)}."
     return unknown_word(
-        f"A local account has no setting {key!r}", key, _KEYS, field=f"accounts.{account}.{key}", next=listed
+        f"A local account has no setting {key!r}", key, _KEYS, field=f"accounts.{account}.{key}", next=settings_text
     )
 
 

@@ -24,8 +24,8 @@ _MIB_PER_GIB = 1024
 
 def gpus() -> tuple[Accelerator, ...]:
     """Return this computer's GPUs as `nvidia-smi` names them; none when it is missing or has no answer."""
-    counted = Counter(_query("name,memory.total"))
-    return tuple(_accelerator(row, count) for row, count in counted.items())
+    counts = Counter(_query_nvidia_smi("name,memory.total"))
+    return tuple(_accelerator(row, count) for row, count in counts.items())
 
 
 def price(options: LocalOptions, gpus: Sequence[Accelerator], now: datetime) -> Price:
@@ -53,8 +53,8 @@ def shared_price(options: LocalOptions, gpus: Sequence[Accelerator], share: Comp
         gpu_draw = max_draw(gpus)
         watts += gpu_draw.watts * Decimal(share.unmeasured_s) / total_seconds
         sources.append(f"{duration_text(share.unmeasured_s)} that nobody measured at {gpu_draw.explanation}")
-    split = f", split among up to {share.machines} machines" if share.machines > 1 else ""
-    sources.append(f"{other_watts.value} W ({other_watts.source}){split}")
+    split_text = f", split among up to {share.machines} machines" if share.machines > 1 else ""
+    sources.append(f"{other_watts.value} W ({other_watts.source}){split_text}")
     is_measured = share.measured_s and not share.unmeasured_s
     return Price(
         per_hour=Money.usd(watts * tariff.value / 1000),
@@ -67,18 +67,18 @@ def shared_price(options: LocalOptions, gpus: Sequence[Accelerator], share: Comp
 def max_draw(gpus: Sequence[Accelerator]) -> PowerDraw:
     """Return the most that this computer's GPUs can draw: their power limits, else the watts of their boards."""
     with suppress(InvalidOperation):  # `[N/A]`
-        limits = [Decimal(row[0]) for row in _query("power.limit")] if gpus else []
+        limits = [Decimal(row[0]) for row in _query_nvidia_smi("power.limit")] if gpus else []
         if limits and all(limit.is_finite() and limit > 0 for limit in limits):
             return PowerDraw(sum(limits, Decimal(0)), f"{sum(limits)} W (power limit of the GPUs, nvidia-smi)")
     return boards_draw(gpus)
 
 
 def _accelerator(row: tuple[str, ...], count: int) -> Accelerator:
-    name, mib = row
-    return Accelerator(name, count, round(int(mib) / _MIB_PER_GIB, 1) if mib.isdigit() else None)
+    name, memory_mib = row
+    return Accelerator(name, count, round(int(memory_mib) / _MIB_PER_GIB, 1) if memory_mib.isdigit() else None)
 
 
-def _query(fields: str) -> list[tuple[str, ...]]:
+def _query_nvidia_smi(fields: str) -> list[tuple[str, ...]]:
     command = shutil.which("nvidia-smi")
     if command is None:
         return []

@@ -33,26 +33,29 @@ def marker(directory: Path) -> str:
 
 
 def find_processes(mark: str, roots: tuple[int, ...] = ()) -> list[psutil.Process]:
-    """Return the living processes that carry `mark` or descend from one that does (or from `roots`), but not us."""
+    """Return the living processes that carry `mark` or descend from one that does, but not us.
+
+    Descendants of `roots` (process ids) count, too.
+    """
     import psutil
 
     parents: dict[int, list[psutil.Process]] = {}
-    marked: dict[int, str | None] = {}
-    ended = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    mark_by_pid: dict[int, str | None] = {}
+    ended_statuses = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
     processes = psutil.process_iter(["ppid", "status"])
-    living = {process.pid: process for process in processes if process.info["status"] not in ended}
+    living = {process.pid: process for process in processes if process.info["status"] not in ended_statuses}
     for process in living.values():
         parents.setdefault(process.info["ppid"], []).append(process)
-        marked[process.pid] = _marker_of(process)
-    by_pid: dict[int, psutil.Process] = {}
-    unvisited = [process for process in living.values() if marked[process.pid] == mark or process.pid in roots]
+        mark_by_pid[process.pid] = _marker_of(process)
+    selected: dict[int, psutil.Process] = {}
+    unvisited = [process for process in living.values() if mark_by_pid[process.pid] == mark or process.pid in roots]
     while unvisited:
         process = unvisited.pop()
-        if process.pid not in by_pid:
-            by_pid[process.pid] = process
-            unvisited += [child for child in parents.get(process.pid, []) if marked[child.pid] in (None, mark)]
-    by_pid.pop(os.getpid(), None)
-    return list(by_pid.values())
+        if process.pid not in selected:
+            selected[process.pid] = process
+            unvisited += [child for child in parents.get(process.pid, []) if mark_by_pid[child.pid] in (None, mark)]
+    selected.pop(os.getpid(), None)
+    return list(selected.values())
 
 
 def _marker_of(process: psutil.Process) -> str | None:
@@ -78,19 +81,19 @@ def end_all(mark: str, *, roots: tuple[int, ...] = (), term_wait_s: float = 0.0)
     deadline = time.monotonic() + KILL_TIMEOUT_S
     while remaining := find_processes(mark, roots):
         if time.monotonic() > deadline:
-            numbers = ", ".join(str(process.pid) for process in remaining)
-            message = f"Processes of the machine {mark.partition('@')[0]} do not end: {numbers}."
+            pids = ", ".join(str(process.pid) for process in remaining)
+            message = f"Processes of the machine {mark.partition('@')[0]} do not end: {pids}."
             raise StopUnproved(message, next="look at what they wait for, then end them by hand")
         _send_signal(remaining, signal.SIGKILL)
         wait_for(lambda gone=remaining: not any(_is_running(process) for process in gone), 1.0)  # type: ignore[misc]
 
 
-def _send_signal(processes: list[psutil.Process], number: signal.Signals) -> None:
+def _send_signal(processes: list[psutil.Process], signal_number: signal.Signals) -> None:
     import psutil
 
     for process in processes:
         with contextlib.suppress(psutil.Error):
-            process.send_signal(number)
+            process.send_signal(signal_number)
 
 
 def _is_running(process: psutil.Process) -> bool:

@@ -32,7 +32,7 @@ from cloudgpu.providers.local.layout import (
     INSTANCE_PREFIX,
     Layout,
     read_json,
-    remove,
+    remove_machine,
     sync_directory,
     write_json,
 )
@@ -44,9 +44,9 @@ from cloudgpu.providers.local.store import (
     complete_all_pending,
     complete_pending,
     end_and_remove,
-    id_or_new,
     identity,
-    known_id,
+    identity_id_or_new,
+    known_identity_id,
     read_machine,
     request_end,
     save,
@@ -82,6 +82,7 @@ class LocalProvider:
     def __init__(self, settings: ProviderSettings) -> None:
         self.account = settings.account
         self._home = settings.home
+        # The time of whoever calls, and how far ahead of it this computer's clock is.
         self._caller_clock, self._clock_ahead = settings.clock, settings.clock_ahead
         self._options = local_options(settings.account, settings.options)
 
@@ -96,12 +97,12 @@ class LocalProvider:
     def available(self, requirements: Requirements) -> Availability:
         """Return this computer as an offer in both markets, if it fits the requirements."""
         accelerators = power.gpus()
-        shortage = self._gpu_shortage(_gpus_wanted(requirements)) if accelerators else None
-        offers = (self._available(market, accelerators, shortage) for market in Market)
+        shortage_text = self._gpu_shortage(_requested_gpus(requirements)) if accelerators else None
+        offers = (self._offer(market, accelerators, shortage_text) for market in Market)
         return Availability(tuple(offer for offer in offers if fits(offer, requirements)))
 
-    def _available(
-        self, market: Market, accelerators: tuple[Accelerator, ...], shortage: str | None
+    def _offer(
+        self, market: Market, accelerators: tuple[Accelerator, ...], shortage_text: str | None
     ) -> MachineConfiguration:
         return MachineConfiguration(
             provider=PROVIDER,
@@ -114,7 +115,7 @@ class LocalProvider:
             vcpus=power.vcpus(),
             memory_gib=power.memory_gib(),
             stop_effect=STOP_EFFECT,
-            after=() if shortage is None else (f"{shortage}, so it refuses --gpu now",),
+            after=() if shortage_text is None else (f"{shortage_text}, so it refuses --gpu now",),
         )
 
     def _gpu_shortage(self, requested: int, except_id: str | None = None) -> str | None:
@@ -144,10 +145,10 @@ class LocalProvider:
 
     def _check_free(self, requested: int, except_id: str | None = None) -> None:
         """Raise NoCapacity where fewer GPUs are free than are wanted: two jobs on one may both run out of memory."""
-        shortage = self._gpu_shortage(requested, except_id)
-        if shortage is not None:
+        shortage_text = self._gpu_shortage(requested, except_id)
+        if shortage_text is not None:
             remedy = "Stop that machine, request fewer, or leave --gpu out to share the GPU."
-            raise NoCapacity(f"{shortage}.", field="--gpu", next=remedy)
+            raise NoCapacity(f"{shortage_text}.", field="--gpu", next=remedy)
 
     def prices(self, offers: Sequence[MachineConfiguration]) -> Sequence[Price | None]:
         """Return the price of the whole computer at its maximum power for each of our offers; None for others."""
@@ -173,7 +174,7 @@ class LocalProvider:
         attempt = translate.to_computer_time(attempt, self._clock_ahead())
         with self._locked():
             if read_machine(layout) is None:
-                self._check_free(_gpus_wanted(attempt.request.requirements))
+                self._check_free(_requested_gpus(attempt.request.requirements))
                 with system_errors(self._home, making=True):
                     self._build_machine(layout, attempt)
                     self._start_accepted(layout)
@@ -182,14 +183,14 @@ class LocalProvider:
             return self._instance(layout)
 
     def _build_machine(self, layout: Layout, attempt: Attempt) -> None:
-        building = self._home / f"{BUILT_PREFIX}{layout.root.name}"
+        building_dir = self._home / f"{BUILT_PREFIX}{layout.root.name}"
         try:
-            building.mkdir(mode=0o700)
-            build(building, layout.root, attempt, self._new_record(layout, attempt))
-            building.rename(layout.root)
+            building_dir.mkdir(mode=0o700)
+            build(building_dir, layout.root, attempt, self._new_record(layout, attempt))
+            building_dir.rename(layout.root)
         except BaseException:
-            if building.exists():
-                remove(building)
+            if building_dir.exists():
+                remove_machine(building_dir)
             raise
         sync_directory(self._home)
 
@@ -199,7 +200,7 @@ class LocalProvider:
             self._complete_pending(layout)
         except OSError:
             end_all(marker(layout.root))
-            remove(layout.root)
+            remove_machine(layout.root)
             raise
 
     def _new_record(self, layout: Layout, attempt: Attempt) -> dict[str, Any]:
@@ -207,13 +208,13 @@ class LocalProvider:
         offer = attempt.offer.configuration
         return {
             "token": attempt.token,
-            "identity": id_or_new(self._home),
+            "identity": identity_id_or_new(self._home),
             "root": str(layout.root),
             "mark": marker(layout.root),
             "user": login_name(),
             "market": offer.market.value,
             "accelerators": translate.accelerators_to_json(offer.accelerators),
-            "gpus": _gpus_wanted(attempt.request.requirements),
+            "gpus": _requested_gpus(attempt.request.requirements),
             "launched_at": now,
             "wanted": "running",
             "boots": 1,
@@ -296,11 +297,11 @@ class LocalProvider:
                 return
             _refuse_unstartable(stored)
             self._check_free(stored.record.get("gpus", 0), id)
-            for stale in (layout.spot, layout.power_off):
-                stale.unlink(missing_ok=True)
+            for stale_file in (layout.spot, layout.power_off):
+                stale_file.unlink(missing_ok=True)
             record = {key: value for key, value in stored.record.items() if key not in ("ended", "asked_at")}
-            boot = {"wanted": "running", "boots": stored.record["boots"] + 1, "boot_at": iso(self._clock())}
-            save(layout, record | boot)
+            boot_fields = {"wanted": "running", "boots": stored.record["boots"] + 1, "boot_at": iso(self._clock())}
+            save(layout, record | boot_fields)
             self._complete_pending(layout)
 
     def interrupt(self, id: str) -> datetime:  # noqa: A002
@@ -324,7 +325,7 @@ class LocalProvider:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         with system_errors(self._home), cloud_lock(self._home):
-            complete_all_pending(self._home, known_id(self._home), self._clock(), self._options.start_timeout)
+            complete_all_pending(self._home, known_identity_id(self._home), self._clock(), self._options.start_timeout)
             yield
 
     def _complete_pending(self, layout: Layout) -> None:
@@ -337,7 +338,7 @@ class LocalProvider:
     def _is_here(self, layout: Layout) -> bool:
         """Say whether a machine belongs to this directory of machines, not to one of which this is a copy."""
         stored = read_machine(layout)
-        return stored is None or bool(stored.record["identity"] == known_id(self._home))
+        return stored is None or bool(stored.record["identity"] == known_identity_id(self._home))
 
     def _existing_layout(self, id_: str) -> Layout:
         layout = self._layout(id_)
@@ -364,7 +365,7 @@ def _is_ours(offer: MachineConfiguration) -> bool:
     return offer.provider == PROVIDER and offer.instance_type == INSTANCE_TYPE
 
 
-def _gpus_wanted(requirements: Requirements) -> int:
+def _requested_gpus(requirements: Requirements) -> int:
     """Return how many GPUs a machine is launched for; none where any computer will do."""
     return 0 if requirements.gpu is None else requirements.gpu_count
 

@@ -124,7 +124,7 @@ class Child:
         finally:
             os.close(slave)
         os.set_blocking(master, False)
-        self._pump(_pump_input(self.process.stdin, master, on_typed=self.settings.on_input))
+        self._pump(_pump_input(self.process.stdin, master, on_input=self.settings.on_input))
         self._pump(_pump_output(master, self.process.stdout))
 
     async def _start_with_pipes(self) -> None:
@@ -144,6 +144,7 @@ class Child:
         self._pump(_pump_output(stderr[0], self.process.stderr))
 
     async def _spawn(self, streams: tuple[int, int, int], extra_environ: Mapping[str, str]) -> None:
+        """Start the command; `streams` are the descriptors of its standard input, output and error."""
         shell, command = self.settings.shell, self.process.command
         argv = [shell, "-c", command] if command is not None else [f"-{os.path.basename(shell)}"]  # noqa: PTH119
         self.subprocess = await asyncio.create_subprocess_exec(
@@ -207,20 +208,20 @@ class Child:
         self.terminal = None
 
 
-async def _pump_input(stdin: asyncssh.SSHReader[bytes], fd: int, on_typed: Callable[[], None] | None = None) -> None:
+async def _pump_input(stdin: asyncssh.SSHReader[bytes], fd: int, on_input: Callable[[], None] | None = None) -> None:
     """Move the client's input to the child. A child that reads no more does not stop the client."""
     try:
         is_open = True
         while data := await stdin.read(CHUNK_BYTES):
-            if on_typed is not None:
-                on_typed()
+            if on_input is not None:
+                on_input()
             is_open = is_open and await _write(fd, data)
-        if on_typed is not None and is_open:
+        if on_input is not None and is_open:
             await _write(fd, b"\x04")  # the end of input, as a terminal has it
     except (OSError, asyncssh.Error):
         pass  # the connection is gone: the end of the session cleans up
     finally:
-        if on_typed is None:
+        if on_input is None:
             asyncio.get_running_loop().remove_writer(fd)
             os.close(fd)
 
@@ -344,9 +345,9 @@ async def serve(
 class _Server(asyncssh.SSHServer):
     """One connection."""
 
-    def __init__(self, settings: SessionSettings, known: frozenset[bytes]) -> None:
+    def __init__(self, settings: SessionSettings, authorized: frozenset[bytes]) -> None:
         self._settings = settings
-        self._authorized = known
+        self._authorized = authorized
         self._connection: asyncssh.SSHServerConnection
 
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:

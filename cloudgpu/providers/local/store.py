@@ -35,14 +35,14 @@ from cloudgpu.providers.local.layout import (
     last_line,
     read_json,
     recorded_pid,
-    remove,
+    remove_machine,
     write_json,
     write_json_over,
 )
 from cloudgpu.providers.local.processes import end_all, terminate_process
 
-LOCK = "lock"
-LOCK_S = 60.0  # how long to wait for it
+LOCK_FILE = "lock"
+LOCK_WAIT_S = 60.0  # how long to wait for it
 POLL_S = 0.02
 STOP_TIMEOUT_S = 4.0  # from asking a machine's process to end to killing it
 DIED = "died"
@@ -76,7 +76,7 @@ class StoredMachine:
 
 
 @contextlib.contextmanager
-def cloud_lock(home: Path, wait_s: float = LOCK_S) -> Iterator[None]:
+def cloud_lock(home: Path, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
     """Hold the lock of the local machines; remove its file at the end when no machine is left.
 
     Raises ProviderUnavailable when another process holds it too long.
@@ -88,9 +88,9 @@ def cloud_lock(home: Path, wait_s: float = LOCK_S) -> Iterator[None]:
     finally:
         with contextlib.suppress(OSError):
             names = set(os.listdir(home))  # noqa: PTH208
-            if names <= {LOCK, IDENTITY_FILE}:
-                (home / LOCK).unlink()
-            if names == {LOCK}:
+            if names <= {LOCK_FILE, IDENTITY_FILE}:
+                (home / LOCK_FILE).unlink()
+            if names == {LOCK_FILE}:
                 home.rmdir()
         os.close(descriptor)
 
@@ -98,8 +98,8 @@ def cloud_lock(home: Path, wait_s: float = LOCK_S) -> Iterator[None]:
 def _lock(home: Path, deadline: float) -> int:
     while True:
         with contextlib.suppress(FileNotFoundError):  # the directory was just removed by the last one out
-            descriptor = os.open(home / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-            if _try_lock(descriptor, home / LOCK):
+            descriptor = os.open(home / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+            if _try_lock(descriptor, home / LOCK_FILE):
                 return descriptor
             os.close(descriptor)
         if time.monotonic() >= deadline:
@@ -107,7 +107,7 @@ def _lock(home: Path, deadline: float) -> int:
                 "Another cloudgpu process has held the local machines for a minute.",
                 field="provider",
                 value="local",
-                next=f"see who holds {home / LOCK} and try again",
+                next=f"see who holds {home / LOCK_FILE} and try again",
             )
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         time.sleep(POLL_S)
@@ -152,18 +152,19 @@ def read_machine(layout: Layout) -> StoredMachine | None:
     return StoredMachine(layout, record, run, is_alive(layout))
 
 
-def complete_all_pending(home: Path, account: str | None, now: datetime, start_timeout: timedelta) -> None:
+def complete_all_pending(home: Path, identity_id: str | None, now: datetime, start_timeout: timedelta) -> None:
     """Finish what earlier calls had accepted; what cannot be finished now stays as it is and holds up no other.
 
-    `account` is the identity's id, None where this directory has none yet: machines of others are not looked at.
+    `identity_id` is the id of the account's identity, None where this directory has none yet: machines of others are
+    not looked at.
     """
     for path in sorted(home.iterdir()):
         if path.name.startswith(BUILT_PREFIX):
-            remove(path)
+            remove_machine(path)
         elif path.name.startswith(INSTANCE_PREFIX):
             with contextlib.suppress(ProviderUnavailable, StopUnproved, OSError):
                 stored = read_machine(Layout(path))
-                if stored is None or stored.record["identity"] == account:
+                if stored is None or stored.record["identity"] == identity_id:
                     complete_pending(Layout(path), now, start_timeout)
 
 
@@ -175,7 +176,7 @@ def complete_pending(layout: Layout, now: datetime, start_timeout: timedelta, *,
         save(layout, stored.record | {"root": str(layout.root)})
         stored = read_machine(layout)
     if stored is None:
-        remove(layout.root)
+        remove_machine(layout.root)
     elif stored.record["wanted"] == "running":
         _complete_running(stored, now, start_timeout)
     elif stored.record["wanted"] == "terminated":
@@ -189,7 +190,7 @@ def complete_pending(layout: Layout, now: datetime, start_timeout: timedelta, *,
 def end_and_remove(stored: StoredMachine) -> None:
     """End the machine's processes and remove its directory; raise StopUnproved where we cannot see one that lives."""
     _end_processes(stored)
-    remove(stored.layout.root)
+    remove_machine(stored.layout.root)
 
 
 def _end_processes(stored: StoredMachine) -> None:
@@ -306,12 +307,12 @@ def _identity_id(directory_id: str) -> str:
     return f"{computer_id()}/{os.geteuid()}/{directory_id}"
 
 
-def known_id(home: Path) -> str | None:
+def known_identity_id(home: Path) -> str | None:
     """Return the identity's id, None where this directory has none yet. The caller holds the cloud's lock."""
-    return id_or_new(home) if (home / IDENTITY_FILE).exists() else None
+    return identity_id_or_new(home) if (home / IDENTITY_FILE).exists() else None
 
 
-def id_or_new(home: Path) -> str:
+def identity_id_or_new(home: Path) -> str:
     """Return the identity's id; the directory gets its own id when it has none. The caller holds the cloud's lock."""
     return _identity_id(_directory_id(home))
 

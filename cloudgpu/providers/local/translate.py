@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.launch import Attempt
 
 HOST = "127.0.0.1"
-_TIMES = (TAG_EXPIRES, TAG_RENEW_UNTIL, TAG_HOLD_UNTIL)
+_TIME_TAGS = (TAG_EXPIRES, TAG_RENEW_UNTIL, TAG_HOLD_UNTIL)
 _BILLED_STATES = (State.PENDING, State.RUNNING, State.STOPPING)
 
 
@@ -41,7 +41,7 @@ def instance(stored: StoredMachine, account: str, region: str, instance_type: st
         launched_at=from_iso(record["launched_at"]),
         since=_since(stored, state),
         address=Address(HOST, reported["port"], record["user"]) if state is State.RUNNING else None,
-        accelerators=tuple(Accelerator(**item) for item in record["accelerators"]),
+        accelerators=tuple(Accelerator(**fields) for fields in record["accelerators"]),
         last_active=_last_active(stored.layout),
         reason=_reason(stored, state),
     )
@@ -64,8 +64,8 @@ def _since(stored: StoredMachine, state: State) -> datetime | None:
     if state is State.PENDING:
         return from_iso(stored.record["boot_at"])
     if state is State.STOPPING:
-        ended_at = stored.record.get("asked_at") or stored.reported.get("end", {}).get("at")
-        return from_iso(ended_at) if ended_at else None
+        stopping_since = stored.record.get("asked_at") or stored.reported.get("end", {}).get("at")
+        return from_iso(stopping_since) if stopping_since else None
     return from_iso(stored.record["ended"]["at"])
 
 
@@ -82,11 +82,15 @@ def _reason(stored: StoredMachine, state: State) -> str | None:
 
 def tags(layout: Layout) -> dict[str, str]:
     """Return the tags, with the end of the lease as the agent has renewed it since."""
-    found = {str(key): str(value) for key, value in (read_json(layout.tags) or {}).items()}
-    renewed = agent_expires(layout.agent / AGENT_EXPIRES)
-    if renewed is not None and TAG_EXPIRES in found and renewed > (tag_time(found, TAG_EXPIRES) or 0):
-        found[TAG_EXPIRES] = str(int(renewed))
-    return found
+    current_tags = {str(key): str(value) for key, value in (read_json(layout.tags) or {}).items()}
+    renewed_until_s = agent_expires(layout.agent / AGENT_EXPIRES)
+    if (
+        renewed_until_s is not None
+        and TAG_EXPIRES in current_tags
+        and renewed_until_s > (tag_time(current_tags, TAG_EXPIRES) or 0)
+    ):
+        current_tags[TAG_EXPIRES] = str(int(renewed_until_s))
+    return current_tags
 
 
 def _last_active(layout: Layout) -> datetime | None:
@@ -97,7 +101,7 @@ def _last_active(layout: Layout) -> datetime | None:
 
 def shift_tags(tags: Mapping[str, str], shift: timedelta) -> dict[str, str]:
     """Return these tags with `shift` added to their times."""
-    times = {key: tag_time(tags, key) for key in _TIMES} if shift else {}
+    times = {key: tag_time(tags, key) for key in _TIME_TAGS} if shift else {}
     return {**tags, **{key: str(int(at + shift.total_seconds())) for key, at in times.items() if at is not None}}
 
 
@@ -123,6 +127,11 @@ def to_caller_time(instance: Instance, clock_ahead: timedelta) -> Instance:
 def accelerators_to_json(accelerators: Sequence[Accelerator]) -> list[dict[str, Any]]:
     """Return accelerators as a record keeps them."""
     return [
-        {"name": item.name, "count": item.count, "memory_gib": item.memory_gib, "share": item.share}
-        for item in accelerators
+        {
+            "name": accelerator.name,
+            "count": accelerator.count,
+            "memory_gib": accelerator.memory_gib,
+            "share": accelerator.share,
+        }
+        for accelerator in accelerators
     ]

@@ -16,8 +16,8 @@ from typing import Any
 
 from cloudgpu.providers.ssh.files import Fault
 
-QUERY_S = 10.0  # a driver that is just being loaded takes seconds
-QUICK_QUERY_S = 2.0  # how long a status query waits for nvidia-smi, which may hang
+QUERY_TIMEOUT_S = 10.0  # a driver that is just being loaded takes seconds
+QUICK_QUERY_TIMEOUT_S = 2.0  # how long a status query waits for nvidia-smi, which may hang
 GPU_FIELDS = ("uuid", "name", "memory.total", "memory.used", "utilization.gpu")
 MIG_FIELDS = ("uuid", "mig.mode.current")  # a query of its own: a driver that does not know MIG refuses the whole query
 PROCESS_FIELDS = ("gpu_uuid", "pid", "used_memory", "process_name")  # the name last, which may have commas
@@ -40,8 +40,8 @@ def nvidia_smi(seconds: float, **queries: tuple[str, ...]) -> list[list[list[str
         ]
         output = tempfile.TemporaryFile()  # noqa: SIM115  (read below, once it is written)
         try:
-            null = subprocess.DEVNULL
-            child = subprocess.Popen(command, stdin=null, stdout=output, stderr=null, start_new_session=True)  # noqa: S603
+            devnull = subprocess.DEVNULL
+            child = subprocess.Popen(command, stdin=devnull, stdout=output, stderr=devnull, start_new_session=True)  # noqa: S603
         except OSError:
             return [None] * len(queries)
         running.append((child, output, len(fields)))
@@ -77,24 +77,35 @@ def read_cards(seconds: float, find_our_processes: Callable[[], set[int]]) -> li
     mig_uuids = {uuid for uuid, mode in mig_rows or () if mode == "Enabled"}
     our_pids = find_our_processes() if process_rows else set()
     cards = []
-    for number, (uuid, name, mib, used_mib, percent) in enumerate(rows):
+    for gpu_number, (uuid, name, memory_mib, used_mib, percent) in enumerate(rows):
         gpu_processes = [describe_gpu_process(row, our_pids) for row in process_rows or () if row[0] == uuid]
         usage = {"used": number_or_none(used_mib), "percent": number_or_none(percent)}
-        card = {"uuid": uuid, "name": name, "mib": mib, **usage}
-        users = {"number": number, "by": gpu_processes, "told": process_rows is not None, "divided": uuid in mig_uuids}
-        cards.append({**card, **users})
+        card = {"uuid": uuid, "name": name, "mib": memory_mib, **usage}
+        use_facts = {
+            "number": gpu_number,
+            "by": gpu_processes,
+            "told": process_rows is not None,
+            "divided": uuid in mig_uuids,
+        }
+        cards.append({**card, **use_facts})
     return cards
 
 
 def describe_gpu_process(row: list[str], our_pids: set[int]) -> dict[str, Any]:
     """Return who runs a process on a GPU, as far as /proc tells, and how much GPU memory it has."""
-    _, pid, mib, command = row
-    number, owner = number_or_none(pid), None
+    _, pid, memory_mib, command = row
+    pid_number, owner = number_or_none(pid), None
     with contextlib.suppress(OSError, KeyError):
-        owner = f"uid {os.stat(f'/proc/{number}').st_uid}"  # noqa: PTH116
+        owner = f"uid {os.stat(f'/proc/{pid_number}').st_uid}"  # noqa: PTH116
         owner = pwd.getpwuid(int(owner[4:])).pw_name
     name = os.path.basename(command.split(" ")[0]) or "a process"  # noqa: PTH119
-    return {"ours": number in our_pids, "user": owner, "command": name, "mib": number_or_none(mib), "pid": pid}
+    return {
+        "ours": pid_number in our_pids,
+        "user": owner,
+        "command": name,
+        "mib": number_or_none(memory_mib),
+        "pid": pid,
+    }
 
 
 def number_or_none(text: str) -> int | None:
@@ -105,7 +116,7 @@ def number_or_none(text: str) -> int | None:
 def is_used_by_others(card: dict[str, Any]) -> bool:
     """Tell whether somebody other than the machine on this host uses a GPU."""
     if card["by"]:
-        return not all(one["ours"] for one in card["by"])
+        return not all(process["ours"] for process in card["by"])
     return (card["percent"] or 0) >= BUSY_PERCENT
 
 
@@ -128,54 +139,54 @@ def usage_text(card: dict[str, Any]) -> str:
         return "GPU {} is divided into parts (MIG), which are not handed out".format(card["number"])
     title = "GPU {}".format(card["number"]) + ("" if card["percent"] is None else " ({percent}% busy)".format(**card))
     users = []
-    for one in card["by"][:MAX_NAMED_PROCESSES]:
-        owner = "this machine" if one["ours"] else one["user"] or "somebody"
-        memory = "" if one["mib"] is None else ", {:.1f} GiB".format(one["mib"] / 1024)
-        users.append("{} ({} {}{})".format(owner, one["command"], one["pid"], memory))
-    more = len(card["by"]) - len(users)
-    if more:
-        users.append(f"{more} more")
+    for process in card["by"][:MAX_NAMED_PROCESSES]:
+        owner = "this machine" if process["ours"] else process["user"] or "somebody"
+        memory = "" if process["mib"] is None else ", {:.1f} GiB".format(process["mib"] / 1024)
+        users.append("{} ({} {}{})".format(owner, process["command"], process["pid"], memory))
+    more_count = len(card["by"]) - len(users)
+    if more_count:
+        users.append(f"{more_count} more")
     return "{}: {}".format(title, ", ".join(users) or "nvidia-smi does not say by whom")
 
 
-def choose_gpus(wanted: dict[str, Any] | None, find_our_processes: Callable[[], set[int]]) -> list[str]:
+def choose_gpus(requested: dict[str, Any] | None, find_our_processes: Callable[[], set[int]]) -> list[str]:
     """Return the UUIDs of a new machine's GPUs, the least used ones; none where it shares the host's GPUs.
 
-    `wanted` has their `count`, their `name` (None: any), and `part`: whether the host has more than that. A GPU in MIG
-    mode is never chosen: a program would see only one part of it. Raises Fault where fewer are free, or that is not
+    `requested` has their `count`, their `name` (None: any), and `part`: whether the host has more than that. A GPU in
+    MIG mode is never chosen: a program would see only one part of it. Raises Fault where fewer are free, or that is not
     known.
     """
-    if wanted is None:
+    if requested is None:
         return []
-    cards = read_cards(QUERY_S, find_our_processes)
-    if wanted["part"] and not all(card["told"] for card in cards or [{"told": False}]):
+    cards = read_cards(QUERY_TIMEOUT_S, find_our_processes)
+    if requested["part"] and not all(card["told"] for card in cards or [{"told": False}]):
         raise Fault("unseen", "nvidia-smi has no answer")
     if cards is None:
         return []
-    matching = [card for card in cards if wanted["name"] in (None, card["name"])]
+    matching = [card for card in cards if requested["name"] in (None, card["name"])]
     free = [card for card in matching if not card["divided"] and not is_used_by_others(card)]
-    if len(free) < wanted["count"]:
-        raise Fault("taken", in_use_text(wanted["count"], len(free), matching))
-    free = sorted(free, key=lambda card: (card["used"] or 0, card["percent"] or 0))[: wanted["count"]]
+    if len(free) < requested["count"]:
+        raise Fault("taken", in_use_text(requested["count"], len(free), matching))
+    free = sorted(free, key=lambda card: (card["used"] or 0, card["percent"] or 0))[: requested["count"]]
     return [card["uuid"] for card in sorted(free, key=lambda card: int(card["number"]))]
 
 
-def in_use_text(wanted: int, free: int, matching: list[dict[str, Any]]) -> str:
+def in_use_text(requested_count: int, free_count: int, matching: list[dict[str, Any]]) -> str:
     """Return the sentence that too few of the `matching` GPUs are free, and who uses the others."""
     users = "; ".join(usage_text(card) for card in matching if card["divided"] or is_used_by_others(card))
     return "{} of {} GPUs {} free, and {} {} wanted{}".format(
-        free,
+        free_count,
         len(matching),
-        "is" if free == 1 else "are",
-        wanted,
-        "is" if wanted == 1 else "are",
+        "is" if free_count == 1 else "are",
+        requested_count,
+        "is" if requested_count == 1 else "are",
         users and f": {users}",
     )
 
 
 def check_gpus_free(devices: list[str] | None, find_our_processes: Callable[[], set[int]]) -> None:
     """Raise Fault where others use a machine's GPUs now; not where nvidia-smi has no answer."""
-    cards = read_cards(QUERY_S, find_our_processes) if devices else None
+    cards = read_cards(QUERY_TIMEOUT_S, find_our_processes) if devices else None
     if cards is None:
         return
     own_gpus = [card for card in cards if card["uuid"] in (devices or ())]

@@ -35,7 +35,7 @@ from cloudgpu.errors import (
 )
 from cloudgpu.parallel import beat
 from cloudgpu.providers.ssh import translate
-from cloudgpu.providers.ssh.host import ANSWER
+from cloudgpu.providers.ssh.host import ANSWER_PREFIX
 
 if TYPE_CHECKING:
     from cloudgpu.access.ssh.connection import Completed
@@ -51,7 +51,7 @@ CONNECT_TIMEOUT_S = 10.0
 AGENT_INTERVAL_S = 5
 ANSWER_TIMEOUT_S = 75.0  # for the lock, then for ending Jupyter and what does not obey
 UNREACHABLE_REMEDY = "Switch it on, or fix the network path to it; then try again."
-PARTS = ("files.py", "owned.py", "cards.py", "host.py")
+PROGRAM_PARTS = ("files.py", "owned.py", "cards.py", "host.py")
 # Runs the program on standard input, without the working directory on sys.path: a file there could hide a module.
 _RUN_STDIN = "import sys; sys.path[:] = filter(None, sys.path); exec(sys.stdin.buffer.read())"
 _OWN_IMPORTS = re.compile(r"^from (?:__future__|cloudgpu)\S* import (?:\([^)]*\)|[^(\n]*)\n", re.MULTILINE)
@@ -63,7 +63,7 @@ def program() -> str:
     """Return the text of the program that runs on the host: its parts in one file, each name before it is used."""
     directory, first_line = Path(__file__).parent, "from __future__ import annotations\n"
     return first_line + "\n\n".join(
-        _OWN_IMPORTS.sub("", (directory / part).read_text(encoding="utf-8")) for part in PARTS
+        _OWN_IMPORTS.sub("", (directory / part).read_text(encoding="utf-8")) for part in PROGRAM_PARTS
     )
 
 
@@ -82,12 +82,13 @@ def host_key(host: Host) -> str:
         f"The host key of {host.name} ({host.host}, port {host.port}) is not known, so it was not contacted.",
         field=f"{host.field}.host_key",
         value=None,
-        next=f"Compare its fingerprint with that machine's and confirm it once: {_init(host)}, or ssh {ssh_arguments}; "
+        next=f"Compare its fingerprint with that machine's and confirm it once: "
+        f"{_init_command(host)}, or ssh {ssh_arguments}; "
         "or write the line of its /etc/ssh/ssh_host_ed25519_key.pub as host_key into config.toml.",
     )
 
 
-def ask(host: Host, verb: str, body: dict[str, Any], *, timeout: float = ANSWER_TIMEOUT_S) -> dict[str, Any]:
+def call_host(host: Host, verb: str, body: dict[str, Any], *, timeout: float = ANSWER_TIMEOUT_S) -> dict[str, Any]:
     """Return the host's answer to a request (`verb`, `body`).
 
     The login has `timeout` seconds, CONNECT_TIMEOUT_S at most, and the answer again as many.
@@ -103,24 +104,24 @@ def ask(host: Host, verb: str, body: dict[str, Any], *, timeout: float = ANSWER_
     except WrongHostKey as error:
         error.next = (
             "Nothing was sent to it. If you reinstalled that machine, compare the new key's fingerprint there and "
-            f"confirm it: {_init(host)}"
+            f"confirm it: {_init_command(host)}"
         )
         raise
     with connected as connection:
         beat()
-        completed = connection.capture(_command(host), timeout=timeout, input=_request(verb, body))
+        completed = connection.capture(_shell_command(host), timeout=timeout, input=_request(verb, body))
     beat()
-    return _answer(host, completed, body.get("tags", {}))
+    return _parse_answer(host, completed, body.get("tags", {}))
 
 
-def _init(host: Host) -> str:
+def _init_command(host: Host) -> str:
     """Return the command that shows a host's key and, once that is confirmed, pins it."""
-    named = f"[{host.host}]" if ":" in host.host else host.host
+    host_text = f"[{host.host}]" if ":" in host.host else host.host
     user, port = f"{host.user}@" if host.user else "", f":{host.port}" if host.port != SSH_PORT else ""
-    return f"cloudgpu init --host {host.name}={user}{named}{port}"
+    return f"cloudgpu init --host {host.name}={user}{host_text}{port}"
 
 
-def _command(host: Host) -> str:
+def _shell_command(host: Host) -> str:
     """Return the command for whatever shell logs in: only `sh` reads it."""
     python = host.python
     python_word = f'"$HOME"/{shlex.quote(python[2:])}' if python.startswith("~/") else shlex.quote(python)
@@ -132,12 +133,12 @@ def _request(verb: str, body: dict[str, Any]) -> bytes:
     return f"{program()}\n\nmain({verb!r}, json.loads({json.dumps(body)!r}))\n".encode()
 
 
-def _answer(host: Host, completed: Completed, tags: Mapping[str, str]) -> dict[str, Any]:
+def _parse_answer(host: Host, completed: Completed, tags: Mapping[str, str]) -> dict[str, Any]:
     lines = completed.stdout.decode("utf-8", "replace").splitlines()
-    answer_line = next((line for line in reversed(lines) if line.startswith(ANSWER)), None)
+    answer_line = next((line for line in reversed(lines) if line.startswith(ANSWER_PREFIX)), None)
     if answer_line is None:
         raise _no_answer_error(host, completed)
-    answer: dict[str, Any] = json.loads(answer_line[len(ANSWER) :])
+    answer: dict[str, Any] = json.loads(answer_line[len(ANSWER_PREFIX) :])
     if "fault" in answer:
         raise _host_error(host, str(answer["fault"]), str(answer["said"]), tags)
     return answer
@@ -167,8 +168,8 @@ def _host_error(host: Host, kind: str, message: str, request_tags: Mapping[str, 
     name = host.name
     if kind == "busy":
         return _busy_error(name, json.loads(message), request_tags)
-    make, sentence, remedy = _ERRORS_BY_KIND.get(kind, _ERRORS_BY_KIND["system"])
-    return make(sentence.format(host=name, problem=message), field=host.field, value=name, next=remedy)
+    error_class, sentence, remedy = _ERRORS_BY_KIND.get(kind, _ERRORS_BY_KIND["system"])
+    return error_class(sentence.format(host=name, problem=message), field=host.field, value=name, next=remedy)
 
 
 def _busy_error(host: str, machine: Mapping[str, Any], request_tags: Mapping[str, str]) -> NoCapacity:
@@ -176,17 +177,18 @@ def _busy_error(host: str, machine: Mapping[str, Any], request_tags: Mapping[str
     name, tags = machine["name"], machine["tags"]
     owner = tags.get(TAG_OWNER)
     since = f"{datetime.fromtimestamp(machine['at'], UTC):%Y-%m-%d %H:%M} UTC"
-    whose = f"{owner}'s " if owner and owner != request_tags.get(TAG_OWNER) else ""
+    owner_text = f"{owner}'s " if owner and owner != request_tags.get(TAG_OWNER) else ""
     if tags.get(TAG_LEDGER) == request_tags.get(TAG_LEDGER):
         remedy = f"Use that one, or end it first: cloudgpu down {name}"
-    elif whose:
+    elif owner_text:
         remedy = f"Ask {owner} to end it, or take another host: your ledger does not have that machine."
     else:
         remedy = f"End it from the home that launched it (cloudgpu down {name}), or take another host."
-    message = f"{host} is in use by {whose}{name} ({machine['wanted']}, launched {since})."
+    message = f"{host} is in use by {owner_text}{name} ({machine['wanted']}, launched {since})."
     return NoCapacity(message, field="instance_type", value=host, next=remedy)
 
 
+# By the kind of a Fault (`host.py`): the class of the error, its message and its `next`.
 _ERRORS_BY_KIND: Mapping[str, tuple[type[CloudgpuError], str, str]] = {
     "unknown": (InstanceNotFound, "On {host}, {problem}.", "See what is there: cloudgpu ls --refresh"),
     "elsewhere": (

@@ -46,9 +46,9 @@ def save(path: Path, content: str | bytes, mode: int = 0o600) -> None:
     """Replace a file atomically: a reader, or a crash, finds the old or the new one."""
     content = content.encode() if isinstance(content, str) else content
     temporary = path.with_name(f"{NEW_PREFIX}-{os.getpid()}")
-    handle = os.open(str(temporary), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    descriptor = os.open(str(temporary), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
-        with os.fdopen(handle, "wb") as file:
+        with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

@@ -11,7 +11,7 @@ NAME.alive     locked by what was started as NAME (agent, on_start) for as long 
 environment    the variables of all that is started from this machine, for sh; `login` sets them in each login
 
 A kill at any point leaves nothing half done: what is accepted is written first, then done by `complete_pending`, which
-every later call runs before its own work. The answer is the one line of output that begins with ANSWER.
+every later call runs before its own work. The answer is the one line of output that begins with ANSWER_PREFIX.
 """
 
 from __future__ import annotations
@@ -33,7 +33,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.providers.ssh.cards import QUERY_S, QUICK_QUERY_S, check_gpus_free, choose_gpus, gpus_in_use, read_cards
+from cloudgpu.providers.ssh.cards import (
+    QUERY_TIMEOUT_S,
+    QUICK_QUERY_TIMEOUT_S,
+    check_gpus_free,
+    choose_gpus,
+    gpus_in_use,
+    read_cards,
+)
 from cloudgpu.providers.ssh.files import (
     DISK_FULL_ERRORS,
     GONE_PREFIX,
@@ -59,8 +66,8 @@ from cloudgpu.providers.ssh.owned import (
     variables,
 )
 
-ANSWER = "cloudgpu-answer: "
-KEYS = HOME / ".ssh" / "authorized_keys"
+ANSWER_PREFIX = "cloudgpu-answer: "
+AUTHORIZED_KEYS = HOME / ".ssh" / "authorized_keys"
 # Where OpenSSH's sftp-server lies. Without it, a server with built-in SFTP could not serve logins through our forced
 # command.
 SFTP_DIRECTORIES = (
@@ -92,8 +99,8 @@ export SHELL SHLVL
 exec "$SHELL" -c "$asked"
 """
 MARK_VARIABLE = "CLOUDGPU_MACHINE"
-LOCK_S = 30.0
-JUPYTER_STOP_S, TERM_S, KILL_S = 20.0, 3.0, 5.0
+LOCK_WAIT_S = 30.0
+JUPYTER_STOP_S, TERM_S, KILL_S = 20.0, 3.0, 5.0  # how long each way to end processes may take
 POLL_S = 0.05
 MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 TRANSIENT_MACHINE_ID = "/run/machine-id"  # an id that systemd makes at each boot where /etc keeps none
@@ -122,7 +129,7 @@ def is_elsewhere(record: Record) -> bool:
 @contextlib.contextmanager
 def exclusive_lock() -> Iterator[None]:
     """Hold the lock that lets one call at a time change things. It is on the home directory: no lock file stays."""
-    handle, deadline = os.open(str(HOME), os.O_RDONLY), time.monotonic() + LOCK_S
+    handle, deadline = os.open(str(HOME), os.O_RDONLY), time.monotonic() + LOCK_WAIT_S
     try:
         while not try_lock(handle):
             if time.monotonic() > deadline:
@@ -331,11 +338,11 @@ def boot_id() -> str:
 
 def authorize(record: Record) -> Record:
     """Add the launch's public keys to authorized_keys; each line ends with `key_comment`."""
-    created = {"made_ssh": not KEYS.parent.exists(), "made_keys": not KEYS.exists()}
+    created = {"made_ssh": not AUTHORIZED_KEYS.parent.exists(), "made_keys": not AUTHORIZED_KEYS.exists()}
     if created["made_ssh"] or created["made_keys"]:
         record = update_record(record, **{name: record.get(name) or value for name, value in created.items()})
     if created["made_ssh"]:
-        KEYS.parent.mkdir(mode=0o700)
+        AUTHORIZED_KEYS.parent.mkdir(mode=0o700)
     keys = [" ".join(key.split()[:2]) for key in record["keys"]]
     lines = "".join(f"{command_option()}{key} {key_comment(record)}\n" for key in keys)
     owner_lines = keys_without_ours(record)
@@ -346,14 +353,14 @@ def authorize(record: Record) -> Record:
 def revoke(record: Record) -> None:
     """Remove the lines that were added for this machine, and the file and directory if we made them."""
     owner_lines = keys_without_ours(record)
-    if KEYS.exists() and owner_lines != KEYS.read_bytes():
+    if AUTHORIZED_KEYS.exists() and owner_lines != AUTHORIZED_KEYS.read_bytes():
         write_keys(owner_lines)
     if record.get("made_keys") and not owner_lines:
         with contextlib.suppress(FileNotFoundError):
-            KEYS.unlink()
+            AUTHORIZED_KEYS.unlink()
     if record.get("made_ssh"):
         with contextlib.suppress(OSError):
-            KEYS.parent.rmdir()
+            AUTHORIZED_KEYS.parent.rmdir()
 
 
 def command_option() -> str:
@@ -375,7 +382,7 @@ def key_comment(record: Record) -> str:
 def keys_without_ours(record: Record) -> bytes:
     """Return authorized_keys without the lines that were added for this machine."""
     try:
-        lines = KEYS.read_bytes().splitlines(keepends=True)
+        lines = AUTHORIZED_KEYS.read_bytes().splitlines(keepends=True)
     except FileNotFoundError:
         return b""
     return b"".join(line for line in lines if key_comment(record).encode() not in line.split()[2:])
@@ -383,7 +390,7 @@ def keys_without_ours(record: Record) -> bytes:
 
 def write_keys(content: bytes) -> None:
     """Replace authorized_keys, keeping its mode; on a full disk, overwrite it in place."""
-    path = Path(os.path.realpath(str(KEYS)))  # a link stays one
+    path = Path(os.path.realpath(str(AUTHORIZED_KEYS)))  # a link stays one
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
     try:
         save(path, content, mode)
@@ -408,7 +415,7 @@ def complete_pending() -> None:
     if is_elsewhere(record):
         return
     if record.get("wanted") == TERMINATED:
-        remove(record)
+        remove_machine(record)
     elif record.get("wanted") == STOPPED and not record.get("ended"):
         end_our_processes()
         update_ending_record(record, ended={"reason": record["why"], "at": record.get("at") or caller_time(record)})
@@ -418,7 +425,7 @@ def complete_pending() -> None:
 
 def remove_leftovers() -> None:
     """Remove what a killed call was writing or removing; the caller holds the lock, so nobody uses it."""
-    for directory in {HOME, KEYS.parent, Path(os.path.realpath(str(KEYS))).parent}:
+    for directory in {HOME, AUTHORIZED_KEYS.parent, Path(os.path.realpath(str(AUTHORIZED_KEYS))).parent}:
         for leftover in directory.glob(".cloudgpu-*"):
             if re.fullmatch(r"\.cloudgpu-(new|gone)-[0-9]+", leftover.name):
                 if leftover.is_dir():
@@ -478,7 +485,7 @@ def clock_offset(body: dict[str, Any]) -> float:
     return offset_s if abs(offset_s) > CLOCK_TOLERANCE_S else 0.0
 
 
-def remove(record: Record) -> None:
+def remove_machine(record: Record) -> None:
     """End our processes and remove all that we made, except work files that the owner changed or added.
 
     Raises Fault where something is mounted in ROOT: what is in that would be deleted.
@@ -494,7 +501,7 @@ def remove(record: Record) -> None:
     remove_tree(removed_root)
 
 
-def build(body: dict[str, Any]) -> None:
+def build_machine(body: dict[str, Any]) -> None:
     """Write the machine's directory under a temporary name, then rename it to ROOT: the launch is accepted."""
     new_root = HOME / f"{NEW_PREFIX}-{os.getpid()}"
     new_root.mkdir(mode=0o700)
@@ -510,10 +517,10 @@ def build(body: dict[str, Any]) -> None:
         save(new_root / "agent", wrapper.format(export_lines(body["record"]), shlex.quote(sys.executable)), 0o700)
         now = caller_time({})
         computer_fields = {"computer": computer_id(), "node": os.uname().nodename, **CALLER_CLOCK_OFFSET}
-        times = {"launched_at": now, "boot_at": now, "wanted": RUNNING, "boots": 1, "spawned": 0, "revivals": 0}
+        start_fields = {"launched_at": now, "boot_at": now, "wanted": RUNNING, "boots": 1, "spawned": 0, "revivals": 0}
         save(
             new_root / "record.json",
-            json.dumps({**body["record"], **times, **computer_fields, "boot": boot_id(), "user": login_name()}),
+            json.dumps({**body["record"], **start_fields, **computer_fields, "boot": boot_id(), "user": login_name()}),
         )
         new_root.rename(ROOT)
     except OSError as error:
@@ -552,7 +559,9 @@ def launch(body: dict[str, Any]) -> dict[str, Any]:
     if not record:
         if os.path.lexists(str(ROOT)):
             raise Fault("foreign", f"{ROOT} is there and was not made by cloudgpu's ssh provider")
-        build({**body, "record": {**body["record"], "devices": choose_gpus(body.get("gpus"), machine_processes)}})
+        build_machine(
+            {**body, "record": {**body["record"], "devices": choose_gpus(body.get("gpus"), machine_processes)}}
+        )
         complete_pending()
     return show_machine({})
 
@@ -624,7 +633,7 @@ def terminate(body: dict[str, Any]) -> dict[str, Any]:
         require_machine(body)
         with contextlib.suppress(OSError):  # a full disk keeps nothing on
             record = update_record(record, wanted=TERMINATED)
-        remove(record)
+        remove_machine(record)
     return {}
 
 
@@ -666,7 +675,7 @@ def describe_process(pid: int) -> dict[str, Any]:
 def facts(_body: dict[str, Any]) -> dict[str, Any]:
     """Return the host's hardware, its user, and who uses its GPUs."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1024**3
-    cards, record = read_cards(QUERY_S, machine_processes), {} if is_elsewhere(read_record()) else read_record()
+    cards, record = read_cards(QUERY_TIMEOUT_S, machine_processes), {} if is_elsewhere(read_record()) else read_record()
     holder = "{} ({})".format(record["name"], record["wanted"]) if record else None
     gpus = [[card["name"], card["mib"], card["uuid"]] for card in cards or () if not card["divided"]]
     hardware = {"cpus": os.cpu_count(), "memory_gib": round(memory, 1), "gpus": gpus, "user": login_name()}
@@ -681,7 +690,7 @@ def login_name() -> str:
         return f"uid-{os.getuid()}"
 
 
-def end(reason: str) -> None:
+def end_by_agent(reason: str) -> None:
     """End what was started, as the agent's end command; the reason and the time are recorded."""
     with exclusive_lock():
         record = read_record()
@@ -706,7 +715,7 @@ def answer(verb: str, body: dict[str, Any]) -> dict[str, Any]:
     try:
         if verb == "facts":
             return {**facts(body), "here": this_computer()}
-        gpu_use = {"used": gpus_in_use(read_cards(QUICK_QUERY_S, machine_processes))} if verb == "look" else {}
+        gpu_use = {"used": gpus_in_use(read_cards(QUICK_QUERY_TIMEOUT_S, machine_processes))} if verb == "look" else {}
         CALLER_CLOCK_OFFSET["apart"] = clock_offset(body)
         with exclusive_lock():
             complete_pending()
@@ -720,7 +729,7 @@ def answer(verb: str, body: dict[str, Any]) -> dict[str, Any]:
 
 def main(verb: str, body: dict[str, Any]) -> None:
     """Execute one request and print its answer."""
-    sys.stdout.write("\n" + ANSWER + json.dumps(answer(verb, body)) + "\n")
+    sys.stdout.write("\n" + ANSWER_PREFIX + json.dumps(answer(verb, body)) + "\n")
 
 
 def publish_work() -> None:
@@ -732,6 +741,6 @@ def publish_work() -> None:
 
 
 if __name__ == "__main__" and sys.argv[1:2] == ["end"]:
-    end(sys.argv[2])
+    end_by_agent(sys.argv[2])
 if __name__ == "__main__" and sys.argv[1:2] == ["publish"]:
     publish_work()

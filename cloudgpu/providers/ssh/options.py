@@ -52,7 +52,7 @@ def ssh_hosts(account: str, options: Mapping[str, Any]) -> tuple[Host, ...]:
     for key in options:
         if key not in _ACCOUNT_KEYS + _IGNORED_KEYS:
             raise _unknown_setting_error(f"accounts.{account}.{key}", str(key), _ACCOUNT_KEYS)
-    _check_people(f"accounts.{account}.queue_for", options.get("queue_for", []))
+    _check_queue_for(f"accounts.{account}.queue_for", options.get("queue_for", []))
     field = f"accounts.{account}.hosts"
     tables = options.get("hosts", [])
     if not isinstance(tables, list):
@@ -64,13 +64,13 @@ def ssh_hosts(account: str, options: Mapping[str, Any]) -> tuple[Host, ...]:
     return hosts
 
 
-def _check_people(field: str, people: object) -> None:
-    """Raise InvalidRequest unless `people` is a list of login names: those whose jobs a queue on these hosts runs."""
-    if not isinstance(people, list):
-        raise _error(field, people, "has to be a list of login names", 'Write it like queue_for = ["ada", "ben"].')
-    for one in people:
-        if not isinstance(one, str) or not _LOGIN.fullmatch(one):
-            raise _error(field, one, "is not a login name", 'Write it like queue_for = ["ada", "ben"].')
+def _check_queue_for(field: str, logins: object) -> None:
+    """Raise InvalidRequest unless `logins` is a list of login names: those whose jobs a queue on these hosts runs."""
+    if not isinstance(logins, list):
+        raise _error(field, logins, "has to be a list of login names", 'Write it like queue_for = ["ada", "ben"].')
+    for login in logins:
+        if not isinstance(login, str) or not _LOGIN.fullmatch(login):
+            raise _error(field, login, "is not a login name", 'Write it like queue_for = ["ada", "ben"].')
 
 
 def _host(field: str, table: object) -> Host:
@@ -158,6 +158,7 @@ def _positive_integer(field: str, value: object, maximum: int) -> int:
     return value
 
 
+# What checks the value of each key of a host; it is called with `Host.field` and the key, and the value.
 _READERS: Mapping[str, Callable[[str, object], Any]] = {
     "name": _name,
     "host": _word,
@@ -173,4 +174,4 @@ _READERS: Mapping[str, Callable[[str, object], Any]] = {
     "usd_per_kwh": _number,
     "usd_per_gpu_hour": _number,
 }
-KEYS = tuple(item.name for item in fields(Host) if item.name != "field")
+KEYS = tuple(host_field.name for host_field in fields(Host) if host_field.name != "field")

@@ -29,7 +29,7 @@ from typing import Any
 
 from cloudgpu.providers.ssh.files import HOME, ROOT, Record, load, save, update_record
 
-WORK, MOVED_FILES = ROOT / "work", ROOT / "shown.json"
+WORK_DIRECTORY, MOVED_FILES = ROOT / "work", ROOT / "shown.json"
 CHECKPOINTS = ".ipynb_checkpoints"
 DERIVED_DIRECTORIES = (CHECKPOINTS, "__pycache__")  # made by Jupyter and Python beside a file that is read
 MOUNTS = Path("/proc/self/mountinfo")
@@ -88,31 +88,35 @@ def owner_jupyter_directories() -> list[str]:
     """Return the owner's own directories of Jupyter's data, which have their kernels."""
     data = os.environ.get("XDG_DATA_HOME") or str(HOME / ".local" / "share")
     directories = [*os.environ.get("JUPYTER_PATH", "").split(os.pathsep), os.environ.get("JUPYTER_DATA_DIR", "")]
-    return [one for one in (*directories, f"{data}/jupyter") if one and not one.startswith(str(ROOT))]
+    return [path for path in (*directories, f"{data}/jupyter") if path and not path.startswith(str(ROOT))]
 
 
-def search_path(first: Path, *more: str) -> str:
+def search_path(first: Path, *other_paths: str) -> str:
     """Return a search path: `first`, then the directories of the other paths, each once."""
-    directories = [str(first), *(one for text in more for one in text.split(os.pathsep) if one)]
+    directories = [
+        str(first),
+        *(directory for path in other_paths for directory in path.split(os.pathsep) if directory),
+    ]
     return os.pathsep.join(dict.fromkeys(directories))
 
 
-def make_environment(new: Path, body: dict[str, Any]) -> str:
-    """Make the machine's own Python, IPython and Jupyter in `new`, which becomes ROOT; return the Python for Jupyter.
+def make_environment(new_root: Path, body: dict[str, Any]) -> str:
+    """Make the machine's own Python, IPython and Jupyter in `new_root`, which becomes ROOT.
 
-    That is the owner's Python where it has Jupyter; else the machine's, in which it is then installed.
+    Returns the Python that runs Jupyter. That is the owner's Python where it has Jupyter; else the machine's, in which
+    it is then installed.
     """
-    make_python(new / "python")
+    make_python(new_root / "python")
     owner_ipython = os.environ.get("IPYTHONDIR") or str(HOME / ".ipython")
-    link_ipython(Path(owner_ipython) / "profile_default", new / "ipython" / "profile_default")
-    (new / "work").mkdir()
+    link_ipython(Path(owner_ipython) / "profile_default", new_root / "ipython" / "profile_default")
+    (new_root / "work").mkdir()
     module = jupyter_module(body["jupyter"])
     if not module:
         return sys.executable
-    make_kernel(new / "jupyter" / "data" / "kernels" / "python3")
+    make_kernel(new_root / "jupyter" / "data" / "kernels" / "python3")
     if has_module(module):
         return sys.executable
-    (new / "jupyter.pip").write_text(JUPYTER_REQUIREMENT + " notebook" * (module == "notebook"), encoding="utf-8")
+    (new_root / "jupyter.pip").write_text(JUPYTER_REQUIREMENT + " notebook" * (module == "notebook"), encoding="utf-8")
     return str(ROOT / "python" / "bin" / "python3")
 
 
@@ -155,8 +159,7 @@ def pip_of_python() -> list[Path]:
 def make_kernel(directory: Path) -> None:
     """Let notebooks run in the environment, where the owner has no kernel of that name: theirs stays as it is."""
     if any(
-        (Path(owner_jupyter_directory) / "kernels" / directory.name).exists()
-        for owner_jupyter_directory in owner_jupyter_directories()
+        (Path(owner_directory) / "kernels" / directory.name).exists() for owner_directory in owner_jupyter_directories()
     ):
         return
     argv = [str(ROOT / "python" / "bin" / "python3"), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
@@ -169,9 +172,9 @@ def link_ipython(owner_profile: Path, profile: Path) -> None:
     """Have IPython here read the owner's settings and startup files; history and the rest is written to ours."""
     (profile / "startup").mkdir(parents=True)
     startup = sorted(owner_profile.glob("startup/*.*py"))
-    for one in (*(owner_profile / name for name in IPYTHON_FILES), *startup):
-        if one.is_file():
-            (profile / one.relative_to(owner_profile)).symlink_to(one)
+    for settings_file in (*(owner_profile / name for name in IPYTHON_FILES), *startup):
+        if settings_file.is_file():
+            (profile / settings_file.relative_to(owner_profile)).symlink_to(settings_file)
 
 
 # -- Jupyter's command
@@ -205,7 +208,7 @@ def split_command(argv: list[str]) -> tuple[str, list[str]]:
 
 def publish(record: Record) -> None:
     """Move what the template's script has made to the directory that the owner sees; a file that is there stays."""
-    for new_file in sorted(WORK.iterdir()):
+    for new_file in sorted(WORK_DIRECTORY.iterdir()):
         if new_file.name.startswith(".") or (new_file.is_symlink() and not new_file.exists()):
             continue
         directory, record = visible_directory(record)
@@ -225,10 +228,10 @@ def visible_directory(record: Record) -> tuple[Path, Record]:
     while not is_visible_directory(record):
         unplaced = ROOT / "shown"
         unplaced.mkdir(exist_ok=True)
-        names = [
+        candidates = [
             HOME / ("cloudgpu-{}{}".format(record["name"], f"-{number}" * (number > 1))) for number in range(1, 99)
         ]
-        directory = next(name for name in names if not os.path.lexists(str(name)))
+        directory = next(candidate for candidate in candidates if not os.path.lexists(str(candidate)))
         record = update_record(record, work={"path": str(directory), "inode": unplaced.stat().st_ino})
         unplaced.rename(directory)
     return Path(record["work"]["path"]), record
@@ -247,8 +250,8 @@ def file_stamps(new_file: Path, name: str) -> dict[str, list[int]]:
     """Return the stamps (see `file_stamp`) of `new_file` and of all below it, by path below the work directory."""
     stamps = {name: file_stamp(new_file)}
     if new_file.is_dir() and not new_file.is_symlink():
-        for path, rel in walk(new_file, name):
-            stamps[rel] = file_stamp(path)
+        for path, relative_name in walk(new_file, name):
+            stamps[relative_name] = file_stamp(path)
     return stamps
 
 
@@ -260,22 +263,22 @@ def walk(top: Path, name: str = "", mount_points: set[str] | None = None) -> Ite
     mount_points = mounts(top) if mount_points is None else mount_points
     if str(top) in mount_points or not os.access(str(top), os.R_OK | os.X_OK):
         return
-    for entry in sorted(os.scandir(str(top)), key=lambda one: one.name):
-        rel = f"{name}/{entry.name}" if name else entry.name
+    for entry in sorted(os.scandir(str(top)), key=lambda entry: entry.name):
+        relative_name = f"{name}/{entry.name}" if name else entry.name
         if entry.is_dir(follow_symlinks=False):
-            yield from walk(Path(entry.path), rel, mount_points)
-        yield Path(entry.path), rel
+            yield from walk(Path(entry.path), relative_name, mount_points)
+        yield Path(entry.path), relative_name
 
 
 def mounts(top: Path) -> set[str]:
     """Return the directories below this one on which something is mounted: their contents are not ours."""
-    real, mount_points = os.path.realpath(str(top)), set()
+    real_top, mount_points = os.path.realpath(str(top)), set()
     with contextlib.suppress(OSError):
         for line in MOUNTS.read_bytes().splitlines():
             # A blank in a path stands there as \040.
-            mount_point = re.sub(rb"\\([0-7]{3})", lambda one: bytes([int(one[1], 8)]), line.split()[4])
-            if os.fsdecode(mount_point).startswith(real + "/"):
-                mount_points.add(str(top) + os.fsdecode(mount_point)[len(real) :])
+            mount_point = re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8)]), line.split()[4])
+            if os.fsdecode(mount_point).startswith(real_top + "/"):
+                mount_points.add(str(top) + os.fsdecode(mount_point)[len(real_top) :])
     return mount_points
 
 
@@ -301,43 +304,64 @@ def remove_unchanged(record: Record) -> dict[str, Any]:
     if not is_visible_directory(record):
         return {}
     directory, moved_stamps = Path(record["work"]["path"]), load(MOVED_FILES)
-    paths, mount_points = {rel: path for path, rel in walk(directory)}, mounts(directory)
-    histories = [rel for rel in paths if rel.rpartition("/")[2] == ".git"]
-    clones = tuple(
-        rel[: -len(".git")] for rel in histories if rel not in moved_stamps or has_changes(rel, paths, moved_stamps)
+    paths, mount_points = {relative_name: path for path, relative_name in walk(directory)}, mounts(directory)
+    git_directories = [relative_name for relative_name in paths if relative_name.rpartition("/")[2] == ".git"]
+    clone_prefixes = tuple(
+        relative_name[: -len(".git")]
+        for relative_name in git_directories
+        if relative_name not in moved_stamps or has_changes(relative_name, paths, moved_stamps)
     )
-    staying = {rel for rel, path in paths.items() if rel.startswith(clones) or str(path) in mount_points}
-    unchanged = [path for rel, path in paths.items() if rel not in staying and is_unchanged(path, rel, moved_stamps)]
+    staying = {
+        relative_name
+        for relative_name, path in paths.items()
+        if relative_name.startswith(clone_prefixes) or str(path) in mount_points
+    }
+    unchanged = [
+        path
+        for relative_name, path in paths.items()
+        if relative_name not in staying and is_unchanged(path, relative_name, moved_stamps)
+    ]
     # What was made from another goes before it: a second time still knows why it goes.
-    for path in sorted(unchanged, key=lambda one: one.parent.name not in DERIVED_DIRECTORIES):
+    for path in sorted(unchanged, key=lambda path: path.parent.name not in DERIVED_DIRECTORIES):
         try_remove(path)
     with contextlib.suppress(OSError):
         directory.rmdir()
         return {}
-    remaining = {rel: path for rel, path in paths.items() if os.path.lexists(str(path)) and not rel.startswith(clones)}
-    names = (rel for rel, path in remaining.items() if str(path) in mount_points or not is_nonempty_directory(path))
-    staying_names = sorted([*(clone or "./" for clone in clones), *names])
+    remaining = {
+        relative_name: path
+        for relative_name, path in paths.items()
+        if os.path.lexists(str(path)) and not relative_name.startswith(clone_prefixes)
+    }
+    names = (
+        relative_name
+        for relative_name, path in remaining.items()
+        if str(path) in mount_points or not is_nonempty_directory(path)
+    )
+    staying_names = sorted([*(clone or "./" for clone in clone_prefixes), *names])
     return {"where": str(directory), "files": staying_names[:MAX_NAMED_FILES], "count": len(staying_names)}
 
 
-def has_changes(git: str, paths: dict[str, Path], moved_stamps: dict[str, Any]) -> bool:
+def has_changes(git_directory: str, paths: dict[str, Path], moved_stamps: dict[str, Any]) -> bool:
     """Tell whether a git clone has changed since it was made; `git status` alone changes only its index."""
-    return any(rel.startswith(git + "/") and not is_unchanged(path, rel, moved_stamps) for rel, path in paths.items())
+    return any(
+        relative_name.startswith(git_directory + "/") and not is_unchanged(path, relative_name, moved_stamps)
+        for relative_name, path in paths.items()
+    )
 
 
-def is_unchanged(path: Path, rel: str, moved_stamps: dict[str, Any]) -> bool:
+def is_unchanged(path: Path, relative_name: str, moved_stamps: dict[str, Any]) -> bool:
     """Tell whether a file or directory is as the template made it, or was derived from one that is."""
     stamp, directory_name = file_stamp(path), path.parent.name
-    if moved_stamps.get(rel) == stamp:
+    if moved_stamps.get(relative_name) == stamp:
         return True
     if stamp[0] < 0:
         return path.name in DERIVED_DIRECTORIES
     if directory_name == "__pycache__":
         return path.suffix == ".pyc"
     if directory_name == ".git":
-        return rel.rpartition("/")[0] in moved_stamps and path.name in ("index", "FETCH_HEAD")
+        return relative_name.rpartition("/")[0] in moved_stamps and path.name in ("index", "FETCH_HEAD")
     source = path.parent.parent / path.name.replace("-checkpoint", "")
-    name = "/".join([*rel.split("/")[:-2], source.name])
+    name = "/".join([*relative_name.split("/")[:-2], source.name])
     with contextlib.suppress(OSError):
         is_source_unchanged = moved_stamps.get(name) == file_stamp(source)
         return directory_name == CHECKPOINTS and is_source_unchanged and source.read_bytes() == path.read_bytes()

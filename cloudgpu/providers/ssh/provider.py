@@ -131,7 +131,7 @@ class SshProvider:
         try:
             with self._remembering_silence(host):
                 seconds = self._timeouts.change_s  # longer than a GPU driver takes to load
-                facts = client.ask(host, "facts", {}, timeout=seconds)
+                facts = client.call_host(host, "facts", {}, timeout=seconds)
         except LoginRefused as error:
             raise client.uncertain_outcome(error) from error
         except Unreachable as error:
@@ -196,7 +196,7 @@ class SshProvider:
         answers = self._query_hosts(hosts)
         for host, answer in zip(hosts, answers, strict=True):
             if isinstance(answer, CloudgpuError):
-                unanswered.append(Unanswered(f"{self.account}/{host.name}", _why(answer)))
+                unanswered.append(Unanswered(f"{self.account}/{host.name}", _unanswered_reason(answer)))
             elif answer["machine"] is not None:
                 instances.append(self._instance(host, answer["machine"], translate.gpu_users(answer["used"])))
         # Set only now: a thread that looks for another host name meanwhile waits for the same answers.
@@ -223,10 +223,10 @@ class SshProvider:
         return self._ask_hosts(hosts, self._query_host, self._timeouts.read_s)
 
     def _ask_hosts(
-        self, hosts: Sequence[Host], read: Callable[[Host], Answer], seconds: float
+        self, hosts: Sequence[Host], read_host: Callable[[Host], Answer], seconds: float
     ) -> Sequence[Answer | CloudgpuError]:
         """Return each host's answer or error, waiting at most `seconds` for one; silent hosts are remembered."""
-        answers = gather(hosts, lambda host: result_or_error(read, host), MAX_PARALLEL_HOSTS, patience=seconds)
+        answers = gather(hosts, lambda host: result_or_error(read_host, host), MAX_PARALLEL_HOSTS, patience=seconds)
         named_answers = [_with_host_name(host, answer) for host, answer in zip(hosts, answers, strict=True)]
         for host, answer in zip(hosts, named_answers, strict=True):
             if isinstance(answer, Silent):
@@ -248,7 +248,7 @@ class SshProvider:
                 with self._remembering_silence(host):
                     query.answer = self._ask(host, "look", {}, timeout=self._timeouts.read_s)
             except CloudgpuError as error:
-                query.fault = error
+                query.error = error
             finally:
                 with self._lock:
                     del self._pending_queries[host.name]
@@ -278,8 +278,8 @@ class SshProvider:
 
     def processes(self, id: str) -> Sequence[Process] | None:  # noqa: A002
         """Return what still runs there from this machine, None where the host cannot tell. Raises InstanceNotFound."""
-        listed = self._ask(self._machine_host(id), "processes", {"id": id}, timeout=self._timeouts.read_s)["processes"]
-        return None if listed is None else tuple(Process(**one) for one in listed)
+        entries = self._ask(self._machine_host(id), "processes", {"id": id}, timeout=self._timeouts.read_s)["processes"]
+        return None if entries is None else tuple(Process(**entry) for entry in entries)
 
     def tag(self, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
         """Set these tags where the agent reads them, too. Raises InstanceNotFound."""
@@ -348,7 +348,7 @@ class SshProvider:
 
     def _ask(self, host: Host, verb: str, body: dict[str, Any], *, timeout: float = 75.0) -> dict[str, Any]:
         try:
-            answer = client.ask(host, verb, {**body, "now": self._clock().timestamp()}, timeout=timeout)
+            answer = client.call_host(host, verb, {**body, "now": self._clock().timestamp()}, timeout=timeout)
         except Unreachable as error:
             raise client.uncertain_outcome(error) from error
         self._record_answer(host, answer)
@@ -376,13 +376,13 @@ class _PendingQuery:
     def __init__(self) -> None:
         self.ended = Event()
         self.answer: dict[str, Any] | None = None
-        self.fault: CloudgpuError | None = None
+        self.error: CloudgpuError | None = None
 
     def result(self, host: Host) -> dict[str, Any]:
-        """Wait for the answer and return it, or raise its error (`fault`)."""
+        """Wait for the answer and return it, or raise its error."""
         self.ended.wait()
         if self.answer is None:
-            raise self.fault or ProviderUnavailable(f"{host.name} could not be queried.", field=host.field)
+            raise self.error or ProviderUnavailable(f"{host.name} could not be queried.", field=host.field)
         return self.answer
 
 
@@ -395,7 +395,7 @@ def _with_host_name(host: Host, answer: Answer | CloudgpuError) -> Answer | Clou
     )
 
 
-def _why(error: CloudgpuError) -> str:
+def _unanswered_reason(error: CloudgpuError) -> str:
     """Return why a host did not answer; for a changed host key with the remedy, as waiting does not help."""
     return f"{error.message} {error.next}" if isinstance(error, WrongHostKey) else error.message
 

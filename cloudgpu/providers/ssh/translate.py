@@ -48,9 +48,9 @@ def identity(host: Host, user: str, known_key: str, facts: Mapping[str, Any]) ->
     )
 
 
-def key_digest(public: str) -> str:
+def key_digest(public_key: str) -> str:
     """Return a digest of a public key, without its comment."""
-    return digest("ssh host key", *public.split()[:2])[:32]
+    return digest("ssh host key", *public_key.split()[:2])[:32]
 
 
 def host_of(id_: str) -> str | None:
@@ -101,7 +101,7 @@ def _reasons_to_try_others_first(
     """Yield why other hosts are to be tried before this one."""
     if facts["holder"]:
         yield f"{host.name} is in use by {facts['holder']}: it has one machine at a time"
-    used_count = sum(1 for one in facts["used"] or () if one["taken"])
+    used_count = sum(1 for gpu in facts["used"] or () if gpu["taken"])
     free, needed = len(facts["gpus"]) - used_count, sum(gpu.count for gpu in gpus)
     if used_count and free < needed:
         total = len(facts["gpus"])
@@ -120,14 +120,14 @@ def _gpus_now(facts: Mapping[str, Any], gpus: Sequence[Accelerator]) -> tuple[st
 
 def gpu_users(used: Sequence[Mapping[str, Any]] | None) -> tuple[str, ...]:
     """Return who uses which GPU, in words."""
-    return tuple(str(one["says"]) for one in used or ())
+    return tuple(str(gpu["says"]) for gpu in used or ())
 
 
 def _measured_gpus(rows: Sequence[Sequence[str]]) -> tuple[Accelerator, ...]:
-    counted = Counter((name, mib) for name, mib, _ in rows)
+    counts = Counter((name, memory_mib) for name, memory_mib, _ in rows)
     return tuple(
-        Accelerator(name, count, round(int(mib) / _MIB_PER_GIB, 1) if mib.isdigit() else None)
-        for (name, mib), count in counted.items()
+        Accelerator(name, count, round(int(memory_mib) / _MIB_PER_GIB, 1) if memory_mib.isdigit() else None)
+        for (name, memory_mib), count in counts.items()
     )
 
 

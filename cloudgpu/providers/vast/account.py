@@ -18,7 +18,7 @@ from cloudgpu.providers.vast.client import CLOUD, PROVIDER, Vast
 from cloudgpu.providers.vast.errors import BILLING_PAGE
 from cloudgpu.providers.vast.options import api_key, key_location
 
-LOG_LINES = "1000"
+MAX_LOG_LINES = "1000"
 LOG_TRIES, LOG_PAUSE_S = 12, 1.0  # a log takes about 9 s to appear (recorded command line)
 
 
@@ -79,12 +79,12 @@ def host_keys(vast: Vast, id: str) -> Sequence[str]:  # noqa: A002
         "PUT",
         f"/api/v0/instances/request_logs/{machines.number_of(id)}/",
         "logs",
-        body={"tail": LOG_LINES},
+        body={"tail": MAX_LOG_LINES},
         idempotent=True,
     )
     url = str(answer.get("result_url") or "")
-    for number in range(LOG_TRIES if url else 0):
-        if number:
+    for tries in range(LOG_TRIES if url else 0):
+        if tries:
             beat(LOG_PAUSE_S)
             vast.pause(LOG_PAUSE_S)
         try:

@@ -14,13 +14,13 @@ from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.rest.client import Answer, CloudApi, RestClient
 from cloudgpu.providers.rest.once import SendOnce
 from cloudgpu.providers.shared.account import CloudAccount
-from cloudgpu.providers.vast.errors import error_of
+from cloudgpu.providers.vast.errors import error_of_answer
 from cloudgpu.providers.vast.options import API_URL, KEY_VARIABLE, api_key, endpoint, key_location, vast_options
 
 PROVIDER = "vast"
 CLOUD = "vast.ai"
 # Minimum seconds between two calls of one action (OpenAPI files of vast.ai, 2026-08); none at another endpoint.
-INTERVALS = {"rent": 4.5, "destroy": 3.0, "get": 2.0, "list": 1.0, "change": 1.0}
+MIN_INTERVALS_S = {"rent": 4.5, "destroy": 3.0, "get": 2.0, "list": 1.0, "change": 1.0}
 PriceKey = tuple[str, str, str]  # zone, instance type, market
 
 
@@ -40,7 +40,7 @@ class Vast(CloudAccount):
     def __init__(self, settings: ProviderSettings) -> None:
         super().__init__(settings)
         self.options = vast_options(settings.account, settings.options)
-        self.base = endpoint()
+        self.base_url = endpoint()
         self.launch_records = SendOnce(settings.home, settings.clock)
         self.offer_prices: dict[PriceKey, str] = {}
         self.contract_prices: dict[str, ContractPrice] = {}  # by the contract's id
@@ -49,10 +49,10 @@ class Vast(CloudAccount):
         api = CloudApi(
             cloud=CLOUD,
             kind=PROVIDER,
-            base=self.base,
+            base=self.base_url,
             login=lambda: {"Authorization": f"Bearer {api_key(self.account, self.options)}"},
-            refused=self._refused,
-            intervals=INTERVALS if self.base == API_URL else {},
+            refused=self._error_of_answer,
+            intervals=MIN_INTERVALS_S if self.base_url == API_URL else {},
         )
         self.client = RestClient(api, self.timeouts, settings.pause)
 
@@ -69,13 +69,13 @@ class Vast(CloudAccount):
         """Send a call and return the JSON object of the answer. Raises as `RestClient.call`."""
         answer = self.client.call(method, path, action=action, query=query, body=body, idempotent=idempotent)
         if not isinstance(answer.data, dict):
-            raise unreadable(f"answered {action} with something that is not an object")
+            raise unreadable_error(f"answered {action} with something that is not an object")
         if answer.data.get("success") is False:  # an error with a status of success
-            raise self._refused(Answer(answer.status, answer.headers, answer.data))
+            raise self._error_of_answer(Answer(answer.status, answer.headers, answer.data))
         return answer.data
 
-    def _refused(self, answer: Answer) -> CloudgpuError:
-        error = error_of(self.client.redact, answer)
+    def _error_of_answer(self, answer: Answer) -> CloudgpuError:
+        error = error_of_answer(self.client.redact, answer)
         if error.field == "credentials" and error.next:
             error.next = error.next.replace(
                 KEY_VARIABLE, key_location(self.options)
@@ -87,12 +87,12 @@ class Vast(CloudAccount):
 
         Raises ProviderUnavailable while the text does not exist yet, InvalidRequest for a URL without https.
         """
-        parts = urlsplit(url)
+        url_parts = urlsplit(url)
         api = CloudApi(
-            CLOUD, PROVIDER, f"{parts.scheme}://{parts.netloc}", dict, lambda answer: _no_log_yet(answer.status)
+            CLOUD, PROVIDER, f"{url_parts.scheme}://{url_parts.netloc}", dict, lambda answer: _no_log_yet(answer.status)
         )
-        reader = RestClient(api, self.timeouts, self.pause)
-        return list(reader.lines(parts.path, action="log", query=dict(parse_qsl(parts.query))))
+        log_client = RestClient(api, self.timeouts, self.pause)
+        return list(log_client.lines(url_parts.path, action="log", query=dict(parse_qsl(url_parts.query))))
 
 
 def _no_log_yet(status: int) -> ProviderUnavailable:
@@ -101,6 +101,6 @@ def _no_log_yet(status: int) -> ProviderUnavailable:
     )
 
 
-def unreadable(action: str) -> ProviderUnavailable:
+def unreadable_error(action: str) -> ProviderUnavailable:
     """Return the error for an answer that contradicts vast.ai's OpenAPI files; `action` continues the sentence."""
     return ProviderUnavailable(f"{CLOUD} {action}.", field="provider", value=PROVIDER, next="Try again in a minute.")

@@ -23,6 +23,7 @@ from cloudgpu.providers.shared.errors import shorten
 
 BILLING_PAGE = "https://cloud.vast.ai/billing/"
 KEYS_PAGE = "https://cloud.vast.ai/manage-keys/"
+# What the tables below have of an error: its class, its `field`, and its `next`.
 _NO_CREDIT = (AuthFailed, "billing", f"Pay in at {BILLING_PAGE}, then run it again.")
 # A code in the text, the class of the error, its `field`, and its `next`.
 _ERRORS_BY_TEXT: tuple[tuple[str, type[CloudgpuError], str, str], ...] = (
@@ -57,16 +58,16 @@ class RefusedWithContract(ProviderUnavailable):
         self.contract, self.why = contract, why
 
 
-def error_of(redact: Callable[[str], str], answer: Answer) -> CloudgpuError:
+def error_of_answer(redact: Callable[[str], str], answer: Answer) -> CloudgpuError:
     """Return the error of an answer; RefusedWithContract if it names a new contract.
 
     A page that is not a JSON object is not from vast.ai: it proves neither that a contract is gone nor that none was
     created.
     """
     if not isinstance(answer.data, dict) and answer.status != UNAUTHORIZED:
-        return _unknown(answer.status, redact(str(answer.data or "")))
+        return _unknown_error(answer.status, redact(str(answer.data or "")))
     body = answer.data if isinstance(answer.data, dict) else {}
-    why = _refusal(answer.status, redact(f"{body.get('error') or ''} {body.get('msg') or ''}"))
+    why = _refusal_error(answer.status, redact(f"{body.get('error') or ''} {body.get('msg') or ''}"))
     contract = contract_of(body)
     return why if contract is None else RefusedWithContract(contract, why)
 
@@ -85,11 +86,11 @@ def _sentence(status: int, text: str) -> str:
     return f"vast.ai refused ({status}): {shorten(text) or 'it says no more'}."
 
 
-def _unknown(status: int, text: str) -> ProviderUnavailable:
+def _unknown_error(status: int, text: str) -> ProviderUnavailable:
     return ProviderUnavailable(_sentence(status, text), field="provider", value="vast", next="Try again in a minute.")
 
 
-def _refusal(status: int, text: str) -> CloudgpuError:
+def _refusal_error(status: int, text: str) -> CloudgpuError:
     sentence = _sentence(status, text)
     for code, kind, field, remedy in _ERRORS_BY_TEXT:
         if code in text:
@@ -100,4 +101,4 @@ def _refusal(status: int, text: str) -> CloudgpuError:
     if status in _ERRORS_BY_STATUS:
         kind, field, remedy = _ERRORS_BY_STATUS[status]
         return kind(sentence, field=field, next=remedy)
-    return _unknown(status, text)
+    return _unknown_error(status, text)

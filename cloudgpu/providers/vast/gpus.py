@@ -8,7 +8,7 @@ from typing import Any
 from cloudgpu.core.model.offers import Accelerator, same_gpu
 
 MIB_PER_GIB = 1024
-LARGE_A100_GIB, LARGE_V100_GIB = 60, 24
+LARGE_A100_GIB, LARGE_V100_GIB = 60, 24  # between the memory of the small variant and that of the large one
 # Names of vast.ai that are different in the catalogue. Where the catalogue has two, the memory decides.
 _CATALOGUE_NAMES: Mapping[str, str] = {
     "A100 PCIE": "A100-80GB-PCIe",
@@ -35,11 +35,11 @@ _SAME_NAMES = (
 TESLA = "Tesla "  # prefix of the names of older cards
 
 
-def gpu_name(name: str, memory_mb: float | None) -> str:
+def gpu_name(name: str, memory_mib: float | None) -> str:
     """Return the catalogue's name of a GPU with this memory; for an unknown GPU, its name without spaces."""
     short_name = " ".join(name.removeprefix(TESLA).split())
     catalogue_name = _CATALOGUE_NAMES.get(short_name, short_name.replace(" ", ""))
-    memory_gib = (memory_mb or 0) / MIB_PER_GIB
+    memory_gib = (memory_mib or 0) / MIB_PER_GIB
     if catalogue_name.startswith("A100") and 0 < memory_gib < LARGE_A100_GIB:
         return "A100-40GB"
     return "V100-32GB" if catalogue_name.startswith("V100") and memory_gib > LARGE_V100_GIB else catalogue_name
@@ -71,11 +71,11 @@ def names_of(gpu: str) -> Sequence[str]:
     matches = [
         name
         for name, catalogue_names in candidates
-        if any(same_gpu(catalogue_name, gpu) and _may_be(name, catalogue_name) for catalogue_name in catalogue_names)
+        if any(same_gpu(catalogue_name, gpu) and _may_name(name, catalogue_name) for catalogue_name in catalogue_names)
     ]
     return sorted({*matches, *(f"{TESLA}{name}" for name in matches)})
 
 
-def _may_be(name: str, catalogue_name: str) -> bool:
+def _may_name(name: str, catalogue_name: str) -> bool:
     """Tell whether a name of vast.ai can be this GPU; it does not contain the memory of A100 and V100."""
     return catalogue_name.split("-", maxsplit=1)[0] in _CATALOGUE_NAMES.get(name, name.replace(" ", ""))

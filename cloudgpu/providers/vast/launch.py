@@ -33,7 +33,7 @@ from cloudgpu.providers.vast.errors import RefusedWithContract, contract_of
 from cloudgpu.providers.vast.request import Call, launch_body
 
 MAX_LISTINGS = 3  # after a call that was sent before or not answered
-PAUSE_S = 1.0  # between two listings
+PAUSE_S = 1.0  # between two listings, and between two tries to destroy a contract
 PROOF_TIMEOUT = timedelta(seconds=60)  # the proof that a refused contract is gone
 
 
@@ -51,24 +51,24 @@ def launch(vast: Vast, attempt: Attempt, *, deadline: datetime) -> Instance:
             return _find_launched(vast, attempt, deadline)
         try:
             answer = vast.call("PUT", f"/api/v0/asks/{call.offer}/", "rent", body=request_body, idempotent=False)
-        except RefusedWithContract as refused:
-            return _destroy(vast, attempt, refused, deadline)
+        except RefusedWithContract as refusal:
+            return _destroy(vast, attempt, refusal, deadline)
         except (NotSent, RateLimited):  # vast.ai throttles calls before it handles them
             vast.launch_records.record_refusal(attempt)
             raise
         except (ProviderUnavailable, InstanceNotFound) as error:  # the latter proves nothing about a launch
             return _find_launched(vast, attempt, deadline, error)
         except NoCapacity:
-            return _rented_before(vast, attempt, deadline)
+            return _find_rented_before(vast, attempt, deadline)
         except CloudgpuError:
             vast.launch_records.record_refusal(attempt)
             raise
         contract = contract_of(answer)
         if contract is None:
-            no_contract = ProviderUnavailable(
+            no_contract_error = ProviderUnavailable(
                 f"{CLOUD} did not say which contract it has made.", field="provider", value=PROVIDER
             )
-            return _find_launched(vast, attempt, deadline, no_contract)
+            return _find_launched(vast, attempt, deadline, no_contract_error)
         return _new_machine(vast, attempt, call, contract)
 
 
@@ -80,7 +80,7 @@ def _check_price(attempt: Attempt, call: Call) -> None:
         raise NoCapacity(message, field="offer", next="Run it again to see the new prices.")
 
 
-def _rented_before(vast: Vast, attempt: Attempt, deadline: datetime) -> Instance:
+def _find_rented_before(vast: Vast, attempt: Attempt, deadline: datetime) -> Instance:
     """Return the machine if the offer is gone because this same call rented it before, for example from another home.
 
     Called while handling NoCapacity, which is raised again if no contract has the label.
@@ -89,10 +89,10 @@ def _rented_before(vast: Vast, attempt: Attempt, deadline: datetime) -> Instance
     if contract is None:
         vast.launch_records.record_refusal(attempt)
         raise  # noqa: PLE0704  (called in its handler)
-    return _check_found(vast, attempt, contract, deadline)
+    return _keep_or_destroy(vast, attempt, contract, deadline)
 
 
-def _check_found(
+def _keep_or_destroy(
     vast: Vast, attempt: Attempt, contract: Mapping[str, Any], deadline: datetime, *, just_sent: bool = False
 ) -> Instance:
     """Return the machine of a contract found by its label; destroy a contract that a refusal left.
@@ -104,10 +104,10 @@ def _check_found(
     is_stopping = just_sent and contract.get("intended_status") == "stopped"
     if machine.state is not State.STOPPED or not (is_stopping or machine.reason == NEVER_RAN):
         return machine
-    refused = RefusedWithContract(
+    refusal = RefusedWithContract(
         machine.id, NoCapacity(f"{CLOUD} refused {attempt.offer.configuration.zone}.", field="offer")
     )
-    return _destroy(vast, attempt, refused, deadline)
+    return _destroy(vast, attempt, refusal, deadline)
 
 
 def _new_machine(vast: Vast, attempt: Attempt, call: Call, contract: str) -> Instance:
@@ -149,12 +149,12 @@ def _find_launched(vast: Vast, attempt: Attempt, deadline: datetime, why: Cloudg
                 raise
             raise unknown_outcome_error(CLOUD, attempt, error) from why
         if contract is not None:
-            return _check_found(vast, attempt, contract, deadline, just_sent=why is not None)
+            return _keep_or_destroy(vast, attempt, contract, deadline, just_sent=why is not None)
     raise unknown_outcome_error(CLOUD, attempt) from why
 
 
 def _listing_tries(vast: Vast, deadline: datetime) -> Iterator[int]:
-    """Yield LISTINGS times, with pauses, until the deadline."""
+    """Yield the numbers of MAX_LISTINGS tries, with pauses between them, until the deadline."""
     for number in range(MAX_LISTINGS):
         if number:
             if vast.clock() + timedelta(seconds=PAUSE_S) > deadline:
@@ -164,42 +164,42 @@ def _listing_tries(vast: Vast, deadline: datetime) -> Iterator[int]:
         yield number
 
 
-def _destroy(vast: Vast, attempt: Attempt, refused: RefusedWithContract, deadline: datetime) -> Instance:
+def _destroy(vast: Vast, attempt: Attempt, refusal: RefusedWithContract, deadline: datetime) -> Instance:
     """Destroy the contract of a refusal, prove its end, and return it as terminated, so that its cost is recorded.
 
     Raises LaunchUncertain, with its id, if its end cannot be proved.
     """
-    vast.notify(f"{refused.message} It is destroyed.")
-    last_state = _read_or_none(vast, refused.contract) or _as_requested(
-        vast, attempt, Call(**attempt.call), refused.contract
+    vast.notify(f"{refusal.message} It is destroyed.")
+    last_state = _read_or_none(vast, refusal.contract) or _as_requested(
+        vast, attempt, Call(**attempt.call), refusal.contract
     )
     until = min(deadline, vast.clock() + PROOF_TIMEOUT)
-    last_error: CloudgpuError = refused
+    last_error: CloudgpuError = refusal
     while True:
         try:
-            machines.terminate(vast, refused.contract)
-            machines.read_contract(vast, refused.contract)
+            machines.terminate(vast, refusal.contract)
+            machines.read_contract(vast, refusal.contract)
         except InstanceNotFound:
-            return _terminated(vast, attempt, last_state, refused)
+            return _as_terminated(vast, attempt, last_state, refusal)
         except CloudgpuError as error:
             last_error = error
         if vast.clock() + timedelta(seconds=PAUSE_S) > until:
             break
         beat(PAUSE_S)
         vast.pause(PAUSE_S)
-    message = f"{refused.message} It could not be proved that it is gone: {last_error.message}"
-    remedy = f"The next cloudgpu up or reap looks again; in vast.ai's console it is {refused.contract}."
-    raise LaunchUncertain(message, field="instance", value=refused.contract, next=remedy) from refused
+    message = f"{refusal.message} It could not be proved that it is gone: {last_error.message}"
+    remedy = f"The next cloudgpu up or reap looks again; in vast.ai's console it is {refusal.contract}."
+    raise LaunchUncertain(message, field="instance", value=refusal.contract, next=remedy) from refusal
 
 
-def _terminated(vast: Vast, attempt: Attempt, last_state: Instance, refused: RefusedWithContract) -> Instance:
+def _as_terminated(vast: Vast, attempt: Attempt, last_state: Instance, refusal: RefusedWithContract) -> Instance:
     """Return the contract of a refusal as terminated; one that was not billed when it was read has never run.
 
     Its disk is billed from its creation, or from the call that created it if vast.ai does not tell.
     """
     created_at = last_state.launched_at or vast.launch_records.sent_at(attempt.token) or attempt.made_at
     since = None if last_state.billed else created_at
-    why = f"{REFUSED_PREFIX}{refused.why.message}"
+    why = f"{REFUSED_PREFIX}{refusal.why.message}"
     return replace(
         last_state, state=State.TERMINATED, billed=False, address=None, launched_at=created_at, since=since, reason=why
     )

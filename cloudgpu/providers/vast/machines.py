@@ -19,7 +19,7 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.machine.container_start import TAGS_VARIABLE
 from cloudgpu.providers.vast import market, request
-from cloudgpu.providers.vast.client import CLOUD, PROVIDER, ContractPrice, Vast, unreadable
+from cloudgpu.providers.vast.client import CLOUD, PROVIDER, ContractPrice, Vast, unreadable_error
 from cloudgpu.providers.vast.gpus import accelerator, type_name
 from cloudgpu.providers.vast.request import LABEL_PREFIX
 
@@ -42,20 +42,20 @@ def read_contract(vast: Vast, id: str) -> Raw:  # noqa: A002
     number = number_of(id)
     answer = vast.call("GET", f"/api/v0/instances/{number}/", "get")
     if "instances" not in answer:
-        raise unreadable(f"answered a call for {id} without saying whether it exists")
+        raise unreadable_error(f"answered a call for {id} without saying whether it exists")
     contract = answer["instances"]
     if contract is None:
         raise InstanceNotFound(f"{CLOUD} has no contract {id}.", field="instance", value=id)
-    return _checked(contract, id)
+    return _complete(contract, id)
 
 
-def listed(vast: Vast) -> Listing:
+def list_machines(vast: Vast) -> Listing:
     """Return every contract with a cloudgpu-id tag: a call per 25 contracts of the account."""
-    contracts = [contract for contract in pages(vast) if TAG_ID in tags_of(contract)]
-    return Listing(tuple(instance(vast, _checked(contract)) for contract in contracts))
+    contracts = [contract for contract in all_contracts(vast) if TAG_ID in tags_of(contract)]
+    return Listing(tuple(instance(vast, _complete(contract)) for contract in contracts))
 
 
-def pages(vast: Vast, filters: Mapping[str, Any] | None = None) -> Iterator[Raw]:
+def all_contracts(vast: Vast, filters: Mapping[str, Any] | None = None) -> Iterator[Raw]:
     """Yield all contracts of the account, page by page.
 
     Contracts of others may be incomplete. Raises ProviderUnavailable for endless pages.
@@ -68,8 +68,8 @@ def pages(vast: Vast, filters: Mapping[str, Any] | None = None) -> Iterator[Raw]
         answer = vast.call("GET", "/api/v1/instances/", "list", query=query)
         contracts = answer.get("instances")
         if not isinstance(contracts, list):
-            raise unreadable("answered a listing without contracts in it")
-        yield from (_identified(contract) for contract in contracts)
+            raise unreadable_error("answered a listing without contracts in it")
+        yield from (_with_id(contract) for contract in contracts)
         token = answer.get("next_token")
         if token is None:
             return
@@ -89,13 +89,17 @@ def find_by_token(vast: Vast, token: str) -> Raw | None:
     labelled = find_by_label(vast, token)
     if labelled is not None:
         return labelled
-    contracts = (page for page in pages(vast) if str(page.get("label") or "").split(" ")[0] == f"{LABEL_PREFIX}{token}")
-    return next(map(_checked, contracts), None)
+    contracts = (
+        contract
+        for contract in all_contracts(vast)
+        if str(contract.get("label") or "").split(" ")[0] == f"{LABEL_PREFIX}{token}"
+    )
+    return next(map(_complete, contracts), None)
 
 
 def find_by_label(vast: Vast, token: str) -> Raw | None:
     """Return the contract with the original label of a launch. One call."""
-    return next(map(_checked, pages(vast, {"label": {"eq": f"{LABEL_PREFIX}{token}"}})), None)
+    return next(map(_complete, all_contracts(vast, {"label": {"eq": f"{LABEL_PREFIX}{token}"}})), None)
 
 
 def terminate(vast: Vast, id: str) -> None:  # noqa: A002
@@ -120,8 +124,8 @@ def tag(vast: Vast, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
     contract = read_contract(vast, id)
     if not tags:
         return
-    token, changed = _label(contract)
-    all_changes = {**changed, **{name.removeprefix(TAG_PREFIX): value for name, value in tags.items()}}
+    token, changed_tags = _parse_label(contract)
+    all_changes = {**changed_tags, **{name.removeprefix(TAG_PREFIX): value for name, value in tags.items()}}
     label = f"{token} {json.dumps(all_changes, separators=(',', ':'), sort_keys=True)}"
     if len(label) > MAX_LABEL_CHARS:
         message = f"The tags of {id} need {len(label)} characters, and a label at {CLOUD} has {MAX_LABEL_CHARS}."
@@ -194,8 +198,8 @@ def leaves_at(vast: Vast, id: str) -> datetime | None:  # noqa: A002
 def tags_of(contract: Raw) -> dict[str, str]:
     """Return a contract's tags: those of its launch, with the changes in its label."""
     tags = _json_object(_launch_tags(contract))
-    changed = _label(contract)[1] if tags else {}
-    return {**tags, **{f"{TAG_PREFIX}{name}": value for name, value in changed.items()}}
+    changed_tags = _parse_label(contract)[1] if tags else {}
+    return {**tags, **{f"{TAG_PREFIX}{name}": value for name, value in changed_tags.items()}}
 
 
 def _launch_tags(contract: Raw) -> str:
@@ -205,9 +209,10 @@ def _launch_tags(contract: Raw) -> str:
     return str(pairs.get(TAGS_VARIABLE) or "")
 
 
-def _label(contract: Raw) -> tuple[str, dict[str, str]]:
-    token, _, rest = str(contract.get("label") or "").partition(" ")
-    return token, _json_object(rest)
+def _parse_label(contract: Raw) -> tuple[str, dict[str, str]]:
+    """Return the first word of a contract's label, by which its launch is found, and the tags changed since then."""
+    token, _, changes_json = str(contract.get("label") or "").partition(" ")
+    return token, _json_object(changes_json)
 
 
 def _json_object(text: str) -> dict[str, str]:
@@ -257,21 +262,21 @@ def _address(contract: Raw) -> Address | None:
     return Address(host, int(port), request.USER) if host and port.isdecimal() else None
 
 
-def _identified(entry: Any) -> Raw:
+def _with_id(entry: Any) -> Raw:
     """Return an entry of a listing that has an id; raise ProviderUnavailable for anything else."""
     if isinstance(entry, dict) and entry.get("id") is not None:
         return entry
-    raise unreadable("answered a listing with something that is not a contract")
+    raise unreadable_error("answered a listing with something that is not a contract")
 
 
-def _checked(contract: Any, id: str | None = None) -> Raw:  # noqa: A002
+def _complete(contract: Any, id: str | None = None) -> Raw:  # noqa: A002
     """Return a contract with all required fields; raise ProviderUnavailable for an incomplete or another one."""
     is_complete = isinstance(contract, dict) and all(
         contract.get(name) is not None for name in ("id", "machine_id", "gpu_name")
     )
     if is_complete and id in (None, str(contract["id"])):
         return dict(contract)
-    raise unreadable("answered with an incomplete contract, or another one than requested")
+    raise unreadable_error("answered with an incomplete contract, or another one than requested")
 
 
 def prices(vast: Vast, offers: Sequence[MachineConfiguration]) -> list[Price | None]:
@@ -283,16 +288,16 @@ def prices(vast: Vast, offers: Sequence[MachineConfiguration]) -> list[Price | N
         if offer.machine is not None and offer.machine not in vast.contract_prices:
             with suppress(InstanceNotFound):
                 get(vast, offer.machine)  # caches its price
-    missing = [
-        offer for offer in offers if _contract_price(vast, offer) is None and _key(offer) not in vast.offer_prices
+    unpriced = [
+        offer for offer in offers if _contract_price(vast, offer) is None and _price_key(offer) not in vast.offer_prices
     ]
-    for offer_market in dict.fromkeys(offer.market for offer in missing):
-        machine_ids = sorted({market.machine_of(offer.zone) for offer in missing if offer.market is offer_market})
+    for offer_market in dict.fromkeys(offer.market for offer in unpriced):
+        machine_ids = sorted({market.machine_number(offer.zone) for offer in unpriced if offer.market is offer_market})
         market.search(vast, offer_market, {"machine_id": {"in": machine_ids}})
     return [_price(vast, offer) for offer in offers]
 
 
-def _key(offer: MachineConfiguration) -> tuple[str, str, str]:
+def _price_key(offer: MachineConfiguration) -> tuple[str, str, str]:
     return offer.zone, offer.instance_type, str(offer.market)
 
 
@@ -303,11 +308,11 @@ def _contract_price(vast: Vast, offer: MachineConfiguration) -> str | None:
 
 
 def _price(vast: Vast, offer: MachineConfiguration) -> Price | None:
-    own_price = _contract_price(vast, offer)
-    found = own_price or vast.offer_prices.get(_key(offer))
-    if found is None:
+    contract_price = _contract_price(vast, offer)
+    usd_per_hour = contract_price or vast.offer_prices.get(_price_key(offer))
+    if usd_per_hour is None:
         return None
-    source_kind = "offer" if own_price is None else "contract"
-    usd = "what is bid for it" if offer.market is Market.SPOT else "dph_base"
-    source = f"vast.ai's own {source_kind} ({usd}), without storage and traffic"
-    return Price(Money.usd(found), source, vast.clock(), Basis.QUOTED)
+    source_kind = "offer" if contract_price is None else "contract"
+    price_kind = "what is bid for it" if offer.market is Market.SPOT else "dph_base"
+    source = f"vast.ai's own {source_kind} ({price_kind}), without storage and traffic"
+    return Price(Money.usd(usd_per_hour), source, vast.clock(), Basis.QUOTED)

@@ -51,13 +51,13 @@ ZONE_REMEDY = "It looks like m40001: the number of a machine on vast.ai."
 
 def available(vast: Vast, requirements: Requirements) -> Availability:
     """Return the fitting offers: the cheapest for each machine and number of GPUs. One call per market."""
-    machine = None if requirements.zone is None else machine_of(requirements.zone)
+    machine = None if requirements.zone is None else machine_number(requirements.zone)
     if requirements.region is not None and not COUNTRY_PATTERN.fullmatch(requirements.region):
         message = f"{requirements.region!r} is not a region of {CLOUD}: a region is a country's code."
         raise InvalidRequest(message, field="--region", value=requirements.region, next="Write it like NO.")
     offers = []
     for market in allowed_markets(requirements):
-        filters = _filters(vast, requirements)
+        filters = _search_filters(vast, requirements)
         if machine is not None:
             filters["machine_id"] = {"eq": machine}
         offers += [offer_of(vast, ask, market) for ask in search(vast, market, filters)]
@@ -110,7 +110,7 @@ def search(vast: Vast, market: Market, filters: Mapping[str, Any], storage_gb: i
 
 def find_ask(vast: Vast, offer: MachineConfiguration, storage_gb: int) -> Ask | None:
     """Return the cheapest ask now for the machine and type of an offer; None if it is gone. One call."""
-    filters = {**_rentable_filter(vast), "machine_id": {"eq": machine_of(offer.zone)}}
+    filters = {**_rentable_filter(vast), "machine_id": {"eq": machine_number(offer.zone)}}
     asks = search(vast, offer.market, filters, storage_gb)
     return next((ask for ask in asks if (type_name(ask), country_of(ask)) == (offer.instance_type, offer.region)), None)
 
@@ -131,7 +131,7 @@ def key_of(ask: Ask, market: Market) -> PriceKey:
 
 def offer_of(vast: Vast, ask: Ask, market: Market) -> MachineConfiguration:
     """Return an ask of vast.ai as a machine configuration without a price."""
-    memory = ask.get("cpu_ram")
+    memory_mib = ask.get("cpu_ram")
     cores = ask.get("cpu_cores_effective")
     return MachineConfiguration(
         provider=PROVIDER,
@@ -142,7 +142,7 @@ def offer_of(vast: Vast, ask: Ask, market: Market) -> MachineConfiguration:
         market=market,
         accelerators=(accelerator(ask),),
         vcpus=None if not cores else max(1, int(cores)),
-        memory_gib=None if not memory else round(float(memory) / 1024, 1),
+        memory_gib=None if not memory_mib else round(float(memory_mib) / 1024, 1),
         stop_effect=SPOT_STOP_EFFECT if market is Market.SPOT else STOP_EFFECT,
         parkable=False,
         trust=trust_of(ask),
@@ -152,10 +152,10 @@ def offer_of(vast: Vast, ask: Ask, market: Market) -> MachineConfiguration:
 
 def traffic_of(ask: Ask) -> TrafficPrices | None:
     """Return the host's price of a GB sent and received; None if it is not known."""
-    up, down = (ask.get(name) for name in ("inet_up_cost", "inet_down_cost"))
-    if not isinstance(up, int | float) or not isinstance(down, int | float):
+    upload_usd, download_usd = (ask.get(name) for name in ("inet_up_cost", "inet_down_cost"))
+    if not isinstance(upload_usd, int | float) or not isinstance(download_usd, int | float):
         return None
-    return TrafficPrices(Money.usd(Decimal(str(up))), Money.usd(Decimal(str(down))))
+    return TrafficPrices(Money.usd(Decimal(str(upload_usd))), Money.usd(Decimal(str(download_usd))))
 
 
 def trust_of(ask: Ask) -> Trust:
@@ -164,8 +164,8 @@ def trust_of(ask: Ask) -> Trust:
     `hosting_type` 1 is what vast.ai's console calls secure cloud (field of the OpenAPI files; its meaning is
     unverified).
     """
-    verified = ask.get("verification") == "verified"
-    return Trust.DATACENTER if verified and ask.get("hosting_type") == 1 else Trust.COMMUNITY
+    is_verified = ask.get("verification") == "verified"
+    return Trust.DATACENTER if is_verified and ask.get("hosting_type") == 1 else Trust.COMMUNITY
 
 
 def zone_of(raw: Ask) -> str:
@@ -173,7 +173,7 @@ def zone_of(raw: Ask) -> str:
     return f"m{raw['machine_id']}"
 
 
-def machine_of(zone: str) -> int:
+def machine_number(zone: str) -> int:
     """Return the number of a machine; raise InvalidRequest for an invalid zone."""
     digits = zone.removeprefix("m")
     if zone.startswith("m") and digits.isdecimal() and digits.isascii() and len(digits) < 19:  # noqa: PLR2004  (64 bits)
@@ -211,7 +211,7 @@ def _rentable_filter(vast: Vast) -> dict[str, Any]:
     return filters
 
 
-def _filters(vast: Vast, requirements: Requirements) -> dict[str, Any]:
+def _search_filters(vast: Vast, requirements: Requirements) -> dict[str, Any]:
     filters = _rentable_filter(vast)
     if requirements.gpu is not None:
         filters["num_gpus"] = {"eq": requirements.gpu_count}
@@ -223,11 +223,11 @@ def _filters(vast: Vast, requirements: Requirements) -> dict[str, Any]:
 
 def _cheapest_of_each(offers: Sequence[MachineConfiguration]) -> Iterator[MachineConfiguration]:
     """Yield the first, which is the cheapest, of each machine, type and market."""
-    seen = set()
+    seen_keys = set()
     for offer in offers:
         key = (offer.zone, offer.instance_type, offer.market)
-        if key not in seen:
-            seen.add(key)
+        if key not in seen_keys:
+            seen_keys.add(key)
             yield offer
 
 
@@ -238,5 +238,5 @@ def _is_suitable(vast: Vast, offer: MachineConfiguration, requirements: Requirem
 
 def _is_complete(ask: Ask) -> bool:
     """Tell whether an offer has all fields that renting needs."""
-    numbers = ("id", "machine_id", "dph_base", "min_bid", "storage_cost")
-    return all(isinstance(ask.get(name), int | float) for name in numbers) and bool(ask.get("gpu_name"))
+    number_fields = ("id", "machine_id", "dph_base", "min_bid", "storage_cost")
+    return all(isinstance(ask.get(name), int | float) for name in number_fields) and bool(ask.get("gpu_name"))

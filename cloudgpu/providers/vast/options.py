@@ -67,20 +67,20 @@ def key_location(options: VastOptions) -> str:
 
 def api_key(account: str, options: VastOptions) -> str:
     """Return the account's API key; raise AuthFailed where there is none, or no valid one."""
-    source = key_location(options)
+    location = key_location(options)
     key = (
         os.environ.get(KEY_VARIABLE, "")
-        if source == KEY_VARIABLE
-        else _read_key_file(account, source)
-        if source
+        if location == KEY_VARIABLE
+        else _read_key_file(account, location)
+        if location
         else ""
     )
     key = key.strip()
     if _KEY_PATTERN.fullmatch(key):
         return key
-    says = f"{source} holds no API key" if source else f"There is no API key of vast.ai for account {account}"
+    problem = f"{location} holds no API key" if location else f"There is no API key of vast.ai for account {account}"
     remedy = f"Make one at https://cloud.vast.ai/manage-keys/ and put it into {KEY_VARIABLE} or {KEY_FILES[0]}."
-    raise AuthFailed(f"{says}.", field=source or KEY_VARIABLE, next=remedy)
+    raise AuthFailed(f"{problem}.", field=location or KEY_VARIABLE, next=remedy)
 
 
 def _read_key_file(account: str, name: str) -> str:
@@ -96,8 +96,8 @@ def _read_key_file(account: str, name: str) -> str:
 def _reliability(account: str, key: str, value: object) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
         return float(value)
-    says = f"is {value!r}, which is not a reliability from 0 to 1."
-    raise fault(account, key, value, says, f"Write it like {key} = {DEFAULT_RELIABILITY}.")
+    problem = f"is {value!r}, which is not a reliability from 0 to 1."
+    raise fault(account, key, value, problem, f"Write it like {key} = {DEFAULT_RELIABILITY}.")
 
 
 def _file(account: str, key: str, value: object) -> str:
@@ -108,7 +108,7 @@ def _file(account: str, key: str, value: object) -> str:
 
 
 _country: Reader = matching(COUNTRY_PATTERN, "a country's code", "NO")
-_READERS: Mapping[str, Reader] = {
+_READERS: Mapping[str, Reader] = {  # what checks the value of each key
     "regions": several(_country, "countries", "NO"),
     "exclude_regions": several(_country, "countries", "NO"),
     "reliability": _reliability,

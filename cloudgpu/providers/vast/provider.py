@@ -19,9 +19,9 @@ from cloudgpu.providers.registry import lazy_modules
 from cloudgpu.providers.vast.client import PROVIDER, Vast
 
 if TYPE_CHECKING:
-    from cloudgpu.providers.vast import account, launch, machines, market, request as calls
+    from cloudgpu.providers.vast import account, launch, machines, market, request as launch_calls
 else:  # each is loaded by the first method that uses it
-    account, launch, machines, market, calls = lazy_modules(
+    account, launch, machines, market, launch_calls = lazy_modules(
         "cloudgpu.providers.vast", "account launch machines market request"
     )
 
@@ -76,11 +76,11 @@ class VastProvider:
 
     def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:
         """Return an empty constraint. Raises InvalidRequest for an image without its tag, and for volumes."""
-        return calls.constraint(self._vast, setup, requirements)
+        return launch_calls.constraint(self._vast, setup, requirements)
 
     def resolve(self, request: LaunchRequest, item: MachineConfiguration) -> Resolved:
         """Read the offer again, with its price and end, and return the exact launch call. Reads only."""
-        return calls.resolve(self._vast, request, item)
+        return launch_calls.resolve(self._vast, request, item)
 
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:
         """Rent the offer of an attempt, or return the machine that the attempt has created already."""
@@ -92,7 +92,7 @@ class VastProvider:
 
     def list(self) -> Listing:
         """Return every contract with a cloudgpu-id tag, page by page."""
-        return machines.listed(self._vast)
+        return machines.list_machines(self._vast)
 
     def terminate(self, id: str) -> None:  # noqa: A002
         """Request the end of the contract and its disk; an unknown id is no error."""

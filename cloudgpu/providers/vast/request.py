@@ -98,7 +98,7 @@ def constraint(vast: Vast, setup: Setup, requirements: Requirements) -> Placemen
     return PlacementConstraint()
 
 
-def resolve(vast: Vast, request: LaunchRequest, item: MachineConfiguration) -> Resolved:
+def resolve(vast: Vast, request: LaunchRequest, offer: MachineConfiguration) -> Resolved:
     """Return the exact launch call of an offer, its attached costs and remarks. One call.
 
     Raises NoCapacity if the offer is gone, has become more expensive, or ends before the lease.
@@ -109,29 +109,31 @@ def resolve(vast: Vast, request: LaunchRequest, item: MachineConfiguration) -> R
     _check_container_limits(request)
     size_gb, planned_price = (
         _disk_gb(setup.disk_gb),
-        vast.offer_prices.get((item.zone, item.instance_type, str(item.market))),
+        vast.offer_prices.get((offer.zone, offer.instance_type, str(offer.market))),
     )
-    ask = market.find_ask(vast, item, size_gb)
+    ask = market.find_ask(vast, offer, size_gb)
     if ask is None:
-        raise NoCapacity(f"{CLOUD} does not offer {item.instance_type} on {item.zone} now.", field="offer")
-    current_price = market.per_hour(ask, item.market)
+        raise NoCapacity(f"{CLOUD} does not offer {offer.instance_type} on {offer.zone} now.", field="offer")
+    current_price = market.per_hour(ask, offer.market)
     if planned_price is not None and current_price > Decimal(planned_price):
-        message = f"{item.instance_type} on {item.zone} costs ${current_price} an hour now, no longer ${planned_price}."
+        message = (
+            f"{offer.instance_type} on {offer.zone} costs ${current_price} an hour now, no longer ${planned_price}."
+        )
         raise NoCapacity(message, field="offer", next="Run it again to see the new prices.")
-    _check_end(vast, request, item, ask)
+    _check_end(vast, request, offer, ask)
     call = Call(
         offer=int(ask["id"]),
-        image=setup.image or vast.options.image or _default_image(item, ask),
+        image=setup.image or vast.options.image or _default_image(offer, ask),
         disk_gb=size_gb,
         per_hour=str(current_price),
-        bid=str(current_price) if item.market is Market.SPOT else None,
+        bid=str(current_price) if offer.market is Market.SPOT else None,
         ends=None if (host_end := market.host_end(ask)) is None else host_end.timestamp(),
-        base=vast.base,
+        base=vast.base_url,
     )
     disk_resource = AttachedResource(
         f"disk of {size_gb} GB on its host", DISK_KIND, size_gb, while_stopped=True, rate=_rate(vast, ask, size_gb)
     )
-    return Resolved(asdict(call), (disk_resource,), (), (*notes, *_remarks(vast, request, item, ask)))
+    return Resolved(asdict(call), (disk_resource,), (), (*notes, *_remarks(vast, request, offer, ask)))
 
 
 def _check_container_limits(request: LaunchRequest) -> None:
@@ -232,13 +234,13 @@ def launch_body(attempt: Attempt) -> dict[str, Any]:
         persistent_dir=PERSISTENT_DIR,
         ssh_port=SSH_PORT,
     )
-    script = pack_start(attempt, container)
+    start = pack_start(attempt, container)
     env = {
         f"-p {SSH_PORT}:{SSH_PORT}": "1",
         TAGS_VARIABLE: json.dumps(dict(attempt.tags), sort_keys=True),
-        **script.env,
+        **start.env,
     }
-    size = sum(len(name) + len(value) for name, value in env.items())
+    size = sum(len(name) + len(value) for name, value in env.items())  # characters
     if size > MAX_ENV_LENGTH:
         message = (
             f"The template {attempt.boot.template} is too large for {CLOUD}: {size:,} of {MAX_ENV_LENGTH:,} characters."
@@ -252,7 +254,7 @@ def launch_body(attempt: Attempt) -> dict[str, Any]:
         "label": f"{LABEL_PREFIX}{attempt.token}"[:MAX_LABEL_LENGTH],
         "runtype": "args",
         "onstart": "/bin/sh",  # with `args`, this replaces the entrypoint of the image (as dstack does)
-        "args": ["-c", script.command],
+        "args": ["-c", start.command],
         "env": env,
         "target_state": "running",
         "cancel_unavail": True,
@@ -262,19 +264,19 @@ def launch_body(attempt: Attempt) -> dict[str, Any]:
 
 def stop_command(base: str) -> str:
     """Return a shell command that stops this container's contract; its disk stays and is billed."""
-    return _in_python(_container_program(base, "PUT", b'{"state": "stopped"}'))
+    return _python_command(_container_program(base, "PUT", b'{"state": "stopped"}'))
 
 
 def tags_command(base: str) -> str:
     """Return a shell command that prints the machine's current tags as a JSON object; nothing on an error."""
-    return _in_python(_container_program(base, "GET", None) + _PRINT_TAGS)
+    return _python_command(_container_program(base, "GET", None) + _PRINT_TAGS)
 
 
 def _container_program(base: str, method: str, request_body: bytes | None) -> str:
     return _API_CALL.replace("BASE", repr(base)).replace("METHOD", repr(method)).replace("BODY", repr(request_body))
 
 
-def _in_python(program: str) -> str:
-    find = 'for one in "$python" python3 /opt/conda/bin/python3 /usr/bin/python3; do'
-    look = 'if [ -n "$one" ] && command -v "$one" >/dev/null; then'
-    return f'{find} {look} exec "$one" -c {shlex.quote(program.strip())}; fi; done; exit 127'
+def _python_command(program: str) -> str:
+    loop = 'for one in "$python" python3 /opt/conda/bin/python3 /usr/bin/python3; do'
+    condition = 'if [ -n "$one" ] && command -v "$one" >/dev/null; then'
+    return f'{loop} {condition} exec "$one" -c {shlex.quote(program.strip())}; fi; done; exit 127'

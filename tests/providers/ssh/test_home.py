@@ -153,7 +153,7 @@ owned.MOUNTS = Path(sys.argv[1])
 if sys.argv[2] == "publish":
     host.publish(host.read_record())
 else:
-    host.remove(host.read_record())
+    host.remove_machine(host.read_record())
     print(host.REMAINING_FILES["files"])
 """
 

@@ -148,25 +148,25 @@ def test_keys_are_let_in_and_taken_out_again_and_the_owners_file_is_as_it_was(th
     key = new_host_key().public_line
     record = made(there, keys=[key])
     record = of.authorize(record)
-    assert f"{' '.join(key.split()[:2])} cloudgpu:cg-1\n" in of.KEYS.read_text()
+    assert f"{' '.join(key.split()[:2])} cloudgpu:cg-1\n" in of.AUTHORIZED_KEYS.read_text()
     of.revoke(record)
-    assert not of.KEYS.parent.exists()  # neither was there before
+    assert not of.AUTHORIZED_KEYS.parent.exists()  # neither was there before
     real = of.HOME / "dotfiles"
     real.write_bytes(b"# my keys\r\n\xff no newline")
-    of.KEYS.parent.mkdir()
-    of.KEYS.symlink_to(real)
+    of.AUTHORIZED_KEYS.parent.mkdir()
+    of.AUTHORIZED_KEYS.symlink_to(real)
     record = of.authorize(made(there, keys=[key]))
     assert real.read_bytes().endswith(b"cloudgpu:cg-1\n# my keys\r\n\xff no newline")
     of.revoke(record)
-    assert of.KEYS.is_symlink()
+    assert of.AUTHORIZED_KEYS.is_symlink()
     assert real.read_bytes() == b"# my keys\r\n\xff no newline"
 
 
 def test_what_the_owner_changed_or_added_beside_a_templates_files_stays_and_is_named(there, of):
     record = made(there)
-    (of.WORK / "book").mkdir(parents=True)
+    (of.WORK_DIRECTORY / "book").mkdir(parents=True)
     for name in ("a", "b"):
-        (of.WORK / "book" / f"{name}.ipynb").write_text(name)
+        (of.WORK_DIRECTORY / "book" / f"{name}.ipynb").write_text(name)
     of.publish(record)
     shown = of.HOME / "cloudgpu-one"
     (shown / "book" / "b.ipynb").write_text("edited")
@@ -179,9 +179,9 @@ def test_what_the_owner_changed_or_added_beside_a_templates_files_stays_and_is_n
 def test_a_clone_that_the_owner_worked_on_stays_whole_and_another_one_goes(there, of):
     record = made(there)
     for name in ("worked", "as_it_was"):
-        (of.WORK / name / ".git").mkdir(parents=True)
-        (of.WORK / name / ".git" / "HEAD").write_text("one")
-        (of.WORK / name / ".git" / "index").write_text("one")
+        (of.WORK_DIRECTORY / name / ".git").mkdir(parents=True)
+        (of.WORK_DIRECTORY / name / ".git" / "HEAD").write_text("one")
+        (of.WORK_DIRECTORY / name / ".git" / "index").write_text("one")
     of.publish(record)
     shown = of.HOME / "cloudgpu-one"
     (shown / "worked" / ".git" / "HEAD").write_text("the owner's commit")

@@ -109,9 +109,9 @@ def test_a_script_that_runs_is_no_fault_and_one_that_failed_is():
 def test_whose_machine_keeps_a_host_busy_is_said_with_who_can_end_it(asked, whose, remedy):
     there = {"name": "one", "wanted": "running", "at": 7.0, "tags": {"cloudgpu-ledger": "l", "cloudgpu-owner": "eve"}}
     answer = json.dumps({"fault": "busy", "said": json.dumps(there)})
-    done = Completed(0, f"\n{client.ANSWER}{answer}\n".encode(), b"")
+    done = Completed(0, f"\n{client.ANSWER_PREFIX}{answer}\n".encode(), b"")
     with pytest.raises(NoCapacity) as refused:
-        client._answer(host_of(), done, asked)
+        client._parse_answer(host_of(), done, asked)
     assert whose in refused.value.message
     assert remedy in refused.value.next
 
