@@ -14,7 +14,13 @@ from cloudgpu.core.billing.charges import spent_until_now, unpriced_of
 from cloudgpu.core.model.facts import record_of
 from cloudgpu.core.model.identity import cloud_id
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.policies.guards import agent_ends_at, guards_of, only_warns_to_keep_disk, reason_of, timer_fires_at
+from cloudgpu.core.policies.guards import (
+    agent_ends_at,
+    end_reason_of,
+    only_warns_to_keep_disk,
+    safeguards_of,
+    timer_fires_at,
+)
 from cloudgpu.core.values.money import Money, usd
 
 if TYPE_CHECKING:
@@ -46,7 +52,7 @@ def guards_document(machine: Machine) -> Guards:
 
     The agent may end an idle machine sooner. The reaper's time is what its last run has decided.
     """
-    safeguards, has_ended = guards_of(machine), machine.terminated_at is not None or not machine.billed
+    safeguards, has_ended = safeguards_of(machine), machine.terminated_at is not None or not machine.billed
     return {
         "agent": None if has_ended else agent_ends_at(machine),
         "timer": None if has_ended else timer_fires_at(machine),
@@ -106,7 +112,7 @@ def machine_document(
         "renew_until": machine.renew_until,
         "held_until": machine.hold_until,
         "last_active_at": machine.last_active,
-        "reason": reason_of(machine),
+        "reason": end_reason_of(machine),
         "seen_at": machine.seen_at,
         "address": None if machine.address is None else record_of(machine.address),
         "terminated_at": machine.terminated_at,

@@ -123,7 +123,7 @@ def limits_document(limits: Limits) -> PolicyLimits | None:
         "payers": list(limits.payers),
         "stop": limits.stop and str(limits.stop),
         "price_jump": None if limits.price_jump is None else float(limits.price_jump),
-        "sources": list(limits.places),
+        "sources": list(limits.sources),
     }
 
 
@@ -163,6 +163,6 @@ def _schedule(schedule: Schedule) -> ScheduleDocument:
         "off": f"{schedule.off:%H:%M}",
         "tz": schedule.tz,
         "days": sorted(schedule.days),
-        "except": [day.isoformat() for day in sorted(schedule.excepts)],
+        "except": [day.isoformat() for day in sorted(schedule.excepted_dates)],
         "until": None if schedule.until is None else f"{_DAYS[schedule.until[0]]} {schedule.until[1]:%H:%M}",
     }

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.machine import may_be_running
-from cloudgpu.core.policies.guards import reason_of
+from cloudgpu.core.policies.guards import end_reason_of
 from cloudgpu.core.policies.schedule import next_scheduled_end
 from cloudgpu.core.reaper.decisions import UNKNOWN, Decision, Evidence, MachineView, activity_evidence, up_since
 from cloudgpu.core.values.times import from_iso, iso
@@ -177,7 +177,7 @@ def why_document(
 
 def _stopped_text(machine: Machine, stop_reason: str | None) -> str:
     """Return that a machine does not run, and why: `it is stopped: idle time ended it`."""
-    reason = reason_of(machine)
+    reason = end_reason_of(machine)
     why = stop_reason if reason in (None, "asked") else _AGENT_REASONS.get(reason, reason)
     return f"it is {machine.state}" + (f": {why}" if why else "")
 

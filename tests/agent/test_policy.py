@@ -12,7 +12,7 @@ from cloudgpu.agent import agent as loop, meters, sampler
 from cloudgpu.agent.agent import HOUR, Agent, write_terminals
 from cloudgpu.agent.lease import decide, update_marks
 from cloudgpu.core.activity.idle import ACTIVE, IDLE, UNKNOWN, Thresholds
-from cloudgpu.core.policies.policy import Idle, Policy, Unknown, for_agent
+from cloudgpu.core.policies.policy import Idle, Policy, Unknown, agent_policy
 from cloudgpu.core.policies.schedule import Schedule
 from tests.agent.machine import MONO, NOW, wait_for
 
@@ -139,7 +139,7 @@ def test_at_the_leases_end_an_unknown_machine_is_renewed_unless_the_policy_says_
 
 def test_what_could_only_be_terminated_is_renewed_though_nobody_uses_it():
     policy, begin = Policy("own", timedelta(hours=1), timedelta(hours=9)), datetime(2026, 11, 22, tzinfo=UTC)
-    told = for_agent(policy, begin, begin + timedelta(hours=9), spared=True)
+    told = agent_policy(policy, begin, begin + timedelta(hours=9), keeps_disk=True)
     assert (told["ends"], told["stop"], told["off"]) == ("", False, [])
     marks = update_marks({}, {"expires": NOW + 60, "renew_until": NOW + 9 * HOUR}, NOW, MONO, 0)
     assert decide(marks, IDLE, MONO + 60, 60, told["ends"]) == ("renew", IDLE)
@@ -151,7 +151,7 @@ def test_a_node_of_a_cluster_ends_by_itself_at_its_renew_until_alone_and_leaves_
     begin = datetime(2026, 11, 22, tzinfo=UTC)
     off = Schedule("UTC", time(19))
     policy = Policy("own", timedelta(hours=1), timedelta(hours=9), unknown=Unknown.END, schedules=(off,))
-    told = for_agent(policy, begin, begin + timedelta(hours=9), node=True)
+    told = agent_policy(policy, begin, begin + timedelta(hours=9), is_node=True)
     assert (told["ends"], told["stop"], told["off"]) == ("-", False, [])
     for activity in (IDLE, ACTIVE, UNKNOWN):
         marks = update_marks({}, {"expires": NOW + 60, "renew_until": NOW + 9 * HOUR}, NOW, MONO, 0)
@@ -162,7 +162,7 @@ def test_a_node_of_a_cluster_ends_by_itself_at_its_renew_until_alone_and_leaves_
 def test_the_agent_of_a_node_lives_on_idle_and_over_its_lease_and_ends_at_its_renew_until(machine):
     begin = datetime(2026, 11, 22, tzinfo=UTC)
     policy = Policy("own", timedelta(hours=1), timedelta(hours=9))
-    told = for_agent(policy, begin, begin + timedelta(hours=9), node=True)
+    told = agent_policy(policy, begin, begin + timedelta(hours=9), is_node=True)
     made = _machine(machine, **told)
     machine.tags(NOW + HOUR, NOW + 3 * HOUR)
     assert _first_end(machine, made, 4 * HOUR) == (3 * HOUR, "renew-until")
@@ -240,7 +240,7 @@ def test_it_takes_what_cloudgpu_makes_of_a_policy(machine, told):
 
     begin = datetime.fromtimestamp(NOW, UTC)
     policy = Policy("p", timedelta(hours=9), timedelta(hours=40), idle=Idle(after=timedelta(minutes=30)))
-    made = _machine(machine, **for_agent(policy, begin, begin + timedelta(hours=40)))
+    made = _machine(machine, **agent_policy(policy, begin, begin + timedelta(hours=40)))
     assert _first_end(machine, made, 3 * HOUR) == (2400, "idle")
 
 

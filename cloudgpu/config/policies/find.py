@@ -117,7 +117,7 @@ def lab_limits(published: Mapping[str, Published]) -> Limits:
     limits = published.get(LIMITS_NAME)
     if limits is None:
         return NO_LIMITS
-    return replace(limits_from(parse_yaml(limits.text, _LEDGER_PATH / f"{LIMITS_NAME}.yaml")), places=(limits.origin,))
+    return replace(limits_from(parse_yaml(limits.text, _LEDGER_PATH / f"{LIMITS_NAME}.yaml")), sources=(limits.origin,))
 
 
 def published_policy(published: Mapping[str, Published], name: str) -> FoundPolicy | None:

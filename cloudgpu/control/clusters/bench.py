@@ -12,7 +12,7 @@ from cloudgpu.control.access.reach import connected_to
 from cloudgpu.core.clusters.layout import engine_files, rank
 from cloudgpu.core.clusters.members import members
 from cloudgpu.core.clusters.scaling import NETWORK_EFFICIENCY
-from cloudgpu.core.model.machine import Machine, is_owned
+from cloudgpu.core.model.machine import Machine, is_on_prem
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
 
@@ -134,7 +134,7 @@ def first_two_nodes(machines: Iterable[Machine], name: str) -> tuple[Machine, Ma
 def check_same_zone(first: Machine, second: Machine) -> None:
     """Raise InvalidRequest for machines in different zones or accounts, whose traffic would be billed."""
     locations = [(machine.provider, machine.account, machine.region, machine.zone) for machine in (first, second)]
-    if locations[0] != locations[1] and not (is_owned(first.provider) and is_owned(second.provider)):
+    if locations[0] != locations[1] and not (is_on_prem(first.provider) and is_on_prem(second.provider)):
         locations_text = " and ".join(
             " ".join(filter(None, (location[0], location[3] or location[2]))) for location in locations
         )

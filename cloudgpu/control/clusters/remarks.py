@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from cloudgpu import catalog
 from cloudgpu.catalog.read import monthly_interruption, network_of
 from cloudgpu.core.clusters.scaling import GangLoss, gang_sentence, loss_an_hour, plan_remark, spot_losses
-from cloudgpu.core.model.machine import Machine, is_owned
+from cloudgpu.core.model.machine import Machine, is_on_prem
 from cloudgpu.core.model.offers import Accelerator, MachineConfiguration, Market, Note, NoteKind
 
 ONLY_REAPER_ENDS_ALL = (
@@ -21,7 +21,7 @@ def cluster_remarks(nodes: int, machine_type: MachineConfiguration, machines: It
 
     `machines` are those of the ledger. Yields nothing for one machine, and for machines that the user owns.
     """
-    if nodes < 2 or is_owned(machine_type.provider):  # noqa: PLR2004  (a cluster)
+    if nodes < 2 or is_on_prem(machine_type.provider):  # noqa: PLR2004  (a cluster)
         return
     yield Note(ONLY_REAPER_ENDS_ALL, NoteKind.GUARD)
     yield plan_remark(

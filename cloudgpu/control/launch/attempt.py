@@ -31,7 +31,7 @@ from cloudgpu.core.model.launch import Attempt, Boot, BootPart
 from cloudgpu.core.model.machine import has_retained_resources, sync_subject_of
 from cloudgpu.core.model.offers import Offer, Price
 from cloudgpu.core.policies.guards import only_warns_to_keep_disk, subject_of_offer
-from cloudgpu.core.policies.policy import for_agent
+from cloudgpu.core.policies.policy import agent_policy
 from cloudgpu.core.values.naming import derived_key, lock_name
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger import saved_calls as saved
@@ -179,7 +179,9 @@ def _boot(session: Session, template: Template, candidate: Candidate, offer: Off
         host_private_key=host_key.private_pem,
         policy={}
         if policy is None
-        else for_agent(policy, now, renew_until, stoppable=configuration.stoppable, spared=is_exempt, node=is_node),
+        else agent_policy(
+            policy, now, renew_until, stoppable=configuration.stoppable, keeps_disk=is_exempt, is_node=is_node
+        ),
         own_source=own_source(),
     )
 

@@ -44,8 +44,8 @@ from cloudgpu.core.policies.guards import (
     automatic_ending,
     ending_at_renew_until,
     gentlest_ending,
-    guards_of,
     only_warned,
+    safeguards_of,
 )
 from cloudgpu.core.policies.policy import Policy, ReaperAction, RuleAction
 from cloudgpu.core.policies.schedule import next_scheduled_end
@@ -355,7 +355,7 @@ def follows_lease(session: Session, machine: Machine) -> bool:
 
     Else its agent keeps to the lease of its launch or start, and renews that itself while somebody works there.
     """
-    guards = guards_of(machine)
+    guards = safeguards_of(machine)
     return isinstance(session.provider_of(machine), Taggable) or (guards is not None and guards.only_reaper)
 
 

@@ -39,7 +39,7 @@ from cloudgpu.core.model.machine import (
     Machine,
     command_name,
     has_retained_resources,
-    is_owned,
+    is_on_prem,
     may_be_running,
     not_none,
 )
@@ -445,6 +445,6 @@ def explain_refused_credential(session: Session, machine: Machine, verb: str) ->
         latest = machine
         with suppress(LedgerUnavailable):
             latest = session.ledger.machine(machine.id) or machine
-        if latest.terminated_at is None and not is_owned(latest.provider):
+        if latest.terminated_at is None and not is_on_prem(latest.provider):
             explain_ending_by_hand(error, latest, verb)
         raise

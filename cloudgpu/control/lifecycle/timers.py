@@ -17,7 +17,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.machine_events import timer_set
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.machine import Machine, command_name, not_none
-from cloudgpu.core.policies.guards import timer_is_due
+from cloudgpu.core.policies.guards import needs_timer
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, NotReachableHere, Silent
 from cloudgpu.parallel import Pool
@@ -48,7 +48,7 @@ def ensure_timer(session: Session, machine: Machine, why: str) -> Machine:
     Raises nothing: a failure is reported, and the next run of the reaper tries again.
     """
     provider = _timer_provider(session, machine)
-    if provider is None or not timer_is_due(machine, session.clock()):
+    if provider is None or not needs_timer(machine, session.clock()):
         return machine
     try:
         return _set_and_record(session, provider, machine, why)
@@ -177,7 +177,7 @@ def repair_timers(session: Session, machines: Iterable[Machine], *, sweep: bool 
     `machines` may include ended ones. A `sweep` also lists the timers at the providers, and compares.
     """
     result, machines, now = RepairResult(), list(machines), session.clock()
-    due_machines = [machine for machine in machines if timer_is_due(machine, now)]
+    due_machines = [machine for machine in machines if needs_timer(machine, now)]
     ended_machines = [machine for machine in machines if machine.terminated_at is not None and _may_fire(machine, now)]
     _set_due_timers(session, due_machines, result)
     _for_each_machine(session, ended_machines, _drop_timer, result)
@@ -293,7 +293,7 @@ def _repair_all(
     """Correct each timer that does not fire when the ledger says."""
     now, to_set, to_drop = session.clock(), list[Machine](), list[Machine]()
     for machine in machines:
-        is_due, fires_at = timer_is_due(machine._replace(timer=None), now), timers.get(machine.provider_id or "")
+        is_due, fires_at = needs_timer(machine._replace(timer=None), now), timers.get(machine.provider_id or "")
         if is_due and not _is_timer_right(machine, fires_at, now):
             to_set.append(machine)
         elif not is_due and fires_at is not None and machine.terminated_at is not None:

@@ -165,7 +165,7 @@ def lifetime_of(policy: Policy, settings: Settings, options: LifetimeOverride = 
     resolved = lifetime(
         policy, options, LifetimeOverride(settings.lease, settings.renew_until) if is_default else _NOT_GIVEN
     )
-    if resolved.contradict:
+    if resolved.is_contradictory:
         raise _contradiction(policy, resolved)
     return resolved
 

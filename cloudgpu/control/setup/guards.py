@@ -9,7 +9,7 @@ from cloudgpu.control.session.last_run import OVERDUE_AFTER, may_be_billed, read
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.checks import Check, Verdict, failed_check
 from cloudgpu.core.model.machine import Machine, not_none
-from cloudgpu.core.policies.guards import Agent, Timer, ends_itself, guards_of, has_no_agent
+from cloudgpu.core.policies.guards import Agent, Timer, ends_itself, has_no_agent, safeguards_of
 from cloudgpu.core.values.times import duration_text, from_iso, minute_text
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.samples.store import SampleStore
@@ -70,7 +70,7 @@ def _agent_clause(session: Session, machine: Machine) -> str:
 
     A report is its mark that the machine is in use, or samples that a run of the reaper has fetched.
     """
-    guards = guards_of(machine)
+    guards = safeguards_of(machine)
     if has_no_agent(machine):
         return "no agent runs on it, so its use is not known"
     if guards is not None and guards.agent is Agent.TELLS:
@@ -93,7 +93,7 @@ def _timer_clause(session: Session, machine: Machine) -> tuple[str, bool, str | 
     why_none = provider.why_no_timer() if isinstance(provider, SetsTimer) else ""
     at = provider.timer(not_none(machine.provider_id))
     if at is not None:
-        guards = guards_of(machine)
+        guards = safeguards_of(machine)
         is_own_process = guards is not None and guards.timer is Timer.OWN
         subject = "its own timer, a separate process, ends it" if is_own_process else "the timer in the cloud"
         return f"{subject} at {at:%Y-%m-%d %H:%M} UTC", True, None

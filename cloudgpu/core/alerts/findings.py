@@ -19,7 +19,7 @@ from cloudgpu.core.events.log import Event
 from cloudgpu.core.model.facts import ClusterNode, RefusedAction
 from cloudgpu.core.model.machine import Machine, by_cluster, command_name, not_none, stop_command
 from cloudgpu.core.model.offers import Basis
-from cloudgpu.core.policies.guards import reason_of
+from cloudgpu.core.policies.guards import end_reason_of
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import first_few
 from cloudgpu.core.values.times import Period, duration_text, from_iso, iso, minute_text, period
@@ -82,7 +82,7 @@ def ended_findings(machines: Iterable[Machine], now: datetime) -> Iterator[Findi
 
 def _termination(machine: Machine, at: str) -> Finding:
     name, has_done = machine.name, "ended" if machine.terminated_at else "stopped"
-    why = reason_of(machine)
+    why = end_reason_of(machine)
     costs = " It is still billed: run cloudgpu stop " + name + "." if machine.billed else ""
     return Finding(
         key=f"{ENDED}:{machine.id}:{at}",
@@ -364,7 +364,7 @@ def _nodes_lost(cluster: ClusterNode, lost: Sequence[Machine], rest: Sequence[Ma
         key=f"{LOST}:{cluster.id}:{at}",
         kind="node lost",
         title=f"{cluster.name} has lost {names}; the rest costs {hourly}",
-        text=f"{_unrequested(reason_of(lost[-1]), at)} "
+        text=f"{_unrequested(end_reason_of(lost[-1]), at)} "
         f"{others} {hourly}, and a job that needs all {cluster.nodes} cannot continue. {next_}",
         facts=_cluster_facts(cluster, rest or lost) | {"lost": names, "price": hourly},
         urgent=True,
@@ -386,7 +386,7 @@ def _partly_started(cluster: ClusterNode, started: PartlyStarted) -> Finding:
 
 def _cluster_ended(cluster: ClusterNode, nodes: Sequence[Machine], at: str) -> Finding:
     has_done = "ended" if all(machine.terminated_at for machine in nodes) else "stopped"
-    why = reason_of(nodes[0])
+    why = end_reason_of(nodes[0])
     return Finding(
         key=f"{ENDED}:{cluster.id}:{at}",
         kind="machine ended",

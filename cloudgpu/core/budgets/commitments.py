@@ -10,7 +10,7 @@ from cloudgpu.core.billing.rates import RateInterval, rate_intervals
 from cloudgpu.core.billing.rules import Rule, parse_us, rule_of
 from cloudgpu.core.model.facts import AttachedCost, Retained
 from cloudgpu.core.model.machine import BudgetedMachine, account_key, may_be_running, not_none
-from cloudgpu.core.policies.guards import guards_of
+from cloudgpu.core.policies.guards import safeguards_of
 from cloudgpu.core.values.money import HOUR_MICROS
 
 OVERDUE = HOUR_MICROS  # microseconds: a machine that runs beyond its end is counted for so long from now on
@@ -105,7 +105,7 @@ def commitments_of(
 
 def needs_reaper(subject: BudgetedMachine, prices: Prices) -> bool:
     """Return whether only the reaper would end this machine, and it does not run."""
-    guards = guards_of(subject)
+    guards = safeguards_of(subject)
     return guards is not None and guards.only_reaper and not prices.reaper_runs
 
 

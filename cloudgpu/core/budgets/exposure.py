@@ -16,7 +16,7 @@ from cloudgpu.core.billing.rules import PARTS_PER_NANO_HOUR, Rule, in_months, pa
 from cloudgpu.core.budgets.commitments import OVERDUE, Prices, StandIn, commitments_of
 from cloudgpu.core.model.machine import BudgetedMachine, Machine
 from cloudgpu.core.model.usage import Usage
-from cloudgpu.core.policies.guards import guards_of
+from cloudgpu.core.policies.guards import safeguards_of
 from cloudgpu.core.values.money import HOUR_MICROS
 
 HOURLY = 0  # the unit of a price per hour: see `unit_of`
@@ -197,7 +197,7 @@ def exposure_of(machine: Machine) -> Exposure | None:
         today = _items(machine, _NO_TODAY_PRICES) if machine.market == "spot" else items
     except _DependsOnOthers:
         return None
-    guards = guards_of(machine)
+    guards = safeguards_of(machine)
     return Exposure(
         id=machine.id,
         name=machine.name,

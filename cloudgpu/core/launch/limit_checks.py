@@ -88,4 +88,4 @@ def _limit_exceeded(option: str, typed: timedelta, longest: timedelta, limits: L
 
 
 def _limit_sources(limits: Limits) -> str:
-    return " and ".join(limits.places)
+    return " and ".join(limits.sources)

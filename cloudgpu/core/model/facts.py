@@ -46,8 +46,8 @@ class HourlyPrice(NamedTuple):
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
         """Return the value of a record."""
-        known = (record["nanos_per_hour"], record["source"], record["as_of"], record["basis"])
-        return cls(*known, record.get("is_negotiated"), record.get("list_nanos_per_hour"))
+        required = (record["nanos_per_hour"], record["source"], record["as_of"], record["basis"])
+        return cls(*required, record.get("is_negotiated"), record.get("list_nanos_per_hour"))
 
     def record(self) -> PriceRecord:
         """Return it as a ledger event stores it."""
@@ -87,7 +87,8 @@ class AttachedCost(NamedTuple):
 
     `at_most`: the price is an upper bound. `running`: billed only while the machine runs. `kept`: it stays after the
     machine. `named`: a volume with the user's name. `resource` is a `usage.Resource`, `stored_as` the price list's kind
-    of storage. From `per` on: the rate (`core.billing.rates.Rate`), if a price list has it.
+    of storage. From `per` on: the rate (`core.billing.rates.Rate`), if a price list has it: `nanos` for one of
+    `quantity` per hour, month or GB. `by_size`: the quantity is a number of GB.
     """
 
     what: str
@@ -115,7 +116,9 @@ class AttachedCost(NamedTuple):
 class Retained(NamedTuple):
     """A disk or an image that is retained without its machine, or that has a name of its own.
 
-    `name` to `alive_at` are only set for named volumes and images. From `per` on: the rate, if a price list has it.
+    `kind` is a `core.model.resources.Kind`, `stored_as` the price list's kind of storage, `made_at` the provider's
+    time. `ready`: it can be used or removed as it is. `name` to `alive_at` are only set for named volumes and images;
+    `alive_at` is when a sync last saw it. From `per` on: the rate as in `AttachedCost`, if a price list has it.
     """
 
     id: str
@@ -149,7 +152,8 @@ class ChargeNote(NamedTuple):
     """What the totals of ended usages do not contain; `core.billing.charges` makes it.
 
     `marks` are of uncertain prices (`~?^!`), `reasons` say why low and high differ, `compared` is the cost of runs with
-    a known list cost, `interrupted` is [low, amount, high, micros, runs] of interrupted runs, all in exact parts.
+    a known list cost, `interrupted` is [low, amount, high, micros, runs] of interrupted runs. Costs are in exact
+    parts of a nano-dollar (`core.billing.granularity.PARTS_PER_NANO`), `micros` are microseconds.
     """
 
     marks: str
@@ -242,9 +246,10 @@ class SentWarning(NamedTuple):
 
 
 class LastDecision(NamedTuple):
-    """The last decision of the reaper about a machine: `do` since `since`, by `rule`; `at` is when it ends the machine.
+    """The last decision of the reaper about a machine: the action `do`, taken first at `since`, by `rule`.
 
-    `activity` is ACTIVE, IDLE or UNKNOWN, unchanged since `activity_since`.
+    `why` is its reason, `at` when it ends the machine. `activity` is ACTIVE, IDLE or UNKNOWN, unchanged since
+    `activity_since`.
     """
 
     do: str
@@ -257,7 +262,7 @@ class LastDecision(NamedTuple):
 
 
 class CountedTraffic(NamedTuple):
-    """Until when (`until`) sent bytes were counted, and the machine's counter then; `received`: that of received."""
+    """What a machine's network counters had at `until`: bytes sent (`counted`) and received (None: not read)."""
 
     until: str
     counted: int
@@ -406,8 +411,8 @@ def value_getter(keys: Iterable[str], defaults: Mapping[str, Any]) -> Callable[[
     return (lambda record: values({**defaults, **record})) if defaults else values
 
 
-def from_record(kind: Any) -> Callable[[Mapping[str, Any]], Any]:
+def from_record(value_type: Any) -> Callable[[Mapping[str, Any]], Any]:
     """Return a function from a record to a flat value of this class: the inverse of `record_of`."""
-    keys = _KEYS.get(kind, {})
-    values = value_getter([keys.get(name, name) for name in kind._fields], kind._field_defaults)
-    return lambda record: kind._make(values(record))
+    keys = _KEYS.get(value_type, {})
+    values = value_getter([keys.get(name, name) for name in value_type._fields], value_type._field_defaults)
+    return lambda record: value_type._make(values(record))

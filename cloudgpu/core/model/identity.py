@@ -12,7 +12,7 @@ from cloudgpu.core.model.records import IdentityRecord
 SSH_HOST = "ssh host"  # the only kind of identity of which one configured account has several
 LOCAL = "computer"  # the kind of identity of a computer whose machines only itself can see
 COMPUTER_KINDS = (LOCAL, SSH_HOST)  # kinds of identity that are one computer
-NOT_REACHABLE = "not reachable from here"
+NOT_REACHABLE = "not reachable from here"  # how `Unanswered.why` begins for an account that this computer cannot query
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class AccountElsewhere(Unanswered):
     """An account with machines in this ledger that this computer cannot reach: `why` begins with `NOT_REACHABLE`.
 
     `was_asked_lately`: another computer queried it within the last day. `only_there`: it is a computer that no settings
-    here could reach, so its machines are not an open question for this home.
+    here could reach, so this home does not report its machines as unknown.
     """
 
     was_asked_lately: bool = False

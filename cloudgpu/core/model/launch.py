@@ -130,7 +130,8 @@ class Boot:
 class Attempt:
     """One attempt at a request with one offer: the whole call, as saved (mode 0600) before it is sent.
 
-    `token` is at most 64 characters and makes the provider's call idempotent. `tags` are complete.
+    `token` is at most 64 characters and makes the provider's call idempotent. `tags` are all
+    that the machine gets, `ledger` is the id of the ledger that records it.
     `expires` and `renew_until` are aware UTC. `call` is what the provider's `resolve` returned, as plain JSON
     values. `identity` is the account that it is sent to (None: not queried).
     """

@@ -108,13 +108,16 @@ class Machine(NamedTuple):
     apply.
 
     `key` is its launch key, `request` the fingerprint of its launch request. `is_named_resource`: this is no machine
-    but a named volume or image. `seq` is the number of ledger entries at the latest launch, as in the machine's tags.
-    `launch_status` is `open`, `made`, `refused` or `void` (no machine was created; `settled_reason` says why). `since`
-    is when its `state` began, `seen_at` when its provider last reported it. `pending_action` is the last action that
-    was requested and not yet confirmed. `terminated_at` is when its end was proved. `launch_failed`: it was terminated
-    because it never came up. `parked`: it was terminated so that `start` can restore it; `discard`: nothing of it is to
-    stay. `retained` are its disks and images that outlive it. `open_usage` is what is still billed; `usage_totals` are
-    the sums of what has ended, by resource: [low, amount, high, on_demand, micros, unpriced, not_on_demand] as
+    but a named volume or image. `seq` is the number of ledger entries at the latest launch, as in the machine's tags;
+    `first_at` is when the first of its entries was recorded, `intended_at` when its latest launch was. `max_price` is
+    the highest that its user pays for an hour. `renew_s` is by how many seconds the lease may be renewed. `unpriced`: a
+    price is missing, so sums lack it. `launch_status` is `open`, `made`, `refused` or `void` (no machine was created;
+    `settled_reason` says why). `since` is when its `state` began, `seen_at` when its provider last reported it.
+    `pending_action` is the last action that was requested and not yet confirmed. `terminated_at` is when its end was
+    proved. `action_reason` is why the last action was requested. `launch_failed`: it was terminated because it never
+    came up. `parked`: it was terminated so that `start` can restore it; `discard`: nothing of it is to stay. `retained`
+    are its disks and images that outlive it. `open_usage` is what is still billed; `usage_totals` are the sums of what
+    has ended, by resource: [low, amount, high, on_demand, micros, unpriced, not_on_demand] as
     `billing.charges.ChargeSum` has them; `charge_notes` is what those do not contain. `traffic` is None where its sent
     bytes were never counted. `terms` is None where its launch is not known. `timer` is when its cloud ends it by
     itself. `warnings` are by rule; a stop or a start deletes them. `refused_action` is set while the provider refuses
@@ -226,17 +229,17 @@ def _interned(value: Any) -> Any:
     return value
 
 
-def _interning(made_of: Any) -> Any:
-    return lambda record: _interned(made_of(record))
+def _interning(parse: Any) -> Any:
+    return lambda record: _interned(parse(record))
 
 
-def _tuple_of(made_of: Any) -> Any:
-    return lambda records: tuple([made_of(record) for record in records])
+def _tuple_of(parse: Any) -> Any:
+    return lambda records: tuple([parse(record) for record in records])
 
 
-def _dict_of(made_of: Any) -> Any:
+def _dict_of(parse: Any) -> Any:
     return lambda records: (
-        MappingProxyType({key: made_of(record) for key, record in records.items()}) if records else EMPTY
+        MappingProxyType({key: parse(record) for key, record in records.items()}) if records else EMPTY
     )
 
 
@@ -244,9 +247,10 @@ _OPTIONAL = Machine._field_defaults
 _read = value_getter(Machine._fields, _OPTIONAL)
 
 
+# The fields that are values of their own in a record: their index in `Machine`, and what parses them.
 _NESTED = [
-    (Machine._fields.index(name), made_of)
-    for name, made_of in {
+    (Machine._fields.index(name), parse)
+    for name, parse in {
         "setup": _interning(MachineSetup.of),
         "guards": _interning(MachineGuards.of),
         "retained": _tuple_of(from_record(Retained)),
@@ -298,8 +302,8 @@ def existing_volumes(machines: Iterable[BudgetedMachine]) -> frozenset[tuple[str
 
     An account counts by its name and by its identity: a plan only knows the name.
     """
-    existing = [row for row in machines if row.is_named_resource and row.terminated_at is None]
-    return frozenset((account, row.name) for row in existing for account in (account_key(row), row.account))
+    existing = [volume for volume in machines if volume.is_named_resource and volume.terminated_at is None]
+    return frozenset((account, volume.name) for volume in existing for account in (account_key(volume), volume.account))
 
 
 def account_key(subject: BudgetedMachine) -> str:
@@ -320,19 +324,19 @@ def sync_subjects_of(machine: Machine) -> tuple[str, str]:
     return scope, f"gap:{scope}"
 
 
-def is_owned(provider: str) -> bool:
+def is_on_premises(provider: str) -> bool:
     """Say whether a provider's machines are the user's own (on-premises) computers, which no cloud bills or names."""
     return provider in ON_PREMISES_PROVIDERS
 
 
 def billed_text(machine: Machine, text: str) -> str:
     """Return `text` for a rented machine, and an empty text for one that its user owns."""
-    return "" if is_owned(machine.provider) else text
+    return "" if is_on_premises(machine.provider) else text
 
 
 def may_run_text(machine: Machine) -> str:
     """Return what a machine may still do while its end is not proved."""
-    return "may still run" if is_owned(machine.provider) else "may still be billed"
+    return "may still run" if is_on_premises(machine.provider) else "may still be billed"
 
 
 def stop_command(machine: Machine) -> str:

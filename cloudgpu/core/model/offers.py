@@ -145,7 +145,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """All that could be launched, without prices and in no order, and the scopes that did not answer."""
+    """The machine configurations that could be launched, in no order, and the scopes that did not answer."""
 
     items: tuple[MachineConfiguration, ...]
     unanswered: tuple[Unanswered, ...] = ()

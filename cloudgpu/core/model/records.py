@@ -46,7 +46,10 @@ class AcceleratorRecord(TypedDict):
 
 
 class RateRecord(TypedDict, total=False):
-    """A rate (`core.billing.rates.Rate`): `nanos` is the price of one unit `per` hour, month or GB; None: not known."""
+    """A rate (`core.billing.rates.Rate`): `nanos` is the price of one unit `per` hour, month or GB; None: not known.
+
+    `by_size`: the unit is a GB of the resource; else it is the whole resource.
+    """
 
     per: str
     nanos: int | None

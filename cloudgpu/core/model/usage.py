@@ -50,14 +50,14 @@ class Usage(NamedTuple):
 
     `what` names it for people, `kind` is the price list's name: an instance type, `gp3`, `public_ipv4`. `quantity` is
     whole GB, addresses, bytes (traffic) or 1. `segments` are the prices in the order of `at`; the first also holds
-    before it, none: no price is known. `on_demand` is the on-demand price of an hour, None where it is not known or
-    does not apply. `first`: the first run since the launch. `reason` is the provider's for its end (`interrupted`,
-    ...). `licence` is that of an operating system with billing rules of its own (`suse`, `rhel`), else empty.
-    `sure_from`: it was certainly billed from then on; the amount counts all since `begin`. `maybe_since`: it may have
-    been billed since then, before `begin`; the amount does not count that. `maybe_until`: it may have been billed until
-    then, though `end` is the last proof. `why_maybe_less`: why it may cost less, even nothing; empty if it cannot.
-    `continues`: since when the same disk, snapshot or run was billed in an earlier usage; the time that this one
-    rounded up is already paid.
+    before it, none: no price is known. `on_demand` is the on-demand price of an hour in nano-dollars, None where it is
+    not known or does not apply. `first`: the first run since the launch. `reason` is the provider's for its end
+    (`interrupted`, ...). `licence` is that of an operating system with billing rules of its own (`suse`, `rhel`), else
+    empty. `sure_from`: it was certainly billed from then on; the amount counts all since `begin`. `maybe_since`: it may
+    have been billed since then, before `begin`; the amount does not count that. `maybe_until`: it may have been billed
+    until then, though `end` is the last proof. `why_maybe_less`: why it may cost less, even nothing; empty if it
+    cannot. `continues`: since when the same disk, snapshot or run was billed in an earlier usage; the time that this
+    one rounded up is already paid.
     """
 
     resource: Resource
@@ -87,7 +87,7 @@ def usage_of_record(record: Mapping[str, Any]) -> Usage:
 
     Equal texts share one object in memory, since a report reads all usages that have ever ended.
     """
-    values = list(_usage_values(record))
+    values = list(_usage_values(record))  # in the order of the fields
     values[0], values[7] = _RESOURCES[values[0]], _PERS[values[7]]
     values[1:6] = map(_interned, values[1:6])
     values[10] = tuple(map(_interval, values[10]))

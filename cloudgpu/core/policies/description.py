@@ -56,8 +56,9 @@ NO_CHOICES = Choices()
 def choose(typed: str | None, facts: Mapping[str, str | None], choices: Choices | None, default: str) -> Chosen:
     """Return the policy of a machine with these facts (some of SELECTOR_KEYS): the most specific setting wins.
 
-    A project is more specific than a tag, and of two tags the one that stands first counts. Facts that were read from a
-    cloud's tags are compared in their tag form (`tag_value`).
+    `typed` is the name given with --policy, `default` that of config.toml. A project is more specific than a tag, and
+    of two tags the one that stands first counts. Facts that were read from a cloud's tags are compared in their tag
+    form (`tag_value`).
     """
     choices = choices or NO_CHOICES
     if typed is not None:
@@ -120,7 +121,7 @@ _RULES_BY_USE = (Rule.IDLE, Rule.UNLABELLED)
 
 
 def _without_agent(rule: DescribedRule) -> DescribedRule:
-    """Return what a rule of _BY_USE says of a machine without an agent: its use is not known, so it ends nothing."""
+    """Return what a rule of _RULES_BY_USE says of a machine without an agent: as use is not known, it ends nothing."""
     if rule.rule is Rule.IDLE:
         return replace(rule, text="never: no agent runs on it, so its use is not known")
     return replace(rule, text=rule.text.replace("stopped once nobody uses it", "warned of"))
@@ -148,7 +149,9 @@ def _only_warned_text(rule: DescribedRule, policy: Policy) -> str:
 def rules_in_force(policy: Policy | None, machine: Machine, now: datetime) -> tuple[DescribedRule, ...]:
     """Return what holds for one machine now, the strongest rule first. Without a policy, only its lease counts."""
     rules = (
-        [] if policy is None else [one for one in rules_for(policy, now, machine) if one.rule not in _PER_MACHINE_RULES]
+        []
+        if policy is None
+        else [described for described in rules_for(policy, now, machine) if described.rule not in _PER_MACHINE_RULES]
     )
     rules += _rules_of_machine(policy, machine, now)
     return tuple(sorted(rules, key=lambda rule: list(Rule).index(rule.rule)))
@@ -170,8 +173,8 @@ def schedule_notes(policy: Policy | None, machine: EndableMachine, now: datetime
 
 def _rules_of_policy(policy: Policy, now: datetime) -> Iterator[DescribedRule]:
     if policy.budget is not None:
-        does = "stopped" if policy.budget.do is RuleAction.STOP else "warned of"
-        yield DescribedRule(Rule.BUDGET, f"{does} once it has cost {policy.budget.limit.text()} in all")
+        outcome = "stopped" if policy.budget.do is RuleAction.STOP else "warned of"
+        yield DescribedRule(Rule.BUDGET, f"{outcome} once it has cost {policy.budget.limit.text()} in all")
     renew = duration_text(policy.renew_until)
     yield DescribedRule(
         Rule.RENEW_UNTIL, f"ended {renew} after its launch or start, whoever uses it; warned 60m and 10m before"
@@ -189,8 +192,8 @@ def _rules_of_policy(policy: Policy, now: datetime) -> Iterator[DescribedRule]:
 def _other_rules(policy: Policy) -> Iterator[DescribedRule]:
     if policy.unlabelled is not None:
         required, after = " and ".join(policy.unlabelled.require), duration_text(policy.unlabelled.after)
-        does = "stopped once nobody uses it" if policy.unlabelled.do is RuleAction.STOP else "warned of"
-        yield DescribedRule(Rule.UNLABELLED, f"after {after} without {required}: {does}")
+        outcome = "stopped once nobody uses it" if policy.unlabelled.do is RuleAction.STOP else "warned of"
+        yield DescribedRule(Rule.UNLABELLED, f"after {after} without {required}: {outcome}")
     if policy.stopped is not None:
         yield DescribedRule(
             Rule.STOPPED, f"{_OUTCOME_TEXTS[policy.stopped.do]} once stopped for {duration_text(policy.stopped.after)}"
@@ -230,9 +233,9 @@ def _off_text(schedule: Schedule) -> str:
     days = _DAY_GROUPS.get(tuple(sorted(schedule.days))) or "on " + ", ".join(
         _DAYS[day] for day in sorted(schedule.days)
     )
-    except_text = f", except {_exception_dates(schedule)}" if schedule.excepts else ""
-    off_until = schedule.until
-    until_text = f", and kept off until {_DAYS[off_until[0]]} {off_until[1]:%H:%M} unless held" if off_until else ""
+    except_text = f", except {_exception_dates(schedule)}" if schedule.excepted_dates else ""
+    until = schedule.until
+    until_text = f", and kept off until {_DAYS[until[0]]} {until[1]:%H:%M} unless held" if until else ""
     return (
         f"ended at {schedule.off:%H:%M} {days} by the clock of {schedule.tz}{except_text}, whoever uses it{until_text}"
     )
@@ -240,9 +243,9 @@ def _off_text(schedule: Schedule) -> str:
 
 def _exception_dates(schedule: Schedule) -> str:
     """Return the dates on which nothing is ended; consecutive dates are one range, `2026-12-24 to 2027-01-03`."""
-    days = sorted(schedule.excepts)
-    gaps = [(before, after) for before, after in pairwise(days) if after - before > timedelta(days=1)]
-    begins, ends = [days[0], *(after for _, after in gaps)], [*(before for before, _ in gaps), days[-1]]
+    days = sorted(schedule.excepted_dates)
+    gaps = [(day, next_day) for day, next_day in pairwise(days) if next_day - day > timedelta(days=1)]
+    begins, ends = [days[0], *(next_day for _, next_day in gaps)], [*(day for day, _ in gaps), days[-1]]
     return ", ".join(
         f"{first}" if first == last else f"{first} to {last}" for first, last in zip(begins, ends, strict=True)
     )
@@ -261,8 +264,8 @@ def _rules_of_machine(policy: Policy | None, machine: Machine, now: datetime) ->
     if machine.expires:
         unknown_ends = policy is not None and policy.unknown is Unknown.END
         use = "is in use" if unknown_ends else "is in use or nobody knows"
-        end = guards.automatic_ending(machine, policy)
-        text = f"{_ending_text(end)}, unless it {use}: then it is renewed" if end else _WARN_TO_KEEP_DISK
+        ending = guards.automatic_ending(machine, policy)
+        text = f"{_ending_text(ending)}, unless it {use}: then it is renewed" if ending else _WARN_TO_KEEP_DISK
         yield DescribedRule(Rule.LEASE, text, from_iso(machine.expires))
     else:
         yield DescribedRule(Rule.LEASE, "it has none")
@@ -288,5 +291,5 @@ def _schedules_of(policy: Policy, machine: Machine, now: datetime) -> Iterator[D
 _WARN_TO_KEEP_DISK = f"only warned of then: {guards.NOTHING_GENTLER}, and its policy is to keep its disk"
 
 
-def _ending_text(end: ReaperAction) -> str:
-    return "terminated then, and its disk deleted" if end is ReaperAction.TERMINATE else "ended then"
+def _ending_text(ending: ReaperAction) -> str:
+    return "terminated then, and its disk deleted" if ending is ReaperAction.TERMINATE else "ended then"

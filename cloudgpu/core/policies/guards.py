@@ -12,7 +12,14 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from cloudgpu.core.model.facts import MachineGuards, MachineSetup
-from cloudgpu.core.model.machine import EndableMachine, EndCapabilities, Machine, PlannedLaunch, command_name, is_owned
+from cloudgpu.core.model.machine import (
+    EndableMachine,
+    EndCapabilities,
+    Machine,
+    PlannedLaunch,
+    command_name,
+    is_on_premises,
+)
 from cloudgpu.core.model.records import GuardsRecord, ScheduledRunRecord
 from cloudgpu.core.policies.policy import Policy, ReaperAction, Unknown, Unpausable
 from cloudgpu.core.values.times import duration_text, from_iso, iso
@@ -22,10 +29,11 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.launch import Setup
     from cloudgpu.core.model.offers import MachineConfiguration
 
+# Parts of sentences about ends.
 ERASES = "it is terminated then, and what is on its disk is deleted"
 NOTHING_GENTLER = "it can be neither stopped nor kept as an image"
 FIRES_WITHIN = timedelta(minutes=5)  # clouds fire to the minute, and a machine takes a while to be stopped
-BY_TIMER = "renew-until: the timer in the cloud"
+BY_TIMER = "renew-until: the timer in the cloud"  # the reason of an end that the timer must have made
 
 
 def gentlest_ending(machine: EndableMachine) -> ReaperAction:
@@ -70,11 +78,11 @@ def only_warned(machine: EndableMachine, policy: Policy | None) -> bool:
     return by_policy or only_warns_to_keep_disk(machine, policy)
 
 
-def subject_of_offer(item: MachineConfiguration, setup: Setup) -> EndCapabilities:
+def subject_of_offer(configuration: MachineConfiguration, setup: Setup) -> EndCapabilities:
     """Return a machine to be launched as a value that the functions here take in place of a `Machine`."""
     from cloudgpu.core.model.launch import setup_to_json
 
-    return EndCapabilities(item.stoppable, item.parkable, MachineSetup.of(setup_to_json(setup)))
+    return EndCapabilities(configuration.stoppable, configuration.parkable, MachineSetup.of(setup_to_json(setup)))
 
 
 def check_stop(machine: Machine) -> None:
@@ -144,7 +152,7 @@ class Safeguards:
         return guards
 
 
-def guards_of(machine: Machine | PlannedLaunch | EndCapabilities) -> Safeguards | None:
+def safeguards_of(machine: Machine | PlannedLaunch | EndCapabilities) -> Safeguards | None:
     """Return what guards a machine, by its launch; None where that is not known."""
     guards = machine.guards
     return None if guards is None else Safeguards(Agent(guards.agent), Timer(guards.timer), *guards[2:5])
@@ -152,14 +160,14 @@ def guards_of(machine: Machine | PlannedLaunch | EndCapabilities) -> Safeguards 
 
 def ends_itself(machine: Machine) -> bool:
     """Say whether the agent's shutdown ends what the machine costs; where its launch is not known, it may."""
-    safeguards = guards_of(machine)
+    safeguards = safeguards_of(machine)
     return safeguards is None or safeguards.agent is Agent.ENDS
 
 
 def agent_ends_at(machine: Machine) -> str | None:
     """Return when the agent ends a machine at the latest, if nobody uses it; None where its shutdown ends nothing.
 
-    Its lease may be no reason for that.
+    That is the end of its lease; or renew-until, where the lease only warns to keep the disk.
     """
     if not ends_itself(machine):
         return None
@@ -168,12 +176,12 @@ def agent_ends_at(machine: Machine) -> str | None:
 
 def timer_fires_at(machine: Machine) -> str | None:
     """Return when its timer fires, as far as the ledger knows; None for none."""
-    safeguards = guards_of(machine)
+    safeguards = safeguards_of(machine)
     follows = safeguards is not None and safeguards.follows and safeguards.timer is not Timer.NONE
     return machine.renew_until if follows else machine.timer
 
 
-def timer_is_due(machine: Machine, now: datetime) -> bool:
+def needs_timer(machine: Machine, now: datetime) -> bool:
     """Say whether a machine needs a timer that the ledger does not know. A stopped one that is over needs none."""
     if machine.terminated_at is not None or machine.provider_id is None or machine.renew_until is None:
         return False
@@ -181,7 +189,7 @@ def timer_is_due(machine: Machine, now: datetime) -> bool:
     return machine.timer != machine.renew_until and not (is_off and from_iso(machine.renew_until) <= now)
 
 
-def reason_of(machine: Machine) -> str | None:
+def end_reason_of(machine: Machine) -> str | None:
     """Return why a machine ended unrequested: its provider's reason, else its timer if that was due then."""
     at, since = machine.timer, machine.since
     if machine.state_reason is not None or machine.billed or at is None or since is None:
@@ -202,12 +210,12 @@ def depends_on_reaper(machine: Machine) -> bool:
 
 def is_billed(provider: str, nanos_per_hour: int | None) -> bool:
     """Say whether somebody bills such a machine: it is rented, and not known to be free."""
-    return not is_owned(provider) and nanos_per_hour != 0
+    return not is_on_premises(provider) and nanos_per_hour != 0
 
 
 def has_no_agent(machine: EndableMachine) -> bool:
     """Say whether no agent runs on a machine, as far as its launch says."""
-    safeguards = guards_of(machine)
+    safeguards = safeguards_of(machine)
     return safeguards is not None and safeguards.agent is Agent.NONE
 
 
@@ -221,9 +229,9 @@ def lease_ends(machine: EndableMachine, policy: Policy | None) -> bool:
     return automatic_ending(machine, policy) is not None and not (has_no_agent(machine) and renews)
 
 
-def guarded_offer(item: MachineConfiguration, setup: Setup, guards: Safeguards) -> EndCapabilities:
+def guarded_offer(configuration: MachineConfiguration, setup: Setup, safeguards: Safeguards) -> EndCapabilities:
     """Return how a machine that is to be launched can end, and what guards it."""
-    return subject_of_offer(item, setup)._replace(guards=MachineGuards.of(guards.to_json()))
+    return subject_of_offer(configuration, setup)._replace(guards=MachineGuards.of(safeguards.to_json()))
 
 
 LATE_FACTOR = 2  # a run older than so many of its intervals is not recent
@@ -277,32 +285,32 @@ def guarding_run(runs: Iterable[ScheduledRun], account: str, now: datetime) -> S
 
 
 def with_run(
-    before: Iterable[ScheduledRun], scheduled_run: ScheduledRun | None, now: datetime
+    recorded: Iterable[ScheduledRun], scheduled_run: ScheduledRun | None, now: datetime
 ) -> tuple[ScheduledRun, ...]:
     """Return the runs that the next ledger entry has: `scheduled_run` in place of that home's last, recent ones first.
 
     At most `MAX_HOMES`: containers with a new home each time must not fill the ledger, nor push out a run that guards
     an account.
     """
-    others = [run for run in before if scheduled_run is None or run.home != scheduled_run.home]
-    runs = [*([] if scheduled_run is None else [scheduled_run]), *others]
+    runs_of_others = [run for run in recorded if scheduled_run is None or run.home != scheduled_run.home]
+    runs = [*([] if scheduled_run is None else [scheduled_run]), *runs_of_others]
     accounts = {account for run in runs for account in run.accounts}
-    guards = {guarding_run(runs, account, now) for account in accounts}
+    guarding_runs = {guarding_run(runs, account, now) for account in accounts}
 
-    def order(run: ScheduledRun) -> tuple[bool, bool, bool, timedelta, str]:
-        return run is not scheduled_run, run not in guards, not is_recent(run, now), abs(now - run.at), run.home
+    def sort_key(run: ScheduledRun) -> tuple[bool, bool, bool, timedelta, str]:
+        return run is not scheduled_run, run not in guarding_runs, not is_recent(run, now), abs(now - run.at), run.home
 
-    return tuple(sorted(runs, key=order)[:MAX_HOMES])
+    return tuple(sorted(runs, key=sort_key)[:MAX_HOMES])
 
 
 def missing_for_guard(runs: Iterable[ScheduledRun], account: str, now: datetime) -> str:
     """Return what is missing for a run to guard an account, as the second half of a sentence."""
-    known = list(runs)
-    if not known:
+    heard = list(runs)
+    if not heard:
         return "none has been heard yet"
-    checking = [run for run in known if account in run.accounts]
+    checking = [run for run in heard if account in run.accounts]
     if not checking:
-        return f"those that were heard (on {_hosts(known)}) do not check this account"
+        return f"those that were heard (on {_hosts(heard)}) do not check this account"
     recent = [run for run in checking if is_recent(run, now)]
     if not recent:
         last = max(checking, key=lambda run: run.at)

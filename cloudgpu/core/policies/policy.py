@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.policies.schedule import Schedule
 
 NO_ACTIVITIES = "-"  # in place of the activities at which a lease ends: the agent neither ends nor renews it
-MAX_OFFS = 60  # scheduled ends that an agent is told in advance
+MAX_OFFS = 60  # scheduled ends (`off` of a schedule) that an agent is told in advance
 LEASE_MARGIN = timedelta(
     days=7
 )  # an agent knows the scheduled ends until so long after renew-until, which `extend` may move
@@ -179,24 +179,24 @@ def thresholds(policy: Policy) -> Thresholds:
     )
 
 
-def for_agent(
+def agent_policy(
     policy: Policy,
     begin: datetime,
     end: datetime,
     *,
     stoppable: bool = True,
-    spared: bool = False,
-    node: bool = False,
+    keeps_disk: bool = False,
+    is_node: bool = False,
 ) -> dict[str, Any]:
     """Return what the agent is told of a policy, for a machine that begins at `begin` and may live until `end`.
 
-    `spared`: only renew-until ends it, as it could only be terminated. `node`: it is a node of a cluster, of which a
-    single node knows too little: only renew-until ends it, and runs of the reaper renew or end the lease of all nodes.
-    Spans are in seconds. `ends` names the activities at which a lease ends. `off` is every off of the schedules from
-    `begin` on as epoch seconds, at most 60 of them and none later than a week after `end`: the machine knows no time
-    zones.
+    `keeps_disk`: only renew-until ends it, as its disk is to stay and it could only be terminated. `is_node`: it is a
+    node of a cluster, of which a single node knows too little: only renew-until ends it, and runs of the reaper renew
+    or end the lease of all nodes. Spans are in seconds. `ends` names the activities at which a lease ends. `off` is
+    every off of the schedules from `begin` on as epoch seconds, at most 60 of them and none later than a week after
+    `end`: the machine knows no time zones.
     """
-    idle, only_renew_until = policy.idle, spared or node or policy.only_warned(stoppable=stoppable)
+    idle, only_renew_until = policy.idle, keeps_disk or is_node or policy.only_warned(stoppable=stoppable)
     ends = (IDLE, UNKNOWN) if policy.unknown is Unknown.END else (IDLE,)
     offs: Iterable[datetime] = ()
     if not only_renew_until and policy.schedules:
@@ -208,7 +208,7 @@ def for_agent(
         "grace": idle.grace.total_seconds(),
         "stop": idle.do is RuleAction.STOP and not only_renew_until,
         "off": [int(off.timestamp()) for off in offs],
-        "ends": NO_ACTIVITIES if node else "" if spared else " ".join(ends),
+        "ends": NO_ACTIVITIES if is_node else "" if keeps_disk else " ".join(ends),
         "scratch": str(idle.scratch),
     }
 
@@ -231,7 +231,7 @@ class LifetimeOverride:
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
-    """How long a machine may live, and where each was set. Where `renew_until` is the shorter one, they contradict."""
+    """How long a machine may live, and where each was set; contradictory where `renew_until` is the shorter one."""
 
     lease: timedelta
     renew_until: timedelta
@@ -239,7 +239,7 @@ class Lifetime:
     renew_from: Origin
 
     @property
-    def contradict(self) -> bool:
+    def is_contradictory(self) -> bool:
         """Whether a machine could not live to the end of its lease."""
         return self.renew_until < self.lease
 
@@ -278,7 +278,7 @@ class Limits:
 
     `payers` are the owners whose reaper may stop machines of other ledgers that are 24 hours past their renew-until.
     `stop` says who may stop whose machine in a team. `price_jump` is by what factor a price has to move to be news, for
-    everybody. `places` are the files, or the publication, that say so.
+    everybody. `sources` are the files, or the publication, that say so.
     """
 
     lease: timedelta | None = None
@@ -288,7 +288,7 @@ class Limits:
     payers: tuple[str, ...] = ()
     stop: Stoppers | None = None
     price_jump: Decimal | None = None
-    places: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
 
     @property
     def longest_lease(self) -> timedelta | None:
@@ -314,18 +314,18 @@ class LimitedPolicy:
 def narrowest_limits(all_limits: Iterable[Limits]) -> Limits:
     """Return the limits that hold where several files say some: the narrowest of each, so that none loosens another."""
     given = [limits for limits in all_limits if limits != NO_LIMITS]
-    allowed = [one.policies for one in given if one.policies is not None]
-    payers = [one.payers for one in given if one.payers]
-    stops = [one.stop for one in given if one.stop is not None]
+    allowed = [limits.policies for limits in given if limits.policies is not None]
+    payers = [limits.payers for limits in given if limits.payers]
+    stops = [limits.stop for limits in given if limits.stop is not None]
     return Limits(
-        _least(one.lease for one in given),
-        _least(one.renew_until for one in given),
-        _least(one.idle_after for one in given),
+        _least(limits.lease for limits in given),
+        _least(limits.renew_until for limits in given),
+        _least(limits.idle_after for limits in given),
         _common(allowed) if allowed else None,
         _common(payers) if payers else (),
         (Stoppers.OWNER if Stoppers.OWNER in stops else Stoppers.MEMBERS) if stops else None,
-        min((one.price_jump for one in given if one.price_jump is not None), default=None),
-        tuple(place for one in given for place in one.places),
+        min((limits.price_jump for limits in given if limits.price_jump is not None), default=None),
+        tuple(source for limits in given for source in limits.sources),
     )
 
 
@@ -356,8 +356,8 @@ def cut_lifetime(lifetime: Lifetime, limits: Limits) -> tuple[Lifetime, tuple[st
         lease = min(lease, renew)
     pairs = (("lease", lifetime.lease, lease), ("renew-until", lifetime.renew_until, renew))
     notes = tuple(
-        f"the limits cut the {what} from {duration_text(was)} to {duration_text(now)}" for what, was, now in pairs
-        if now < was
+        f"the limits cut the {what} from {duration_text(before)} to {duration_text(cut)}" for what, before, cut in pairs
+        if cut < before
     )  # fmt: skip
     return replace(lifetime, lease=lease, renew_until=renew), notes
 
@@ -366,9 +366,9 @@ def _at_most(duration: timedelta, limit: timedelta | None) -> timedelta:
     return duration if limit is None else min(duration, limit)
 
 
-def _least(spans: Iterable[timedelta | None]) -> timedelta | None:
-    return min((span for span in spans if span is not None), default=None)
+def _least(durations: Iterable[timedelta | None]) -> timedelta | None:
+    return min((duration for duration in durations if duration is not None), default=None)
 
 
 def _common(lists: list[tuple[str, ...]]) -> tuple[str, ...]:
-    return tuple(one for one in lists[0] if all(one in other for other in lists))
+    return tuple(name for name in lists[0] if all(name in names for names in lists))

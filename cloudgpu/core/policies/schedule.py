@@ -21,25 +21,25 @@ _DAY, _SECOND = timedelta(days=1), timedelta(seconds=1)
 class Schedule:
     """When machines are off: at `off`, by the clock of `tz` (an IANA name), on these days of its week.
 
-    `days` are weekdays (0 is Monday) of the local date, `excepts` local dates on which nothing is ended. `until` is the
-    weekday and time at which it ends to be off, None where an off is a moment alone.
+    `days` are weekdays (0 is Monday) of the local date, `excepted_dates` local dates on which nothing is ended. `until`
+    is the weekday and time at which it ends to be off, None where an off is a moment alone.
     """
 
     tz: str
     off: time
     days: frozenset[int] = EVERY_DAY
-    excepts: frozenset[date] = frozenset()
+    excepted_dates: frozenset[date] = frozenset()
     until: tuple[int, time] | None = None
 
 
 def last_off(schedules: Iterable[Schedule], now: datetime) -> datetime | None:
     """Return the latest off at or before `now`, in UTC; None where there is none. Both times are aware."""
-    return max(filter(None, (_last(schedule, now) for schedule in schedules)), default=None)
+    return max(filter(None, (_last_off(schedule, now) for schedule in schedules)), default=None)
 
 
 def next_scheduled_end(schedules: Iterable[Schedule], now: datetime) -> datetime | None:
     """Return the first off after `now`, in UTC; None where there is none. Both times are aware."""
-    return min(filter(None, (_next(schedule, now) for schedule in schedules)), default=None)
+    return min(filter(None, (_next_off(schedule, now) for schedule in schedules)), default=None)
 
 
 def missed_off(schedules: Iterable[Schedule], started: datetime, now: datetime) -> datetime | None:
@@ -50,28 +50,28 @@ def missed_off(schedules: Iterable[Schedule], started: datetime, now: datetime) 
 
 def off_until(schedules: Iterable[Schedule], now: datetime) -> datetime | None:
     """Return until when machines are to stay off, in UTC; None where they may run now. `now` is aware."""
-    return max(filter(None, (_stays_off(schedule, now) for schedule in schedules)), default=None)
+    return max(filter(None, (_off_period_end(schedule, now) for schedule in schedules)), default=None)
 
 
 def offs_between(schedules: Iterable[Schedule], begin: datetime, end: datetime) -> Iterator[datetime]:
     """Yield every off after `begin` and at or before `end`, in their order."""
-    known = tuple(schedules)
-    off = next_scheduled_end(known, begin)
+    all_schedules = tuple(schedules)
+    off = next_scheduled_end(all_schedules, begin)
     while off is not None and off <= end:
         yield off
-        off = next_scheduled_end(known, off)
+        off = next_scheduled_end(all_schedules, off)
 
 
 @lru_cache(maxsize=256)  # a run asks the same for every machine of a policy
-def _last(schedule: Schedule, now: datetime) -> datetime | None:
+def _last_off(schedule: Schedule, now: datetime) -> datetime | None:
     offs = (_off_on(schedule, day) for day in _days(schedule, now, -1))
     return next((off for off in offs if off <= now), None)
 
 
 @lru_cache(maxsize=256)
-def _stays_off(schedule: Schedule, now: datetime) -> datetime | None:
-    off = _last(schedule, now)
-    if schedule.until is None or off is None or now.astimezone(ZoneInfo(schedule.tz)).date() in schedule.excepts:
+def _off_period_end(schedule: Schedule, now: datetime) -> datetime | None:
+    off = _last_off(schedule, now)
+    if schedule.until is None or off is None or now.astimezone(ZoneInfo(schedule.tz)).date() in schedule.excepted_dates:
         return None
     weekday, end_time = schedule.until
     end_schedule, off_date = replace(schedule, off=end_time), off.astimezone(ZoneInfo(schedule.tz)).date()
@@ -81,24 +81,24 @@ def _stays_off(schedule: Schedule, now: datetime) -> datetime | None:
 
 
 @lru_cache(maxsize=256)
-def _next(schedule: Schedule, now: datetime) -> datetime | None:
+def _next_off(schedule: Schedule, now: datetime) -> datetime | None:
     offs = (_off_on(schedule, day) for day in _days(schedule, now, 1))
     return next((off for off in offs if off > now), None)
 
 
 def _days(schedule: Schedule, now: datetime, step: int) -> Iterator[date]:
-    """Yield the dates that have an off, one way from `now` on, until one of them must have been the one asked for.
+    """Yield the dates that have an off, from `now` into the future (`step` 1) or the past (-1).
 
-    It begins a day on the other side: where a clock is set back over midnight, tomorrow's first minutes come before
-    today's last.
+    It yields enough of them that one off is surely on the side of `now` that is asked for. It begins a day on the other
+    side: where a clock is set back over midnight, tomorrow's first minutes come before today's last.
     """
     local = now.astimezone(ZoneInfo(schedule.tz)).date()
-    for count in range(-1, 7 * (len(schedule.excepts) + 2)):
+    for count in range(-1, 7 * (len(schedule.excepted_dates) + 2)):
         try:
             day = local + step * count * _DAY
         except OverflowError:  # the years 1 and 9999
             return
-        if day.weekday() in schedule.days and day not in schedule.excepts:
+        if day.weekday() in schedule.days and day not in schedule.excepted_dates:
             yield day
 
 
@@ -115,11 +115,11 @@ def _off_on(schedule: Schedule, day: date) -> datetime:
     return _end_of_gap(local.replace(fold=1).astimezone(UTC), moment, zone)
 
 
-def _end_of_gap(before: datetime, after: datetime, zone: ZoneInfo) -> datetime:
-    """Return the first second of (`before`, `after`] with the offset that holds at `after`: the clocks' change."""
-    offset = after.astimezone(zone).utcoffset()
-    return before + _SECOND * bisect_left(
-        range((after - before) // _SECOND),
+def _end_of_gap(earlier: datetime, later: datetime, zone: ZoneInfo) -> datetime:
+    """Return the first second of (`earlier`, `later`] with the offset that holds at `later`: the clocks' change."""
+    offset = later.astimezone(zone).utcoffset()
+    return earlier + _SECOND * bisect_left(
+        range((later - earlier) // _SECOND),
         x=True,
-        key=lambda second: (before + second * _SECOND).astimezone(zone).utcoffset() == offset,
+        key=lambda second: (earlier + second * _SECOND).astimezone(zone).utcoffset() == offset,
     )

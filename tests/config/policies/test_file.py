@@ -57,7 +57,7 @@ def test_a_projects_limits_and_a_homes_both_hold(tmp_path):
     (home / "limits.yaml").write_text("lease: 9h\nidle_after: 1h\npolicies: [nightly, never]\n")
     found = load_limits((tmp_path, home))
     assert (found.lease, found.idle_after, found.policies) == (6 * H, H, ("nightly",))
-    assert found.places == (str(tmp_path / "limits.yaml"), str(home / "limits.yaml"))
+    assert found.sources == (str(tmp_path / "limits.yaml"), str(home / "limits.yaml"))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.policies.commands import explain_policy
 from cloudgpu.control.policies.resolve import limits_of, policies_of, policy_of
-from cloudgpu.core.policies.policy import RuleAction, for_agent
+from cloudgpu.core.policies.policy import RuleAction, agent_policy
 from cloudgpu.core.policies.schedule import next_scheduled_end
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import InvalidRequest
@@ -278,24 +278,24 @@ def test_the_agent_is_told_of_the_offs_that_may_come_in_its_life(lab):
     write(lab.session.home.policies, "own", NIGHTLY)
     row = lab.up(policy="own").machine
     policy, begin, end = policy_of(lab.session, row).policy, lab.clock(), from_iso(row.renew_until)
-    told = for_agent(policy, begin, end)
+    told = agent_policy(policy, begin, end)
     assert len(told["off"]) == 9 + 7
     assert told["off"] == sorted(set(told["off"]))
     assert all(begin.timestamp() < off <= (end + timedelta(days=7)).timestamp() for off in told["off"])
     assert (told["after"], told["grace"], told["stop"], told["ends"], told["scratch"]) == (
         3600, 600, True, "IDLE", "warn",
     )  # fmt: skip
-    assert len(for_agent(policy, begin, end + timedelta(days=300))["off"]) == 60
+    assert len(agent_policy(policy, begin, end + timedelta(days=300))["off"]) == 60
 
 
 def test_the_agent_of_a_machine_that_cannot_be_stopped_only_warns_under_warn(lab):
     write(lab.session.home.policies, "own", f"{NIGHTLY}spot: {{unpausable: warn}}\n")
     policy = lab.prepare(policy="own", spot=True).candidates.items[0].policy
     begin = lab.clock()
-    assert for_agent(policy, begin, begin + 90 * H, stoppable=True)["stop"]
-    told = for_agent(policy, begin, begin + 90 * H, stoppable=False)
+    assert agent_policy(policy, begin, begin + 90 * H, stoppable=True)["stop"]
+    told = agent_policy(policy, begin, begin + 90 * H, stoppable=False)
     assert (told["stop"], told["off"]) == (False, [])
-    assert not for_agent(lab.prepare(policy="never").candidates.items[0].policy, begin, begin + H)["stop"]
+    assert not agent_policy(lab.prepare(policy="never").candidates.items[0].policy, begin, begin + H)["stop"]
 
 
 def test_who_launches_or_starts_at_the_weekend_is_told_that_the_schedule_keeps_machines_off(lab):

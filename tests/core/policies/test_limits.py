@@ -27,7 +27,7 @@ limits = st.builds(
     some,
     some,
     st.none() | st.lists(st.sampled_from("abc"), unique=True).map(tuple),
-    places=st.just(("f",)),
+    sources=st.just(("f",)),
 )
 idles = st.builds(
     lambda after, do: Idle(after=after * H, grace=min(after * H, H), do=do),

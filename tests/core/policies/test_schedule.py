@@ -76,11 +76,11 @@ def test_each_off_fires_when_the_clock_first_shows_it(tz, day, off, days):
 @given(
     off=clocks,
     days=some_days,
-    excepts=st.frozensets(st.integers(-9, 9), max_size=6),
+    excepted_dates=st.frozensets(st.integers(-9, 9), max_size=6),
     minutes=st.integers(-6000, 6000),
 )
-def test_now_lies_between_the_last_off_and_the_next(tz, day, off, days, excepts, minutes):
-    schedule = Schedule(tz, off, days, frozenset(day + timedelta(days=one) for one in excepts))
+def test_now_lies_between_the_last_off_and_the_next(tz, day, off, days, excepted_dates, minutes):
+    schedule = Schedule(tz, off, days, frozenset(day + timedelta(days=one) for one in excepted_dates))
     now = datetime.combine(day, time(), UTC) + minutes * MINUTE
     before, after = last_off((schedule,), now), next_scheduled_end((schedule,), now)
     assert before <= now < after
