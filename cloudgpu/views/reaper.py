@@ -43,7 +43,7 @@ def run_document(run: ReaperRun, *, explain: bool = False) -> ReapDocument:
         "busy": run.busy or None,
         "exit_code": run.exit_code,
         "decided": run.decided,
-        "decisions": [_decision(view, decision) for view, decision in zip(run.seen, run.decisions, strict=True)],
+        "decisions": [_decision(view, decision) for view, decision in zip(run.views, run.decisions, strict=True)],
         "ended": [_ended_document(one) for one in run.ended],
         "renewed": [_renewal_document(one) for one in run.renewed],
         "warned": [_warning_document(one) for one in run.warned],
@@ -64,7 +64,7 @@ def explained(run: ReaperRun) -> list[WhyDocument]:
         why_document(
             view, decision, run.begun_at, at=view.reached_at, how="none" if view.reached_at is None else "live"
         )
-        for view, decision in zip(run.seen, run.decisions, strict=True)
+        for view, decision in zip(run.views, run.decisions, strict=True)
     ]
 
 
@@ -157,11 +157,11 @@ def why_document(
         "name": machine.name,
         "activity": evidence.activity,
         "why": evidence.why,
-        "quiet_s": None if evidence.quiet is None else round(evidence.quiet.total_seconds()),
+        "quiet_s": None if evidence.unused_for is None else round(evidence.unused_for.total_seconds()),
         "source": {
             "how": how,
             "at": None if at is None else iso(at),
-            "error": view.judged_fault,
+            "error": view.unknown_reason,
             "signals_at": None if at is None else iso(at),
         },
         "signals": signals_document(judged or view.judged),
@@ -171,7 +171,7 @@ def why_document(
         "policy": _policy(view),
         "decision": decision_document(decision),
         "warnings": _warnings(machine),
-        "ends": _rule_ends(view, now, evidence.activity, evidence.quiet),
+        "ends": _rule_ends(view, now, evidence.activity, evidence.unused_for),
     }
 
 

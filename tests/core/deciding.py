@@ -73,7 +73,7 @@ class Machine:
         for warned in decision.warnings:
             due = iso(warned.due) if warned.due else None
             self.tell(at, "warning_sent", rule=str(warned.rule), due=due, why=warned.why)
-        for lifted in decision.lifted:
+        for lifted in decision.withdrawn:
             self.tell(at, "warning_cleared", rule=str(lifted.rule), why=lifted.why)
 
 

@@ -15,7 +15,7 @@ from cloudgpu.core.policies.policy import Policy
 from cloudgpu.core.reaper.backtest import BacktestResult, MachineHistory, backtest, only_while_it_runs, runs_of
 from cloudgpu.core.reaper.decide import decide
 from cloudgpu.core.reaper.decisions import MachineView
-from cloudgpu.core.reaper.replay import Recorded
+from cloudgpu.core.reaper.replay import RecordedHistory
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.advice.backtest import BacktestedPolicy, backtest_document
 from cloudgpu.views.reaper import why_document
@@ -61,7 +61,7 @@ def past(lines: Iterable[Line], samples: Iterable[dict[str, Any]], until: float,
     ended = [usage_of_record(one) for one in found.closed]
     known = tuple(one for one in (*ended, *row.open_usage) if only_while_it_runs(row, one))
     runs = runs_of(known, minute(since), minute(until))
-    return MachineHistory(row, Recorded(every, runs, list(samples)), known)
+    return MachineHistory(row, RecordedHistory(every, runs, list(samples)), known)
 
 
 def tried(

@@ -128,7 +128,7 @@ def _show(run: ReaperRun, output: Format, *, explain: bool, verbose: bool) -> No
     if output is Format.JSON:
         emit(output, run_document(run, explain=explain), "")
         return
-    if explain and run.seen:
+    if explain and run.views:
         from cloudgpu.cli.machines.why_text import why_texts
 
         emit(output, None, why_texts(explained(run), run.begun_at) + "\n")

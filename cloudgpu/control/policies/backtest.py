@@ -20,7 +20,7 @@ from cloudgpu.core.model.machine import Machine, node_of
 from cloudgpu.core.model.usage import Resource, Usage
 from cloudgpu.core.policies.policy import limit_policy
 from cloudgpu.core.reaper.backtest import MachineHistory, backtest, joined_runs, only_while_it_runs, runs_of
-from cloudgpu.core.reaper.replay import Recorded
+from cloudgpu.core.reaper.replay import RecordedHistory
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.ledger.samples.store import RETENTION, SampleStore
@@ -148,9 +148,9 @@ def _joined_history(nodes: Sequence[MachineHistory]) -> MachineHistory:
     recorded = replace(
         first_node.recorded,
         runs=joined_runs(run for node in nodes for run in node.recorded.runs),
-        others=tuple(node.recorded for node in others),
+        other_nodes=tuple(node.recorded for node in others),
     )
-    usages = tuple(usage for node in nodes for usage in node.uses)
+    usages = tuple(usage for node in nodes for usage in node.usages)
     return MachineHistory(
         first_node.machine._replace(name=first_node.machine.cluster_node.name), recorded, usages, first_node.ends
     )
@@ -163,12 +163,12 @@ def _history(
     usages = tuple(usage for usage in (*ended, *machine.open_usage) if only_while_it_runs(machine, usage))
     runs = runs_of(usages, begin, now)
     if not runs:
-        return MachineHistory(machine, Recorded((), (), ()), ())
+        return MachineHistory(machine, RecordedHistory((), (), ()), ())
     events = list(session.ledger.events(machine.id))
     first = runs[0].begin.timestamp()
     samples = SampleStore(session.home.samples, machine.id).read(first - DAY_S, now.timestamp())
     return MachineHistory(
-        machine, Recorded(events, runs, samples), usages, tuple(_actual_ends(usages, events, begin, now))
+        machine, RecordedHistory(events, runs, samples), usages, tuple(_actual_ends(usages, events, begin, now))
     )
 
 

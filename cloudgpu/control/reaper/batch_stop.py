@@ -77,14 +77,14 @@ def stop_locked_batch(session: Session, items: Sequence[EndItem]) -> Outcome:
             ]
         )
         failed = _stop_and_wait(session, {one.id: one.machine for one in items})
-    outcome = Outcome(ended=[one.done(one.machine.state) for one in unstarted])
+    outcome = Outcome(ended=[one.as_ended(one.machine.state) for one in unstarted])
     for item in items:
         machine = session.ledger.machine(item.id) or item.machine
         if item.id in failed:
-            outcome.unconfirmed.append(item.left(failed[item.id]))
+            outcome.unconfirmed.append(item.as_not_ended(failed[item.id]))
         else:
             record_spot_cost(session, machine)
-            outcome.ended.append(item.done(machine.state))
+            outcome.ended.append(item.as_ended(machine.state))
     return outcome
 
 

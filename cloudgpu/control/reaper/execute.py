@@ -183,9 +183,9 @@ def _end_nodes(session: Session, items: Sequence[EndItem], requested: frozenset[
         if isinstance(result, LedgerUnavailable):
             raise result
         if isinstance(result, CloudgpuError):
-            outcome.unconfirmed.append(item.left(with_remedy(result)))
+            outcome.unconfirmed.append(item.as_not_ended(with_remedy(result)))
         else:
-            outcome.ended.append(item.done(result.state))
+            outcome.ended.append(item.as_ended(result.state))
     return outcome
 
 
@@ -238,13 +238,13 @@ def _end_one(session: Session, item: EndItem, decide: Decide, check: LockCheck) 
     for one in ends:
         try:
             machine = _end_with_retry(session, one, _check_under_lock(session, one, decide, check))
-            outcome.ended.append(one.done(machine.state))
+            outcome.ended.append(one.as_ended(machine.state))
         except _EndOutdated as outdated:
             outcome.add(outdated.outcome)
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
-            outcome.unconfirmed.append(one.left(with_remedy(error)))
+            outcome.unconfirmed.append(one.as_not_ended(with_remedy(error)))
     return outcome
 
 
@@ -293,7 +293,9 @@ def _check_under_lock(session: Session, item: EndItem, decide: Decide, check: Lo
         if not ends:
             raise _EndOutdated(outcome)
         if ends[0].decision.do is not item.decision.do:
-            raise _EndOutdated(Outcome(skipped=[item.left("it has changed meanwhile; the next run checks again")]))
+            raise _EndOutdated(
+                Outcome(skipped=[item.as_not_ended("it has changed meanwhile; the next run checks again")])
+            )
 
     return check_still_due
 

@@ -18,7 +18,7 @@ from cloudgpu.core.model.machine import Machine, may_be_running
 from cloudgpu.core.policies.policy import thresholds
 from cloudgpu.core.reaper.clusters import with_cluster_activity
 from cloudgpu.core.reaper.decide import decide
-from cloudgpu.core.reaper.decisions import ACTIVE, UNKNOWN, MachineView, evidence_text, up_since, warned_by_budget
+from cloudgpu.core.reaper.decisions import ACTIVE, UNKNOWN, MachineView, budget_warning_counts, evidence_text, up_since
 from cloudgpu.core.reaper.seen import SelfReport, with_self_report, with_silence
 from cloudgpu.core.values.times import duration_text, iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest
@@ -125,9 +125,9 @@ def with_source(view: MachineView, source: ActivitySource, now: datetime) -> Mac
     if tells_queue(view.machine):
         view = replace(view, engine=source.engine or EngineStatus(None, ENGINE_NOT_QUERIED, asked=False))
     if source.judged is None or source.at is None:
-        return replace(view, judged_fault=source.fault)
+        return replace(view, unknown_reason=source.fault)
     if now - source.at > STALE:
-        return replace(view, judged_fault=f"its samples were last read {duration_text(now - source.at)} ago")
+        return replace(view, unknown_reason=f"its samples were last read {duration_text(now - source.at)} ago")
     return replace(view, judged=source.judged, reached_at=source.at, scratch=source.scratch)
 
 
@@ -195,7 +195,9 @@ def _budget_stops(session: Session, machines: Sequence[Machine]) -> list[Stop]:
     with suppress(CloudgpuError):
         all_budgets = budgets(session)
         return (
-            budget_stops(budget_states(session, all_budgets), machines, warned_by_budget(machines), session.clock())
+            budget_stops(
+                budget_states(session, all_budgets), machines, budget_warning_counts(machines), session.clock()
+            )
             if all_budgets
             else []
         )

@@ -28,7 +28,7 @@ from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.facts import SentWarning
 from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.core.policies.policy import ReaperAction, Rule
-from cloudgpu.core.reaper.decisions import Decision, MachineView, Warned
+from cloudgpu.core.reaper.decisions import Decision, DueWarning, MachineView
 from cloudgpu.core.reaper.result import EndedItem, EndItem, GivenWarning, NotEnded, ReaperRun
 from cloudgpu.core.values.times import from_iso, iso, minute_text
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, Silent
@@ -53,17 +53,17 @@ def renew_leases(
         for item in locked:
             account_region = (item.machine.account, item.machine.region)
             if account_region in silent:
-                not_renewed.append(item.left(silent[account_region]))
+                not_renewed.append(item.as_not_ended(silent[account_region]))
                 continue
             try:
                 machine = _renew(session, item)
             except LedgerUnavailable:
                 raise
             except CloudgpuError as error:
-                not_renewed.append(item.left(f"its lease could not be renewed: {error.message}"))
+                not_renewed.append(item.as_not_ended(f"its lease could not be renewed: {error.message}"))
                 silent |= {account_region: not_renewed[-1].why} if isinstance(error, Silent) else {}
             else:
-                renewed.append(item.done(not_none(machine.expires)))
+                renewed.append(item.as_ended(not_none(machine.expires)))
     return renewed, not_renewed
 
 
@@ -108,10 +108,10 @@ def send_warnings(
     ]
     cleared_events = [
         warning_cleared(
-            one.machine, str(lifted.rule), lifted.why, _event_time(session, one.machine), host=platform.node()
+            one.machine, str(withdrawn.rule), withdrawn.why, _event_time(session, one.machine), host=platform.node()
         )
         for one in decisions
-        for lifted in one.lifted
+        for withdrawn in one.withdrawn
     ]
     if sent or cleared_events:
         session.ledger.append(
@@ -121,7 +121,7 @@ def send_warnings(
 
 
 def _terminal_counts(
-    session: Session, warnings: Sequence[tuple[Decision, Warned]], reachable: Mapping[str, Machine]
+    session: Session, warnings: Sequence[tuple[Decision, DueWarning]], reachable: Mapping[str, Machine]
 ) -> list[int]:
     """Return how many terminals took each of these warnings; none on a machine that does not answer.
 
@@ -158,13 +158,13 @@ def _write_to_terminals(session: Session, machine: Machine, text: str) -> int:
         return 0
 
 
-def warning_sentence(name: str, warned: Warned) -> str:
+def warning_sentence(name: str, warned: DueWarning) -> str:
     """Return the text of a warning: why, when, and how to keep the machine."""
     remedy = _KEEP_REMEDIES.get(warned.rule, "").format(name=name) if warned.due is not None else ""
     return f"{name}: {warned.why}." + (f" {remedy}" if remedy else "")
 
 
-def _stored_warning(decision: Decision, warned: Warned, *, alerted: bool, terminals: int) -> GivenWarning:
+def _stored_warning(decision: Decision, warned: DueWarning, *, alerted: bool, terminals: int) -> GivenWarning:
     channels = ["ledger", *(["alert"] if alerted else []), *(["terminal"] if terminals else [])]
     return GivenWarning(decision.machine, decision.display_name, warned.rule, warned.why, warned.due, tuple(channels))
 

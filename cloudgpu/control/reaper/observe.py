@@ -318,10 +318,10 @@ def split_by_current_record(
 
     Between the sync and the lock somebody may have held a machine, extended its lease, or ended it.
     """
-    views = [replace(item.seen, machine=session.ledger.machine(item.id) or item.machine) for item in items]
+    views = [replace(item.view, machine=session.ledger.machine(item.id) or item.machine) for item in items]
     nodes = cluster_nodes(session, views)
     decided = zip(items, views, decide(views, nodes), strict=True)
-    return split_ends([replace(item, seen=view, decision=decision) for item, view, decision in decided], nodes)
+    return split_ends([replace(item, view=view, decision=decision) for item, view, decision in decided], nodes)
 
 
 def recheck(session: Session, items: Sequence[EndItem], decide: Decide) -> tuple[list[EndItem], Outcome]:
@@ -357,7 +357,7 @@ def _recheck_views(session: Session, items: Sequence[EndItem], outcome: Outcome)
     reports = probe_twice(session, running) if running else {}
     if reports:
         _record_traffic(session, machines, reports)
-    return [with_report(with_machine(one.seen, machines[one.id]), reports.get(one.id)) for one in remaining]
+    return [with_report(with_machine(one.view, machines[one.id]), reports.get(one.id)) for one in remaining]
 
 
 def _record_traffic(session: Session, machines: Mapping[str, Machine], reports: Mapping[str, Report]) -> None:

@@ -57,7 +57,7 @@ from cloudgpu.core.events.machine_events import decision_made
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import ReaperAction
 from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS, decide
-from cloudgpu.core.reaper.decisions import Decision, MachineView, warned_by_budget
+from cloudgpu.core.reaper.decisions import Decision, MachineView, budget_warning_counts
 from cloudgpu.core.reaper.result import EndedItem, NotEnded, Outcome, ReaperRun
 from cloudgpu.core.resources.orphan import Cleanup, CleanupOptions
 from cloudgpu.core.values.money import Money
@@ -190,7 +190,7 @@ class _Evaluation:
         """Return the run before anything is executed."""
         return ReaperRun(
             started_at,
-            seen=tuple(self.views),
+            views=tuple(self.views),
             decisions=tuple(self.decisions),
             unanswered=self.snapshot.unanswered,
             faults=(*unresolved_policies(self.policies, self.snapshot.machines), *self.duplicate_budgets),
@@ -244,10 +244,12 @@ def _execute_decisions(session: Session, evaluation: _Evaluation, run: ReaperRun
     record_decisions(session, evaluation.decisions, machines)
     warned = send_warnings(session, evaluation.decisions, _reachable(evaluation))
     (renewed, not_ended), outcome = _renew_and_end(session, evaluation)
-    if outcome.again:
-        latest = {one.machine: session.ledger.machine(one.machine) or machines[one.machine] for one in outcome.again}
-        record_decisions(session, outcome.again, latest)
-        warned += send_warnings(session, outcome.again, {})
+    if outcome.redecided:
+        latest = {
+            one.machine: session.ledger.machine(one.machine) or machines[one.machine] for one in outcome.redecided
+        }
+        record_decisions(session, outcome.redecided, latest)
+        warned += send_warnings(session, outcome.redecided, {})
     overdue = find_overdue(session, evaluation.snapshot.foreign) if evaluation.snapshot.foreign else []
     if overdue:
         outcome.add(stop_overdue(session, overdue))
@@ -313,7 +315,7 @@ def _decide(session: Session, request: ReapOptions, snapshot: Snapshot) -> _Eval
     views, reports = machine_views(session, snapshot.machines, policies, snapshot.answered, store=not request.dry_run)
     budgets, duplicates = budgets_for_run(session)
     statuses = budget_states(session, budgets)
-    warned = warned_by_budget(snapshot.machines)
+    warned = budget_warning_counts(snapshot.machines)
     stops = allowed_stops(authorization_of(session), statuses, snapshot.machines, warned, session.clock())
 
     def decide_again(views_to_decide: Sequence[MachineView], machines: Sequence[Machine]) -> list[Decision]:

@@ -15,7 +15,7 @@ from cloudgpu.core.billing.charges import Charge, charge
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Resource, Usage
 from cloudgpu.core.policies.policy import Policy
-from cloudgpu.core.reaper.replay import Recorded, Run, WouldEnd, replay, seconds_covered
+from cloudgpu.core.reaper.replay import RecordedHistory, ReplayedEnd, Run, replay, seconds_covered
 from cloudgpu.core.values.times import from_iso, iso
 
 _MOMENT = timedelta(microseconds=1)
@@ -23,7 +23,7 @@ _MOMENT = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """Money in exact parts of a nano-dollar (`core.billing.granularity.PARTS_PER_NANO`), between `low` and `high`.
+    """Money in exact parts of a nano-dollar (`core.billing.granularity.PARTS_PER_NANO`): `amount`, or `low` to `high`.
 
     `unpriced`: a part of it has no known price and is in no sum.
     """
@@ -43,67 +43,71 @@ class Amount:
 
     def __sub__(self, other: Amount) -> Amount:
         amount = self.amount - other.amount
-        ends = (self.low - other.low, amount, self.high - other.high)  # both have the same doubts
+        ends = (self.low - other.low, amount, self.high - other.high)  # the uncertain part is the same in both
         return Amount(min(ends), amount, max(ends), self.unpriced or other.unpriced)
 
 
 @dataclass(frozen=True, slots=True)
 class MachineHistory:
-    """One machine, or a cluster as one: its current state, what was recorded, and the usages billed while it runs.
+    """One machine, or a cluster as one: its current record, its past, and the usages billed while it runs.
 
     `ends` are the actual ends of its runs within the period, each with the reason that the ledger has.
     """
 
     machine: Machine
-    recorded: Recorded
-    uses: tuple[Usage, ...]
+    recorded: RecordedHistory
+    usages: tuple[Usage, ...]
     ends: tuple[tuple[datetime, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class EndEffect:
-    """An end that the policy would have made, its saving, and the minimum charge of the next start.
+    """An end that the policy would have made, what it `saved`, and the minimum charge of the next start.
 
-    `blind_s` is for how many seconds of it there are no samples, so that use is not known.
+    `unsampled_s` is for how many of the seconds saved there are no samples, so that use is not known.
     """
 
-    end: WouldEnd
+    end: ReplayedEnd
     saved: Amount
-    start: Amount
-    blind_s: float
+    start_charge: Amount
+    unsampled_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class BacktestResult:
-    """What the policy would have done with one machine. `blind_s` of its `seconds` have no samples."""
+    """What the policy would have done with one machine. `unsampled_s` of its `seconds` have no samples."""
 
-    past: MachineHistory
+    history: MachineHistory
     seconds: float
-    blind_s: float
+    unsampled_s: float
     cost: Amount
-    ended: tuple[EndEffect, ...]
+    effects: tuple[EndEffect, ...]
 
     @property
     def saved(self) -> Amount:
         """What all the ends together would have saved."""
-        return add_results(one.saved for one in self.ended)
+        return add_results(effect.saved for effect in self.effects)
 
 
 def backtest(
-    past: MachineHistory, policy: Policy, since: datetime, until: datetime, *, interval: timedelta
+    history: MachineHistory, policy: Policy, since: datetime, until: datetime, *, interval: timedelta
 ) -> BacktestResult:
     """Return what a policy would have done with one machine from `since` to `until`, runs coming every `interval`."""
-    ends = replay(past.recorded, policy, since, interval=interval)
-    runs = past.recorded.runs
-    blind_s = sum(_blind_s(past.recorded, run.begin, run.end) for run in runs)
-    cost, saved = _bill(past.uses, (), since, until), []
+    ends = replay(history.recorded, policy, since, interval=interval)
+    runs = history.recorded.runs
+    unsampled_s = sum(_unsampled_s(history.recorded, run.begin, run.end) for run in runs)
+    cost, effects = _bill(history.usages, (), since, until), []
     remaining = cost
     for number, end in enumerate(ends, 1):
-        without_ends = _bill(past.uses, [(one.at, one.until) for one in ends[:number]], since, until)
-        start = _minimum_charge(past.uses, end.until, until) if end.work is not None else Amount()
-        saved.append(EndEffect(end, remaining - without_ends, start, _blind_s(past.recorded, end.at, end.until)))
+        without_ends = _bill(history.usages, [(earlier.at, earlier.until) for earlier in ends[:number]], since, until)
+        start = _minimum_charge(history.usages, end.until, until) if end.work is not None else Amount()
+        effects.append(
+            EndEffect(end, remaining - without_ends, start, _unsampled_s(history.recorded, end.at, end.until))
+        )
         remaining = without_ends
-    return BacktestResult(past, sum((run.end - run.begin).total_seconds() for run in runs), blind_s, cost, tuple(saved))
+    return BacktestResult(
+        history, sum((run.end - run.begin).total_seconds() for run in runs), unsampled_s, cost, tuple(effects)
+    )
 
 
 def add_results(amounts: Iterable[Amount]) -> Amount:
@@ -120,29 +124,31 @@ def runs_of(uses: Iterable[Usage], since: datetime, until: datetime) -> tuple[Ru
 
 def joined_runs(runs: Iterable[Run]) -> tuple[Run, ...]:
     """Return when any of several machines ran: their runs, with those that meet as one."""
-    found: list[Run] = []
+    merged: list[Run] = []
     for run in sorted(runs, key=attrgetter("begin")):
-        if found and run.begin <= found[-1].end:
-            found[-1] = replace(found[-1], end=max(found[-1].end, run.end))
+        if merged and run.begin <= merged[-1].end:
+            merged[-1] = replace(merged[-1], end=max(merged[-1].end, run.end))
         else:
-            found.append(run)
-    return tuple(found)
+            merged.append(run)
+    return tuple(merged)
 
 
 def only_while_it_runs(machine: Machine, usage: Usage) -> bool:
     """Say whether a use of this machine is billed only while that runs: the machine, a public address."""
-    beside = {entry.what for entry in machine.attached_costs or () if not entry.kept}
-    return usage.resource == Resource.INSTANCE or (usage.resource != Resource.DISK and usage.what in beside)
+    billed_while_running = {entry.what for entry in machine.attached_costs or () if not entry.kept}
+    return usage.resource == Resource.INSTANCE or (
+        usage.resource != Resource.DISK and usage.what in billed_while_running
+    )
 
 
 def cut_usage(usage: Usage, gaps: Sequence[tuple[datetime, datetime]], until: datetime) -> list[Usage]:
     """Return the parts of a usage outside these gaps, in order; `gaps` are in order and do not touch."""
     begin, end, parts = from_iso(usage.begin), _end(usage, until), []
     inside = [(max(gap[0], begin), min(gap[1], end)) for gap in gaps if gap[0] < end and gap[1] > begin]
-    for first, last in inside:
-        if begin < first:
-            parts.append(_part(usage, begin, first))
-        begin = last
+    for gap_begin, gap_end in inside:
+        if begin < gap_begin:
+            parts.append(_part(usage, begin, gap_begin))
+        begin = gap_end
     if begin < end or not inside:
         parts.append(
             usage._replace(begin=iso(begin), first=usage.first and not inside, sure_from=_sure_from(usage, begin))
@@ -181,12 +187,12 @@ def _amount(charge: Charge) -> Amount:
     return Amount(charge.low, charge.amount, charge.high, bool(charge.unpriced_us))
 
 
-def _blind_s(recorded: Recorded, begin: datetime, end: datetime) -> float:
+def _unsampled_s(recorded: RecordedHistory, begin: datetime, end: datetime) -> float:
     """Return for how many seconds there are no samples; of a cluster for the node that told least."""
     known = min(seconds_covered(node.samples, begin.timestamp(), end.timestamp()) for node in recorded.nodes)
     return max(0.0, (end - begin).total_seconds() - known)
 
 
-def off_seconds(tested: Iterable[BacktestResult]) -> float:
+def off_seconds(results: Iterable[BacktestResult]) -> float:
     """Return for how long the machines would have been off while they ran in truth."""
-    return sum((one.end.until - one.end.at).total_seconds() for result in tested for one in result.ended)
+    return sum((effect.end.until - effect.end.at).total_seconds() for result in results for effect in result.effects)

@@ -28,62 +28,64 @@ from cloudgpu.core.model.machine import Machine, by_cluster, may_be_running, nod
 from cloudgpu.core.reaper.decisions import (
     ACTIVE,
     IDLE,
-    SHUT_DOWN,
+    STOPPED_STATES,
     UNKNOWN,
     Decision,
     Evidence,
     MachineView,
+    activity_window,
     own_activity_evidence,
-    window,
 )
 from cloudgpu.core.values.times import duration_text
 
 
 @dataclass(frozen=True, slots=True)
-class Gang:
+class ClusterState:
     """What the ledger knows of a cluster as a whole. The texts are sentences, empty where there is nothing to say.
 
-    `part` says why it is incomplete, `unended` whose end was requested and is not done, `unstopped` whose stop.
-    `started` is a start that was interrupted, `lost` has the names of lost nodes.
+    `unfinished_end` says of which nodes the end was requested and is not done, `unfinished_stop` of which the stop.
+    `partly_started` is a start that was interrupted, `lost_nodes` has the names of lost nodes.
     """
 
-    part: str = ""
-    unended: str = ""
-    unstopped: str = ""
-    started: PartlyStarted | None = None
-    lost: tuple[str, ...] = ()
-    begun: bool = False  # some node has run before, or was retained: it may hold somebody's work
+    incomplete_reason: str = ""
+    unfinished_end: str = ""
+    unfinished_stop: str = ""
+    partly_started: PartlyStarted | None = None
+    lost_nodes: tuple[str, ...] = ()
+    has_run: bool = False  # some node has run before, or was retained: it may hold somebody's work
     discard: bool = False  # it was requested to end for good
 
     @property
-    def ends_whole(self) -> bool:
+    def ends_all_nodes(self) -> bool:
         """Whether nodes that are stopped end with those that run."""
-        return bool(self.part or self.unended)
+        return bool(self.incomplete_reason or self.unfinished_end)
 
 
-NO_GANG = Gang()
+NO_CLUSTER = ClusterState()
 
 
-def cluster_machines(machines: Iterable[Machine], views: Sequence[MachineView], now: datetime) -> dict[str, Gang]:
+def read_cluster_states(
+    machines: Iterable[Machine], views: Sequence[MachineView], now: datetime
+) -> dict[str, ClusterState]:
     """Return what is known of each cluster, by its id: by the ledger's machines, or by their newer `views`.
 
     A cluster that the ledger does not have is left out: which of its nodes are missing is not known.
     """
-    known_rows = {machine.id: machine for machine in machines if machine.cluster is not None}
-    latest = known_rows | {view.machine.id: view.machine for view in views if view.machine.id in known_rows}
-    return {one: _gang(nodes, now) for one, nodes in by_cluster(latest.values()).items()}
+    known = {machine.id: machine for machine in machines if machine.cluster is not None}
+    latest = known | {view.machine.id: view.machine for view in views if view.machine.id in known}
+    return {cluster_id: _cluster_state(nodes, now) for cluster_id, nodes in by_cluster(latest.values()).items()}
 
 
-def _gang(nodes: Sequence[Machine], now: datetime) -> Gang:
+def _cluster_state(nodes: Sequence[Machine], now: datetime) -> ClusterState:
     machines = [machine for machine in nodes if machine.terminated_at is None]
-    return Gang(
+    return ClusterState(
         why_incomplete(nodes, now),
         unfinished_end(nodes),
         unfinished_stop(nodes),
         partly_started(nodes),
-        tuple(row.name for row in lost_nodes(nodes)),
-        begun=any(has_run_before(row) for row in machines),
-        discard=any(row.discard for row in machines),
+        tuple(node.name for node in lost_nodes(nodes)),
+        has_run=any(has_run_before(machine) for machine in machines),
+        discard=any(machine.discard for machine in machines),
     )
 
 
@@ -98,59 +100,76 @@ def group_by_cluster(views: Sequence[MachineView]) -> list[list[MachineView]]:
         groups.append([view])
         if cluster is not None:
             clusters[cluster.id] = groups[-1]
-    for some in clusters.values():
-        some.sort(key=lambda one: node_of(one.machine))
+    for nodes in clusters.values():
+        nodes.sort(key=lambda view: node_of(view.machine))
     return groups
 
 
 def with_cluster_activity(views: Sequence[MachineView], now: datetime) -> list[MachineView]:
     """Return these machines, each node of a cluster with the evidence of the whole cluster's use."""
-    found: dict[str, Evidence] = {}
+    evidence_by_machine: dict[str, Evidence] = {}
     for group in group_by_cluster(views):
-        nodes = [one for one in group if one.machine.terminated_at is None and may_be_running(one.machine)]
+        nodes = [view for view in group if view.machine.terminated_at is None and may_be_running(view.machine)]
         if nodes and nodes[0].machine.cluster is not None:
-            found |= dict.fromkeys((node.machine.id for node in nodes), cluster_activity(nodes, now))
-    return [replace(view, whole=found[view.machine.id]) if view.machine.id in found else view for view in views]
+            evidence_by_machine |= dict.fromkeys((node.machine.id for node in nodes), cluster_activity(nodes, now))
+    return [
+        replace(view, cluster_evidence=evidence_by_machine[view.machine.id])
+        if view.machine.id in evidence_by_machine
+        else view
+        for view in views
+    ]
 
 
 def cluster_activity(nodes: Sequence[MachineView], now: datetime) -> Evidence:
     """Return what is known of the use of a cluster by its nodes that run, in their order, and by its engine."""
-    each = {view.machine.name: own_activity_evidence(view, now) for view in nodes}
+    evidence_by_node = {view.machine.name: own_activity_evidence(view, now) for view in nodes}
     first = nodes[0]
-    if not any(one.asked for one in each.values()):
-        return next(iter(each.values()))
+    if not any(evidence.asked for evidence in evidence_by_node.values()):
+        return next(iter(evidence_by_node.values()))
     engine = _engine(nodes)
-    used = _used(each, engine, window(first))
-    if used is not None:
-        return used
+    evidence_of_use = _used(evidence_by_node, engine, activity_window(first))
+    if evidence_of_use is not None:
+        return evidence_of_use
     if engine is not None and engine.queue is None:
         return Evidence(UNKNOWN, f"its queue is not known: {engine.fault}")
-    silent = [f"{name} is not known to be idle: {one.why}" for name, one in each.items() if one.activity == UNKNOWN]
+    silent = [
+        f"{name} is not known to be idle: {evidence.why}"
+        for name, evidence in evidence_by_node.items()
+        if evidence.activity == UNKNOWN
+    ]
     if silent:
         return Evidence(UNKNOWN, silent[0] + (f", and {len(silent) - 1} more" if len(silent) > 1 else ""))
-    return _idle(each, engine)
+    return _idle(evidence_by_node, engine)
 
 
-def _used(each: Mapping[str, Evidence], engine: EngineStatus | None, span: timedelta) -> Evidence | None:
+def _used(
+    evidence_by_node: Mapping[str, Evidence], engine: EngineStatus | None, window_length: timedelta
+) -> Evidence | None:
     """Return what makes a cluster one in use: its queue, a node, or a job that ended within `span`."""
     if engine is not None and engine.queue is not None and engine.queue.busy:
         return Evidence(ACTIVE, f"in its queue {queue_sentence(engine.queue)}")
-    used = [(one.quiet or timedelta.max, name) for name, one in each.items() if one.activity == ACTIVE]
+    used = [
+        (evidence.unused_for or timedelta.max, name)
+        for name, evidence in evidence_by_node.items()
+        if evidence.activity == ACTIVE
+    ]
     if used:
         name = min(used)[1]
-        return each[name]._replace(why=f"{name} is in use: {each[name].why}")
-    if engine is not None and engine.ended is not None and engine.ended < span:
+        return evidence_by_node[name]._replace(why=f"{name} is in use: {evidence_by_node[name].why}")
+    if engine is not None and engine.ended is not None and engine.ended < window_length:
         return Evidence(ACTIVE, f"its last job ended {duration_text(engine.ended)} ago", engine.ended)
     return None
 
 
-def _idle(each: Mapping[str, Evidence], engine: EngineStatus | None) -> Evidence:
-    ages = [one.quiet for one in each.values() if one.quiet is not None]
+def _idle(evidence_by_node: Mapping[str, Evidence], engine: EngineStatus | None) -> Evidence:
+    ages = [evidence.unused_for for evidence in evidence_by_node.values() if evidence.unused_for is not None]
     ages += [engine.ended] if engine is not None and engine.ended is not None else []
-    latest = next((one for one in each.items() if one[1].quiet == min(ages, default=None)), None)
-    jobs = "" if engine is None or engine.queue is None else f"{queue_sentence(engine.queue)}; "
-    last = "nobody uses any node" if latest is None else f"the last node in use was {latest[0]}: {latest[1].why}"
-    return Evidence(IDLE, f"{jobs}{last}", min(ages, default=None))
+    latest = next((named for named in evidence_by_node.items() if named[1].unused_for == min(ages, default=None)), None)
+    queue_text = "" if engine is None or engine.queue is None else f"{queue_sentence(engine.queue)}; "
+    last_use_text = (
+        "nobody uses any node" if latest is None else f"the last node in use was {latest[0]}: {latest[1].why}"
+    )
+    return Evidence(IDLE, f"{queue_text}{last_use_text}", min(ages, default=None))
 
 
 def _engine(nodes: Sequence[MachineView]) -> EngineStatus | None:
@@ -161,14 +180,14 @@ def _engine(nodes: Sequence[MachineView]) -> EngineStatus | None:
     if answers:
         return answers[0]
     cluster = not_none(nodes[0].machine.cluster)
-    there = node_of(nodes[0].machine) == 0
-    return EngineStatus(None, "it was not asked" if there else f"{cluster.name}-0, which has it, does not run")
+    head_runs = node_of(nodes[0].machine) == 0
+    return EngineStatus(None, "it was not asked" if head_runs else f"{cluster.name}-0, which has it, does not run")
 
 
 def joint_view(nodes: Sequence[MachineView], now: datetime) -> MachineView:
     """Return the nodes of one cluster (in their order) merged into one machine, based on the first that runs."""
     machines = [view.machine for view in nodes]
-    first = min(nodes, key=lambda view: view.machine.state in SHUT_DOWN)
+    first = min(nodes, key=lambda view: view.machine.state in STOPPED_STATES)
     without_policy = next((view for view in nodes if view.policy is None), first)
     silent = next((view for view in nodes if not view.answered), None)
     running = [view for view in nodes if view.machine.terminated_at is None and may_be_running(view.machine)]
@@ -182,8 +201,8 @@ def joint_view(nodes: Sequence[MachineView], now: datetime) -> MachineView:
         last_active=None,
         scratch=scratch,
         answered=silent is None,
-        judged_fault="" if silent is None else own_activity_evidence(silent, now).why,
-        whole=None if silent is not None or not running else cluster_activity(running, now),
+        unknown_reason="" if silent is None else own_activity_evidence(silent, now).why,
+        cluster_evidence=None if silent is not None or not running else cluster_activity(running, now),
     )
 
 
@@ -192,8 +211,8 @@ def _joint_machine(first: Machine, machines: Sequence[Machine], now: datetime) -
     leases = [machine.expires for machine in machines]
     return first._replace(
         expires=None if None in leases else max(not_none(lease) for lease in leases),
-        renew_until=min((one for machine in machines if (one := machine.renew_until)), default=None),
-        hold_until=max((one for machine in machines if (one := machine.hold_until)), default=None),
+        renew_until=min((renew_until for machine in machines if (renew_until := machine.renew_until)), default=None),
+        hold_until=max((hold_until for machine in machines if (hold_until := machine.hold_until)), default=None),
         stoppable=_all_known_true(machine.stoppable for machine in machines),
         parkable=_all_known_true(machine.parkable for machine in machines),
         warnings=_warnings(machines),
@@ -209,12 +228,12 @@ def _all_known_true(flags: Iterable[bool | None]) -> bool | None:
 
 def _warnings(machines: Sequence[Machine]) -> dict[str, SentWarning]:
     """Return the warnings that were given of any node: of two by one rule, the one that was told last."""
-    found: dict[str, SentWarning] = {}
+    warnings_by_rule: dict[str, SentWarning] = {}
     for machine in machines:
         for rule, warning in machine.warnings.items():
-            if rule not in found or found[rule].last < warning.last:
-                found[rule] = warning
-    return found
+            if rule not in warnings_by_rule or warnings_by_rule[rule].last < warning.last:
+                warnings_by_rule[rule] = warning
+    return warnings_by_rule
 
 
 def joint_stop(stops: Sequence[budget_stops.Stop]) -> budget_stops.Stop | None:
@@ -233,7 +252,7 @@ def decisions_per_node(decision: Decision, nodes: Sequence[MachineView]) -> list
             cluster=not_none(view.machine.cluster).name,
             urgent=decision.urgent and view.machine.id == notified_id,
             warnings=decision.warnings if view.machine.id == notified_id else (),
-            lifted=tuple(lifted for lifted in decision.lifted if lifted.rule in view.machine.warnings),
+            withdrawn=tuple(withdrawn for withdrawn in decision.withdrawn if withdrawn.rule in view.machine.warnings),
         )
         for view in nodes
     ]

@@ -10,23 +10,23 @@ from datetime import datetime, timedelta
 from cloudgpu.core.budgets.enforcement import Stop
 from cloudgpu.core.model.machine import Machine, may_be_running
 from cloudgpu.core.policies.policy import ReaperAction, Rule
-from cloudgpu.core.reaper.cases import Case, RuleResult, Stage, clock
+from cloudgpu.core.reaper.cases import Case, RuleResult, Stage, clock_text
 from cloudgpu.core.reaper.clusters import (
-    NO_GANG,
-    Gang,
-    cluster_machines,
+    NO_CLUSTER,
+    ClusterState,
     decisions_per_node,
     group_by_cluster,
     joint_stop,
     joint_view,
+    read_cluster_states,
 )
 from cloudgpu.core.reaper.decisions import (
     ENDINGS,
     UNKNOWN,
     Decision,
     Evidence,
-    Lifted,
     MachineView,
+    WithdrawnWarning,
     activity_evidence,
     up_since,
 )
@@ -35,7 +35,7 @@ from cloudgpu.core.values.times import from_iso
 
 MAX_IDLE_STOPS = 20  # of a run: what was judged wrongly for all of them must not stop all of them
 _BY_IDLENESS = (Rule.IDLE, Rule.UNLABELLED)
-_STRENGTH = {one.rule: place for place, one in enumerate(RULES)}
+_PRECEDENCE = {reaper_rule.rule: index for index, reaper_rule in enumerate(RULES)}  # 0 for the strongest
 
 
 def decide(
@@ -57,26 +57,31 @@ def decide(
     machines in a run, those that are idle longest; a cluster whole, even where it alone is more than that.
     """
     stops_by_machine = {stop.machine: stop for stop in stops}
-    gangs, groups = cluster_machines(machines, views, now), group_by_cluster(views)
-    units = [_unit(group, stops_by_machine, gangs, now, interval) for group in groups]
-    postponed = _over_idle_limit([unit for some in units for unit in some], now, max_idle_stops)
-    found = {decision.machine: decision for some in units for unit in some for decision in unit.decisions}
-    found |= {one: _postponed(found[one], now + interval, max_idle_stops) for one in postponed}
-    return [found[view.machine.id] for view in views]
+    cluster_states, groups = read_cluster_states(machines, views, now), group_by_cluster(views)
+    units = [_unit(group, stops_by_machine, cluster_states, now, interval) for group in groups]
+    postponed = _over_idle_limit([unit for group_units in units for unit in group_units], now, max_idle_stops)
+    decisions_by_machine = {
+        decision.machine: decision for group_units in units for unit in group_units for decision in unit.decisions
+    }
+    decisions_by_machine |= {
+        machine_id: _postponed(decisions_by_machine[machine_id], now + interval, max_idle_stops)
+        for machine_id in postponed
+    }
+    return [decisions_by_machine[view.machine.id] for view in views]
 
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
     """Machines that are ended together or not at all (a cluster, or one machine), with a decision for each."""
 
-    seen: MachineView
+    view: MachineView
     decisions: Sequence[Decision]
 
 
 def _unit(
     group: Sequence[MachineView],
     stops_by_machine: Mapping[str, Stop],
-    gangs: Mapping[str, Gang],
+    cluster_states: Mapping[str, ClusterState],
     now: datetime,
     interval: timedelta,
 ) -> list[_Unit]:
@@ -88,29 +93,29 @@ def _unit(
         return [
             _Unit(view, [_decide_unmanaged(view, now) or _decide_by_rules(view, stop, now, interval, started=started)])
         ]
-    unmanaged = [_Unit(view, [left]) for view in group if (left := _decide_unmanaged(view, now)) is not None]
-    rest = [view for view in group if _decide_unmanaged(view, now) is None]
-    stage = next((stage for stage in Stage if any(_stage(one.machine) is stage for one in rest)), None)
-    nodes = [one for one in rest if _stage(one.machine) is stage]
+    unmanaged = [_Unit(view, [decision]) for view in group if (decision := _decide_unmanaged(view, now)) is not None]
+    managed = [view for view in group if _decide_unmanaged(view, now) is None]
+    stage = next((stage for stage in Stage if any(_stage(view.machine) is stage for view in managed)), None)
+    nodes = [view for view in managed if _stage(view.machine) is stage]
     if not nodes:
         return unmanaged
-    gang = gangs.get(cluster.id, NO_GANG)
-    stop = joint_stop([stops_by_machine[one.machine.id] for one in nodes if one.machine.id in stops_by_machine])
-    one = joint_view(nodes, now)
+    cluster_state = cluster_states.get(cluster.id, NO_CLUSTER)
+    stop = joint_stop([stops_by_machine[view.machine.id] for view in nodes if view.machine.id in stops_by_machine])
+    joint = joint_view(nodes, now)
     started = max(_started(node.machine) for node in nodes)
-    decision = _decide_by_rules(one, stop, now, interval, gang=gang, started=started)
-    others = [node for node in rest if node not in nodes]
-    if gang.ends_whole and decision.rule is Rule.PART and decision.ends:
+    decision = _decide_by_rules(joint, stop, now, interval, cluster_state=cluster_state, started=started)
+    others = [node for node in managed if node not in nodes]
+    if cluster_state.ends_all_nodes and decision.rule is Rule.PART and decision.ends:
         nodes, others = nodes + [node for node in others if _stage(node.machine) is not Stage.IMAGE], []
-    resting = [_Unit(node, [_keep(node, "it rests, and other nodes of its cluster run")]) for node in others]
-    return [*unmanaged, *resting, _Unit(one, decisions_per_node(decision, nodes))]
+    left_stopped = [_Unit(node, [_keep(node, "it rests, and other nodes of its cluster run")]) for node in others]
+    return [*unmanaged, *left_stopped, _Unit(joint, decisions_per_node(decision, nodes))]
 
 
 def _decide_unmanaged(view: MachineView, now: datetime) -> Decision | None:
     """Return the decision for a machine that is left as it is without trying its rules; None for any other."""
     machine = view.machine
     if machine.terminated_at is not None and image_since(machine) is None:
-        return _keep(view, f"it ended {clock(from_iso(machine.terminated_at), now)}")
+        return _keep(view, f"it ended {clock_text(from_iso(machine.terminated_at), now)}")
     if machine.launch_status == "open":
         return _keep(view, "the outcome of its launch is not known yet; the next sync finds out")
     if machine.state == "stopping":
@@ -119,13 +124,19 @@ def _decide_unmanaged(view: MachineView, now: datetime) -> Decision | None:
 
 
 def _decide_by_rules(
-    view: MachineView, stop: Stop | None, now: datetime, interval: timedelta, *, started: datetime, gang: Gang = NO_GANG
+    view: MachineView,
+    stop: Stop | None,
+    now: datetime,
+    interval: timedelta,
+    *,
+    started: datetime,
+    cluster_state: ClusterState = NO_CLUSTER,
 ) -> Decision:
-    case = _case(view, stop, now, interval, started, gang)
+    case = _case(view, stop, now, interval, started, cluster_state)
     if not view.answered:
-        at = case.time("renew_until") if may_be_running(view.machine) else None  # by the machine's own timer
-        return replace(_keep(view, f"{case.evidence.why}: it is left alone"), at=at)
-    finders = finders_at(case.stage, held=case.held is not None)
+        ends_at = case.time("renew_until") if may_be_running(view.machine) else None  # by the machine's own timer
+        return replace(_keep(view, f"{case.evidence.why}: it is left alone"), at=ends_at)
+    finders = finders_at(case.stage, held=case.held_until is not None)
     return _join(case, [result for find in finders if (result := find(case)) is not None])
 
 
@@ -136,7 +147,12 @@ def _started(machine: Machine) -> datetime:
 
 
 def _case(
-    view: MachineView, stop: Stop | None, now: datetime, interval: timedelta, started: datetime, gang: Gang
+    view: MachineView,
+    stop: Stop | None,
+    now: datetime,
+    interval: timedelta,
+    started: datetime,
+    cluster_state: ClusterState,
 ) -> Case:
     machine, stage = view.machine, _stage(view.machine)
     held = from_iso(machine.hold_until) if machine.hold_until else None
@@ -147,11 +163,11 @@ def _case(
         if may_be_running(machine)
         else Evidence(UNKNOWN, "it is stopped", asked=False),
         started=started,
-        stop=stop,
+        budget_stop=stop,
         now=now,
         interval=interval,
-        held=held if held is not None and held > now else None,
-        gang=gang,
+        held_until=held if held is not None and held > now else None,
+        cluster_state=cluster_state,
     )
 
 
@@ -163,7 +179,7 @@ def _stage(machine: Machine) -> Stage:
 
 def _join(case: Case, results: Sequence[RuleResult]) -> Decision:
     """Return the decision by the results of the rules: the strongest end, else a renewal, else a warning, else keep."""
-    warnings = [result.warn for result in results if result.warn is not None]
+    warnings = [result.warning for result in results if result.warning is not None]
     first = min(results, key=_precedence, default=None)
     base = Decision(
         machine=case.view.machine.id,
@@ -176,13 +192,13 @@ def _join(case: Case, results: Sequence[RuleResult]) -> Decision:
             default=None,
         ),
         activity=case.evidence.activity,
-        lifted=tuple(_lifted_warnings(case, results)) if case.view.machine.warnings else (),
+        withdrawn=tuple(_withdrawn_warnings(case, results)) if case.view.machine.warnings else (),
     )
     if first is not None and first.do in ENDINGS:
-        return _with_policy(case, replace(_apply(base, first), at=first.at, after=first.after, lifted=()))
+        return _with_policy(case, replace(_apply(base, first), at=first.at, after=first.after, withdrawn=()))
     if first is not None and first.do is ReaperAction.RENEW:
         return _with_policy(case, replace(_apply(base, first), at=first.at, warnings=tuple(warnings)))
-    if first is not None and first.stands:
+    if first is not None and first.warning_stands:
         do = ReaperAction.WARN if warnings else ReaperAction.KEEP
         return _with_policy(case, replace(_apply(base, first), do=do, after=first.after, warnings=tuple(warnings)))
     held = [replace(base, rule=Rule.HOLD, why=result.why) for result in results if result.rule is Rule.HOLD]
@@ -191,19 +207,19 @@ def _join(case: Case, results: Sequence[RuleResult]) -> Decision:
 
 def _precedence(result: RuleResult) -> tuple[int, float, int]:
     """Return a sort key: ends and a renewal by strength, then warnings of now, then earlier ones, by their times."""
-    kind = (
+    group = (
         0
         if result.do in ENDINGS
         else 1
         if result.do is ReaperAction.RENEW
         else 2
-        if result.warn
+        if result.warning
         else 3
-        if result.stands
+        if result.warning_stands
         else 4
     )
-    soon = 0.0 if kind <= 1 else result.at.timestamp() if result.at else math.inf
-    return kind, soon, _STRENGTH[result.rule]
+    soon = 0.0 if group <= 1 else result.at.timestamp() if result.at else math.inf
+    return group, soon, _PRECEDENCE[result.rule]
 
 
 def _apply(base: Decision, result: RuleResult) -> Decision:
@@ -219,17 +235,17 @@ def _with_policy(case: Case, decision: Decision) -> Decision:
     )
 
 
-def _lifted_warnings(case: Case, results: Sequence[RuleResult]) -> Iterator[Lifted]:
+def _withdrawn_warnings(case: Case, results: Sequence[RuleResult]) -> Iterator[WithdrawnWarning]:
     """Yield the warnings that no longer apply, each with the reason."""
-    holding = {result.rule for result in results if result.stands or result.do in ENDINGS}
+    holding = {result.rule for result in results if result.warning_stands or result.do in ENDINGS}
     for rule in map(Rule, case.view.machine.warnings):
         if rule not in holding:
-            yield Lifted(rule, _why_lifted(case, rule))
+            yield WithdrawnWarning(rule, _why_withdrawn(case, rule))
 
 
-def _why_lifted(case: Case, rule: Rule) -> str:
-    if case.held is not None and (rule is Rule.SCHEDULE or _STRENGTH[rule] > _STRENGTH[Rule.HOLD]):
-        return f"it is held until {clock(case.held, case.now)}"
+def _why_withdrawn(case: Case, rule: Rule) -> str:
+    if case.held_until is not None and (rule is Rule.SCHEDULE or _PRECEDENCE[rule] > _PRECEDENCE[Rule.HOLD]):
+        return f"it is held until {clock_text(case.held_until, case.now)}"
     if rule in (Rule.RENEW_UNTIL, Rule.SCHEDULE, Rule.BUDGET):
         return {Rule.BUDGET: "no budget is passed any more"}.get(rule, f"its {rule} is another one now")
     return f"{case.evidence.activity}: {case.evidence.why}"
@@ -239,25 +255,25 @@ def _keep(view: MachineView, why: str) -> Decision:
     return Decision(view.machine.id, view.machine.name, ReaperAction.KEEP, Rule.NONE, why)
 
 
-def _over_idle_limit(units: Sequence[_Unit], now: datetime, most: int) -> set[str]:
-    """Return the machines that idle time would end beyond the number of a run: those that are idle shortest.
+def _over_idle_limit(units: Sequence[_Unit], now: datetime, max_stops: int) -> set[str]:
+    """Return the machines that idle time would end beyond `max_stops` of a run: those that are idle shortest.
 
-    A cluster is put off whole. The one that is idle longest is larger than the number, maybe, and ends all the same.
+    A cluster is put off as a whole. Machines that are idle longest end even where their cluster alone has more nodes.
     """
     ends = [
-        (activity_evidence(unit.seen, now).quiet or timedelta.max, unit.seen.machine.id, ids)
+        (activity_evidence(unit.view, now).unused_for or timedelta.max, unit.view.machine.id, ids)
         for unit in units
         if (ids := [decision.machine for decision in unit.decisions if decision.rule in _BY_IDLENESS and decision.ends])
     ]
-    taken, put_off = 0, set[str]()
+    stop_count, put_off = 0, set[str]()
     for _, _, ids in sorted(ends, reverse=True):
-        if taken + len(ids) <= most or (taken == 0 and most > 0):
-            taken += len(ids)
+        if stop_count + len(ids) <= max_stops or (stop_count == 0 and max_stops > 0):
+            stop_count += len(ids)
         else:
             put_off.update(ids)
     return put_off
 
 
-def _postponed(decision: Decision, then: datetime, most: int) -> Decision:
-    why = f"{decision.why}; it waits for a later run, as one run stops at most {most} machines for idle time"
-    return replace(decision, do=ReaperAction.KEEP, why=why, at=then, after=None)
+def _postponed(decision: Decision, retry_at: datetime, max_stops: int) -> Decision:
+    why = f"{decision.why}; it waits for a later run, as one run stops at most {max_stops} machines for idle time"
+    return replace(decision, do=ReaperAction.KEEP, why=why, at=retry_at, after=None)

@@ -16,21 +16,21 @@ from cloudgpu.core.values.times import duration_text, from_iso
 if TYPE_CHECKING:
     from cloudgpu.core.clusters.engine import EngineStatus
 
-ACTIVE, IDLE, UNKNOWN = "ACTIVE", "IDLE", "UNKNOWN"
+ACTIVE, IDLE, UNKNOWN = "ACTIVE", "IDLE", "UNKNOWN"  # the values of `Evidence.activity`
 ENDINGS = frozenset(
     {ReaperAction.STOP, ReaperAction.PARK, ReaperAction.TERMINATE, ReaperAction.IMAGE, ReaperAction.REMOVE}
 )
 
 
 class Evidence(NamedTuple):
-    """Whether a machine is used, why that is thought, and how long ago the last sign of life was (None: none seen).
+    """Whether a machine is used, why that is thought, and how long ago its last use was (None: none was seen).
 
-    `asked`: somebody tried to find out; where nobody had to, UNKNOWN is no news.
+    `asked`: somebody tried to find out; where nobody had to, UNKNOWN is no reason to tell anybody.
     """
 
     activity: str
     why: str
-    quiet: timedelta | None = None
+    unused_for: timedelta | None = None
     asked: bool = True
 
 
@@ -38,13 +38,13 @@ class Evidence(NamedTuple):
 class MachineView:
     """All that is known of a machine when a run decides.
 
-    `policy` None: its name cannot be resolved, `why_policy` says why; then only its lease counts. `judged` None:
-    nothing is known of what it does, or it was not asked; `judged_fault` says why where asking failed, and is empty
-    where nobody had to ask. `last_active` is when it reported use itself, as can be read without SSH, `reached_at` when
-    its samples were last read; times are aware UTC. `scratch` are (path, bytes used) of disks that a stop erases.
-    `answered`: the provider said in this sync what it is; where it did not, `judged_fault` may say why. `engine` is
-    what the engine of its cluster said (None: it is not asked here), `whole` what is known of the use of the whole
-    cluster.
+    `policy` None: its name cannot be resolved, `why_policy` says why; then only its lease counts. `judged` is what its
+    samples show of its use (None: there are none, or it was not asked); `unknown_reason` says why where asking failed,
+    and is empty where nobody had to ask. `last_active` is when it reported use itself, as can be read without SSH,
+    `reached_at` when its samples were last read; times are aware UTC. `scratch` are (path, bytes used) of disks that a
+    stop erases. `answered`: the provider said in this sync what it is; where it did not, `unknown_reason` may say why.
+    `engine` is what the engine of its cluster said (None: it is not asked here), `cluster_evidence` what is known of
+    the use of the whole cluster.
     """
 
     machine: Machine
@@ -55,14 +55,14 @@ class MachineView:
     reached_at: datetime | None = None
     scratch: tuple[tuple[str, int], ...] = ()
     answered: bool = True
-    judged_fault: str = ""
+    unknown_reason: str = ""
     engine: EngineStatus | None = None
-    whole: Evidence | None = None
+    cluster_evidence: Evidence | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Warned:
-    """Something to tell a machine's people: that `rule` ends it at `due` (None: it does not), and why, a sentence."""
+class DueWarning:
+    """A warning to give a machine's people now: `rule` ends it at `due` (None: it does not), and why."""
 
     rule: Rule
     due: datetime | None
@@ -70,8 +70,8 @@ class Warned:
 
 
 @dataclass(frozen=True, slots=True)
-class Lifted:
-    """A warning that holds no more, and why."""
+class WithdrawnWarning:
+    """A warning that no longer applies, and why."""
 
     rule: Rule
     why: str
@@ -79,13 +79,13 @@ class Lifted:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do with one machine, and why: one sentence for people. It is carried out elsewhere.
+    """The action to take with one machine (`do`), by which rule and why: one sentence for people. Executed elsewhere.
 
-    `at` is when it will be ended if nothing changes (None: nothing says so); of a renewal, the lease's new end.
-    `after` is when a warning has been waited out: an end with an `after` that is still to come, by seconds at most
-    (`MAX_WAIT`), is waited for in the run. Whatever is done, `warnings` are to be given and `lifted` ones taken back,
-    each as a line. `urgent`: somebody should hear of it now. `cluster` names the one that it is decided of
-    as a whole.
+    `at` is when it will be ended if nothing changes (None: nothing says so); of a renewal, the lease's new end. `after`
+    is when a warning has been waited out: an end with an `after` that is still to come, by seconds at most
+    (`MAX_WAIT`), is waited for in the run. Whatever is done, `warnings` are to be given and `withdrawn` ones taken
+    back, each as a line. `urgent`: somebody should hear of it now. `cluster` names the one that it is decided of as a
+    whole.
     """
 
     machine: str
@@ -97,8 +97,8 @@ class Decision:
     after: datetime | None = None
     activity: str = UNKNOWN
     urgent: bool = False
-    warnings: tuple[Warned, ...] = ()
-    lifted: tuple[Lifted, ...] = ()
+    warnings: tuple[DueWarning, ...] = ()
+    withdrawn: tuple[WithdrawnWarning, ...] = ()
     cluster: str = ""
 
     @property
@@ -115,7 +115,7 @@ class Decision:
 DEFAULT_AFTER = timedelta(hours=1)  # where no policy says for how long a sign of life counts
 CLOCK_SLACK = timedelta(minutes=10)  # a machine's clock may be ahead of ours by so much; a later report is ignored
 MAX_IDLE = timedelta(days=366)  # without a sign of life: a machine with a wrong clock may say thousands of years
-SHUT_DOWN = ("stopped", "deallocated")
+STOPPED_STATES = ("stopped", "deallocated")
 
 
 def up_since(machine: Machine) -> datetime:
@@ -127,7 +127,7 @@ def up_since(machine: Machine) -> datetime:
 
 def activity_evidence(view: MachineView, now: datetime) -> Evidence:
     """Return what is known of its use; of a node of a cluster what is known of the whole, where that was joined."""
-    return own_activity_evidence(view, now) if view.whole is None else view.whole
+    return own_activity_evidence(view, now) if view.cluster_evidence is None else view.cluster_evidence
 
 
 def own_activity_evidence(view: MachineView, now: datetime) -> Evidence:
@@ -140,14 +140,14 @@ def own_activity_evidence(view: MachineView, now: datetime) -> Evidence:
     machine, judged = view.machine, view.judged
     if not view.answered:
         problem = f"{machine.region or machine.account} did not answer, so nothing is known of it"
-        return Evidence(UNKNOWN, view.judged_fault or problem)
-    if machine.state in SHUT_DOWN:
-        return _shut_down(view, now)
+        return Evidence(UNKNOWN, view.unknown_reason or problem)
+    if machine.state in STOPPED_STATES:
+        return _shut_down_evidence(view, now)
     self_report = _self_report_evidence(view, now)
     if judged is None:
-        return self_report or Evidence(UNKNOWN, _why_unknown(view), asked=bool(view.judged_fault))
-    quiet = min(timedelta(seconds=judged.ago), MAX_IDLE) if judged.ago >= 0 else None
-    evidence = Evidence(str(judged.activity), evidence_text(judged), quiet)
+        return self_report or Evidence(UNKNOWN, _why_unknown(view), asked=bool(view.unknown_reason))
+    unused_for = min(timedelta(seconds=judged.ago), MAX_IDLE) if judged.ago >= 0 else None
+    evidence = Evidence(str(judged.activity), evidence_text(judged), unused_for)
     if self_report is None:
         return evidence
     if judged.activity == ACTIVE:
@@ -160,45 +160,51 @@ def evidence_text(judged: Judged) -> str:
 
     The agent's own texts, which must be short, give ages in seconds.
     """
-    seen = [signal for signal in judged.signals if signal.ago >= 0]
-    if not seen or not judged.why.endswith(" s ago"):
+    seen_signals = [signal for signal in judged.signals if signal.ago >= 0]
+    if not seen_signals or not judged.why.endswith(" s ago"):
         return judged.why
-    last = min(seen, key=lambda one: (not one.counts, one.ago, one.what))
+    last = min(seen_signals, key=lambda signal: (not signal.counts, signal.ago, signal.what))
     return f"{last.what}, {duration_text(last.ago)} ago"
 
 
-def window(view: MachineView) -> timedelta:
+def activity_window(view: MachineView) -> timedelta:
     """Return for how long a sign of life counts."""
     return DEFAULT_AFTER if view.policy is None else view.policy.idle.after
 
 
-def _shut_down(view: MachineView, now: datetime) -> Evidence:
+def _shut_down_evidence(view: MachineView, now: datetime) -> Evidence:
     machine = view.machine
-    quiet = now - from_iso(machine.since or machine.seen_at or machine.intended_at)
-    why = f"it is shut down, and billed on as its provider keeps its place, since {duration_text(quiet)}"
+    unused_for = now - from_iso(machine.since or machine.seen_at or machine.intended_at)
+    why = f"it is shut down, and billed on as its provider keeps its place, since {duration_text(unused_for)}"
     if did_not_start(machine):
-        why = f"its start was requested and did not happen: it is stopped since {duration_text(quiet)}"
-    return Evidence(IDLE, why, quiet)
+        why = f"its start was requested and did not happen: it is stopped since {duration_text(unused_for)}"
+    return Evidence(IDLE, why, unused_for)
 
 
 def did_not_start(machine: Machine) -> bool:
     """Say whether the start of a machine was requested, and it is stopped."""
-    return machine.pending_action == "start" and machine.state in SHUT_DOWN and not machine.billed
+    return machine.pending_action == "start" and machine.state in STOPPED_STATES and not machine.billed
 
 
 def _self_report_evidence(view: MachineView, now: datetime) -> Evidence | None:
     """Return what the machine's last report of use means; None: nothing."""
     if view.last_active is None:
         return None
-    quiet = now - view.last_active
-    if not -CLOCK_SLACK <= quiet < window(view):
+    unused_for = now - view.last_active
+    if not -CLOCK_SLACK <= unused_for < activity_window(view):
         return None
-    return Evidence(ACTIVE, f"it wrote {duration_text(max(quiet, timedelta(0)))} ago that it is in use", quiet)
+    return Evidence(
+        ACTIVE, f"it wrote {duration_text(max(unused_for, timedelta(0)))} ago that it is in use", unused_for
+    )
 
 
 def _is_later(self_report: Evidence, evidence: Evidence) -> bool:
     """Say whether the machine reported use after the last sign of life in its samples."""
-    return self_report.quiet is not None and evidence.quiet is not None and self_report.quiet < evidence.quiet
+    return (
+        self_report.unused_for is not None
+        and evidence.unused_for is not None
+        and self_report.unused_for < evidence.unused_for
+    )
 
 
 def _read_since(view: MachineView) -> bool:
@@ -209,9 +215,9 @@ def _read_since(view: MachineView) -> bool:
 def _why_unknown(view: MachineView) -> str:
     if has_no_agent(view.machine):
         return "no agent runs on it, so its use is not known"
-    return view.judged_fault or "its use was not checked, as idle time could not end it now"
+    return view.unknown_reason or "its use was not checked, as idle time could not end it now"
 
 
-def warned_by_budget(machines: Sequence[Machine]) -> dict[str, int]:
+def budget_warning_counts(machines: Sequence[Machine]) -> dict[str, int]:
     """Return how often each machine was warned that a budget is passed."""
-    return {row.id: row.warnings[Rule.BUDGET].times for row in machines if Rule.BUDGET in row.warnings}
+    return {machine.id: machine.warnings[Rule.BUDGET].times for machine in machines if Rule.BUDGET in machine.warnings}

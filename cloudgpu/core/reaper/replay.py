@@ -46,21 +46,21 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedHistory:
     """What is known of one machine's past: its ledger's lines, its runs in order, and its samples by our clock.
 
-    Of a cluster these are of its first node, the runs of the whole; `others` are its other nodes.
+    Of a cluster these are of its first node, the runs of the whole; `other_nodes` are the pasts of the others.
     """
 
     lines: Sequence[Line]
     runs: Sequence[Run]
     samples: Sequence[Sample]
-    others: tuple[Recorded, ...] = ()
+    other_nodes: tuple[RecordedHistory, ...] = ()
 
     @property
-    def nodes(self) -> tuple[Recorded, ...]:
+    def nodes(self) -> tuple[RecordedHistory, ...]:
         """All nodes of a cluster, the first one first; a machine of its own alone."""
-        return (self, *self.others)
+        return (self, *self.other_nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,8 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class WouldEnd:
-    """An end that this policy would have made at `at`: what, by which rule, why; and the machine off until `until`.
+class ReplayedEnd:
+    """An end that this policy would have made at `at`: the action `do`, by which rule, why; and until when it was off.
 
     `work` is what it would have cut off, or what somebody came back for: the machine is taken as started again then.
     None: nobody used it until its run ended in truth.
@@ -93,7 +93,7 @@ class WouldEnd:
     work: Work | None
 
 
-def replay(recorded: Recorded, policy: Policy, since: datetime, *, interval: timedelta) -> list[WouldEnd]:
+def replay(recorded: RecordedHistory, policy: Policy, since: datetime, *, interval: timedelta) -> list[ReplayedEnd]:
     """Return the ends that the policy would have made, oldest first; runs come every `interval` from `since` on."""
     nodes = [
         _Node(_PastMachine(node.lines), _SampleHistory(node.samples, thresholds(policy))) for node in recorded.nodes
@@ -108,7 +108,7 @@ class _Ticks:
     first: datetime
     every: timedelta
 
-    def from_on(self, at: datetime) -> datetime:
+    def at_or_after(self, at: datetime) -> datetime:
         """Return the first one at or after `at`."""
         passed = max(timedelta(0), at - self.first)
         return self.first + self.every * -(-passed // self.every)
@@ -125,30 +125,30 @@ class _ReplayState:
     def machine(self, machine: Machine) -> Machine:
         """Return the machine as it would have been."""
         warnings = MappingProxyType(dict(self.warnings))
-        made = machine._replace(state="running", billed=True, terminated_at=None, pending_action=None, discard=False)
-        made = made._replace(launch_status="made", since=iso(self.started), warnings=warnings)
+        assumed = machine._replace(state="running", billed=True, terminated_at=None, pending_action=None, discard=False)
+        assumed = assumed._replace(launch_status="made", since=iso(self.started), warnings=warnings)
         if self.lease is None:
-            return made
-        expires, until = (iso(own) for own in self.lease)
-        return made._replace(
+            return assumed
+        expires, until = (iso(lease_time) for lease_time in self.lease)
+        return assumed._replace(
             expires=max(expires, machine.expires or ""), renew_until=max(until, machine.renew_until or "")
         )
 
-    def take(self, decision: Decision, machine: Machine, now: datetime) -> None:
-        """Take what was decided (warnings given and lifted, a lease renewed) as `events.annotations` folds lines."""
-        for lifted in decision.lifted:
-            self.warnings.pop(str(lifted.rule), None)
+    def apply(self, decision: Decision, machine: Machine, now: datetime) -> None:
+        """Apply a decision (its warnings, withdrawals, a renewed lease) as `events.annotations` folds lines."""
+        for withdrawn in decision.withdrawn:
+            self.warnings.pop(str(withdrawn.rule), None)
         for warning in decision.warnings:
-            due, before = iso(warning.due) if warning.due else None, self.warnings.get(str(warning.rule))
-            if before is None or before.due != due:
-                before = SentWarning(iso(now), iso(now), due, times=0, why=None)
-            self.warnings[str(warning.rule)] = before._replace(last=iso(now), times=before.times + 1)
+            due, earlier = iso(warning.due) if warning.due else None, self.warnings.get(str(warning.rule))
+            if earlier is None or earlier.due != due:
+                earlier = SentWarning(iso(now), iso(now), due, times=0, why=None)
+            self.warnings[str(warning.rule)] = earlier._replace(last=iso(now), times=earlier.times + 1)
         if decision.do is ReaperAction.RENEW and decision.at is not None:
             self.lease = (decision.at, from_iso(machine.renew_until) if machine.renew_until else decision.at)
 
 
-def _ends_in_run(run: Run, policy: Policy, nodes: Sequence[_Node], ticks: _Ticks) -> Iterator[WouldEnd]:
-    replayed, now = _ReplayState(run.started), ticks.from_on(run.begin)
+def _ends_in_run(run: Run, policy: Policy, nodes: Sequence[_Node], ticks: _Ticks) -> Iterator[ReplayedEnd]:
+    replayed, now = _ReplayState(run.started), ticks.at_or_after(run.begin)
     while now < run.end:
         end = _run_once(replayed, policy, nodes, _Moment(now, run, ticks.every))
         now += ticks.every
@@ -156,40 +156,42 @@ def _ends_in_run(run: Run, policy: Policy, nodes: Sequence[_Node], ticks: _Ticks
             continue
         yield end
         replayed = _ReplayState(end.until, (end.until + policy.lease, end.until + policy.renew_until))
-        now = max(now, ticks.from_on(end.until))
+        now = max(now, ticks.at_or_after(end.until))
 
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
+    """The time of one run of the reaper, the machine's own run that it falls in, and how often the reaper runs."""
+
     now: datetime
     run: Run
     interval: timedelta
 
 
-def _run_once(replayed: _ReplayState, policy: Policy, nodes: Sequence[_Node], at: _Moment) -> WouldEnd | None:
+def _run_once(replayed: _ReplayState, policy: Policy, nodes: Sequence[_Node], at: _Moment) -> ReplayedEnd | None:
     """Make one run over the machine, or all nodes; return the end that it would have made within the run."""
     now = at.now
     first = _view_of(nodes[0], replayed, policy, now)
     if first is None:
         return None
-    seen = [first, *(view for node in nodes[1:] if (view := _view_of(node, replayed, policy, now)) is not None)]
-    decision = decide(seen, (), now, interval=at.interval)[0]
-    replayed.take(decision, first.machine, now)
+    views = [first, *(view for node in nodes[1:] if (view := _view_of(node, replayed, policy, now)) is not None)]
+    decision = decide(views, (), now, interval=at.interval)[0]
+    replayed.apply(decision, first.machine, now)
     when = max(now, decision.after or now)
     if not decision.ends or when >= at.run.end:
         return None
-    works = [work for node in nodes if (work := node.watch.work(when, at.run.end)) is not None]
+    works = [work for node in nodes if (work := node.samples.work(when, at.run.end)) is not None]
     work = min(works, key=attrgetter("begin"), default=None)
     until = at.run.end if work is None else work.begin
-    return WouldEnd(decision.do, str(decision.rule), decision.why, when, until, work)
+    return ReplayedEnd(decision.do, str(decision.rule), decision.why, when, until, work)
 
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """One node of what is replayed: what its lines, and its samples, say of it."""
+    """One node of what is replayed: what its ledger entries, and its samples, say of it."""
 
     past: _PastMachine
-    watch: _SampleHistory
+    samples: _SampleHistory
 
 
 def _view_of(node: _Node, replayed: _ReplayState, policy: Policy, now: datetime) -> MachineView | None:
@@ -198,7 +200,7 @@ def _view_of(node: _Node, replayed: _ReplayState, policy: Policy, now: datetime)
     if recorded_machine is None:
         return None
     machine = replayed.machine(recorded_machine)
-    judged = node.watch.judged(now.timestamp(), replayed.started.timestamp())
+    judged = node.samples.judged(now.timestamp(), replayed.started.timestamp())
     reported_at = from_iso(machine.last_active) if machine.last_active else None
     engine = EngineStatus(Queue()) if has_engine(machine) else None
     return MachineView(machine, policy, judged=judged, last_active=reported_at, reached_at=now, engine=engine)
@@ -214,14 +216,14 @@ class _PastMachine:
 
     def at(self, moment: datetime) -> Machine | None:
         """Return the machine of then; None before anything was known."""
-        text, left = iso(moment), len(self._lines)
+        text, pending_count = iso(moment), len(self._lines)
         while self._lines and self._lines[0].occurred_at <= text:
             line = self._lines.popleft()
             if self._state is not None:
                 apply_event(self._state, line)
-            elif (begun := folded([line])) is not None:
-                self._state = begun.state
-        if self._state is not None and len(self._lines) < left:
+            elif (projected := folded([line])) is not None:
+                self._state = projected.state
+        if self._state is not None and len(self._lines) < pending_count:
             self._machine = Machine.of(self._state["row"])
         return self._machine
 
@@ -238,15 +240,15 @@ class _SampleHistory:
         self._times = [sample["t"] for sample in samples]
         self._limits = limits
         self._lowest: deque[Sample] = deque()  # of the day before the window, with rising CPU
-        self._next = 0
+        self._next = 0  # the index of the first sample that `_lowest` has not seen
 
     def judged(self, now: float, up_since: float) -> Judged:
         """Return whether the machine was in use then."""
         first = bisect_right(self._times, now - self._limits.after)
         window = self._samples[first : bisect_right(self._times, now)]
-        return judge([*self._base(first, now - DAY_S), *window], self._limits, now, up_since)
+        return judge([*self._baseline_sample(first, now - DAY_S), *window], self._limits, now, up_since)
 
-    def _base(self, first: int, oldest: float) -> list[Sample]:
+    def _baseline_sample(self, first: int, oldest: float) -> list[Sample]:
         """Return the sample with the lowest CPU before the window, none where there is none."""
         for sample in self._samples[self._next : first]:
             if sample.get("cpu") is not None:
@@ -260,41 +262,43 @@ class _SampleHistory:
 
     def work(self, at: datetime, end: datetime) -> Work | None:
         """Return the first use after `at` that the samples show, by the policy's limits or the defaults."""
-        begin, signs, last, seconds = None, dict[str, None](), 0.0, 0.0
-        stop = end.timestamp()
+        begin_s, signals, last_s, seconds = None, dict[str, None](), 0.0, 0.0
+        end_s = end.timestamp()
         for sample in self._samples[bisect_right(self._times, at.timestamp()) :]:
-            if sample["t"] - sample["s"] >= stop or (
-                begin is not None and sample["t"] - sample["s"] - last > WORK_PAUSE_S
+            if sample["t"] - sample["s"] >= end_s or (
+                begin_s is not None and sample["t"] - sample["s"] - last_s > WORK_PAUSE_S
             ):
                 break
-            shown = signs_of(sample, self._limits) or signs_of(sample, Thresholds())
-            if shown:
-                begin = max(at.timestamp(), sample["t"] - sample["s"]) if begin is None else begin
-                signs |= dict.fromkeys(shown)
-                last = min(sample["t"], stop)
-                seconds += max(0.0, last - max(begin, sample["t"] - sample["s"]))
-        if begin is None:
+            sample_signals = signs_of(sample, self._limits) or signs_of(sample, Thresholds())
+            if sample_signals:
+                begin_s = max(at.timestamp(), sample["t"] - sample["s"]) if begin_s is None else begin_s
+                signals |= dict.fromkeys(sample_signals)
+                last_s = min(sample["t"], end_s)
+                seconds += max(0.0, last_s - max(begin_s, sample["t"] - sample["s"]))
+        if begin_s is None:
             return None
-        return Work(_utc(begin), _utc(last), seconds, tuple(signs), begin <= at.timestamp() + SAME_WORK_GAP_S)
+        return Work(_utc(begin_s), _utc(last_s), seconds, tuple(signals), begin_s <= at.timestamp() + SAME_WORK_GAP_S)
 
 
 def signs_of(sample: Sample, limits: Thresholds) -> tuple[str, ...]:
-    """Return what one sample alone shows of use."""
-    alone = limits._replace(after=sample["s"] + 1.0, uptime=0.0, share=0.0)
-    return tuple(signal.what for signal in judge([sample], alone, sample["t"], 0.0).signals if signal.counts)
+    """Return the signals of use that one sample shows by itself: `GPU`, `terminal`, ..."""
+    one_sample_limits = limits._replace(after=sample["s"] + 1.0, uptime=0.0, share=0.0)
+    return tuple(
+        signal.what for signal in judge([sample], one_sample_limits, sample["t"], 0.0).signals if signal.counts
+    )
 
 
 def seconds_covered(samples: Sequence[Sample], begin: float, end: float) -> float:
     """Return for how many seconds of a period the samples say all that they can; a fault says nothing."""
     times = [sample["t"] for sample in samples]
-    known, reach = 0.0, begin
+    covered_s, covered_until = 0.0, begin
     for sample in samples[bisect_left(times, begin) :]:
         if sample["t"] - sample["s"] >= end:
             break
         if not (sample.get("fault") or any(sample.get(name, 0) is None for name in METERS)):
-            known += max(0.0, min(sample["t"], end) - max(sample["t"] - sample["s"], reach))
-        reach = max(reach, min(sample["t"], end))
-    return known
+            covered_s += max(0.0, min(sample["t"], end) - max(sample["t"] - sample["s"], covered_until))
+        covered_until = max(covered_until, min(sample["t"], end))
+    return covered_s
 
 
 def _utc(at: float) -> datetime:

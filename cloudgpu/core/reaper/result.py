@@ -16,15 +16,14 @@ from cloudgpu.core.reaper.decisions import Decision, MachineView
 from cloudgpu.core.values.naming import lock_name
 
 STOP_UNCONFIRMED, PARTLY_UNKNOWN = 9, 8  # exit codes, as cloudgpu.errors has them
-CHECK_VALID_FOR = timedelta(
-    minutes=1
-)  # an observation: machines before this one may have taken a quarter of an hour to end
+# How long an observation is current: ending the machines before this one may have taken a quarter of an hour.
+CHECK_VALID_FOR = timedelta(minutes=1)
 OTHER_NODE_STAYS = "another node of its cluster cannot be ended with it now; the next run checks again"
 
 
 @dataclass(frozen=True, slots=True)
 class EndedItem:
-    """Something that was carried out and proved. `now` is the state afterwards; of a renewal the lease's new end."""
+    """An action (`do`) executed and confirmed. `now` is the state afterwards; of a renewal the lease's new end."""
 
     machine: str
     name: str
@@ -48,7 +47,7 @@ class GivenWarning:
 
 @dataclass(frozen=True, slots=True)
 class NotEnded:
-    """A machine of which something was decided and not done, and why: it came to life, somebody else is at work on it.
+    """A machine on which a decided action (`do`) was not executed, and why: it is used again, another command has it.
 
     Among `ReaperRun.unconfirmed` it may still be billed though a rule ends it.
     """
@@ -63,14 +62,14 @@ class NotEnded:
 class EndItem:
     """A machine that is to be ended, as last observed, and why; `observed_at` is when it was observed again."""
 
-    seen: MachineView
+    view: MachineView
     decision: Decision
     observed_at: datetime | None = None
 
     @property
     def machine(self) -> Machine:
         """The machine as it was seen last."""
-        return self.seen.machine
+        return self.view.machine
 
     @property
     def id(self) -> str:
@@ -81,25 +80,25 @@ class EndItem:
         """Say whether it was observed so long ago that somebody may be using it by now."""
         return self.observed_at is None or now - self.observed_at > CHECK_VALID_FOR
 
-    def done(self, now: str) -> EndedItem:
-        """Return that it was carried out; `now` is what the machine is since."""
+    def as_ended(self, now: str) -> EndedItem:
+        """Return it as executed; `now` is the machine's state since."""
         decision = self.decision
         return EndedItem(decision.machine, decision.name, decision.do, decision.rule, decision.why, now)
 
-    def left(self, why: str) -> NotEnded:
-        """Return that it was not carried out, and why."""
+    def as_not_ended(self, why: str) -> NotEnded:
+        """Return it as not executed, and why."""
         return NotEnded(self.decision.machine, self.decision.name, self.decision.do, why)
 
 
 @dataclass(slots=True)
 class Outcome:
-    """The outcome of a run's decisions; `again` are the decisions that a second sync has changed."""
+    """The outcome of a run's decisions; `redecided` are the decisions that a second sync has changed."""
 
     ended: list[EndedItem] = field(default_factory=list)
     skipped: list[NotEnded] = field(default_factory=list)
     unconfirmed: list[NotEnded] = field(default_factory=list)
     unanswered: list[Unanswered] = field(default_factory=list)
-    again: list[Decision] = field(default_factory=list)
+    redecided: list[Decision] = field(default_factory=list)
 
     def add(self, other: Outcome) -> None:
         """Add the outcome of others."""
@@ -107,22 +106,25 @@ class Outcome:
         self.skipped += other.skipped
         self.unconfirmed += other.unconfirmed
         self.unanswered += other.unanswered
-        self.again += other.again
+        self.redecided += other.redecided
 
     def latest(self, decisions: Iterable[Decision]) -> tuple[Decision, ...]:
         """Return these decisions, each as a second sync has changed it."""
-        again = {one.machine: one for one in self.again}
-        return tuple(again.get(decision.machine, decision) for decision in decisions)
+        redecided = {decision.machine: decision for decision in self.redecided}
+        return tuple(redecided.get(decision.machine, decision) for decision in decisions)
 
 
 def split_ends(end_items: Sequence[EndItem], machines: Sequence[Machine]) -> tuple[list[EndItem], Outcome]:
     """Return those that are to be ended, and the others; of a cluster all nodes that run are, or none."""
-    ends = [one for one in end_items if one.decision.ends]
-    kept = [one for one in end_items if not one.decision.ends]
-    blocked = blocked_by_other_nodes([one.id for one in ends], machines)
-    outcome = Outcome(skipped=[one.left(one.decision.why) for one in kept], again=[one.decision for one in kept])
-    outcome.skipped += [one.left(OTHER_NODE_STAYS) for one in ends if one.id in blocked]
-    return [one for one in ends if one.id not in blocked], outcome
+    ends = [item for item in end_items if item.decision.ends]
+    not_ending = [item for item in end_items if not item.decision.ends]
+    blocked = blocked_by_other_nodes([item.id for item in ends], machines)
+    outcome = Outcome(
+        skipped=[item.as_not_ended(item.decision.why) for item in not_ending],
+        redecided=[item.decision for item in not_ending],
+    )
+    outcome.skipped += [item.as_not_ended(OTHER_NODE_STAYS) for item in ends if item.id in blocked]
+    return [item for item in ends if item.id not in blocked], outcome
 
 
 def lock_of(machine: Machine) -> str:
@@ -132,14 +134,14 @@ def lock_of(machine: Machine) -> str:
 
 def busy(item: EndItem) -> NotEnded:
     """Return that another command is working on it."""
-    return item.left("another command is working on it; the next run checks again")
+    return item.as_not_ended("another command is working on it; the next run checks again")
 
 
 @dataclass(frozen=True, slots=True)
 class ReaperRun:
     """One run. `busy`: another one holds the lock, so that nothing was done.
 
-    `decisions` has one for each machine, also "keep"; `seen` is what each was judged by, in the same order. `ended`,
+    `decisions` has one for each machine, also "keep"; `views` is what each was decided by, in the same order. `ended`,
     `renewed` and `warned` are what was done, `skipped` what was not. `unconfirmed` may still be billed.
     `unanswered` are parts of the providers that said nothing, `faults` what else keeps the answer from being whole (a
     policy that cannot be resolved). `sentences` say what the sync has put right. `undelivered` are receivers of alerts
@@ -152,7 +154,7 @@ class ReaperRun:
     duration: timedelta = timedelta(0)
     dry_run: bool = False
     busy: str = ""
-    seen: tuple[MachineView, ...] = ()
+    views: tuple[MachineView, ...] = ()
     decisions: tuple[Decision, ...] = ()
     ended: tuple[EndedItem, ...] = ()
     renewed: tuple[EndedItem, ...] = ()

@@ -25,7 +25,8 @@ from cloudgpu.core.reaper.cases import (
     Case,
     RuleResult,
     Stage,
-    clock,
+    announce_end,
+    clock_text,
     end_after_warning,
     erasure_text,
     node_loss,
@@ -34,14 +35,13 @@ from cloudgpu.core.reaper.cases import (
     part_of_start,
     queue_remedy,
     warn_before_end,
-    warn_only,
-    why_spared,
+    why_only_warned,
 )
-from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, SHUT_DOWN, UNKNOWN, Warned, window
+from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, STOPPED_STATES, UNKNOWN, DueWarning, activity_window
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text, from_iso
 
-NOTICE = timedelta(days=1)  # before a deletion: it cannot be undone, and waiting costs little
+NOTICE = timedelta(days=1)  # a warning precedes a deletion by so much: that cannot be undone, and waiting costs little
 RETENTION_REPEAT_AFTER = timedelta(days=7)  # warnings about stopped machines and images that end nothing
 _REAPER_ACTION_OF = {
     RuleAction.IMAGE: ReaperAction.IMAGE,
@@ -69,19 +69,19 @@ def _costly_stop(case: Case) -> RuleResult | None:
     deletes the disk: it comes a day after it was announced at the earliest.
     """
     machine, rule = case.view.machine, Rule.STOPPED
-    costlier = [one for one in machine.attached_costs or () if one.kept and not one.running]
+    costlier = [cost for cost in machine.attached_costs or () if cost.kept and not cost.running]
     at = case.time("renew_until")
     if not costlier or at is None:
         return None
-    cost = " and ".join(f"{one.what} costs {_monthly(one.nanos_per_month)} a month" for one in costlier)
+    cost = " and ".join(f"{entry.what} costs {_monthly(entry.nanos_per_month)} a month" for entry in costlier)
     why = f"it is stopped, and {cost} until it is started or ended"
     warned = case.warning_times(rule)
     if case.now >= at - NOTICE:  # else it was extended since the end was announced
-        if warned is not None and warned[2] is not None:
-            return end_after_warning(case, rule, max(at, warned[2]), why, ReaperAction.TERMINATE)
-        return warn_only(case, rule, max(at, case.now + NOTICE), why, ReaperAction.TERMINATE)
+        if warned is not None and warned.due is not None:
+            return end_after_warning(case, rule, max(at, warned.due), why, ReaperAction.TERMINATE)
+        return announce_end(case, rule, max(at, case.now + NOTICE), why, ReaperAction.TERMINATE)
     return notify_again(
-        case, rule, f"{why}; its renew-until ends it {clock(at, case.now)}{erasure_text(ReaperAction.TERMINATE)}"
+        case, rule, f"{why}; its renew-until ends it {clock_text(at, case.now)}{erasure_text(ReaperAction.TERMINATE)}"
     )
 
 
@@ -122,10 +122,10 @@ def _retention_result(case: Case, rule: Rule, retention: Retention, since: datet
         )
     if retention.do not in _REAPER_ACTION_OF:
         return notify_again(case, rule, why, RETENTION_REPEAT_AFTER)
-    warned, do = case.warning_times(rule), _REAPER_ACTION_OF[retention.do]
-    if warned is None or warned[2] is None:
-        return warn_only(case, rule, case.now + NOTICE, why, do)
-    return end_after_warning(case, rule, warned[2], why, do)
+    warned, action = case.warning_times(rule), _REAPER_ACTION_OF[retention.do]
+    if warned is None or warned.due is None:
+        return announce_end(case, rule, case.now + NOTICE, why, action)
+    return end_after_warning(case, rule, warned.due, why, action)
 
 
 RENEWED_BY = timedelta(hours=1)  # by how much a run extends the lease of a machine in use
@@ -136,13 +136,15 @@ def requested_end(case: Case) -> RuleResult | None:
 
     A newer command has taken that back, or what protects the machine. What a run decided itself is decided anew.
     """
-    machine, last = case.view.machine, case.view.machine.last_request
-    what = None if machine.cluster_node is not None or last is None or last.judged else last.what
-    if what == "terminate" and machine.discard:
+    machine, last_request = case.view.machine, case.view.machine.last_request
+    requested = (
+        None if machine.cluster_node is not None or last_request is None or last_request.judged else last_request.what
+    )
+    if requested == "terminate" and machine.discard:
         return RuleResult(
             Rule.REQUESTED, ReaperAction.TERMINATE, "its end was requested and is not done", case.now, urgent=True
         )
-    if what == machine.pending_action == "stop" and case.stage is Stage.RUNNING:
+    if requested == machine.pending_action == "stop" and case.stage is Stage.RUNNING:
         return RuleResult(
             Rule.REQUESTED, ReaperAction.STOP, "its stop was requested and is not done", case.now, urgent=True
         )
@@ -150,9 +152,11 @@ def requested_end(case: Case) -> RuleResult | None:
 
 
 def budget(case: Case) -> RuleResult | None:
-    """Budgets of the lab, then what the policy lets one machine cost. It ends in the gentlest way that there is."""
-    if case.stop is not None:
-        return _budget_result(case, case.stop.why, only_warns=case.stop.do is budget_stops.BudgetAction.WARN)
+    """End, as gently as possible, what is over a budget of the lab or over what its policy lets one machine cost."""
+    if case.budget_stop is not None:
+        return _budget_result(
+            case, case.budget_stop.why, only_warns=case.budget_stop.do is budget_stops.BudgetAction.WARN
+        )
     limit = case.policy and case.policy.budget
     if not limit or (cost := spent_until_now(case.view.machine, case.now)) < limit.limit:
         return None
@@ -161,14 +165,14 @@ def budget(case: Case) -> RuleResult | None:
         return notify_again(case, Rule.BUDGET, why)
     warned = case.view.machine.warnings.get(Rule.BUDGET)
     count = warned.times if warned else 0
-    spared = case.held is not None and count < budget_stops.WARNINGS
-    more = f"; held, warning {count + 1} of {budget_stops.WARNINGS}" if spared else ""
-    return _budget_result(case, why + more, only_warns=spared)
+    is_spared = case.held_until is not None and count < budget_stops.WARNINGS
+    held_text = f"; held, warning {count + 1} of {budget_stops.WARNINGS}" if is_spared else ""
+    return _budget_result(case, why + held_text, only_warns=is_spared)
 
 
 def _budget_result(case: Case, why: str, *, only_warns: bool) -> RuleResult:
     if only_warns:
-        return RuleResult(Rule.BUDGET, ReaperAction.KEEP, why, warn=Warned(Rule.BUDGET, None, why), urgent=True)
+        return RuleResult(Rule.BUDGET, ReaperAction.KEEP, why, warning=DueWarning(Rule.BUDGET, None, why), urgent=True)
     ending = guards.gentlest_ending(case.view.machine)
     if ending is ReaperAction.TERMINATE and guards.NOTHING_GENTLER not in why:  # a budget of the lab says it by itself
         why += f"; {guards.NOTHING_GENTLER}"
@@ -176,105 +180,112 @@ def _budget_result(case: Case, why: str, *, only_warns: bool) -> RuleResult:
 
 
 def renew_until(case: Case) -> RuleResult | None:
-    """No machine lives longer than that, whoever uses it."""
+    """End a machine at its renew-until, whoever uses it; warn before."""
     at = case.time("renew_until")
     if at is None:
         return None
     end = guards.ending_at_renew_until(case.view.machine, case.policy)
     if at <= case.now:
-        return RuleResult(Rule.RENEW_UNTIL, end, f"its renew-until, {clock(at, case.now)}, is over", at, urgent=True)
+        return RuleResult(
+            Rule.RENEW_UNTIL, end, f"its renew-until, {clock_text(at, case.now)}, is over", at, urgent=True
+        )
     return warn_before_end(case, Rule.RENEW_UNTIL, at, "its renew-until ends it", end)
 
 
 def schedule(case: Case) -> RuleResult | None:
-    """Off times: a missed one catches up, a start after it outlives it. They end a machine that is in use, too."""
+    """End at an off time, also one that runs have missed, unless it was started after that; also while it is in use."""
     if case.policy is None or not case.policy.schedules:
         return None
     missed = missed_off(case.policy.schedules, case.started, case.now)
     off = missed or next_scheduled_end(case.policy.schedules, case.now)
     if off is None:
         return None
-    why = f"its schedule has it off at {clock(off, case.now)}"
+    why = f"its schedule has it off at {clock_text(off, case.now)}"
     ending = guards.automatic_ending(case.view.machine, case.policy)
     if ending is None or guards.only_warned(case.view.machine, case.policy):
-        return notify_again(case, Rule.SCHEDULE, why + why_spared(case)) if missed else None
+        return notify_again(case, Rule.SCHEDULE, why + why_only_warned(case)) if missed else None
     grace = case.policy.idle.grace
     warned = case.warning_times(Rule.SCHEDULE)
-    due = warned[2] if warned and warned[2] is not None and warned[2] >= off else None
+    due = warned.due if warned and warned.due is not None and warned.due >= off else None
     if due is None and (missed or off - grace - case.interval <= case.now):
-        return warn_only(case, Rule.SCHEDULE, max(off, case.now + grace), why, ending)
+        return announce_end(case, Rule.SCHEDULE, max(off, case.now + grace), why, ending)
     if due is None:
-        return RuleResult(Rule.SCHEDULE, ReaperAction.KEEP, why, off, stands=False)
+        return RuleResult(Rule.SCHEDULE, ReaperAction.KEEP, why, off, warning_stands=False)
     return end_after_warning(case, Rule.SCHEDULE, due, why, ending)
 
 
 def scheduled_off(case: Case) -> RuleResult | None:
     """End what was started while its schedule keeps machines off, once a warning is waited out; a hold outlives it."""
-    if case.policy is None or case.held is not None:
+    if case.policy is None or case.held_until is not None:
         return None
     until = off_until(case.policy.schedules, case.now)
     if until is None or missed_off(case.policy.schedules, case.started, case.now) is not None:
         return None
-    why = f"its schedule keeps it off until {clock(until, case.now)}"
+    why = f"its schedule keeps it off until {clock_text(until, case.now)}"
     ending = guards.automatic_ending(case.view.machine, case.policy)
     if ending is None or guards.only_warned(case.view.machine, case.policy):
-        return notify_again(case, Rule.SCHEDULE, why + why_spared(case))
+        return notify_again(case, Rule.SCHEDULE, why + why_only_warned(case))
     warned = case.warning_times(Rule.SCHEDULE)
-    due = warned[2] if warned and warned[2] is not None and case.started <= warned[2] < until else None
+    due = warned.due if warned and warned.due is not None and case.started <= warned.due < until else None
     if due is None:
-        return warn_only(case, Rule.SCHEDULE, case.now + case.policy.idle.grace, why, ending)
+        return announce_end(case, Rule.SCHEDULE, case.now + case.policy.idle.grace, why, ending)
     return end_after_warning(case, Rule.SCHEDULE, due, why, ending)
 
 
 def hold(case: Case) -> RuleResult | None:
     """Report until when a machine is held, if no rule acts on it."""
-    if case.held is None:
+    if case.held_until is None:
         return None
     return RuleResult(
-        Rule.HOLD, ReaperAction.KEEP, f"held until {clock(case.held, case.now)}; {case.evidence.why}", stands=False
+        Rule.HOLD,
+        ReaperAction.KEEP,
+        f"held until {clock_text(case.held_until, case.now)}; {case.evidence.why}",
+        warning_stands=False,
     )
 
 
 def shut_down(case: Case) -> RuleResult | None:
-    """Shut down and billed on, it ends at once: nobody can be at it, so there is nobody to warn."""
+    """Stop at once a machine that was shut down from inside and is still billed: nobody is on it, to be warned."""
     machine = case.view.machine
-    if machine.state not in SHUT_DOWN or machine.stoppable is False:
+    if machine.state not in STOPPED_STATES or machine.stoppable is False:
         return None
     return RuleResult(Rule.IDLE, ReaperAction.STOP, case.evidence.why, case.now)
 
 
 def lease(case: Case) -> RuleResult | None:
-    """Its end: who is in use, or may be, is renewed by the hour up to renew-until; a hold outlives it."""
-    at, last = case.time("expires"), case.time("renew_until")
-    if at is None or (last is not None and at >= last):
+    """End it with its lease; renew the lease by the hour, up to renew-until, while it is or may be in use."""
+    at, renew_until_ = case.time("expires"), case.time("renew_until")
+    if at is None or (renew_until_ is not None and at >= renew_until_):
         return None
     renews_unknown = case.policy is None or case.policy.unknown is Unknown.RENEW
     if case.evidence.activity == ACTIVE or (case.evidence.activity == UNKNOWN and renews_unknown):
-        return _renewal(case, at, last)
-    end, over = guards.automatic_ending(case.view.machine, case.policy), at <= case.now
-    why = f"its lease ended {clock(at, case.now)}, and there is no sign of use: {case.evidence.why}"
+        return _renewal(case, at, renew_until_)
+    end, is_over = guards.automatic_ending(case.view.machine, case.policy), at <= case.now
+    why = f"its lease ended {clock_text(at, case.now)}, and there is no sign of use: {case.evidence.why}"
     if end is None:
-        return notify_again(case, Rule.LEASE, why + why_spared(case)) if over else None
-    if over:
+        return notify_again(case, Rule.LEASE, why + why_only_warned(case)) if is_over else None
+    if is_over:
         return RuleResult(Rule.LEASE, end, why, at, urgent=True)
     return warn_before_end(case, Rule.LEASE, at, "unless it is used, its lease ends it", end)
 
 
 def idle(case: Case) -> RuleResult | None:
-    """Time that nobody uses: warned, the warning waited out, then ended; nothing of this where anything is unknown."""
+    """Warn of a machine that nobody uses, and end it once the warning is waited out; never while its use is unknown."""
     policy, evidence = case.policy, case.evidence
     if policy is None or policy.idle.do is RuleAction.DISABLED or evidence.activity == ACTIVE:
         return None
     if evidence.activity == UNKNOWN:
         return _still_warned(case)
     spent_idle = (
-        duration_text(evidence.quiet) if evidence.quiet is not None else f"over {duration_text(policy.idle.after)}"
+        duration_text(evidence.unused_for)
+        if evidence.unused_for is not None
+        else f"over {duration_text(policy.idle.after)}"
     )
     why = f"idle for {spent_idle} (limit {duration_text(policy.idle.after)}): {evidence.why}"
-    spared = _spared(case, policy)
-    if spared or policy.idle.do is RuleAction.WARN:
-        return notify_again(case, Rule.IDLE, why + (spared or "; its policy only warns of that"))
-    return _ended_when_waited(case, Rule.IDLE, policy, why)
+    why_spared = _why_not_ended_for_idle(case, policy)
+    if why_spared or policy.idle.do is RuleAction.WARN:
+        return notify_again(case, Rule.IDLE, why + (why_spared or "; its policy only warns of that"))
+    return _end_after_grace(case, Rule.IDLE, policy, why)
 
 
 def unlabelled(case: Case) -> RuleResult | None:
@@ -288,29 +299,34 @@ def unlabelled(case: Case) -> RuleResult | None:
     if not missing or case.now < begun + rule.after:
         return None
     why = f"it runs for {duration_text(case.now - begun)} without {' and '.join(missing)}"
-    if rule.do is RuleAction.WARN or case.evidence.activity != IDLE or _spared(case, policy):
+    if rule.do is RuleAction.WARN or case.evidence.activity != IDLE or _why_not_ended_for_idle(case, policy):
         return notify_again(case, Rule.UNLABELLED, why)
-    return _ended_when_waited(case, Rule.UNLABELLED, policy, f"{why}, and nobody uses it: {case.evidence.why}")
+    return _end_after_grace(case, Rule.UNLABELLED, policy, f"{why}, and nobody uses it: {case.evidence.why}")
 
 
 def silence(case: Case) -> RuleResult | None:
-    """Tell of a machine of which runs know nothing for as long as idleness takes; it is never ended for that."""
-    before = case.view.machine.decision
-    if case.evidence.activity != UNKNOWN or not case.evidence.asked or before is None or before.activity != UNKNOWN:
+    """Warn of a machine whose use has not been known for as long as idle time takes; it is never ended for that."""
+    last_decision = case.view.machine.decision
+    if (
+        case.evidence.activity != UNKNOWN
+        or not case.evidence.asked
+        or last_decision is None
+        or last_decision.activity != UNKNOWN
+    ):
         return None
-    span = case.now - max(from_iso(before.activity_since), case.started)
-    queueless = queue_remedy(case)
-    if span < (QUEUE_TIMEOUT if queueless else window(case.view)):
+    unknown_for = case.now - max(from_iso(last_decision.activity_since), case.started)
+    queue_text = queue_remedy(case)
+    if unknown_for < (QUEUE_TIMEOUT if queue_text else activity_window(case.view)):
         return None
-    why = f"whether it is used is not known for {duration_text(span)}: {case.evidence.why}{queueless}"
+    why = f"whether it is used is not known for {duration_text(unknown_for)}: {case.evidence.why}{queue_text}"
     return notify_again(case, Rule.NONE, why)
 
 
 @dataclass(frozen=True, slots=True)
 class ReaperRule:
-    """One of RULES: what it does, in a clause, and the functions that find what it says of one machine.
+    """One of RULES: what it does, as a clause for the docs (`says`), and the functions that apply it to one machine.
 
-    It is tried at these stages alone, and not of a machine that is held where it `waits` for the end of a hold.
+    They are called only at these stages, and not for a held machine where the rule `waits` for the end of a hold.
     """
 
     rule: Rule
@@ -406,35 +422,39 @@ RULES = (
 
 @cache
 def finders_at(stage: Stage, *, held: bool) -> tuple[Callable[[Case], RuleResult | None], ...]:
-    """Return what finds something of a machine at this stage, held or not, in the order of RULES."""
+    """Return the functions of the rules that apply to a machine at this stage, held or not, in the order of RULES."""
     return tuple(find for rule in RULES if stage in rule.stages and not (rule.waits and held) for find in rule.find)
 
 
-def _spared(case: Case, policy: Policy) -> str:
+def _why_not_ended_for_idle(case: Case, policy: Policy) -> str:
     """Return why idle time does not end this machine, empty where it does."""
     if guards.only_warned(case.view.machine, case.policy):
-        return why_spared(case)
-    full = ", ".join(f"{path} ({size / 1e9:.1f} GB)" for path, size in case.view.scratch)
+        return why_only_warned(case)
+    full_disks = ", ".join(f"{path} ({size / 1e9:.1f} GB)" for path, size in case.view.scratch)
     return (
-        f"; a stop would erase {full}, so it is only warned" if full and policy.idle.scratch is RuleAction.WARN else ""
+        f"; a stop would erase {full_disks}, so it is only warned"
+        if full_disks and policy.idle.scratch is RuleAction.WARN
+        else ""
     )
 
 
-def _ended_when_waited(case: Case, rule: Rule, policy: Policy, why: str) -> RuleResult:
-    """End it once a warning is as old as the grace and older than nothing that anybody did since."""
+def _end_after_grace(case: Case, rule: Rule, policy: Policy, why: str) -> RuleResult:
+    """End it once a warning is as old as the grace, and nobody has used the machine since that warning."""
     warned, ending = case.warning_times(rule), guards.ending_at_renew_until(case.view.machine, case.policy)
-    quiet_since = case.now - case.evidence.quiet if case.evidence.quiet is not None else None
-    if warned is None or warned[2] is None or (quiet_since is not None and quiet_since > warned[0]):
-        return warn_only(case, rule, case.now + policy.idle.grace, why, ending)
-    return end_after_warning(case, rule, max(warned[0] + policy.idle.grace, warned[2]), why, ending)
+    unused_since = case.now - case.evidence.unused_for if case.evidence.unused_for is not None else None
+    if warned is None or warned.due is None or (unused_since is not None and unused_since > warned.first_at):
+        return announce_end(case, rule, case.now + policy.idle.grace, why, ending)
+    return end_after_warning(case, rule, max(warned.first_at + policy.idle.grace, warned.due), why, ending)
 
 
 def _still_warned(case: Case) -> RuleResult | None:
-    """Let a warning stand where a sync learns nothing, while it is no older than what counts as lately."""
+    """Let a warning stand while its use is unknown, unless it is older than the time for which use counts."""
     warned = case.warning_times(Rule.IDLE)
-    if warned is None or warned[2] is None or case.now - warned[0] >= window(case.view):
+    if warned is None or warned.due is None or case.now - warned.first_at >= activity_window(case.view):
         return None
-    return RuleResult(Rule.IDLE, ReaperAction.KEEP, f"warned {clock(warned[0], case.now)}, but {case.evidence.why}")
+    return RuleResult(
+        Rule.IDLE, ReaperAction.KEEP, f"warned {clock_text(warned.first_at, case.now)}, but {case.evidence.why}"
+    )
 
 
 def _renewal(case: Case, at: datetime, last: datetime | None) -> RuleResult | None:
@@ -445,5 +465,5 @@ def _renewal(case: Case, at: datetime, last: datetime | None) -> RuleResult | No
     end = end if last is None else min(end, last)
     unknown = case.evidence.activity == UNKNOWN
     state = "whether it is used is not known" if unknown else "it is in use"
-    why = f"its lease is extended to {clock(end, case.now)}, as {state}: {case.evidence.why}"
-    return RuleResult(Rule.LEASE, ReaperAction.RENEW, why, end, stands=False, urgent=unknown)
+    why = f"its lease is extended to {clock_text(end, case.now)}, as {state}: {case.evidence.why}"
+    return RuleResult(Rule.LEASE, ReaperAction.RENEW, why, end, warning_stands=False, urgent=unknown)

@@ -40,22 +40,23 @@ RULE = (  # how savings are counted, for people
     "these: it was started, launched again or terminated, its renew-until, or now. It is an upper bound: somebody "
     "might have stopped it before. A stop that a person requested does not count."
 )
+# Kinds of line: requests for an end; decisions and requests; what sets a lease.
 _ASKED = ("stop_requested", "park_requested", "terminate_requested")
 _DECIDED = ("decision_made", *_ASKED)
 _LEASED = ("launch_intended", "machine_adopted", "lease_set")
 _ENDS = frozenset(map(str, ENDINGS))
-_INSIDE = "shut down from inside"
-_SOON = timedelta(minutes=5)  # between an end by the provider's clock, and the line that asked for it by ours
-_BEFORE = timedelta(minutes=30)  # between a decision, or a line that asks, and what comes of it
-_NEAR = timedelta(minutes=15)  # between the end that a rule had announced, and the one that came
-_QUIET = timedelta(minutes=15)  # a person who shuts a machine down has used it just before
+_INSIDE = "shut down from inside"  # the reason of a usage that ended without a request to the provider
+_CLOCK_SKEW = timedelta(minutes=5)  # between an end by the provider's clock, and the line that asked for it by ours
+_MAX_DELAY = timedelta(minutes=30)  # between a decision, or a line that asks, and what comes of it
+_MAX_DEVIATION = timedelta(minutes=15)  # between the end that a rule had announced, and the one that came
+_UNUSED_BEFORE_END = timedelta(minutes=15)  # a person who shuts a machine down has used it just before
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """An end by a rule, and until when the machine would have gone on at most; `exact` is what that would have cost.
+    """An end by a rule, until when the machine would have run on at most, and what that would have cost (`exact_cost`).
 
-    `exact` is in exact parts (`core.billing.granularity.PARTS_PER_NANO`); None where its price is not known.
+    It is in exact parts (`core.billing.granularity.PARTS_PER_NANO`); None where its price is not known.
     """
 
     machine: str
@@ -63,17 +64,17 @@ class Stop:
     rule: str
     at: datetime
     until: datetime
-    exact: int | None
+    exact_cost: int | None
 
     @property
-    def span(self) -> timedelta:
+    def saved_time(self) -> timedelta:
         """How much longer it would have run at most."""
         return self.until - self.at
 
 
 def policy_stops(
-    rows: Iterable[Machine],
-    ended: Iterable[tuple[str, Usage]],
+    all_machines: Iterable[Machine],
+    ended_usages: Iterable[tuple[str, Usage]],
     lines: Iterable[EventSummary],
     now: datetime,
     *,
@@ -82,34 +83,38 @@ def policy_stops(
 ) -> list[Stop]:
     """Return every end by a rule within [`since`, `until`), by time, as far as it has saved any time until then.
 
-    `ended` are the uses that have ended, `lines` those of the `KINDS`, by seq; all of the same rows.
+    `ended_usages` are those that have ended, `lines` those of the `KINDS`, by seq; all of `all_machines`.
     """
     runs: dict[str, list[Usage]] = {}
-    for subject, use in ended:
-        if use.resource == "instance" and use.end is not None:
-            runs.setdefault(subject, []).append(use)
+    for subject, usage in ended_usages:
+        if usage.resource == "instance" and usage.end is not None:
+            runs.setdefault(subject, []).append(usage)
     events: dict[str, list[EventSummary]] = {}
     for line in lines:
         if line.subject in runs:
             events.setdefault(line.subject, []).append(line)
-    last, machines = iso(now if until is None else min(now, until)), list(rows)
+    end_of_period, machines = iso(now if until is None else min(now, until)), list(all_machines)
     launched = _launched(machines, runs)
     stops = (
         stop
-        for row in machines
-        if row.id in runs
-        for stop in _stops(row, runs[row.id], events.get(row.id, ()), launched.get(_request(row), ()), last)
+        for machine in machines
+        if machine.id in runs
+        for stop in _stops(
+            machine, runs[machine.id], events.get(machine.id, ()), launched.get(_request(machine), ()), end_of_period
+        )
     )
-    return sorted((one for one in stops if since is None or one.at >= since), key=lambda one: (one.at, one.machine))
+    return sorted(
+        (stop for stop in stops if since is None or stop.at >= since), key=lambda stop: (stop.at, stop.machine)
+    )
 
 
 def _launched(machines: Iterable[Machine], runs: Mapping[str, Sequence[Usage]]) -> dict[str, list[str]]:
     """Return when machines began to run, by the request that they were launched for, in order."""
-    found: dict[str, list[str]] = {}
+    begins_by_request: dict[str, list[str]] = {}
     for machine in machines:
         begins = (use.begin for use in (*runs.get(machine.id, ()), *machine.open_usage) if use.resource == "instance")
-        found.setdefault(_request(machine), []).extend(begins)
-    return {request: sorted(begins) for request, begins in found.items()}
+        begins_by_request.setdefault(_request(machine), []).extend(begins)
+    return {request: sorted(begins) for request, begins in begins_by_request.items()}
 
 
 def _request(machine: Machine) -> str:
@@ -118,7 +123,7 @@ def _request(machine: Machine) -> str:
 
 
 def _stops(
-    machine: Machine, runs: Sequence[Usage], lines: Sequence[EventSummary], launched: Sequence[str], last: str
+    machine: Machine, runs: Sequence[Usage], lines: Sequence[EventSummary], launched: Sequence[str], end_of_period: str
 ) -> Iterator[Stop]:
     """Yield the ends by rules of one machine; `launched` is when it, and others for the same request, began to run."""
     begins = sorted(use.begin for use in (*runs, *machine.open_usage) if use.resource == "instance")
@@ -130,7 +135,7 @@ def _stops(
         ended = not_none(use.end)
         following = bisect_right(launched, ended)
         bounds = (*launched[following : following + 1], history.lease_at(ended)[1], history.removed(machine, ended))
-        until = min(filter(None, (last, *bounds)))
+        until = min(filter(None, (end_of_period, *bounds)))
         if until > ended:
             end, would_have_ended = _time(ended), _time(until)
             cost = _cost(use, would_have_ended - end)
@@ -160,37 +165,37 @@ class _History:
         """Return the rule that ended a run; None where a person asked for it, or nothing says why."""
         ended = not_none(usage.end)
         end = _time(ended)
-        asked = self._asked(usage.begin, ended, end)
-        if asked is not None and end - _time(self._times[asked]) <= _BEFORE:
-            return self._decided(asked, usage.begin)
+        asked_index = self._asked(usage.begin, ended, end)
+        if asked_index is not None and end - _time(self._times[asked_index]) <= _MAX_DELAY:
+            return self._decided(asked_index, usage.begin)
         reason = str(usage.reason or "")
         if reason in SAVING_RULES:
             return reason  # reported by the agent
         if reason != _INSIDE:
             return None
-        return self._announced(end) or self._by_lease(end) or (_by_quiet(machine, end) if is_last else None)
+        return self._announced(end) or self._by_lease(end) or (_by_idle_time(machine, end) if is_last else None)
 
     def _asked(self, begin: str, end: str, moment: datetime) -> int | None:
         """Return the index of the last line of a run that requested its end; by our clock that may be just after it."""
-        latest, place = None, bisect_right(self._times, end)
-        while place < len(self._lines) and _time(self._times[place]) - moment <= _SOON:
-            latest = place if self._lines[place].kind in _ASKED else latest
-            place += 1
+        latest, index = None, bisect_right(self._times, end)
+        while index < len(self._lines) and _time(self._times[index]) - moment <= _CLOCK_SKEW:
+            latest = index if self._lines[index].kind in _ASKED else latest
+            index += 1
         return self._last(_ASKED, begin, end) if latest is None else latest
 
     def removed(self, machine: Machine, end: str) -> str | None:
         """Return when a machine that had been stopped was ended for good: it would have cost no more from then on."""
-        late = iso(_time(end) + _SOON)
-        place = bisect_right(self._times, late)
-        later = range(place, len(self._lines))  # no slice: there are many lines, and the next that asks is near
-        asked = (self._times[one] for one in later if self._lines[one].kind in _ASKED)
-        gone = machine.terminated_at if machine.terminated_at and machine.terminated_at > late else None
-        return min(filter(None, (next(asked, None), gone)), default=None)
+        late = iso(_time(end) + _CLOCK_SKEW)
+        index = bisect_right(self._times, late)
+        later = range(index, len(self._lines))  # no slice: there are many lines, and the next that asks is near
+        asked = (self._times[number] for number in later if self._lines[number].kind in _ASKED)
+        terminated_at = machine.terminated_at if machine.terminated_at and machine.terminated_at > late else None
+        return min(filter(None, (next(asked, None), terminated_at)), default=None)
 
     def lease_at(self, moment: str) -> tuple[str | None, str | None]:
         """Return the lease's end and the renew-until that held then."""
-        place = self._last(_LEASED, "", moment)
-        body = {} if place is None else self._lines[place].body
+        index = self._last(_LEASED, "", moment)
+        body = {} if index is None else self._lines[index].body
         return body.get("expires"), body.get("renew_until")
 
     def _decided(self, asked: int, since: str) -> str | None:
@@ -198,11 +203,11 @@ class _History:
 
         The reason is the decision's own, or the same one told anew: a last sync before the end counts minutes again.
         """
-        line, place = self._lines[asked], self._last(_DECIDED, since, "", before=asked)
-        decision = None if place is None else self._lines[place]
+        line, index = self._lines[asked], self._last(_DECIDED, since, "", before=asked)
+        decision = None if index is None else self._lines[index]
         if decision is None or decision.kind != "decision_made" or decision.body["do"] not in _ENDS:
             return None
-        if _time(line.occurred_at) - _time(decision.occurred_at) > _BEFORE:
+        if _time(line.occurred_at) - _time(decision.occurred_at) > _MAX_DELAY:
             return None
         why, asked_why = str(decision.body["why"]), str(line.body["why"])
         same = why == asked_why or why.split()[:2] == asked_why.split()[:2]
@@ -211,24 +216,24 @@ class _History:
     def _announced(self, end: datetime) -> str | None:
         """Return the rule whose end, as people were warned or a run foresaw it, is the one that came."""
         for kind, key in (("warning_sent", "due"), ("decision_made", "at")):
-            place = self._last((kind,), iso(end - timedelta(days=1)), iso(end))
-            body = {} if place is None else self._lines[place].body
+            index = self._last((kind,), iso(end - timedelta(days=1)), iso(end))
+            body = {} if index is None else self._lines[index].body
             due = body.get(key)
-            if due is not None and abs(from_iso(due) - end) <= _NEAR and body["rule"] in SAVING_RULES:
+            if due is not None and abs(from_iso(due) - end) <= _MAX_DEVIATION and body["rule"] in SAVING_RULES:
                 return str(body["rule"])
         return None
 
     def _by_lease(self, end: datetime) -> str | None:
         expires = self.lease_at(iso(end))[0]
-        return Rule.LEASE if expires is not None and timedelta(0) <= end - from_iso(expires) <= _NEAR else None
+        return Rule.LEASE if expires is not None and timedelta(0) <= end - from_iso(expires) <= _MAX_DEVIATION else None
 
     def _last(self, kinds: Sequence[str], since: str, until: str, before: int | None = None) -> int | None:
         """Return the index of the last line of these kinds within [`since`, `until`], and below the index `before`."""
-        place = bisect_right(self._times, until) if before is None else before
-        while place and self._times[place - 1] >= since:
-            place -= 1
-            if self._lines[place].kind in kinds:
-                return place
+        index = bisect_right(self._times, until) if before is None else before
+        while index and self._times[index - 1] >= since:
+            index -= 1
+            if self._lines[index].kind in kinds:
+                return index
         return None
 
 
@@ -237,10 +242,10 @@ def _time(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def _by_quiet(machine: Machine, end: datetime) -> str | None:
+def _by_idle_time(machine: Machine, end: datetime) -> str | None:
     """Return the idle rule where the machine itself reported no use for a while before its end."""
     last = machine.last_active
-    return Rule.IDLE if last and end - from_iso(last) >= _QUIET else None
+    return Rule.IDLE if last and end - from_iso(last) >= _UNUSED_BEFORE_END else None
 
 
 FOREVER = 2**62
@@ -256,19 +261,19 @@ def idle_cost(hours: Sequence[Hour], runs: Iterable[CostTimeline], since: int = 
     beside that, each has the low and the high of the price.
     """
     timelines = list(runs)
-    if not any(one.gpu_s or one.used_s or one.idle_s for one in hours):
-        return Sums(0, 0, sum(intervals_cost(one.high, since, until) for one in timelines) if hours else 0)
-    idle_hours = [one for one in hours if one.idle_s or one.unknown_s]
-    begins = [to_us(one.at) for one in idle_hours]
-    amounts = _by_hour(begins, chain.from_iterable(one.amount for one in timelines), since, until)
+    if not any(hour.gpu_s or hour.used_s or hour.idle_s for hour in hours):
+        return Sums(0, 0, sum(intervals_cost(timeline.high, since, until) for timeline in timelines) if hours else 0)
+    idle_hours = [hour for hour in hours if hour.idle_s or hour.unknown_s]
+    begins = [to_us(hour.at) for hour in idle_hours]
+    amounts = _by_hour(begins, chain.from_iterable(timeline.amount for timeline in timelines), since, until)
     low_amounts, high_amounts = amounts, amounts
-    if any(one.low is not one.high for one in timelines):
-        low_amounts = _by_hour(begins, chain.from_iterable(one.low for one in timelines), since, until)
-        high_amounts = _by_hour(begins, chain.from_iterable(one.high for one in timelines), since, until)
+    if any(timeline.low is not timeline.high for timeline in timelines):
+        low_amounts = _by_hour(begins, chain.from_iterable(timeline.low for timeline in timelines), since, until)
+        high_amounts = _by_hour(begins, chain.from_iterable(timeline.high for timeline in timelines), since, until)
     low = middle = high = 0
     for hour, least, exact, most in zip(idle_hours, low_amounts, amounts, high_amounts, strict=True):
         gpu, used, idle, unknown = (
-            round(one * _SECOND) for one in (hour.gpu_s, hour.used_s, hour.idle_s, hour.unknown_s)
+            round(seconds * _SECOND) for seconds in (hour.gpu_s, hour.used_s, hour.idle_s, hour.unknown_s)
         )
         billed = max(1, gpu + used + idle + unknown)
         low += least * idle // billed
@@ -285,8 +290,8 @@ def _by_hour(begins: Sequence[int], intervals: Iterable[RateInterval], since: in
         begin, end = max(begin, since), min(end, until)  # noqa: PLW2901  (the inner loop)
         while first < len(begins) and begins[first] + HOUR_MICROS <= begin:
             first += 1
-        place = first
-        while place < len(begins) and begins[place] < end:
-            costs[place] += rate * (min(end, begins[place] + HOUR_MICROS) - max(begin, begins[place]))
-            place += 1
+        hour = first
+        while hour < len(begins) and begins[hour] < end:
+            costs[hour] += rate * (min(end, begins[hour] + HOUR_MICROS) - max(begin, begins[hour]))
+            hour += 1
     return costs

@@ -18,12 +18,11 @@ from cloudgpu.core.reaper.decisions import MachineView, up_since
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
 
-WARN_BEFORE = timedelta(minutes=60)  # before the end of a lease people are told, unless the machine is in use
+ASK_BEFORE_END = timedelta(minutes=60)  # before the end of a lease people are told, unless the machine is in use
 
 
-SelfReport = (
-    datetime | CloudgpuError | None
-)  # when it was in use, why that is not known, or that it has said nothing yet
+# When the machine itself says that it was last in use; the error where that could not be read; None: nothing yet.
+SelfReport = datetime | CloudgpuError | None
 
 
 def with_self_report(view: MachineView, report: SelfReport) -> MachineView:
@@ -32,11 +31,11 @@ def with_self_report(view: MachineView, report: SelfReport) -> MachineView:
 
 
 def with_silence(view: MachineView, report: SelfReport) -> MachineView:
-    """Return it with why its provider did not tell its report either, where its agent was not reached."""
-    if not isinstance(report, CloudgpuError) or not view.judged_fault:
+    """Return it with why its provider does not give the machine's report either, where its agent was not reached."""
+    if not isinstance(report, CloudgpuError) or not view.unknown_reason:
         return view
-    fault = f"{view.judged_fault}; {view.machine.provider} does not tell its word: {report.message.removesuffix('.')}"
-    return replace(view, judged_fault=fault)
+    fault = f"{view.unknown_reason}; {view.machine.provider} does not tell its word: {report.message.removesuffix('.')}"
+    return replace(view, unknown_reason=fault)
 
 
 def with_report(view: MachineView, report: Report | None) -> MachineView:
@@ -47,9 +46,9 @@ def with_report(view: MachineView, report: Report | None) -> MachineView:
         silent = EngineStatus(None, report.fault or "its machine did not tell it")
         view = replace(view, engine=read_engine(report.engine) if report.engine else silent)
     if report.machine_now is None:
-        return replace(view, judged=None, judged_fault=report.fault or "its agent reported nothing")
+        return replace(view, judged=None, unknown_reason=report.fault or "its agent reported nothing")
     judged = report.judged(Thresholds() if view.policy is None else thresholds(view.policy))
-    return replace(view, judged=judged, reached_at=report.asked_at, scratch=report.scratch, judged_fault="")
+    return replace(view, judged=judged, reached_at=report.asked_at, scratch=report.scratch, unknown_reason="")
 
 
 def to_ask(views: Sequence[MachineView], now: datetime) -> list[Machine]:
@@ -72,7 +71,7 @@ def is_to_ask(view: MachineView, now: datetime) -> bool:
     machine, policy = view.machine, view.policy
     if not _can_tell(view) or _is_settled(machine, now) or _has_reported_use(view, now):
         return False
-    ends_soon = machine.expires is not None and from_iso(machine.expires) - now <= WARN_BEFORE
+    ends_soon = machine.expires is not None and from_iso(machine.expires) - now <= ASK_BEFORE_END
     return ends_soon or _could_be_idle(machine, policy, _window(policy), now)
 
 

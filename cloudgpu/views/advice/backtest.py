@@ -52,8 +52,8 @@ def backtest_document(tested: BacktestedPolicy, machines: Sequence[BacktestResul
     Money is decimal text in USD, null where nothing has a known price. `unsampled_share` is how much of the time that
     machines ran has no samples (null: none ran); nothing is ended for idle time there.
     """
-    seconds, unsampled_s = sum(result.seconds for result in machines), sum(result.blind_s for result in machines)
-    ends = [(result, effect) for result in machines for effect in result.ended]
+    seconds, unsampled_s = sum(result.seconds for result in machines), sum(result.unsampled_s for result in machines)
+    ends = [(result, effect) for result in machines for effect in result.effects]
     cost, saved = add_results(result.cost for result in machines), add_results(result.saved for result in machines)
     restarted = [effect for _, effect in ends if effect.end.work is not None]
     killed = [effect.end.work for effect in restarted if effect.end.work is not None and effect.end.work.under_way]
@@ -71,7 +71,7 @@ def backtest_document(tested: BacktestedPolicy, machines: Sequence[BacktestResul
         "ends": len(ends),
         "off_hours": _hours(off_seconds(machines)),
         "restarts": len(restarted),
-        "restarts_usd": _usd(add_results(effect.start for effect in restarted)),
+        "restarts_usd": _usd(add_results(effect.start_charge for effect in restarted)),
         "killed": len(killed),
         "killed_hours": _hours(sum(work.seconds for work in killed)),
         "machines": [_machine(result) for result in machines],
@@ -79,7 +79,7 @@ def backtest_document(tested: BacktestedPolicy, machines: Sequence[BacktestResul
         "notes": [
             *tested.limit_notes,
             NOT_REPLAYED,
-            *([CLUSTER_NOTE] if any(result.past.recorded.others for result in machines) else []),
+            *([CLUSTER_NOTE] if any(result.history.recorded.other_nodes for result in machines) else []),
             *([PARK_NOTE] if any(effect.end.do is not ReaperAction.STOP for _, effect in ends) else []),
         ],
     }
@@ -87,31 +87,31 @@ def backtest_document(tested: BacktestedPolicy, machines: Sequence[BacktestResul
 
 def _machine(result: BacktestResult) -> ReplayedMachine:
     return {
-        "machine": result.past.machine.id,
-        "name": result.past.machine.name,
+        "machine": result.history.machine.id,
+        "name": result.history.machine.name,
         "hours": _hours(result.seconds),
-        "unsampled_share": round(result.blind_s / result.seconds, 4) if result.seconds else None,
+        "unsampled_share": round(result.unsampled_s / result.seconds, 4) if result.seconds else None,
         "cost": _amount(result.cost),
         "savings": _amount(result.saved),
-        "ends": len(result.ended),
-        "actual_ends": [{"at": iso(at), "why": why} for at, why in result.past.ends],
+        "ends": len(result.effects),
+        "actual_ends": [{"at": iso(at), "why": why} for at, why in result.history.ends],
     }
 
 
 def _stop(result: BacktestResult, effect: EndEffect) -> ReplayedStop:
     end, work = effect.end, effect.end.work
     return {
-        "machine": result.past.machine.id,
-        "name": result.past.machine.name,
+        "machine": result.history.machine.id,
+        "name": result.history.machine.name,
         "do": str(end.do),
         "rule": end.rule,
         "why": end.why,
         "at": iso(end.at),
         "until": iso(end.until),
         "off_s": round((end.until - end.at).total_seconds()),
-        "unsampled_s": round(effect.blind_s),
+        "unsampled_s": round(effect.unsampled_s),
         "savings": _amount(effect.saved),
-        "restart_usd": None if work is None else _usd(effect.start),
+        "restart_usd": None if work is None else _usd(effect.start_charge),
         "work": None if work is None else _replayed_work(work),
     }
 

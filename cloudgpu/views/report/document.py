@@ -260,8 +260,8 @@ def stops_document(stops: Sequence[Stop]) -> StopSavings:
 
 
 def _stops_document(stops: Sequence[Stop]) -> EndSavings:
-    duration = sum((stop.span for stop in stops), timedelta())
-    priced = [stop.exact for stop in stops if stop.exact is not None]
+    duration = sum((stop.saved_time for stop in stops), timedelta())
+    priced = [stop.exact_cost for stop in stops if stop.exact_cost is not None]
     return {
         "usd": usd(money(sum(priced))) if priced or not stops else None,
         "hours": hours_text(duration // timedelta(microseconds=1)),

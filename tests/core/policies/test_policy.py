@@ -35,7 +35,7 @@ def test_the_nearest_word_counts(typed, settings, lease, renew, by):
     found = lifetime(POLICY, typed, settings)
     assert (found.lease, found.renew_until) == (lease * H, renew * H)
     assert (found.lease_from, found.renew_from) == by
-    assert not found.contradict
+    assert not found.is_contradictory
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_the_nearest_word_counts(typed, settings, lease, renew, by):
     ],
 )
 def test_only_a_typed_lease_takes_renew_until_along(typed, settings):
-    assert lifetime(POLICY, typed, settings).contradict
+    assert lifetime(POLICY, typed, settings).is_contradictory
 
 
 @given(said, said)

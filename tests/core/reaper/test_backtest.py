@@ -30,16 +30,16 @@ def after(minutes, **more):
 
 
 def stops(found):
-    return [((one.end.at - minute(0)) / timedelta(minutes=1), one.end.rule) for one in found.ended]
+    return [((one.end.at - minute(0)) / timedelta(minutes=1), one.end.rule) for one in found.effects]
 
 
 def test_a_machine_that_was_left_alone_would_have_been_stopped_after_the_warning():
     found = tried(DEFAULT, life(ended(300)), [*busy(0, 60), *quiet(60, 300)])
     assert stops(found) == [(130, "idle")]
-    (one,) = found.ended
+    (one,) = found.effects
     assert (one.end.do, one.end.until, one.end.work) == (ReaperAction.STOP, minute(300), None)
     assert (found.cost.amount, found.saved.amount) == (300 * MINUTE, 170 * MINUTE)
-    assert one.start.amount == one.blind_s == 0
+    assert one.start_charge.amount == one.unsampled_s == 0
 
 
 def test_one_that_runs_still_is_off_up_to_now():
@@ -49,13 +49,13 @@ def test_one_that_runs_still_is_off_up_to_now():
 
 def test_under_never_nothing_is_stopped_and_nothing_is_saved():
     found = tried(NEVER, life(ended(300)), [*busy(0, 60), *quiet(60, 300)])
-    assert (found.ended, found.saved.amount) == ((), 0)
+    assert (found.effects, found.saved.amount) == ((), 0)
 
 
 def test_who_comes_back_starts_it_again_and_only_the_time_between_is_saved():
     samples = [*busy(0, 60), *quiet(60, 200), *busy(200, 215), *quiet(215, 300)]
     found = tried(DEFAULT, life(ended(300)), samples)
-    first, second = found.ended
+    first, second = found.effects
     assert first.end.until == first.end.work.begin == minute(200)
     assert (first.end.work.end, first.end.work.seconds, first.end.work.what) == (minute(215), 900, ("busy kernel",))
     assert not first.end.work.under_way
@@ -67,7 +67,7 @@ def test_who_comes_back_starts_it_again_and_only_the_time_between_is_saved():
 def test_work_under_way_that_a_schedule_would_have_killed_is_named_and_not_saved():
     nightly = replace(NEVER, schedules=(Schedule("UTC", time(13)),))  # START is 11:00, so minute 120
     found = tried(nightly, life(ended(300)), [*busy(0, 240), *quiet(240, 300)])
-    (one,) = found.ended
+    (one,) = found.effects
     assert one.end.rule == "schedule"
     assert one.end.work.under_way
     assert one.end.work.seconds == 120 * 60
@@ -78,22 +78,22 @@ def test_a_limit_that_does_not_see_the_work_kills_it_and_the_usual_one_says_so()
     blind = after(60, gpu=50.0)
     found = tried(blind, life(ended(300)), [*quiet(0, 300, gpu=20.0)])
     assert stops(found)[0] == (70, "idle")
-    assert found.ended[0].end.work.what == ("GPU",)
-    assert found.ended[0].end.work.under_way
+    assert found.effects[0].end.work.what == ("GPU",)
+    assert found.effects[0].end.work.under_way
     assert found.saved.amount == 0
 
 
 def test_without_samples_nothing_is_known_and_nothing_stopped():
     found = tried(DEFAULT, life(ended(300)), [])
-    assert found.ended == ()
-    assert (found.blind_s, found.seconds) == (300 * 60, 300 * 60)
+    assert found.effects == ()
+    assert (found.unsampled_s, found.seconds) == (300 * 60, 300 * 60)
 
 
 def test_what_is_off_while_nobody_looked_is_said():
     found = tried(DEFAULT, life(ended(300)), [*busy(0, 60), *quiet(60, 200)])
-    (one,) = found.ended
-    assert one.blind_s == 100 * 60
-    assert found.blind_s == 100 * 60
+    (one,) = found.effects
+    assert one.unsampled_s == 100 * 60
+    assert found.unsampled_s == 100 * 60
 
 
 def test_samples_with_a_fault_or_a_gpu_that_was_not_read_say_nothing():
@@ -156,7 +156,7 @@ def test_one_that_was_up_before_the_period_is_judged_as_that():
 def test_each_start_is_billed_the_least_that_its_provider_bills():
     aws = {"provider": "aws", "market": "on_demand", "account": "lab"}
     found = tried(DEFAULT, life(ended(300), **aws), [*busy(0, 60), *quiet(60, 200), *busy(200, 201), *quiet(201, 300)])
-    assert found.ended[0].start.amount == MINUTE  # AWS bills 60 seconds of each start
+    assert found.effects[0].start_charge.amount == MINUTE  # AWS bills 60 seconds of each start
 
 
 def test_a_use_is_cut_into_parts_that_are_billed_each():
@@ -191,7 +191,7 @@ def recorded(drawn):
 @given(pieces)
 def test_never_saves_nothing_whatever_was_recorded(drawn):
     samples, end = recorded(drawn)
-    assert tried(NEVER, life(ended(end)), samples, until=end).ended == ()
+    assert tried(NEVER, life(ended(end)), samples, until=end).effects == ()
 
 
 @settings(max_examples=some(25))
@@ -211,7 +211,7 @@ def test_a_stricter_policy_never_saves_less(drawn, one, other):
 def test_no_end_for_idleness_comes_before_the_last_use_and_the_policys_time(drawn, minutes):
     samples, end = recorded(drawn)
     found = tried(after(minutes), life(ended(end)), samples, until=end)
-    for one in found.ended:
+    for one in found.effects:
         used = [sample["t"] for sample in samples if sample.get("busy") and sample["t"] <= one.end.at.timestamp()]
         assert one.end.at.timestamp() >= max(used, default=minute(0).timestamp()) + minutes * 60
         assert one.end.until > one.end.at
@@ -252,7 +252,7 @@ def test_a_pass_that_comes_moments_before_the_end_of_a_warning_waits_for_it():
 def test_work_that_pauses_for_minutes_is_one_piece_and_what_comes_later_another():
     nightly = replace(NEVER, schedules=(Schedule("UTC", time(13)),))
     pauses = [*busy(0, 130), *quiet(130, 138), *busy(138, 150), *quiet(150, 170), *busy(170, 300)]
-    work = tried(nightly, life(ended(300)), pauses).ended[0].end.work
+    work = tried(nightly, life(ended(300)), pauses).effects[0].end.work
     assert (work.begin, work.end, work.seconds) == (minute(120), minute(150), 22 * 60)
 
 
@@ -275,7 +275,7 @@ def test_what_is_paid_only_while_it_runs_is_saved_too_and_its_disk_is_not():
     address = rate | {"what": "public address", "resource": "address", "kept": False}
     disk = rate | {"what": "30 GB of disk", "resource": "disk", "kept": True}
     found = tried(DEFAULT, life(ended(300), attached_costs=[address, disk]), quiet(0, 300))
-    assert len(found.past.uses) == 2
+    assert len(found.history.usages) == 2
     assert found.saved.amount == 2 * (300 - 70) * MINUTE
 
 

@@ -103,7 +103,9 @@ def test_what_a_cluster_does_follows_from_its_queue_and_all_its_nodes(
 ) -> None:
     nodes = cluster()
     seen = with_cluster_activity(seen_of(nodes, judged, engine), minute(100))
-    assert {(one.whole.activity, one.whole.why) for one in seen if one.whole} == {(activity, why)}
+    assert {(one.cluster_evidence.activity, one.cluster_evidence.why) for one in seen if one.cluster_evidence} == {
+        (activity, why)
+    }
     assert joint(decided(nodes, judged, engine=engine))[2] == activity
 
 
@@ -127,7 +129,7 @@ def test_its_people_are_warned_once_and_all_nodes_end_when_that_is_waited_out() 
         node.take(100, one)
     assert joint(decided(nodes, [idle(72)] * 4, 110)) == ("stop", "idle", "IDLE")
     (taken_back, *_) = back = decided(nodes, [active(), *[idle(72)] * 3], 110)
-    assert [len(one.lifted) for one in back] == [1, 0, 0, 0]
+    assert [len(one.withdrawn) for one in back] == [1, 0, 0, 0]
     assert taken_back.do is ReaperAction.KEEP
 
 
@@ -141,7 +143,7 @@ def test_people_hear_soon_that_a_queue_was_never_set_up_and_what_to_do() -> None
     assert warning.why.endswith(
         "its queue is not known: gone; cloudgpu start train sets its queue up, cloudgpu stop train ends it"
     )
-    assert [one.rule for one in run(nodes, 80, NOBODY).lifted] == [Rule.NONE]
+    assert [one.rule for one in run(nodes, 80, NOBODY).withdrawn] == [Rule.NONE]
 
 
 def test_the_warning_of_a_queue_names_what_ends_a_cluster_that_cannot_be_stopped() -> None:

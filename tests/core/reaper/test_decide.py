@@ -97,7 +97,7 @@ def test_use_after_a_warning_lifts_it_and_says_so() -> None:
     machine.decided(100, idle())
     decision = machine.decided(110, active())
     assert what(decision) == ("keep", "none")
-    assert [(one.rule, one.why) for one in decision.lifted] == [(Rule.IDLE, "ACTIVE: GPU, 0s ago")]
+    assert [(one.rule, one.why) for one in decision.withdrawn] == [(Rule.IDLE, "ACTIVE: GPU, 0s ago")]
     assert not machine.machine.warnings
     assert what(machine.decided(180, idle(65))) == ("warn", "idle")  # and the next stop is warned anew
 
@@ -121,7 +121,7 @@ def test_a_warning_of_an_earlier_run_is_no_warning_of_this_one() -> None:
 def test_what_is_not_known_is_never_stopped_for_idle_time(judged: Any) -> None:
     machine = Machine()
     machine.decided(100, idle())
-    decision = machine.decided(111, judged, judged_fault="No route to host.")
+    decision = machine.decided(111, judged, unknown_reason="No route to host.")
     assert (decision.do, decision.activity) == (ReaperAction.KEEP, "UNKNOWN")
     assert machine.machine.warnings["idle"].times == 1  # one look that learns nothing takes no warning back
     assert what(machine.decided(121, idle(80))) == ("stop", "idle")
@@ -131,7 +131,7 @@ def test_an_old_warning_is_lifted_when_nothing_is_known_for_long() -> None:
     machine = Machine()
     machine.decided(100, idle())
     decision = machine.decided(161, UNKNOWN)
-    assert [one.rule for one in decision.lifted] == [Rule.IDLE]
+    assert [one.rule for one in decision.withdrawn] == [Rule.IDLE]
     assert what(machine.decided(171, idle(130))) == ("warn", "idle")
 
 
@@ -313,7 +313,7 @@ def test_an_end_that_was_moved_lifts_its_warning() -> None:
     machine = Machine(renew_until=iso(minute(600)), expires=iso(minute(600)))
     machine.decided(540, active())
     machine.tell(550, "lease_set", expires=iso(minute(900)), renew_until=iso(minute(900)), why="extend")
-    assert [one.rule for one in machine.decided(560, active()).lifted] == [Rule.RENEW_UNTIL]
+    assert [one.rule for one in machine.decided(560, active()).withdrawn] == [Rule.RENEW_UNTIL]
     told = [number for number in range(570, 900, 10) if machine.decided(number, active()).warnings]
     assert told == [840, 890]
 
@@ -338,7 +338,7 @@ def test_a_hold_keeps_a_machine_from_lease_and_idle_time_until_it_ends() -> None
     decision = machine.decided(410, idle(70))
     assert what(decision) == ("keep", "hold")
     assert decision.why.startswith("held until 19:20 UTC")
-    assert [one.rule for one in decision.lifted] == [Rule.IDLE]
+    assert [one.rule for one in decision.withdrawn] == [Rule.IDLE]
     assert what(machine.decided(490, idle(150))) == ("keep", "hold")
     assert what(machine.decided(501, idle(160))) == ("stop", "lease")
 
@@ -447,7 +447,7 @@ def test_a_budgets_warning_is_counted_and_does_not_hide_other_rules() -> None:
     machine.decided(100, active(), stops=[over(machine, budget_stops.BudgetAction.WARN)])
     machine.decided(110, active(), stops=[over(machine, budget_stops.BudgetAction.WARN)])
     assert machine.machine.warnings["budget"].times == 2
-    assert [one.rule for one in machine.decided(120, active()).lifted] == [Rule.BUDGET]
+    assert [one.rule for one in machine.decided(120, active()).withdrawn] == [Rule.BUDGET]
 
 
 def test_what_cannot_be_stopped_is_parked_for_a_budget_and_never_terminated() -> None:
@@ -510,7 +510,7 @@ def test_silence_is_not_absence() -> None:
     machine = Machine(renew_until=iso(minute(90)))
     machine.decided(80, idle())
     decision = machine.decided(100, None, answered=False, stops=[over(machine)])
-    assert (what(decision), decision.activity, decision.lifted) == (("keep", "none"), "UNKNOWN", ())
+    assert (what(decision), decision.activity, decision.withdrawn) == (("keep", "none"), "UNKNOWN", ())
     assert decision.why.startswith("here did not answer, so nothing is known of it")
     assert decision.at == minute(90)
     machine.see(110, "stopped", billed=False)

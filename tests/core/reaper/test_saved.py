@@ -57,18 +57,18 @@ def test_a_pass_that_stops_saves_until_renew_until():
 def test_the_next_start_ends_what_is_saved_and_so_does_now():
     lines = [leased(0, 80 * HOUR), decided(HOUR - 9), asked(HOUR - 8)]
     again = one(use(0, HOUR), use(3 * HOUR, None), lines=lines)
-    assert (again.span, again.exact) == (timedelta(hours=2), 2 * DOLLAR)
+    assert (again.saved_time, again.exact_cost) == (timedelta(hours=2), 2 * DOLLAR)
     soon = one(use(0, HOUR), lines=lines, now=START + timedelta(hours=1, minutes=30))
-    assert soon.span == timedelta(minutes=30)
+    assert soon.saved_time == timedelta(minutes=30)
     cut = one(use(0, HOUR), lines=lines, until=START + timedelta(hours=5))
-    assert cut.span == timedelta(hours=4)
+    assert cut.saved_time == timedelta(hours=4)
 
 
 def test_the_price_is_the_last_of_the_run():
     lines = [leased(0, 3 * HOUR), decided(HOUR - 9), asked(HOUR - 8)]
     run = use(0, HOUR, segments=(segment(1_000_000_000), segment(3_000_000_000, 1800)))
-    assert one(run, lines=lines).exact == 2 * 3 * DOLLAR
-    assert one(use(0, HOUR, segments=()), lines=lines).exact is None
+    assert one(run, lines=lines).exact_cost == 2 * 3 * DOLLAR
+    assert one(use(0, HOUR, segments=()), lines=lines).exact_cost is None
 
 
 @pytest.mark.parametrize("rule", ["idle", "schedule", "lease", "budget", "unlabelled"])
@@ -108,7 +108,7 @@ def test_renew_until_saves_nothing_for_there_was_no_more_to_come():
 
 def test_what_its_own_agent_ended_is_known_by_its_word():
     lines = [leased(0, 4 * HOUR)]
-    assert one(use(0, HOUR, reason="idle"), lines=lines).span == timedelta(hours=3)
+    assert one(use(0, HOUR, reason="idle"), lines=lines).saved_time == timedelta(hours=3)
     assert found(use(0, HOUR, reason="interrupted"), lines=lines) == []
     assert found(use(0, HOUR), lines=lines) == []  # nobody asked, and nobody says why
 
@@ -161,11 +161,11 @@ def test_what_is_removed_after_a_stop_saves_no_more_from_then_on():
         asked(HOUR - 8),
         asked(3 * HOUR, "asked by the user", "terminate"),
     ]
-    assert one(use(0, HOUR), lines=lines).span == timedelta(hours=2)
+    assert one(use(0, HOUR), lines=lines).saved_time == timedelta(hours=2)
     elsewhere = one(use(0, HOUR), lines=lines[:3], row_of={"terminated_at": at(4 * HOUR), "state": "terminated"})
-    assert elsewhere.span == timedelta(hours=3)  # in the cloud's console
+    assert elsewhere.saved_time == timedelta(hours=3)  # in the cloud's console
     at_once = one(use(0, HOUR), lines=lines[:3], row_of={"terminated_at": at(HOUR + 60), "state": "terminated"})
-    assert at_once.span == timedelta(hours=79)  # the rule's own end, seen a minute later
+    assert at_once.saved_time == timedelta(hours=79)  # the rule's own end, seen a minute later
 
 
 def test_a_machine_that_is_launched_anew_for_the_same_request_ends_what_is_saved():
@@ -174,7 +174,7 @@ def test_a_machine_that_is_launched_anew_for_the_same_request_ends_what_is_saved
     for again, span in ((f"{key}2", 4), ("auto-" + 20 * "1" + "-1", 79)):
         second, _ = row(use(5 * HOUR, None), id="cg-2", key=again)
         (found_,) = policy_stops([first, second], ended, lines, NOW)
-        assert found_.span == timedelta(hours=span)
+        assert found_.saved_time == timedelta(hours=span)
 
 
 def test_the_end_of_what_is_free_saves_nothing():
