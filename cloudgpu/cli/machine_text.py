@@ -25,7 +25,7 @@ from cloudgpu.cli.render import (
     when,
     without_price,
 )
-from cloudgpu.core.model.machine import is_on_premises
+from cloudgpu.core.model.machine import is_on_prem
 from cloudgpu.core.values.times import from_iso, minute_text
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _timer_text(guards: Guards) -> str:
 
 def _has_no_cloud(machine: MachineDocument) -> bool:
     """Say whether there is no timer, nor a cloud that could have one."""
-    return is_on_premises(machine["provider"]) and machine["guards"]["timer_is"] == "none"
+    return is_on_prem(machine["provider"]) and machine["guards"]["timer_is"] == "none"
 
 
 def _guard_text(name: str, at: str | None, absent_text: str, now: datetime) -> str:
@@ -92,7 +92,7 @@ def guard_lines(machines: Sequence[MachineDocument], last_run: str | None, now: 
 def machine_line(machine: MachineDocument) -> str:
     """Return one machine in one line: what, where, price, and its lease, or that it is off."""
     spot_text = " spot" if machine["market"] == "spot" else ""
-    place_text = machine["provider"] if is_on_premises(machine["provider"]) else f"{machine['provider']} {machine['zone']}"
+    place_text = machine["provider"] if is_on_prem(machine["provider"]) else f"{machine['provider']} {machine['zone']}"
     usd_per_hour = machine["price"] and machine["price"]["usd_per_hour"]
     is_off = machine["terminated_at"] is not None or machine["state"] in ("stopped", "deallocated")
     lease = (
@@ -118,7 +118,11 @@ def _end_in_line(machine: MachineDocument, expires: str) -> str:
 
 def machine_summary(machine: MachineDocument, now: datetime) -> str:
     """Return one machine in few lines: its state, price, cost and end, then what and where, then all warnings."""
-    has_ended, is_own, address = machine["terminated_at"] is not None, is_on_premises(machine["provider"]), machine["address"]
+    has_ended, is_own, address = (
+        machine["terminated_at"] is not None,
+        is_on_prem(machine["provider"]),
+        machine["address"],
+    )
     ssh_text = [f"{address['user']}@{address['host']} port {address['port']}"] if address and not has_ended else []
     seen_text = [f"seen {ago(machine['seen_at'], now)}"] if machine["seen_at"] else []
     active_text = (
@@ -160,7 +164,7 @@ def state_sentence(machine: MachineDocument, now: datetime) -> str:
         stays_billed = machine["stopped_usd_per_month"] if stopped_costs_text(machine) else None
         stays_billed_text = f"; what stays costs {dollars(stays_billed)} a month" if stopped_costs_text(machine) else ""
         return (
-            f"{name} is {state}{'' if is_on_premises(machine['provider']) else ', not billed'}{stays_billed_text}; "
+            f"{name} is {state}{'' if is_on_prem(machine['provider']) else ', not billed'}{stays_billed_text}; "
             f"{spent_so_far}."
         )
     usd_per_hour = machine["price"] and machine["price"]["usd_per_hour"]
@@ -236,7 +240,7 @@ def machine_details(machine: MachineDocument, now: datetime) -> str:
     address = machine["address"]
     access = f"{address['user']}@{address['host']} port {address['port']}" if address else None
 
-    is_own = is_on_premises(machine["provider"])
+    is_own = is_on_prem(machine["provider"])
     billed = "" if is_own else " (billed)" if machine["billed"] else " (not billed)"
     reason = f": {machine['reason']}" if machine["reason"] else ""
     state = f"{state_text(machine) if has_retained(machine) else machine['state']}{billed}{reason}"
@@ -272,7 +276,7 @@ def _market_text(machine: MachineDocument) -> str:
     """Return the market on which a machine was bought; empty for an own machine."""
     return (
         ""
-        if is_on_premises(machine["provider"]) and machine["market"] == "on_demand"
+        if is_on_prem(machine["provider"]) and machine["market"] == "on_demand"
         else f", {machine['market'].replace('_', '-')}"
     )
 

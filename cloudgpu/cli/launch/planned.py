@@ -18,7 +18,7 @@ from cloudgpu.cli.render import (
     short_duration,
     when,
 )
-from cloudgpu.core.model.machine import is_on_premises
+from cloudgpu.core.model.machine import is_on_prem
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import counted
 from cloudgpu.core.values.times import duration_text, minute_text
@@ -62,7 +62,7 @@ def plan_line(plan: Plan, *, for_job: bool = False) -> str:
     `for_job`: a job runs on it and renews the lease, so that renew-until is its end.
     """
     spot = " spot" if plan["market"] == "spot" else ""
-    place = plan["provider"] if is_on_premises(plan["provider"]) else f"{plan['provider']} {plan['zone']}"
+    place = plan["provider"] if is_on_prem(plan["provider"]) else f"{plan['provider']} {plan['zone']}"
     end = plan["expires"] if plan["lease_ends"] and not for_job else plan.get("renew_until")
     latest_text = " at the latest" if for_job else ""
     hourly_text = f"{dollars(plan['price']['usd_per_hour'], 4)}/h{_per_node_text(plan)}{_others_text(plan)}"
@@ -253,7 +253,10 @@ def plan_text(plan: Plan, now: datetime) -> str:
             *(("gpus now", gpu_user) for gpu_user in plan["gpu_users"]),
             ("where", _where_text(plan)),
             *([("chosen", _chosen_text(plan["by_account"]))] if plan["by_account"] else []),
-            ("market", None if is_on_premises(plan["provider"]) and plan["market"] == "on_demand" else _market_text(plan)),
+            (
+                "market",
+                None if is_on_prem(plan["provider"]) and plan["market"] == "on_demand" else _market_text(plan),
+            ),
             ("price", price_text(plan["price"]) + _per_node_text(plan)),
             ("lease", _lease_text(plan, now)),
             ("policy", _policy_text(plan)),

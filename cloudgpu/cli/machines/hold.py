@@ -30,7 +30,7 @@ def command(
     from cloudgpu.control.policies.resolve import limits_of
     from cloudgpu.control.team.authorization import others_note
     from cloudgpu.core.launch.limit_checks import check_hold_length
-    from cloudgpu.core.model.machine import command_name, is_on_premises
+    from cloudgpu.core.model.machine import command_name, is_on_prem
     from cloudgpu.core.values.times import iso
     from cloudgpu.views.machines import machine_document
 
@@ -59,7 +59,7 @@ def command(
     caveat = hold_caveat(session, machine, end)
     if caveat:
         tell(caveat)
-    billed_text = "" if is_on_premises(machine.provider) else " It is billed meanwhile."
+    billed_text = "" if is_on_prem(machine.provider) else " It is billed meanwhile."
     confirm(f"Hold {machine.name} until {when(iso(end), session.clock())}?{billed_text}{other_owner_text}", yes=yes)
     machine = set_hold(session, machine, end)
     emit(

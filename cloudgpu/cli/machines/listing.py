@@ -92,12 +92,12 @@ def _text(
         ]
         if verbose:
             from cloudgpu.cli.machine_text import guard_lines
-            from cloudgpu.core.model.machine import is_on_premises
+            from cloudgpu.core.model.machine import is_on_prem
 
             console_lines = labelled_lines(
                 (machine["name"], console_text(machine))
                 for machine in document["machines"]
-                if not is_on_premises(machine["provider"])
+                if not is_on_prem(machine["provider"])
             )
             lines += ["\nAt the cloud", console_lines] if console_lines else []
             lines += guard_lines(document["machines"], document["last_run"], now)

@@ -49,7 +49,7 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
 
 def _answer_text(machine: MachineDocument) -> str:
     from cloudgpu.cli.render import dollars, has_retained, steps, stopped_costs_text
-    from cloudgpu.core.model.machine import is_on_premises
+    from cloudgpu.core.model.machine import is_on_prem
 
     name = machine["name"]
     if not has_retained(machine):
@@ -59,7 +59,7 @@ def _answer_text(machine: MachineDocument) -> str:
                 f"{name} is {machine['state']} and not billed; what stays is.\n"
                 f"  {stays_billed}\n  Start it again: cloudgpu start {name}"
             )
-        unbilled_text = "" if is_on_premises(machine["provider"]) else " and not billed"
+        unbilled_text = "" if is_on_prem(machine["provider"]) else " and not billed"
         return f"{name} is {machine['state']}{unbilled_text}. Start it again: cloudgpu start {name}"
     cost_text = f"at most {dollars(machine['retained_usd_per_month'])} a month"
     next_commands = [(f"start {name}", "bring it back"), (f"down {name}", "remove its image, too")]

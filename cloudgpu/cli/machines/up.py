@@ -12,7 +12,7 @@ from cloudgpu.cli.launch import options
 from cloudgpu.cli.launch.planned import brief_plan_text, plan_text
 from cloudgpu.cli.render import console_text, next_steps, paragraph, steps
 from cloudgpu.cli.terminal import is_terminal
-from cloudgpu.core.model.machine import is_on_premises
+from cloudgpu.core.model.machine import is_on_prem
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _on_start(session: Session, machine: Machine, template: Template, *, wait: b
     try:
         return wait_for_on_start(session, machine, template)
     except KeyboardInterrupt:
-        billed_text = "" if is_on_premises(machine.provider) else " and billed"
+        billed_text = "" if is_on_prem(machine.provider) else " and billed"
         tell(f"Interrupted. {machine.name} is ready{billed_text}, and its on_start is still running.")
         raise
 
@@ -228,5 +228,5 @@ def _difference_text(difference: RequestDifference) -> str:
 
 def _at_cloud(machine: MachineDocument) -> str:
     """Return the line that says how to find a machine in its cloud's console; empty where there is no console."""
-    console_id = None if is_on_premises(machine["provider"]) else console_text(machine)
+    console_id = None if is_on_prem(machine["provider"]) else console_text(machine)
     return f"  at the cloud: {console_id}\n" if console_id else ""

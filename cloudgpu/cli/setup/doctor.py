@@ -24,7 +24,7 @@ from cloudgpu.cli.common import (
 )
 from cloudgpu.cli.render import dollars, labelled_lines, paragraph
 from cloudgpu.core.model.checks import Verdict, exit_code_of_checks
-from cloudgpu.core.model.machine import is_on_premises
+from cloudgpu.core.model.machine import is_on_prem
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -114,11 +114,7 @@ def _run_live_checks(*, yes: bool, **selection: str | None) -> tuple[LiveCheck, 
 
 def _next_command(checks: Sequence[Check], provider: str | None, account: str | None) -> str:
     """Return the command to run next: one that needs no cloud, if no cloud can be queried."""
-    if (
-        account is not None
-        or (provider and is_on_premises(provider))
-        or any(check.name == "clouds" for check in checks)
-    ):
+    if account is not None or (provider and is_on_prem(provider)) or any(check.name == "clouds" for check in checks):
         return DEMO_COMMAND
     return f"cloudgpu up --provider {provider or 'any'} --dry-run"
 

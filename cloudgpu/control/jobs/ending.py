@@ -17,7 +17,7 @@ from cloudgpu.control.session.session import Session, all_jobs
 from cloudgpu.core.events import job_events
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.job import Job
-from cloudgpu.core.model.machine import Machine, command_name, is_on_premises
+from cloudgpu.core.model.machine import Machine, command_name, is_on_prem
 from cloudgpu.errors import CloudgpuError, InvalidRequest, Unreachable
 
 DAY_S = 86_400.0  # a younger snapshot is not deleted: its job may not be in the ledger yet
@@ -59,7 +59,7 @@ def fetch_results(session: Session, job: Job, machine: Machine, remote: Callable
 
 def _stop_with_results(session: Session, job: Job, machine: Machine, error: InvalidRequest) -> None:
     """Stop, or park, the machine of a job whose results cannot be copied now; an existing one (`--on`) runs on."""
-    if job.spec["machine"] is not None or is_on_premises(machine.provider):
+    if job.spec["machine"] is not None or is_on_prem(machine.provider):
         return
     with suppress(InvalidRequest):  # it can do neither: it waits for --results-wait
         stop_gang(session, machine, f"the results of {job.name} could not be fetched: {error.message}")

@@ -38,7 +38,7 @@ from cloudgpu.core.jobs.snapshot import Snapshot
 from cloudgpu.core.jobs.stored import VOLUME, bucket_of
 from cloudgpu.core.launch.traffic import JobTraffic, job_traffic
 from cloudgpu.core.launch.trust import check_exposure_on
-from cloudgpu.core.model.machine import Machine, is_on_premises
+from cloudgpu.core.model.machine import Machine, is_on_prem
 from cloudgpu.core.model.offers import DEFAULT_TRUST, MachineConfiguration, Market, TrafficPrices
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
@@ -160,7 +160,7 @@ def _traffic_prices(
         provider, region = machine.provider, machine.region
     else:
         return None, None
-    egress = None if request.results_to is not None or is_on_premises(provider) else egress_rate(provider, region, 0)
+    egress = None if request.results_to is not None or is_on_prem(provider) else egress_rate(provider, region, 0)
     return traffic_prices, None if egress is None else egress.price
 
 
@@ -182,7 +182,7 @@ def _results_traffic(session: Session, spec: JobSpec, location: tuple[str, str])
     if address is None:
         return ""
     region = open_results_bucket(address, settings_of(session, address, spec["launch"])).region()
-    return "" if is_on_premises(location[0]) else traffic_text(*location, 10**9, (address.cloud, region or ""))
+    return "" if is_on_prem(location[0]) else traffic_text(*location, 10**9, (address.cloud, region or ""))
 
 
 def _notice_fit(session: Session, request: RunRequest, prepared: PreparedLaunch | None) -> SpotNoticeFit | None:
@@ -328,7 +328,7 @@ def _check_cost(request: RunRequest, prepared: PreparedLaunch | None, machine: M
     price = None
     if prepared is not None:
         price = Money(prepared.plan.highest_price.nanos * prepared.plan.nodes)
-    elif machine is not None and machine.price is not None and not is_on_premises(machine.provider):
+    elif machine is not None and machine.price is not None and not is_on_prem(machine.provider):
         price = Money(machine.price.nanos_per_hour)
     if price is not None and request.max_cost is not None and request.max_cost.nanos < price.nanos:
         nodes = 1 if prepared is None else prepared.plan.nodes

@@ -324,19 +324,19 @@ def sync_subjects_of(machine: Machine) -> tuple[str, str]:
     return scope, f"gap:{scope}"
 
 
-def is_on_premises(provider: str) -> bool:
+def is_on_prem(provider: str) -> bool:
     """Say whether a provider's machines are the user's own (on-premises) computers, which no cloud bills or names."""
     return provider in ON_PREMISES_PROVIDERS
 
 
 def billed_text(machine: Machine, text: str) -> str:
     """Return `text` for a rented machine, and an empty text for one that its user owns."""
-    return "" if is_on_premises(machine.provider) else text
+    return "" if is_on_prem(machine.provider) else text
 
 
 def may_run_text(machine: Machine) -> str:
     """Return what a machine may still do while its end is not proved."""
-    return "may still run" if is_on_premises(machine.provider) else "may still be billed"
+    return "may still run" if is_on_prem(machine.provider) else "may still be billed"
 
 
 def stop_command(machine: Machine) -> str:

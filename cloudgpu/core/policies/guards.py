@@ -18,7 +18,7 @@ from cloudgpu.core.model.machine import (
     Machine,
     PlannedLaunch,
     command_name,
-    is_on_premises,
+    is_on_prem,
 )
 from cloudgpu.core.model.records import GuardsRecord, ScheduledRunRecord
 from cloudgpu.core.policies.policy import Policy, ReaperAction, Unknown, Unpausable
@@ -210,7 +210,7 @@ def depends_on_reaper(machine: Machine) -> bool:
 
 def is_billed(provider: str, nanos_per_hour: int | None) -> bool:
     """Say whether somebody bills such a machine: it is rented, and not known to be free."""
-    return not is_on_premises(provider) and nanos_per_hour != 0
+    return not is_on_prem(provider) and nanos_per_hour != 0
 
 
 def has_no_agent(machine: EndableMachine) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.jobs.transfers import Download, PlacedData, Transfers
 from cloudgpu.core.model.buckets import CLOUD_NAMES, BucketAddress, BucketObject, bucket_address
-from cloudgpu.core.model.machine import is_on_premises
+from cloudgpu.core.model.machine import is_on_prem
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.attached_costs import egress_rate
@@ -161,7 +161,7 @@ def traffic_text(cloud: str, region: str | None, size: int, location: tuple[str,
     if provider == cloud:
         between = f"between {region} and {machine_region}" if region else "between regions"
         return f"{cloud_name} charges for traffic {between}; its price is not in the catalogue"
-    rate = None if is_on_premises(cloud) else egress_rate(cloud, region or "", size)
+    rate = None if is_on_prem(cloud) else egress_rate(cloud, region or "", size)
     if rate is None or rate.price is None:
         return ""
     amount = Money(int(rate.price.nanos * Decimal(size) / GB))
