@@ -25,7 +25,7 @@ def a_pass(**changes: object) -> ReaperRun:
     machine, name = row.id, row.name
     fields = {
         "duration": timedelta(seconds=2.5),
-        "seen": (seen,),
+        "views": (seen,),
         "decisions": tuple(decide([seen], [], NOW, interval=TEN)),
         "ended": (EndedItem(machine, name, ReaperAction.STOP, Rule.IDLE, "idle for 2h", "stopped"),),
         "renewed": (
