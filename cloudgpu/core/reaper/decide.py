@@ -28,9 +28,11 @@ from cloudgpu.core.reaper.decisions import (
     MachineView,
     WithdrawnWarning,
     activity_evidence,
+    image_since,
+    stopped_since,
     up_since,
 )
-from cloudgpu.core.reaper.rules import RULES, finders_at, image_since, stopped_since
+from cloudgpu.core.reaper.rules import RULES, finders_at
 from cloudgpu.core.values.times import from_iso
 
 MAX_IDLE_STOPS = 20  # of a run: what was judged wrongly for all of them must not stop all of them

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from cloudgpu.core.activity.idle import Judged
-from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.machine import Machine, not_none
+from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.guards import has_no_agent
 from cloudgpu.core.policies.policy import Policy, ReaperAction, Rule
 from cloudgpu.core.values.times import duration_text, from_iso
@@ -123,6 +124,24 @@ def up_since(machine: Machine) -> datetime:
     times = [machine.intended_at, machine.launched_at, machine.since if machine.state == "running" else None]
     times += [use.begin for use in machine.open_usage if use.resource == "instance" and not use.end]
     return from_iso(max(text for text in times if text))
+
+
+def stopped_since(machine: Machine) -> datetime:
+    """Return when a machine stopped: at the latest when it was seen so."""
+    return from_iso(machine.since or machine.seen_at or machine.intended_at)
+
+
+def image_since(machine: Machine) -> datetime | None:
+    """Return since when the newest image of a machine that is gone, or one that is kept by name, is there."""
+    made = [entry.made_at for entry in machine.retained if entry.kind == Kind.IMAGE]
+    known = [text for text in made if text]
+    return (
+        from_iso(max(known))
+        if known
+        else from_iso(not_none(machine.terminated_at or machine.seen_at))
+        if made
+        else None
+    )
 
 
 def activity_evidence(view: MachineView, now: datetime) -> Evidence:

@@ -9,12 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Any
 
 from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.core.budgets import enforcement as budget_stops
-from cloudgpu.core.model.machine import Machine, not_none
-from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies import guards
 from cloudgpu.core.policies.description import HOLD
 from cloudgpu.core.policies.policy import Policy, ReaperAction, Retention, Rule, RuleAction, Unknown
@@ -50,11 +47,6 @@ _REAPER_ACTION_OF = {
 }
 
 
-def stopped_since(machine: Machine) -> datetime:
-    """Return when a machine stopped: at the latest when it was seen so."""
-    return from_iso(machine.since or machine.seen_at or machine.intended_at)
-
-
 def stopped(case: Case) -> RuleResult | None:
     """Tell of a machine that is stopped for long, or keep it as an image, or terminate it."""
     rule = case.policy and case.policy.stopped
@@ -87,19 +79,6 @@ def _costly_stop(case: Case) -> RuleResult | None:
 
 def _monthly(nanos: int | None) -> str:
     return "an unknown amount" if nanos is None else Money(nanos).text()
-
-
-def image_since(machine: Machine) -> datetime | None:
-    """Return since when the newest image of a machine that is gone, or one that is kept by name, is there."""
-    made = [entry.made_at for entry in machine.retained if entry.kind == Kind.IMAGE]
-    known: list[Any] = [text for text in made if text]
-    return (
-        from_iso(max(known))
-        if known
-        else from_iso(not_none(machine.terminated_at or machine.seen_at))
-        if made
-        else None
-    )
 
 
 def images(case: Case) -> RuleResult | None:
