@@ -29,13 +29,15 @@ from cloudgpu.errors import InvalidRequest
 
 GIB = 1 << 30
 MAX_BYTES = 10 * GIB
-OWN_IGNORE, GIT_IGNORE = ".cloudgpuignore", ".gitignore"
+CLOUDGPU_IGNORE, GIT_IGNORE = ".cloudgpuignore", ".gitignore"
 ENVIRONMENT_FILES = ("pyvenv.cfg", "conda-meta")  # a Python environment has one, and works on this computer only
 MAX_COUNTED = 50_000  # entries of directories that are left out: their sizes are only shown
 MAX_NAMED = 3  # large files and directories that an error names
 GIT_TIMEOUT_S = 30
 MAX_IGNORE_FILE_BYTES = 1 << 20
-Chain = tuple[tuple[int, Rules], ...]  # rules of the ignore files above, each with the length of its directory's path
+RuleChain = tuple[
+    tuple[int, Rules], ...
+]  # rules of the ignore files above, each with the length of its directory's path
 
 
 class FileEntry(NamedTuple):
@@ -66,6 +68,8 @@ class Survey:
 
 
 class _Mode(Enum):
+    """What of a directory is included; each value says it."""
+
     ORDINARY = "included: all but what ignore files name"
     IGNORED = "included: only what --include names and what git tracks"
     INCLUDED = "included: all but secrets"
@@ -90,11 +94,17 @@ def survey(
     walk.run()
     omissions = omissions_of(walk.left_out)
     check_globs_used(walk.include, omissions.secrets)
-    total = sum(one.size for one in walk.files)
-    if total > max_bytes:
-        raise _too_large_error(walk.files, total, max_bytes, walk.ignore_file)
+    total_bytes = sum(file.size for file in walk.files)
+    if total_bytes > max_bytes:
+        raise _too_large_error(walk.files, total_bytes, max_bytes, walk.ignore_file)
     return Survey(
-        top, walk.ignore_file, tuple(walk.files), tuple(walk.links), tuple(walk.empty_directories()), total, omissions
+        top,
+        walk.ignore_file,
+        tuple(walk.files),
+        tuple(walk.links),
+        tuple(walk.empty_directories()),
+        total_bytes,
+        omissions,
     )
 
 
@@ -103,11 +113,11 @@ def _checked_root(root: Path) -> str:
         top = os.path.realpath(root, strict=True)
         if stat.S_ISDIR(os.stat(top).st_mode):  # noqa: PTH116  (`top` is text)
             return top
-        why = "is not a directory"
+        problem = "is not a directory"
     except OSError as error:
-        why = f"cannot be read: {(error.strerror or str(error)).lower()}"
+        problem = f"cannot be read: {(error.strerror or str(error)).lower()}"
     raise InvalidRequest(
-        f"The directory of the job, {printable(str(root))}, {why}.",
+        f"The directory of the job, {printable(str(root))}, {problem}.",
         field="workdir",
         value=str(root),
         next="Name the directory that the command needs: --workdir DIR",
@@ -137,16 +147,18 @@ class _Walk:
 
     top: str
     include: Included
-    excluded: frozenset[str]
+    excluded: frozenset[str]  # paths that the caller leaves out
     ignore_file: str = GIT_IGNORE
     path_in_repository: str = ""  # path from the top of the repository to `top`, with a final slash
     files: list[FileEntry] = field(default_factory=list)
     links: list[SnapshotLink] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
-    visited: list[str] = field(default_factory=list)
+    visited: list[str] = field(
+        default_factory=list
+    )  # directories, except those of which only single files are included
     entries_to_count: int = MAX_COUNTED
     tracked: frozenset[str] = frozenset()  # tracked by git although ignored, and the directories above
-    _to_visit: list[tuple[str, Chain, _Mode]] = field(default_factory=list)
+    _to_visit: list[tuple[str, RuleChain, _Mode]] = field(default_factory=list)
 
     def run(self) -> None:
         """Visit every directory; with a list, because trees may be deeper than Python's stack."""
@@ -156,10 +168,10 @@ class _Walk:
             directory, chain, mode = self._to_visit.pop()
             self._visit(directory, chain, mode)
 
-    def _read_outer_rules(self) -> Chain:
+    def _read_outer_rules(self) -> RuleChain:
         """Return the rules of ignore files above the directory; none with a `.cloudgpuignore` at its top."""
-        if os.path.lexists(f"{self.top}/{OWN_IGNORE}"):
-            self.ignore_file = OWN_IGNORE
+        if os.path.lexists(f"{self.top}/{CLOUDGPU_IGNORE}"):
+            self.ignore_file = CLOUDGPU_IGNORE
             return ()
         repository = _repository(self.top)
         if repository is None:
@@ -174,7 +186,7 @@ class _Walk:
         outer_rules = ((start, _read_rules(file)) for file, start in files)
         return tuple((start, rules) for start, rules in outer_rules if rules is not None)
 
-    def _visit(self, directory: str, chain: Chain, mode: _Mode) -> None:
+    def _visit(self, directory: str, chain: RuleChain, mode: _Mode) -> None:
         prefix = f"{directory}/" if directory else ""
         with (
             _explain_os_errors(directory or self.top, self.ignore_file),
@@ -190,12 +202,12 @@ class _Walk:
             if entry.name != ".git":
                 self._add_entry(entry, prefix + entry.name, chain, mode)
 
-    def _add_entry(self, entry: os.DirEntry[str], path: str, chain: Chain, mode: _Mode) -> None:
+    def _add_entry(self, entry: os.DirEntry[str], path: str, chain: RuleChain, mode: _Mode) -> None:
         if path in self.excluded:
             self._leave_out(entry, path, "excluded")
         elif entry.is_dir(follow_symlinks=False):
             self._add_directory(entry, path, chain, mode)
-        elif is_secret_name(path) and not self._takes_secret(path):
+        elif is_secret_name(path) and not self._includes_secret(path):
             self._leave_out(entry, path, "secret")
         elif self._is_ignored(entry, path, chain, mode, is_directory=False):
             self._leave_out(entry, path, "ignored")
@@ -204,10 +216,10 @@ class _Walk:
         else:
             self._add_file(entry, path)
 
-    def _takes_secret(self, path: str) -> bool:
+    def _includes_secret(self, path: str) -> bool:
         return self.include.takes_secret(path) and self.include.takes(path, is_directory=False)
 
-    def _add_directory(self, entry: os.DirEntry[str], path: str, chain: Chain, mode: _Mode) -> None:
+    def _add_directory(self, entry: os.DirEntry[str], path: str, chain: RuleChain, mode: _Mode) -> None:
         if is_secret_directory(path):
             if self.include.names_secret_below(path):
                 self._to_visit.append((path, (), _Mode.IGNORED))
@@ -228,7 +240,9 @@ class _Walk:
         files = (f"{self.top}/{path}/{file}" for file in ENVIRONMENT_FILES)
         return mode is _Mode.ORDINARY and any(os.path.lexists(file) for file in files)
 
-    def _is_ignored(self, entry: os.DirEntry[str], path: str, chain: Chain, mode: _Mode, *, is_directory: bool) -> bool:
+    def _is_ignored(
+        self, entry: os.DirEntry[str], path: str, chain: RuleChain, mode: _Mode, *, is_directory: bool
+    ) -> bool:
         is_included = bool(self.include) and not is_directory and self.include.takes(path, is_directory=False)
         if is_included or mode is _Mode.INCLUDED or (not is_directory and path in self.tracked):
             return False
@@ -253,30 +267,32 @@ class _Walk:
         """Return the target of a link, relative to its directory. Raises InvalidRequest if it is outside of `top`."""
         file = f"{self.top}/{path}"
         with _explain_os_errors(path, self.ignore_file):
-            linked = os.readlink(file)  # noqa: PTH115  (a Path would drop a final slash)
-        target = os.path.relpath(linked, os.path.dirname(file)) if linked.startswith("/") else linked  # noqa: PTH120
-        real = os.path.realpath(file)
-        if link_stays_inside(path, target) and (real == self.top or real.startswith(self.top.rstrip("/") + "/")):
+            link_text = os.readlink(file)  # noqa: PTH115  (a Path would drop a final slash)
+        target = os.path.relpath(link_text, os.path.dirname(file)) if link_text.startswith("/") else link_text  # noqa: PTH120
+        real_path = os.path.realpath(file)
+        if link_stays_inside(path, target) and (
+            real_path == self.top or real_path.startswith(self.top.rstrip("/") + "/")
+        ):
             return target
         raise InvalidRequest(
-            f"{printable(path)} is a link to {printable(linked)}, which is outside the directory of the job.",
+            f"{printable(path)} is a link to {printable(link_text)}, which is outside the directory of the job.",
             field="workdir",
             value=path,
             next=f"Replace it by a copy, name the data with --data, or add /{printable(path)} to {self.ignore_file}.",
         )
 
-    def _leave_out(self, entry: os.DirEntry[str], path: str, why: str) -> None:
+    def _leave_out(self, entry: os.DirEntry[str], path: str, reason: str) -> None:
         size, is_partial = 0, False
         with contextlib.suppress(OSError):
             if entry.is_dir(follow_symlinks=False):
                 size, is_partial = self._count_bytes(f"{self.top}/{path}")
             else:
                 size = entry.stat(follow_symlinks=False).st_size
-        self.left_out.append(LeftOut(path, size, why, at_least=is_partial))
+        self.left_out.append(LeftOut(path, size, reason, at_least=is_partial))
 
     def _count_bytes(self, directory: str) -> tuple[int, bool]:
         """Return the bytes below a directory that is left out, and whether counting stopped before the end."""
-        total, pending = 0, [directory]
+        total_bytes, pending = 0, [directory]
         while pending and self.entries_to_count > 0:
             try:
                 with os.scandir(pending.pop()) as entries:
@@ -285,10 +301,10 @@ class _Walk:
                         if entry.is_dir(follow_symlinks=False):
                             pending.append(entry.path)
                         else:
-                            total += entry.stat(follow_symlinks=False).st_size
+                            total_bytes += entry.stat(follow_symlinks=False).st_size
             except OSError:
-                return total, True
-        return total, bool(pending)
+                return total_bytes, True
+        return total_bytes, bool(pending)
 
     def empty_directories(self) -> Iterator[str]:
         """Yield the visited directories that hold nothing that is included, not even another such directory.
@@ -333,12 +349,12 @@ def _tracked_paths(top: str) -> frozenset[str]:
         completed = subprocess.run(argv, env=environ, capture_output=True, timeout=GIT_TIMEOUT_S, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError):
         return frozenset()
-    files = [os.fsdecode(one) for one in completed.stdout.split(b"\0") if one]
+    files = [os.fsdecode(name) for name in completed.stdout.split(b"\0") if name]
     return frozenset(path[:end] for path in files for end in (len(path), *_slashes(path)))
 
 
 def _slashes(path: str) -> list[int]:
-    return [index for index, letter in enumerate(path) if letter == "/"]
+    return [index for index, character in enumerate(path) if character == "/"]
 
 
 def _read_rules(file: str) -> Rules | None:
@@ -350,7 +366,7 @@ def _read_rules(file: str) -> Rules | None:
     except OSError as error:
         if error.errno == errno.ELOOP:
             return None
-        raise _unreadable_error(file, error, OWN_IGNORE) from error
+        raise _unreadable_error(file, error, CLOUDGPU_IGNORE) from error
     with os.fdopen(descriptor, "rb") as stream:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return None
@@ -374,33 +390,33 @@ def _unreadable_error(path: str, error: OSError, ignore_file: str) -> InvalidReq
     )
 
 
-def _too_large_error(files: Sequence[FileEntry], total: int, max_bytes: int, ignore_file: str) -> InvalidRequest:
-    largest = ", ".join(f"{printable(path)} ({in_units(size)})" for path, size in largest_parts(files))
+def _too_large_error(files: Sequence[FileEntry], total_bytes: int, max_bytes: int, ignore_file: str) -> InvalidRequest:
+    largest = ", ".join(f"{printable(path)} ({in_units(size)})" for path, size in largest_entries(files))
     return InvalidRequest(
-        f"The directory of the job has {in_units(total)} to upload, more than {in_units(max_bytes)}: {largest}.",
+        f"The directory of the job has {in_units(total_bytes)} to upload, more than {in_units(max_bytes)}: {largest}.",
         field="workdir",
-        value=str(total),
+        value=str(total_bytes),
         next=f"Name what the job does not need in {ignore_file}, and large data with --data SRC:DEST.",
     )
 
 
-def largest_parts(files: Sequence[FileEntry]) -> list[tuple[str, int]]:
+def largest_entries(files: Sequence[FileEntry]) -> list[tuple[str, int]]:
     """Return the largest entries with their bytes, in the deepest directory that holds more than half of all bytes."""
-    total, parts = sum(one.size for one in files), _parts_by_size(files, "")
-    while parts[0][0].endswith("/") and 2 * parts[0][1] > total:
-        below = _parts_by_size(files, parts[0][0])
-        if 2 * below[0][1] <= total:
+    total_bytes, entries = sum(file.size for file in files), _entries_by_size(files, "")
+    while entries[0][0].endswith("/") and 2 * entries[0][1] > total_bytes:
+        inner_entries = _entries_by_size(files, entries[0][0])
+        if 2 * inner_entries[0][1] <= total_bytes:
             break
-        parts = below
-    return parts[:MAX_NAMED]
+        entries = inner_entries
+    return entries[:MAX_NAMED]
 
 
-def _parts_by_size(files: Sequence[FileEntry], start: str) -> list[tuple[str, int]]:
+def _entries_by_size(files: Sequence[FileEntry], prefix: str) -> list[tuple[str, int]]:
     sizes: dict[str, int] = defaultdict(int)
-    for one in files:
-        if one.path.startswith(start):
-            name, slash, _ = one.path[len(start) :].partition("/")
-            sizes[f"{start}{name}{slash}"] += one.size
+    for file in files:
+        if file.path.startswith(prefix):
+            name, slash, _ = file.path[len(prefix) :].partition("/")
+            sizes[f"{prefix}{name}{slash}"] += file.size
     return sorted(sizes.items(), key=lambda item: (-item[1], item[0]))
 
 

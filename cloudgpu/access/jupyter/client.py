@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from cloudgpu.access.ssh.connection import Completed, Connection
 
 _AGENT = '"$HOME"/.cloudgpu/agent'
-_TOKEN = 'cat "$HOME"/.cloudgpu/jupyter/token'  # noqa: S105  (the command that reads it)
-_TOKEN_SHAPE = re.compile(r"[0-9A-Za-z_-]{16,}")
+_READ_TOKEN = 'cat "$HOME"/.cloudgpu/jupyter/token'  # noqa: S105  (the command that reads it)
+_TOKEN_PATTERN = re.compile(r"[0-9A-Za-z_-]{16,}")
 _MARGIN_S = 15.0  # for the connection, in addition to the wait on the machine
-_STOP_S = 30.0
+_STOP_TIMEOUT_S = 30.0
 _NOT_FOUND = (126, 127)  # a shell's status for a command that is missing or not executable
 
 
@@ -68,7 +68,7 @@ def ensure(
 
 def stop(connection: Connection) -> bool:
     """End the machine's JupyterLab with its kernels; return whether it was running. Raises Unreachable."""
-    return bool(_send_request(connection, "stop", _STOP_S)["stopped"])
+    return bool(_send_request(connection, "stop", _STOP_TIMEOUT_S)["stopped"])
 
 
 def program() -> bytes:
@@ -92,9 +92,9 @@ def _send_request(connection: Connection, verb: str, wait_s: float) -> dict[str,
 
 
 def _token(connection: Connection) -> str:
-    completed = connection.capture(_TOKEN, timeout=_MARGIN_S)
+    completed = connection.capture(_READ_TOKEN, timeout=_MARGIN_S)
     token = completed.stdout.decode("ascii", "replace").strip()
-    if not _TOKEN_SHAPE.fullmatch(token):
+    if not _TOKEN_PATTERN.fullmatch(token):
         name = connection.target.name
         raise Unreachable(
             f"The token of JupyterLab on {name} cannot be read.",
@@ -116,14 +116,14 @@ def _error_of(name: str, answer: dict[str, Any]) -> Unreachable:
             next=_remedy(name, message),
         )
     if answer.get("installing"):
-        fault = NotReadyYet(
+        error = NotReadyYet(
             f"There is no JupyterLab on {name} yet: {message}.",
             field="name",
             value=name,
             next=f"Follow its log: cloudgpu exec {name} -- tail -f .cloudgpu/jupyter.log",
         )
-        fault.is_installing = True
-        return fault
+        error.is_installing = True
+        return error
     return (NotReadyYet if answer.get("starting") else Unreachable)(
         f"JupyterLab on {name} did not start: {message}.",
         field="name",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _HOST = "127.0.0.1"
 _NOT_JUPYTER = "its answer is not one of Jupyter"
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_COLOUR_CODES = re.compile(r"\x1b\[[0-9;]*m")
 _PAGE = """<!doctype html>
 <meta charset="utf-8">
 <meta name="referrer" content="no-referrer">
@@ -50,7 +50,7 @@ def run_cell(port: int, token: str, code: str, *, timeout_s: float = 60) -> Cell
     created = api.request("POST", "/api/kernels", {})
     if not isinstance(created, dict) or "id" not in created:
         raise api.unreachable(_NOT_JUPYTER)
-    return _run(api, str(created["id"]), code)
+    return _run_in_kernel(api, str(created["id"]), code)
 
 
 def open_page(directory: Path, port: int, token: str) -> Path:
@@ -82,29 +82,29 @@ class _JupyterApi:
 
     def seconds_left(self) -> float:
         """Return the seconds left; raise Unreachable when there are none."""
-        left = self.deadline - time.monotonic()
-        if left <= 0:
+        seconds_left = self.deadline - time.monotonic()
+        if seconds_left <= 0:
             raise Unreachable(
                 f"The notebook cell did not end in time on port {self.port}.",
                 field="port",
                 value=str(self.port),
                 next="Give it more time, or look at the kernel in JupyterLab.",
             )
-        return left
+        return seconds_left
 
     def request(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         """Send a request; return the JSON answer, None for an empty one. Raises Unreachable."""
         connection = HTTPConnection(_HOST, self.port, timeout=self.seconds_left())
         try:
             connection.request(method, path, None if body is None else json.dumps(body), self.headers)
-            answer = connection.getresponse()
-            return self._checked(answer.status, answer.read())
+            response = connection.getresponse()
+            return self._parse_response(response.status, response.read())
         except (OSError, HTTPException, ValueError) as error:
             raise self.unreachable(str(error) or type(error).__name__) from error
         finally:
             connection.close()
 
-    def _checked(self, status: int, text: bytes) -> Any:
+    def _parse_response(self, status: int, text: bytes) -> Any:
         if status in (401, 403):
             raise Unreachable(
                 f"Jupyter on port {self.port} does not know our token.",
@@ -116,20 +116,20 @@ class _JupyterApi:
             raise self.unreachable(f"it answered {status}")
         return json.loads(text) if text else None
 
-    def unreachable(self, why: str) -> Unreachable:
+    def unreachable(self, reason: str) -> Unreachable:
         """Return the error that Jupyter does not answer properly."""
         return Unreachable(
-            f"Jupyter on port {self.port} does not answer: {why}.",
+            f"Jupyter on port {self.port} does not answer: {reason}.",
             field="port",
             value=str(self.port),
             next="Open the tunnel again: cloudgpu tunnel",
         )
 
 
-def _run(api: _JupyterApi, kernel: str, code: str) -> CellResult:
-    channels = _channels(api, kernel)
-    request = _request(code)
-    from websocket import WebSocketException  # after `_channels`, which explains how to install it
+def _run_in_kernel(api: _JupyterApi, kernel_id: str, code: str) -> CellResult:
+    channels = _open_channels(api, kernel_id)
+    request = _execute_request(code)
+    from websocket import WebSocketException  # after `_open_channels`, which explains how to install it
 
     try:
         channels.send(json.dumps(request))
@@ -144,7 +144,7 @@ def _run(api: _JupyterApi, kernel: str, code: str) -> CellResult:
             channels.close(timeout=1)
 
 
-def _channels(api: _JupyterApi, kernel: str) -> WebSocket:
+def _open_channels(api: _JupyterApi, kernel_id: str) -> WebSocket:
     try:
         from websocket import WebSocketException, create_connection
     except ImportError:
@@ -154,14 +154,14 @@ def _channels(api: _JupyterApi, kernel: str) -> WebSocket:
             value="websocket-client",
             next="pip install 'cloudgpu[local]'",
         ) from None
-    url = f"ws://{_HOST}:{api.port}/api/kernels/{kernel}/channels?session_id={secrets.token_hex(8)}"
+    url = f"ws://{_HOST}:{api.port}/api/kernels/{kernel_id}/channels?session_id={secrets.token_hex(8)}"
     try:
         return create_connection(url, timeout=api.seconds_left(), header=api.headers, http_no_proxy=[_HOST])
     except (OSError, WebSocketException) as error:
         raise api.unreachable(str(error) or type(error).__name__) from error
 
 
-def _request(code: str) -> dict[str, Any]:
+def _execute_request(code: str) -> dict[str, Any]:
     """Return an execute_request: https://jupyter-client.readthedocs.io/en/stable/messaging.html#execute."""
     header = {"msg_id": secrets.token_hex(16), "session": secrets.token_hex(16), "username": "cloudgpu"}
     return {
@@ -176,25 +176,25 @@ def _request(code: str) -> dict[str, Any]:
 
 def _collect(api: _JupyterApi, channels: WebSocket, request_id: str) -> CellResult:
     """Collect the output of a request until the kernel has replied and is idle again."""
-    text, status, idle = "", "", False
-    while not (status and idle):
+    text, status, is_idle = "", "", False
+    while not (status and is_idle):
         channels.settimeout(api.seconds_left())
         message = json.loads(channels.recv())
         if message.get("parent_header", {}).get("msg_id") != request_id:
             continue
-        kind, content = message["header"]["msg_type"], message["content"]
-        text += _output_text(kind, content)
-        if kind == "execute_reply":
+        message_type, content = message["header"]["msg_type"], message["content"]
+        text += _output_text(message_type, content)
+        if message_type == "execute_reply":
             status = content["status"]
-        idle = idle or (kind == "status" and content["execution_state"] == "idle")
+        is_idle = is_idle or (message_type == "status" and content["execution_state"] == "idle")
     return CellResult(text, status == "ok")
 
 
-def _output_text(kind: str, content: dict[str, Any]) -> str:
-    if kind == "stream":
+def _output_text(message_type: str, content: dict[str, Any]) -> str:
+    if message_type == "stream":
         return str(content["text"])
-    if kind in ("execute_result", "display_data"):
+    if message_type in ("execute_result", "display_data"):
         return str(content["data"].get("text/plain", "")) + "\n"
-    if kind == "error":
-        return _COLOURS.sub("", "\n".join(content["traceback"])) + "\n"
+    if message_type == "error":
+        return _COLOUR_CODES.sub("", "\n".join(content["traceback"])) + "\n"
     return ""

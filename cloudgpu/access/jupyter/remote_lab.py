@@ -32,9 +32,9 @@ from typing import Any
 
 POLL_S = 0.05
 ANSWER_TIMEOUT_S = 5.0
-TERM_S, KILL_S = 8.0, 2.0
-LOG_SIZE = 1024 * 1024
-MISSING = ("No module named", "not found", "No such file or directory: ")
+TERM_S, KILL_S = 8.0, 2.0  # how long a server may take to end after SIGTERM, and after SIGKILL
+MAX_LOG_BYTES = 1024 * 1024
+MISSING_MESSAGES = ("No module named", "not found", "No such file or directory: ")
 PAGE_CONFIG = {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}
 # Tornado logs the URL of a failed request, and a URL may contain the token.
 HIDE_TOKENS = r"""import logging
@@ -134,8 +134,8 @@ class Lab:
             return {"stopped": False}
         with locked(self.directory / "lock", time.monotonic() + wait):
             stopped = self.is_alive()
-            self.send(signal.SIGTERM, TERM_S)
-            self.send(signal.SIGKILL, KILL_S)
+            self.end_by_signal(signal.SIGTERM, TERM_S)
+            self.end_by_signal(signal.SIGKILL, KILL_S)
             if self.is_alive():
                 raise Fault("JupyterLab does not end")
             remove(self.record_file)
@@ -146,14 +146,14 @@ class Lab:
         """Tell whether the server's process lives: it holds an inherited lock."""
         return is_locked(self.directory / "alive")
 
-    def send(self, number: int, wait: float) -> None:
+    def end_by_signal(self, signal_number: int, wait_s: float) -> None:
         """Send a signal to its process group, and wait for its end."""
-        deadline, is_sent = time.monotonic() + wait, False
+        deadline, is_sent = time.monotonic() + wait_s, False
         while self.is_alive() and time.monotonic() < deadline:
             pid = self.read_record()["pid"]
             if pid and not is_sent:  # while the lock is held, the process id is not reused
                 with contextlib.suppress(OSError):
-                    os.killpg(os.getpgid(pid), number)
+                    os.killpg(os.getpgid(pid), signal_number)
                 is_sent = True
             time.sleep(POLL_S)
 
@@ -161,28 +161,28 @@ class Lab:
         """Start it, detached; on its earlier port if possible, so that open pages find it again."""
         port = free_port(load(self.record_file).get("port") or 0)
         self.prepare()
-        lock, log = create(self.directory / "alive"), open_log(self.directory / "log")
+        lock_fd, log_fd = create(self.directory / "alive"), open_log(self.directory / "log")
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            pid = self.launch([*faster_command(self.command), *self.options(port)], lock, log)
+            fcntl.flock(lock_fd, fcntl.LOCK_EX)
+            pid = self.start_process([*faster_command(self.command), *self.options(port)], lock_fd, log_fd)
         except OSError as error:
             raise Fault(str(error), missing=isinstance(error, FileNotFoundError)) from None
         finally:
-            os.close(lock)
-            os.close(log)
+            os.close(lock_fd)
+            os.close(log_fd)
         save(self.record_file, json.dumps({"pid": pid, "port": 0}))
 
-    def launch(self, command: list[str], lock: int, log: int) -> int:
+    def start_process(self, command: list[str], lock_fd: int, log_fd: int) -> int:
         """Start the process in its own session, with the lock; return its process id."""
         return subprocess.Popen(  # noqa: S603
             command,
             cwd=self.root,
             env=self.env(),
             stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
+            stdout=log_fd,
+            stderr=log_fd,
             start_new_session=True,
-            pass_fds=(lock,),
+            pass_fds=(lock_fd,),
         ).pid
 
     def prepare(self) -> None:
@@ -206,21 +206,21 @@ class Lab:
 
     def remove_runtime_files(self) -> None:
         """Remove the runtime files of an ended server: they contain the token."""
-        for old in self.directory.glob("runtime/jpserver-*"):
-            remove(old)
+        for file in self.directory.glob("runtime/jpserver-*"):
+            remove(file)
 
     def options(self, port: int) -> list[str]:
         """Return the command's options."""
-        own = [f"--ServerApp.port={port}", f"--ServerApp.root_dir={self.root}"]
-        return [*OPTIONS, *own, *["--allow-root"] * (os.geteuid() == 0)]
+        own_options = [f"--ServerApp.port={port}", f"--ServerApp.root_dir={self.root}"]
+        return [*OPTIONS, *own_options, *["--allow-root"] * (os.geteuid() == 0)]
 
     def env(self) -> dict[str, str]:
         """Return its environment: its files are in our directory, and the token is only in a file."""
         env = {name: value for name, value in os.environ.items() if name != "JUPYTER_TOKEN"}
-        kernels = str(Path.home() / ".local" / "share" / "jupyter")  # so that the user's own kernels are found
-        env["JUPYTER_PATH"] = os.pathsep.join(filter(None, (env.get("JUPYTER_PATH"), kernels)))
-        settings = (str(self.directory / "config"), env.get("JUPYTER_CONFIG_PATH"), str(Path.home() / ".jupyter"))
-        env["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, settings))
+        kernels_dir = str(Path.home() / ".local" / "share" / "jupyter")  # so that the user's own kernels are found
+        env["JUPYTER_PATH"] = os.pathsep.join(filter(None, (env.get("JUPYTER_PATH"), kernels_dir)))
+        config_dirs = (str(self.directory / "config"), env.get("JUPYTER_CONFIG_PATH"), str(Path.home() / ".jupyter"))
+        env["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, config_dirs))
         for name in ("runtime", "config", "data"):
             env[f"JUPYTER_{name.upper()}_DIR"] = str(self.directory / name)
         return {**env, "JUPYTER_TOKEN_FILE": str(self.token_file)}
@@ -258,7 +258,7 @@ class Lab:
         remove(self.record_file)
         lines = read_text(self.directory / "log").splitlines()
         line = lines[-1].strip()[:300] if lines else "it ended without a message"
-        return Fault(line, missing=any(word in line for word in MISSING))
+        return Fault(line, missing=any(message in line for message in MISSING_MESSAGES))
 
 
 def faster_command(command: list[str]) -> list[str]:
@@ -329,7 +329,7 @@ def create(path: Path, flags: int = os.O_RDWR) -> int:
 def open_log(path: Path) -> int:
     """Open a log to append to; a large one is rotated."""
     with contextlib.suppress(OSError):
-        if path.stat().st_size > LOG_SIZE:
+        if path.stat().st_size > MAX_LOG_BYTES:
             path.replace(path.with_name(path.name + ".1"))
     return create(path, os.O_WRONLY | os.O_APPEND)
 

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 ANSWER_PREFIX = b"\x1ecloudgpu-slurm "
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
 _NO_ANSWER = "it is not an answer of cloudgpu's program"
-FACTS_S, START_S, STOP_S, REQUEST_S = 60.0, 120.0, 60.0, 60.0
+FACTS_S, START_S, STOP_S, REQUEST_S = 60.0, 120.0, 60.0, 60.0  # time-outs of requests, REQUEST_S of all others
 DAEMONS = ("munged", "slurmd")
 CONTROLLER_DAEMONS = ("munged", "slurmctld", "slurmd")
 ALL_ADDRESSES = "0.0.0.0"  # noqa: S104  (where Slurm listens if it cannot be told an address)
-MODULES = ("remote_processes", "remote_place", "remote_node")  # each may import those before it
+MODULES = ("remote_processes", "remote_directories", "remote_node")  # each may import those before it
 COMMAND = command_of("cloudgpu.access.slurm", MODULES)
 
 
@@ -45,7 +45,10 @@ def cleanup_program() -> str:
 
 
 class EngineNode:
-    """One node of a cluster, and the program on it that manages Slurm; `close` ends program and connection."""
+    """One node of a cluster, and the program on it that manages Slurm; `close` ends program and connection.
+
+    `node` is its number: 0 is the controller.
+    """
 
     def __init__(self, connection: Connection, cluster: str, node: int) -> None:
         self.name = connection.target.name
@@ -74,13 +77,18 @@ class EngineNode:
         return DAEMONS if self.node else CONTROLLER_DAEMONS
 
     def read_facts(self, people: Sequence[str] = ()) -> NodeFacts:
-        """Return the node's CPUs, memory, GPUs and users. Raises Unreachable, also for impossible values."""
-        before = time.time()
+        """Return the node's CPUs, memory and GPUs, and the uids of `people`, its users by login name.
+
+        Raises Unreachable, also for impossible values.
+        """
+        sent_at = time.time()
         answer = self._request("look", FACTS_S, directory=self.files.directory, people=list(people))
-        after = time.time()
+        received_at = time.time()
         try:
-            clock_ahead = float(answer["now"]) - (before + after) / 2
-            return node_facts(self.name, answer, 0.0 if abs(clock_ahead) <= after - before else clock_ahead)
+            clock_offset_s = float(answer["now"]) - (sent_at + received_at) / 2
+            return node_facts(
+                self.name, answer, 0.0 if abs(clock_offset_s) <= received_at - sent_at else clock_offset_s
+            )
         except (ValueError, KeyError, TypeError) as error:
             raise self._error(str(error)) from None
 
@@ -94,10 +102,10 @@ class EngineNode:
 
         `many_users`: all files but the key are also copied to where other users can read them.
         """
-        text = base64.b64encode(key).decode()
-        files_here = self.files
-        values = {"texts": dict(files.texts), "programs": list(files.programs), "key": text, "several": many_users}
-        self._request("write", REQUEST_S, directory=files_here.directory, socket_dir=files_here.short, **values)
+        key_text = base64.b64encode(key).decode()
+        engine_files = self.files
+        values = {"texts": dict(files.texts), "programs": list(files.programs), "key": key_text, "several": many_users}
+        self._request("write", REQUEST_S, directory=engine_files.directory, socket_dir=engine_files.short, **values)
 
     def record_plan(self, digest: str, ports: Ports) -> None:
         """Record on the node the hash of the plan by which its files were written."""
@@ -148,13 +156,13 @@ class EngineNode:
     def _request(self, verb: str, timeout: float, **values: Any) -> dict[str, Any]:
         answer_bytes = bytearray()
 
-        def take(data: memoryview) -> None:
+        def collect(data: memoryview) -> None:
             answer_bytes.extend(data)
             if len(answer_bytes) > MAX_ANSWER_BYTES:
                 raise ValueError
 
         try:
-            is_complete = self._channel.request(request_of(verb, **values), (), take, timeout)
+            is_complete = self._channel.request(request_of(verb, **values), (), collect, timeout)
             answer = json.loads(answer_bytes) if is_complete else None
         except (ValueError, TypeError):
             is_too_long = len(answer_bytes) > MAX_ANSWER_BYTES
@@ -168,15 +176,15 @@ class EngineNode:
     def _no_answer_error(self, timeout: float) -> Unreachable:
         if self._channel.is_timed_out:
             return self._error(f"it was not done after {timeout:g} seconds")
-        errors = self._channel.last_errors()
-        if errors is None:
+        stderr = self._channel.last_errors()
+        if stderr is None:
             return self._connection.lost_error()
-        last = errors.decode("utf-8", "replace").strip().splitlines()[-1:] or ["the program ended"]
-        return self._error(last[0][:300])
+        last_line = stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["the program ended"]
+        return self._error(last_line[0][:300])
 
-    def _error(self, why: str) -> Unreachable:
+    def _error(self, reason: str) -> Unreachable:
         return Unreachable(
-            f"The engine of {self.name} cannot be managed: {why[:600].rstrip('.')}.",
+            f"The engine of {self.name} cannot be managed: {reason[:600].rstrip('.')}.",
             field="engine",
             value=self.name,
             next=f"Look at ~/{self.files.directory} there: cloudgpu ssh {self.name}",

@@ -25,9 +25,9 @@ import time
 from functools import partial
 from pathlib import Path
 
-from cloudgpu.access.slurm.remote_place import (
-    NODE_PATH,
-    SLURMD_IS_ROOT,
+from cloudgpu.access.slurm.remote_directories import (
+    AS_ROOT_FILE,
+    NODE_DIR_FILE,
     absolute,
     as_root,
     can_use_sudo,
@@ -40,11 +40,11 @@ from cloudgpu.access.slurm.remote_place import (
 from cloudgpu.access.slurm.remote_processes import (
     ENGINE_VARIABLE,
     Fault,
-    daemons,
     end_all,
     engine_processes,
     last_line,
     record_process,
+    recorded_daemons,
     write_private,
 )
 
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 DAEMON_PATH = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin")
-NODE_VARIABLES = ("CLOUDGPU_MACHINE", "PATH", "TMPDIR", "VIRTUAL_ENV")
+NODE_VARIABLES = ("CLOUDGPU_MACHINE", "PATH", "TMPDIR", "VIRTUAL_ENV")  # of which `read_facts` answers the values
 DAEMON_VARIABLES = ("HOME", "LANG", "TMPDIR", "TZ", "CLOUDGPU_MACHINE")  # for daemons
 DEVICES = ".cloudgpu/gpu-devices"  # device files, one per line, for GPUs that are not /dev/nvidia0, 1, ...
 CLOUD_INIT_DIR = Path("/run/cloud-init")
@@ -68,12 +68,12 @@ SQUEUE = ("squeue", "-h", "-a", "-r", "-o", "%i|%T|%r")
 MAX_ERROR_CHARS = 300  # of the last line of an error
 
 
-def main(take: Callable[[int], bytes]) -> int:
-    """Answer requests until the channel ends."""
+def main(read: Callable[[int], bytes]) -> int:
+    """Answer requests until the channel ends; `read(size)` reads from standard input, and exits at its end."""
     write_out(ANSWER_PREFIX)
     held_sockets: list[socket.socket] = []
     while True:
-        request = json.loads(take(int(take(8))))
+        request = json.loads(read(int(read(8))))
         try:
             answer = VERBS[request.pop("verb")](held_sockets, **request)
         except (Fault, OSError) as error:
@@ -89,8 +89,8 @@ def write_out(data: bytes) -> None:
 
 
 def read_facts(_held_sockets: list[socket.socket], directory: str, people: list[str]) -> dict[str, Any]:
-    """Answer with the facts of this node, as `core/clusters/nodes.py` reads them. Changes nothing."""
-    me = pwd.getpwuid(os.getuid())
+    """Answer with the facts of this node, as `core/clusters/nodes.py` reads them; `people` are names of users."""
+    user = pwd.getpwuid(os.getuid())
     server_address = (os.environ.get("SSH_CONNECTION") or "- - 127.0.0.1 -").split()[2]
     address = server_address[7:] if server_address.startswith("::ffff:") else server_address
     addresses, plan = interfaces(), read_plan(directory)
@@ -98,15 +98,15 @@ def read_facts(_held_sockets: list[socket.socket], directory: str, people: list[
         "cores": len(os.sched_getaffinity(0)),
         "memory_mb": memory_mb(),
         "gpus": gpus(),
-        "version": output(["slurmd", "-V"]) if shutil.which("slurmd", path=path()) else None,
-        "munge": shutil.which("munged", path=path()) is not None,
+        "version": output(["slurmd", "-V"]) if shutil.which("slurmd", path=search_path()) else None,
+        "munge": shutil.which("munged", path=search_path()) is not None,
         "now": time.time(),
-        "user": me.pw_name,
-        "uid": me.pw_uid,
+        "user": user.pw_name,
+        "uid": user.pw_uid,
         "people": {name: uid_of(name) for name in people},
-        "root": bool(people) and can_use_sudo(path()),  # without a password; asked only for several people
+        "root": bool(people) and can_use_sudo(search_path()),  # without a password; asked only for several people
         "hostname": socket.gethostname().split(".")[0],
-        "host": host(),
+        "host": host_id(),
         "address": address,
         "interface": next((name for name, ip in addresses.items() if ip == address), None),
         "interfaces": len(addresses),
@@ -116,9 +116,7 @@ def read_facts(_held_sockets: list[socket.socket], directory: str, people: list[
         "planned": plan.get("digest", ""),  # the hash that `record_plan` wrote
         "ports": plan.get("ports"),
         "preparing": is_first_boot(),  # packages may still be installed
-        "alive": sorted(  # daemons
-            name for name, pid in daemons(absolute(directory)).items() if pid
-        ),
+        "alive": sorted(name for name, pid in recorded_daemons(absolute(directory)).items() if pid),  # daemons
     }
 
 
@@ -126,23 +124,23 @@ def hold(held_sockets: list[socket.socket], *, controller: bool, shared: bool) -
     """Choose ports and hold them until `start`: Slurm's default ports, if free and the host is not `shared`."""
     release_ports(held_sockets)
     held_sockets.extend(listener(0 if shared else port) for port in DEFAULT_PORTS[: 2 if controller else 1])
-    numbers = [listening.getsockname()[1] for listening in held_sockets]
-    return {"ports": [numbers[0], numbers[1] if controller else None]}
+    port_numbers = [held_socket.getsockname()[1] for held_socket in held_sockets]
+    return {"ports": [port_numbers[0], port_numbers[1] if controller else None]}
 
 
 def listener(port: int) -> socket.socket:
     """Return a socket that listens on this port, or on any if it is in use."""
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    server_socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    server_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listening.bind(("", port))
-        listening.listen(1)
+        server_socket.bind(("", port))
+        server_socket.listen(1)
     except OSError:
-        listening.close()
+        server_socket.close()
         if not port:
             raise
         return listener(0)
-    return listening
+    return server_socket
 
 
 def release_ports(held_sockets: list[socket.socket]) -> None:
@@ -169,7 +167,7 @@ def write(
     node_dir = make_directories(directory, Path(socket_dir), several=several)
     if several:
         write_shared_files(Path(socket_dir), texts, programs)
-    write_private(Path(socket_dir) / NODE_PATH, str(node_dir).encode())
+    write_private(Path(socket_dir) / NODE_DIR_FILE, str(node_dir).encode())
     for name, text in texts.items():
         write_private(node_dir / name, text.encode(), 0o700 if name in programs else 0o600)
     write_private(node_dir / KEY_FILE, base64.b64decode(key))
@@ -194,26 +192,26 @@ def start(
     *,
     several: bool,
 ) -> dict[str, Any]:
-    """Start the named daemons that do not run, and wait until each listens at address `at`.
+    """Start the daemons `names` that do not run, and wait until each listens at address `at`; `name` is the node's.
 
     `several`: several people use the node, and slurmd runs as root.
     """
     node_dir = make_directories(directory, Path(socket_dir), several=several)
     release_ports(held_sockets)
-    is_up = {
+    listening_checks = {
         "munged": partial(is_listening, socket.AF_UNIX, socket_dir + "/munge"),
         "slurmctld": partial(is_listening, socket.AF_INET, (at, ports[1])),
         "slurmd": partial(is_listening, socket.AF_INET, (at, ports[0])),
     }
     started = {}
     for daemon in names:
-        if not daemons(node_dir).get(daemon):
+        if not recorded_daemons(node_dir).get(daemon):
             started[daemon] = launch(daemon, node_dir, Path(socket_dir), process_tag, name, several=several)
             record_process(node_dir, daemon, started[daemon].pid)
             if daemon == "munged":  # the others use it when they start
-                wait_for(daemon, started[daemon], [node_dir, Path(socket_dir)], is_up[daemon])
+                wait_for(daemon, started[daemon], [node_dir, Path(socket_dir)], listening_checks[daemon])
     for daemon, process in started.items():
-        wait_for(daemon, process, [node_dir, Path(socket_dir)], is_up[daemon])
+        wait_for(daemon, process, [node_dir, Path(socket_dir)], listening_checks[daemon])
     return {"began": sorted(started)}
 
 
@@ -221,23 +219,23 @@ def launch(
     daemon: str, node_dir: Path, socket_dir: Path, process_tag: str, name: str, *, several: bool
 ) -> subprocess.Popen[bytes]:
     """Start one daemon in its own session, with a small environment; slurmd as root if several people use the node."""
-    program = shutil.which(daemon, path=path())
+    program = shutil.which(daemon, path=search_path())
     if program is None:
         raise Fault(f"{daemon} is not installed")
     runs_as_root = several and daemon == "slurmd"
     conf_dir = socket_dir if runs_as_root else node_dir  # root may be unable to read a home on NFS
     conf, log = str(conf_dir / "slurm.conf"), str(conf_dir / (daemon + ".log"))
     command = [program, *arguments_of(daemon, conf_dir, socket_dir, name), *(["-L", log] if daemon != "munged" else [])]
-    environ = {one: os.environ[one] for one in DAEMON_VARIABLES if one in os.environ}
+    environ = {variable: os.environ[variable] for variable in DAEMON_VARIABLES if variable in os.environ}
     with os.fdopen(
         os.open(str(node_dir / (daemon + ".out")), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb"
     ) as out:
         return subprocess.Popen(  # noqa: S603  (the engine's own daemons)
-            as_root(command, process_tag, conf_dir / "slurm.conf", path()) if runs_as_root else command,
+            as_root(command, process_tag, conf_dir / "slurm.conf", search_path()) if runs_as_root else command,
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
-            env=dict(environ, PATH=path(), SLURM_CONF=conf, **{ENGINE_VARIABLE: process_tag}),
+            env=dict(environ, PATH=search_path(), SLURM_CONF=conf, **{ENGINE_VARIABLE: process_tag}),
             cwd="/",
             start_new_session=True,
         )
@@ -285,19 +283,21 @@ def stop(
     """
     release_ports(held_sockets)
     node_dir = absolute(directory)
-    munge_pid = daemons(node_dir).get("munged")
+    munge_pid = recorded_daemons(node_dir).get("munged")
     running = engine_processes(node_dir, Path(socket_dir), process_tag)
-    if (Path(socket_dir) / SLURMD_IS_ROOT).exists():
+    if (Path(socket_dir) / AS_ROOT_FILE).exists():
         end_as_root(text, node_dir, Path(socket_dir), process_tag, munge_pid)
     end_all(node_dir, Path(socket_dir), process_tag, munge_pid)
     return {"ended": len(running)}
 
 
-def ask(_held_sockets: list[socket.socket], directory: str) -> dict[str, Any]:
+def query_state(_held_sockets: list[socket.socket], directory: str) -> dict[str, Any]:
     """Answer with the output of `sinfo` and `squeue`, or why there is none."""
-    if not daemons(absolute(directory)).get("slurmctld"):
+    if not recorded_daemons(absolute(directory)).get("slurmctld"):
         return {"alive": False, "why": "slurmctld does not run"}
-    results = [finish(process) for process in [start_command(directory, SINFO), start_command(directory, SQUEUE)]]
+    results = [
+        wait_for_output(process) for process in [start_command(directory, SINFO), start_command(directory, SQUEUE)]
+    ]
     failed = next((error for status, _, error in results if status), None)
     if failed is not None:
         return {"alive": False, "why": failed or "it does not answer"}
@@ -307,18 +307,18 @@ def ask(_held_sockets: list[socket.socket], directory: str) -> dict[str, Any]:
 def resume(_held_sockets: list[socket.socket], directory: str, names: list[str]) -> dict[str, Any]:
     """Resume drained or down nodes."""
     command = ("scontrol", "update", "nodename=" + ",".join(names), "state=resume")
-    status, _, error = finish(start_command(directory, command))
+    status, _, error = wait_for_output(start_command(directory, command))
     return {"why": error if status else ""}
 
 
 def start_command(directory: str, command: tuple[str, ...]) -> subprocess.Popen[bytes]:
     """Start one of Slurm's commands."""
-    environ = dict(os.environ, PATH=path(), SLURM_CONF=str(absolute(directory) / "slurm.conf"))
+    environ = dict(os.environ, PATH=search_path(), SLURM_CONF=str(absolute(directory) / "slurm.conf"))
     out = subprocess.PIPE
     return subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL, stdout=out, stderr=out)  # noqa: S603
 
 
-def finish(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
+def wait_for_output(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
     """Return a command's status, output and last line of stderr; it is killed when it takes too long."""
     try:
         out, error = process.communicate(timeout=QUERY_TIMEOUT_S)
@@ -345,7 +345,7 @@ def remove(
     return answer
 
 
-def path() -> str:
+def search_path() -> str:
     """Return the PATH for programs, with the directories of daemons, which Debian leaves out for users."""
     return os.pathsep.join([os.environ.get("PATH", ""), *DAEMON_PATH])
 
@@ -371,25 +371,25 @@ def memory_mb() -> int:
 
 def gpus() -> list[str]:
     """Return the device files of the GPUs that this user may use here."""
-    if shutil.which("nvidia-smi", path=path()):
+    if shutil.which("nvidia-smi", path=search_path()):
         output(["nvidia-smi", "-L"])  # creates the device files if no GPU was used since the boot
     try:
         lines = (Path(home()) / DEVICES).read_text().splitlines()
         device_files = [Path(line.strip()) for line in lines if line.strip()]
     except OSError:
-        found = [one for one in Path("/dev").iterdir() if re.fullmatch("nvidia[0-9]+", one.name)]
-        device_files = sorted(found, key=lambda one: int(one.name[6:]))
+        devices = [device for device in Path("/dev").iterdir() if re.fullmatch("nvidia[0-9]+", device.name)]
+        device_files = sorted(devices, key=lambda device: int(device.name[6:]))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None and re.fullmatch("[0-9,]*", visible):
-        chosen = {int(word) for word in visible.split(",") if word}
-        device_files = [one for index, one in enumerate(device_files) if index in chosen]
-    return [str(one) for one in device_files if one.is_char_device()]
+        chosen = {int(index_text) for index_text in visible.split(",") if index_text}
+        device_files = [device for index, device in enumerate(device_files) if index in chosen]
+    return [str(device) for device in device_files if device.is_char_device()]
 
 
-def host() -> str:
+def host_id() -> str:
     """Return an id that nodes on one host share: boot id, network namespace, host name."""
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return " ".join([boot, os.readlink("/proc/self/ns/net"), socket.gethostname()])
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return " ".join([boot_id, os.readlink("/proc/self/ns/net"), socket.gethostname()])
 
 
 def interfaces() -> dict[str, str]:
@@ -421,7 +421,7 @@ def uid_of(name: str) -> int | None:
 
 def output(command: list[str]) -> str:
     """Return what a command prints; empty if it fails."""
-    environ = dict(os.environ, PATH=path())
+    environ = dict(os.environ, PATH=search_path())
     try:
         completed = subprocess.run(  # noqa: S603
             command,
@@ -444,7 +444,7 @@ VERBS: dict[str, Callable[..., dict[str, Any]]] = {
     "planned": record_plan,
     "start": start,
     "stop": stop,
-    "ask": ask,
+    "ask": query_state,
     "resume": resume,
     "remove": remove,
 }

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ENGINE_VARIABLE = "CLOUDGPU_ENGINE"
 DAEMONS = ("munged", "slurmctld", "slurmd")
-TERM_S, KILL_S = 2.0, 5.0
+TERM_S, KILL_S = 2.0, 5.0  # how long processes may take to end after SIGTERM, and after SIGKILL
 MAX_LINE_CHARS = 300
 PROC = Path("/proc")
 
@@ -36,12 +36,12 @@ def record_process(node_dir: Path, daemon: str, pid: int) -> None:
     write_private(node_dir / (daemon + ".process"), f"{pid} {start_ticks(pid)}".encode())
 
 
-def daemons(node_dir: Path) -> dict[str, int]:
+def recorded_daemons(node_dir: Path) -> dict[str, int]:
     """Return the recorded daemons of this node with their process ids, 0 for one that has ended."""
     pids = {}
     for name in DAEMONS:
         try:
-            pid, start = (int(word) for word in (node_dir / (name + ".process")).read_text().split())
+            pid, start = (int(field) for field in (node_dir / (name + ".process")).read_text().split())
         except (OSError, ValueError):
             continue
         pids[name] = pid if is_alive(pid) and start_ticks(pid) == start else 0
@@ -80,19 +80,19 @@ def engine_processes(node_dir: Path, socket_dir: Path, process_tag: str) -> list
     """Return the processes of Slurm on this node, tasks included."""
     variable, roots = f"{ENGINE_VARIABLE}={process_tag}".encode(), (f"{node_dir}/", f"{socket_dir}/")
     parents = {}
-    found = set()
-    for pid in [int(one.name) for one in PROC.iterdir() if one.name.isdigit()]:
+    engine_pids = set()
+    for pid in [int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit()]:
         stat = proc_stat(pid)
         if not stat or stat[0] in ("Z", "X") or pid == os.getpid():
             continue
         parents[pid] = int(stat[1])
-        if is_marked(pid, variable) or any(one.startswith(roots) for one in open_files(pid)):
-            found.add(pid)
-    children = set(found)
+        if is_marked(pid, variable) or any(entry.startswith(roots) for entry in open_files(pid)):
+            engine_pids.add(pid)
+    children = set(engine_pids)
     while children:
-        children = {pid for pid, parent in parents.items() if parent in found and pid not in found}
-        found |= children
-    return sorted(found)
+        children = {pid for pid, parent in parents.items() if parent in engine_pids and pid not in engine_pids}
+        engine_pids |= children
+    return sorted(engine_pids)
 
 
 def is_marked(pid: int, variable: bytes) -> bool:
@@ -106,13 +106,13 @@ def is_marked(pid: int, variable: bytes) -> bool:
 def open_files(pid: int) -> Iterator[str]:
     """Yield the open files of a process, as far as we may read them."""
     with contextlib.suppress(OSError):
-        for one in (PROC / str(pid) / "fd").iterdir():
+        for entry in (PROC / str(pid) / "fd").iterdir():
             with contextlib.suppress(OSError):
-                yield os.readlink(str(one))
+                yield os.readlink(str(entry))
 
 
 def end_processes(find: Callable[[], list[int]], term_s: float) -> None:
-    """End processes with SIGTERM, then SIGKILL, until none is left. Raises Fault if some stay."""
+    """End the processes that `find` returns, with SIGTERM, then SIGKILL. Raises Fault if it still returns some."""
     remaining = find()
     for signal_number, timeout_s in ((signal.SIGTERM, term_s), (signal.SIGKILL, KILL_S)):
         deadline = time.monotonic() + timeout_s

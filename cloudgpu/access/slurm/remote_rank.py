@@ -7,7 +7,8 @@ get them on standard input. Standard library only, Python 3.8+.
 
 `attempt_dir` is the directory of the job's attempt, with the same path on each node. It has a file `origin` where it is
 on the file system of the submitting node. Of the options of `control/jobs/slurm/submission.py`, `spread` means that
-nodes may not share it, `once` that only the first node runs the command, `sealed` that there are secrets.
+nodes may not share it, `once` that only the first node runs the command, `sealed` that there are secrets; `token` is
+random, in the names of the files that sbcast sends. An element is one job of a Slurm job array.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ FAILED_TASK = re.compile(rb"task (\d+)\S*: Exited with exit code (\d+)")
 # How long the batch script waits for its files, and for a sign of the process that collects its results.
 FILES_TIMEOUT_S, COLLECT_TIMEOUT_S = 900.0, 60.0
 MAX_PARALLEL = 8  # nodes whose results are fetched at once
-FRAME = struct.Struct(">BI")
+FRAME = struct.Struct(">BI")  # number of the stream, length of what follows
 STDOUT, STDERR, RESULTS, END = 1, 2, 3, 4
 
 
@@ -174,17 +175,17 @@ def command_line(options: Any, hosts: list[str]) -> list[str]:
     return [*srun, f"--cpus-per-task={cores or min_cores}", "--chdir=/", "python3", *task[1:]]
 
 
-def run(argv: list[str], out: int, err: int, stdin: bytes) -> int:
+def run(argv: list[str], out_fd: int, err_fd: int, stdin: bytes) -> int:
     """Run a command and return its status; of several ranks, that of the first failure that srun reports."""
-    source = subprocess.PIPE if stdin else subprocess.DEVNULL
-    process = subprocess.Popen(argv, stdin=source, stdout=out, stderr=subprocess.PIPE)  # noqa: S603
+    stdin_mode = subprocess.PIPE if stdin else subprocess.DEVNULL
+    process = subprocess.Popen(argv, stdin=stdin_mode, stdout=out_fd, stderr=subprocess.PIPE)  # noqa: S603
     if process.stdin:
         with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
             pipe.write(stdin)
     first_status: int | None = None
     line = b""
     while data := os.read(process.stderr.fileno(), 65536) if process.stderr else b"":
-        write_all(err, data)
+        write_all(err_fd, data)
         line = (line + data)[-65536:]
         if first_status is None and (match := FAILED_TASK.search(line)) and argv[0] == "srun":
             first_status = int(match[2])
@@ -195,28 +196,28 @@ def run(argv: list[str], out: int, err: int, stdin: bytes) -> int:
     return 128 - status if status < 0 else status
 
 
-def cluster_environment(hosts: list[str], file: Path) -> dict[str, str]:
+def cluster_environment(hosts: list[str], hostfile: Path) -> dict[str, str]:
     """Return the environment of the command on every node: number of nodes, addresses, rendezvous."""
     completed = subprocess.run(["scontrol", "show", "node", "-o", ",".join(hosts)], stdout=subprocess.PIPE, check=False)  # noqa: S603, S607
-    rows = [dict(re.findall(r"(?:^|\s)([A-Za-z]+)=(\S*)", line)) for line in completed.stdout.decode().splitlines()]
-    node_addresses = {row.get("NodeName", ""): row.get("NodeAddr") for row in rows}
+    nodes = [dict(re.findall(r"(?:^|\s)([A-Za-z]+)=(\S*)", line)) for line in completed.stdout.decode().splitlines()]
+    node_addresses = {node.get("NodeName", ""): node.get("NodeAddr") for node in nodes}
     addresses = [str(node_addresses.get(host) or host) for host in hosts]
-    gpus = int(os.environ.get("SLURM_GPUS_ON_NODE") or len(list(filter(None, devices()))))
-    slots = "".join(f"{host} slots={max(1, gpus)}\n" for host in hosts)
+    gpus = int(os.environ.get("SLURM_GPUS_ON_NODE") or len(list(filter(None, gpu_ids()))))
+    hostfile_text = "".join(f"{host} slots={max(1, gpus)}\n" for host in hosts)
     with contextlib.suppress(OSError):
-        file.write_text(slots)
+        hostfile.write_text(hostfile_text)
     return {
         "CLOUDGPU_NUM_NODES": str(len(hosts)),
         "CLOUDGPU_GPUS_PER_NODE": str(gpus),
         "CLOUDGPU_NODE_IPS": "\n".join(addresses),
-        "CLOUDGPU_HOSTFILE": str(file),
-        "CLOUDGPU_HOSTS": slots,
+        "CLOUDGPU_HOSTFILE": str(hostfile),
+        "CLOUDGPU_HOSTS": hostfile_text,
         "MASTER_ADDR": addresses[0],
         "MASTER_PORT": str(free_port()),
     }
 
 
-def devices() -> list[str]:
+def gpu_ids() -> list[str]:
     """Return the GPUs that Slurm allocated."""
     return os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
 
@@ -233,10 +234,10 @@ def task() -> int:
     options = json.loads(os.environ.pop("CLOUDGPU_SLURM"))
     attempt_dir, argv = Path(options["place"]), list(map(str, options["argv"]))
     wait_for_files(attempt_dir, options.get("token", ""))
-    hosts = os.environ.pop("CLOUDGPU_HOSTS", "")
-    file = Path(os.environ["CLOUDGPU_HOSTFILE"])
-    if not file.exists():
-        file.write_text(hosts)
+    hostfile_text = os.environ.pop("CLOUDGPU_HOSTS", "")
+    hostfile = Path(os.environ["CLOUDGPU_HOSTFILE"])
+    if not hostfile.exists():
+        hostfile.write_text(hostfile_text)
     if options.get("sealed"):
         os.environ.update(json.loads(sys.stdin.buffer.read()))
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -286,9 +287,9 @@ def fetch_results(attempt_dir: Path, hosts: list[str]) -> list[str]:
     while ranks:
         next_ranks, ranks = ranks[:MAX_PARALLEL], ranks[MAX_PARALLEL:]
         for rank, process in [(rank, start_sender(attempt_dir, hosts[rank], rank)) for rank in next_ranks]:
-            why = receive_results(attempt_dir, process)
-            if why is not None:
-                errors.append(f"the results of rank {rank} on {hosts[rank]} are incomplete{why}")
+            error = receive_results(attempt_dir, process)
+            if error is not None:
+                errors.append(f"the results of rank {rank} on {hosts[rank]} are incomplete{error}")
     return errors
 
 
@@ -312,7 +313,7 @@ def receive_results(attempt_dir: Path, process: Any) -> str | None:
     return "" if process.wait() and error_text is None else error_text
 
 
-def results(attempt_dir: Path, directory: Path, rank: str) -> int:
+def write_results(attempt_dir: Path, directory: Path, rank: str) -> int:
     """Write a rank's results to stdout as a tar, below `rank-N` in the results of the first rank."""
     with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as tar:
         if directory.is_dir() and not (attempt_dir / "origin").exists():
@@ -322,15 +323,15 @@ def results(attempt_dir: Path, directory: Path, rank: str) -> int:
 
 def wait_for_collector(attempt_dir: Path, job_id: str) -> None:
     """Wait until output and results are collected: when the batch script ends, Slurm releases the nodes."""
-    collected, collecting, seen_at = (
+    collected, collecting, collector_seen_at = (
         attempt_dir / f"slurm-{job_id}.collected",
         attempt_dir / f"slurm-{job_id}.collecting",
         time.time(),
     )
     while not collected.exists():
         with contextlib.suppress(OSError):
-            seen_at = max(seen_at, collecting.stat().st_mtime)
-        if time.time() - seen_at > COLLECT_TIMEOUT_S:
+            collector_seen_at = max(collector_seen_at, collecting.stat().st_mtime)
+        if time.time() - collector_seen_at > COLLECT_TIMEOUT_S:
             return
         time.sleep(0.1)
 
@@ -383,7 +384,7 @@ def main(argv: list[str]) -> int:
     if argv[0] == "seal":
         return store_secrets(Path(argv[1]), argv[2])
     if argv[0] == "results":
-        return results(Path(argv[1]), Path(argv[2]), argv[3])
+        return write_results(Path(argv[1]), Path(argv[2]), argv[3])
     return batch() if argv[0] == "batch" else task()
 
 

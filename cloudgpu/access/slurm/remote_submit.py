@@ -42,9 +42,10 @@ ENDED_STATES = (
 )  # fmt: skip
 LOST_STATES = ("NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "REVOKED")
 RETRY_ON = re.compile(r"timed out|unable to contact|connect|communicat|temporar|try again|transport", re.IGNORECASE)
-TRIES, CALL_S, MIN_WAIT_S, MAX_WAIT_S = 6, 60, 0.5, 15.0
+TRIES, CALL_S = 6, 60  # of one command of Slurm: tries, and its time-out
+MIN_WAIT_S, MAX_WAIT_S = 0.5, 15.0  # between two queries of the job
 COLLECT_TIMEOUT_S = 60.0
-RANK = "remote_rank.py"  # the file in the attempt's directory
+RANK_FILE = "remote_rank.py"  # the file in the attempt's directory
 # Variables of the environment that the job gets, and those that Slurm's commands do not get
 KEEP_ENV = re.compile(r"(CLOUDGPU_(?!ATTEMPT$|MACHINE$)|PYTHONUNBUFFERED$|PATH$|HOME$|USER$|LOGNAME$|SHELL$|LANG$|LC_)")
 DROP_ENV = re.compile(r"SLURM_|SBATCH_|CLOUDGPU_ATTEMPT$")
@@ -55,7 +56,7 @@ class Submission:
 
     def __init__(self, attempt_dir: Path, spec: dict[str, Any]) -> None:
         self.dir, self.spec, self.options = attempt_dir, spec, spec["slurm"]
-        self.files = attempt_dir  # the directory of the job in the queue: it may be that of an earlier attempt
+        self.job_dir = attempt_dir  # the directory of the job in the queue: it may be that of an earlier attempt
         self.environ = engine_environment(self.options)
         self.offsets: dict[str, int] = {}
         self.partial_lines: dict[str, bytes] = {}
@@ -83,7 +84,7 @@ class Submission:
         for line in reversed(completed.stdout.splitlines()):
             job_id, state, comment = [*line.strip().split("|", 2), "", ""][:3]
             if state not in LOST_STATES:
-                self.files = Path(comment) if comment.startswith("/") and Path(comment).is_dir() else self.dir
+                self.job_dir = Path(comment) if comment.startswith("/") and Path(comment).is_dir() else self.dir
                 return job_id
         return self.find_record()
 
@@ -99,7 +100,7 @@ class Submission:
 
     def submit(self) -> str:
         """Return the id of the job, submitted if it does not exist; empty if Slurm refuses it, with a report."""
-        why = "Slurm does not answer"
+        problem = "Slurm does not answer"
         for tries in range(TRIES):
             time.sleep(min(2.0 * tries, 10.0))
             job_id = self.find_job()
@@ -107,27 +108,27 @@ class Submission:
                 return job_id
             if job_id is None:  # unknown whether the job exists: do not submit
                 continue
-            completed = self.call("sbatch", *self.sbatch_options(), str(self.dir / RANK), "batch")
+            completed = self.call("sbatch", *self.sbatch_options(), str(self.dir / RANK_FILE), "batch")
             if not completed.returncode and completed.stdout.strip():
                 return completed.stdout.strip().split(";")[0]
-            why = completed.stderr.strip() or f"sbatch ended with {completed.returncode}"
-            if not RETRY_ON.search(why):
+            problem = completed.stderr.strip() or f"sbatch ended with {completed.returncode}"
+            if not RETRY_ON.search(problem):
                 break
-        report(why)
+        report(problem)
         return ""
 
     def sbatch_options(self) -> list[str]:
         """Return the command-line options of sbatch."""
         options = self.options
         spread = options.get("spread")
-        names = sorted(one for one in self.environ if KEEP_ENV.match(one) or one in self.spec.get("env", {}))
+        names = sorted(key for key in self.environ if KEEP_ENV.match(key) or key in self.spec.get("env", {}))
         arguments = ["--parsable", f"--job-name={options['name']}", f"--comment={self.dir}", "--no-requeue"]
         arguments += [f"--chdir={'/' if spread else self.dir}", f"--export={','.join(names)}", "--input=/dev/null"]
         arguments += [f"--output={'/dev/null' if spread else self.dir / 'slurm-%j.log'}", "--open-mode=append"]
         arguments += [f"--nodes={options['nodes']}", "--ntasks-per-node=1", f"--time={options['minutes']}"]
         if options.get("gpus_per_node"):
             arguments.append(f"--gpus-per-node={options['gpus_per_node']}")
-        if options.get("whole"):
+        if options.get("whole"):  # the job gets nodes to itself
             arguments.append("--exclusive")
         for name in ("array", "partition", "account"):
             if options.get(name):
@@ -146,21 +147,22 @@ class Submission:
 
     def follow(self, job_id: str) -> tuple[str, int]:
         """Follow the job to its end; return the reason (empty: by itself) and its exit status."""
-        wait, last_states, elements = MIN_WAIT_S, "", []  # type: float, str, list[dict[str, str]]
+        pause_s, last_states, elements = MIN_WAIT_S, "", []  # type: float, str, list[dict[str, str]]
         while True:
-            current = self.elements(job_id)
-            if current:
-                elements = current
+            latest = self.elements(job_id)
+            if latest:
+                elements = latest
             self.write_state(job_id, elements)
             for element in elements:
                 if self.options.get("spread") and element["JobState"] in ("RUNNING", "COMPLETING"):
                     self.start_collector(element)
             self.print_output(elements)
-            if current == [] or (elements and all(element["JobState"] in ENDED_STATES for element in elements)):
+            if latest == [] or (elements and all(element["JobState"] in ENDED_STATES for element in elements)):
                 break
             states = str([element["JobState"] for element in elements])
-            wait, last_states = (MIN_WAIT_S, states) if states != last_states else (min(wait * 1.1, MAX_WAIT_S), states)
-            time.sleep(wait)
+            pause_s = MIN_WAIT_S if states != last_states else min(pause_s * 1.1, MAX_WAIT_S)
+            last_states = states
+            time.sleep(pause_s)
         for thread in self.collectors.values():
             thread.join(COLLECT_TIMEOUT_S)
         self.print_output(elements, final=True)
@@ -168,12 +170,12 @@ class Submission:
 
     def write_state(self, job_id: str, elements: list[dict[str, str]]) -> None:
         """Write the state to engine.json."""
-        rows = []
+        tasks = []
         for element in elements:
             nodes = self.hosts(element.get("NodeList", ""))
             begin, end = (to_epoch(element.get(name, "")) for name in ("StartTime", "EndTime"))
             state, is_pending = element["JobState"], element["JobState"] == "PENDING"
-            rows.append(
+            tasks.append(
                 {
                     "id": element["JobId"],
                     "task": element.get("ArrayTaskId", ""),
@@ -184,10 +186,10 @@ class Submission:
                     "end": end if state in ENDED_STATES and nodes else None,
                 }
             )
-        value = {"id": job_id, "name": self.options["name"], "tasks": rows}
-        if value != self.last_state:
-            save(self.dir / "engine.json", value)
-            self.last_state = value
+        job_state = {"id": job_id, "name": self.options["name"], "tasks": tasks}
+        if job_state != self.last_state:
+            save(self.dir / "engine.json", job_state)
+            self.last_state = job_state
 
     def hosts(self, nodes: str) -> list[str]:
         """Return the host names of Slurm's node list, such as train-[0-3]."""
@@ -222,13 +224,13 @@ class Submission:
     # -- its output
 
     def print_output(self, elements: list[dict[str, str]], *, final: bool = False) -> None:
-        """Print new output from files on this node."""
+        """Print new output from files on this node; at the end (`final`) an incomplete last line too."""
         for element in elements:
             job_id = element["JobId"]
             if job_id in self.collectors:
                 continue
             for stream, suffix in ((STDOUT, "out"), (STDERR, "err"), (STDERR, "log")):
-                path = self.files / f"slurm-{job_id}.{suffix}"
+                path = self.job_dir / f"slurm-{job_id}.{suffix}"
                 with contextlib.suppress(OSError), path.open("rb") as file:
                     file.seek(self.offsets.get(str(path), 0))
                     while data := file.read(1 << 20):
@@ -245,11 +247,11 @@ class Submission:
             if task:
                 key = f"{element['JobId']}-{stream}"
                 lines = (self.partial_lines.pop(key, b"") + data).split(b"\n")
-                rest = lines.pop()
-                if rest and not final:
-                    self.partial_lines[key] = rest
-                elif rest:
-                    lines.append(rest)
+                partial_line = lines.pop()
+                if partial_line and not final:
+                    self.partial_lines[key] = partial_line
+                elif partial_line:
+                    lines.append(partial_line)
                 data = b"".join(b"[%s] %s\n" % (task.encode(), line) for line in lines)
             write_all(1 if stream == STDOUT else 2, data)
 
@@ -274,8 +276,8 @@ class Submission:
             if not bundle.exists():
                 pack(self.dir, bundle)
                 ready.write_text(token)
-        for source, suffix in ((bundle, "tar"), (ready, "ready")):
-            send = ("sbcast", "--force", f"--jobid={job_id}", str(source), f"{sbcast_path(self.files, token)}.{suffix}")
+        for file, suffix in ((bundle, "tar"), (ready, "ready")):
+            send = ("sbcast", "--force", f"--jobid={job_id}", str(file), f"{sbcast_path(self.job_dir, token)}.{suffix}")
             completed = self.call(*send)
             for _ in range(TRIES):
                 if completed.returncode:
@@ -283,11 +285,9 @@ class Submission:
                     completed = self.call(*send)
             if completed.returncode:
                 return self._cancel_element(element, "files", completed.stderr)
-        argv = [*self.step(element), "--input=none", "--unbuffered", *self.rank(), "collect", str(self.files), job_id]
-        argv += [
-            f"work/{self.spec['results']}",
-            f"work/{own}" if (own := self.spec.get("checkpoint")) else "checkpoint",
-        ]
+        argv = [*self.step_prefix(element), "--input=none", "--unbuffered", *self.rank_command(), "collect"]
+        argv += [str(self.job_dir), job_id, f"work/{self.spec['results']}"]
+        argv += [f"work/{checkpoint_dir}" if (checkpoint_dir := self.spec.get("checkpoint")) else "checkpoint"]
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "start_new_session": True}
         process = subprocess.Popen(argv, env=self.environ, **pipes)  # noqa: S603
         if process.stdout is None or process.stderr is None:
@@ -301,10 +301,10 @@ class Submission:
 
     def token(self) -> str:
         """Return the token in the names of sent files; that of an earlier attempt if it submitted the job."""
-        spec = self.spec if self.files == self.dir else json.loads((self.files / "spec.json").read_text())
+        spec = self.spec if self.job_dir == self.dir else json.loads((self.job_dir / "spec.json").read_text())
         return str(spec["slurm"]["token"])
 
-    def step(self, element: dict[str, str]) -> list[str]:
+    def step_prefix(self, element: dict[str, str]) -> list[str]:
         """Return the srun prefix of a command that runs beside an element, on its first node."""
         argv = [
             "srun",
@@ -317,16 +317,16 @@ class Submission:
         ]
         return [*argv, f"--nodelist={element['BatchHost']}", "--chdir=/"]
 
-    def rank(self) -> list[str]:
+    def rank_command(self) -> list[str]:
         """Return the command that runs `remote_rank.py` on a node, for a rank or a verb of it."""
-        return ["python3", "-IS", "-c", (self.dir / RANK).read_text()]
+        return ["python3", "-IS", "-c", (self.dir / RANK_FILE).read_text()]
 
     def send_secrets(self, element: dict[str, str]) -> bool:
         """Send an element its secrets if its first node does not share this file system; return whether it has them."""
         secrets = self.dir / "secrets"
         if not secrets.exists() or element["BatchHost"] == self.options.get("own"):
             return True
-        send = [*self.step(element), *self.rank(), "seal", str(self.files), element["JobId"]]
+        send = [*self.step_prefix(element), *self.rank_command(), "seal", str(self.job_dir), element["JobId"]]
         for tries in range(TRIES):
             time.sleep(min(tries, 1))
             completed = self.call(*send, stdin=secrets.read_text())
@@ -335,32 +335,32 @@ class Submission:
         self._cancel_element(element, "secrets", completed.stderr)
         return False
 
-    def _cancel_element(self, element: dict[str, str], what: str, why: str) -> None:
+    def _cancel_element(self, element: dict[str, str], content: str, reason: str) -> None:
         """Cancel an element: its nodes would wait for files, and cost money."""
         self.has_unsent_files = True
         self.call("scancel", element["JobId"])
-        report(f"the {what} could not be sent to {element['NodeList']}: {why.strip()}")
+        report(f"the {content} could not be sent to {element['NodeList']}: {reason.strip()}")
 
     def _receive(self, element: dict[str, str], source: Any) -> bool:
         """Read what `collect` writes; return whether it was complete."""
         tar_file = self.dir / f"coming-{element['JobId']}.tar"
         while True:
-            kind, size = FRAME.unpack(head) if len(head := source.read(FRAME.size)) == FRAME.size else (0, 0)
-            if kind in (STDOUT, STDERR):
-                self.print_data(element, kind, source.read(size))
-            elif kind == RESULTS:
+            stream, size = FRAME.unpack(head) if len(head := source.read(FRAME.size)) == FRAME.size else (0, 0)
+            if stream in (STDOUT, STDERR):
+                self.print_data(element, stream, source.read(size))
+            elif stream == RESULTS:
                 with tar_file.open("ab") as file:
                     file.write(source.read(size))
             else:
                 break
-        for stream in (STDOUT, STDERR):
-            self.print_data(element, stream, b"", final=True)
-        if kind == END and tar_file.exists():
+        for output_stream in (STDOUT, STDERR):
+            self.print_data(element, output_stream, b"", final=True)
+        if stream == END and tar_file.exists():
             with tarfile.open(str(tar_file)) as tar:
                 unpack(tar, self.dir)
         with contextlib.suppress(OSError):
             tar_file.unlink()
-        return bool(kind == END)
+        return bool(stream == END)
 
 
 def to_epoch(text: str) -> float | None:
@@ -395,8 +395,8 @@ def login_environment() -> dict[str, str]:
 def write_stop_reason(attempt_dir: Path, reason: str) -> None:
     """Write the reason of the end for the attempt's supervisor; an earlier request to stop keeps its reason."""
     path = attempt_dir / "stop.json"
-    earlier = json.loads(path.read_text()) if path.exists() else {}
-    save(path, {"mono": time.monotonic(), "reason": reason, **earlier, "grace": 10.0})
+    earlier_request = json.loads(path.read_text()) if path.exists() else {}
+    save(path, {"mono": time.monotonic(), "reason": reason, **earlier_request, "grace": 10.0})
 
 
 def submit() -> int:
@@ -404,9 +404,9 @@ def submit() -> int:
     attempt_dir = Path(os.environ["CLOUDGPU_ATTEMPT"])
     spec = json.loads((attempt_dir / "spec.json").read_text())
     spec["slurm"].pop("program", None)
-    job, ended = Submission(attempt_dir, spec), threading.Event()
+    job, stop_requested = Submission(attempt_dir, spec), threading.Event()
     (attempt_dir / "origin").write_text(socket.gethostname())
-    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    signal.signal(signal.SIGTERM, lambda *_: stop_requested.set())
     job.options["sealed"] = (attempt_dir / "secrets").exists()
     job.environ["CLOUDGPU_SLURM"] = json.dumps({**job.options, "place": str(attempt_dir), "argv": spec["argv"]})
     job_id = job.submit()
@@ -414,12 +414,12 @@ def submit() -> int:
         remove_secrets(attempt_dir)
         write_stop_reason(attempt_dir, "start")
         return 1
-    threading.Thread(target=cancel_when_ended, args=(job, job_id, ended), daemon=True).start()
+    threading.Thread(target=cancel_when_stopped, args=(job, job_id, stop_requested), daemon=True).start()
     reason, status = job.follow(job_id)
-    remove_secrets(attempt_dir, job.files)
-    for name in {spec["results"], spec.get("checkpoint")} - {None} if job.files != attempt_dir else ():
-        if (job.files / "work" / name).is_dir():
-            shutil.copytree(str(job.files / "work" / name), str(attempt_dir / "work" / name), dirs_exist_ok=True)
+    remove_secrets(attempt_dir, job.job_dir)
+    for name in {spec["results"], spec.get("checkpoint")} - {None} if job.job_dir != attempt_dir else ():
+        if (job.job_dir / "work" / name).is_dir():
+            shutil.copytree(str(job.job_dir / "work" / name), str(attempt_dir / "work" / name), dirs_exist_ok=True)
     if reason:
         write_stop_reason(attempt_dir, reason)
     return status
@@ -432,9 +432,9 @@ def remove_secrets(*directories: Path) -> None:
             (path / "secrets").unlink()
 
 
-def cancel_when_ended(job: Submission, job_id: str, ended: threading.Event) -> None:
-    """Cancel the job when `ended` is set; repeat until Slurm accepts it."""
-    ended.wait()
+def cancel_when_stopped(job: Submission, job_id: str, stop_requested: threading.Event) -> None:
+    """Cancel the job when `stop_requested` is set; repeat until Slurm accepts it."""
+    stop_requested.wait()
     while job.call("scancel", job_id).returncode:
         time.sleep(1)
 

@@ -53,8 +53,8 @@ def read_guest_key(path: Path) -> GuestKey:
 
 def guest_key(line: str) -> GuestKey:
     """Return the key of a valid OpenSSH public line."""
-    kind, blob, *comment = line.strip().split(maxsplit=2)
-    return GuestKey(f"{kind} {blob}", "".join(comment), fingerprint(f"{kind} {blob}"))
+    key_type, blob, *comment = line.strip().split(maxsplit=2)
+    return GuestKey(f"{key_type} {blob}", "".join(comment), fingerprint(f"{key_type} {blob}"))
 
 
 def add_key(connection: Connection, key: GuestKey) -> bool:
@@ -94,8 +94,8 @@ def _read_key_file(path: Path) -> str:
         with path.expanduser().open("rb") as file:
             return file.read(MAX_KEY_BYTES).decode("utf-8", "replace")
     except (OSError, RuntimeError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise _key_file_error(path, f"cannot be read ({why.lower()})", "Name a file with one public key.") from error
+        reason = getattr(error, "strerror", None) or str(error)
+        raise _key_file_error(path, f"cannot be read ({reason.lower()})", "Name a file with one public key.") from error
 
 
 def _key_file_error(path: Path, problem: str, remedy: str) -> InvalidRequest:

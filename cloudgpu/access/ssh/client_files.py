@@ -119,9 +119,9 @@ def _read_private_key(path: Path) -> Ed25519PrivateKey:
     return key
 
 
-def _unusable_key_error(path: Path, why: str) -> InvalidRequest:
+def _unusable_key_error(path: Path, problem: str) -> InvalidRequest:
     return InvalidRequest(
-        f"The private key {path} {why}.",
+        f"The private key {path} {problem}.",
         field="keys",
         value=str(path),
         next="Restore it from a backup; or move it away, and a new one is made (it logs in to new machines only).",
@@ -138,8 +138,8 @@ def _write_public(private: Path, line: str) -> None:
             os.chmod(path, 0o644)  # noqa: PTH101  (public)
 
 
-_KEY = re.compile(r"(ssh-[a-z0-9-]+|ecdsa-sha2-[a-z0-9-]+|sk-[a-z0-9@.-]+) ([A-Za-z0-9+/]+={0,2})(?: .*)?")
-_ALIAS = re.compile(r"[A-Za-z0-9._-]+")
+_KEY_PATTERN = re.compile(r"(ssh-[a-z0-9-]+|ecdsa-sha2-[a-z0-9-]+|sk-[a-z0-9@.-]+) ([A-Za-z0-9+/]+={0,2})(?: .*)?")
+_ALIAS_PATTERN = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def pin(file: Path, id: str, public_line: str) -> None:  # noqa: A002
@@ -148,13 +148,13 @@ def pin(file: Path, id: str, public_line: str) -> None:  # noqa: A002
     Raises InvalidRequest when `public_line` is no OpenSSH public key, or the file is damaged or cannot be written.
     """
     line = f"{id} {public_key(public_line)}"
-    if not _ALIAS.fullmatch(id):
+    if not _ALIAS_PATTERN.fullmatch(id):
         raise InvalidRequest(f"{id!r} cannot name a line of known_hosts.", field="id", value=id, next="Report this.")
     if pinned(file, id) == public_key(public_line):
         return
     with locked(file):
-        others = [old for old in _pin_lines(file) if _alias(old) != id]
-        _write_pins(file, [*others, line])
+        other_lines = [pin_line for pin_line in _pin_lines(file) if _alias(pin_line) != id]
+        _write_pins(file, [*other_lines, line])
 
 
 def unpin(file: Path, id: str) -> None:  # noqa: A002
@@ -180,7 +180,7 @@ def pinned_machines(file: Path) -> tuple[str, ...]:
 
 def is_public_key(line: str) -> bool:
     """Tell whether this is an OpenSSH public line."""
-    match = _KEY.fullmatch(line.strip())
+    match = _KEY_PATTERN.fullmatch(line.strip())
     return bool(match and _algorithm(match[2]) == match[1])
 
 
@@ -238,7 +238,7 @@ def _write_pins(file: Path, lines: list[str]) -> None:
         remove(file)
 
 
-CONFIG_HEAD = (
+CONFIG_HEADER = (
     "# Written by cloudgpu; changes are lost. To use it, put this line first in ~/.ssh/config:\n#   Include {file}\n"
 )
 KEEPALIVE_S = 15  # OpenSSH gives up after three of these intervals without an answer
@@ -281,7 +281,7 @@ def config_text(file: Path, hosts: Sequence[SshHost], *, key_file: Path, known_h
     """Return the whole config as text, sorted by name."""
     common = "".join(f"  {name} {value}\n" for name, value in _common_options(key_file, known_hosts).items())
     blocks = [_host_block(host) + common for host in sorted(hosts, key=lambda host: host.name)]
-    return CONFIG_HEAD.format(file=_quoted_path(file)) + "".join(blocks)
+    return CONFIG_HEADER.format(file=_quoted_path(file)) + "".join(blocks)
 
 
 def ssh_command(file: Path, name: str, arguments: Sequence[str] = ()) -> list[str]:

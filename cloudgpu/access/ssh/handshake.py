@@ -7,7 +7,7 @@ import time
 
 from cloudgpu.access.ssh import jump
 from cloudgpu.access.ssh.client_files import check_private
-from cloudgpu.access.ssh.jump import dial, no_answer
+from cloudgpu.access.ssh.jump import dial, no_answer_error
 from cloudgpu.access.ssh.target import LoginRefused, Target, reason
 from cloudgpu.access.ssh.transport import (
     CONNECTION_ERRORS,
@@ -32,18 +32,18 @@ def open_transport(target: Target, host_key: str, deadline: float) -> SshTranspo
 
 def open_transport_with(target: Target, host_key: str, key: PKey, deadline: float) -> SshTransport:
     """Return a transport to the machine that owns this host key, logged in with `key`; raises as `open_transport`."""
-    connection = dial(target, deadline)
+    connected_socket = dial(target, deadline)
     deadline += jump.LOGIN_TIMEOUT_S if target.jump else 0
-    transport = SshTransport(connection, host_key.split(" ", 1)[0])
+    transport = SshTransport(connected_socket, host_key.split(" ", 1)[0])
     try:
         _start_client(target, transport, deadline)
         _check_host_key(target, host_key, transport)
         _log_in(target, transport, key, deadline)
     except BaseException as error:
         transport.close()
-        connection.close()
-        if isinstance(connection, jump.ProxySocket):
-            raise connection.explain(target, error) from error
+        connected_socket.close()
+        if isinstance(connected_socket, jump.ProxySocket):
+            raise connected_socket.explain(target, error) from error
         raise
     return transport
 
@@ -73,12 +73,12 @@ def _start_client(target: Target, transport: SshTransport, deadline: float) -> N
         raise _incompatible_error(target, error) from error
     except SSHException as error:
         if not transport.remote_version:  # no banner: the server is just starting, or is no SSH server
-            raise no_answer(target, "it did not introduce itself as an SSH server") from error
+            raise no_answer_error(target, "it did not introduce itself as an SSH server") from error
         raise _incompatible_error(target, error) from error
     except (EOFError, OSError) as error:
-        raise no_answer(target, "it closed the connection") from error
+        raise no_answer_error(target, "it closed the connection") from error
     if not transport.initial_kex_done:
-        raise no_answer(target, "it stopped answering during the key exchange")
+        raise no_answer_error(target, "it stopped answering during the key exchange")
 
 
 def _check_host_key(target: Target, host_key: str, transport: SshTransport) -> None:
@@ -92,13 +92,13 @@ def _log_in(target: Target, transport: SshTransport, key: PKey, deadline: float)
     try:
         transport.auth_publickey(target.address.user, key, answered)
     except CONNECTION_ERRORS as error:
-        raise no_answer(target, "it closed the connection during the login") from error
+        raise no_answer_error(target, "it closed the connection during the login") from error
     if not answered.wait(max(0.1, deadline - time.monotonic())):
-        raise no_answer(target, "it stopped answering during the login")
+        raise no_answer_error(target, "it stopped answering during the login")
     if transport.is_authenticated():
         return
     if isinstance(transport.get_exception(), (EOFError, OSError)):
-        raise no_answer(target, "it closed the connection during the login")
+        raise no_answer_error(target, "it closed the connection during the login")
     raise LoginRefused(
         f"{target.name} does not accept our key for the user {target.address.user}.",
         field="keys",

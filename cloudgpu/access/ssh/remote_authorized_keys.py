@@ -23,30 +23,30 @@ def change(machine_tag: str, key: str, *, add: bool) -> dict[str, bool]:
 
     An empty key removes every shared line with the tag.
     """
-    keys = HOME / ".ssh" / "authorized_keys"
-    keys.parent.mkdir(mode=0o700, exist_ok=True)
-    path = Path(os.path.realpath(str(keys)))  # a symbolic link stays
-    before = path.read_bytes() if path.exists() else b""
-    lines = before.splitlines(keepends=True)
+    keys_file = HOME / ".ssh" / "authorized_keys"
+    keys_file.parent.mkdir(mode=0o700, exist_ok=True)
+    path = Path(os.path.realpath(str(keys_file)))  # a symbolic link stays
+    content = path.read_bytes() if path.exists() else b""
+    lines = content.splitlines(keepends=True)
     other_lines = b"".join(line for line in lines if not is_shared(line, machine_tag, key))
-    after = (
+    new_content = (
         key_options(lines, machine_tag) + f"{key} {machine_tag} shared\n".encode() + other_lines if add else other_lines
     )
-    if after != before:
-        replace_file(path, after, path.stat().st_mode & 0o777 if path.exists() else 0o600)
-    return {"changed": len(after) != len(before)}
+    if new_content != content:
+        replace_file(path, new_content, path.stat().st_mode & 0o777 if path.exists() else 0o600)
+    return {"changed": len(new_content) != len(content)}
 
 
 def key_options(lines: list[bytes], machine_tag: str) -> bytes:
-    """Return the options before the key in the launch's own line: a shared key gets the same environment."""
+    """Return the options before the key in the line that the launch wrote: a shared key gets the same environment."""
     launch_lines = [line.strip() for line in lines if line.split()[-1:] == [machine_tag.encode()]]
     return launch_lines[0][: -len(b" ".join(launch_lines[0].split()[-3:]))] if launch_lines else b""
 
 
 def is_shared(line: bytes, machine_tag: str, key: str) -> bool:
     """Tell whether we added this line, for this key (for any, if `key` is empty)."""
-    words = line.split()
-    return words[-2:] == [machine_tag.encode(), b"shared"] and (not key or words[-4:-2] == key.encode().split())
+    fields = line.split()
+    return fields[-2:] == [machine_tag.encode(), b"shared"] and (not key or fields[-4:-2] == key.encode().split())
 
 
 def replace_file(path: Path, content: bytes, mode: int) -> None:
@@ -66,12 +66,12 @@ def replace_file(path: Path, content: bytes, mode: int) -> None:
 
 def main(machine_tag: str, key: str, *, add: bool) -> None:
     """Do what was asked, and print the answer as JSON."""
-    home = os.open(str(HOME), os.O_RDONLY)
+    home_fd = os.open(str(HOME), os.O_RDONLY)
     try:
-        fcntl.flock(home, fcntl.LOCK_EX)
+        fcntl.flock(home_fd, fcntl.LOCK_EX)
         answer: dict[str, object] = {**change(machine_tag, key, add=add)}
     except OSError as error:
         answer = {"error": f"{error.strerror or error} ({error.filename or HOME})"}
     finally:
-        os.close(home)
+        os.close(home_fd)
     sys.stdout.write(json.dumps(answer) + "\n")

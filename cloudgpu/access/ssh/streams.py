@@ -38,8 +38,8 @@ class BytePathSftp(SFTPClient):
         return os.fsencode(path)  # no working directory is ever set here
 
     def _read_response(self, waitfor: Any = None) -> Any:
-        kind, message = super()._read_response(waitfor)  # type: ignore[misc]  # a private method, missing in the type stubs
-        return kind, _with_byte_names(message)
+        message_type, message = super()._read_response(waitfor)  # type: ignore[misc]  # a private method, missing in the type stubs
+        return message_type, _with_byte_names(message)
 
     def _convert_status(self, msg: Message) -> None:
         super()._convert_status(_with_byte_names(msg))  # type: ignore[misc]  # likewise
@@ -63,12 +63,12 @@ def exchange(channel: Channel, stdin: IO[bytes] | None, stdout: IO[bytes], stder
     afterwards.
     """
     write_errors: list[OSError] = []
-    errors = threading.Thread(target=_drain_errors, args=(channel, stderr, write_errors), daemon=True)
-    errors.start()
+    stderr_thread = threading.Thread(target=_copy_stderr, args=(channel, stderr, write_errors), daemon=True)
+    stderr_thread.start()
     with _feed_stdin(channel, stdin), _interruptible(channel):
         while data := channel.recv(CHUNK_BYTES):
             write_all(stdout, data)
-        errors.join()
+        stderr_thread.join()
         # The status may come long after the last byte: a command can close its output and run on.
         status = channel.recv_exit_status()
     if write_errors:
@@ -97,7 +97,7 @@ def _interruptible(channel: Channel) -> Iterator[None]:
         raise
 
 
-def _drain_errors(channel: Channel, stderr: IO[bytes], write_errors: list[OSError]) -> None:
+def _copy_stderr(channel: Channel, stderr: IO[bytes], write_errors: list[OSError]) -> None:
     try:
         while data := channel.recv_stderr(CHUNK_BYTES):
             write_all(stderr, data)
@@ -113,33 +113,33 @@ def _feed_stdin(channel: Channel, stdin: IO[bytes] | None) -> Iterator[None]:
         yield
         close_channel(channel)
         return
-    wake, waker = os.pipe()
-    feeder = threading.Thread(target=_feed, args=(channel, stdin, wake), daemon=True)
+    stop_reader, stop_writer = os.pipe()
+    feeder = threading.Thread(target=_feed, args=(channel, stdin, stop_reader), daemon=True)
     feeder.start()
     try:
         yield
     finally:
         close_channel(channel)  # frees a feeder that waits for the window
-        os.close(waker)
+        os.close(stop_writer)
         feeder.join(5)
-        os.close(wake)
+        os.close(stop_reader)
 
 
-def _feed(channel: Channel, stdin: IO[bytes], wake: int) -> None:
+def _feed(channel: Channel, stdin: IO[bytes], stop_reader: int) -> None:
     with contextlib.suppress(*CONNECTION_ERRORS):  # the command has ended, or the connection: the reader sees which
-        while data := _read_input(stdin, wake):
+        while data := _read_input(stdin, stop_reader):
             channel.sendall(data)
         channel.shutdown_write()
 
 
-def _read_input(stdin: IO[bytes], wake: int) -> bytes:
-    """Wait for input and return it; nothing at its end or when `wake` is closed."""
+def _read_input(stdin: IO[bytes], stop_reader: int) -> bytes:
+    """Wait for input and return it; nothing at its end or when the other end of the pipe `stop_reader` is closed."""
     descriptor = _descriptor(stdin)
     if descriptor is not None:
         poller = select.poll()  # select() takes no descriptor above 1,023
-        for number in (descriptor, wake):
-            poller.register(number, select.POLLIN)
-        if wake in dict(poller.poll()):
+        for polled_fd in (descriptor, stop_reader):
+            poller.register(polled_fd, select.POLLIN)
+        if stop_reader in dict(poller.poll()):
             return b""
         return os.read(descriptor, CHUNK_BYTES)
     return stdin.read(CHUNK_BYTES)

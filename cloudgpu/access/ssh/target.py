@@ -84,8 +84,8 @@ def shown_host_key(host: str, port: int, *, timeout_s: float = TIMEOUT_S) -> str
         transport.start_client(timeout=seconds_left)
         key = transport.get_remote_server_key()
     except (SSHException, *CONNECTION_ERRORS) as error:
-        why = reason(error) if transport.remote_version else "it did not introduce itself as an SSH server"
-        raise _no_answer_error(host, port, why) from error
+        reason_text = reason(error) if transport.remote_version else "it did not introduce itself as an SSH server"
+        raise _no_answer_error(host, port, reason_text) from error
     finally:
         transport.close()
         connection.close()
@@ -98,9 +98,9 @@ def fingerprint(public_line: str) -> str:
     return f"SHA256:{base64.b64encode(hashlib.sha256(blob).digest()).decode('ascii').rstrip('=')}"
 
 
-def _no_answer_error(host: str, port: int, why: str) -> Unreachable:
+def _no_answer_error(host: str, port: int, reason_text: str) -> Unreachable:
     return Unreachable(
-        f"{host} shows no SSH host key at port {port}: {why}.",
+        f"{host} shows no SSH host key at port {port}: {reason_text}.",
         field="--host",
         value=f"{host}:{port}",
         next="Correct the address, or start the machine and its SSH server, and run the same again.",

@@ -107,8 +107,8 @@ class SshChannel(Channel):
     def _receive(self, buffer: Any, nbytes: int) -> bytes:
         try:
             data: bytes = buffer.read(nbytes, self.timeout)
-        except PipeTimeout as late:
-            raise TimeoutError from late
+        except PipeTimeout as error:
+            raise TimeoutError from error
         window = self._untyped._check_add_window(len(data))
         if window > 0:
             message = self._message(MSG_CHANNEL_WINDOW_ADJUST)
@@ -116,9 +116,9 @@ class SshChannel(Channel):
             self._send_if_open(message)
         return data
 
-    def _message(self, kind: int) -> Message:
+    def _message(self, message_type: int) -> Message:
         message = Message()
-        message.add_byte(bytes([kind]))
+        message.add_byte(bytes([message_type]))
         message.add_int(self.remote_chanid)
         return message
 
@@ -154,7 +154,8 @@ __all__ = [
 # GCM is encrypted and authenticated in one hardware-assisted pass: 251 to 350 MB/s where aes-ctr gave 133 to 188.
 CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes256-ctr", "aes192-ctr", "aes128-ctr")
 MACS = ("hmac-sha2-256-etm@openssh.com", "hmac-sha2-512-etm@openssh.com", "hmac-sha2-256", "hmac-sha2-512")
-SIGNATURES = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
+# By type of host key; all other types are named as their algorithm.
+SIGNATURE_ALGORITHMS = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
 
 # How paramiko handles messages of a channel: undocumented, and there is no public API.
 _PARAMIKO_HANDLERS: dict[int, Any] = vars(Transport)["_channel_handler_table"]
@@ -182,8 +183,8 @@ def _handle_request(channel: Channel, message: Message) -> None:
         _PARAMIKO_HANDLERS[MSG_CHANNEL_REQUEST](channel, message)
         return
     message.get_boolean()
-    number = getattr(signal, f"SIG{message.get_text()}", None)
-    channel.exit_status = 128 + (int(number) if number else 0)
+    signal_number = getattr(signal, f"SIG{message.get_text()}", None)
+    channel.exit_status = 128 + (int(signal_number) if signal_number else 0)
     channel.status_event.set()
 
 
@@ -209,13 +210,13 @@ class SshTransport(Transport):
         MSG_CHANNEL_CLOSE: _handle_close,
     }
 
-    def __init__(self, connected: socket.socket, key_type: str) -> None:
+    def __init__(self, connected_socket: socket.socket, key_type: str) -> None:
         # The default window: 16 or 128 MiB was measured ten times slower.
-        super().__init__(connected, packetizer_class=_Packetizer)
+        super().__init__(connected_socket, packetizer_class=_Packetizer)
         options = self.get_security_options()
         options.ciphers = CIPHERS
         options.digests = MACS
-        options.key_types = SIGNATURES.get(key_type, (key_type,))
+        options.key_types = SIGNATURE_ALGORITHMS.get(key_type, (key_type,))
 
     @property
     def last_received(self) -> float:

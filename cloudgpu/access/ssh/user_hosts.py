@@ -56,10 +56,10 @@ def confirmed_key(file: Path, host: str, port: int) -> str | None:
 
 def _entries(lines: list[str], host: str) -> Iterator[tuple[str, str]]:
     for line in lines:
-        words = line.split()
-        marker = words.pop(0) if words and words[0].startswith("@") else ""
-        if len(words) >= 3 and not words[0].startswith("#") and _entry_matches(words[0], host):  # noqa: PLR2004  (names type key)
-            key = f"{words[1]} {words[2]}"
+        fields = line.split()
+        marker = fields.pop(0) if fields and fields[0].startswith("@") else ""
+        if len(fields) >= 3 and not fields[0].startswith("#") and _entry_matches(fields[0], host):  # noqa: PLR2004  (names type key)
+            key = f"{fields[1]} {fields[2]}"
             if is_public_key(key):
                 yield marker, key
 
@@ -80,7 +80,7 @@ def _matches(host: str, pattern: str) -> bool:
 
 def _hash_matches(field: str, host: str) -> bool:
     try:
-        salt, digest = (base64.b64decode(word) for word in itertools.islice(field.split("|"), 2, 4))
+        salt, digest = (base64.b64decode(part) for part in itertools.islice(field.split("|"), 2, 4))
     except (ValueError, binascii.Error):
         return False
     return hmac.compare_digest(hmac.new(salt, host.encode(), hashlib.sha1).digest(), digest)
@@ -88,8 +88,8 @@ def _hash_matches(field: str, host: str) -> bool:
 
 def _type_position(key: str) -> int | None:
     """Return the position of a key's type in KEY_TYPES, the best first; None for another type."""
-    kind = key.split(" ", 1)[0]
-    return KEY_TYPES.index(kind) if kind in KEY_TYPES else None
+    key_type = key.split(" ", 1)[0]
+    return KEY_TYPES.index(key_type) if key_type in KEY_TYPES else None
 
 
 MAX_KEYS = 6  # as many as an OpenSSH server tries by itself
@@ -128,7 +128,7 @@ def log_in(name: str, address: Address, *, host_key: str, key: Path | None, time
     )
 
 
-def login_key(text: str) -> Path:
+def login_key_path(text: str) -> Path:
     """Return the absolute path of a private key file; raise InvalidRequest where it holds none.
 
     A key with a passphrase is accepted: the SSH agent may hold it.
@@ -149,7 +149,7 @@ def _key_from_file(path: Path) -> list[PKey]:
     if key is not None:
         return [key]
     agent_keys, public_blob = list(_agent_keys()), _public_blob(path)
-    if same_keys := [one for one in agent_keys if one.asbytes() == public_blob]:
+    if same_keys := [agent_key for agent_key in agent_keys if agent_key.asbytes() == public_blob]:
         return same_keys
     is_known = public_blob is not None or not agent_keys
     held = "it" if agent_keys else "a key"
@@ -210,11 +210,11 @@ def _load_private_key(path: Path) -> PKey | None:
     except TypeError:  # what cryptography raises for a missing passphrase
         return None
     except OSError as error:
-        why = (error.strerror or str(error)).lower()
+        problem = (error.strerror or str(error)).lower()
     except (SSHException, ValueError):
-        why = "it is not a private key that SSH can use"
+        problem = "it is not a private key that SSH can use"
     raise InvalidRequest(
-        f"The private key {path} cannot be used: {why}.",
+        f"The private key {path} cannot be used: {problem}.",
         field="key",
         value=str(path),
         next="Name the private half of a key pair, such as ~/.ssh/id_ed25519.",

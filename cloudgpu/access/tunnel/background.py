@@ -42,7 +42,7 @@ def check_port(port: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BackgroundTunnel:
-    """A tunnel in the background: its machine, local port and process."""
+    """A tunnel in the background: id and name of its machine, its local port and process."""
 
     id: str
     name: str
@@ -57,9 +57,9 @@ def spawn(command: Sequence[str], directory: Path, id: str, *, timeout: float = 
     reported error, Unreachable without a report in `timeout` seconds, InvalidRequest if a tunnel with this id is
     running. Pass no secret in its arguments: all users of this computer can see them.
     """
-    other = find(directory, id)
-    if other is not None:
-        raise _already_running_error(other)
+    running_tunnel = find(directory, id)
+    if running_tunnel is not None:
+        raise _already_running_error(running_tunnel)
     reader, writer = os.pipe()
     try:
         try:
@@ -78,7 +78,7 @@ def spawn(command: Sequence[str], directory: Path, id: str, *, timeout: float = 
             value=id,
             next=f"Its messages are in {_log(directory, id)}.",
         )
-    return _result(output, process, directory, id)
+    return _tunnel_from_report(output, process, directory, id)
 
 
 @contextlib.contextmanager
@@ -90,9 +90,9 @@ def registered(directory: Path, id: str, name: str, port: int) -> Iterator[None]
     tunnel = BackgroundTunnel(id, name, port, os.getpid())
     file = _file(directory, id)
     with locked(file):
-        other = _read_locked(file)
-        if other is not None:
-            raise _already_running_error(other)
+        running_tunnel = _read_locked(file)
+        if running_tunnel is not None:
+            raise _already_running_error(running_tunnel)
         descriptor = _create_locked(file, tunnel)
     try:
         _write_report({"serving": asdict(tunnel)})
@@ -158,8 +158,8 @@ def remove_page(directory: Path, id: str) -> None:  # noqa: A002
 
 
 def _end_process(directory: Path, tunnel: BackgroundTunnel, timeout: float) -> None:
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        _send_signal(directory, tunnel, number)
+    for signal_number in (signal.SIGTERM, signal.SIGKILL):
+        _send_signal(directory, tunnel, signal_number)
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             if find(directory, tunnel.id) != tunnel:
@@ -198,22 +198,22 @@ def _wait_for_report(reader: int, timeout: float) -> bytes | None:
     while not output.endswith(b"\n"):
         if not poller.poll(1000 * max(0.0, deadline - time.monotonic())):
             return None
-        piece = os.read(reader, MAX_REPORT_BYTES)
-        if not piece:
+        data = os.read(reader, MAX_REPORT_BYTES)
+        if not data:
             return b""
-        output += piece
+        output += data
     return output
 
 
-def _result(output: bytes, process: subprocess.Popen[bytes], directory: Path, id: str) -> BackgroundTunnel:  # noqa: A002
-    answer: dict[str, Any] = json.loads(output) if output else {}
-    if "serving" in answer:
+def _tunnel_from_report(output: bytes, process: subprocess.Popen[bytes], directory: Path, id: str) -> BackgroundTunnel:  # noqa: A002
+    report: dict[str, Any] = json.loads(output) if output else {}
+    if "serving" in report:
         # It outlives this process: without a status, Python would warn that it still runs.
         process.returncode = 0
-        return BackgroundTunnel(**answer["serving"])
+        return BackgroundTunnel(**report["serving"])
     process.wait()
-    if "fault" in answer:
-        raise _error_of(answer["fault"])
+    if "fault" in report:
+        raise _error_of(report["fault"])
     raise Unreachable(
         f"The tunnel's process ended at once with status {process.returncode}.",
         field="id",
@@ -222,32 +222,37 @@ def _result(output: bytes, process: subprocess.Popen[bytes], directory: Path, id
     )
 
 
-def _error_of(answer: Mapping[str, Any]) -> CloudgpuError:
+def _error_of(reported_error: Mapping[str, Any]) -> CloudgpuError:
     """Return the reported error, in its own class if `cloudgpu.errors` has it."""
-    kind = getattr(errors, str(answer["class"]), CloudgpuError)
-    fault: CloudgpuError = kind(answer["message"], field=answer["field"], value=answer["value"], next=answer["next"])
-    return fault
+    error_class = getattr(errors, str(reported_error["class"]), CloudgpuError)
+    error: CloudgpuError = error_class(
+        reported_error["message"],
+        field=reported_error["field"],
+        value=reported_error["value"],
+        next=reported_error["next"],
+    )
+    return error
 
 
-def _write_report(answer: Mapping[str, Any]) -> None:
+def _write_report(report: Mapping[str, Any]) -> None:
     descriptor = os.environ.pop(REPORT_FD_VARIABLE, None)
     if descriptor is None:
         return
     with contextlib.suppress(OSError), os.fdopen(int(descriptor), "wb") as stream:  # the parent may have ended
-        stream.write(json.dumps(answer).encode() + b"\n")
+        stream.write(json.dumps(report).encode() + b"\n")
 
 
 def _create_locked(file: Path, tunnel: BackgroundTunnel) -> int:
     """Create the file, complete and already locked, and return the descriptor that keeps it locked."""
     with explain_os_errors(file):
-        descriptor, part = tempfile.mkstemp(prefix=f".{file.name}.", suffix=".part", dir=file.parent)
+        descriptor, part_file = tempfile.mkstemp(prefix=f".{file.name}.", suffix=".part", dir=file.parent)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             os.write(descriptor, json.dumps(asdict(tunnel)).encode())
-            Path(part).replace(file)
+            Path(part_file).replace(file)
         except OSError:
             os.close(descriptor)
-            Path(part).unlink(missing_ok=True)
+            Path(part_file).unlink(missing_ok=True)
             raise
     return descriptor
 
@@ -280,28 +285,28 @@ def _parse_tunnel(file: Path, content: bytes) -> BackgroundTunnel:
         ) from error
 
 
-def _send_signal(directory: Path, tunnel: BackgroundTunnel, number: int) -> None:
+def _send_signal(directory: Path, tunnel: BackgroundTunnel, signal_number: int) -> None:
     """Send a signal to the process, if it is still the one that holds the lock."""
     with contextlib.suppress(ProcessLookupError):
         if not hasattr(os, "pidfd_open"):
             if find(directory, tunnel.id) == tunnel:
-                os.kill(tunnel.pid, number)
+                os.kill(tunnel.pid, signal_number)
             return
         # The handle is opened before the check, which fails if another process has reused the process id.
         handle = os.pidfd_open(tunnel.pid)
         try:
             if find(directory, tunnel.id) == tunnel:
-                signal.pidfd_send_signal(handle, number)
+                signal.pidfd_send_signal(handle, signal_number)
         finally:
             os.close(handle)
 
 
-def _already_running_error(other: BackgroundTunnel) -> InvalidRequest:
+def _already_running_error(running_tunnel: BackgroundTunnel) -> InvalidRequest:
     return InvalidRequest(
-        f"A tunnel to {other.name} is running already, on http://127.0.0.1:{other.port}.",
+        f"A tunnel to {running_tunnel.name} is running already, on http://127.0.0.1:{running_tunnel.port}.",
         field="name",
-        value=other.name,
-        next=f"Use it, or end it: cloudgpu tunnel {other.name} --stop",
+        value=running_tunnel.name,
+        next=f"Use it, or end it: cloudgpu tunnel {running_tunnel.name} --stop",
     )
 
 

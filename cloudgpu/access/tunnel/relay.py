@@ -14,7 +14,7 @@ from paramiko.channel import Channel
 
 from cloudgpu.access.ssh.transport import CONNECTION_ERRORS, close_channel
 
-_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # of SO_LINGER: on, for 0 seconds
 CHUNK_BYTES = 128 * 1024  # bytes; SSH's window and the socket's buffers bound the memory
 
 
@@ -28,7 +28,7 @@ class Relay:
         self._client = client
         self._channel = channel
         self._sent_all = threading.Event()
-        self._delivered_all = False
+        self._has_delivered_all = False
 
     def run(self) -> None:
         """Copy until both directions have ended. Closes the channel, not the client."""
@@ -37,7 +37,7 @@ class Relay:
         self._copy_to_machine()
         to_client.join()
         close_channel(self._channel)
-        if not self._delivered_all:
+        if not self._has_delivered_all:
             reset(self._client)
 
     def _copy_to_machine(self) -> None:
@@ -55,10 +55,10 @@ class Relay:
         try:
             while data := self._channel.recv(CHUNK_BYTES):
                 self._client.sendall(data)
-            self._delivered_all = bool(self._channel.eof_received)
+            self._has_delivered_all = bool(self._channel.eof_received)
         except CONNECTION_ERRORS:
             close_channel(self._channel)
-        if self._delivered_all:
+        if self._has_delivered_all:
             self._shut_down_client()
         with contextlib.suppress(OSError):
             self._client.shutdown(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FIRST_PORT = 8888
 OUTAGE_WAIT_S = 60.0  # how long a new connection waits for the machine during an outage
-CONNECT_S = 10.0
+CONNECT_TIMEOUT_S = 10.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 POLL_S = 0.5  # how often the listener checks whether the tunnel has ended
 LOOPBACK = "127.0.0.1"
@@ -81,7 +81,7 @@ class Tunnel:
         first_port: int = FIRST_PORT,
         on_event: Callable[[TunnelEvent], None] = lambda _event: None,
         outage_wait_s: float = OUTAGE_WAIT_S,
-        timeout: float = CONNECT_S,
+        timeout: float = CONNECT_TIMEOUT_S,
         ping_after_s: float = PING_AFTER_S,
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> None:
@@ -184,10 +184,10 @@ class Tunnel:
             pause = min(LONGEST_PAUSE_S, pause * 2)
             try:
                 link = self._new_link()
-            except CloudgpuError as why:
-                if not is_retryable(why):
+            except CloudgpuError as retryable_error:
+                if not is_retryable(retryable_error):
                     raise
-                self._on_event(TunnelEvent(TunnelChange.TRIED, self.port, why))
+                self._on_event(TunnelEvent(TunnelChange.TRIED, self.port, retryable_error))
                 continue
             if not self._set_link(link):
                 link.connection.close()

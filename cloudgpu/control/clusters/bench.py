@@ -84,7 +84,7 @@ def bench_network(
         if program is not None and cluster is not None:
             session.report(f"{cluster.name}: {program} on {cluster.nodes} nodes")
             config = engine_files(cluster.id, rank(first)).conf
-            bandwidth = network_speed.nccl(server, program, cluster.nodes, tools.gpus, config)
+            bandwidth = network_speed.measure_with_nccl(server, program, cluster.nodes, tools.gpus, config)
             return _bench_document(cluster.name, None, second, None, bandwidth, nominal_gbit)
         if tool is Tool.NCCL:
             raise InvalidRequest(
@@ -101,7 +101,7 @@ def bench_network(
         if without_tool:
             raise network_speed.no_iperf3_error(without_tool)
         session.report(f"{second.name}: sending to {first.name} for {seconds} seconds")
-        bandwidth = network_speed.iperf3(server, client, tools.address, seconds=seconds)
+        bandwidth = network_speed.measure_with_iperf3(server, client, tools.address, seconds=seconds)
     return _bench_document(second.name, first.name, second, tools.address, bandwidth, nominal_gbit)
 
 
@@ -164,11 +164,11 @@ def _bench_document(
         "address": address,
         "program": bandwidth.program,
         "seconds": bandwidth.seconds,
-        "gbit_per_s": bandwidth.gbit,
+        "gbit_per_s": bandwidth.gbit_per_s,
         "network_gbit_per_s": gbit,
         "network_up_to_gbit_per_s": None if network is None else network.up_to,
         "network_fabric": None if network is None else network.fabric,
         "network_source": None if network is None else f"{network.source}, {network.as_of}",
         "expected_gbit_per_s": expected_gbit,
-        "poor": None if expected_gbit is None else bandwidth.gbit < POOR_BELOW * expected_gbit,
+        "poor": None if expected_gbit is None else bandwidth.gbit_per_s < POOR_BELOW * expected_gbit,
     }

@@ -13,7 +13,7 @@ from typing import Any
 
 from cloudgpu.access.files import locked, write_atomically
 from cloudgpu.access.ssh.target import fingerprint
-from cloudgpu.access.ssh.user_hosts import login_key
+from cloudgpu.access.ssh.user_hosts import login_key_path
 from cloudgpu.config.edit import remove_value, set_value, value_at
 from cloudgpu.config.files.user_files import Home, find_home, parse_finite_number, read_text, shown
 from cloudgpu.config.policies.find import load_policy, policy_paths
@@ -172,7 +172,7 @@ def parse_login_key(text: str, hosts: Sequence[Host]) -> str:
     if not text.strip():
         return ""
     try:
-        path = login_key(text.strip())
+        path = login_key_path(text.strip())
     except InvalidRequest as error:
         raise InvalidRequest(error.message, field="--key", value=shown(text), next=error.next) from None
     return text.strip() if text.strip().startswith("~") else str(path)

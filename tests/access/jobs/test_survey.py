@@ -263,7 +263,7 @@ def test_a_directory_that_is_too_large_is_refused_before_a_file_is_opened(tmp_pa
 
 def test_the_parts_that_a_refusal_names_are_where_the_bytes_are():
     found = [module.FileEntry(f"data/{letter}/x", 10, 0o644, 0, 0, 0) for letter in "abcd"]
-    assert module.largest_parts([*found, module.FileEntry("s.py", 1, 0o644, 0, 0, 0)]) == [
+    assert module.largest_entries([*found, module.FileEntry("s.py", 1, 0o644, 0, 0, 0)]) == [
         ("data/", 40),
         ("s.py", 1),
     ]

@@ -13,9 +13,9 @@ from cloudgpu.access.ssh import network_speed
 from cloudgpu.access.ssh.connection import connect
 from cloudgpu.access.ssh.network_speed import (
     Tools,
-    iperf3,
     iperf3_result,
-    nccl,
+    measure_with_iperf3,
+    measure_with_nccl,
     nccl_result,
     no_iperf3_error,
     read_tools,
@@ -65,16 +65,16 @@ def test_one_machine_sends_to_another_and_nothing_stays(connection, second):
     ready = read_tools(connection)
     assert ready.address == "127.0.0.1"
     assert ready.iperf3.startswith("iperf 3.")
-    found = iperf3(connection, second, ready.address, seconds=1)
-    assert found.gbit > 0.01
+    found = measure_with_iperf3(connection, second, ready.address, seconds=1)
+    assert found.gbit_per_s > 0.01
     assert found.seconds == pytest.approx(1, abs=1)
     assert found.program.startswith("iperf 3.")
 
 
 @needs_iperf3
 def test_whoever_hangs_up_ends_what_it_started(connection, monkeypatch):
-    monkeypatch.setattr(network_speed, "PORTS", (28123, 28123))
-    with network_speed._listening(connection, "127.0.0.1", 28123, 8) as listens:
+    monkeypatch.setattr(network_speed, "PORT_RANGE", (28123, 28123))
+    with network_speed._iperf3_server(connection, "127.0.0.1", 28123, 8) as listens:
         assert listens
         assert running(28123)
         connection.close()
@@ -141,10 +141,10 @@ def test_nccl_tests_are_started_by_slurm_on_all_nodes(with_programs):
         assert (ready.iperf3, ready.nccl, ready.gpus) == ("", "all_reduce_perf_mpi", 1)
         with network_speed._run_in_session(connection, ["sh", "-c", "exit 7"], 5) as channel:
             assert channel.recv_exit_status() == 7
-        found = nccl(connection, "all_reduce_perf_mpi", 2, 1, ".cloudgpu/slurm/x/0/slurm.conf")
-        assert found.gbit == pytest.approx(340)
+        found = measure_with_nccl(connection, "all_reduce_perf_mpi", 2, 1, ".cloudgpu/slurm/x/0/slurm.conf")
+        assert found.gbit_per_s == pytest.approx(340)
         with pytest.raises(Unreachable, match="instead of 4"):
-            nccl(connection, "all_reduce_perf_mpi", 4, 1, ".cloudgpu/slurm/x/0/slurm.conf")
+            measure_with_nccl(connection, "all_reduce_perf_mpi", 4, 1, ".cloudgpu/slurm/x/0/slurm.conf")
 
 
 def test_how_to_install_what_is_missing_is_a_command():
@@ -174,7 +174,7 @@ def test_where_nothing_was_received_the_programs_own_words_are_the_reason(said, 
 
 
 def test_the_bus_bandwidth_of_nccl_tests_is_in_bits():
-    assert nccl_result(NCCL, "train-0", "all_reduce_perf", 2).gbit == pytest.approx(340)
+    assert nccl_result(NCCL, "train-0", "all_reduce_perf", 2).gbit_per_s == pytest.approx(340)
     alone = NCCL.replace(b"Rank  1 ", b"Rank  0 ") + NCCL
     for said, why in (
         (NCCL.replace(b"42.5", b"0"), "Avg bus"),

@@ -25,12 +25,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-NODE_PATH = "of"  # file in the short directory: the path of the private one
+NODE_DIR_FILE = "of"  # file in the short directory: the path of the private one
 UNUSED_AFTER_S = 60  # after its last change an empty directory of a cluster is removed
-SLURMD_IS_ROOT = "as-root"  # file in the short directory: slurmd runs as root
+AS_ROOT_FILE = "as-root"  # file in the short directory: slurmd runs as root
 SUDO = ("sudo", "-n")
 SUDO_TIMEOUT_S = 30.0
-_END = """
+_END_SCRIPT = """
 import shutil
 end_all(Path({node_dir!r}), Path({short!r}), {mark!r}, {munge!r})
 shutil.rmtree({spool!r}, ignore_errors=True)
@@ -41,7 +41,7 @@ def write_shared_files(socket_dir: Path, texts: Mapping[str, str], programs: lis
     """Write the files that all users' commands and tasks read, and record that slurmd runs as root here."""
     for name, text in texts.items():
         write_private(socket_dir / name, text.encode(), 0o755 if name in programs else 0o644)
-    write_private(socket_dir / SLURMD_IS_ROOT, b"")
+    write_private(socket_dir / AS_ROOT_FILE, b"")
 
 
 def make_directories(directory: str, socket_dir: Path, *, several: bool) -> Path:
@@ -60,23 +60,23 @@ def make_directories(directory: str, socket_dir: Path, *, several: bool) -> Path
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o066:
             raise Fault(f"{short_dir} is not a directory of this user alone")
         short_dir.chmod(0o711 if several else 0o700)
-    if not several and (socket_dir / SLURMD_IS_ROOT).exists():
-        (socket_dir / SLURMD_IS_ROOT).unlink()
+    if not several and (socket_dir / AS_ROOT_FILE).exists():
+        (socket_dir / AS_ROOT_FILE).unlink()
     (socket_dir / "spool").mkdir(mode=0o700, exist_ok=True)  # slurmd itself gives others access to it
     return node_dir
 
 
-def remove_stale_directories(own: Path) -> None:
-    """Remove short directories of this user whose node is gone, as after a power cut; `own` is this cluster's.
+def remove_stale_directories(own_dir: Path) -> None:
+    """Remove short directories of this user whose node is gone, as after a power cut; `own_dir` is this cluster's.
 
     One that changed in the last minute stays: another cluster may be writing to it now.
     """
-    for cluster_dir in own.parent.glob("cg-*"):
+    for cluster_dir in own_dir.parent.glob("cg-*"):
         if not re.fullmatch("cg-[0-9a-f]{10}", cluster_dir.name):
             continue  # not made by cloudgpu
         with contextlib.suppress(OSError):
             for short_dir in cluster_dir.iterdir() if cluster_dir.lstat().st_uid == os.getuid() else ():
-                if short_dir.name.isdigit() and not Path((short_dir / NODE_PATH).read_text()).exists():
+                if short_dir.name.isdigit() and not Path((short_dir / NODE_DIR_FILE).read_text()).exists():
                     shutil.rmtree(str(short_dir), ignore_errors=True)
             if time.time() - cluster_dir.lstat().st_mtime > UNUSED_AFTER_S:
                 cluster_dir.rmdir()
@@ -92,14 +92,14 @@ def home() -> str:
     return os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir
 
 
-def can_use_sudo(path: str) -> bool:
+def can_use_sudo(search_path: str) -> bool:
     """Tell whether sudo makes this user root without a password."""
-    if shutil.which("sudo", path=path) is None:
+    if shutil.which("sudo", path=search_path) is None:
         return False
     try:
         completed = subprocess.run(  # noqa: S603
             [*SUDO, "id", "-u"],
-            env={"PATH": path},
+            env={"PATH": search_path},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -111,9 +111,16 @@ def can_use_sudo(path: str) -> bool:
     return completed.stdout.strip() == b"0"
 
 
-def as_root(command: list[str], process_tag: str, conf: Path, path: str) -> list[str]:
+def as_root(command: list[str], process_tag: str, conf: Path, search_path: str) -> list[str]:
     """Return the command that starts a daemon as root; with its environment, because sudo drops it."""
-    return [*SUDO, "env", "PATH=" + path, "SLURM_CONF=" + str(conf), ENGINE_VARIABLE + "=" + process_tag, *command]
+    return [
+        *SUDO,
+        "env",
+        "PATH=" + search_path,
+        "SLURM_CONF=" + str(conf),
+        ENGINE_VARIABLE + "=" + process_tag,
+        *command,
+    ]
 
 
 def end_as_root(text: str, node_dir: Path, socket_dir: Path, process_tag: str, munge_pid: int | None) -> None:
@@ -121,7 +128,7 @@ def end_as_root(text: str, node_dir: Path, socket_dir: Path, process_tag: str, m
 
     Raises Fault with sudo's last line if that fails.
     """
-    script = text + _END.format(
+    script = text + _END_SCRIPT.format(
         node_dir=str(node_dir),
         short=str(socket_dir),
         mark=process_tag,
@@ -140,5 +147,5 @@ def end_as_root(text: str, node_dir: Path, socket_dir: Path, process_tag: str, m
     except (OSError, subprocess.SubprocessError) as error:
         raise Fault(f"what runs there as root could not be ended: {error}") from None
     if completed.returncode:
-        last = (completed.stderr.decode("utf-8", "replace").strip().splitlines() or ["no output"])[-1]
-        raise Fault("what runs there as root could not be ended: " + last)
+        last_line = (completed.stderr.decode("utf-8", "replace").strip().splitlines() or ["no output"])[-1]
+        raise Fault("what runs there as root could not be ended: " + last_line)
