@@ -12,7 +12,7 @@ from cloudgpu.access.jobs.snapshot import load
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.inventory.settle import resolve_before_end, settle
 from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT
-from cloudgpu.control.jobs.buckets.data import transfers
+from cloudgpu.control.jobs.buckets.data import data_transfers
 from cloudgpu.control.jobs.buckets.results import job_bucket, restore_plan
 from cloudgpu.control.jobs.slurm.gang import head_node_of, nodes_of, terminate_gang
 from cloudgpu.control.jobs.slurm.submission import submission_options
@@ -37,6 +37,7 @@ from cloudgpu.errors import InvalidRequest, NoCapacity, Unreachable
 
 # How long the command of a job that moves has to end by itself, before its machine is ended.
 END_TIMEOUT = timedelta(seconds=30)
+# in which the command may still run, or write something
 LIVING_PHASES = (Phase.CLAIMED, Phase.SETUP, Phase.RUNNING, Phase.ORPHANED)
 
 
@@ -47,31 +48,35 @@ def launch_attempt(session: Session, job: Job, attempt: Attempt) -> Machine | No
     """
     if attempt.key is None:  # an existing machine (--on)
         return session.ledger.machine(attempt.machine or "")
-    existing = launched_for(session, job, attempt)
+    existing = find_launched_machine(session, job, attempt)
     if existing is not None and (existing.terminated_at is not None or job.cancel is not None):
         return settle_launch(session, job, existing)
     if existing is None and job.cancel is not None:
         return None
-    return launch(session, _prepare(session, job, attempt)).machine
+    return launch(session, _prepare_launch(session, job, attempt)).machine
 
 
-def _prepare(session: Session, job: Job, attempt: Attempt) -> PreparedLaunch:
+def _prepare_launch(session: Session, job: Job, attempt: Attempt) -> PreparedLaunch:
     """Return the plan of an attempt's launch; of a spot job with a deadline, where spot was interrupted least."""
     options = launch_options_of(job, attempt, session.clock())
     name_and_key: dict[str, str] = {"name": _machine_name(job, attempt), "key": attempt.key or ""}
     prepared = prepare(session, parse_request(**options, **name_and_key))  # type: ignore[arg-type]
-    if attempt.market != "spot" or prepared.existing is not None or launched_for(session, job, attempt) is not None:
+    if (
+        attempt.market != "spot"
+        or prepared.existing is not None
+        or find_launched_machine(session, job, attempt) is not None
+    ):
         return prepared
-    better = better_location(session, prepared)
-    if better is None:
+    location = better_location(session, prepared)
+    if location is None:
         return prepared
-    location = {"account": better.account, "region": better.region, "zone": better.zone or ""}
+    location_options = {"account": location.account, "region": location.region, "zone": location.zone or ""}
     with suppress(InvalidRequest, NoCapacity):  # sold out meanwhile: then the offers are tried in the order of prices
-        return prepare(session, parse_request(**{**options, **location}, **name_and_key))  # type: ignore[arg-type]
+        return prepare(session, parse_request(**{**options, **location_options}, **name_and_key))  # type: ignore[arg-type]
     return prepared
 
 
-def launched_for(session: Session, job: Job, attempt: Attempt) -> Machine | None:
+def find_launched_machine(session: Session, job: Job, attempt: Attempt) -> Machine | None:
     """Return the machine that was, or may have been, launched for an attempt; None where its launch was refused.
 
     For a gang, return node 0.
@@ -79,10 +84,10 @@ def launched_for(session: Session, job: Job, attempt: Attempt) -> Machine | None
     if job.gang_size > 1:
         return None if attempt.key is None else head_node_of(session, attempt.key, job.gang_size)
     machines = [] if attempt.key is None else session.ledger.launched(attempt.key)
-    return next((one for one in machines if one.launch_status not in NOTHING_MADE), None)
+    return next((machine for machine in machines if machine.launch_status not in NOTHING_MADE), None)
 
 
-def check_files(session: Session, job: Job, attempt: Attempt) -> None:
+def check_files_here(session: Session, job: Job, attempt: Attempt) -> None:
     """Raise InvalidRequest where the files of a job are on another computer and this one would launch for it.
 
     A launch that was interrupted is settled first: where it made all machines, no other launch is sent. Raises as
@@ -90,12 +95,12 @@ def check_files(session: Session, job: Job, attempt: Attempt) -> None:
     """
     if job.cancel is not None or attempt.key is None or has_files(session, job):
         return
-    machine = launched_for(session, job, attempt)
+    machine = find_launched_machine(session, job, attempt)
     if machine is not None:
         settle_launch(session, job, machine)
-        machine = launched_for(session, job, attempt)
+        machine = find_launched_machine(session, job, attempt)
     nodes = () if machine is None else nodes_of(session, machine)
-    if len(nodes) < job.gang_size or any(one.launch_status != "made" for one in nodes):
+    if len(nodes) < job.gang_size or any(node.launch_status != "made" for node in nodes):
         snapshot_of(session, job)
 
 
@@ -107,7 +112,7 @@ def settle_launch(session: Session, job: Job, machine: Machine) -> Machine:
     repeated launch raises.
     """
     if machine.cluster_node is not None:
-        if job.cancel is not None and any(one.launch_status == "open" for one in nodes_of(session, machine)):
+        if job.cancel is not None and any(node.launch_status == "open" for node in nodes_of(session, machine)):
             terminate_gang(session, machine, f"the job {job.name} was cancelled")
         return session.ledger.machine(machine.id) or machine
     if machine.launch_status != "open":
@@ -129,7 +134,7 @@ def _machine_name(job: Job, attempt: Attempt) -> str:
     return job.name if attempt.number == 1 else f"{job.name}-{prefix}{attempt.number}"
 
 
-def start(
+def start_command(
     session: Session, job: Job, remote: RemoteJob, secrets: Mapping[str, str], append: Callable[[Draft], None]
 ) -> RemoteState:
     """Send the snapshot, restore results and the newest checkpoint, begin the command; return its state then.
@@ -140,7 +145,7 @@ def start(
     """
     snapshot = snapshot_of(session, job)
     count = len(snapshot.files)
-    is_first_try = job.attempts[-1].stuck is None
+    is_first_try = job.attempts[-1].stuck is None  # `stuck`: that its machine could not begin it is recorded
     if is_first_try:
         session.report(f"{job.name}: sending {count:,} file{'s' if count != 1 else ''}")
     try:
@@ -158,17 +163,17 @@ def _send_and_begin(
     session: Session, job: Job, remote: RemoteJob, snapshot: Snapshot, secrets: Mapping[str, str]
 ) -> RemoteState:
     """Send everything that an attempt needs, have its machine download the rest, and begin the command."""
-    to_fetch, restored = transfers(session, job), None
+    downloads, restored = data_transfers(session, job), None
     if len(job.attempts) > 1:
         restored, restored_transfers = _restore(session, job, remote)
-        to_fetch = to_fetch.merged_with(restored_transfers)
+        downloads = downloads.merged_with(restored_transfers)
     return remote.start(
         _remote_spec(session, job),
         snapshot,
         session.home.snapshots,
         secrets=secrets,
         restored=restored,
-        transfers=to_fetch,
+        transfers=downloads,
     )
 
 
@@ -188,7 +193,7 @@ def _restore(session: Session, job: Job, remote: RemoteJob) -> tuple[Restored | 
 def _remote_spec(session: Session, job: Job) -> RemoteSpec:
     """Return the part of a job's specification that its machine gets."""
     spec, slurm = job.spec, job.in_slurm
-    sources = [spec["results_to"], *(one["source"] for one in spec["data"])]
+    sources = [spec["results_to"], *(record["source"] for record in spec["data"])]
     return RemoteSpec(
         argv=tuple(spec["argv"]),
         name=job.name,
@@ -197,9 +202,11 @@ def _remote_spec(session: Session, job: Job) -> RemoteSpec:
         timeout_s=spec["timeout_s"] if slurm is None else None,  # Slurm ends it: it may wait for long before
         results=spec["results"],
         checkpoint=spec["checkpoint"],
-        data=tuple((one["target"], one["source"]) for one in spec["data"] if not bucket_address(one["source"])),
+        data=tuple(
+            (record["target"], record["source"]) for record in spec["data"] if not bucket_address(record["source"])
+        ),
         volume=None if volume_of(spec["results_to"]) is None else folder(job.name, job.id),
-        mounts=any(one is not None and one.startswith(VOLUME) for one in sources),
+        mounts=any(source is not None and source.startswith(VOLUME) for source in sources),
         slurm=None if slurm is None else submission_options(session, job, slurm),
     )
 
@@ -241,7 +248,7 @@ def may_have_launched(session: Session, job: Job) -> bool:
     attempt = job.attempt
     if job.deadline is None or attempt is None or attempt.machine is not None:
         return False
-    return launched_for(session, job, attempt) is not None
+    return find_launched_machine(session, job, attempt) is not None
 
 
 def market_of(step: Step) -> Market | None:

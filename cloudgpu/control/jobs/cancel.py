@@ -38,8 +38,8 @@ def cancel(session: Session, name: str, environ: Mapping[str, str]) -> CancelDoc
         _check_may_cancel(session, job)
     else:
         request_cancel(session, job)
-    job, waits = _continue_job(session, job, environ)
-    return {"job": job_document(session, job), "was_over": was_over, "waits": waits}
+    job, wait_reason = _continue_job(session, job, environ)
+    return {"job": job_document(session, job), "was_over": was_over, "waits": wait_reason}
 
 
 def _check_may_cancel(session: Session, job: Job) -> None:

@@ -49,12 +49,12 @@ def fetch_results(session: Session, job: Job, machine: Machine, remote: Callable
         fetched = sync(remote(), directory_of(session, job), session.clock().timestamp())
         if not fetched.is_complete:
             raise Unreachable(f"The results of {job.name} are not whole: {fetched.why}.", field="name", value=job.name)
-        target, files, size = deliver(session, job, [one.path for one in fetched.files])
+        target, file_count, total_bytes = deliver(session, job, [file.path for file in fetched.files])
     except InvalidRequest as error:
         _stop_with_results(session, job, machine, error)
         raise
     now, host = session.clock(), hostname()
-    return job_events.job_results_fetched(job.id, files, size, str(target), host, now, whole=True)
+    return job_events.job_results_fetched(job.id, file_count, total_bytes, str(target), host, now, whole=True)
 
 
 def _stop_with_results(session: Session, job: Job, machine: Machine, error: InvalidRequest) -> None:
@@ -101,15 +101,23 @@ def close_job(session: Session, job: Job, remote: RemoteJob | None, why: str) ->
     """
     now, is_complete = session.clock(), job.fetched is not None and job.fetched.whole
     drafts = [] if is_complete else incomplete_results_events(session, job, why)
-    delivered = None if is_complete else deliver_copied(session, job)
-    if delivered is not None:
-        (target, files, size), host = delivered, hostname()
-        drafts.append(job_events.job_results_fetched(job.id, files, size, str(target), host, now, whole=False, why=why))
+    delivery = None if is_complete else deliver_copied(session, job)
+    if delivery is not None:
+        (target, file_count, total_bytes), host = delivery, hostname()
+        drafts.append(
+            job_events.job_results_fetched(
+                job.id, file_count, total_bytes, str(target), host, now, whole=False, why=why
+            )
+        )
     if remote is not None and job.spec["machine"] is not None:
         with suppress(CloudgpuError):  # the next job there cleans up, too
             remote.clean()
     delete_copies(directory_of(session, job))
-    needed = {one.spec["snapshot"] for one in all_jobs(session).values() if one.is_open and one.id != job.id}
+    needed_snapshots = {
+        other_job.spec["snapshot"]
+        for other_job in all_jobs(session).values()
+        if other_job.is_open and other_job.id != job.id
+    }
     with suppress(InvalidRequest):  # a damaged list: the next job's end tries again
-        remove(session.home.snapshots, needed, taken_before=now.timestamp() - DAY_S)
+        remove(session.home.snapshots, needed_snapshots, taken_before=now.timestamp() - DAY_S)
     return [*drafts, job_events.job_closed(job.id, why, now)]

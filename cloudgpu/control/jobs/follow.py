@@ -21,7 +21,7 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest
 _STATES_BEFORE_START = (State.PENDING, State.STARTING, State.QUEUED)
 MAX_PAUSE_S = 5.0
 RETRY_S = 0.5  # before the output of an attempt is followed again after a lost connection
-STOP_S = 0.1  # how often a thread that waits for a reader (of a pipe) checks whether it is to stop
+STOP_CHECK_S = 0.1  # how often a thread that waits for a reader (of a pipe) checks whether it is to stop
 
 
 def follow(session: Session, job: Job, environ: Mapping[str, str], *, stdout: IO[bytes], stderr: IO[bytes]) -> Job:
@@ -115,7 +115,9 @@ class _LiveOutput:
         self.finished = threading.Event()
         self.error: Exception | None = None
         self._remote, self._stopped = remote, threading.Event()
-        self._out, self._err = (_Stream(*one, self._stopped) for one in zip(files, offsets, strict=True))
+        self._out, self._err = (
+            _Stream(file, offset, self._stopped) for file, offset in zip(files, offsets, strict=True)
+        )
         threading.Thread(target=self._follow, name=f"follow-{remote.job}", daemon=True).start()
 
     @property
@@ -176,7 +178,7 @@ class _Stream:
     def _wait(self) -> None:
         """Wait until the reader takes more; raise _StopPrinting once the thread is stopped."""
         while not self._stopped.is_set():
-            if self._poll is None or self._poll.poll(STOP_S * 1000):
+            if self._poll is None or self._poll.poll(STOP_CHECK_S * 1000):
                 return
         raise _StopPrinting
 

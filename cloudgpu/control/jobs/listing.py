@@ -51,17 +51,19 @@ def find_same_living_job(session: Session, request: RunRequest) -> Job | None:
     Raises InvalidRequest where that job has another command, or name and key are those of two jobs.
     """
     living_jobs = [job for job in all_jobs(session).values() if job.is_open]
-    by_key = next((job for job in living_jobs if request.key is not None and job.key == request.key), None)
-    by_name = next((job for job in living_jobs if request.is_named and job.name == request.name), None)
-    job = by_key or by_name
-    if by_key is not None and request.is_named and by_key.name != request.name:
-        message = f"--key {request.key} is that of the job {by_key.name}, not of {request.name}."
-        raise InvalidRequest(message, field="--key", value=request.key, next=f"Leave NAME out, or name {by_key.name}.")
+    job_with_key = next((job for job in living_jobs if request.key is not None and job.key == request.key), None)
+    job_with_name = next((job for job in living_jobs if request.is_named and job.name == request.name), None)
+    job = job_with_key or job_with_name
+    if job_with_key is not None and request.is_named and job_with_key.name != request.name:
+        message = f"--key {request.key} is that of the job {job_with_key.name}, not of {request.name}."
+        raise InvalidRequest(
+            message, field="--key", value=request.key, next=f"Leave NAME out, or name {job_with_key.name}."
+        )
     if job is not None and tuple(job.spec["argv"]) != request.argv:
         raise InvalidRequest(
             f"The job {job.name} is {job.state} with another command.",
-            field="--key" if job is by_key else "NAME",
-            value=request.key if job is by_key else request.name,
+            field="--key" if job is job_with_key else "NAME",
+            value=request.key if job is job_with_key else request.name,
             next=f"Follow it: cloudgpu logs -f {job.name}. For another command, choose another name, or leave it out.",
         )
     return job
@@ -71,8 +73,8 @@ def list_jobs(session: Session, *, ended: bool = False, mine: bool = False) -> J
     """Return the answer of `jobs`: those not closed, with `ended` every one; with `mine` only the settings' owner's."""
     jobs = [job for job in all_jobs(session).values() if ended or job.is_open]
     owner = session.settings.owner
-    shown = [job for job in jobs if not mine or job.spec["owner"] in (owner, tag_value(owner))]
-    return {"jobs": _job_documents(session, shown)}
+    listed_jobs = [job for job in jobs if not mine or job.spec["owner"] in (owner, tag_value(owner))]
+    return {"jobs": _job_documents(session, listed_jobs)}
 
 
 def job_document(session: Session, job: Job) -> JobDocument:
@@ -93,7 +95,9 @@ def _job_documents(session: Session, jobs: Sequence[Job]) -> list[JobDocument]:
     for job in jobs:
         machines_of_job = [machines[id_] for id_ in job.machines if id_ in machines]
         unpriced = tuple(
-            dict.fromkeys(f"{one.name} ({resource})" for one in machines_of_job for resource in unpriced_of(one))
+            dict.fromkeys(
+                f"{machine.name} ({resource})" for machine in machines_of_job for resource in unpriced_of(machine)
+            )
         )
         documents.append(view_of_job(job, machines, now, cost=costs[job.id], unpriced=unpriced))
     return documents

@@ -98,7 +98,7 @@ def _print_attempt(
 
 def _no_copy_error(job: Job) -> InstanceNotFound:
     message, remedy = f"This computer has no output of {job.name}.", f"It was run on {job.host}: look there."
-    if not any(one.began_at is not None for one in job.attempts):
+    if not any(attempt.began_at is not None for attempt in job.attempts):
         message = f"{job.name} has not begun: it is {job.state}."
         remedy = f"See why: cloudgpu show job:{job.name}"
     elif job.host == hostname():
@@ -131,21 +131,21 @@ class _LogReader:
     def __init__(self, session: Session, job: Job, out: IO[bytes], err: IO[bytes], since: datetime | None) -> None:
         self._session, self._id, self._since = session, job.id, since
         self._out, self._err = _CountingStream(out), _CountingStream(err)
-        self._attempt, self._last_reported = 0, ""  # the number of the attempt that is printed, and a sentence
-        self._skipped = False  # whether what this attempt wrote before `since` is counted as shown
+        self._attempt_number, self._last_reported = 0, ""  # the number of the attempt that is printed, and a sentence
+        self._is_since_applied = False  # whether what this attempt wrote before `since` is counted as shown
 
     def print_attempt(self, job: Job, running_attempt: tuple[Attempt, Machine]) -> None:
         """Write what one attempt has written until now; the rest from the copy, if its machine does not answer."""
-        self._attempt = running_attempt[0].number
+        self._attempt_number = running_attempt[0].number
         try:
             self._tail_live(job, running_attempt, follow=False)
         except (WrongHostKey, LedgerUnavailable):
             raise
         except (Unreachable, InstanceNotFound, ProviderUnavailable) as error:
-            if not log_file(directory_of(self._session, job), self._attempt, "out").exists():
+            if not log_file(directory_of(self._session, job), self._attempt_number, "out").exists():
                 raise
             self._report(f"{error.message} This is the copy that was last fetched.")
-            self._catch_up(job, self._attempt + 1)
+            self._catch_up(job, self._attempt_number + 1)
 
     def follow(self) -> Job:
         """Write the output until the command ends; return the job's state then."""
@@ -176,23 +176,23 @@ class _LogReader:
     def _tail_live(self, job: Job, running_attempt: tuple[Attempt, Machine], *, follow: bool) -> Phase:
         """Write what an attempt writes, from where its output was left off; at first from `since` on."""
         with _connect(self._session, job, running_attempt) as remote:
-            if self._since is not None and not self._skipped:
+            if self._since is not None and not self._is_since_applied:
                 self._out.count, self._err.count = remote.offsets_at(self._since.timestamp())
-                self._skipped = True
+                self._is_since_applied = True
             starts = self._out.count, self._err.count
             out, err = self._out.file, self._err.file
             return remote.tail(out, err, out_from=starts[0], err_from=starts[1], follow=follow).phase
 
     def _catch_up(self, job: Job, number: int) -> None:
         """Write the copies of attempts before this one that were not shown yet."""
-        if number == self._attempt:
+        if number == self._attempt_number:
             return
         out, err = self._out.file, self._err.file
-        for earlier in range(max(1, self._attempt), number):
-            starts = (self._out.count, self._err.count) if earlier == self._attempt else (0, 0)
-            since = None if earlier == self._attempt and self._skipped else self._since
-            _print_attempt(self._session, job, earlier, out, err, starts=starts, since=since)
-        self._attempt, self._out.count, self._err.count, self._skipped = number, 0, 0, False
+        for attempt_number in range(max(1, self._attempt_number), number):
+            starts = (self._out.count, self._err.count) if attempt_number == self._attempt_number else (0, 0)
+            since = None if attempt_number == self._attempt_number and self._is_since_applied else self._since
+            _print_attempt(self._session, job, attempt_number, out, err, starts=starts, since=since)
+        self._attempt_number, self._out.count, self._err.count, self._is_since_applied = number, 0, 0, False
 
     def _report_over(self) -> Job:
         """Report that a job's command is over on its machine, which a watcher records, and return the job."""

@@ -25,7 +25,7 @@ from cloudgpu.core.jobs.alerts import (
 from cloudgpu.core.jobs.job import Job, State
 from cloudgpu.core.jobs.waiting import waits_until
 
-WAIT_S = 5.0  # for the program that shows a notice; a desktop that hangs keeps no job waiting
+NOTICE_TIMEOUT_S = 5.0  # for the program that shows a notice; a desktop that hangs keeps no job waiting
 MAX_LENGTH = 500  # characters of a notice
 _SCRIPT = "on run argv\ndisplay notification (item 2 of argv) with title (item 1 of argv)\nend run"
 
@@ -81,7 +81,9 @@ def show(title: str, text: str, environ: Mapping[str, str], *, urgent: bool = Fa
     if command is None:
         return False
     try:
-        completed = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=WAIT_S, check=False)  # noqa: S603
+        completed = subprocess.run(  # noqa: S603
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=NOTICE_TIMEOUT_S, check=False
+        )
     except (OSError, subprocess.SubprocessError):
         return False
     return completed.returncode == 0

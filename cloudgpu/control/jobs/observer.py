@@ -48,7 +48,7 @@ class JobObserver:
     id: str
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     connection: Connection | None = None
-    connected_to: str | None = None  # the id of that machine
+    connected_machine_id: str | None = None  # the id of that machine
     remote: RemoteState | None = None  # what the machine last reported of the attempt
     fetch_failed: bool = False  # whether a fetch of the results has just failed
     results: StoredResults | None = None  # those that are complete in the job's bucket
@@ -74,7 +74,7 @@ class JobObserver:
         """Close the connection to the job's machine."""
         if self.connection is not None:
             self.connection.close()
-        self.connection = self.connected_to = None
+        self.connection = self.connected_machine_id = None
 
     def _placement_choice(self, job: Job, machine: Machine | None) -> Choice | None:
         """Return where a job with a deadline is to run now; None for another one, and for one that is over.
@@ -106,11 +106,20 @@ class JobObserver:
         now, remote = self.session.clock(), self.remote
         if not nodes or job.outcome is not None or job.attempt is None:
             return nodes, None
-        exit_seen = None if remote is None else remote.exit
-        failed = exit_seen is not None and exit_seen.reason == "exited" and bool(exit_seen.status or exit_seen.signal)
-        if remote is None or failed or self.nodes_queried_at is None or now - self.nodes_queried_at >= NODE_QUERY_EVERY:
+        command_exit = None if remote is None else remote.exit
+        has_failed = (
+            command_exit is not None
+            and command_exit.reason == "exited"
+            and bool(command_exit.status or command_exit.signal)
+        )
+        if (
+            remote is None
+            or has_failed
+            or self.nodes_queried_at is None
+            or now - self.nodes_queried_at >= NODE_QUERY_EVERY
+        ):
             nodes, self.nodes_queried_at = refresh_nodes(self.session, nodes), now
-        silent_name = silent_node_name(self.session, nodes) if failed else None
+        silent_name = silent_node_name(self.session, nodes) if has_failed else None
         self.node_silent_since = None if silent_name is None else self.node_silent_since or now
         if silent_name is None or self.node_silent_since is None or now - self.node_silent_since >= LOST_AFTER:
             return nodes, None
@@ -135,9 +144,9 @@ class JobObserver:
 
     def remote_job(self, job: Job, machine: Machine) -> RemoteJob:
         """Return the open attempt on its machine, over a connection that stands. Raises Unreachable."""
-        if self.connection is None or self.connected_to != machine.id or not self.connection.is_open:
+        if self.connection is None or self.connected_machine_id != machine.id or not self.connection.is_open:
             self.close()
-            self.connection, self.connected_to = open_connection(self.session, machine), machine.id
+            self.connection, self.connected_machine_id = open_connection(self.session, machine), machine.id
         return RemoteJob(self.connection, job.id, job.attempts[-1].number)
 
     def _append(self, *drafts: Draft) -> None:
@@ -146,7 +155,9 @@ class JobObserver:
     def _launched_machines(self, job: Job) -> list[Machine]:
         """Return the machines that were launched for a job."""
         ids = job.machines if job.spec["machine"] is None else ()
-        return [one for one in map(self.session.ledger.machine, ids) if one is not None and one.provider_id]
+        return [
+            machine for machine in map(self.session.ledger.machine, ids) if machine is not None and machine.provider_id
+        ]
 
     def _recording_work(self, job: Job, state: RemoteState) -> AbstractContextManager[None]:
         """Return a context in which results are copied; at its end, the work in the newest checkpoint is recorded.
@@ -195,7 +206,7 @@ class JobObserver:
         if slurm is None or state.engine is None or not job.attempts:
             return
         nodes = filter(None, map(self.session.ledger.machine, slurm["members"]))
-        event = slurm_state_event(job, state.engine, {one.name: one.id for one in nodes}, self.session.clock())
+        event = slurm_state_event(job, state.engine, {node.name: node.id for node in nodes}, self.session.clock())
         if event is not None:
             self._append(event)
 
@@ -215,15 +226,15 @@ class JobObserver:
 
     def _end_event(self, job: Job, step: Step) -> Draft:
         """Return the event that a job is over, with the outcome of this step and the exit of its command."""
-        exit_seen, ended_at = step.exit, self.session.clock()
+        command_exit, ended_at = step.exit, self.session.clock()
         status = signal = None
-        if exit_seen is not None:
-            status, signal = exit_seen.status, exit_seen.signal
-            ended_at = remote_results.capped_at_now(self.session, exit_seen.ended)
+        if command_exit is not None:
+            status, signal = command_exit.status, command_exit.signal
+            ended_at = remote_results.capped_at_now(self.session, command_exit.ended)
             if self.remote is not None:
-                ended_at = self._local_time(self.remote, exit_seen.ended)
+                ended_at = self._local_time(self.remote, command_exit.ended)
         outcome = (step.outcome or State.FAILED).value
-        exit_ = {"status": status, "signal": signal, "by_machine": exit_seen is not None}
+        exit_ = {"status": status, "signal": signal, "by_machine": command_exit is not None}
         return job_events.job_ended(job.id, len(job.attempts), outcome, ended_at, **exit_, why=step.why)  # type: ignore[arg-type]
 
     def _record_external_jobs(self, job: Job) -> None:
@@ -238,11 +249,13 @@ class JobObserver:
         slurm = job.in_slurm
         if slurm is None or job.outcome is not State.LOST or job.slurm_id is None or self.connection is None:
             return
-        conf = "" if slurm["cluster"] is None else f'export SLURM_CONF="$HOME/{engine_files(slurm["cluster"]).conf}"; '
-        shell = "sh -c" if conf else '"${SHELL:-sh}" -lc'
-        self.connection.capture(f"{shell} {quote(f'{conf}scancel {quote(job.slurm_id)}')}", timeout=60)
+        conf_clause = (
+            "" if slurm["cluster"] is None else f'export SLURM_CONF="$HOME/{engine_files(slurm["cluster"]).conf}"; '
+        )
+        shell = "sh -c" if conf_clause else '"${SHELL:-sh}" -lc'
+        self.connection.capture(f"{shell} {quote(f'{conf_clause}scancel {quote(job.slurm_id)}')}", timeout=60)
 
-    def _last_copy(self, job: Job, machine: Machine, state: RemoteState) -> str | None:
+    def _make_last_copy(self, job: Job, machine: Machine, state: RemoteState) -> str | None:
         """Copy what an attempt has written; return what the next one must wait for, in words, or None.
 
         Raises InvalidRequest on a computer without the job's files: the next attempt begins where the copies are.
@@ -252,6 +265,6 @@ class JobObserver:
         with self._recording_work(job, state):
             return remote_results.last_copy(self.session, job, self.remote_job(job, machine), state)
 
-    def _local_time(self, remote: RemoteState, moment: float) -> datetime:
+    def _local_time(self, remote: RemoteState, epoch_s: float) -> datetime:
         """Return a time of the machine's clock (seconds since 1970) by this computer's: they may differ by hours."""
-        return self.session.clock() - timedelta(seconds=max(0.0, remote.now - moment))
+        return self.session.clock() - timedelta(seconds=max(0.0, remote.now - epoch_s))

@@ -14,7 +14,7 @@ from itertools import islice
 from cloudgpu.access.computer import hostname
 from cloudgpu.access.jobs.snapshot import take_snapshot
 from cloudgpu.control.inputs.launch_request import UpOptions, parse_request
-from cloudgpu.control.jobs.buckets.data import BucketData, bucket_data, settings_of, traffic_text
+from cloudgpu.control.jobs.buckets.data import BucketData, bucket_data, bucket_settings_of, traffic_text
 from cloudgpu.control.jobs.deadline.plan import PlannedDeadline, plan_deadline
 from cloudgpu.control.jobs.inputs.env_file import secret_values
 from cloudgpu.control.jobs.inputs.request import RunRequest, host_visible_options
@@ -45,11 +45,11 @@ from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.attached_costs import egress_rate
 from cloudgpu.providers.buckets import open_results_bucket
 
-LOCK = "jobs"  # held while a new job takes its name
+NAME_LOCK = "jobs"  # held while a new job takes its name
 POLICY = "job"  # the policy of a machine that is launched for a job, where the request names none
 SETUP_TIME = timedelta(hours=1)  # added to --timeout: boot, upload and setup count against the lease, too
 COST_GRACE = timedelta(minutes=15)  # a watcher sees --max-cost reached within minutes, and results come back first
-LEASE = timedelta(hours=2)  # at most, of a machine that is launched for a job with --timeout: the job renews it
+MAX_LEASE = timedelta(hours=2)  # of a machine that is launched for a job with --timeout: the job renews it
 MAX_COMPARED = 200  # of the latest jobs, that are searched for measured copies and results
 
 
@@ -93,8 +93,8 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
         )  # Slurm has a queue
         options = {"secret": request.secrets, "env_file": request.env_file}
         check_exposure_on(machine.name, machine.trust, host_visible_options(options), expose=request.is_exposed)
-        volume = next((one["source"] for one in request.data if one["source"].startswith(VOLUME)), None)
-        check_volume_attached(machine, {"--results-to": request.results_to, "--data": volume})
+        volume_source = next((record["source"] for record in request.data if record["source"].startswith(VOLUME)), None)
+        check_volume_attached(machine, {"--results-to": request.results_to, "--data": volume_source})
     launch = None if machine is not None else _launch_options(session, request)
     prepared = deadline = None
     if launch is not None and request.deadline is not None:
@@ -107,7 +107,10 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
         request.workdir,
         session.home.snapshots,
         include=request.include,
-        exclude_dirs=[*(one for one in (request.results, request.checkpoint) if one), session.home.root],
+        exclude_dirs=[
+            *(directory for directory in (request.results, request.checkpoint) if directory),
+            session.home.root,
+        ],
     )
     spec = _job_spec(session, request, snapshot, machine, launch, prepared)
     if deadline is not None:
@@ -121,7 +124,7 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
     location = _location(prepared, machine)
     data = bucket_data(session, request.data, spec["launch"], location)
     nodes = 1 if prepared is None else prepared.plan.nodes
-    received_bytes = nodes * (snapshot.total_bytes + sum(one.bytes for one in data))
+    received_bytes = nodes * (snapshot.total_bytes + sum(bucket.bytes for bucket in data))
     prices, last_results = _traffic_prices(prepared, machine, request), _last_results_size(session, request)
     return PlannedRun(
         request,
@@ -181,7 +184,7 @@ def _results_traffic(session: Session, spec: JobSpec, location: tuple[str, str])
     address = bucket_of(spec["results_to"])
     if address is None:
         return ""
-    region = open_results_bucket(address, settings_of(session, address, spec["launch"])).region()
+    region = open_results_bucket(address, bucket_settings_of(session, address, spec["launch"])).region()
     return "" if is_on_prem(location[0]) else traffic_text(*location, 10**9, (address.cloud, region or ""))
 
 
@@ -225,7 +228,11 @@ def _launch_options(session: Session, request: RunRequest) -> UpOptions:
     options: UpOptions = {"policy": POLICY, **trust_option, **request.launch, "name": request.name}  # type: ignore[typeddict-item]
     if request.timeout is not None and "renew_until" not in request.launch:
         lifetime = request.timeout + SETUP_TIME + request.results_wait
-        options = {"lease": _duration_text(min(lifetime, LEASE)), **options, "renew_until": _duration_text(lifetime)}
+        options = {
+            "lease": _duration_text(min(lifetime, MAX_LEASE)),
+            **options,
+            "renew_until": _duration_text(lifetime),
+        }
     return options
 
 
@@ -270,7 +277,7 @@ def _job_spec(
         "files": len(snapshot.files),
         "bytes": snapshot.total_bytes,
         "machine": None if machine is None else machine.id,
-        "launch": {} if launch is None else _as_text(launch),
+        "launch": {} if launch is None else _stored_options(launch),
         "setup": request.setup,
         "environment": dict(request.env),
         "env_file": None if request.env_file is None else str(request.env_file),
@@ -294,7 +301,7 @@ def _job_spec(
     }
 
 
-def _as_text(launch: UpOptions) -> dict[str, str | bool]:
+def _stored_options(launch: UpOptions) -> dict[str, str | bool]:
     """Return the launch options that are set, but the name, as the ledger stores them: as text or a bool."""
     return {
         name: value if isinstance(value, bool) else str(value)
@@ -346,21 +353,21 @@ def record_request(session: Session, planned: PlannedRun) -> Job:
 
     Raises InvalidRequest where a job of that name or key is under way by now.
     """
-    id_, request = f"{JOB_ID_PREFIX}{secrets.token_hex(5)}", planned.request
-    with session.lock(LOCK, wait=60):
+    job_id, request = f"{JOB_ID_PREFIX}{secrets.token_hex(5)}", planned.request
+    with session.lock(NAME_LOCK, wait=60):
         jobs = list(all_jobs(session).values())
-        same_name = living_named(jobs, request.name) or (living_named(jobs, request.key) if request.key else None)
-        if same_name is not None:
+        namesake = living_named(jobs, request.name) or (living_named(jobs, request.key) if request.key else None)
+        if namesake is not None:
             raise InvalidRequest(
-                f"A job is called {same_name.name} and is not over.",
+                f"A job is called {namesake.name} and is not over.",
                 field="NAME",
                 value=request.name,
-                next=f"Follow it: cloudgpu logs -f {same_name.name}. For another job, choose another name.",
+                next=f"Follow it: cloudgpu logs -f {namesake.name}. For another job, choose another name.",
             )
         if planned.machine is not None and "slurm" not in planned.spec:
             check_not_busy(planned.machine, jobs)
-        event = job_requested(id_, request.name, request.key, hostname(), planned.spec, session.clock())
-        append(session, id_, [event])
-    job = job_by_id(session, id_)
+        event = job_requested(job_id, request.name, request.key, hostname(), planned.spec, session.clock())
+        append(session, job_id, [event])
+    job = job_by_id(session, job_id)
     directory_of(session, job).mkdir(mode=0o700, parents=True, exist_ok=True)
     return job

@@ -48,9 +48,9 @@ class ForwardedPorts:
         with self._session.for_thread() as session:  # a ledger's connection belongs to one thread
             while not self._stopped.is_set():
                 try:
-                    machine = _machine_id_of(session, self._id)
-                    if machine is not None:
-                        self._forward(session, machine)
+                    machine_id = _machine_id_of(session, self._id)
+                    if machine_id is not None:
+                        self._forward(session, machine_id)
                 except CloudgpuError:  # what is wrong with its machine is reported where the job is reconciled
                     self._stopped.wait(RETRY_S)
                 self._stopped.wait(POLL_S)

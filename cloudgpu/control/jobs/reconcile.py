@@ -15,16 +15,16 @@ from cloudgpu.access.computer import hostname
 from cloudgpu.control.cost.cost import job_spent
 from cloudgpu.control.jobs import ending, remote_results
 from cloudgpu.control.jobs.attempt import (
-    check_files,
+    check_files_here,
+    find_launched_machine,
     launch_attempt,
-    launched_for,
     market_of,
     may_have_launched,
     replacement_event,
     request_end_before_move,
     retry_market,
     snapshot_of,
-    start,
+    start_command,
 )
 from cloudgpu.control.jobs.deadline.choice import noticed_at
 from cloudgpu.control.jobs.inputs.env_file import secret_values
@@ -192,13 +192,13 @@ class JobReconciler(JobObserver):
 
     def _terminate_gang(self, job: Job, machine: Machine) -> None:
         ending.terminate(self.session, job, machine)
-        self.removed_machine_ids.update(one.id for one in nodes_of(self.session, machine))
+        self.removed_machine_ids.update(node.id for node in nodes_of(self.session, machine))
 
     def _execute_launch(self, job: Job, _step: Step) -> ReconcileResult | None:
         """Launch the machine of the open attempt, and record it."""
         attempt = job.attempts[-1]
         try:
-            check_files(self.session, job, attempt)  # the attempt may have been scheduled on another computer
+            check_files_here(self.session, job, attempt)  # the attempt may have been scheduled on another computer
         except InvalidRequest as error:
             return ReconcileResult(job, error.message, REQUEUE_LATER, None, error)
         machine = launch_attempt(self.session, job, attempt)
@@ -207,7 +207,7 @@ class JobReconciler(JobObserver):
             self._append(self._end_event(job, Step(JobAction.END, why, State.CANCELLED)))
         else:
             self._append(*machine_assigned_events(self.session, job, attempt, machine, self.session.clock()))
-        if job.waits is not None or job.deadline is not None or any(one.nothing_made for one in job.attempts):
+        if job.waits is not None or job.deadline is not None or any(attempt.nothing_made for attempt in job.attempts):
             update_machine_alert(self.session, job, None)
         return None
 
@@ -217,7 +217,7 @@ class JobReconciler(JobObserver):
         An error that may pass is waited out, for a day at most; with a deadline, until a day after that.
         """
         attempt, now = job.attempts[-1], self.session.clock()
-        machine = launched_for(self.session, job, attempt)
+        machine = find_launched_machine(self.session, job, attempt)
         if (
             machine is not None and machine.cluster_node is not None and has_living_node(self.session, machine)
         ):  # settled later
@@ -233,8 +233,9 @@ class JobReconciler(JobObserver):
         elif job.deadline is not None and isinstance(error, (NoCapacity, QuotaExceeded)) and not is_given_up:
             return self._requeue_sold_out(job, attempt, error)
         elif attempt.number == 1 and is_final:
-            not_launched = Step(JobAction.END, error.message, State.NOT_LAUNCHED)
-            end_step = no_machine(job, error.message, now) if is_given_up and job.deadline is not None else not_launched
+            end_step = Step(JobAction.END, error.message, State.NOT_LAUNCHED)
+            if is_given_up and job.deadline is not None:
+                end_step = no_machine(job, error.message, now)
             self._append(self._end_event(job, end_step))
             self._append(*ending.close_job(self.session, job_by_id(self.session, self.id), None, error.message))
             raise error
@@ -264,7 +265,8 @@ class JobReconciler(JobObserver):
             return ReconcileResult(job, error.message, REQUEUE_LATER, self.remote, error)
         if job.spec["secrets"]:
             update_secret_alert(self.session, job, ())
-        self.remote = start(self.session, job, self.remote_job(job, self._require_machine(job)), secrets, self._append)
+        remote = self.remote_job(job, self._require_machine(job))
+        self.remote = start_command(self.session, job, remote, secrets, self._append)
         return None
 
     def _execute_watch(self, job: Job, _step: Step) -> ReconcileResult | None:
@@ -277,11 +279,11 @@ class JobReconciler(JobObserver):
         self._record_slurm_state(job, remote)
         self._record_progress(job, remote)
         if job.spec["stall_s"] is not None:
-            last_output = remote.last_output
+            last_output_s = remote.last_output
             update_stall_alert(
                 self.session,
                 job,
-                None if last_output is None else datetime.fromtimestamp(last_output, UTC),
+                None if last_output_s is None else datetime.fromtimestamp(last_output_s, UTC),
                 remote.progress,
             )
         machine = self._machine(job)
@@ -297,8 +299,8 @@ class JobReconciler(JobObserver):
         if job.cancel is None:
             self._append(job_events.job_cancel_requested(job.id, outcome, step.why, hostname(), self.session.clock()))  # type: ignore[arg-type]
         machine = self._require_machine(job)
-        grace = SLURM_GRACE_S if job.in_slurm else GRACE_S  # a killed command could not cancel its job in Slurm
-        self.remote_job(job, machine).cancel(outcome, grace_s=grace)
+        grace_s = SLURM_GRACE_S if job.in_slurm else GRACE_S  # a killed command could not cancel its job in Slurm
+        self.remote_job(job, machine).cancel(outcome, grace_s=grace_s)
         return ReconcileResult(job, "its command is being ended", timedelta(seconds=1), self.remote)
 
     def _execute_move(self, job: Job, step: Step) -> ReconcileResult | None:
@@ -320,7 +322,7 @@ class JobReconciler(JobObserver):
                     return ReconcileResult(
                         job, "its command is being ended, and continues elsewhere", timedelta(seconds=1)
                     )
-                wait_reason = self._last_copy(job, machine, self.remote)
+                wait_reason = self._make_last_copy(job, machine, self.remote)
                 if wait_reason is not None:
                     return ReconcileResult(job, wait_reason, timedelta(seconds=1), self.remote)
         self.close()
@@ -332,14 +334,14 @@ class JobReconciler(JobObserver):
         """Copy what the attempt wrote and record that it is over; the next step is another attempt."""
         machine, now = self._machine(job), self.session.clock()
         if machine is not None and machine.state == "running" and self.remote is not None:
-            wait_reason = self._last_copy(job, machine, self.remote)
+            wait_reason = self._make_last_copy(job, machine, self.remote)
             if wait_reason is not None:
                 return ReconcileResult(job, wait_reason, timedelta(seconds=1), self.remote)
         self._record_stored_work(job)
         attempt, status = job.attempts[-1], None if step.exit is None else step.exit.status
         if machine is not None and step.interrupted:
-            for one in nodes_of(self.session, machine):
-                record_interruption(self.session, one, noticed_at(directory_of(self.session, job), attempt))
+            for node in nodes_of(self.session, machine):
+                record_interruption(self.session, node, noticed_at(directory_of(self.session, job), attempt))
             if job.deadline is not None and machine.terminated_at is not None and attempt.key is not None:
                 self._terminate_interrupted(job, machine)  # it may be long before the job gets another one
         also: job_events.Also | None = "moved" if attempt.move is not None and not step.interrupted else None
@@ -428,9 +430,9 @@ class JobReconciler(JobObserver):
         """Clean up after the job and record that it is closed."""
         machine, is_launched = self._machine(job), job.spec["machine"] is None
         remote = None
-        for one in self._launched_machines(job):
-            if one.terminated_at is not None and one.id not in self.removed_machine_ids:
-                self._terminate_gang(job, one)  # its disk, or its timer, may be there
+        for launched in self._launched_machines(job):
+            if launched.terminated_at is not None and launched.id not in self.removed_machine_ids:
+                self._terminate_gang(job, launched)  # its disk, or its timer, may be there
         if machine is not None and not is_launched and machine.state == "running":
             with suppress(CloudgpuError):  # the next job there cleans up, too
                 remote = self.remote_job(job, machine)

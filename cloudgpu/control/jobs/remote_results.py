@@ -77,8 +77,8 @@ def sync_if_due(session: Session, job: Job, remote: Callable[[], RemoteJob], sta
     InvalidRequest.
     """
     directory, now = directory_of(session, job), session.clock().timestamp()
-    last, began_at = last_sync(directory), job.attempts[-1].began_at
-    interval_start = last if last is not None else (began_at.timestamp() if began_at else now)
+    last_sync_s, began_at = last_sync(directory), job.attempts[-1].began_at
+    interval_start = last_sync_s if last_sync_s is not None else (began_at.timestamp() if began_at else now)
     is_due = now - interval_start >= (
         min(NOTICED_SYNC_INTERVAL_S, job.spec["every_s"]) if state.notice else job.spec["every_s"]
     )
@@ -86,7 +86,7 @@ def sync_if_due(session: Session, job: Job, remote: Callable[[], RemoteJob], sta
         ensure_uploads(session, job, remote(), state)
     if is_due and not stores_remotely(job):
         sync(remote(), directory, now)
-    elif is_due or (last is None and stores_remotely(job)):
+    elif is_due or (last_sync_s is None and stores_remotely(job)):
         fetch_output(remote(), directory)
         record_sync(directory, now)
         bucket = job_bucket(session, job)
@@ -108,8 +108,8 @@ def last_copy(session: Session, job: Job, remote: RemoteJob, state: RemoteState)
     exit_seen = state.exit
     if stored.bucket_of(job.spec["results_to"]) is None or exit_seen is None:
         return None
-    is_late = state.now - exit_seen.ended > last_upload_s(job)
-    if is_late or (state.storing is not None and state.storing.final):
+    is_wait_over = state.now - exit_seen.ended > last_upload_s(job)
+    if is_wait_over or (state.storing is not None and state.storing.final):
         return None
     ensure_uploads(session, job, remote, state)
     return "what it wrote is being uploaded"
@@ -156,14 +156,14 @@ def started_events(session: Session, job: Job, stored_results: StoredResults) ->
     attempt = job.attempts[-1]
     if attempt.began_at is not None or stored_results.started is None:
         return []
-    at = capped_at_now(session, stored_results.started)
-    return [job_events.job_began(job.id, attempt.number, stored_results.setup_s, at)]
+    began_at = capped_at_now(session, stored_results.started)
+    return [job_events.job_began(job.id, attempt.number, stored_results.setup_s, began_at)]
 
 
-def capped_at_now(session: Session, moment: float) -> datetime:
+def capped_at_now(session: Session, epoch_s: float) -> datetime:
     """Return a time of a machine's clock (seconds since 1970), but no later than now: that clock may be ahead."""
     with suppress(ValueError, OverflowError, OSError):
-        return min(session.clock(), max(datetime.fromtimestamp(moment, UTC), session.clock() - timedelta(days=365)))
+        return min(session.clock(), max(datetime.fromtimestamp(epoch_s, UTC), session.clock() - timedelta(days=365)))
     return session.clock()
 
 
@@ -176,7 +176,7 @@ def incomplete_results_events(session: Session, job: Job, why: str) -> list[Draf
     if bucket is not None:
         with suppress(CloudgpuError):
             fetch_state(bucket, len(job.attempts), directory_of(session, job) / "results")
-    elif stored.volume_of(job.spec["results_to"]) is not None and any(one.began_at for one in job.attempts):
+    elif stored.volume_of(job.spec["results_to"]) is not None and any(attempt.began_at for attempt in job.attempts):
         return [_fetched_event(session, job, 0, 0, whole=False, why=why)]
     return []
 
@@ -190,10 +190,12 @@ def results_location(job: Job) -> str:
     return f"{results_to}/cloudgpu/{folder_name}/results"
 
 
-def _fetched_event(session: Session, job: Job, files: int, size: int, *, whole: bool, why: str = "") -> Draft:
+def _fetched_event(
+    session: Session, job: Job, file_count: int, total_bytes: int, *, whole: bool, why: str = ""
+) -> Draft:
     """Return the event that results are in the bucket or on the volume; `whole`: they are complete."""
     now, location = session.clock(), results_location(job)
-    return job_events.job_results_fetched(job.id, files, size, location, NO_HOST, now, whole=whole, why=why)
+    return job_events.job_results_fetched(job.id, file_count, total_bytes, location, NO_HOST, now, whole=whole, why=why)
 
 
 def check_volume_attached(machine: Machine, sources_by_option: Mapping[str, str | None]) -> None:

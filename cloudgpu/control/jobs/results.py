@@ -62,6 +62,8 @@ def fetch_output(remote: RemoteJob, directory: Path) -> None:
 def results_directory(session: Session, job: Job) -> Path:
     """Return where the job's results go on this computer: `RESULTS/NAME` in its workdir. The choice is remembered.
 
+    It is in the file `place` of the job's own directory.
+
     On another computer than the one that requested the job, they stay in the job's own directory. Where `RESULTS/NAME`
     has files already, the job's id is added to NAME.
     """
@@ -84,20 +86,20 @@ def _interrupted_target(directory: Path) -> Path | None:
     return Path(destination_file.read_text()) if destination_file.exists() else None
 
 
-def deliver(session: Session, job: Job, names: Sequence[str]) -> tuple[Path, int, int]:
+def deliver(session: Session, job: Job, relative_paths: Sequence[str]) -> tuple[Path, int, int]:
     """Move these copied results to where the user wants them; return that directory, and how many files and bytes.
 
     May be interrupted and called again. Raises InvalidRequest where they cannot be written.
     """
     source, parent = directory_of(session, job) / "results", results_directory(session, job)
     try:
-        for name in names:
+        for name in relative_paths:
             target = parent / name
             if (source / name).exists() or (source / name).is_symlink():
                 target.parent.mkdir(parents=True, exist_ok=True)
                 _move(source / name, target)
-        delivered = [parent / name for name in names]
-        return parent, len(delivered), sum(one.lstat().st_size for one in delivered)
+        delivered = [parent / name for name in relative_paths]
+        return parent, len(delivered), sum(file.lstat().st_size for file in delivered)
     except OSError as error:
         raise InvalidRequest(
             f"The results of {job.name} cannot be written to {parent}: {error.strerror}.",
@@ -118,7 +120,7 @@ def deliver_copied(session: Session, job: Job) -> tuple[Path, int, int] | None:
         return None
     target, *_ = deliver(session, job, [str(path.relative_to(source)) for path in _walk_files(source)])
     delivered = list(_walk_files(target))
-    return target, len(delivered), sum(one.lstat().st_size for one in delivered)
+    return target, len(delivered), sum(file.lstat().st_size for file in delivered)
 
 
 def _walk_files(directory: Path) -> Iterator[Path]:

@@ -47,7 +47,7 @@ def restore_missing_events(session: Session, job_id: str) -> bool:
     """
     drafts = read_journal(_journal(session, job_id), session.ledger.id)
     recorded = {line.dedupe for line in session.ledger.events(SUBJECT)} if drafts else set()
-    missing = [one for one in drafts if one.dedupe not in recorded]
+    missing = [draft for draft in drafts if draft.dedupe not in recorded]
     if missing:
         session.ledger.append(missing)
         session.report(f"{job_id}: the ledger lacked {len(missing)} of its lines; this computer had them")
@@ -61,13 +61,15 @@ def _journal(session: Session, job_id: str) -> Path:
 
 def check_not_busy(machine: Machine, jobs: Iterable[Job]) -> None:
     """Raise InvalidRequest where one of these jobs is not closed and runs on this machine."""
-    busy = next((one for one in jobs if one.is_open and machine.id in (one.spec["machine"], *one.machines)), None)
-    if busy is not None:
+    running_job = next(
+        (job for job in jobs if job.is_open and machine.id in (job.spec["machine"], *job.machines)), None
+    )
+    if running_job is not None:
         raise InvalidRequest(
-            f"{machine.name} is busy: the job {busy.name} runs on it.",
+            f"{machine.name} is busy: the job {running_job.name} runs on it.",
             field="--on",
             value=machine.name,
-            next=f"Wait for it (cloudgpu logs -f {busy.name}), cancel it (cloudgpu cancel {busy.name}), "
+            next=f"Wait for it (cloudgpu logs -f {running_job.name}), cancel it (cloudgpu cancel {running_job.name}), "
             "or leave --on out.",
         )
 

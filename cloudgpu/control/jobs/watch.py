@@ -84,7 +84,7 @@ def reconcile_to_end(
     """
     from cloudgpu.control.jobs.reconcile import JobReconciler
 
-    batches = [jobs[first::MAX_BATCHES] for first in range(min(MAX_BATCHES, len(jobs)))]
+    batches = [jobs[start::MAX_BATCHES] for start in range(min(MAX_BATCHES, len(jobs)))]
 
     def reconcile_batch(batch: Sequence[Job]) -> None:
         with session.for_thread() as thread_session, ExitStack() as stack:
@@ -125,8 +125,8 @@ class _JobBatch:
                 self._last_sentences[job_before.id] = sentence
 
     def _pause(self, results: Sequence[ReconcileResult], now: datetime) -> None:
-        pause = min(MAX_PAUSE, *(one.wait for one in results))
-        if any(one.error is None for one in results):
+        pause = min(MAX_PAUSE, *(result.wait for result in results))
+        if any(result.error is None for result in results):
             pause = min(pause, max(MIN_PAUSE, (now - self._began) / 20))  # a short job is not made long
         if self._until is not None:
             pause = min(pause, max(timedelta(0), self._until - self._session.clock()))

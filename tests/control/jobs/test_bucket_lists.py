@@ -11,7 +11,7 @@ import pytest
 
 from cloudgpu.access.jobs.remote import RemoteJob
 from cloudgpu.control.jobs.attempt import _restore
-from cloudgpu.control.jobs.buckets.data import transfers
+from cloudgpu.control.jobs.buckets.data import data_transfers
 from cloudgpu.control.jobs.buckets.results import MIN_VALIDITY_S, job_bucket, remove_all_but_results
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.remote_results import sync_if_due
@@ -94,10 +94,10 @@ def test_what_is_on_a_volume_is_not_sent_to_the_next_machine(lab):
 def test_data_is_fetched_as_the_content_that_was_listed(lab, s3):
     put(s3, **{"set/rows.csv": "1,2\n"})
     job = asked(lab, data=["s3://lab/set:in"])
-    (one,) = transfers(lab.session, job).downloads
+    (one,) = data_transfers(lab.session, job).downloads
     assert one.etag == s3.head_object(Bucket="lab", Key="set/rows.csv")["ETag"].strip('"')
     put(s3, **{"set/rows.csv": "3,4\n"})
-    (other,) = transfers(lab.session, job).downloads
+    (other,) = data_transfers(lab.session, job).downloads
     assert (other.name != one.name, other.etag != one.etag) == (True, True)
 
 

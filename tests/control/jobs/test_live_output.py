@@ -56,14 +56,17 @@ def python(desk, text, *words):  # noqa: F811
 
 def test_what_only_its_user_can_mend_is_said_with_the_way_out(desk, monkeypatch):  # noqa: F811
     """A full disk, say: the job begins as soon as that is mended."""
-    begin, faults = reconcile.start, [InvalidRequest("The disk of desk is full.", field="--disk", next="Free space.")]
+    begin, faults = (
+        reconcile.start_command,
+        [InvalidRequest("The disk of desk is full.", field="--disk", next="Free space.")],
+    )
 
     def start(*args):
         if faults:
             raise faults.pop()
         return begin(*args)
 
-    monkeypatch.setattr(reconcile, "start", start)
+    monkeypatch.setattr(reconcile, "start_command", start)
     monkeypatch.setattr(following, "MAX_PAUSE_S", 0.01)
     job = follow(desk.session, python(desk, "print()"), desk.environ, stdout=BytesIO(), stderr=BytesIO())
     assert job.state is State.SUCCEEDED

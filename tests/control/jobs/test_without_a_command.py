@@ -10,7 +10,7 @@ import pytest
 from cloudgpu.access.jobs.remote import RemoteJob
 from cloudgpu.access.ssh.connection import connect
 from cloudgpu.control.inventory.sync import sync_all
-from cloudgpu.control.jobs.deadline.choice import _offers
+from cloudgpu.control.jobs.deadline.choice import _usable_offers
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
@@ -179,7 +179,7 @@ def test_a_job_that_names_its_zone_is_offered_no_other_one_to_move_to(desk):
 
     job, machine = running(lab, market="spot", up={"spot": True, "zone": "north-b"}, zone="north-b", **LATE)
     job = job_by_id(lab.session, job.id)
-    assert {one.configuration.zone for one in _offers(lab.session, job, job.attempt, machine)} == {"north-b"}
+    assert {one.configuration.zone for one in _usable_offers(lab.session, job, job.attempt, machine)} == {"north-b"}
 
 
 def test_what_a_taken_machine_has_left_does_not_wait_for_the_next_one_of_a_job_with_a_deadline(desk):

@@ -47,21 +47,23 @@ class BucketData:
     traffic: str
 
 
-def settings_of(session: Session, address: BucketAddress, launch: Mapping[str, str | bool]) -> ProviderSettings:
+def bucket_settings_of(
+    session: Session, address: BucketAddress, launch_options: Mapping[str, str | bool]
+) -> ProviderSettings:
     """Return the settings of the account whose credentials read a bucket.
 
     That is the launch's account where it is of the bucket's cloud, else that cloud's first; without a configured
     account of that cloud, one with its SDK's usual credentials.
     """
     session.account(address.cloud)  # makes a default account where none of that cloud is configured
-    accounts = [one for one in session.settings.accounts.values() if one.provider == address.cloud]
-    account = next((one for one in accounts if one.name == launch.get("account")), accounts[0])
+    accounts = [account for account in session.settings.accounts.values() if account.provider == address.cloud]
+    account = next((account for account in accounts if account.name == launch_options.get("account")), accounts[0])
     home = session.home.provider_dir(account.provider, account.name)
     return ProviderSettings(account.name, dict(account.options), home, session.clock, session.pause)
 
 
 def bucket_data(
-    session: Session, data: Iterable[DataRecord], launch: Mapping[str, str | bool], location: tuple[str, str]
+    session: Session, data: Iterable[DataRecord], launch_options: Mapping[str, str | bool], location: tuple[str, str]
 ) -> tuple[BucketData, ...]:
     """Return what a job will fetch from buckets to a machine at `location`: its provider and region.
 
@@ -69,31 +71,31 @@ def bucket_data(
     AuthFailed, ProviderUnavailable.
     """
     planned = []
-    for record, address, bucket, listed in _list_sources(session, data, launch):
-        total_bytes, region = sum(item.size for _, item in listed), bucket.region()
+    for record, address, bucket, objects in _list_sources(session, data, launch_options):
+        total_bytes, region = sum(bucket_object.size for _, bucket_object in objects), bucket.region()
         traffic = traffic_text(address.cloud, region, total_bytes, location)
-        planned.append(BucketData(record["source"], record["target"], len(listed), total_bytes, region, traffic))
+        planned.append(BucketData(record["source"], record["target"], len(objects), total_bytes, region, traffic))
     return tuple(planned)
 
 
 def _list_sources(
-    session: Session, data: Iterable[DataRecord], launch: Mapping[str, str | bool]
+    session: Session, data: Iterable[DataRecord], launch_options: Mapping[str, str | bool]
 ) -> Iterator[tuple[DataRecord, BucketAddress, Bucket, ListedObjects]]:
     """Yield each source that is in a bucket, with its address, the open bucket and its objects."""
     for record in data:
         address = bucket_address(record["source"])
         if address is not None:
-            bucket = open_bucket(address, settings_of(session, address, launch))
+            bucket = open_bucket(address, bucket_settings_of(session, address, launch_options))
             yield record, address, bucket, list_objects(bucket, address)
 
 
-def transfers(session: Session, job: Job) -> Transfers:
+def data_transfers(session: Session, job: Job) -> Transfers:
     """Return what an attempt fetches of its data, listed and signed now. Raises as `bucket_data`."""
     downloads, placed, expiries = list[Download](), list[PlacedData](), list[datetime]()
-    for record, address, bucket, listed in _list_sources(session, job.spec["data"], job.spec["launch"]):
+    for record, address, bucket, objects in _list_sources(session, job.spec["data"], job.spec["launch"]):
         expiries.append(bucket.url_expires_at(PRESIGNED_URL_TTL_S))
-        downloads += [_download(bucket, address, item) for _, item in listed]
-        contents = tuple((path, _content_name(address, item)) for path, item in listed)
+        downloads += [_download(bucket, address, bucket_object) for _, bucket_object in objects]
+        contents = tuple((path, _content_name(address, bucket_object)) for path, bucket_object in objects)
         placed.append(PlacedData(record["target"], contents))
     return Transfers(tuple(downloads), tuple(placed), min(expiries, default=None))
 
@@ -106,11 +108,13 @@ def list_objects(bucket: Bucket, address: BucketAddress) -> ListedObjects:
     """
     directory_prefix = f"{address.prefix}/" if address.prefix else ""
     below_prefix, exact_match = ListedObjects(), ListedObjects()
-    for one in bucket.objects(address.prefix):
-        if one.key == address.prefix:
-            exact_match = [("", one)]
-        elif one.key.startswith(directory_prefix) and not (one.key.endswith("/") and one.size == 0):
-            below_prefix.append((one.key.removeprefix(directory_prefix), one))
+    for bucket_object in bucket.objects(address.prefix):
+        if bucket_object.key == address.prefix:
+            exact_match = [("", bucket_object)]
+        elif bucket_object.key.startswith(directory_prefix) and not (
+            bucket_object.key.endswith("/") and bucket_object.size == 0
+        ):
+            below_prefix.append((bucket_object.key.removeprefix(directory_prefix), bucket_object))
         if len(below_prefix) > MAX_OBJECTS:
             message = f"{address.text} holds more than {MAX_OBJECTS:,} objects."
             raise _request_error(message, address, "Pack them into fewer, larger ones, or name a longer prefix.")
@@ -135,17 +139,19 @@ def _request_error(message: str, address: BucketAddress, remedy: str) -> Invalid
     return InvalidRequest(message, field="--data", value=address.text, next=remedy)
 
 
-def _download(bucket: Bucket, address: BucketAddress, item: BucketObject) -> Download:
+def _download(bucket: Bucket, address: BucketAddress, bucket_object: BucketObject) -> Download:
     """Return the download of one object, by a presigned URL."""
-    label = f"{address.scheme}://{address.bucket}/{item.key}"
-    parts = ((bucket.presigned_url(item.key, PRESIGNED_URL_TTL_S), item.size),)
-    etag = item.etag if address.scheme == "s3" else None  # other clouds' etags cannot be sent in If-Match
-    return Download("data", _content_name(address, item), label, item.size, parts, etag)
+    label = f"{address.scheme}://{address.bucket}/{bucket_object.key}"
+    parts = ((bucket.presigned_url(bucket_object.key, PRESIGNED_URL_TTL_S), bucket_object.size),)
+    etag = bucket_object.etag if address.scheme == "s3" else None  # other clouds' etags cannot be sent in If-Match
+    return Download("data", _content_name(address, bucket_object), label, bucket_object.size, parts, etag)
 
 
-def _content_name(address: BucketAddress, item: BucketObject) -> str:
+def _content_name(address: BucketAddress, bucket_object: BucketObject) -> str:
     """Return the file name of an object's content on a machine, a hash: another content has another name."""
-    identity = "\0".join((address.scheme, address.bucket, item.key, item.etag, str(item.size)))
+    identity = "\0".join(
+        (address.scheme, address.bucket, bucket_object.key, bucket_object.etag, str(bucket_object.size))
+    )
     return hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()
 
 
@@ -159,8 +165,8 @@ def traffic_text(cloud: str, region: str | None, size: int, location: tuple[str,
     if provider == cloud and region is not None and region == machine_region:
         return ""
     if provider == cloud:
-        between = f"between {region} and {machine_region}" if region else "between regions"
-        return f"{cloud_name} charges for traffic {between}; its price is not in the catalogue"
+        route_clause = f"between {region} and {machine_region}" if region else "between regions"
+        return f"{cloud_name} charges for traffic {route_clause}; its price is not in the catalogue"
     rate = None if is_on_prem(cloud) else egress_rate(cloud, region or "", size)
     if rate is None or rate.price is None:
         return ""

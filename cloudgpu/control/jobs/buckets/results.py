@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from cloudgpu.access.jobs.copies import CopiedFile
 from cloudgpu.access.jobs.remote import RemoteJob, Restored
-from cloudgpu.control.jobs.buckets.data import PRESIGNED_URL_TTL_S, settings_of
+from cloudgpu.control.jobs.buckets.data import PRESIGNED_URL_TTL_S, bucket_settings_of
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.jobs import stored
 from cloudgpu.core.jobs.job import Job
@@ -36,22 +36,22 @@ class JobBucket:
         """What all keys of the job begin with."""
         return f"{self.address.prefix}/"
 
-    def results(self, attempt: int) -> StoredResults | None:
-        """Return the results of an attempt, where they are complete in the bucket; None where they are not.
+    def results(self, attempt_number: int) -> StoredResults | None:
+        """Return the results of the attempt with this number, if they are complete in the bucket; else None.
 
         Their list (an object of its own) is written last; the size of each object is compared with it all the same.
         Raises AuthFailed, ProviderUnavailable.
         """
         text = self.client.read(self.prefix + stored.LIST)
         results = None if text is None else stored.read_results(text)
-        if results is None or results.attempt != attempt:
+        if results is None or results.attempt != attempt_number:
             return None
-        missing = stored.missing_objects(results.results.files, self._sizes(stored.RESULTS))
+        missing = stored.missing_objects(results.results.files, self._object_sizes(stored.RESULTS))
         return None if missing else results
 
-    def state(self, attempts: int) -> tuple[StoredState, bytes] | None:
-        """Return the newest list of what the attempts up to this number have written, parsed and as it was read."""
-        for number in range(attempts, 0, -1):
+    def state(self, last_attempt: int) -> tuple[StoredState, bytes] | None:
+        """Return the newest list of what attempts up to `last_attempt` have written, parsed and as it was read."""
+        for number in range(last_attempt, 0, -1):
             text = self.client.read(f"{self.prefix}{stored.STATE}{number}.json")
             state = None if text is None else stored.read_state(text)
             if state is not None and text is not None:
@@ -70,23 +70,26 @@ class JobBucket:
         for key, _ in file.parts:
             self.client.copy(self.prefix + key, target)
 
-    def remove_others(self, results: StoredResults) -> None:
+    def remove_all_but(self, results: StoredResults) -> None:
         """Delete all objects that the list of the results does not name: earlier copies, and incomplete uploads."""
-        listed_keys = {key for one in (*results.results.files, *results.output) for key, _ in one.parts}
-        keys = [one.key for one in self.client.objects(self.prefix)]
+        listed_keys = {key for file in (*results.results.files, *results.output) for key, _ in file.parts}
+        keys = [listed.key for listed in self.client.objects(self.prefix)]
         self.client.remove([key for key in keys if key.removeprefix(self.prefix) not in {*listed_keys, stored.LIST}])
 
-    def prune(self, attempts: int) -> None:
-        """Delete objects of earlier copies that the newest list of the attempts up to this number does not name."""
-        stored_state = self.state(attempts)
+    def prune(self, last_attempt: int) -> None:
+        """Delete objects of earlier copies that the newest list of the attempts up to `last_attempt` does not name."""
+        stored_state = self.state(last_attempt)
         newest = None if stored_state is None else stored.newest_copy(stored_state[0])
         if stored_state is not None and newest is not None:
-            unneeded = stored.unneeded_objects(stored_state[0], newest, self._sizes(stored.STATE))
+            unneeded = stored.unneeded_objects(stored_state[0], newest, self._object_sizes(stored.STATE))
             self.client.remove([self.prefix + key for key in unneeded])
 
-    def _sizes(self, key_prefix: str) -> dict[str, int]:
+    def _object_sizes(self, key_prefix: str) -> dict[str, int]:
         """Return the bytes of each object below this prefix, by key without the job's own prefix."""
-        return {one.key.removeprefix(self.prefix): one.size for one in self.client.objects(self.prefix + key_prefix)}
+        return {
+            listed.key.removeprefix(self.prefix): listed.size
+            for listed in self.client.objects(self.prefix + key_prefix)
+        }
 
 
 def job_bucket(session: Session, job: Job) -> JobBucket | None:
@@ -97,7 +100,7 @@ def job_bucket(session: Session, job: Job) -> JobBucket | None:
     address = stored.bucket_of(job.spec["results_to"])
     if address is None:
         return None
-    settings = settings_of(session, address, job.spec["launch"])
+    settings = bucket_settings_of(session, address, job.spec["launch"])
     job_address = address.joined(stored.folder(job.name, job.id))
     return JobBucket(job_address, open_results_bucket(job_address, settings))
 
@@ -126,20 +129,20 @@ def restore_plan(bucket: JobBucket, attempts: int) -> tuple[Restored, Transfers]
     if newest is None:
         return None
     state = newest[0]
-    files = {one.sha256: one for one in state.files}
-    checkpoints = {one.name: one for one in state.checkpoints}.values()
+    files = {file.sha256: file for file in state.files}
+    checkpoints = {checkpoint.name: checkpoint for checkpoint in state.checkpoints}.values()
     restored = Restored(
         _copied_files(state.results),
         state.results.links,
-        tuple(each for one in checkpoints for each in _copied_files(one)),
-        tuple(link for one in checkpoints for link in one.links),
+        tuple(file for checkpoint in checkpoints for file in _copied_files(checkpoint)),
+        tuple(link for checkpoint in checkpoints for link in checkpoint.links),
     )
-    downloads = tuple(bucket.download(one) for one in files.values())
+    downloads = tuple(bucket.download(file) for file in files.values())
     return restored, Transfers(downloads, until=bucket.client.url_expires_at(PRESIGNED_URL_TTL_S))
 
 
 def _copied_files(stored_files: StoredFiles) -> tuple[CopiedFile, ...]:
-    return tuple(CopiedFile(one.path, one.size, one.mode, one.sha256) for one in stored_files.files)
+    return tuple(CopiedFile(file.path, file.size, file.mode, file.sha256) for file in stored_files.files)
 
 
 def fetch_stored_output(bucket: JobBucket, results: StoredResults, file_of: Callable[[str], Path]) -> None:
@@ -147,17 +150,17 @@ def fetch_stored_output(bucket: JobBucket, results: StoredResults, file_of: Call
 
     Raises AuthFailed, ProviderUnavailable; InvalidRequest for a file that cannot be written.
     """
-    for one in results.output:
-        path = file_of(one.path)
-        if not path.exists() or path.stat().st_size < one.size:
-            _download_file(bucket, one, path)
+    for file in results.output:
+        path = file_of(file.path)
+        if not path.exists() or path.stat().st_size < file.size:
+            _download_file(bucket, file, path)
 
 
 def fetch_state(bucket: JobBucket, attempts: int, into: Path) -> None:
     """Copy the results that the first `attempts` attempts had stored last into a directory of this computer."""
     newest = bucket.state(attempts)
-    for one in () if newest is None else newest[0].results.files:
-        _download_file(bucket, one, into / one.path)
+    for file in () if newest is None else newest[0].results.files:
+        _download_file(bucket, file, into / file.path)
 
 
 def _download_file(bucket: JobBucket, file: StoredFile, path: Path) -> None:
@@ -181,6 +184,6 @@ def _download_file(bucket: JobBucket, file: StoredFile, path: Path) -> None:
 def remove_all_but_results(bucket: JobBucket, results: StoredResults, report: Callable[[str], object]) -> None:
     """Remove everything that is stored there but the results and their output; report it if that fails."""
     try:
-        bucket.remove_others(results)
+        bucket.remove_all_but(results)
     except CloudgpuError as error:
         report(f"{bucket.address.text}/{stored.STATE} could not be removed: {error.message}")

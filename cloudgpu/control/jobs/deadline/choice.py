@@ -59,7 +59,7 @@ _RUNNING_PHASES = (Phase.RUNNING, Phase.ORPHANED)
 
 @dataclass(frozen=True, slots=True)
 class WatchRecord:
-    """How a job was watched on this computer. Times are seconds since 1970.
+    """How a job was watched on this computer: the file `rounds` in the job's directory. Times are seconds since 1970.
 
     `last` is when a watcher last observed the job, `alive` when one last saw its command run, in the attempt with the
     number `attempt`. `gaps` are the seconds between observations. `noticed` is when the interruption notice for that
@@ -83,16 +83,16 @@ def read_watch_record(directory: Path) -> WatchRecord:
 
 def record_observation(directory: Path, job: Job, remote: RemoteState | None, now: datetime) -> WatchRecord:
     """Record that a job was observed now, with its command's state; return the updated record."""
-    before, at = read_watch_record(directory), now.timestamp()
-    gaps = before.gaps if before.last is None else [*before.gaps, max(0.0, at - before.last)]
-    number = len(job.attempts)
-    is_same_attempt = before.attempt == number
+    earlier, now_s = read_watch_record(directory), now.timestamp()
+    gaps = earlier.gaps if earlier.last is None else [*earlier.gaps, max(0.0, now_s - earlier.last)]
+    attempt_number = len(job.attempts)
+    is_same_attempt = earlier.attempt == attempt_number
     is_running = remote is not None and remote.phase in _RUNNING_PHASES
-    noticed = before.noticed if is_same_attempt else None
+    noticed = earlier.noticed if is_same_attempt else None
     if remote is not None and remote.notice and noticed is None:
-        noticed = at
-    alive = at if is_running else before.alive if is_same_attempt else None
-    record = WatchRecord(at, alive, number, noticed, gaps[-MAX_GAPS:], before.priced)
+        noticed = now_s
+    alive = now_s if is_running else earlier.alive if is_same_attempt else None
+    record = WatchRecord(now_s, alive, attempt_number, noticed, gaps[-MAX_GAPS:], earlier.priced)
     _write_record(directory, record)
     return record
 
@@ -173,11 +173,13 @@ def measured_margins(
     machines = {machine.id: machine for machine in session.ledger.machines()}
     jobs = all_jobs(session).values()
     provider_name = provider or _provider(job, machines)
-    start_durations = [seconds for other in jobs for seconds in _start_durations(other, machines, provider_name)]
+    start_durations = [
+        seconds for other_job in jobs for seconds in _start_durations(other_job, machines, provider_name)
+    ]
     end_durations = [
         (attempt.ended_at - attempt.move.at).total_seconds()
-        for other in jobs
-        for attempt in other.attempts
+        for other_job in jobs
+        for attempt in other_job.attempts
         if attempt.move is not None and attempt.ended_at is not None and attempt.moved
     ]
     margins = margins_of(start_durations, end_durations, list(gaps))
@@ -189,7 +191,7 @@ def measured_margins(
 def _provider(job: Job | None, machines: dict[str, Machine]) -> str | None:
     """Return the provider of a job's last machine; None where it has none yet."""
     machine_ids = () if job is None else job.machines
-    return next((machines[one].provider for one in reversed(machine_ids) if one in machines), None)
+    return next((machines[id_].provider for id_ in reversed(machine_ids) if id_ in machines), None)
 
 
 def _start_durations(job: Job, machines: dict[str, Machine], provider: str | None) -> Iterator[float]:
@@ -209,11 +211,15 @@ def observed_spot_history(session: Session, job: Job) -> SpotHistory:
     launches: list[tuple[datetime, SpotEvent]] = []
     for machine in session.ledger.machines():
         if machine.market == "spot" and machine.key.startswith(f"{job.id}-") and machine.launch_status != "void":
-            at = from_iso(machine.terminated_at or machine.intended_at)
+            ended_at = from_iso(machine.terminated_at or machine.intended_at)
             is_refused = machine.launch_status == "refused"
-            launches.append((at, "refused") if is_refused else (from_iso(machine.intended_at), "obtained"))
-    lost_at = [one.ended_at for one in job.attempts if one.interrupted and one.market == "spot" and one.ended_at]
-    return SpotHistory(tuple(_merge_refusals(sorted([*launches, *((at, "lost") for at in lost_at)]))))
+            launches.append((ended_at, "refused") if is_refused else (from_iso(machine.intended_at), "obtained"))
+    lost_at = [
+        attempt.ended_at
+        for attempt in job.attempts
+        if attempt.interrupted and attempt.market == "spot" and attempt.ended_at
+    ]
+    return SpotHistory(tuple(_merge_refusals(sorted([*launches, *((ended_at, "lost") for ended_at in lost_at)]))))
 
 
 def _merge_refusals(events: Iterable[tuple[datetime, SpotEvent]]) -> Iterator[tuple[datetime, SpotEvent]]:
@@ -242,26 +248,26 @@ def recording_saved_work(
     if job.deadline is None:
         yield
         return
-    before = newest_checkpoint_copy(directory)
+    earlier_copy = newest_checkpoint_copy(directory)
     yield
-    after = newest_checkpoint_copy(directory)
-    work_s = None if after is None else _copied_work_s(job, remote, before, after)
-    if after is not None and work_s is not None and work_s > (0.0 if job.saved is None else job.saved.work_s):
-        write(after.name, work_s)
+    newest_copy = newest_checkpoint_copy(directory)
+    work_s = None if newest_copy is None else _copied_work_s(job, remote, earlier_copy, newest_copy)
+    if newest_copy is not None and work_s is not None and work_s > (0.0 if job.saved is None else job.saved.work_s):
+        write(newest_copy.name, work_s)
 
 
 def _copied_work_s(
-    job: Job, remote: RemoteState, before: StoredCheckpoint | None, after: StoredCheckpoint
+    job: Job, remote: RemoteState, earlier_copy: StoredCheckpoint | None, newest_copy: StoredCheckpoint
 ) -> float | None:
-    """Return how many seconds of the work the newest copy, `after`, holds; None where that cannot be told.
+    """Return how many seconds of the work `newest_copy` holds; None where that cannot be told.
 
-    `remote` is the machine's state, and `before` the newest copy, before the copying that made `after`. It can be told
-    where `after` was the newest checkpoint on the machine then, or was finished since.
+    `remote` is the machine's state, and `earlier_copy` the newest copy, before the copying that made `newest_copy`. It
+    can be told where `newest_copy` was the newest checkpoint on the machine then, or was finished since.
     """
     if remote.checkpointed is None or remote.started is None:
         return None
-    is_new = before is None or after.number > before.number
-    if after.name != remote.checkpoints[0] and not (is_new and after.name not in remote.checkpoints):
+    is_new = earlier_copy is None or newest_copy.number > earlier_copy.number
+    if newest_copy.name != remote.checkpoints[0] and not (is_new and newest_copy.name not in remote.checkpoints):
         return None
     return job.attempts[-1].work_before_s + max(0.0, remote.checkpointed - remote.started)
 
@@ -289,13 +295,13 @@ def reason_to_move(
         return None
     try:
         current_offer = _current_offer(session, machine)
-        offers = _offers(session, job, attempt, machine)
+        offers = _usable_offers(session, job, attempt, machine)
         now, spot_history = session.clock(), history(session.ledger)
         current_offer = next(
-            (one for one in offers if offer_location(one) == offer_location(current_offer)), current_offer
+            (offer for offer in offers if offer_location(offer) == offer_location(current_offer)), current_offer
         )
         new_offer = preferred_offer(
-            session, [current_offer, *(one for one in offers if one != current_offer)], spot_history
+            session, [current_offer, *(offer for offer in offers if offer != current_offer)], spot_history
         )
         if new_offer.price.per_hour.nanos >= current_offer.price.per_hour.nanos:
             return None
@@ -318,17 +324,18 @@ def _current_offer(session: Session, machine: Machine) -> Offer:
     return Offer(configuration, price_from_json(not_none(machine.price).record()))
 
 
-def _offers(session: Session, job: Job, attempt: Attempt, machine: Machine) -> list[Offer]:
+def _usable_offers(session: Session, job: Job, attempt: Attempt, machine: Machine) -> list[Offer]:
     """Return the spot offers of the machine's instance type and account that a launch for this job may use.
 
     Another type may be slower or faster, and another account has its own data. Raises as `prepare` does.
     """
     request = parse_request(**launch_options_of(job, attempt, session.clock()))  # type: ignore[arg-type]
-    target = candidate_in(session, request, session.find_template(request.template), session.account_here(machine))
+    candidate = candidate_in(session, request, session.find_template(request.template), session.account_here(machine))
     requirements = replace(
-        with_placement_constraint(target.provider, target.request).requirements, instance_type=machine.instance_type
+        with_placement_constraint(candidate.provider, candidate.request).requirements,
+        instance_type=machine.instance_type,
     )
-    return offers_unless_launched(session, target.provider, requirements, None)
+    return offers_unless_launched(session, candidate.provider, requirements, None)
 
 
 def _price_histories(
@@ -352,7 +359,7 @@ def _price_histories(
 
 def _with_price_history(offer: Offer, prices: Sequence[Price], now: datetime) -> PricedPlace:
     """Return the location of an offer, with its past prices and the current one."""
-    past = [(one.as_of, one.per_hour.nanos) for one in prices if one.as_of < now]
+    past = [(price.as_of, price.per_hour.nanos) for price in prices if price.as_of < now]
     return PricedPlace(offer_location(offer), (*past, (now, offer.price.per_hour.nanos)))
 
 
@@ -408,9 +415,9 @@ def _last_price_move(session: Session, job: Job, location: SpotLocation) -> date
     return left_at
 
 
-def _move_sentence(new_offer: Offer, current_offer: Offer, nanos: float) -> str:
-    """Return the reason for a move that saves so many nano-dollars, as a clause."""
+def _move_sentence(new_offer: Offer, current_offer: Offer, saved_nanos: float) -> str:
+    """Return the reason for a move that saves `saved_nanos` nano-dollars, as a clause."""
     current_price, new_price = current_offer.price.per_hour.text(2), new_offer.price.per_hour.text(2)
     zones = [offer.configuration.zone or offer.configuration.region for offer in (new_offer, current_offer)]
-    saved = Money(int(nanos)).text(2)
+    saved = Money(int(saved_nanos)).text(2)
     return f"spot costs {new_price} an hour in {zones[0]} and {current_price} in {zones[1]}: a move saves about {saved}"

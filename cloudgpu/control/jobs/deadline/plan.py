@@ -126,9 +126,14 @@ def _budget_rate(session: Session, prepared: PreparedLaunch) -> int:
     """Return what budgets count for an hour of all machines of a launch, in nano-dollars, averaged to renew-until."""
     machine, now = budget_subject(prepared.plan, prepared.name), to_us(session.clock())
     commitments = commitments_of(machine, now, fallback_prices(session)).items
-    end = max([parse_us(not_none(machine.renew_until)), *(one.until for one in commitments if one.until is not None)])
-    total = sum(intervals_cost(one.intervals(now, end), now, end) for one in commitments)
-    return -(-money(total).nanos * prepared.plan.nodes * HOUR_MICROS // max(1, end - now))
+    end_us = max(
+        [
+            parse_us(not_none(machine.renew_until)),
+            *(commitment.until for commitment in commitments if commitment.until is not None),
+        ]
+    )
+    total = sum(intervals_cost(commitment.intervals(now, end_us), now, end_us) for commitment in commitments)
+    return -(-money(total).nanos * prepared.plan.nodes * HOUR_MICROS // max(1, end_us - now))
 
 
 def _quote(

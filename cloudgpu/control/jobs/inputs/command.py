@@ -108,12 +108,12 @@ def _path_of(file: str, workdir: Path) -> Path | None:
     """
     if Path(file).is_absolute():
         if Path(file).is_relative_to(workdir):
-            inner = Path(file).relative_to(workdir)
+            relative = Path(file).relative_to(workdir)
             raise InvalidRequest(
                 f"{shown(file)} is a path of this computer: on the machine the workdir is elsewhere.",
                 field="CMD",
                 value=shown(file),
-                next=f"Name it relative to the workdir: {inner if '/' in str(inner) else f'./{inner}'}",
+                next=f"Name it relative to the workdir: {relative if '/' in str(relative) else f'./{relative}'}",
             )
         return None
     path = Path(os.path.normpath(workdir / file))
@@ -130,7 +130,7 @@ def _path_of(file: str, workdir: Path) -> Path | None:
 def _files(workdir: Path, suffix: str) -> Iterator[str]:
     """Yield files with this ending, those of the directory itself first, then those one directory below."""
     for pattern in (f"*{suffix}", f"*/*{suffix}"):
-        yield from (str(one.relative_to(workdir)) for one in workdir.glob(pattern) if one.is_file())
+        yield from (str(path.relative_to(workdir)) for path in workdir.glob(pattern) if path.is_file())
 
 
 _SETUP_COMMANDS = {  # by file of the workdir: the command that installs the packages it lists

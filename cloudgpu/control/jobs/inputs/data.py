@@ -78,16 +78,17 @@ def volume_for(results_to: str | None, data: Sequence[DataRecord], volume: str |
 
     Raises InvalidRequest where two are named: a machine has one.
     """
-    named_volumes = [one for one in (results_to, *(one["source"] for one in data)) if one and one.startswith(VOLUME)]
+    sources = (results_to, *(record["source"] for record in data))
+    named_volumes = [source for source in sources if source and source.startswith(VOLUME)]
     attached = parse_volume(volume)
-    for one in named_volumes:
-        name = one.removeprefix(VOLUME)
+    for source in named_volumes:
+        name = source.removeprefix(VOLUME)
         volume_name = attached.name if attached is not None else named_volumes[0].removeprefix(VOLUME)
         if name != volume_name:
-            option = "--results-to" if one is results_to else "--data"
-            message = f"{option} {one} names another volume than {volume_name}, and a machine has one."
+            option = "--results-to" if source is results_to else "--data"
+            message = f"{option} {source} names another volume than {volume_name}, and a machine has one."
             remedy = f"Use volume:{volume_name} for it, or a bucket."
-            raise InvalidRequest(message, field=option, value=one, next=remedy)
+            raise InvalidRequest(message, field=option, value=source, next=remedy)
     return volume if attached is not None or not named_volumes else named_volumes[0].removeprefix(VOLUME)
 
 

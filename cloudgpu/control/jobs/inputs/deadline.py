@@ -61,7 +61,9 @@ def parse_deadline(
     work_time = duration(work, "--work")
     if work_time is None:
         message = "--deadline needs --work: how long the command runs, if nothing interrupts it."
-        raise InvalidRequest(message, field="--work", value=None, next=f"For example --deadline {_text(at)} --work 18h")
+        raise InvalidRequest(
+            message, field="--work", value=None, next=f"For example --deadline {_option_text(at)} --work 18h"
+        )
     _check_launch(launch, on)
     if volume_of(results_to) is not None:
         message = (
@@ -144,15 +146,15 @@ def _deadline_too_short_error(
 ) -> InvalidRequest:
     shortest = timedelta(minutes=-(-least_time_s(work.total_seconds(), margins) // 60))
     start_time = shortest - work
-    spot_text = _text(shortest + timedelta(minutes=-(-(margins.changeover_s + margins.start_s) // 60)))
+    least_with_spot = _option_text(shortest + timedelta(minutes=-(-(margins.changeover_s + margins.start_s) // 60)))
     cost = "" if on_demand is None else f" (about {_cost_of_duration(on_demand, shortest).text(2)})"
     return InvalidRequest(
         f"--work {duration_text(work)} does not fit --deadline {duration_text(time_left)}: a machine takes up to "
         f"{duration_text(start_time)} to begin.",
         field="--deadline",
         value=duration_text(time_left),
-        next=f"The least is --deadline {_text(shortest)}, all of it on demand{cost}. From --deadline {spot_text} on, "
-        "spot can be used, which is cheaper.",
+        next=f"The least is --deadline {_option_text(shortest)}, all of it on demand{cost}. "
+        f"From --deadline {least_with_spot} on, spot can be used, which is cheaper.",
     )
 
 
@@ -160,6 +162,6 @@ def _cost_of_duration(per_hour: Money, duration: timedelta) -> Money:
     return Money(per_hour.nanos * (duration // timedelta(seconds=1)) // 3600)
 
 
-def _text(at: timedelta | datetime | str) -> str:
+def _option_text(at: timedelta | datetime | str) -> str:
     """Return a duration or a time as the value of an option."""
     return duration_text(at).replace(" ", "") if isinstance(at, timedelta) else str(at)

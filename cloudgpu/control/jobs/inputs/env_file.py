@@ -13,7 +13,7 @@ VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 RESERVED_PREFIX = "CLOUDGPU_"  # of the variables that cloudgpu itself sets for the command
 _OPTION = "--env-file"
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}  # after a backslash in double quotes; any other character is itself
-_QUOTED = {
+_QUOTED_VALUES = {
     "'": re.compile(r"'([^']*)'\s*(?:#.*)?"),
     '"': re.compile(r'"((?:[^"\\]|\\.)*)"\s*(?:#.*)?'),
 }
@@ -74,13 +74,13 @@ def _parse_line(line: str, number: int, path: Path) -> tuple[str, str]:
 
 def _parse_value(text: str, number: int, path: Path) -> str:
     quote = text[:1]
-    if quote not in _QUOTED:
+    if quote not in _QUOTED_VALUES:
         return "" if quote == "#" else re.split(r"\s#", text, maxsplit=1)[0].rstrip()
-    match = _QUOTED[quote].fullmatch(text)
+    match = _QUOTED_VALUES[quote].fullmatch(text)
     if match is None:
         remedy = "Close the quotes on the same line, and write nothing but a comment behind them."
         raise _env_file_error(f"Line {number} of {path} has a quoted value that does not end.", path, remedy)
-    return match[1] if quote == "'" else re.sub(r"\\(.)", lambda one: _ESCAPES.get(one[1], one[1]), match[1])
+    return match[1] if quote == "'" else re.sub(r"\\(.)", lambda escape: _ESCAPES.get(escape[1], escape[1]), match[1])
 
 
 def _env_file_error(message: str, path: Path, remedy: str) -> CloudgpuError:

@@ -127,7 +127,7 @@ def parse_run(*, environ: Mapping[str, str] | None = None, **options: Unpack[Run
     check_keywords("run", options, RunOptions.__annotations__)
     name, workdir = _parse_name(options.get("name")), _parse_workdir(options.get("workdir"))
     on = _check_not_empty(options.get("on"), "--on", "Name a machine of cloudgpu ls, or leave --on out.")
-    data = parse_data(_check_list(options.get("data"), "--data"))
+    data = parse_data(_as_list(options.get("data"), "--data"))
     slurm = parse_slurm(options, on)
     launch = _launch_options(options) | (
         {"nodes": str(slurm.nodes), "engine": "slurm"} if on is None and slurm.nodes > 1 else {}
@@ -144,7 +144,7 @@ def parse_run(*, environ: Mapping[str, str] | None = None, **options: Unpack[Run
     return RunRequest(
         name=name or generated_name(secrets.token_hex(8), ()),
         is_named=name is not None,
-        argv=_parse_command(options.get("argv", ()), workdir, [results, *(one["target"] for one in data)], setup),
+        argv=_parse_command(options.get("argv", ()), workdir, [results, *(record["target"] for record in data)], setup),
         workdir=workdir,
         key=_parse_key(options.get("key")),
         launch=launch,
@@ -152,15 +152,13 @@ def parse_run(*, environ: Mapping[str, str] | None = None, **options: Unpack[Run
         setup=setup,
         env=_parse_variables(options.get("env")),
         env_file=None if env_file is None else _parse_env_file(Path(env_file)),
-        secrets=_parse_secrets(
-            _check_list(options.get("secret"), "--secret"), os.environ if environ is None else environ
-        ),
+        secrets=_parse_secrets(_as_list(options.get("secret"), "--secret"), os.environ if environ is None else environ),
         data=data,
         ports=_parse_ports(options.get("port")),
         results=results,
         results_to=results_to,
         checkpoint=checkpoint,
-        include=_parse_globs(_check_list(options.get("include"), "--include")),
+        include=_parse_globs(_as_list(options.get("include"), "--include")),
         every=duration(options.get("every"), "--every") or DEFAULT_EVERY,
         timeout=duration(options.get("timeout"), "--timeout"),
         max_cost=_parse_max_cost(options.get("max_cost")),
@@ -224,14 +222,14 @@ def _launch_options(options: RunOptions) -> dict[str, str | bool]:
         raise InvalidRequest(message, field="--new", value=None, next="Leave it out.")
     values = {name: options.get(name) for name in UpOptions.__annotations__ if name not in _NON_LAUNCH_OPTIONS}
     return {
-        name: _as_text(value)
+        name: _as_text_or_flag(value)
         for name, value in values.items()
         if value is not None
         and (value is not False or name == "spot")  # `spot` is the only flag that means something when it is False
     }
 
 
-def _as_text(value: object) -> str | bool:
+def _as_text_or_flag(value: object) -> str | bool:
     """Return an option's value as text, or as a flag."""
     if isinstance(value, timedelta):
         return f"{value.total_seconds():.0f}s"
@@ -241,13 +239,17 @@ def _as_text(value: object) -> str | bool:
 def _check_launch(launch: Mapping[str, str | bool], on: str | None) -> None:
     """Raise InvalidRequest for options of a launch that cannot be read, or that do not go with `--on`."""
     validate_request(parse_request(**launch))  # type: ignore[arg-type]  # text stands for each of them
-    extra = next((name for name in launch if name not in _OPTIONS_WITH_ON), None)
-    if on is not None and extra is not None:
-        option = "--on-demand" if launch.get("spot") is False and extra == "spot" else f"--{extra.replace('_', '-')}"
+    conflicting_name = next((name for name in launch if name not in _OPTIONS_WITH_ON), None)
+    if on is not None and conflicting_name is not None:
+        option = (
+            "--on-demand"
+            if launch.get("spot") is False and conflicting_name == "spot"
+            else f"--{conflicting_name.replace('_', '-')}"
+        )
         raise InvalidRequest(
             f"{option} is for a machine that is launched, and --on {on} uses one that is there.",
             field=option,
-            value=None if isinstance(launch[extra], bool) else str(launch[extra]),
+            value=None if isinstance(launch[conflicting_name], bool) else str(launch[conflicting_name]),
             next=f"Leave {option} or --on out.",
         )
 
@@ -315,7 +317,7 @@ def _parse_variables(variables: Mapping[str, str] | Sequence[str] | None) -> dic
     if isinstance(variables, Mapping):
         pairs = [(key, "=", value) for key, value in variables.items()]
     else:
-        pairs = [text.partition("=") for text in _check_list(variables, "--env")]
+        pairs = [text.partition("=") for text in _as_list(variables, "--env")]
     for key, equals, _ in pairs:
         if not equals:
             raise InvalidRequest(
@@ -373,7 +375,7 @@ def _parse_port(text: str) -> int:
 
 
 def _parse_globs(patterns: Sequence[str]) -> tuple[str, ...]:
-    if any(not one.strip() for one in patterns):
+    if any(not pattern.strip() for pattern in patterns):
         remedy = "For example --include 'models/*.bin'"
         raise InvalidRequest("--include is empty.", field="--include", value="", next=remedy)
     return tuple(patterns)
@@ -404,7 +406,7 @@ def _parse_count(value: int, option: str) -> int:
     )
 
 
-def _check_list(values: Iterable[str] | None, option: str) -> list[str]:
+def _as_list(values: Iterable[str] | None, option: str) -> list[str]:
     """Return what was given for an option that may be repeated; raise InvalidRequest for one text in its place."""
     if isinstance(values, str):
         message = f"{option} takes a list of texts."

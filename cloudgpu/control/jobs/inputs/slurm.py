@@ -73,16 +73,18 @@ def parse_slurm(options: Mapping[str, object], on: str | None) -> SlurmRequest:
 
 def _check_without_on(typed_options: tuple[str, ...], nodes: int) -> None:
     """Raise InvalidRequest for what a job without --on cannot ask: its cluster is its own, and has no other job."""
-    refused = next((one for one in typed_options if one not in (GANG_OPTIONS if nodes > 1 else GANG_OPTIONS[:1])), None)
-    if refused is not None:
-        launches_own = nodes > 1 and refused not in GANG_OPTIONS
+    conflicting_option = next(
+        (option for option in typed_options if option not in (GANG_OPTIONS if nodes > 1 else GANG_OPTIONS[:1])), None
+    )
+    if conflicting_option is not None:
+        launches_own_cluster = nodes > 1 and conflicting_option not in GANG_OPTIONS
         raise InvalidRequest(
-            f"{refused} needs an existing Slurm cluster; this job launches its own {nodes} machines."
-            if launches_own
-            else f"{refused} is for a job in Slurm, and no cluster is named.",
-            field=refused,
+            f"{conflicting_option} needs an existing Slurm cluster; this job launches its own {nodes} machines."
+            if launches_own_cluster
+            else f"{conflicting_option} is for a job in Slurm, and no cluster is named.",
+            field=conflicting_option,
             value=None,
-            next=f"Name the cluster with --on (cloudgpu ls), or leave {refused} out.",
+            next=f"Name the cluster with --on (cloudgpu ls), or leave {conflicting_option} out.",
         )
 
 

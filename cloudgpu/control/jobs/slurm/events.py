@@ -66,11 +66,11 @@ def _task(
     reason: str = "",
 ) -> SlurmTask:
     """Return the record of a Slurm job or array element; `interval` is its begin and end in seconds since 1970."""
-    begin, end = (_from_epoch(one) for one in interval)
+    begin, end = (_from_epoch(epoch_s) for epoch_s in interval)
     task: SlurmTask = {
         "id": id_,
         "state": state,
-        "machines": [ids_by_name[one] for one in nodes if one in ids_by_name],
+        "machines": [ids_by_name[name] for name in nodes if name in ids_by_name],
         "begin": None if begin is None else iso(begin),
         "end": None if end is None else iso(end),
     }
@@ -79,8 +79,8 @@ def _task(
     return task
 
 
-def _from_epoch(seconds: float | None) -> datetime | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+def _from_epoch(epoch_s: float | None) -> datetime | None:
+    return None if epoch_s is None else datetime.fromtimestamp(epoch_s, UTC)
 
 
 def read_completion_log(connection: Connection, machine: Machine) -> tuple[str, timedelta]:

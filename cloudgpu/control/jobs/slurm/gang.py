@@ -46,8 +46,8 @@ def head_node_of(session: Session, key: str, nodes: int) -> Machine | None:
     gangs: dict[str, list[Machine]] = {}
     for gang_id, machine in _made_nodes(session, key):
         gangs.setdefault(gang_id, []).append(machine)
-    candidates = [members for members in gangs.values() if len(members) == nodes or _any_living(members)]
-    return in_order(next(filter(_any_living, candidates), candidates[-1]))[0] if candidates else None
+    possible_gangs = [members for members in gangs.values() if len(members) == nodes or _any_living(members)]
+    return in_order(next(filter(_any_living, possible_gangs), possible_gangs[-1]))[0] if possible_gangs else None
 
 
 def _made_nodes(session: Session, key: str) -> list[tuple[str, Machine]]:
@@ -66,17 +66,19 @@ def ended_nodes_events(session: Session, job: Job, attempt: Attempt, now: dateti
     """
     if job.gang_size == 1 or attempt.key is None:
         return []
-    made = [(gang_id, machine) for gang_id, machine in _made_nodes(session, attempt.key) if machine.provider_id]
-    sizes = Counter(gang_id for gang_id, _ in made)
-    ended = [
-        machine for gang_id, machine in made if sizes[gang_id] != job.gang_size and machine.terminated_at is not None
+    made_nodes = [(gang_id, machine) for gang_id, machine in _made_nodes(session, attempt.key) if machine.provider_id]
+    sizes = Counter(gang_id for gang_id, _ in made_nodes)
+    ended_nodes = [
+        machine
+        for gang_id, machine in made_nodes
+        if sizes[gang_id] != job.gang_size and machine.terminated_at is not None
     ]
-    unrecorded_ids = [machine.id for machine in in_order(ended) if machine.id not in attempt.refused]
+    unrecorded_ids = [machine.id for machine in in_order(ended_nodes) if machine.id not in attempt.refused]
     return [job_gang_refused(job.id, attempt.number, unrecorded_ids, now)] if unrecorded_ids else []
 
 
 def _any_living(nodes: Iterable[Machine]) -> bool:
-    return any(one.terminated_at is None for one in nodes)
+    return any(node.terminated_at is None for node in nodes)
 
 
 def has_living_node(session: Session, machine: Machine) -> bool:
@@ -90,11 +92,11 @@ def machine_assigned_events(
     """Return the events that name the machine of an attempt, all nodes of its gang, and nodes that were ended again."""
     nodes, refused_events = nodes_of(session, machine), ended_nodes_events(session, job, attempt, now)
     if len(nodes) == 1 or machine.cluster_node is None:
-        assigned = job_machine(job.id, attempt.number, machine.id, now)
+        assigned_event = job_machine(job.id, attempt.number, machine.id, now)
     else:
-        ids = [one.id for one in nodes]
-        assigned = job_machine(job.id, attempt.number, ids[0], now, cluster=machine.cluster_node.id, members=ids)
-    return [assigned, *refused_events]
+        ids = [node.id for node in nodes]
+        assigned_event = job_machine(job.id, attempt.number, ids[0], now, cluster=machine.cluster_node.id, members=ids)
+    return [assigned_event, *refused_events]
 
 
 def terminate_gang(session: Session, machine: Machine, why: str) -> None:
@@ -117,7 +119,7 @@ def stop_gang(session: Session, machine: Machine, why: str) -> None:
 
     Else raises as `stop` does.
     """
-    nodes = [one for one in nodes_of(session, machine) if one.terminated_at is None]
+    nodes = [node for node in nodes_of(session, machine) if node.terminated_at is None]
     if machine.cluster_node is None:
         stop(session, machine, why=why)
     elif nodes:
@@ -126,7 +128,7 @@ def stop_gang(session: Session, machine: Machine, why: str) -> None:
 
 def start_gang(session: Session, machine: Machine, duration: timedelta, *, no_guard: bool = False) -> None:
     """Start a stopped machine with a lease of this duration; of a gang, all nodes or none. Raises as `start` does."""
-    nodes = [one for one in nodes_of(session, machine) if one.terminated_at is None]
+    nodes = [node for node in nodes_of(session, machine) if node.terminated_at is None]
     if machine.cluster_node is None:
         start_machine(session, machine, duration, renewable_for=duration, no_guard=no_guard)
     else:
@@ -136,18 +138,18 @@ def start_gang(session: Session, machine: Machine, duration: timedelta, *, no_gu
 
 def refresh_nodes(session: Session, nodes: Sequence[Machine]) -> tuple[Machine, ...]:
     """Return these nodes as their provider has them now; one that cannot be asked about, as the ledger has it."""
-    queried = [one for one in nodes if one.terminated_at is None and one.provider_id]
+    to_query = [node for node in nodes if node.terminated_at is None and node.provider_id]
     refreshed = {
         machine.id: machine
-        for machine in run_on_machines(session, queried, refresh)
+        for machine in run_on_machines(session, to_query, refresh)
         if not isinstance(machine, CloudgpuError)
     }
-    return tuple(refreshed.get(one.id, session.ledger.machine(one.id) or one) for one in nodes)
+    return tuple(refreshed.get(node.id, session.ledger.machine(node.id) or node) for node in nodes)
 
 
 def silent_node_name(session: Session, nodes: Sequence[Machine]) -> str | None:
     """Return the name of a node that its provider lists as running, and that does not answer; None where all answer."""
-    running = [one for one in nodes if one.state == "running"]
+    running = [node for node in nodes if node.state == "running"]
     outcomes = zip(running, run_on_machines(session, running, _check_answers), strict=True)
     return next((node.name for node, outcome in outcomes if isinstance(outcome, CloudgpuError)), None)
 

@@ -31,7 +31,9 @@ from cloudgpu.errors import InvalidRequest
 SLURM_PROBE = ("sh", "-c", 'sinfo -h -o %P || "${SHELL:-sh}" -lc "sinfo -h -o %P"')
 MINUTE = timedelta(minutes=1)
 MAX_NAME = 40  # letters of a job's own name in its name in Slurm
-_NO_SLURM = "Options of Slurm go with --on CLUSTER, where CLUSTER has the engine slurm, or is a machine with sbatch."
+_NO_SLURM_TEXT = (
+    "Options of Slurm go with --on CLUSTER, where CLUSTER has the engine slurm, or is a machine with sbatch."
+)
 
 
 def slurm_record(session: Session, machine: Machine, request: RunRequest) -> SlurmRecord | None:
@@ -50,14 +52,14 @@ def slurm_record(session: Session, machine: Machine, request: RunRequest) -> Slu
                 f"{options.typed_options[0]} needs a Slurm, and {machine.name} has none.",
                 field=options.typed_options[0],
                 value=None,
-                next=f"{_NO_SLURM} Or leave {options.typed_options[0]} out.",
+                next=f"{_NO_SLURM_TEXT} Or leave {options.typed_options[0]} out.",
             )
         return None
     nodes = machines_of_cluster(session, machine) if has_our_engine else ()
     cluster = cluster_id(machine) if has_our_engine else None
     _check_options(request, nodes)
     record = _new_slurm_record(request, _time_limit_minutes(session, request, machine))
-    record["cluster"], record["members"] = cluster, [one.id for one in nodes]
+    record["cluster"], record["members"] = cluster, [node.id for node in nodes]
     record["after"] = None if options.after is None else _dependency_slurm_id(session, options.after, cluster, machine)
     gpu_hour_nanos = None if has_our_engine else _gpu_hour_nanos(session, machine)
     if gpu_hour_nanos is not None:
@@ -113,7 +115,7 @@ def machines_of_cluster(session: Session, machine: Machine) -> tuple[Machine, ..
     """Return the machines of the cluster that a machine is a node of, node 0 first."""
     wanted_id = cluster_id(machine)
     living = living_machines(session.ledger.machines())
-    return in_order(one for one in living if cluster_id(one) == wanted_id) or (machine,)
+    return in_order(node for node in living if cluster_id(node) == wanted_id) or (machine,)
 
 
 def _has_slurm(session: Session, machine: Machine) -> bool:
@@ -174,12 +176,12 @@ def _hourly_cost_of_nodes(session: Session, machine: Machine, nodes: Sequence[Ma
 
     Raises InvalidRequest where a price is missing, or there is none.
     """
-    now, ids = session.clock(), {one.id for one in nodes}
-    machines = [one for one in session.ledger.read(lambda view: view.billable_machines()) if one.id in ids]
-    rates = [burn_rate(open_usages([one], now), now) for one in machines]
-    costliest = sorted((money(one.total).nanos for one in rates), reverse=True)
+    now, ids = session.clock(), {node.id for node in nodes}
+    machines = [node for node in session.ledger.read(lambda view: view.billable_machines()) if node.id in ids]
+    rates = [burn_rate(open_usages([node], now), now) for node in machines]
+    costliest = sorted((money(rate.total).nanos for rate in rates), reverse=True)
     total = Money(sum(costliest[: record["nodes"]]))
-    if any(one.without_price for one in rates) or not total.nanos:
+    if any(rate.without_price for rate in rates) or not total.nanos:
         why = f"and {machine.cluster.name if machine.cluster else machine.name} has none"
         raise _missing_price_error(why, "Leave it out, or limit the time: --timeout 2h")
     return total
@@ -208,9 +210,9 @@ def _minutes_within_cost(limit: Money, per_hour: Money, record: SlurmRecord) -> 
     minutes = minutes_within(limit, per_hour, elements)
     if minutes:
         return min(minutes, record["minutes"])
-    tasks = f"{elements} array tasks cost" if elements > 1 else "the job costs"
+    cost_clause = f"{elements} array tasks cost" if elements > 1 else "the job costs"
     raise InvalidRequest(
-        f"--max-cost {limit.text(2)} is less than one minute of {tasks}, at {per_hour.text(2)} an hour.",
+        f"--max-cost {limit.text(2)} is less than one minute of {cost_clause}, at {per_hour.text(2)} an hour.",
         field="--max-cost",
         value=limit.text(2),
         next=f"Allow at least {Money(-(-per_hour.nanos * elements // 60)).text(2)}, or ask for fewer nodes.",
@@ -260,7 +262,7 @@ def submission_options(session: Session, job: Job, record: SlurmRecord) -> dict[
     home directories. `own`: the name of node 0. `records`: the path of Slurm's completion log. `token` is
     part of the names of files that are sent to nodes; `program` has the scripts that run there.
     """
-    members = [session.ledger.machine(one) for one in record["members"]]
+    members = [session.ledger.machine(id_) for id_ in record["members"]]
     head_node = members[0] if members else None
     if job.gang_size > 1 and head_node is not None:
         record = {**record, "minutes": _gang_time_limit_minutes(job, head_node, session.clock())}
@@ -294,5 +296,5 @@ def queue_name(record: SlurmRecord, job: Job) -> str:
     A retry gets a new name. After an interruption the name stays: the Slurm job may have outlived the process that
     watched it, and is then found again.
     """
-    failures = sum(one.ended_at is not None and not one.interrupted for one in job.attempts)
+    failures = sum(attempt.ended_at is not None and not attempt.interrupted for attempt in job.attempts)
     return f"{tag_value(record['name'])[:MAX_NAME]}-{job.id.rpartition('-')[2]}-{failures + 1}"
