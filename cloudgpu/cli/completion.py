@@ -94,10 +94,10 @@ def _regions(typed_options: Mapping[str, Any]) -> Iterable[str]:
     return region_names(typed_options.get("provider"))
 
 
-def _files(kind: str, _: Mapping[str, Any]) -> Iterable[str]:
+def _files(directory: str, _: Mapping[str, Any]) -> Iterable[str]:
     """Return the `templates` or `policies`: the project's, the user's own, the shipped ones; limits are no policy."""
-    names = yaml_names(kind, (Path.cwd() / ".cloudgpu" / kind, find_home(os.environ).root / kind))
-    return (name for name in names if (kind, name) != ("policies", "limits"))
+    names = yaml_names(directory, (Path.cwd() / ".cloudgpu" / directory, find_home(os.environ).root / directory))
+    return (name for name in names if (directory, name) != ("policies", "limits"))
 
 
 def _accounts(typed_options: Mapping[str, Any]) -> Iterable[str]:

@@ -111,9 +111,9 @@ def _typed_value(error: Any) -> str | None:
 
 
 def _os_error(error: OSError) -> CloudgpuError:
-    where = f" ({error.filename})" if error.filename else ""
+    file_text = f" ({error.filename})" if error.filename else ""
     return CloudgpuError(
-        f"The operating system refused: {error.strerror or error}{where}.",
+        f"The operating system refused: {error.strerror or error}{file_text}.",
         field="file",
         value=str(error.filename) if error.filename else None,
         next="Free space or correct the permissions, then run it again: cloudgpu continues where it stopped.",

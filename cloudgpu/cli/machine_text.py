@@ -71,10 +71,10 @@ def _has_no_cloud(machine: MachineDocument) -> bool:
     return is_on_prem(machine["provider"]) and machine["guards"]["timer_is"] == "none"
 
 
-def _guard_text(name: str, at: str | None, absent_text: str, now: datetime) -> str:
-    if at is None:
+def _guard_text(name: str, ends_at: str | None, absent_text: str, now: datetime) -> str:
+    if ends_at is None:
         return f"{name}: {absent_text}"
-    remaining_s = (from_iso(at) - now).total_seconds()
+    remaining_s = (from_iso(ends_at) - now).total_seconds()
     return f"{name} {'in ' + short_duration(remaining_s) if remaining_s > 0 else 'now'}"
 
 
@@ -322,10 +322,10 @@ def _retained_text(machine: MachineDocument) -> str | None:
         f"{resource['kind']} {resource['id']} ({resource['size_gb']} GB)" for resource in machine["retained"]
     )
     name = machine["name"]
-    steps = (
+    next_step_text = (
         f"; cloudgpu start {name}, or cloudgpu down {name}" if machine["terminated_at"] else "; removed by ls --refresh"
     )
-    return f"{resources}: at most {dollars(machine['retained_usd_per_month'])} a month{steps}"
+    return f"{resources}: at most {dollars(machine['retained_usd_per_month'])} a month{next_step_text}"
 
 
 def account_lines(document: AccountAnswers | LsDocument | DownDocument | OrphansDocument | VerifyDocument) -> list[str]:
@@ -338,8 +338,8 @@ def account_lines(document: AccountAnswers | LsDocument | DownDocument | Orphans
     ]
     lines = [f"Queried: {', '.join(names)}."] if names else []
     lines += [
-        f"Not queried: {scope['scope']}, whose credentials here do not open it: {scope['why']}"
-        for scope in document["not_queried"]
+        f"Not queried: {unanswered_scope['scope']}, whose credentials here do not open it: {unanswered_scope['why']}"
+        for unanswered_scope in document["not_queried"]
     ]
     if all(answer["provider"] in _WITHOUT_CLOUD for answer in document["queried"]):
         lines.append(_NO_CLOUD)

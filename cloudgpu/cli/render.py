@@ -157,8 +157,8 @@ def attached_costs_text(costs: Iterable[AttachedCost]) -> str:
     return "; ".join(f"{cost['what']}, {a_month(cost['usd_per_month'], at_most=cost['at_most'])}" for cost in costs)
 
 
-class Amounts:
-    """Shows decimal USD text in dollars or in `currency`, with `extra_digits` after the cents, or -2 without cents."""
+class AmountFormatter:
+    """Formats decimal USD text in dollars or in `currency`, with `extra_digits` after the cents; -2: without cents."""
 
     def __init__(self, currency: Currency | None, extra_digits: int = 0) -> None:
         self.currency, self.extra_digits = currency, extra_digits

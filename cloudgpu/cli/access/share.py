@@ -64,7 +64,6 @@ def _answer_text(document: ShareDocument) -> str:
     network_text = f" from {document['from'].removesuffix('/32')}" if document["from"] else ""
     return (
         f"{key} can log in to {name}{network_text} until it ends, with all the rights that you have there:\n"
-        f"  on this ledger: cloudgpu ssh {name}, exec, cp, tunnel\n"
-        f"  elsewhere: {document['ssh']}\n"
+        f"  on this ledger: cloudgpu ssh {name}, exec, cp, tunnel\n  elsewhere: {document['ssh']}\n"
         f"  its host key: {document['host_key']}"
     )

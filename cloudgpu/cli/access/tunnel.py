@@ -53,10 +53,10 @@ def command(
     elif background:
         from cloudgpu.control.access.jupyter import start_background, tunnel_document
 
-        notebook, pid = start_background(session, machine, first_port=port)
-        _show(tunnel_document(machine, notebook, in_background=True, pid=pid), output)
+        endpoint, pid = start_background(session, machine, first_port=port)
+        _show(tunnel_document(machine, endpoint, in_background=True, pid=pid), output)
         if open_:
-            _open_in_browser(session, machine, notebook)
+            _open_in_browser(session, machine, endpoint)
     else:
         _run_in_foreground(session, machine, port, output, open_=open_)
 
@@ -87,14 +87,14 @@ def _show(document: TunnelDocument, output: Format) -> None:
     )  # the URL on its own line, which fits 60 columns
 
 
-def _open_in_browser(session: Session, machine: Machine, notebook: JupyterEndpoint) -> None:
+def _open_in_browser(session: Session, machine: Machine, endpoint: JupyterEndpoint) -> None:
     """Open a 0600 page that leads on to Jupyter: a browser's command line would show the token to everybody."""
     import webbrowser
 
     from cloudgpu.access.jupyter.notebook import open_page
     from cloudgpu.access.tunnel.background import page_directory
 
-    page = open_page(page_directory(session.home.tunnels, machine.id), notebook.port, notebook.token)
+    page = open_page(page_directory(session.home.tunnels, machine.id), endpoint.port, endpoint.token)
     if not webbrowser.open(page.as_uri()):
         tell("No browser could be started; open this yourself:")
         sys.stderr.write(f"{page.as_uri()}\n")

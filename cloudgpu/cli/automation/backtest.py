@@ -76,8 +76,7 @@ def _coverage_text(document: BacktestDocument) -> str:
         return f"Of the {ran_text} there are samples for all."
     return (
         f"For {unsampled_share:.1%} of the {ran_text} there are no samples here: how they were used then is not "
-        "known, and nothing is "
-        "ended for idle time there."
+        "known, and nothing is ended for idle time there."
     )
 
 

@@ -34,19 +34,19 @@ def last_run_text(last_run: LastRun | None, now: datetime) -> str:
     """Return when the last run was, in one line."""
     if last_run is None:
         return "The reaper has not run yet."
-    where = f" on {last_run['host']}" if last_run["host"] else ""
+    host_text = f" on {last_run['host']}" if last_run["host"] else ""
     if last_run["ok"]:
-        full_run = ago(last_run["full_run_at"], now)
-        return f"The last run succeeded {ago(last_run['at'], now)}{where}; the last full run: {full_run}."
-    succeeded = ago(last_run["succeeded_at"], now)
-    return f"The last run failed {ago(last_run['at'], now)}{where}; the last successful one: {succeeded}."
+        full_run_ago = ago(last_run["full_run_at"], now)
+        return f"The last run succeeded {ago(last_run['at'], now)}{host_text}; the last full run: {full_run_ago}."
+    succeeded_ago = ago(last_run["succeeded_at"], now)
+    return f"The last run failed {ago(last_run['at'], now)}{host_text}; the last successful one: {succeeded_ago}."
 
 
 def cron_test_text(document: CronTestDocument, now: datetime) -> str:
     """Return what was run and how, what it would do, and how long each credential lasts."""
     lines = [
         "In cron's own environment, by /bin/sh:",
-        *(f"  {name}={text}" for name, text in document["environment"].items()),
+        *(f"  {name}={value}" for name, value in document["environment"].items()),
         f"  {document['command']}",
         "",
         _result_text(document),

@@ -82,8 +82,12 @@ def _question(document: OrphansDocument) -> str:
     ended_names = sorted(
         {orphan["launch"]["name"] for orphan in document["orphans"] if orphan["do"] == "end" and orphan["launch"]}
     )
-    removable = sum(orphan["do"] == "remove" for orphan in document["orphans"])
-    parts = [f"remove {'this' if removable == 1 else f'these {removable} resources'}"] if removable else []
+    removable_count = sum(orphan["do"] == "remove" for orphan in document["orphans"])
+    parts = (
+        [f"remove {'this' if removable_count == 1 else f'these {removable_count} resources'}"]
+        if removable_count
+        else []
+    )
     parts += (
         [f"end {', '.join(ended_names)} with all that is on {'them' if len(ended_names) > 1 else 'it'}"]
         if ended_names
@@ -109,8 +113,8 @@ def orphans_text(document: OrphansDocument, now: datetime, *, cleaned: bool) -> 
     """Return all orphaned resources: first those that `--clean` removes, then those that stay and why."""
     orphans = document["orphans"]
     if not orphans:
-        where = " were found in the regions that answered" if document["unanswered"] else ""
-        return "\n".join([f"No orphaned resources{where}.", *account_lines(document)])
+        scope_text = " were found in the regions that answered" if document["unanswered"] else ""
+        return "\n".join([f"No orphaned resources{scope_text}.", *account_lines(document)])
     removable, staying = ([orphan for orphan in orphans if (orphan["do"] == "stay") is stay] for stay in (False, True))
     parts = [_orphans_table("Orphaned:", removable, now), _staying_text(staying, now), paragraph(_total_text(document))]
     if removable and document["removable_usd_per_month"] == "0":

@@ -210,7 +210,7 @@ def _default_policy_lines(summaries: Iterable[PolicySummary]) -> Iterator[str]:
 def show_text(document: PolicyDocument, now: datetime) -> str:
     """Return what one policy says, rule by rule."""
     chosen_text = "; ".join(_chosen_by_texts(document["chosen_by"]))
-    head = [
+    head_rows = [
         ("policy", document["name"]),
         ("for", document["description"]),
         ("from", document["source"]),
@@ -222,7 +222,7 @@ def show_text(document: PolicyDocument, now: datetime) -> str:
         ("note", _unused_file_text(document)),
         *(("note", limit) for limit in document["limited_by"]),
     ]
-    return labelled_lines([*head, *notes, *_rule_lines(document, now)])
+    return labelled_lines([*head_rows, *notes, *_rule_lines(document, now)])
 
 
 def explain_text(document: PolicyOfMachineDocument, now: datetime) -> str:
@@ -230,7 +230,7 @@ def explain_text(document: PolicyOfMachineDocument, now: datetime) -> str:
     policy_text = (
         f"{document['policy']} cannot be resolved: only the lease counts" if document["error"] else document["policy"]
     )
-    head = [
+    head_rows = [
         ("machine", f"{document['machine']}, {document['state']}"),
         ("policy", policy_text),
         ("why", document["why"]),
@@ -238,7 +238,7 @@ def explain_text(document: PolicyOfMachineDocument, now: datetime) -> str:
     source = [("from", document["source"])]
     limits = document["limits"] and f"of {' and '.join(document['limits']['sources'])}"
     notes = [("limits", limits), *(("note", limit) for limit in document["limited_by"])]
-    return labelled_lines([*head, *source, *notes, *_rule_lines(document, now)])
+    return labelled_lines([*head_rows, *source, *notes, *_rule_lines(document, now)])
 
 
 def _rule_lines(document: PolicyDocument | PolicyOfMachineDocument, now: datetime) -> list[tuple[str, str | None]]:
@@ -264,9 +264,9 @@ def _details(summary: PolicySummary) -> str:
     return wrapped("; ".join(parts), "  ", "  ")
 
 
-def _chosen_by_texts(keys: Iterable[str]) -> Iterator[str]:
+def _chosen_by_texts(config_keys: Iterable[str]) -> Iterator[str]:
     """Yield who in config.toml names it: `policy` makes it the default."""
-    yield from ("the default" if key == "policy" else f"chosen by {key}" for key in keys)
+    yield from ("the default" if key == "policy" else f"chosen by {key}" for key in config_keys)
 
 
 def _duration(seconds: float | None) -> str:

@@ -51,9 +51,9 @@ def exit_with_worst(errors: Sequence[CloudgpuError]) -> None:
     """Print each error; exit with the code of the worst one, if there is one."""
     for error in errors:
         tell(f"error: {error.message} {error.next or ''}".rstrip())
-    worst = worst_of(errors)
-    if worst is not None:
-        raise typer.Exit(worst.exit_code)
+    worst_error = worst_of(errors)
+    if worst_error is not None:
+        raise typer.Exit(worst_error.exit_code)
 
 
 def cluster_as_machine(cluster: ClusterDocument) -> MachineDocument:
@@ -73,12 +73,12 @@ def question_machines(session: Session, machines: Sequence[Machine]) -> list[Mac
 
 def terminated_machines(document: DownDocument) -> list[MachineDocument]:
     """Return what was terminated: a cluster as one if none of its nodes failed, else each node."""
-    failed_names = {fault["value"] for fault in document["failed"]}
+    failed_names = {error["value"] for error in document["failed"]}
     by_machine_or_cluster: dict[str, list[MachineDocument]] = {}
     for machine in document["terminated"]:
         cluster = machine["cluster"]
-        names = [node_name(cluster["name"], node) for node in range(cluster["nodes"])] if cluster else []
-        is_single = cluster is None or len(names) == 1 or not failed_names.isdisjoint(names)
+        node_names = [node_name(cluster["name"], node) for node in range(cluster["nodes"])] if cluster else []
+        is_single = cluster is None or len(node_names) == 1 or not failed_names.isdisjoint(node_names)
         by_machine_or_cluster.setdefault(machine["id"] if cluster is None or is_single else cluster["id"], []).append(
             machine
         )
@@ -86,11 +86,12 @@ def terminated_machines(document: DownDocument) -> list[MachineDocument]:
 
 
 def _merged_machine(machines: Sequence[MachineDocument]) -> MachineDocument:
+    """Return a machine, or the nodes of a cluster as one machine that has the cluster's name and their sum."""
     first_node = machines[0]
     if len(machines) == 1 or first_node["cluster"] is None:
         return first_node
     name = f"{first_node['cluster']['name']} with all its {len(machines)} nodes"
-    unpriced = list(dict.fromkeys(reason for machine in machines for reason in machine["unpriced"]))
+    unpriced = list(dict.fromkeys(resource for machine in machines for resource in machine["unpriced"]))
     return {
         **first_node,
         "name": name,

@@ -90,7 +90,7 @@ def command(
     from cloudgpu.control.jobs.inputs.request import parse_run
     from cloudgpu.control.jobs.listing import find_same_living_job
 
-    request = parse_run(**typed_options, **_typed_options(name, argv or []), detach=detach)
+    request = parse_run(**typed_options, **_name_and_command(name, argv or []), detach=detach)
     session = open_session()
     job = None if dry_run else find_same_living_job(session, request)
     if job is None:
@@ -105,7 +105,7 @@ def command(
     raise typer.Exit(_run_until_begun(session, job) if detach else _run_in_foreground(session, job))
 
 
-def _typed_options(name: str | None, words: list[str]) -> dict[str, Any]:
+def _name_and_command(name: str | None, words: list[str]) -> dict[str, Any]:
     """Return the typed name and command; the parser may have put one in the place of the other."""
     if name == COMMAND_MARK:
         name, words = None, [COMMAND_MARK, *words]
@@ -125,7 +125,7 @@ def _plan_and_ask(session: Session, request: RunRequest, *, dry_run: bool, verbo
     from cloudgpu.control.jobs.plan import plan_run
     from cloudgpu.control.launch.plan import ask_for_agreement
 
-    def ask(planned: PlannedRun) -> None:
+    def show_and_confirm(planned: PlannedRun) -> None:
         _show_plan(session, planned, sys.stderr, verbose=verbose, brief=yes and not verbose)
         session.check_launchable()
         if planned.prepared is not None:  # a machine that is there costs no more than before
@@ -136,7 +136,7 @@ def _plan_and_ask(session: Session, request: RunRequest, *, dry_run: bool, verbo
         _show_plan(session, planned, sys.stdout, verbose=verbose, brief=False)
         return planned
     plan_again = partial(plan_run, session, request, os.environ)
-    return ask_for_agreement(session, planned, plan_again, ask, launch_of=lambda run: run.prepared)
+    return ask_for_agreement(session, planned, plan_again, show_and_confirm, launch_of=lambda run: run.prepared)
 
 
 def _show_plan(session: Session, planned: PlannedRun, stream: TextIO, *, verbose: bool, brief: bool) -> None:
@@ -155,9 +155,9 @@ def _show_plan(session: Session, planned: PlannedRun, stream: TextIO, *, verbose
 def _launch_document(session: Session, planned: PlannedRun) -> Plan | None:
     if planned.prepared is None:
         return None
-    from cloudgpu.control.launch.budget_preview import build_plan_document as document
+    from cloudgpu.control.launch.budget_preview import build_plan_document
 
-    return document(session, planned.prepared)["plan"]
+    return build_plan_document(session, planned.prepared)["plan"]
 
 
 def _run_in_foreground(session: Session, job: Job) -> int:
@@ -177,7 +177,7 @@ def _run_in_foreground(session: Session, job: Job) -> int:
                 job = follow(session, job, os.environ, stdout=out.rewound(), stderr=err.rewound())
         except KeyboardInterrupt:
             interrupt.stop_reraising_interrupt()
-            if not _asks_to_cancel(job):
+            if not _wants_to_cancel(job):
                 tell_how_to_follow(session, job)
                 return interrupt.EXIT_CODE
             request_cancel(session, job)
@@ -224,7 +224,7 @@ def _run_until_begun(session: Session, job: Job) -> int:
     return 0
 
 
-def _asks_to_cancel(job: Job) -> bool:
+def _wants_to_cancel(job: Job) -> bool:
     """Return whether the user wants to cancel the job; without a terminal, and at another Ctrl-C, it continues."""
     if not on_terminal():
         return False
@@ -280,7 +280,7 @@ class WriteOnce:
     """
 
     def __init__(self, descriptor: int) -> None:
-        self._number = descriptor
+        self._descriptor = descriptor
         self._written = 0  # bytes so far
         self._skip = 0  # bytes that are still to come again, and were written before
         self._poll = select.poll()
@@ -299,7 +299,7 @@ class WriteOnce:
             self._poll.poll()  # from here on, so few bytes do not block
             previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGALRM})
             try:
-                count = os.write(self._number, unwritten[: select.PIPE_BUF])
+                count = os.write(self._descriptor, unwritten[: select.PIPE_BUF])
                 self._written += count
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
@@ -308,7 +308,7 @@ class WriteOnce:
 
     def fileno(self) -> int:
         """Return the descriptor, to wait for its reader."""
-        return self._number
+        return self._descriptor
 
     def flush(self) -> None:
         """Do nothing: there is no buffer."""

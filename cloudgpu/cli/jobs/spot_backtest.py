@@ -56,8 +56,8 @@ def command(
     from cloudgpu.cli.progress import show_detail
     from cloudgpu.control.spot.backtest import SpotBacktestOptions, spot_backtest_document
 
-    def progress(what: str, done: int, total: int) -> None:
-        show_detail(f"{what}, {done} of {total} runs")
+    def progress(stage: str, done: int, total: int) -> None:
+        show_detail(f"{stage}, {done} of {total} runs")
 
     options = SpotBacktestOptions(
         traces=traces or (),
@@ -107,11 +107,11 @@ def _traces_text(document: SpotBacktestDocument) -> str:
     runs_noun = "run" if document["runs"] == 1 else "runs"
     zones_text = "as zones of one job" if document["together"] and tested[1:] else "each by itself"
     singular, plural = ("place", "places") if document["from_ledger"] else ("trace", "traces")
-    places = f"in one {singular}" if not tested[1:] else f"over {len(tested)} {plural}, {zones_text}"
-    places += " that this ledger has seen" * document["from_ledger"]
+    places_text = f"in one {singular}" if not tested[1:] else f"over {len(tested)} {plural}, {zones_text}"
+    places_text += " that this ledger has seen" * document["from_ledger"]
     too_short = len(document["traces"]) - len(tested)
     left_out = f" {too_short} shorter than the deadline: left out." if too_short else ""
-    return f"{document['runs']} {runs_noun} {places}, with spot {share_text} of the time.{left_out}"
+    return f"{document['runs']} {runs_noun} {places_text}, with spot {share_text} of the time.{left_out}"
 
 
 def _policies_table(document: SpotBacktestDocument) -> str:
@@ -141,8 +141,7 @@ def _explanation(document: SpotBacktestDocument) -> str:
     closest = min(document["policies"], key=lambda result: result["above_optimum"]["mean"])
     sentence = (
         f"On demand alone costs {_cost_text(document, document['on_demand_only'])}; ABOVE BEST is a share of that. "
-        "95 runs in 100 "
-        "stay below HIGH. ON DEMAND is in hours."
+        "95 runs in 100 stay below HIGH. ON DEMAND is in hours."
     )
     above_optimum = closest["above_optimum"]
     if above_optimum["low"] is not None and above_optimum["high"] is not None:

@@ -44,15 +44,15 @@ def timeline_text(document: SpotBacktestDocument) -> str:
         BLOCKS if has_unicode(sys.stdout) else PLAIN,
         max(MIN_WIDTH, min(MAX_WIDTH, columns() - INDENT - LABEL_WIDTH)),
     )
-    timeline, hours = document["timeline"], document["deadline_h"]
+    timeline, deadline_h = document["timeline"], document["deadline_h"]
     lines = [_title(document), ""]
     for name, availability in zip(timeline["traces"], timeline["available"], strict=True):
         lines.append(_labelled_line(clipped(name, LABEL_WIDTH - 1), _availability_line(availability, width, marks)))
     for policy in timeline["policies"]:
-        lines += ["", _labelled_line(policy["policy"], _actions_line(policy["stretches"], hours, width, marks))]
-        lines.append(_labelled_line("", _progress_line(policy["stretches"], hours, width, marks)))
+        lines += ["", _labelled_line(policy["policy"], _actions_line(policy["stretches"], deadline_h, width, marks))]
+        lines.append(_labelled_line("", _progress_line(policy["stretches"], deadline_h, width, marks)))
         lines.append(_labelled_line("", _summary_text(document, policy)))
-    lines += ["", *_axis_lines(hours, width, marks), "", _legend_text(marks)]
+    lines += ["", *_axis_lines(deadline_h, width, marks), "", _legend_text(marks)]
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -70,20 +70,20 @@ def _labelled_line(label: str, characters: str) -> str:
 def _availability_line(availability: Sequence[bool], width: int, marks: Marks) -> str:
     characters = ""
     for column in range(width):
-        begin, end = (number * len(availability) // width for number in (column, column + 1))
-        ticks = availability[begin : max(begin + 1, end)]
-        characters += marks.available if 2 * sum(ticks) >= len(ticks) else marks.unavailable
+        first, end = (column_edge * len(availability) // width for column_edge in (column, column + 1))
+        samples = availability[first : max(first + 1, end)]
+        characters += marks.available if 2 * sum(samples) >= len(samples) else marks.unavailable
     return characters
 
 
-def _actions_line(stretches: Sequence[SpotStretch], hours: float, width: int, marks: Marks) -> str:
+def _actions_line(stretches: Sequence[SpotStretch], deadline_h: float, width: int, marks: Marks) -> str:
     """Return one character for each part of the time: the mode that took most of it."""
     characters = ""
     for column in range(width):
-        since, until = column * hours / width, (column + 1) * hours / width
+        since_h, until_h = column * deadline_h / width, (column + 1) * deadline_h / width
         hours_by_mode: dict[str, float] = {}
         for stretch in stretches:
-            overlap = min(until, stretch["until_h"]) - max(since, stretch["since_h"])
+            overlap = min(until_h, stretch["until_h"]) - max(since_h, stretch["since_h"])
             if overlap > 0:
                 hours_by_mode[stretch["mode"]] = hours_by_mode.get(stretch["mode"], 0.0) + overlap
         characters += _mode_character(hours_by_mode, marks)
@@ -97,23 +97,23 @@ def _mode_character(hours_by_mode: dict[str, float], marks: Marks) -> str:
     return {"spot": marks.spot, "on_demand": marks.on_demand, "changeover": marks.changeover}.get(mode, marks.wait)
 
 
-def _progress_line(stretches: Sequence[SpotStretch], hours: float, width: int, marks: Marks) -> str:
+def _progress_line(stretches: Sequence[SpotStretch], deadline_h: float, width: int, marks: Marks) -> str:
     levels = len(marks.eighths) - 1
     characters = ""
     for column in range(width):
-        until = (column + 1) * hours / width
-        if column * hours / width >= stretches[-1]["until_h"]:
+        until_h = (column + 1) * deadline_h / width
+        if column * deadline_h / width >= stretches[-1]["until_h"]:
             break
-        characters += marks.eighths[min(levels, ceil(_done_at(stretches, until) * levels - _WORK_PRECISION))]
+        characters += marks.eighths[min(levels, ceil(_done_at(stretches, until_h) * levels - _WORK_PRECISION))]
     return characters
 
 
-def _done_at(stretches: Sequence[SpotStretch], hour: float) -> float:
+def _done_at(stretches: Sequence[SpotStretch], at_h: float) -> float:
     """Return the share of the work that is done at this hour, interpolated within a stretch."""
     done_before = 0.0
     for stretch in stretches:
-        if hour < stretch["until_h"]:
-            stretch_share = max(0.0, hour - stretch["since_h"]) / (stretch["until_h"] - stretch["since_h"])
+        if at_h < stretch["until_h"]:
+            stretch_share = max(0.0, at_h - stretch["since_h"]) / (stretch["until_h"] - stretch["since_h"])
             return done_before + (stretch["work_done"] - done_before) * stretch_share
         done_before = stretch["work_done"]
     return done_before
@@ -127,19 +127,18 @@ def _summary_text(document: SpotBacktestDocument, policy: SpotPolicyTimeline) ->
     cost = f"{'$' if document['priced'] else ''}{policy['cost']:,.2f}"
     return (
         f"{cost}: {hours_by_market['spot']:.1f}h spot, {hours_by_market['on_demand']:.1f}h on demand, "
-        f"{counted(policy['starts'], 'start')}, "
-        f"{policy['finish_h']:.1f}h"
+        f"{counted(policy['starts'], 'start')}, {policy['finish_h']:.1f}h"
     )
 
 
-def _axis_lines(hours: float, width: int, marks: Marks) -> list[str]:
+def _axis_lines(deadline_h: float, width: int, marks: Marks) -> list[str]:
     ticks = [round(number * (width - 1) / TICKS) for number in range(TICKS + 1)]
     line = "".join(marks.tick if column in ticks else marks.axis for column in range(width))
     labels = [" "] * (width + LABEL_WIDTH)
     for number, column in enumerate(ticks):
-        label = _hour_text(hours * number / TICKS)
-        begin = min(column, width - len(label))
-        labels[begin : begin + len(label)] = label
+        label = _hour_text(deadline_h * number / TICKS)
+        label_start = min(column, width - len(label))
+        labels[label_start : label_start + len(label)] = label
     return [_labelled_line("", line), _labelled_line("", "".join(labels))]
 
 

@@ -148,9 +148,9 @@ def _results_text(job: JobDocument) -> str | None:
     if results is None:
         return None
     is_here = results["host"] in ("", hostname())  # a bucket is on no host
-    where = results["directory"] if is_here else f"{results['directory']} on {results['host']}"
+    place_text = results["directory"] if is_here else f"{results['directory']} on {results['host']}"
     incomplete_text = "" if results["whole"] else f", not whole{': ' if results['why'] else ''}{results['why']}"
-    return f"{files_text(results['files'])}, {size_text(results['bytes'])}, in {where}{incomplete_text}"
+    return f"{files_text(results['files'])}, {size_text(results['bytes'])}, in {place_text}{incomplete_text}"
 
 
 def _attempt_text(job: JobDocument, index: int, now: datetime) -> str:

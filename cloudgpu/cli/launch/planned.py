@@ -61,14 +61,14 @@ def plan_line(plan: Plan, *, for_job: bool = False) -> str:
 
     `for_job`: a job runs on it and renews the lease, so that renew-until is its end.
     """
-    spot = " spot" if plan["market"] == "spot" else ""
+    spot_text = " spot" if plan["market"] == "spot" else ""
     place = plan["provider"] if is_on_prem(plan["provider"]) else f"{plan['provider']} {plan['zone']}"
     end = plan["expires"] if plan["lease_ends"] and not for_job else plan.get("renew_until")
     latest_text = " at the latest" if for_job else ""
     hourly_text = f"{dollars(plan['price']['usd_per_hour'], 4)}/h{_per_node_text(plan)}{_others_text(plan)}"
     name = f"{plan['name']}: " if plan["name"] else ""
     message = (
-        f"{name}{_count_prefix(plan)}{gpus_text(plan, briefly=True)}{spot}, {place}, {hourly_text}, "
+        f"{name}{_count_prefix(plan)}{gpus_text(plan, briefly=True)}{spot_text}, {place}, {hourly_text}, "
         f"ends {minute_text(end)}{latest_text}"
     )
     return "\n".join(filter(None, [message, labelled_lines(_warnings(plan))]))
@@ -116,12 +116,12 @@ _TIMER_TEXTS = {"cloud": "a timer in the cloud (renew-until)", "own": "its own t
 
 
 def _machine_text(plan: Plan) -> str:
-    spot = ", spot" if plan["market"] == "spot" else ""
-    fallback_text = " (on demand where there is none)" if spot and plan["on_demand_fallback"] else ""
+    spot_text = ", spot" if plan["market"] == "spot" else ""
+    fallback_text = " (on demand where there is none)" if spot_text and plan["on_demand_fallback"] else ""
     return (
-        f"{plan['name']}: {_hardware_text(plan)}{spot}{fallback_text}"
+        f"{plan['name']}: {_hardware_text(plan)}{spot_text}{fallback_text}"
         if plan["name"]
-        else f"{_hardware_text(plan)}{spot}{fallback_text}"
+        else f"{_hardware_text(plan)}{spot_text}{fallback_text}"
     )
 
 
@@ -262,7 +262,11 @@ def plan_text(plan: Plan, now: datetime) -> str:
             ("policy", _policy_text(plan)),
             *((rule["rule"], _rule_text(rule, now)) for rule in plan["rules"]),
             ("cost", _cost_text(plan)),
-            *(("attached", _attached_cost_text(extra)) for extra in plan["attached_costs"] if extra["while_running"]),
+            *(
+                ("attached", _attached_cost_text(attached_cost))
+                for attached_cost in plan["attached_costs"]
+                if attached_cost["while_running"]
+            ),
             ("stop", _stop_text(plan)),
             *(("budget", _budget_text(budget)) for budget in plan["budgets"]),
             *([("", _SPOT_NOTE)] if plan["budgets"] and plan["market"] == "spot" else []),
@@ -338,7 +342,11 @@ def _rule_text(text: RuleText, now: datetime) -> str:
 
 def _cost_text(plan: Plan) -> str:
     """Return what it costs with attached costs while it runs; resources without a price are named."""
-    attached_text = " with attached costs" if any(extra["while_running"] for extra in plan["attached_costs"]) else ""
+    attached_text = (
+        " with attached costs"
+        if any(attached_cost["while_running"] for attached_cost in plan["attached_costs"])
+        else ""
+    )
     unpriced_text = f"; without what has no known price: {', '.join(plan['unpriced'])}" if plan["unpriced"] else ""
     renew_until_cost = _at_most_text(plan["cost_to_renew_until_usd"], plan["low_to_renew_until_usd"])
     if not plan["lease_ends"]:
@@ -357,17 +365,22 @@ def _only_reaper(guarded: PlannedGuards) -> bool:
     return bool(guarded["agent"] != "ends" and guarded["timer"] == "none")
 
 
-def _at_most_text(high: str, low: str) -> str:
+def _at_most_text(high_usd: str, low_usd: str) -> str:
     """Return a cost; `at most` that if the lower bound is shown as another amount."""
-    highest, lowest = dollars(high), dollars(low)
+    highest, lowest = dollars(high_usd), dollars(low_usd)
     return highest if highest == lowest else f"at most {highest}"
 
 
-def _attached_cost_text(extra: Extra) -> str:
+def _attached_cost_text(attached_cost: Extra) -> str:
     basis_text = (
-        f" ({extra['basis']})" if extra["usd_per_month"] and extra["basis"] in ("derived", "unverified") else ""
+        f" ({attached_cost['basis']})"
+        if attached_cost["usd_per_month"] and attached_cost["basis"] in ("derived", "unverified")
+        else ""
     )
-    return f"{extra['what']}: {a_month(extra['usd_per_month'], at_most=extra['at_most'])}{basis_text}"
+    return (
+        f"{attached_cost['what']}: "
+        f"{a_month(attached_cost['usd_per_month'], at_most=attached_cost['at_most'])}{basis_text}"
+    )
 
 
 _SPOT_NOTE = "a spot machine counts at --max-price, without one at the on-demand price"
@@ -399,17 +412,21 @@ def _refusal_text(fit: BudgetFit) -> str:
 
 def _stop_text(plan: Plan) -> str:
     """Return what `stop` does, and what a stopped machine costs a month, if anything."""
-    extras = [extra for extra in plan["attached_costs"] if extra["while_stopped"]]
-    return f"{plan['stop_effect']}: {_monthly_text(extras)}" if extras else str(plan["stop_effect"])
+    attached_costs = [attached_cost for attached_cost in plan["attached_costs"] if attached_cost["while_stopped"]]
+    return f"{plan['stop_effect']}: {_monthly_text(attached_costs)}" if attached_costs else str(plan["stop_effect"])
 
 
-def _monthly_text(extras: Sequence[Extra]) -> str:
-    priced = [(extra, usd_per_month) for extra in extras if (usd_per_month := extra["usd_per_month"]) is not None]
+def _monthly_text(attached_costs: Sequence[Extra]) -> str:
+    priced = [
+        (attached_cost, usd_per_month)
+        for attached_cost in attached_costs
+        if (usd_per_month := attached_cost["usd_per_month"]) is not None
+    ]
     if not priced:
         return "its price is not known"
     total = Money.usd(sum((Decimal(price) for _, price in priced), Decimal()))
-    unpriced_text = " and what has no known price" if len(priced) < len(extras) else ""
-    at_most = "at most " if any(extra["at_most"] for extra, _ in priced) else ""
+    unpriced_text = " and what has no known price" if len(priced) < len(attached_costs) else ""
+    at_most = "at most " if any(attached_cost["at_most"] for attached_cost, _ in priced) else ""
     return f"{at_most}{total.text()} a month{unpriced_text}"
 
 

@@ -70,7 +70,7 @@ def down_question(
     machines: Sequence[MachineDocument], costs: Sequence[AttachedCost], effect: str, other_owner_text: str
 ) -> str:
     """Return what ends, the `effect` of that in sentences, and what is still billed: the `costs` of named volumes."""
-    what = (
+    machines_text = (
         f"{len(machines)} machines: {', '.join(machine['name'] for machine in machines)}"
         if len(machines) > 1
         else _machine_text(machines[0])
@@ -78,7 +78,7 @@ def down_question(
     return _titled_lines(
         "End",
         [
-            ("what", what),
+            ("what", machines_text),
             ("ends", _cost_text(machines)),
             ("erases" if DELETED in effect else "effect", effect),
             ("still billed", attached_costs_text(costs)),
@@ -125,9 +125,9 @@ def _titled_lines(title: str, rows: Sequence[tuple[str, str]]) -> str:
 
 
 def _machine_text(machine: MachineDocument) -> str:
-    spot = ", spot" if machine["market"] == "spot" else ""
+    spot_text = ", spot" if machine["market"] == "spot" else ""
     return (
-        f"{machine['name']}: {machine['instance_type']}, {gpus_text(machine, briefly=True)}{spot}; "
+        f"{machine['name']}: {machine['instance_type']}, {gpus_text(machine, briefly=True)}{spot_text}; "
         f"{place_text(machine)}"
     )
 

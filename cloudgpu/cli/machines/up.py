@@ -100,7 +100,7 @@ def command(
         return
     session.check_launchable()
 
-    def ask(prepared_launch: PreparedLaunch) -> None:
+    def show_and_confirm(prepared_launch: PreparedLaunch) -> None:
         shown_document = document if prepared_launch is prepared else build_plan_document(session, prepared_launch)
         tell_plan(shown_document, session.clock(), output, verbose=verbose, briefly=yes)
         check_budgets(session, prepared_launch)
@@ -109,9 +109,9 @@ def command(
     plan = prepared
     if document["existing"] is None:
         plan = ask_for_agreement(
-            session, prepared, lambda: prepare(session, request), ask, launch_of=lambda prepared: prepared
+            session, prepared, lambda: prepare(session, request), show_and_confirm, launch_of=lambda prepared: prepared
         )
-    launched = launch(session, plan, wait=not no_wait, confirm=lambda: ask(plan))
+    launched = launch(session, plan, wait=not no_wait, confirm=lambda: show_and_confirm(plan))
     is_ready = not no_wait and all(node.state == "running" for node in launched.nodes)
     statuses = [_on_start(session, node, plan.template, wait=wait_start) for node in launched.nodes] if is_ready else []
     on_start = next((status for status in ("failed", "running", "done") if status in statuses), None)
@@ -181,9 +181,9 @@ def _result_text(result: UpDocument, *, has_waited: bool, jupyter: bool) -> str:
         return f"{name} is {machine['state']}. Start it again: cloudgpu start {name}"
     if not has_waited:
         return f"{name} is launched ({machine['state']}). See: cloudgpu show {name} --refresh\n{_at_cloud(machine)}"
-    steps = next_steps(name, jupyter=jupyter)
+    steps_text = next_steps(name, jupyter=jupyter)
     ready_text = paragraph(f"{name} is ready{_start_text(name, result['on_start'])}.")
-    return f"{ready_text}\n{_at_cloud(machine)}{steps}"
+    return f"{ready_text}\n{_at_cloud(machine)}{steps_text}"
 
 
 def _cluster_text(result: UpDocument, *, has_waited: bool) -> str:

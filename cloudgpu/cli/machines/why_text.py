@@ -54,16 +54,16 @@ def indented(text: str) -> str:
 
 
 def _signals_table(document: WhyDocument) -> str:
-    limits = {signal["what"]: _limit_text(signal) for signal in document["signals"]}
+    limit_texts = {signal["what"]: _limit_text(signal) for signal in document["signals"]}
     # Output counts for as long as input does; its own limit only says until when output after input is seen.
-    limits["terminal output"] = limits.get("terminal input", "")
+    limit_texts["terminal output"] = limit_texts.get("terminal input", "")
     rows = [
         [
             signal["what"],
             _names_text(signal["names"])
             if signal["unit"] in ("kernels", "jobs")
             else _reading_text(signal["value"], signal["unit"]),
-            limits[signal["what"]],
+            limit_texts[signal["what"]],
             "never" if signal["ago_s"] is None else f"{short_duration(signal['ago_s'])} ago",
             "yes" if signal["active"] else "",
         ]
@@ -100,7 +100,7 @@ _UNIT_TEXTS: dict[str, Callable[[Any], str]] = {
 
 
 def _fact_lines(document: WhyDocument, now: datetime) -> str:
-    decision, policy, ends = document["decision"], document["policy"], document["ends"]
+    decision, policy, rule_ends = document["decision"], document["policy"], document["ends"]
     idle = policy["idle"]
     rule = "" if decision["rule"] == "none" else f" ({decision['rule']})"
     condition = "it stays in use" if document["activity"] == "ACTIVE" else "nothing changes"
@@ -109,10 +109,10 @@ def _fact_lines(document: WhyDocument, now: datetime) -> str:
             ("known", _source_text(document, now)),
             ("policy", f"{policy['name'] or 'none'}: {policy['why']}"),
             ("idle", idle and _idle_text(idle, document["ends"], now)),
-            ("schedule", ends["schedule"] and f"off {when(ends['schedule'], now)}"),
-            ("held", ends["held_until"] and f"until {when(ends['held_until'], now)}"),
-            ("lease", ends["lease"] and f"until {when(ends['lease'], now)}"),
-            ("renewable", (renew_until := ends.get("renew_until")) and f"until {when(renew_until, now)}"),
+            ("schedule", rule_ends["schedule"] and f"off {when(rule_ends['schedule'], now)}"),
+            ("held", rule_ends["held_until"] and f"until {when(rule_ends['held_until'], now)}"),
+            ("lease", rule_ends["lease"] and f"until {when(rule_ends['lease'], now)}"),
+            ("renewable", (renew_until := rule_ends.get("renew_until")) and f"until {when(renew_until, now)}"),
             ("warned", "; ".join(_warning_text(warning, now) for warning in document["warnings"])),
             (
                 "scratch",
@@ -145,14 +145,14 @@ def _source_text(document: WhyDocument, now: datetime) -> str:
     return (f"its own word that it was in use, {ago(last_active, now)}" if last_active else "nothing") + refresh_text
 
 
-def _idle_text(idle: ActivityIdle, ends: RuleEnds, now: datetime) -> str:
+def _idle_text(idle: ActivityIdle, rule_ends: RuleEnds, now: datetime) -> str:
     if idle["do"] == "off":
         return "does not end it"
-    after, grace = short_duration(idle["after_s"]), short_duration(idle["grace_s"])
-    rule = f"{after} without a sign of life, then a warning and {grace}"
+    idle_after, grace = short_duration(idle["after_s"]), short_duration(idle["grace_s"])
+    rule = f"{idle_after} without a sign of life, then a warning and {grace}"
     if idle["do"] == "warn":
         return f"{rule}; it is only warned"
-    idle_end, held_until = ends["idle"], ends["held_until"]
+    idle_end, held_until = rule_ends["idle"], rule_ends["held_until"]
     if idle_end and held_until:  # which is warned of once the hold is over
         idle_end = max(idle_end, iso(from_iso(held_until) + timedelta(seconds=idle["grace_s"])))
     return rule + (f"; not used from now on, it ends {when(idle_end, now)} at the earliest" if idle_end else "")

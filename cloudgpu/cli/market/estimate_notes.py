@@ -10,7 +10,7 @@ from cloudgpu.cli.market.market import DERIVED_RULE, PARTS_RULE, SPOT_RULE, has_
 from cloudgpu.cli.market.offer_text import (
     AZURE_SPOT,
     NO_SINGLE_OBSTACLE,
-    RoundedAmounts,
+    RoundedAmountFormatter,
     has_total,
     legacy_notes,
     no_match_lines,
@@ -25,21 +25,23 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.market.estimate import Estimate, EstimateDocument
 
 
-def notes(document: EstimateDocument, amounts: RoundedAmounts) -> Iterator[str]:
+def notes(document: EstimateDocument, format_usd: RoundedAmountFormatter) -> Iterator[str]:
     """Yield the notes below the tables, block by block."""
     estimates = document["estimates"]
     assumptions = (_dates_note(document), *document["marketplaces"], *document["assumptions"])
-    paragraphs = (*assumptions, *_sustained_use_note(estimates, amounts), *_range_note(estimates[0], amounts))
+    paragraphs = (*assumptions, *_sustained_use_note(estimates, format_usd), *_range_note(estimates[0], format_usd))
     yield "\n".join(paragraph(text) for text in paragraphs)
     yield paragraph(document["free_hours"]) if document["free_hours"] else ""
     lines = (*_mark_notes(document), *_derived_notes(estimates), *(f"* {note}" for note in legacy_notes(estimates)))
     yield "\n".join(paragraph(line) for line in (*lines, *_left_out_notes(document)))
     yield "\n".join(
-        paragraph(text) for text in (rate_text(document["currency"]), _fees_text(document, amounts)) if text
+        paragraph(text) for text in (rate_text(document["currency"]), _fees_text(document, format_usd)) if text
     )
 
 
-def short_table_notes(document: EstimateDocument, amounts: RoundedAmounts, estimates: Sequence[Estimate]) -> str:
+def short_table_notes(
+    document: EstimateDocument, format_usd: RoundedAmountFormatter, estimates: Sequence[Estimate]
+) -> str:
     """Return the notes to the short table: doubts, marks, what the name means, free hours, and fees."""
     lines = [
         *_doubtful_spot(estimates),
@@ -50,7 +52,7 @@ def short_table_notes(document: EstimateDocument, amounts: RoundedAmounts, estim
         *_fixed_hours(document),
         *([document["free_hours"]] if document["free_hours"] else []),
     ]
-    lines += [text for text in (rate_text(document["currency"]), _fees_text(document, amounts)) if text]
+    lines += [text for text in (rate_text(document["currency"]), _fees_text(document, format_usd)) if text]
     return "\n".join(paragraph(line) for line in lines if line)
 
 
@@ -96,9 +98,10 @@ def price_sources(estimates: Sequence[Estimate]) -> str:
             f"{_source_text(price['source'], price['as_of'], price['basis'])}"
         )
         lines += [
-            f"  {attached['kind']}: {_source_text(attached['source'], attached['as_of'], attached['basis'])}"
-            for attached in estimate["attached_costs"]
-            if attached["source"]
+            f"  {attached_cost['kind']}: "
+            f"{_source_text(attached_cost['source'], attached_cost['as_of'], attached_cost['basis'])}"
+            for attached_cost in estimate["attached_costs"]
+            if attached_cost["source"]
         ]
     return "\n".join(wrapped(line, "", "    ") for line in dict.fromkeys(lines))
 
@@ -107,11 +110,11 @@ def _source_text(source: str, as_of: str | None, basis: str | None) -> str:
     return f"{source}; {as_of[:10] if as_of else 'undated'}, {basis}"
 
 
-def _range_note(first: Estimate, amounts: RoundedAmounts) -> Iterator[str]:
+def _range_note(first: Estimate, format_usd: RoundedAmountFormatter) -> Iterator[str]:
     """Yield the range of the first estimate, which the table leaves out if amounts are long."""
     low, high = first["low"], first["high"]
     if low is not None and high is not None and low != high:
-        bounds_text = " and ".join(amounts.with_code(bound["usd"]) for bound in (low, high))
+        bounds_text = " and ".join(format_usd.with_code(bound["usd"]) for bound in (low, high))
         yield f"The first is between {bounds_text}."
 
 
@@ -166,8 +169,7 @@ def _mark_notes(document: EstimateDocument) -> Iterator[str]:
     if past_run is not None and any(not estimate["fits"] for estimate in estimates):
         yield (
             f"m less memory per GPU than {past_run['name']} had ({past_run['gpu_memory_gib']:g} GiB): whether "
-            "the work fits is "
-            "not known, so these come last."
+            "the work fits is not known, so these come last."
         )
     if any(estimate["committed"] for estimate in estimates):
         yield "c committed: what is paid for each hour of the term."
@@ -181,10 +183,10 @@ def _derived_notes(estimates: Sequence[Estimate]) -> Iterator[str]:
         yield PARTS_RULE
     spreads: dict[str, Decimal] = {}
     for estimate in estimates:
-        for attached in estimate["attached_costs"]:
-            if attached["basis"] == "derived" and attached["usd"] is not None:
-                usd, low_usd = Decimal(attached["usd"]), Decimal(attached["low_usd"] or attached["usd"])
-                name = f"{attached['kind']} at {estimate['provider']}"
+        for attached_cost in estimate["attached_costs"]:
+            if attached_cost["basis"] == "derived" and attached_cost["usd"] is not None:
+                usd, low_usd = Decimal(attached_cost["usd"]), Decimal(attached_cost["low_usd"] or attached_cost["usd"])
+                name = f"{attached_cost['kind']} at {estimate['provider']}"
                 spreads[name] = max(spreads.get(name, Decimal()), 1 - low_usd / usd)
     if spreads:
         spread_texts = [
@@ -221,22 +223,25 @@ def _matching_gpus(document: EstimateDocument) -> Iterator[str]:
         yield f"{document['request']['gpu']} means {', '.join(matching[:-1])} or {matching[-1]}; each row says which."
 
 
-def _sustained_use_note(estimates: Sequence[Estimate], amounts: RoundedAmounts) -> Iterator[str]:
+def _sustained_use_note(estimates: Sequence[Estimate], format_usd: RoundedAmountFormatter) -> Iterator[str]:
     discounted = [estimate for estimate in estimates if estimate["sustained_use_usd"] is not None]
     if discounted:
-        first = discounted[0]
+        first_discounted = discounted[0]
         yield (
             f"Google takes something off N1 machines that run long in a month (sustained use; an estimate, in no sum): "
-            f"off {short_type(first)} {amounts.with_code(first['sustained_use_usd'])} a month."
+            f"off {short_type(first_discounted)} {format_usd.with_code(first_discounted['sustained_use_usd'])} a month."
         )
 
 
-def _fees_text(document: EstimateDocument, amounts: RoundedAmounts) -> str:
-    first, sentence = document["estimates"][0], document["fees"]
-    if first["with_fees_usd"] is None:
+def _fees_text(document: EstimateDocument, format_usd: RoundedAmountFormatter) -> str:
+    first_estimate, sentence = document["estimates"][0], document["fees"]
+    if first_estimate["with_fees_usd"] is None:
         return str(sentence)
     period_text = "in all" if has_total(document) else "a month"
-    return f"The first: {amounts.with_code(first['with_fees_usd'])} {period_text} {sentence[0].lower()}{sentence[1:]}"
+    return (
+        f"The first: {format_usd.with_code(first_estimate['with_fees_usd'])} {period_text} "
+        f"{sentence[0].lower()}{sentence[1:]}"
+    )
 
 
 def no_match_text(document: EstimateDocument) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.cli.market.estimate_notes import no_match_text, notes, price_sources, short_table_notes
 from cloudgpu.cli.market.offer_text import (
-    RoundedAmounts,
+    RoundedAmountFormatter,
     attached_cost_mark,
     basis_mark,
     gpu_count_text,
@@ -56,20 +56,20 @@ def estimate_text(
             if document["nodes"] is None
             else own_nodes_text(document["nodes"], no_match_text(document))
         )
-    amounts = RoundedAmounts(currency)
+    format_usd = RoundedAmountFormatter(currency)
     estimates = document["estimates"] if verbose or all_rows else document["estimates"][:SHORT_ROWS]
     detail_blocks = (
-        [_parts_table(document, amounts), *notes(document, amounts)]
+        [_parts_table(document, format_usd), *notes(document, format_usd)]
         if verbose
-        else [short_table_notes(document, amounts, estimates)]
+        else [short_table_notes(document, format_usd, estimates)]
     )
     nodes_document = document["nodes"]
     blocks = [
         ""
         if nodes_document is None
         else paragraph(nodes_answer(nodes_document, spot=document["request"]["market"] == "spot")),
-        paragraph(_answer_text(document, amounts)),
-        _costs_table(document, estimates, amounts),
+        paragraph(_answer_text(document, format_usd)),
+        _costs_table(document, estimates, format_usd),
         *(
             []
             if nodes_document is None
@@ -81,7 +81,7 @@ def estimate_text(
     return "\n\n".join(block for block in blocks if block) + more_text(verbose=verbose, sources=sources)
 
 
-def _answer_text(document: EstimateDocument, amounts: RoundedAmounts) -> str:
+def _answer_text(document: EstimateDocument, format_usd: RoundedAmountFormatter) -> str:
     """Return what is cheapest, where, and what it costs."""
     cheapest, request = document["estimates"][0], document["request"]
     count_text = f"{request['number']:,} machines with " if request["number"] > 1 else ""
@@ -95,24 +95,24 @@ def _answer_text(document: EstimateDocument, amounts: RoundedAmounts) -> str:
     if cheapest["expected"] is not None:
         hours = _hours_text(cheapest["expected"]["hours"])
         return (
-            f"{lead_text}{spot}: {machines_text}, {_amount_text(cheapest, 'expected', amounts)} in all for "
+            f"{lead_text}{spot}: {machines_text}, {_amount_text(cheapest, 'expected', format_usd)} in all for "
             f"{hours} hours{doubt_text}."
         )
-    year, day = _amount_text(cheapest, "year", amounts), _amount_text(cheapest, "day", amounts)
+    year, day = _amount_text(cheapest, "year", format_usd), _amount_text(cheapest, "day", format_usd)
     return (
-        f"{lead_text}{spot}: {machines_text}, {_amount_text(cheapest, 'month', amounts)} a month, {day} a "
+        f"{lead_text}{spot}: {machines_text}, {_amount_text(cheapest, 'month', format_usd)} a month, {day} a "
         f"day, {year} a year{doubt_text}."
     )
 
 
-def _amount_text(estimate: Estimate, name: PeriodName, amounts: RoundedAmounts) -> str:
+def _amount_text(estimate: Estimate, name: PeriodName, format_usd: RoundedAmountFormatter) -> str:
     at_least = "at least " if estimate["unpriced"] else ""
-    return f"{at_least}{amounts.with_code(not_none(estimate[name])['usd'])}"
+    return f"{at_least}{format_usd.with_code(not_none(estimate[name])['usd'])}"
 
 
-def _costs_table(document: EstimateDocument, estimates: Sequence[Estimate], amounts: RoundedAmounts) -> str:
+def _costs_table(document: EstimateDocument, estimates: Sequence[Estimate], format_usd: RoundedAmountFormatter) -> str:
     machine_count = document["request"]["number"]
-    numbers = _work_columns(estimates, amounts) if has_total(document) else _time_columns(estimates, amounts)
+    numbers = _work_columns(estimates, format_usd) if has_total(document) else _time_columns(estimates, format_usd)
     hidden_count = len(document["estimates"]) - len(estimates)
     text = _fitted_table(
         ["GPU", "TYPE", "WHERE"], [_offer_cells(estimate) for estimate in estimates], numbers, _MIN_CUT_WIDTHS
@@ -121,18 +121,18 @@ def _costs_table(document: EstimateDocument, estimates: Sequence[Estimate], amou
     return f"{machine_count:,} machines, together:\n{text}" if machine_count > 1 else text
 
 
-def _time_columns(estimates: Sequence[Estimate], amounts: RoundedAmounts) -> Columns:
+def _time_columns(estimates: Sequence[Estimate], format_usd: RoundedAmountFormatter) -> Columns:
     return [
-        ("DAY", _amount_texts(estimates, "day", amounts)),
+        ("DAY", _amount_texts(estimates, "day", format_usd)),
         (
-            f"MONTH{amounts.code}",
-            _marked_texts(_amount_texts(estimates, "month", amounts), map(offer_marks, estimates)),
+            f"MONTH{format_usd.code}",
+            _marked_texts(_amount_texts(estimates, "month", format_usd), map(offer_marks, estimates)),
         ),
-        ("YEAR", _amount_texts(estimates, "year", amounts)),
+        ("YEAR", _amount_texts(estimates, "year", format_usd)),
     ]
 
 
-def _work_columns(estimates: Sequence[Estimate], amounts: RoundedAmounts) -> Columns:
+def _work_columns(estimates: Sequence[Estimate], format_usd: RoundedAmountFormatter) -> Columns:
     columns = [
         (
             "HOURS",
@@ -142,12 +142,14 @@ def _work_columns(estimates: Sequence[Estimate], amounts: RoundedAmounts) -> Col
             ),
         ),
         (
-            f"COST{amounts.code}",
-            _marked_texts(_amount_texts(estimates, "expected", amounts), map(offer_marks, estimates)),
+            f"COST{format_usd.code}",
+            _marked_texts(_amount_texts(estimates, "expected", format_usd), map(offer_marks, estimates)),
         ),
     ]
     if any(estimate["low"] != estimate["high"] for estimate in estimates):
-        bounds = zip(_amount_texts(estimates, "low", amounts), _amount_texts(estimates, "high", amounts), strict=True)
+        bounds = zip(
+            _amount_texts(estimates, "low", format_usd), _amount_texts(estimates, "high", format_usd), strict=True
+        )
         columns.append(("BETWEEN", [f"{low}-{high}" for low, high in bounds]))
     return columns
 
@@ -166,8 +168,8 @@ def _offer_cells(estimate: Estimate) -> list[str]:
     ]
 
 
-def _amount_texts(estimates: Sequence[Estimate], name: PeriodName, amounts: RoundedAmounts) -> list[str]:
-    return [amounts(not_none(estimate[name])["usd"]) for estimate in estimates]
+def _amount_texts(estimates: Sequence[Estimate], name: PeriodName, format_usd: RoundedAmountFormatter) -> list[str]:
+    return [format_usd(not_none(estimate[name])["usd"]) for estimate in estimates]
 
 
 def _marked_texts(amounts: Sequence[str], suffixes: Iterable[str]) -> list[str]:
@@ -177,21 +179,21 @@ def _marked_texts(amounts: Sequence[str], suffixes: Iterable[str]) -> list[str]:
     return [f"{amount}{mark.ljust(width)}" for amount, mark in zip(amounts, marks_list, strict=True)]
 
 
-def _parts_table(document: EstimateDocument, amounts: RoundedAmounts) -> str:
+def _parts_table(document: EstimateDocument, format_usd: RoundedAmountFormatter) -> str:
     """Return of what the first rows are made up, with the marks of each price: the parts add up to the sum."""
     estimates = document["estimates"][:PARTS_ROWS]
     name: PeriodName = "expected" if has_total(document) else "month"
     numbers = [
         (
-            f"{amounts.code.strip() or '$'}/H",
+            f"{format_usd.code.strip() or '$'}/H",
             _marked_texts(
-                [_hourly_text(estimate, amounts) for estimate in estimates],
+                [_hourly_text(estimate, format_usd) for estimate in estimates],
                 [("c" if estimate["committed"] else "") + basis_mark(estimate) for estimate in estimates],
             ),
         ),
-        ("MACHINE", [amounts(not_none(estimate[name])["machine_usd"]) for estimate in estimates]),
-        *((part.upper(), _part_texts(estimates, name, part, amounts)) for part in ("disk", "address")),
-        ("IN ALL" if has_total(document) else "A MONTH", _amount_texts(estimates, name, amounts)),
+        ("MACHINE", [format_usd(not_none(estimate[name])["machine_usd"]) for estimate in estimates]),
+        *((part.upper(), _part_texts(estimates, name, part, format_usd)) for part in ("disk", "address")),
+        ("IN ALL" if has_total(document) else "A MONTH", _amount_texts(estimates, name, format_usd)),
     ]
     hidden_count = len(document["estimates"]) - len(estimates)
     text = _fitted_table(
@@ -203,12 +205,14 @@ def _parts_table(document: EstimateDocument, amounts: RoundedAmounts) -> str:
     return text + (f"\n... and {hidden_count} more: -o json has the parts of all." if hidden_count else "")
 
 
-def _hourly_text(estimate: Estimate, amounts: RoundedAmounts) -> str:
+def _hourly_text(estimate: Estimate, format_usd: RoundedAmountFormatter) -> str:
     amount = Money.usd(Decimal(estimate["paid_usd_per_hour"]))
-    return amount.text(4)[1:] if amounts.currency is None else amounts.currency.text(amount, 2)
+    return amount.text(4)[1:] if format_usd.currency is None else format_usd.currency.text(amount, 2)
 
 
-def _part_texts(estimates: Sequence[Estimate], name: PeriodName, part: str, amounts: RoundedAmounts) -> list[str]:
+def _part_texts(
+    estimates: Sequence[Estimate], name: PeriodName, part: str, format_usd: RoundedAmountFormatter
+) -> list[str]:
     period_costs = [not_none(estimate[name]) for estimate in estimates]
     texts = [cost["disk_usd"] if part == "disk" else cost["address_usd"] for cost in period_costs]
     marks_list = [
@@ -224,7 +228,7 @@ def _part_texts(estimates: Sequence[Estimate], name: PeriodName, part: str, amou
         for estimate in estimates
     ]
     return _marked_texts(
-        ["-" if text == "0" else amounts(text) for text in texts], (marks.replace("+", "") for marks in marks_list)
+        ["-" if text == "0" else format_usd(text) for text in texts], (marks.replace("+", "") for marks in marks_list)
     )
 
 

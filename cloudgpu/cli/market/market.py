@@ -64,12 +64,13 @@ def offers_text(
 def _answer_text(document: GpusDocument, region: str | None, *, by_speed: bool) -> str:
     """Return the first offer with its price, and what the list contains."""
     offers = document["offers"]
-    first, offer_count = offers[0], len(offers)
-    is_best = by_speed and first["h100_hours_per_dollar"] is not None
+    first_offer, offer_count = offers[0], len(offers)
+    is_best = by_speed and first_offer["h100_hours_per_dollar"] is not None
     lead_text = "Most work for a dollar" if is_best else "Cheapest"
-    place_text = f"{first['provider']} {first['instance_type']} in {first['region']}"
+    place_text = f"{first_offer['provider']} {first_offer['instance_type']} in {first_offer['region']}"
     best_text = paragraph(
-        f"{lead_text}: {gpu_count_text(first)} {first['gpu']}, {place_text}, {price_briefly(first['price'])}."
+        f"{lead_text}: {gpu_count_text(first_offer)} {first_offer['gpu']}, {place_text}, "
+        f"{price_briefly(first_offer['price'])}."
     )
     scope_text = f"One of {offer_count} machine types" if offer_count > 1 else "The only machine type that fits"
     return f"{best_text}\n{paragraph(f'{scope_text}, {_dates_text(document, region)}.')}"
@@ -81,14 +82,14 @@ def _marks_briefly(offers: Sequence[GpuOffer], document: GpusDocument) -> str:
     unverified = "?" in marks or any(offer["unverified"] or offer["speed"] is None for offer in offers)
     speeds = {offer["speed"]["basis"] for offer in offers if offer["speed"]}
     basis_marks = ", ".join(mark for basis, mark in SPEED_BASIS_MARKS.items() if basis in speeds)
-    texts = [
+    mark_texts = [
         f"~ derived{f' (EC2 spot was {EC2_SPOT_ERROR} where observed)' * has_ec2_spot(offers)}" if "~" in marks else "",
         "? unverified, or not known" if unverified else "",
         f"! older than {document['old_after_days']} days" if "!" in marks else "",
         "some of Google's prices are sums of machine and GPUs" if _has_parts(offers) else "",
         f"{basis_marks}: its speed was not measured" if basis_marks else "",
     ]
-    message = "; ".join([*filter(None, texts), "WORK/$: hours of an H100's training for a dollar"])
+    message = "; ".join([*filter(None, mark_texts), "WORK/$: hours of an H100's training for a dollar"])
     return paragraph(f"{message}. -v says more.")
 
 

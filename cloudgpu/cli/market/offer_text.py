@@ -7,7 +7,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.render import Amounts, confidence_mark, dollars
+from cloudgpu.cli.render import AmountFormatter, confidence_mark, dollars
 from cloudgpu.core.values.naming import counted, first_few
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ NO_SINGLE_OBSTACLE = "No single option is the reason: leave out two. To see ever
 AZURE_SPOT = "Azure's spot prices have moved since: many later ones equal the list price."
 
 
-class RoundedAmounts(Amounts):
+class RoundedAmountFormatter(AmountFormatter):
     """Shows amounts of a thousand dollars or more without cents, and no sign of the dollar in a table."""
 
     def __call__(self, usd: str | None, extra_digits: int | None = None) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.render import Amounts, labelled_lines, paragraph, rate_text, table, wrapped
+from cloudgpu.cli.render import AmountFormatter, labelled_lines, paragraph, rate_text, table, wrapped
 from cloudgpu.cli.terminal import columns
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import counted
@@ -44,12 +44,16 @@ def calculated_text(
 
     With `chart` the years are drawn instead of the table.
     """
-    amounts = _Amounts(currency)
+    format_usd = _AmountFormatter(currency)
     answer = [document["sentence"], document["crossing"], *document["remarks"]]
     blocks = [
         "\n".join(paragraph(text) for text in answer if text),
         *([years_chart(document)] if chart else []),
-        *(_evidence_blocks(document, amounts) if verbose else _short_text(document, amounts, has_table=not chart)),
+        *(
+            _evidence_blocks(document, format_usd)
+            if verbose
+            else _short_text(document, format_usd, has_table=not chart)
+        ),
     ]
     if sources:
         blocks += [
@@ -69,7 +73,7 @@ def more_text(*, verbose: bool, sources: bool) -> str:
 
 def years_chart(document: RentOrBuyDocument) -> str:
     """Return both costs over the years as lines, in US dollars."""
-    from cloudgpu.cli.money.chart import lines
+    from cloudgpu.cli.money.chart import line_chart
 
     points = document["timeline"]
     series = {
@@ -79,27 +83,27 @@ def years_chart(document: RentOrBuyDocument) -> str:
     }
     if all(point["sold_usd"] == point["unsold_usd"] for point in points):
         series = {"cloud": series["cloud"], "desktop": series["desktop, unsold"]}
-    return f"{lines(series, columns())}\nUS dollars by year"
+    return f"{line_chart(series, columns())}\nUS dollars by year"
 
 
-def _short_text(document: RentOrBuyDocument, amounts: _Amounts, *, has_table: bool) -> Iterator[str]:
+def _short_text(document: RentOrBuyDocument, format_usd: _AmountFormatter, *, has_table: bool) -> Iterator[str]:
     """Yield the years as a table, or two utilizations, and the source of the price."""
     if len(document["answers"]) > 1:
-        yield _usage_table(document, amounts)
+        yield _usage_table(document, format_usd)
     elif has_table:
-        yield _years_table(document["answers"][0]["expected"]["curve"], document["years"], amounts)
+        yield _years_table(document["answers"][0]["expected"]["curve"], document["years"], format_usd)
     cloud = document["cloud"]
     yield "\n".join(
         paragraph(text)
         for text in (
-            _price_source(cloud, amounts),
+            _price_source(cloud, format_usd),
             rate_text(document["currency"]),
         )
         if text
     )
 
 
-def _price_source(cloud: RentedMachine, amounts: _Amounts) -> str:
+def _price_source(cloud: RentedMachine, format_usd: _AmountFormatter) -> str:
     """Return the source of the price; empty if it was typed."""
     offer = cloud["offer"]
     if offer is None:
@@ -115,11 +119,11 @@ def _price_source(cloud: RentedMachine, amounts: _Amounts) -> str:
     )
     return (
         f"{kind}: {offer['provider']} {str(offer['instance_type']).removeprefix('Standard_')} in {offer['region']}, "
-        f"{amounts.price(cloud['usd_per_hour'])} an hour ({offer['as_of'][:10]}{caveat_text})."
+        f"{format_usd.price(cloud['usd_per_hour'])} an hour ({offer['as_of'][:10]}{caveat_text})."
     )
 
 
-def _years_table(curve: list[CurvePoint], years: float, amounts: _Amounts) -> str:
+def _years_table(curve: list[CurvePoint], years: float, format_usd: _AmountFormatter) -> str:
     """Return what each has cost after each year, if the desktop is sold then; a few of many years."""
     whole_years = [point for point in curve if point["days"] >= YEAR and not point["days"] % YEAR]
     last_point = [point for point in curve if point["days"] == curve[-1]["days"]]
@@ -131,42 +135,42 @@ def _years_table(curve: list[CurvePoint], years: float, amounts: _Amounts) -> st
     cells = [
         [
             _days_text(row["days"]),
-            amounts.for_table(row["cloud_usd"]),
-            amounts.for_table(str(Decimal(row["net_usd"]) + Decimal(row["sold_for_usd"]))),
-            amounts.for_table(row["sold_for_usd"]),
-            amounts.for_table(row["net_usd"]),
+            format_usd.for_table(row["cloud_usd"]),
+            format_usd.for_table(str(Decimal(row["net_usd"]) + Decimal(row["sold_for_usd"]))),
+            format_usd.for_table(row["sold_for_usd"]),
+            format_usd.for_table(row["net_usd"]),
             "desktop" if Decimal(row["net_usd"]) <= Decimal(row["cloud_usd"]) else "cloud",
         ]
         for row in shown_rows
     ]
-    code = amounts.code
+    code = format_usd.code
     return table(cells, ["AFTER", f"CLOUD{code}", "PAID", "SOLD FOR", f"DESKTOP{code}", "CHEAPER"], right=(1, 2, 3, 4))
 
 
-def _usage_table(document: RentOrBuyDocument, amounts: _Amounts) -> str:
+def _usage_table(document: RentOrBuyDocument, format_usd: _AmountFormatter) -> str:
     rows = [
         [
             f"{year['utilization_percent']:g}%",
-            amounts.for_table(year["cloud_usd"]),
-            amounts.for_table(year["paid_usd"]),
-            amounts.for_table(year["sold_for_usd"]),
-            amounts.for_table(year["desktop_usd"]),
+            format_usd.for_table(year["cloud_usd"]),
+            format_usd.for_table(year["paid_usd"]),
+            format_usd.for_table(year["sold_for_usd"]),
+            format_usd.for_table(year["desktop_usd"]),
             year["cheaper"],
         ]
         for year in document["over_years"]
     ]
-    code = amounts.code
+    code = format_usd.code
     return table(rows, ["USED", f"CLOUD{code}", "PAID", "SOLD FOR", f"DESKTOP{code}", "CHEAPER"], right=(1, 2, 3, 4))
 
 
-def _evidence_blocks(document: RentOrBuyDocument, amounts: _Amounts) -> Iterator[str]:
-    yield labelled_lines(list(_facts(document, amounts)))
+def _evidence_blocks(document: RentOrBuyDocument, format_usd: _AmountFormatter) -> Iterator[str]:
+    yield labelled_lines(list(_facts(document, format_usd)))
     sentence = document["break_even_sentence"]
     yield paragraph(f"Counted as it is paid: {sentence[:1].lower()}{sentence[1:]}")
     shows_utilization, life_years = len(document["answers"]) > 1, document["desktop"]["life_years"]
     for answer in document["answers"]:
-        yield labelled_lines(list(_answer_facts(answer, life_years, amounts, shows_utilization=shows_utilization)))
-        yield _curve_table(answer["expected"]["curve"], amounts)
+        yield labelled_lines(list(_answer_facts(answer, life_years, format_usd, shows_utilization=shows_utilization)))
+        yield _curve_table(answer["expected"]["curve"], format_usd)
     yield from (paragraph(text) for text in (_why_other_break_even(document), _speed_text(document)) if text)
     yield "\n".join(wrapped(text, "- ", "  ") for text in document["assumptions"])
     yield paragraph(rate_text(document["currency"])) if document["currency"] else ""
@@ -177,7 +181,7 @@ def _resale_source_text(document: RentOrBuyDocument) -> str:
     return f"What a used desktop brings: {source}." if source else ""
 
 
-class _Amounts(Amounts):
+class _AmountFormatter(AmountFormatter):
     def for_table(self, usd: str) -> str:
         """Return an amount for a table, without cents if it is large."""
         return self(usd, 0 if Decimal(usd) < NO_CENTS_FROM and Decimal(usd) else -2)
@@ -191,11 +195,11 @@ class _Amounts(Amounts):
         return self.with_code(usd, -2 if Decimal(usd) >= 10 or usd == "0" else 0)  # noqa: PLR2004  (dollars)
 
 
-def _facts(document: RentOrBuyDocument, amounts: _Amounts) -> Iterator[tuple[str, str | None]]:
+def _facts(document: RentOrBuyDocument, format_usd: _AmountFormatter) -> Iterator[tuple[str, str | None]]:
     cloud, desktop = document["cloud"], document["desktop"]
     gpus_text = f"{cloud['gpus']}x {cloud['gpu']}" if cloud["gpu"] else "a machine"
-    yield "rented", f"{gpus_text} at {amounts.price(cloud['usd_per_hour'])} an hour{_offer_text(cloud['offer'])}"
-    yield "owned", _desktop_text(desktop, amounts)
+    yield "rented", f"{gpus_text} at {format_usd.price(cloud['usd_per_hour'])} an hour{_offer_text(cloud['offer'])}"
+    yield "owned", _desktop_text(desktop, format_usd)
     yield "typed", ", ".join(desktop["changed"]) or None
 
 
@@ -224,24 +228,24 @@ def _offer_text(offer: CatalogOffer | None) -> str:
     )
 
 
-def _desktop_text(profile: DesktopProfile, amounts: _Amounts) -> str:
+def _desktop_text(profile: DesktopProfile, format_usd: _AmountFormatter) -> str:
     quoted_price = profile["quoted"]
     cards_text = profile["gpu"] if profile["gpus"] == 1 else f"{profile['gpus']}x {profile['gpu']}"
     power_text = f"{profile['gpus']}x {profile['gpu_watts']} W" if profile["gpus"] > 1 else f"{profile['gpu_watts']} W"
-    price, quoted_text = amounts.for_facts(profile["purchase_usd"]), ""
+    price, quoted_text = format_usd.for_facts(profile["purchase_usd"]), ""
     if quoted_price is not None:
         amount = "" if _quoted_text(quoted_price) == price else f"{_quoted_text(quoted_price)} "
         quoted_text = f" ({amount}at {quoted_price['per_usd']} of {quoted_price['as_of']})"
     maintenance_usd, resale_usd = profile["maintenance_usd_per_year"], profile["resale_usd"]
     running_costs = [
         f"PUE {profile['pue']:g}" if profile["pue"] != 1 else "",
-        f"maintenance {amounts(maintenance_usd)} a year" if maintenance_usd != "0" else "",
-        f"resale {amounts(resale_usd)}" if resale_usd != "0" else "",
+        f"maintenance {format_usd(maintenance_usd)} a year" if maintenance_usd != "0" else "",
+        f"resale {format_usd(resale_usd)}" if resale_usd != "0" else "",
     ]
     parts = [
         f"{profile['name']}, {cards_text} for {price}{quoted_text}",
         f"{power_text} + {profile['system_watts']} W at work, {profile['idle_watts']} W while it waits",
-        f"{amounts.price(profile['usd_per_kwh'])} per kWh",
+        f"{format_usd.price(profile['usd_per_kwh'])} per kWh",
         f"lasts {_years_text(profile['life_years'])}",
         *running_costs,
     ]
@@ -253,7 +257,7 @@ def _quoted_text(quoted: QuotedPrice) -> str:
 
 
 def _answer_facts(
-    answer: Outcomes, life_years: float, amounts: _Amounts, *, shows_utilization: bool
+    answer: Outcomes, life_years: float, format_usd: _AmountFormatter, *, shows_utilization: bool
 ) -> Iterator[tuple[str, str | None]]:
     outcome, hours_per_day = answer["expected"], answer["hours_per_day"]
     if shows_utilization:
@@ -263,11 +267,11 @@ def _answer_facts(
     yield "desktops", work_text if desktop_count > 1 else None
     yield (
         "electricity",
-        f"{outcome['kwh_per_year']:,.0f} kWh and {amounts.for_facts(outcome['electricity_usd_per_year'])} a year",
+        f"{outcome['kwh_per_year']:,.0f} kWh and {format_usd.for_facts(outcome['electricity_usd_per_year'])} a year",
     )
     yield "break-even", _break_even_text(answer)
     yield "by use", _by_use_text(outcome, life_years)
-    yield "by price", _by_price_text(outcome["break_even_usd_per_hour"], life_years, amounts)
+    yield "by price", _by_price_text(outcome["break_even_usd_per_hour"], life_years, format_usd)
 
 
 def _by_use_text(outcome: Outcome, life_years: float) -> str:
@@ -284,11 +288,11 @@ def _by_use_text(outcome: Outcome, life_years: float) -> str:
     return f"over {_years_text(life_years)} {subject} is cheaper with {use_text} at this price{limit_text}"
 
 
-def _by_price_text(usd_per_hour: str | None, life_years: float, amounts: _Amounts) -> str | None:
+def _by_price_text(usd_per_hour: str | None, life_years: float, format_usd: _AmountFormatter) -> str | None:
     if usd_per_hour is None or Decimal(usd_per_hour) > MAX_PRICE:
         return None
     condition_text = (
-        f"if an hour costs more than {amounts.with_code(usd_per_hour, 2)} at this use"
+        f"if an hour costs more than {format_usd.with_code(usd_per_hour, 2)} at this use"
         if Decimal(usd_per_hour)
         else "at any price"
     )
@@ -316,19 +320,19 @@ def _years_text(years: float) -> str:
     return f"{years:g} year{'s' * (years != 1)}"
 
 
-def _curve_table(curve: list[CurvePoint], amounts: _Amounts) -> str:
+def _curve_table(curve: list[CurvePoint], format_usd: _AmountFormatter) -> str:
     rows = [
         [
             _days_text(point["days"]),
-            amounts(point["cloud_usd"]),
-            amounts(point["desktop_usd"]),
-            amounts(point["sold_for_usd"]),
-            amounts(point["net_usd"]),
+            format_usd(point["cloud_usd"]),
+            format_usd(point["desktop_usd"]),
+            format_usd(point["sold_for_usd"]),
+            format_usd(point["net_usd"]),
             "desktop" if Decimal(point["net_usd"]) <= Decimal(point["cloud_usd"]) else "cloud",
         ]
         for point in curve
     ]
-    headings = ["AFTER", f"CLOUD{amounts.code}", "DESKTOP", "SOLD FOR", "DESKTOP, SOLD", "CHEAPER"]
+    headings = ["AFTER", f"CLOUD{format_usd.code}", "DESKTOP", "SOLD FOR", "DESKTOP, SOLD", "CHEAPER"]
     return table(rows, headings, right=(1, 2, 3, 4))
 
 

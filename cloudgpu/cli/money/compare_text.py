@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.cli.money.calculated_text import more_text
-from cloudgpu.cli.render import Amounts, clipped, paragraph, table, wrapped
+from cloudgpu.cli.render import AmountFormatter, clipped, paragraph, table, wrapped
 from cloudgpu.cli.terminal import columns
 from cloudgpu.core.values.times import from_iso
 
@@ -44,14 +44,14 @@ def compare_text(
 
     With `chart` both costs by day are drawn.
     """
-    amounts = Amounts(currency)
+    format_usd = AmountFormatter(currency)
     blocks = [paragraph(document["sentence"])]
     if chart and document["curve"]:
         blocks.append(_cost_chart(document))
     if document["owned"]:
-        blocks.append(_cases_table(document, document["owned"], amounts, zone, verbose=verbose))
-        blocks += [_hours_text(document, amounts), _speeds_table(document)] if verbose else []
-    blocks.append(_own_machines_text(document, amounts))
+        blocks.append(_cases_table(document, document["owned"], format_usd, zone, verbose=verbose))
+        blocks += [_hours_text(document, format_usd), _speeds_table(document)] if verbose else []
+    blocks.append(_own_machines_text(document, format_usd))
     blocks.append(
         "\n".join(wrapped(assumption, "- ", "  ") for assumption in document["assumptions"])
         if verbose
@@ -68,40 +68,42 @@ def compare_text(
 
 def _cost_chart(document: CompareDocument) -> str:
     """Return both costs by day as lines, in US dollars."""
-    from cloudgpu.cli.money.chart import lines
+    from cloudgpu.cli.money.chart import line_chart
 
     curve = document["curve"]
     series = {
         "cloud": [(float(day), float(point["cloud_usd"] or 0)) for day, point in enumerate(curve, 1)],
         "desktop": [(float(day), float(point["desktop_usd"])) for day, point in enumerate(curve, 1)],
     }
-    return f"{lines(series, columns())}\nUS dollars by day, {curve[0]['day']} to {curve[-1]['day']}"
+    return f"{line_chart(series, columns())}\nUS dollars by day, {curve[0]['day']} to {curve[-1]['day']}"
 
 
-def _cases_table(document: CompareDocument, owned: OwnedCases, amounts: Amounts, zone: tzinfo, *, verbose: bool) -> str:
-    lines = list(_cost_lines(document, owned, amounts, zone))
+def _cases_table(
+    document: CompareDocument, owned: OwnedCases, format_usd: AmountFormatter, zone: tzinfo, *, verbose: bool
+) -> str:
+    lines = list(_cost_lines(document, owned, format_usd, zone))
     lines = lines if verbose else [line for line in lines if line[0] in SHORT_LABELS]
     rows = [[label, *(cell_of_case(case) for case in CASES)] for label, cell_of_case in lines]
-    code = amounts.code.strip()
+    code = format_usd.code.strip()
     if all(len(set(row[1:])) == 1 for row in rows):
         return table([row[:2] for row in rows], [code, "EXPECTED"], right=[1])
     return table(rows, [code, *CASES.values()], right=[1, 2, 3])
 
 
 def _cost_lines(
-    document: CompareDocument, owned: OwnedCases, amounts: Amounts, zone: tzinfo
+    document: CompareDocument, owned: OwnedCases, format_usd: AmountFormatter, zone: tzinfo
 ) -> Iterator[tuple[str, Callable[[CaseName], str]]]:
     cloud, break_even = document["cloud"], document["break_even"]
     cloud_usd = dict(zip(CASES, (cloud["low_usd"], cloud["usd"], cloud["high_usd"]), strict=True))
     unpriced_mark = "+" if cloud["unpriced"] and cloud["usd"] is not None else ""
-    yield "the cloud", lambda case: f"{amounts(cloud_usd[case])}{unpriced_mark}"
-    yield "the desktop", lambda case: amounts(owned[case]["total_usd"])
-    yield "  bought", lambda case: amounts(owned[case]["purchase_usd"])
-    yield "  electricity", lambda case: amounts(owned[case]["electricity_usd"])
+    yield "the cloud", lambda case: f"{format_usd(cloud_usd[case])}{unpriced_mark}"
+    yield "the desktop", lambda case: format_usd(owned[case]["total_usd"])
+    yield "  bought", lambda case: format_usd(owned[case]["purchase_usd"])
+    yield "  electricity", lambda case: format_usd(owned[case]["electricity_usd"])
     if Decimal(owned["low"]["maintenance_usd"]):
-        yield "  maintenance", lambda case: amounts(owned[case]["maintenance_usd"])
+        yield "  maintenance", lambda case: format_usd(owned[case]["maintenance_usd"])
     if any(Decimal(owned[case]["worth_usd"]) for case in CASES):
-        yield "  still worth", lambda case: f"-{amounts(owned[case]['worth_usd'])}"
+        yield "  still worth", lambda case: f"-{format_usd(owned[case]['worth_usd'])}"
     if any(owned[case]["desktops"] > 1 for case in CASES):
         yield "desktops", lambda case: f"{owned[case]['desktops']:,}"
     yield "hours of its work", lambda case: f"{Decimal(owned[case]['hours']):,.2f}"
@@ -125,7 +127,7 @@ def _break_even_day(document: CompareDocument, case: CaseName, zone: tzinfo) -> 
     return "-" if pace is None or pace[case] is None else "never"
 
 
-def _hours_text(document: CompareDocument, amounts: Amounts) -> str:
+def _hours_text(document: CompareDocument, format_usd: AmountFormatter) -> str:
     cloud, break_even = document["cloud"], document["break_even"]
     parts = (
         (cloud["gpu_hours"], "with a busy GPU"),
@@ -137,9 +139,9 @@ def _hours_text(document: CompareDocument, amounts: Amounts) -> str:
     notes = [f"Machines were billed for {Decimal(cloud['billed_hours']):,.1f} hours: {', '.join(hours_texts)}."]
     if break_even["paid_usd_per_hour"] is not None:
         notes.append(
-            f"What an hour of this desktop does came to {amounts.with_code(break_even['paid_usd_per_hour'])} on the "
+            f"What an hour of this desktop does came to {format_usd.with_code(break_even['paid_usd_per_hour'])} on the "
             f"cloud. Used as much as so far, the desktop is the cheaper one over its life above "
-            f"{amounts.with_code(break_even['price_usd_per_hour'])}."
+            f"{format_usd.with_code(break_even['price_usd_per_hour'])}."
         )
     return "\n".join(paragraph(note) for note in notes)
 
@@ -165,7 +167,7 @@ def _ratio_text(gpu: ScaledGpu) -> str:
     return f"{gpu['ratio']:.2f}x ({gpu['low']:.2f}x-{gpu['high']:.2f}x)"
 
 
-def _own_machines_text(document: CompareDocument, amounts: Amounts) -> str:
+def _own_machines_text(document: CompareDocument, format_usd: AmountFormatter) -> str:
     if not document["own_machines"]:
         return ""
     rows = [
@@ -174,14 +176,14 @@ def _own_machines_text(document: CompareDocument, amounts: Amounts) -> str:
             machine["gpu"] or "no GPU",
             f"{Decimal(machine['hours']):,.1f}",
             "?" if machine["kwh"] is None else f"{Decimal(machine['kwh']):,.2f}",
-            amounts(machine["electricity_usd"]) + ("^" if machine["assumed"] else ""),
-            amounts(machine["cloud_usd"]),
+            format_usd(machine["electricity_usd"]) + ("^" if machine["assumed"] else ""),
+            format_usd(machine["cloud_usd"]),
         ]
         for machine in document["own_machines"]
     ]
     notes = [table(rows, ["YOUR OWN", "GPU", "HOURS", "KWH", "ELECTRICITY", "ON A CLOUD"], right=range(2, 6))]
     notes += [
-        paragraph(_offer_text(machine, offer, amounts))
+        paragraph(_offer_text(machine, offer, format_usd))
         for machine in document["own_machines"]
         if (offer := machine["offer"])
     ]
@@ -190,13 +192,13 @@ def _own_machines_text(document: CompareDocument, amounts: Amounts) -> str:
         notes.append(paragraph(sentence))
     if document["paid_usd"] is not None and document["owned"]:
         at_least = "at least " if document["cloud"]["unpriced"] else ""
-        paid_text = f"{at_least}{amounts.with_code(document['paid_usd'])}"
+        paid_text = f"{at_least}{format_usd.with_code(document['paid_usd'])}"
         notes.append(paragraph(f"Paid in all, the cloud and your own electricity: {paid_text}."))
     return "\n".join(notes)
 
 
-def _offer_text(machine: OwnMachine, offer: RentalAlternative, amounts: Amounts) -> str:
-    price_per_hour = f"{amounts.with_code(offer['usd_per_gpu_hour'])} an hour of one {offer['gpu']}"
+def _offer_text(machine: OwnMachine, offer: RentalAlternative, format_usd: AmountFormatter) -> str:
+    price_per_hour = f"{format_usd.with_code(offer['usd_per_gpu_hour'])} an hour of one {offer['gpu']}"
     place_text = f"{offer['provider']} {offer['instance_type']} in {offer['region']}"
     price_text = f"price of {offer['price']['as_of'][:10]}, {offer['price']['basis']}"
     ratio_text = (

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
 
-from cloudgpu.cli.render import Amounts, clipped, credit_text, paragraph, rate_text, short_duration, table
+from cloudgpu.cli.render import AmountFormatter, clipped, credit_text, paragraph, rate_text, short_duration, table
 from cloudgpu.core.values.naming import counted, first_few
 from cloudgpu.core.values.times import from_iso
 
@@ -41,44 +41,46 @@ def cost_text(document: CostDocument, currency: Currency | None, *, verbose: boo
     if not document["groups"]:
         return _no_costs_text(document)
     largest = max((Decimal(group["high_usd"] or 0) for group in document["groups"]), default=Decimal(0))
-    amounts = Amounts(currency, 2 if largest < SMALL_AMOUNT else 0)
-    heading = "\n".join(
-        filter(None, [_answer_text(document, amounts), "" if chart else _daily_sparkline(document, amounts)])
+    format_usd = AmountFormatter(currency, 2 if largest < SMALL_AMOUNT else 0)
+    top_block = "\n".join(
+        filter(None, [_answer_text(document, format_usd), "" if chart else _daily_sparkline(document, format_usd)])
     )
-    body = _days_chart(document) if chart else _groups_table(document, amounts, verbose=verbose)
-    blocks = [heading, body, *_note_blocks(document, amounts, verbose=verbose, has_chart=chart)]
+    main_block = _days_chart(document) if chart else _groups_table(document, format_usd, verbose=verbose)
+    blocks = [top_block, main_block, *_note_blocks(document, format_usd, verbose=verbose, has_chart=chart)]
     return "\n\n".join(block for block in blocks if block)
 
 
-def _answer_text(document: CostDocument, amounts: Amounts) -> str:
+def _answer_text(document: CostDocument, format_usd: AmountFormatter) -> str:
     """Return the cost of this month and in all, and the present cost per hour."""
-    total, month = document["total"], document["this_month_usd"]
-    usd = amounts.with_code(document["total_usd"]) if total["usd"] is None else _bounded_amount_text(total, amounts)
+    total, this_month_usd = document["total"], document["this_month_usd"]
+    usd = (
+        format_usd.with_code(document["total_usd"]) if total["usd"] is None else _bounded_amount_text(total, format_usd)
+    )
     owner_text = f" for {document['owner']}" if document["owner"] else ""
     if document["since"] or document["until"]:
         message = f"{usd} {_period_text(document)}{owner_text}"
-    elif month is not None and amounts(month) != amounts(document["total_usd"]):
-        message = f"{amounts.with_code(month)} so far this month, {usd} in all{owner_text}"
+    elif this_month_usd is not None and format_usd(this_month_usd) != format_usd(document["total_usd"]):
+        message = f"{format_usd.with_code(this_month_usd)} so far this month, {usd} in all{owner_text}"
     else:
         message = f"{usd} so far{owner_text}"
     burn_text = (
         ""
         if document["projected"] is None
-        else f"; {amounts.with_code(document['burn']['usd_per_hour'], 2)} an hour now"
+        else f"; {format_usd.with_code(document['burn']['usd_per_hour'], 2)} an hour now"
     )
     return paragraph(f"{message}{burn_text}.")
 
 
-def _bounded_amount_text(sums: CostSum, amounts: Amounts) -> str:
+def _bounded_amount_text(cost_sum: CostSum, format_usd: AmountFormatter) -> str:
     """Return a sum with its bounds, and a `+` if something has no price."""
-    unpriced_mark = "+" if sums["without_price"] else ""
-    lowest, usd, highest = (amounts(sums[key]) for key in ("low_usd", "usd", "high_usd"))
+    unpriced_mark = "+" if cost_sum["without_price"] else ""
+    lowest, usd, highest = (format_usd(cost_sum[key]) for key in ("low_usd", "usd", "high_usd"))
     bounds = [f"at least {lowest}"] * (lowest != usd) + [f"at most {highest}"] * (highest != usd)
     bounds_text = f" ({', '.join(bounds)})" if bounds else ""
-    return f"{usd}{unpriced_mark}{amounts.code}{bounds_text}"
+    return f"{usd}{unpriced_mark}{format_usd.code}{bounds_text}"
 
 
-def _daily_sparkline(document: CostDocument, amounts: Amounts) -> str:
+def _daily_sparkline(document: CostDocument, format_usd: AmountFormatter) -> str:
     """Return the last days as a sparkline; empty if at most one of them has a cost."""
     days = document["days"] or []
     spent = [float(day["usd"]) for day in days]
@@ -88,20 +90,20 @@ def _daily_sparkline(document: CostDocument, amounts: Amounts) -> str:
 
     most_expensive = max(days, key=lambda group: Decimal(group["usd"]))
     return (
-        f"{len(days)} days  {sparkline(spent)}  at most {amounts.with_code(most_expensive['usd'])}, on "
+        f"{len(days)} days  {sparkline(spent)}  at most {format_usd.with_code(most_expensive['usd'])}, on "
         f"{most_expensive['day']}"
     )
 
 
 def _days_chart(document: CostDocument) -> str:
     """Return the last days as columns."""
-    from cloudgpu.cli.money.chart import columns
-    from cloudgpu.cli.terminal import columns as width
+    from cloudgpu.cli.money.chart import column_chart
+    from cloudgpu.cli.terminal import columns
 
     days = document["days"] or []
     spent = [float(day["usd"]) for day in days]
     title = f"Spending by day, {days[0]['day']} to {days[-1]['day']}, {document['tz']}, in USD"
-    return f"{title}\n\n{columns([day['day'][-2:].lstrip('0') for day in days], spent, width())}"
+    return f"{title}\n\n{column_chart([day['day'][-2:].lstrip('0') for day in days], spent, columns())}"
 
 
 def _no_costs_text(document: CostDocument) -> str:
@@ -110,15 +112,15 @@ def _no_costs_text(document: CostDocument) -> str:
     return paragraph(f"Nothing was spent {_period_text(document)}, as far as this ledger knows; no cloud was queried.")
 
 
-def _groups_table(document: CostDocument, amounts: Amounts, *, verbose: bool) -> str:
+def _groups_table(document: CostDocument, format_usd: AmountFormatter, *, verbose: bool) -> str:
     groups = document["groups"] if verbose or document["by"] in CALENDAR_GROUPS else _most_expensive(document["groups"])
     sums: tuple[CostSum, ...] = (*groups, document["total"])
-    headings = ["HOURS", f"COST{amounts.code}"]
-    columns = [[f"{Decimal(group['hours']):,.2f}" for group in sums], _marked_amounts(sums, amounts)]
+    headings = ["HOURS", f"COST{format_usd.code}"]
+    columns = [[f"{Decimal(group['hours']):,.2f}" for group in sums], _marked_amounts(sums, format_usd)]
     if document["total"]["on_demand_usd"] is not None:
         headings += ["ON DEMAND", "SAVED"]
-        columns.append(_known_amounts((group["on_demand_usd"] for group in sums), amounts))
-        columns.append(_known_amounts((group["savings_usd"] for group in sums), amounts))
+        columns.append(_known_amounts((group["on_demand_usd"] for group in sums), format_usd))
+        columns.append(_known_amounts((group["savings_usd"] for group in sums), format_usd))
     while _name_width(headings, columns) < MIN_NAME_WIDTH and len(headings) > 2:  # noqa: PLR2004  (hours and cost always stay)
         headings.pop()
         columns.pop()
@@ -140,7 +142,7 @@ def _most_expensive(groups: Sequence[CostGroup]) -> Sequence[CostGroup]:
         amounts = [Decimal(amount) for group in other_groups if (amount := group[key]) is not None]
         return f"{sum(amounts, Decimal())}" if amounts else None
 
-    others: CostGroup = {
+    combined: CostGroup = {
         **other_groups[0],
         "name": f"{len(other_groups)} others (-v)",
         "hours": f"{sum((Decimal(group['hours']) for group in other_groups), Decimal())}",
@@ -152,7 +154,7 @@ def _most_expensive(groups: Sequence[CostGroup]) -> Sequence[CostGroup]:
         "without_price": sum(group["without_price"] for group in other_groups),
         "marks": "".join(mark for mark in _MARKS if any(mark in group["marks"] for group in other_groups)),
     }
-    return [*groups[:MAX_GROUPS], others]
+    return [*groups[:MAX_GROUPS], combined]
 
 
 def _table_text(heading: str, names: list[str], headings: list[str], columns: list[list[str]]) -> str:
@@ -167,60 +169,64 @@ def _name_width(headings: list[str], columns: list[list[str]]) -> int:
     return WIDTH - sum(2 + width for width in column_widths)
 
 
-def _is_range(group: CostSum, amounts: Amounts) -> bool:
+def _is_range(group: CostSum, format_usd: AmountFormatter) -> bool:
     """Return whether the bounds of a cost differ in the digits that are shown."""
-    return amounts(group["low_usd"]) != amounts(group["high_usd"])
+    return format_usd(group["low_usd"]) != format_usd(group["high_usd"])
 
 
-def _marked_amounts(sums: Sequence[CostSum], amounts: Amounts) -> list[str]:
+def _marked_amounts(sums: Sequence[CostSum], format_usd: AmountFormatter) -> list[str]:
     """Return each amount with one mark behind the last digit: the first that applies.
 
     All marks are explained below the table.
     """
     marks = [
         ("+" if group["without_price"] and group["usd"] is not None else "")
-        or ("*" if _is_range(group, amounts) else "")
+        or ("*" if _is_range(group, format_usd) else "")
         or next((mark for mark in "?~^!" if mark in group["marks"]), "")
         for group in sums
     ]
     width = max(map(len, marks))
-    return [f"{amounts(group['usd'])}{mark.ljust(width)}" for group, mark in zip(sums, marks, strict=True)]
+    return [f"{format_usd(group['usd'])}{mark.ljust(width)}" for group, mark in zip(sums, marks, strict=True)]
 
 
-def _known_amounts(amounts: Iterable[str | None], format_amount: Amounts) -> list[str]:
-    return ["" if amount is None else format_amount(amount) for amount in amounts]
+def _known_amounts(amounts: Iterable[str | None], format_usd: AmountFormatter) -> list[str]:
+    return ["" if amount is None else format_usd(amount) for amount in amounts]
 
 
-def _ranges_table(document: CostDocument, amounts: Amounts) -> str:
+def _ranges_table(document: CostDocument, format_usd: AmountFormatter) -> str:
     """Return the table of amounts that are not known exactly; empty if all are."""
     named_sums = zip(_group_names(document["groups"]), (*document["groups"], document["total"]), strict=True)
-    ranges = [(name, group_sums) for name, group_sums in named_sums if _is_range(group_sums, amounts)]
+    ranges = [(name, group_sums) for name, group_sums in named_sums if _is_range(group_sums, format_usd)]
     if not ranges:
         return ""
-    columns = [[amounts(group[name]) for _, group in ranges] for name in ("low_usd", "high_usd")]
+    columns = [[format_usd(group[name]) for _, group in ranges] for name in ("low_usd", "high_usd")]
     return _table_text("* BETWEEN", [name for name, _ in ranges], ["AT LEAST", "AT MOST"], columns)
 
 
-def _note_blocks(document: CostDocument, amounts: Amounts, *, verbose: bool, has_chart: bool) -> Iterator[str]:
+def _note_blocks(
+    document: CostDocument, format_usd: AmountFormatter, *, verbose: bool, has_chart: bool
+) -> Iterator[str]:
     """Yield what is in no sum and what is deducted; `verbose`: with reasons; `has_chart`: without marks."""
     if verbose:
-        ranges = _ranges_table(document, amounts)
+        ranges = _ranges_table(document, format_usd)
         yield f"{ranges}\n{_paragraphs(_range_reasons(document))}" if ranges else ""
     yield _paragraphs(
         _missing_text(document),
         _unmetered_text(document),
-        "" if has_chart else _marks_text(document, amounts, verbose=verbose),
-        _interrupted_and_failed_text(document, amounts),
+        "" if has_chart else _marks_text(document, format_usd, verbose=verbose),
+        _interrupted_and_failed_text(document, format_usd),
         _uncompared_text(document) if verbose else "",
     )
-    yield _projection_table(document, amounts) if verbose else _paragraphs(_projection_sentence(document, amounts))
+    yield (
+        _projection_table(document, format_usd) if verbose else _paragraphs(_projection_sentence(document, format_usd))
+    )
     yield _paragraphs(
-        *_budget_sentences(document, amounts),
+        *_budget_sentences(document, format_usd),
         *_prepaid_sentences(document),
-        *_sustained_use_lines(document, amounts),
-        _credits_text(document, amounts),
+        *_sustained_use_lines(document, format_usd),
+        _credits_text(document, format_usd),
         rate_text(document["currency"]),
-        _fees_text(document, amounts),
+        _fees_text(document, format_usd),
     )
     if document["desktop"] is not None and (verbose or _is_worth_showing(document, document["desktop"])):
         yield _paragraphs(document["desktop"]["sentence"])
@@ -281,21 +287,21 @@ def _range_reasons(document: CostDocument) -> str:
     return f"Because: {'; '.join(reasons[:MAX_NAMED])}.{hidden_text}"
 
 
-def _marks_text(document: CostDocument, amounts: Amounts, *, verbose: bool) -> str:
+def _marks_text(document: CostDocument, format_usd: AmountFormatter, *, verbose: bool) -> str:
     marks = document["total"]["marks"]
     message = f"Prices: {', '.join(_MARKS[mark] for mark in marks)}." if marks else ""
-    has_ranges = not verbose and any(_is_range(group, amounts) for group in (*document["groups"], document["total"]))
+    has_ranges = not verbose and any(_is_range(group, format_usd) for group in (*document["groups"], document["total"]))
     return (("* not known exactly; -v says between what, and why. " if has_ranges else "") + message).strip()
 
 
-def _interrupted_and_failed_text(document: CostDocument, amounts: Amounts) -> str:
+def _interrupted_and_failed_text(document: CostDocument, format_usd: AmountFormatter) -> str:
     parts = []
     wasted = (("interrupted", "run", document["interrupted"]), ("failed", "failed launch", document["failed"]))
     for name, kind, cost in wasted:
         noun = {"run": "runs", "failed launch": "failed launches"}[kind] if cost["number"] != 1 else kind
         if cost["number"]:
             parts.append(f"{cost['number']} {noun} {'that the provider interrupted ' if name == 'interrupted' else ''}")
-            parts[-1] = f"{parts[-1].strip()}: {amounts.with_code(cost['usd'])}"
+            parts[-1] = f"{parts[-1].strip()}: {format_usd.with_code(cost['usd'])}"
     return f"In it: {'; '.join(parts)}." if parts else ""
 
 
@@ -315,34 +321,34 @@ def _costs_continue(document: CostDocument) -> bool:
     )
 
 
-def _projection_sentence(document: CostDocument, amounts: Amounts) -> str:
+def _projection_sentence(document: CostDocument, format_usd: AmountFormatter) -> str:
     """Return the projected totals at the end of the day and month, and the parts of the burn rate."""
     burn, projections = document["burn"], document["projected"]
     if projections is None or not _costs_continue(document):
         return ""
     only_machines = [kind for kind, _ in _burn_parts(burn)] == [RUNNING_MACHINES] and not burn["without_price"]
-    burn_text = "" if only_machines else f"An hour now: {_burn_text(burn, amounts)}. "
-    day, month = (amounts.with_code(projections[period]["usd"]) for period in ("end_of_day", "end_of_month"))
+    burn_text = "" if only_machines else f"An hour now: {_burn_text(burn, format_usd)}. "
+    day, month = (format_usd.with_code(projections[period]["usd"]) for period in ("end_of_day", "end_of_month"))
     return f"{burn_text}At this rate: {day} by the end of the day, {month} by the end of the month."
 
 
-def _projection_table(document: CostDocument, amounts: Amounts) -> str:
+def _projection_table(document: CostDocument, format_usd: AmountFormatter) -> str:
     burn, projections = document["burn"], document["projected"]
     if projections is None or not _costs_continue(document):
         return ""
-    now = f"Now {amounts.with_code(burn['usd_per_hour'], 2)} an hour ({_burn_text(burn, amounts)})."
+    now = f"Now {format_usd.with_code(burn['usd_per_hour'], 2)} an hour ({_burn_text(burn, format_usd)})."
     rows = [
-        ["at the end of the day", _range_text(projections["end_of_day"], amounts)],
-        ["at the end of the month", _range_text(projections["end_of_month"], amounts)],
-        ["at the leases' end", _range_text(projections["leases_end"], amounts)],
-        ["at renew-until", _range_text(projections.get("renew_until"), amounts)],
+        ["at the end of the day", _range_text(projections["end_of_day"], format_usd)],
+        ["at the end of the month", _range_text(projections["end_of_month"], format_usd)],
+        ["at the leases' end", _range_text(projections["leases_end"], format_usd)],
+        ["at renew-until", _range_text(projections.get("renew_until"), format_usd)],
     ]
     projected = table(rows, ["PROJECTED", "TOTAL"], right=[1])
     return f"{paragraph(now)}\n{projected}\n{paragraph(projections['assumption'])}"
 
 
-def _burn_text(burn: BurnRate, amounts: Amounts) -> str:
-    part_texts = [f"{kind} {amounts.with_code(amount, 2)}" for kind, amount in _burn_parts(burn)]
+def _burn_text(burn: BurnRate, format_usd: AmountFormatter) -> str:
+    part_texts = [f"{kind} {format_usd.with_code(amount, 2)}" for kind, amount in _burn_parts(burn)]
     unpriced_text = f"; {burn['without_price']} without a price" if burn["without_price"] else ""
     return f"{', '.join(part_texts) or 'nothing known'}{unpriced_text}"
 
@@ -357,7 +363,7 @@ def _burn_parts(burn: BurnRate) -> list[tuple[str, str]]:
     return [(kind, amount) for kind, amount in parts if Decimal(amount)]
 
 
-def _budget_sentences(document: CostDocument, amounts: Amounts) -> Iterator[str]:
+def _budget_sentences(document: CostDocument, format_usd: AmountFormatter) -> Iterator[str]:
     """Yield how long each budget lasts, one sentence each."""
     for budget in document["budgets"]:
         exhausted_at = budget["exhausted_at"]
@@ -369,7 +375,9 @@ def _budget_sentences(document: CostDocument, amounts: Amounts) -> Iterator[str]
             if lasts_s is None
             else f"is empty in {short_duration(lasts_s)} at this rate"
         )
-        left_text = f"{amounts.with_code(budget['remaining_usd'])} of {amounts.with_code(budget['limit_usd'], 0)} left"
+        left_text = (
+            f"{format_usd.with_code(budget['remaining_usd'])} of {format_usd.with_code(budget['limit_usd'], 0)} left"
+        )
         is_used_up = Decimal(budget["remaining_usd"]) <= 0
         yield f"Budget {budget['name']}: {'it is used up' if is_used_up else f'{left_text}; it {lasts_text}'}."
 
@@ -380,37 +388,38 @@ def _prepaid_sentences(document: CostDocument) -> Iterator[str]:
         yield credit_text(credit, from_iso(document["as_of"]))
 
 
-def _sustained_use_lines(document: CostDocument, amounts: Amounts) -> Iterator[str]:
+def _sustained_use_lines(document: CostDocument, format_usd: AmountFormatter) -> Iterator[str]:
     for discount in document["sustained_use"]:
         usage_text = f"{discount['what']} in {discount['region']}, account {discount['account']}"
         yield (
-            f"Sustained use, {discount['month']}: {amounts.with_code(discount['usd'])} less for {usage_text}, "
+            f"Sustained use, {discount['month']}: {format_usd.with_code(discount['usd'])} less for {usage_text}, "
             f"{discount['reason']}."
         )
 
 
-def _credits_text(document: CostDocument, amounts: Amounts) -> str:
+def _credits_text(document: CostDocument, format_usd: AmountFormatter) -> str:
     credit_use = document["credits"]
     if credit_use is None:
         return ""
     credit_texts = [
-        f"{credit['name']} {amounts.with_code(credit['used_usd'])}, {amounts.with_code(credit['remaining_usd'])} left"
+        f"{credit['name']} {format_usd.with_code(credit['used_usd'])}, "
+        f"{format_usd.with_code(credit['remaining_usd'])} left"
         for credit in credit_use["applied"]
     ]
-    return f"After credits ({'; '.join(credit_texts)}): {amounts.with_code(credit_use['after_usd'])}."
+    return f"After credits ({'; '.join(credit_texts)}): {format_usd.with_code(credit_use['after_usd'])}."
 
 
-def _range_text(projection: Projection, amounts: Amounts) -> str:
+def _range_text(projection: Projection, format_usd: AmountFormatter) -> str:
     if projection["low_usd"] == projection["high_usd"]:
-        return amounts.with_code(projection["usd"])
+        return format_usd.with_code(projection["usd"])
     return (
-        f"{amounts.with_code(projection['usd'])} ({amounts(projection['low_usd'])} to "
-        f"{amounts(projection['high_usd'])})"
+        f"{format_usd.with_code(projection['usd'])} ({format_usd(projection['low_usd'])} to "
+        f"{format_usd(projection['high_usd'])})"
     )
 
 
-def _fees_text(document: CostDocument, amounts: Amounts) -> str:
+def _fees_text(document: CostDocument, format_usd: AmountFormatter) -> str:
     fees = document["fees"]
     if fees["total_usd"] is None:
         return str(fees["sentence"])
-    return f"{amounts.with_code(fees['total_usd'])} {fees['sentence'][0].lower()}{fees['sentence'][1:]}"
+    return f"{format_usd.with_code(fees['total_usd'])} {fees['sentence'][0].lower()}{fees['sentence'][1:]}"

@@ -96,8 +96,8 @@ def _rest_lines(document: ReconcileDocument) -> list[str]:
         other_ledgers = document["other_ledgers"]
         notes.append(f"{_rows_text(other_ledgers)} of another ledger of cloudgpu: {dollars(other_ledgers['usd'])}.")
     if document["accounts_left_out"]:
-        where = ", ".join(document["accounts_left_out"])
-        notes.append(f"The file has no rows of {where}: what the ledger has there is not compared.")
+        accounts_text = ", ".join(document["accounts_left_out"])
+        notes.append(f"The file has no rows of {accounts_text}: what the ledger has there is not compared.")
     return notes
 
 

@@ -63,23 +63,25 @@ def _forget_text(document: ForgetDocument, retirement: Retirement) -> str:
     return f"Account {name} is removed and no longer queried. To use it again, add [accounts.{name}]{launch_hint}."
 
 
-def rename_place(old: str, new: str, *, yes: bool, output: Format) -> None:
+def rename_place(old_name: str, new_name: str, *, yes: bool, output: Format) -> None:
     """Show what will be done, ask once, record the new name, and say so."""
     from cloudgpu.control.setup.rename_account import document, plan, rename
 
     session = open_session()
-    planned = plan(session, os.environ, old, new)
+    planned = plan(session, os.environ, old_name, new_name)
     change = document(planned)
-    sys.stderr.write(_rename_text(change, old))
-    confirm(f"Rename {old} to {new}?", yes=yes, why="This renames an account or a host")
+    sys.stderr.write(_rename_text(change, old_name))
+    confirm(f"Rename {old_name} to {new_name}?", yes=yes, why="This renames an account or a host")
     rename(session, planned)
     machines = ", ".join(change["machines"])
-    emit(output, change, f"{old} is called {new} now." + (f" Found there: {machines}." if machines else ""))
+    emit(output, change, f"{old_name} is called {new_name} now." + (f" Found there: {machines}." if machines else ""))
 
 
-def _rename_text(document: RenameDocument, old: str) -> str:
+def _rename_text(document: RenameDocument, old_name: str) -> str:
     subject = (
-        f"account {old}" if document["host"] is None else (f"host {document['host']} of account {document['account']}")
+        f"account {old_name}"
+        if document["host"] is None
+        else (f"host {document['host']} of account {document['account']}")
     )
     machines = ", ".join(document["machines"]) or "none that runs or is kept"
     lines = [f"Renames {subject} to {document['new']}", f"  its machines: {machines}", *_config_lines(document)]

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from cloudgpu.cli.money.chart import columns, gauge, lines, scale, sparkline
+from cloudgpu.cli.money.chart import axis_end, column_chart, gauge, line_chart, sparkline
 
 WIDTHS = (60, 80, 120, 160)
 MONTH = [3.1, 0, 0, 12.4, 8, 2, 1, 0, 0, 5.5, 4.4, 9, 17, 3, 2, 1, 0, 0, 0, 2.5, 8, 9, 4, 3, 2, 0.05, 0, 0, 1, 1, 3]
@@ -47,7 +47,7 @@ def test_a_gauge_without_a_limit_is_full_once_anything_is_used():
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_month_by_day_fits_every_width(width):
-    drawn = columns([str(day + 1) for day in range(31)], MONTH, width).splitlines()
+    drawn = column_chart([str(day + 1) for day in range(31)], MONTH, width).splitlines()
     assert max(map(len, drawn)) <= width
     assert len(drawn) == 10
     assert [line[:3] for line in drawn if "$" in line] == ["$20", "$10", " $0"]
@@ -61,26 +61,26 @@ def test_a_month_by_day_fits_every_width(width):
 @pytest.mark.parametrize("width", WIDTHS)
 def test_lines_fit_every_width_without_colours_and_each_has_its_own_mark(width):
     series = {"rent": [(x, x * 100.0) for x in range(25)], "buy": [(x, 1500.0 + x) for x in range(25)]}
-    drawn = lines(series, width)
+    drawn = line_chart(series, width)
     assert "\x1b" not in drawn
     assert max(map(len, drawn.splitlines())) <= width
     assert {"•• rent", "xx buy"} <= {line.strip(" │").split("┤")[-1].strip(" │") for line in drawn.splitlines()}
     assert "$4,000┤" in drawn
-    assert lines({}, width) == ""
+    assert line_chart({}, width) == ""
 
 
 def test_without_unicode_charts_are_ascii(monkeypatch):
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
-    drawn = [sparkline([0, 1, 8]), gauge(3, 10, 10, 2), columns(["1"], [1], 60)]
+    drawn = [sparkline([0, 1, 8]), gauge(3, 10, 10, 2), column_chart(["1"], [1], 60)]
     assert all(one.isascii() for one in drawn)
     assert drawn[1] == "###==....."
 
 
 def test_an_axis_ends_at_a_round_number():
-    assert [scale(one) for one in (0, 0.003, 1, 17, 21, 41, 99)] == [1, 0.004, 1, 20, 40, 50, 100]
+    assert [axis_end(one) for one in (0, 0.003, 1, 17, 21, 41, 99)] == [1, 0.004, 1, 20, 40, 50, 100]
 
 
 def test_only_lines_load_plotext():
-    script = "import sys; from cloudgpu.cli.money import chart; chart.columns(['1'], [1.0], 60); "
+    script = "import sys; from cloudgpu.cli.money import chart; chart.column_chart(['1'], [1.0], 60); "
     script += "sys.exit('plotext' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -14,7 +14,7 @@ import pytest
 from benchmarks.cli_start import fill
 from cloudgpu.cli.app import run
 from cloudgpu.cli.money.cost_text import _marked_amounts
-from cloudgpu.cli.render import Amounts
+from cloudgpu.cli.render import AmountFormatter
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.billing.cost_groups import By
 from cloudgpu.core.events.log import Draft
@@ -159,7 +159,7 @@ def test_a_range_that_no_shown_digit_tells_has_no_mark():
     shown = {"usd": "0.02", "without_price": 0, "marks": ""}
     alike, wide = ("0.019998", "0.020002"), ("0.0106", "0.02")
     sums = [shown | {"low_usd": low, "high_usd": high} for low, high in (alike, wide)]
-    assert [cell.strip() for cell in _marked_amounts(sums, Amounts(None, 2))] == ["$0.0200", "$0.0200*"]
+    assert [cell.strip() for cell in _marked_amounts(sums, AmountFormatter(None, 2))] == ["$0.0200", "$0.0200*"]
 
 
 def test_without_v_a_range_is_a_mark_and_its_reasons_are_left_out(cost):
