@@ -122,8 +122,8 @@ def _answer_ls(words: list[str]) -> bool:
     from cloudgpu.cli.machines.listing import list_machines
     from cloudgpu.cli.output import Format, emit
 
-    document_text, text = list_machines(**{_LS_OPTIONS[word]: True for word in options})
-    emit(Format.JSON if json else Format.TEXT, document_text, text)
+    document, text = list_machines(**{_LS_OPTIONS[word]: True for word in options})
+    emit(Format.JSON if json else Format.TEXT, document, text)
     return True
 
 

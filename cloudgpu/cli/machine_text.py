@@ -213,10 +213,12 @@ def lease_lines(machine: MachineDocument, now: datetime) -> Iterator[tuple[str, 
     """Yield until when a machine's lease lasts, and what that means; nothing of one that has ended."""
     if machine["terminated_at"]:
         return
-    expires, renew_until = when(machine["expires"], now), when(machine.get("renew_until"), now)
+    expires, renew_until_text = when(machine["expires"], now), when(machine.get("renew_until"), now)
     lease_ends = machine["lease_ends"] or machine.get("renew_until") is None
     yield "lease", f"until {expires}" if lease_ends else f"only warns, at {expires}"
-    yield ("renewable", f"until {renew_until}") if lease_ends else ("renew-until", f"ends it at {renew_until}")
+    yield (
+        ("renewable", f"until {renew_until_text}") if lease_ends else ("renew-until", f"ends it at {renew_until_text}")
+    )
 
 
 def _warnings(machine: MachineDocument, now: datetime) -> Iterator[tuple[str, str | None]]:

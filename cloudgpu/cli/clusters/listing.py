@@ -38,11 +38,11 @@ def listing_table(document: LsDocument, now: datetime, *, me: str | None) -> str
     """Return the table of `ls` with a row for each cluster in place of its nodes, and a line for each queue."""
     clusters = {cluster["id"]: cluster for cluster in document["clusters"]}
     nodes = {machine["id"]: machine for machine in document["machines"]}
-    rows_by_id: dict[str, MachineDocument] = {}
+    shown_by_id: dict[str, MachineDocument] = {}
     for machine in document["machines"]:
         cluster = machine["cluster"]
         machine_or_cluster = machine if cluster is None else clusters.get(cluster["id"], machine)
-        rows_by_id.setdefault(machine_or_cluster["id"], machine_or_cluster)
+        shown_by_id.setdefault(machine_or_cluster["id"], machine_or_cluster)
 
     def row_of(machine: MachineDocument, now: datetime) -> list[str]:
         return (
@@ -50,15 +50,15 @@ def listing_table(document: LsDocument, now: datetime, *, me: str | None) -> str
         )
 
     queues = [paragraph(f"{cluster['name']}: {cluster['queue']}.") for cluster in clusters.values() if cluster["queue"]]
-    return "\n".join([machine_table(list(rows_by_id.values()), now, me=me, row=row_of), *queues])
+    return "\n".join([machine_table(list(shown_by_id.values()), now, me=me, row=row_of), *queues])
 
 
 def cluster_row(cluster: ClusterDocument, nodes: Mapping[str, MachineDocument], now: datetime) -> list[str]:
     """Return what the table of `ls` says of one cluster; `nodes` has its machines by id."""
     node_machines = [nodes[node_id] for node_id in cluster["nodes"]]
     billed = [machine for machine in node_machines if machine["billed"]]
-    row_value = cluster if len(billed) in (0, len(node_machines)) else cluster | {"price": price_of(billed)}
-    name, _, place, _, *remaining_columns = machine_row(row_value, now)
+    priced_cluster = cluster if len(billed) in (0, len(node_machines)) else cluster | {"price": price_of(billed)}
+    name, _, place, _, *remaining_columns = machine_row(priced_cluster, now)
     return [name, node_counts_text(cluster, node_machines), place, nodes_text(cluster), *remaining_columns]
 
 
@@ -72,14 +72,14 @@ def node_counts_text(cluster: ClusterDocument, nodes: Sequence[MachineDocument])
     if cluster["terminated_at"] and not cluster["there"]:
         return "terminated"
     total = nodes[0]["cluster"]["nodes"] if nodes[0]["cluster"] else len(nodes)
-    counts = f"{cluster['there']}/{total}{' degraded' if cluster['degraded'] else ''}"
+    counts_text = f"{cluster['there']}/{total}{' degraded' if cluster['degraded'] else ''}"
     states = [state_text(machine) for machine in nodes]
-    distinct = list(dict.fromkeys(states))
-    if distinct == ["running"]:
-        return counts
-    if len(distinct) == 1:
-        return f"{counts}{',' if cluster['degraded'] else ''} {distinct[0]}"
-    return f"{counts}: {', '.join(f'{states.count(state)} {state}' for state in distinct)}"
+    distinct_states = list(dict.fromkeys(states))
+    if distinct_states == ["running"]:
+        return counts_text
+    if len(distinct_states) == 1:
+        return f"{counts_text}{',' if cluster['degraded'] else ''} {distinct_states[0]}"
+    return f"{counts_text}: {', '.join(f'{states.count(state)} {state}' for state in distinct_states)}"
 
 
 def shown_text(

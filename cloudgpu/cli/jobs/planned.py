@@ -89,10 +89,10 @@ def _machine_facts(planned: PlannedRun, launch: Plan | None) -> Iterator[tuple[s
         return
     machine, slurm = planned.machine, planned.spec.get("slurm")
     if machine is not None and slurm is not None:
-        launch_lines = (
-            f"submitted on {machine.name}" if machine.cluster is None else (f"the cluster {machine.cluster.name}")
+        target_text = (
+            f"submitted on {machine.name}" if machine.cluster is None else f"the cluster {machine.cluster.name}"
         )
-        yield "slurm", f"{launch_lines}: {_slurm_request_text(slurm)}; it queues until Slurm starts it"
+        yield "slurm", f"{target_text}: {_slurm_request_text(slurm)}; it queues until Slurm starts it"
         if slurm["cluster"] is None:
             yield "note", "its home is taken to be the same on all nodes; nothing is installed or stopped there"
     elif machine is not None:
@@ -183,7 +183,7 @@ def _left_out_text(snapshot: Snapshot) -> str | None:
     hidden_count = snapshot.left_out_count - len(files) - len(snapshot.secrets)
     hidden_text = f", and {hidden_count:,} other{'s' * (hidden_count > 1)}" if hidden_count > 0 else ""
     files_listed = ", ".join(
-        (f"{file.path} ({'at least ' if file.at_least else ''}{size_text(file.size)})") for file in files
+        f"{file.path} ({'at least ' if file.at_least else ''}{size_text(file.size)})" for file in files
     )
     return f"{files_listed}{hidden_text}"
 
@@ -203,10 +203,10 @@ def _secrets_text(snapshot: Snapshot) -> str | None:
 def _data_facts(planned: PlannedRun) -> Iterator[tuple[str, str]]:
     """Yield what is fetched from buckets, and what that costs."""
     for data in planned.data:
-        launch_lines = f" from {data.region}" if data.region else ""
+        region_text = f" from {data.region}" if data.region else ""
         costs_text = f"; {data.traffic}" if data.traffic else ""
         objects = f"{data.objects:,} object{'s' * (data.objects != 1)}"
-        yield "data", f"{data.source}: {objects}, {size_text(data.bytes)}{launch_lines}, to {data.target}{costs_text}"
+        yield "data", f"{data.source}: {objects}, {size_text(data.bytes)}{region_text}, to {data.target}{costs_text}"
 
 
 def _asleep_text(planned: PlannedRun, launch: Plan | None) -> str:

@@ -155,13 +155,13 @@ def _results_text(job: JobDocument) -> str | None:
 
 def _attempt_text(job: JobDocument, index: int, now: datetime) -> str:
     attempt = job["attempts"][index]
-    market_text = f" on {attempt['machine']}" if attempt["machine"] else ""
+    machine_text = f" on {attempt['machine']}" if attempt["machine"] else ""
     if attempt["began_at"] is None:
-        return f"{attempt['number']}{market_text}: not begun"
+        return f"{attempt['number']}{machine_text}: not begun"
     setup = "" if attempt["setup_s"] is None else f" after a setup of {short_duration(attempt['setup_s'])}"
     end = "" if attempt["ended_at"] is None else f", ended {ago(attempt['ended_at'], now)}"
     why_text = f": {attempt['why']}" if attempt["why"] else ""
-    return f"{attempt['number']}{market_text}: began {ago(attempt['began_at'], now)}{setup}{end}{why_text}"
+    return f"{attempt['number']}{machine_text}: began {ago(attempt['began_at'], now)}{setup}{end}{why_text}"
 
 
 def ended_text(job: JobDocument, now: datetime) -> str:

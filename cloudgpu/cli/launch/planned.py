@@ -281,10 +281,10 @@ def plan_text(plan: Plan, now: datetime) -> str:
 
 
 def _lease_text(plan: Plan, now: datetime) -> str:
-    expires, renew_until = when(plan["expires"], now), when(plan.get("renew_until"), now)
+    expires, renew_until_text = when(plan["expires"], now), when(plan.get("renew_until"), now)
     if plan["lease_ends"]:
-        return f"until {expires}, renewed while in use until {renew_until}"
-    return f"until {expires}, which does not end it: it runs until {renew_until} (its renew-until)"
+        return f"until {expires}, renewed while in use until {renew_until_text}"
+    return f"until {expires}, which does not end it: it runs until {renew_until_text} (its renew-until)"
 
 
 def _hardware_text(plan: Plan) -> str:
@@ -331,9 +331,9 @@ def _asks_to_persist(plan: Plan) -> bool:
 def _policy_text(plan: Plan) -> str:
     """Return the policy with lease and renew-until, and where these are set if not by the policy."""
     source_texts = {"option": " as typed", "config.toml": " from config.toml"}
-    lease = duration_text(plan["lease_s"]) + source_texts.get(plan["lease_from"], "")
-    renew_until = duration_text(plan["renew_until_s"]) + source_texts.get(plan["renew_until_from"], "")
-    return f"{plan['policy']}: lease {lease}, renew-until {renew_until}"
+    lease_text = duration_text(plan["lease_s"]) + source_texts.get(plan["lease_from"], "")
+    renew_until_text = duration_text(plan["renew_until_s"]) + source_texts.get(plan["renew_until_from"], "")
+    return f"{plan['policy']}: lease {lease_text}, renew-until {renew_until_text}"
 
 
 def _rule_text(text: RuleText, now: datetime) -> str:
@@ -424,7 +424,7 @@ def _monthly_text(attached_costs: Sequence[Extra]) -> str:
     ]
     if not priced:
         return "its price is not known"
-    total = Money.usd(sum((Decimal(price) for _, price in priced), Decimal()))
+    total = Money.usd(sum((Decimal(usd_per_month) for _, usd_per_month in priced), Decimal()))
     unpriced_text = " and what has no known price" if len(priced) < len(attached_costs) else ""
     at_most = "at most " if any(attached_cost["at_most"] for attached_cost, _ in priced) else ""
     return f"{at_most}{total.text()} a month{unpriced_text}"

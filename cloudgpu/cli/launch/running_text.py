@@ -102,13 +102,13 @@ def extend_question(machine: MachineDocument, until: str, cost: str, other_owner
     )
 
 
-def start_question(machine: MachineDocument, usd_per_hour: str, cost: str, end: str, now: datetime) -> str:
+def start_question(machine: MachineDocument, hourly_text: str, cost: str, end: str, now: datetime) -> str:
     """Return what an hour of a stopped machine costs, and what it costs to the end of its new lease."""
     return _titled_lines(
         "Start",
         [
             ("what", _machine_text(machine)),
-            ("price", usd_per_hour),
+            ("price", hourly_text),
             ("costs", cost),
             ("also billed", attached_costs_text(_while_running(machine))),
             ("ends", when(end, now)),
@@ -136,9 +136,9 @@ def _cost_text(machines: Sequence[MachineDocument]) -> str:
     """Return the hourly cost that ends, and what the machines have cost so far."""
     billed = [machine for machine in machines if machine["billed"] and not machine["terminated_at"]]
     prices = [machine["price"]["usd_per_hour"] for machine in billed if machine["price"]]
-    usd_per_hour = dollars(f"{sum(map(Decimal, prices), Decimal())}", 4)
+    hourly_cost = dollars(f"{sum(map(Decimal, prices), Decimal())}", 4)
     unpriced_text = f" and {len(billed) - len(prices)} without a known price" if len(prices) < len(billed) else ""
-    hourly_text = f"{usd_per_hour} an hour{unpriced_text}" if billed else "no hourly cost: nothing of it runs"
+    hourly_text = f"{hourly_cost} an hour{unpriced_text}" if billed else "no hourly cost: nothing of it runs"
     cost = sum((Decimal(machine["spent_usd"] or 0) for machine in machines), Decimal())
     unpriced_mark = "+" if any(machine["unpriced"] for machine in machines) else ""
     so_far = spent_text(machines[0], 4) if len(machines) == 1 else f"{dollars(f'{cost}')}{unpriced_mark}"

@@ -49,7 +49,7 @@ def command(
     if until is None:
         if machine.expires and machine.expires <= iso(session.clock()):
             confirm(
-                (f"Release {machine.name}? Its lease is over: it ends within seconds then.{other_owner_text}"), yes=yes
+                f"Release {machine.name}? Its lease is over: it ends within seconds then.{other_owner_text}", yes=yes
             )
         machine = set_hold(session, machine, None)
         emit(output, machine_document(machine, session.clock()), f"{machine.name} is not held any more.")

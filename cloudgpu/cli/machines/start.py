@@ -139,7 +139,7 @@ def _move_out_of_zone(session: Session, machine: Machine, start_options: options
     )
     cheapest, per_month = plan.offers[0], plan.image_cost.per_month
     image_cost_text = (
-        "its price is not known" if per_month is None else (f"at most {per_month.text()} a month until it runs")
+        "its price is not known" if per_month is None else f"at most {per_month.text()} a month until it runs"
     )
     confirm(
         f"Move {machine.name} out of {machine.zone}? It ends, and its disk becomes an image "

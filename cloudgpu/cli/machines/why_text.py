@@ -38,7 +38,7 @@ def why_text(document: WhyDocument, now: datetime) -> str:
 def _headline(document: WhyDocument) -> str:
     reason, activity = document["why"], document["activity"]
     return wrapped(
-        f"{document['name']}: " + (reason if not _is_running(document) else (f"{_STATES[activity]} ({reason})")),
+        f"{document['name']}: " + (reason if not _is_running(document) else f"{_STATES[activity]} ({reason})"),
         rest="  ",
     )
 

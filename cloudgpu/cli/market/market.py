@@ -135,7 +135,7 @@ def _price_marks(offers: list[GpuOffer], document: GpusDocument) -> Iterator[str
         yield _marked_note("~", f"derived: {SPOT_RULE if has_ec2_spot(offers) else DERIVED_RULE}.")
     if "?" in marks or any(offer["unverified"] for offer in offers):
         yield _marked_note(
-            "?", ("unverified: from memory, in no source; after a GPU: its share, its number or its market.")
+            "?", "unverified: from memory, in no source; after a GPU: its share, its number or its market."
         )
     if "!" in marks:
         yield _marked_note("!", f"old: the price is from more than {document['old_after_days']} days ago.")

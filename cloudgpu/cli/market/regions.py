@@ -88,13 +88,13 @@ def _prices_note(document: RegionsDocument) -> str:
         return ""
     is_marketplace, has_live_prices = document["provider"] in MARKETPLACES, document["live"]
     catalogue_text = (
-        "" if has_live_prices else ("These prices are the dated catalogue's, which does not know what is in stock. ")
+        "" if has_live_prices else "These prices are the dated catalogue's, which does not know what is in stock. "
     )
     if not is_marketplace:
         return catalogue_text.rstrip()
     price_text = (
         "the lowest of this moment, without disk and traffic"
         if has_live_prices
-        else ("medians of the market on those days")
+        else "medians of the market on those days"
     )
     return f"{catalogue_text}Hosts there ask what they like: these are {price_text}, and change within hours."

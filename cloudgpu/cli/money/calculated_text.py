@@ -354,7 +354,7 @@ def _speed_text(document: RentOrBuyDocument) -> str:
     parts = [
         _break_even_text(answer)
         if len(answers) == 1
-        else (f"{_break_even_text(answer)} at {answer['utilization_percent']:g}%")
+        else f"{_break_even_text(answer)} at {answer['utilization_percent']:g}%"
         for answer in answers
     ]
     speed_text = f"{document['desktop']['gpu']} counted as {speed['ratio']:.2f} times as fast, by {speed['basis']}"

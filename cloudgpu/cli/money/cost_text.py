@@ -88,7 +88,7 @@ def _daily_sparkline(document: CostDocument, format_usd: AmountFormatter) -> str
         return ""
     from cloudgpu.cli.money.chart import sparkline
 
-    most_expensive = max(days, key=lambda group: Decimal(group["usd"]))
+    most_expensive = max(days, key=lambda day: Decimal(day["usd"]))
     return (
         f"{len(days)} days  {sparkline(spent)}  at most {format_usd.with_code(most_expensive['usd'])}, on "
         f"{most_expensive['day']}"
@@ -169,9 +169,9 @@ def _name_width(headings: list[str], columns: list[list[str]]) -> int:
     return WIDTH - sum(2 + width for width in column_widths)
 
 
-def _is_range(group: CostSum, format_usd: AmountFormatter) -> bool:
+def _is_range(cost_sum: CostSum, format_usd: AmountFormatter) -> bool:
     """Return whether the bounds of a cost differ in the digits that are shown."""
-    return format_usd(group["low_usd"]) != format_usd(group["high_usd"])
+    return format_usd(cost_sum["low_usd"]) != format_usd(cost_sum["high_usd"])
 
 
 def _marked_amounts(sums: Sequence[CostSum], format_usd: AmountFormatter) -> list[str]:

@@ -81,7 +81,7 @@ def _rename_text(document: RenameDocument, old_name: str) -> str:
     subject = (
         f"account {old_name}"
         if document["host"] is None
-        else (f"host {document['host']} of account {document['account']}")
+        else f"host {document['host']} of account {document['account']}"
     )
     machines = ", ".join(document["machines"]) or "none that runs or is kept"
     lines = [f"Renames {subject} to {document['new']}", f"  its machines: {machines}", *_config_lines(document)]

@@ -122,7 +122,7 @@ def _budget_line(preparation: Preparation, verb: str) -> str:
         return f"{verb} the budget that mails when the account costs too much"
     existing = preparation.existing_budget
     replaced_text = (
-        (f" in place of one of {existing.per_month.text()}, to {_emails(existing.emails)}") if existing else ""
+        f" in place of one of {existing.per_month.text()}, to {_emails(existing.emails)}" if existing else ""
     )
     return (
         f"makes a budget of {preparation.budget.per_month.text()} a month on the whole account{replaced_text}: "

@@ -97,7 +97,7 @@ def _moved_lines(document: LedgerMoveDocument) -> list[str]:
     else:
         sentences = [
             f"The ledger has moved to {place_text}, every hash right.",
-            (f"Read-only from now on: {document['from']}"),
+            f"Read-only from now on: {document['from']}",
         ]
     if document["config"]:
         sentences.append(f"{document['config']} names the new place.")
