@@ -39,11 +39,11 @@ def new_host_key() -> tuple[str, str]:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     key = Ed25519PrivateKey.generate()
-    private = key.private_bytes(
+    private_key = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
     )
-    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    return public.decode(), private.decode()
+    public_key = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    return public_key.decode(), private_key.decode()
 
 
 def make_offer(configuration: MachineConfiguration, *, usd: str = "1.00", now: datetime | None = None) -> Offer:
@@ -81,7 +81,7 @@ def make_attempt(
     `call` is what the provider's `resolve` returned for the request, `policy` what is sent to the agent.
     """
     now = now or datetime.now(UTC)
-    public, private = host_key or new_host_key()
+    public_key, private_key = host_key or new_host_key()
     machine = machine_id(ledger, key)
     request = LaunchRequest(
         key=key,
@@ -106,8 +106,8 @@ def make_attempt(
         agent_source=agent_source,
         user=user or getpass.getuser(),
         client_public_keys=tuple(client_public_keys or (new_host_key()[0],)),
-        host_public_key=public,
-        host_private_key=private,
+        host_public_key=public_key,
+        host_private_key=private_key,
         policy=policy or {},
         own_source=_OWN_METERS_SCRIPT.read_text(encoding="utf-8") if agent_source else "",
     )
@@ -204,9 +204,9 @@ def write_plugin(directory: Path, providers: Mapping[str, str], *, name: str = "
     Returns `directory`. Put it on `sys.path`, or in PYTHONPATH of a command, and the registry finds them:
     `write_plugin(tmp_path, {"fake": FAKE})`.
     """
-    info = directory / f"{name.replace('-', '_')}-1.dist-info"
-    info.mkdir(parents=True, exist_ok=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
-    lines = "".join(f"{kind} = {target}\n" for kind, target in providers.items())
-    (info / "entry_points.txt").write_text(f"[{ENTRY_POINT_GROUP}]\n{lines}")
+    dist_info = directory / f"{name.replace('-', '_')}-1.dist-info"
+    dist_info.mkdir(parents=True, exist_ok=True)
+    (dist_info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+    lines = "".join(f"{kind} = {factory_path}\n" for kind, factory_path in providers.items())
+    (dist_info / "entry_points.txt").write_text(f"[{ENTRY_POINT_GROUP}]\n{lines}")
     return directory

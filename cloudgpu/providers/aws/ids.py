@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.shared.options import fault, matching, port, read_table, several, text
+from cloudgpu.providers.shared.options import matching, port, read_table, setting_error, several, text
 
 REGION = re.compile(r"[a-z]{2,3}(-[a-z]+)+-\d{1,2}")
 ZONE = re.compile(r"([a-z]{2,3}(?:-[a-z]+)+-\d{1,2})[a-z]")
@@ -90,7 +90,7 @@ def _read_role_arn(account: str, key: str, value: object) -> str:
     if isinstance(value, str) and _ROLE.fullmatch(value):
         return value
     remedy = f'Write it like {key} = "arn:aws:iam::123456789012:role/cloudgpu-timer": cloudgpu init aws does.'
-    raise fault(account, key, value, "has to be the ARN of an IAM role.", remedy)
+    raise setting_error(account, key, value, "has to be the ARN of an IAM role.", remedy)
 
 
 _region = matching(REGION, "a region", "us-east-1")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.errors import AuthFailed
-from cloudgpu.providers.shared.options import fault, matching, port, read_table, several, text
+from cloudgpu.providers.shared.options import matching, port, read_table, setting_error, several, text
 
 PROVIDER = "lambda"
 SSH_PORT = 22
@@ -55,7 +55,7 @@ def lambda_options(account: str, table: Mapping[str, Any]) -> LambdaOptions:
     options = LambdaOptions(**read_table(PROVIDER, account, table, _READERS))
     if options.key_file and options.key_variable:
         problem = "goes with key_file as well: which of the two has the key is not clear."
-        raise fault(account, "key_variable", options.key_variable, problem, "Leave one of the two out.")
+        raise setting_error(account, "key_variable", options.key_variable, problem, "Leave one of the two out.")
     return options
 
 
@@ -111,14 +111,14 @@ def _variable_name(account: str, key: str, value: object) -> str:
     if isinstance(value, str) and _VARIABLE_PATTERN.fullmatch(value) and not value.startswith("secret_"):
         return value
     problem = "is not the name of an environment variable. The key itself does not belong into config.toml."
-    raise fault(account, key, None, problem, 'Write it like key_variable = "LAMBDA_API_KEY".')
+    raise setting_error(account, key, None, problem, 'Write it like key_variable = "LAMBDA_API_KEY".')
 
 
 def _path(account: str, key: str, value: object) -> str:
     path = text(account, key, value)
     if path.startswith("secret_"):
         problem = "looks like a key, not like a file. The key itself does not belong into config.toml."
-        raise fault(account, key, None, problem, f'Write it like key_file = "{KEY_FILE}".')
+        raise setting_error(account, key, None, problem, f'Write it like key_file = "{KEY_FILE}".')
     return path
 
 
@@ -126,7 +126,7 @@ def _address(account: str, key: str, value: object) -> str:
     address = text(account, key, value)
     if address.startswith(("https://", "http://")):
         return address
-    raise fault(
+    raise setting_error(
         account, key, address, f"is {address!r}, which is not an address.", f'Write it like endpoint = "{ENDPOINT}".'
     )
 

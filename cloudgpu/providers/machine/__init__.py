@@ -13,6 +13,6 @@ def source(name: str) -> str:
     text = Path(__file__).with_name(name).read_text(encoding="utf-8")
     if not name.endswith(".sh"):
         return text
-    first, *lines = text.splitlines()
+    shebang, *lines = text.splitlines()
     code_lines = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
-    return "".join(f"{line}\n" for line in (first, *code_lines))
+    return "".join(f"{line}\n" for line in (shebang, *code_lines))

@@ -147,9 +147,9 @@ def _launch_file(attempt: Attempt, options: BootOptions) -> str:
 
 
 def _units(attempt: Attempt, options: BootOptions) -> Mapping[str, str]:
-    report = _REPORT_LINE_AWS if options.cloud == "aws" else _REPORT_LINE
+    report_line = _REPORT_LINE_AWS if options.cloud == "aws" else _REPORT_LINE
     units = {
-        "cloudgpu-lease.service": _LEASE_UNIT + (report if options.reports else ""),
+        "cloudgpu-lease.service": _LEASE_UNIT + (report_line if options.reports else ""),
         "cloudgpu-lease.timer": _TIMER_UNIT,
         "cloudgpu-agent.service": _AGENT_UNIT.format(user=options.user),
         "cloudgpu-start.service": _START_UNIT.format(user=options.user),

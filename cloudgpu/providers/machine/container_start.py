@@ -95,12 +95,12 @@ def machine_dir(attempt: Attempt, container: ContainerSpec = _DEFAULT_SPEC) -> s
 
 def pack_start(attempt: Attempt, container: ContainerSpec = _DEFAULT_SPEC) -> PackedStart:
     """Return the script as a short command and the variables that it unpacks; the image needs sh, base64 and gzip."""
-    text = gzip.compress(container_start(attempt, container).encode(), compresslevel=9, mtime=0)
-    encoded = base64.b64encode(text).decode("ascii")
+    packed = gzip.compress(container_start(attempt, container).encode(), compresslevel=9, mtime=0)
+    encoded = base64.b64encode(packed).decode("ascii")
     chunks = [encoded[start : start + CHUNK_LENGTH] for start in range(0, len(encoded), CHUNK_LENGTH)]
     env = {f"{_CHUNK_VARIABLE}{number}": chunk for number, chunk in enumerate(chunks)}
-    variables = "".join(f"${{{name}}}" for name in env)
-    unpack = f'file="$(mktemp)" && printf %s "{variables}" | base64 -d | gzip -dc >"$file"'
+    references = "".join(f"${{{name}}}" for name in env)
+    unpack = f'file="$(mktemp)" && printf %s "{references}" | base64 -d | gzip -dc >"$file"'
     command = f'umask 077; {unpack} && unset {" ".join(env)} && exec sh "$file"'
     return PackedStart(command, {MACHINE_VARIABLE: attempt.machine, **env})
 
@@ -134,7 +134,7 @@ def _files(attempt: Attempt, container: ContainerSpec, directory: str) -> list[F
     """Return the files of the machine's directory, which each start writes."""
     boot = attempt.boot
     keys = "".join(f"{line.strip()}\n" for line in boot.client_public_keys)
-    texts = {
+    text_by_name = {
         "agent.py": boot.agent_source,
         "own.py": boot.own_source,
         "agent.json": json.dumps(_agent_settings(attempt, container, directory)),
@@ -146,7 +146,7 @@ def _files(attempt: Attempt, container: ContainerSpec, directory: str) -> list[F
     modes = {"end": "700", "jupyter-run": "700"}
     return [
         File(shlex.quote(f"{directory}/{name}"), text, modes.get(name, "600"))
-        for name, text in texts.items()
+        for name, text in text_by_name.items()
         if text.strip()
     ]
 

@@ -74,8 +74,8 @@ def _jupyter_module(command: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
 
 AGENT_INTERVAL_S = 10  # the driver's GPU samples reach back 14 s, and a hook has to run after a spot notice
 # Scripts: one runs the agent, one installs the program that runs a command in the machine's container (`inside`).
-_AGENT = '#!/bin/sh\nexec /usr/bin/python3 "$HOME/.cloudgpu/agent.py" "$@"\n'
-_INSIDE = 'install -m 755 "$here/inside" "$base/inside"\n'
+_AGENT_WRAPPER = '#!/bin/sh\nexec /usr/bin/python3 "$HOME/.cloudgpu/agent.py" "$@"\n'
+_INSTALL_INSIDE = 'install -m 755 "$here/inside" "$base/inside"\n'
 
 
 class File(NamedTuple):
@@ -91,7 +91,7 @@ def files(attempt: Attempt, options: BootOptions) -> Iterable[File]:
     boot = attempt.boot
     yield _installed_file("agent.py", boot.agent_source, "0644")
     yield _installed_file("agent.json", json.dumps(_agent_settings(attempt, options)), "0644")
-    yield _installed_file("agent", _AGENT, "0755")
+    yield _installed_file("agent", _AGENT_WRAPPER, "0755")
     yield _installed_file("settle", _settle(attempt), "0755")
     yield _installed_file("start", source("start.sh"), "0755")
     if boot.jupyter:
@@ -110,8 +110,8 @@ def files(attempt: Attempt, options: BootOptions) -> Iterable[File]:
 
 def _settle(attempt: Attempt) -> str:
     """Return the script that installs the agent in the user's home; `inside` before it, since the agent starts jobs."""
-    before, agent, after = source("settle.sh").partition("install -m 600")
-    return before + (_INSIDE if container_image(attempt) else "") + agent + after
+    head, install_agent, tail = source("settle.sh").partition("install -m 600")
+    return head + (_INSTALL_INSIDE if container_image(attempt) else "") + install_agent + tail
 
 
 def on_start_script(attempt: Attempt) -> str:

@@ -45,7 +45,7 @@ __all__ = [
 _MAX_FOUR_DIGITS = 0xFFFF
 _BOUNDARY = "=-cloudgpu-part-="
 # How cloud-init merges the parts: lists are appended, keys that are there stay.
-_MERGE = "list(append)+dict(no_replace,recurse_list)+str()"
+_MERGE_TYPE = "list(append)+dict(no_replace,recurse_list)+str()"
 
 
 def user_data(attempt: Attempt, options: BootOptions) -> str:
@@ -57,10 +57,10 @@ def user_data(attempt: Attempt, options: BootOptions) -> str:
     )
 
 
-def too_large_error(attempt: Attempt, size: int, limit: int, who: str) -> InvalidRequest:
-    """Return the error for user data of `size` bytes where `who` accepts `limit`."""
+def too_large_error(attempt: Attempt, size: int, limit: int, cloud_name: str) -> InvalidRequest:
+    """Return the error for user data of `size` bytes where `cloud_name` accepts `limit`."""
     return InvalidRequest(
-        f"The template {attempt.boot.template} makes {size:,} bytes of boot data; {who} takes {limit:,}.",
+        f"The template {attempt.boot.template} makes {size:,} bytes of boot data; {cloud_name} takes {limit:,}.",
         field="template",
         value=attempt.boot.template,
         next="Make its cloud_init or on_start shorter: let it fetch the long part from somewhere.",
@@ -76,7 +76,7 @@ def _multipart(parts: Iterable[tuple[str, str]]) -> str:
     for number, (kind, text) in enumerate(parts):
         encoding = "7bit" if text.isascii() else "quoted-printable"
         headers = (
-            f'Content-Type: {kind}; charset="utf-8"\nMerge-Type: {_MERGE}\nContent-Transfer-Encoding: {encoding}\n'
+            f'Content-Type: {kind}; charset="utf-8"\nMerge-Type: {_MERGE_TYPE}\nContent-Transfer-Encoding: {encoding}\n'
         )
         name = f'Content-Disposition: attachment; filename="part-{number:03}"\n'
         body = text if text.isascii() else quopri.encodestring(text.encode()).decode()
@@ -108,10 +108,10 @@ def _config(attempt: Attempt, options: BootOptions) -> str:
     package_names = packages(attempt)
     if package_names:
         config |= {"package_update": True, "packages": package_names}
-    return "#cloud-config\n" + re.sub(r"[^ -~]", _escaped, json.dumps(config, ensure_ascii=False))
+    return "#cloud-config\n" + re.sub(r"[^ -~]", _yaml_escape, json.dumps(config, ensure_ascii=False))
 
 
-def _escaped(match: re.Match[str]) -> str:
+def _yaml_escape(match: re.Match[str]) -> str:
     """Return the matched character as YAML escapes it; JSON would write surrogate pairs."""
     code = ord(match[0])
     return f"\\u{code:04x}" if code <= _MAX_FOUR_DIGITS else f"\\U{code:08x}"

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 READS = frozenset({"GET", "HEAD"})
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
-REDIRECT, TOO_MANY_REQUESTS, SERVER_ERROR = 300, 429, 500  # HTTP statuses
+FIRST_REDIRECT, TOO_MANY_REQUESTS, FIRST_SERVER_ERROR = 300, 429, 500  # HTTP statuses
 MAX_ANSWER_BYTES = 64 * 2**20
-LONGEST_WAIT_S = 86_400.0
+MAX_RETRY_AFTER_S = 86_400.0
 PAUSES_S = (0.5, 1.0, 2.0, 4.0)  # before a call is sent again, the last one from then on
-_MAX_SHOWN = 300  # characters of what a cloud says
+_MAX_SHOWN_CHARS = 300  # characters of what a cloud says
 
 
 class NotSent(ProviderUnavailable):
@@ -50,18 +50,18 @@ class Answer(NamedTuple):
 class CloudApi:
     """A cloud's REST API: its address, its login, its errors and its limits.
 
-    `cloud` is its name for people, `kind` that of its provider, `base` the address before each path. `login` returns
-    the headers that carry the key, and raises AuthFailed where there is none. `refused` returns the error for an
-    answer of 400 or more. `intervals` are the least seconds between two calls of one action, by action, where the
-    cloud asks for that; those of "*" between any two calls.
+    `cloud` is its name for people, `provider` that of its provider, `base_url` the address before each path.
+    `auth_headers` returns the headers that carry the key, and raises AuthFailed where there is none. `error_of_answer`
+    returns the error for an answer of 400 or more. `intervals_s` are the least seconds between two calls of one action,
+    by action, where the cloud asks for that; those of "*" between any two calls.
     """
 
     cloud: str
-    kind: str
-    base: str
-    login: Callable[[], Mapping[str, str]]
-    refused: Callable[[Answer], CloudgpuError]
-    intervals: Mapping[str, float] = field(default_factory=dict)
+    provider: str
+    base_url: str
+    auth_headers: Callable[[], Mapping[str, str]]
+    error_of_answer: Callable[[Answer], CloudgpuError]
+    intervals_s: Mapping[str, float] = field(default_factory=dict)
 
 
 class RestClient:
@@ -88,7 +88,7 @@ class RestClient:
 
         `action` is its name for the metrics and the intervals. An `idempotent` call is sent again after no answer,
         429, or a server error; None: only a read is idempotent. Raises NotSent, Silent, ProviderUnavailable,
-        RateLimited, and what `CloudApi.refused` returns.
+        RateLimited, and what `CloudApi.error_of_answer` returns.
         """
         is_read = method in READS
         may_repeat = is_read if idempotent is None else idempotent
@@ -101,21 +101,21 @@ class RestClient:
             try:
                 answer = self._send(method, path, action, query, body, started_s)
             except ProviderUnavailable as failed:
-                wait, error = PAUSES_S[min(tries, len(PAUSES_S) - 1)], failed
+                wait_s, error = PAUSES_S[min(tries, len(PAUSES_S) - 1)], failed
             else:
-                if answer.status < TOO_MANY_REQUESTS or TOO_MANY_REQUESTS < answer.status < SERVER_ERROR:
+                if answer.status < TOO_MANY_REQUESTS or TOO_MANY_REQUESTS < answer.status < FIRST_SERVER_ERROR:
                     self.timeouts.record_answer(action, self.api.cloud)
                     if answer.status >= 400:  # noqa: PLR2004  (RFC 9110, 15.5)
-                        raise self.api.refused(answer)
-                    if answer.status >= REDIRECT:
+                        raise self.api.error_of_answer(answer)
+                    if answer.status >= FIRST_REDIRECT:
                         raise _redirect_error(answer, action, self.api)
                     return answer
-                wait, error = self._seconds_before_retry(answer, tries), self._error_for(answer)
+                wait_s, error = self._seconds_before_retry(answer, tries), self._error_for(answer)
             tries += 1
-            if not may_repeat or self.timeouts.seconds_left(started_s, read=is_read) < wait + self.timeouts.connect_s:
+            if not may_repeat or self.timeouts.seconds_left(started_s, read=is_read) < wait_s + self.timeouts.connect_s:
                 raise error
-            beat(wait)
-            self.pause(wait)
+            beat(wait_s)
+            self.pause(wait_s)
 
     def get(self, path: str, *, action: str, query: Mapping[str, str] | None = None) -> Any:
         """Return the JSON value at a path. Raises as `call`."""
@@ -128,9 +128,9 @@ class RestClient:
         import urllib3
 
         self._wait_for_turn(action)
-        count_request(self.api.kind, action)
-        end = self.timeouts.now() + seconds
-        headers = {"Accept": "text/event-stream", **self.api.login()}
+        count_request(self.api.provider, action)
+        ends_at = self.timeouts.now() + seconds
+        headers = {"Accept": "text/event-stream", **self.api.auth_headers()}
         timeout = urllib3.Timeout(connect=self.timeouts.connect_s, read=seconds)
         try:
             reply = self._connections().request(
@@ -141,7 +141,7 @@ class RestClient:
                     raise self._error_for(_read_answer(reply, self.api.cloud))
                 for line in _read_lines(reply):
                     yield line
-                    if self.timeouts.now() >= end:
+                    if self.timeouts.now() >= ends_at:
                         return
         except urllib3.exceptions.ReadTimeoutError:
             return
@@ -149,24 +149,24 @@ class RestClient:
             raise self._transport_error(error, action, seconds) from error
 
     def redact(self, text: str) -> str:
-        """Return a text of the cloud with the key replaced, shortened to _MAX_SHOWN characters."""
-        for value in self.api.login().values():
+        """Return a text of the cloud with the key replaced, shortened to _MAX_SHOWN_CHARS characters."""
+        for value in self.api.auth_headers().values():
             for secret in filter(None, (value, value.rpartition(" ")[2])):
                 text = text.replace(secret, "...")
-        return " ".join(text.split())[:_MAX_SHOWN]
+        return " ".join(text.split())[:_MAX_SHOWN_CHARS]
 
     def _send(
         self, method: str, path: str, action: str, query: Mapping[str, str] | None, body: object, started_s: float
     ) -> Answer:
         import urllib3
 
-        headers = {"Accept": "application/json", "User-Agent": "cloudgpu", **self.api.login()}
+        headers = {"Accept": "application/json", "User-Agent": "cloudgpu", **self.api.auth_headers()}
         data = None if body is None else json.dumps(body).encode()
         if data is not None:
             headers["Content-Type"] = "application/json"
         seconds = max(self.timeouts.seconds_left(started_s, read=method in READS), 0.001)
         timeout = urllib3.Timeout(connect=min(self.timeouts.connect_s, seconds), read=seconds)
-        count_request(self.api.kind, action)
+        count_request(self.api.provider, action)
         try:
             reply = self._connections().request(
                 method,
@@ -190,18 +190,20 @@ class RestClient:
         cloud = self.api.cloud
         if isinstance(error, (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)):
             message = f"{cloud} cannot be reached: {type(error).__name__}."
-            return NotSent(message, field="provider", value=self.api.kind, next="Look at the network, and try again.")
+            return NotSent(
+                message, field="provider", value=self.api.provider, next="Look at the network, and try again."
+            )
         if isinstance(error, urllib3.exceptions.SSLError):
-            message = f"{cloud} does not prove who it is: {str(error)[:_MAX_SHOWN]}."
-            return NotSent(message, field="provider", value=self.api.kind, next="Look for a proxy in between.")
+            message = f"{cloud} does not prove who it is: {str(error)[:_MAX_SHOWN_CHARS]}."
+            return NotSent(message, field="provider", value=self.api.provider, next="Look for a proxy in between.")
         if isinstance(error, urllib3.exceptions.TimeoutError):
             return self.timeouts.record_silence(action, cloud, round(seconds, 1))
         message = f"{cloud} did not answer {action} to its end: {type(error).__name__}."
-        return Silent(message, field="provider", value=self.api.kind, next="Try again in a minute.")
+        return Silent(message, field="provider", value=self.api.provider, next="Try again in a minute.")
 
     def _error_for(self, answer: Answer) -> CloudgpuError:
         if answer.status != TOO_MANY_REQUESTS:
-            return self.api.refused(answer)
+            return self.api.error_of_answer(answer)
         message = f"{self.api.cloud} takes no more calls for now (429)."
         remedy = "Try again in a minute."
         return RateLimited(message, retry_after=_retry_after(answer), field="provider", next=remedy)
@@ -212,19 +214,19 @@ class RestClient:
         return PAUSES_S[min(tries, len(PAUSES_S) - 1)] if requested_s is None else requested_s
 
     def _wait_for_turn(self, action: str) -> float:
-        """Wait until `api.intervals` allow this action; return how many seconds that took. Threads take turns."""
-        intervals = {name: self.api.intervals[name] for name in ("*", action) if self.api.intervals.get(name)}
+        """Wait until `api.intervals_s` allow this action; return how many seconds that took. Threads take turns."""
+        intervals = {name: self.api.intervals_s[name] for name in ("*", action) if self.api.intervals_s.get(name)}
         with self._turn_lock:
             now = self.timeouts.now()
-            turn = max((now, *(self._next_turn.get(name, now) for name in intervals)))
-            self._next_turn.update({name: turn + seconds for name, seconds in intervals.items()})
-        if turn > now:
-            beat(turn - now)
-            self.pause(turn - now)
+            turn_at = max((now, *(self._next_turn.get(name, now) for name in intervals)))
+            self._next_turn.update({name: turn_at + seconds for name, seconds in intervals.items()})
+        if turn_at > now:
+            beat(turn_at - now)
+            self.pause(turn_at - now)
         return self.timeouts.now() - now
 
     def _url(self, path: str, query: Mapping[str, str] | None) -> str:
-        return self.api.base.rstrip("/") + path + (f"?{urlencode(query)}" if query else "")
+        return self.api.base_url.rstrip("/") + path + (f"?{urlencode(query)}" if query else "")
 
     def _connections(self) -> urllib3.PoolManager:
         if self._pool is None:
@@ -233,26 +235,26 @@ class RestClient:
 
 
 def _check_https(api: CloudApi) -> None:
-    parts = urlsplit(api.base)
-    if parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK):
+    url_parts = urlsplit(api.base_url)
+    if url_parts.scheme == "https" or (url_parts.scheme == "http" and url_parts.hostname in LOOPBACK):
         return
-    message = f"The endpoint {api.base} of {api.cloud} is not https: the key would be readable on its way."
-    raise InvalidRequest(message, field="endpoint", value=api.base, next="Write it with https://.")
+    message = f"The endpoint {api.base_url} of {api.cloud} is not https: the key would be readable on its way."
+    raise InvalidRequest(message, field="endpoint", value=api.base_url, next="Write it with https://.")
 
 
 def _pool(api: CloudApi) -> urllib3.PoolManager:
     try:
         import urllib3
     except ModuleNotFoundError as error:
-        message = f"The provider {api.kind} needs urllib3, which is not installed."
+        message = f"The provider {api.provider} needs urllib3, which is not installed."
         remedy = "Run: pip install 'cloudgpu[rest]'"
-        raise MissingExtra(message, field="provider", value=api.kind, next=remedy) from error
+        raise MissingExtra(message, field="provider", value=api.provider, next=remedy) from error
     from urllib.request import getproxies, proxy_bypass
 
-    parts = urlsplit(api.base)
-    proxy = getproxies().get(parts.scheme)
+    url_parts = urlsplit(api.base_url)
+    proxy = getproxies().get(url_parts.scheme)
     pool_options: dict[str, Any] = {"retries": urllib3.Retry(False), "maxsize": MAX_PARALLEL}  # noqa: FBT003  (urllib3's way to say: none)
-    if proxy is None or parts.hostname in LOOPBACK or proxy_bypass(parts.hostname or ""):
+    if proxy is None or url_parts.hostname in LOOPBACK or proxy_bypass(url_parts.hostname or ""):
         return urllib3.PoolManager(**pool_options)
     return urllib3.ProxyManager(proxy, **pool_options)
 
@@ -275,21 +277,21 @@ def _redirect_error(answer: Answer, action: str, api: CloudApi) -> ProviderUnava
     """Return the error of a redirect, which is no answer: a page for a login in between sends one, too."""
     message = f"{api.cloud} answered {action} with a redirect ({answer.status}), which is not followed."
     remedy = "Look at the endpoint, and for a proxy or a login page in between."
-    return ProviderUnavailable(message, field="provider", value=api.kind, next=remedy)
+    return ProviderUnavailable(message, field="provider", value=api.provider, next=remedy)
 
 
 def _read_lines(reply: urllib3.BaseHTTPResponse) -> Iterator[str]:
-    rest = b""
-    for piece in reply.stream(4096, decode_content=True):
-        *complete_lines, rest = (rest + piece).split(b"\n")
+    incomplete_line = b""
+    for chunk in reply.stream(4096, decode_content=True):
+        *complete_lines, incomplete_line = (incomplete_line + chunk).split(b"\n")
         yield from (line.decode("utf-8", "replace").rstrip("\r") for line in complete_lines)
-    if rest:
-        yield rest.decode("utf-8", "replace")
+    if incomplete_line:
+        yield incomplete_line.decode("utf-8", "replace")
 
 
 def _retry_after(answer: Answer) -> float | None:
     """Return the seconds that an answer asks for (RFC 9110, 10.2.3, its number alone); a day at most."""
     try:
-        return min(max(0.0, float(answer.headers.get("retry-after", ""))), LONGEST_WAIT_S)
+        return min(max(0.0, float(answer.headers.get("retry-after", ""))), MAX_RETRY_AFTER_S)
     except ValueError:
         return None

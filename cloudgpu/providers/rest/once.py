@@ -63,12 +63,12 @@ class SendOnce:
     def exclusive(self, attempt: Attempt) -> Iterator[None]:
         """Hold the lock of an attempt's token, across all processes with this home; a killed process releases it."""
         self._dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle = os.open(self._files(attempt.token)[0].with_suffix(".lock"), os.O_CREAT | os.O_RDWR, 0o600)
+        descriptor = os.open(self._files(attempt.token)[0].with_suffix(".lock"), os.O_CREAT | os.O_RDWR, 0o600)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
         finally:
-            os.close(handle)
+            os.close(descriptor)
 
     def record_machine(self, attempt: Attempt, id: str) -> None:  # noqa: A002
         """Record the id of the machine that the call has made: a listing may show it later."""
@@ -97,30 +97,30 @@ class SendOnce:
 
     def _sync_directory(self) -> None:
         """Make the files durable: they outlast a loss of power."""
-        handle = os.open(self._dir, os.O_RDONLY)
+        descriptor = os.open(self._dir, os.O_RDONLY)
         try:
-            os.fsync(handle)
+            os.fsync(descriptor)
         finally:
-            os.close(handle)
+            os.close(descriptor)
 
     def _delete_old_files(self) -> None:
-        oldest = (self._clock() - FILES_KEPT_FOR).timestamp()
+        oldest_kept_at = (self._clock() - FILES_KEPT_FOR).timestamp()
         for file in self._dir.iterdir():
             with suppress(FileNotFoundError):  # another launch has just renamed its file
-                if file.stat().st_mtime < oldest:
+                if file.stat().st_mtime < oldest_kept_at:
                     file.unlink()
 
 
-def unknown_outcome_error(cloud: str, attempt: Attempt, why: CloudgpuError | None = None) -> LaunchUncertain:
+def unknown_outcome_error(cloud: str, attempt: Attempt, look_error: CloudgpuError | None = None) -> LaunchUncertain:
     """Return the error of a launch that was sent before, and that no listing shows yet.
 
-    `why` is the error of looking for the machine, where the look itself failed.
+    `look_error` is the error of looking for the machine, where the look itself failed.
     """
     name = attempt.request.name
     message = (
         f"{cloud} has not answered yet whether {name} was made: it knows no tokens, so the call is not sent again."
     )
     remedy = "The next cloudgpu up or cloudgpu reap finds out."
-    if why is not None:
-        message, remedy = f"{message} {why.message}", " ".join(filter(None, (why.next, remedy)))
+    if look_error is not None:
+        message, remedy = f"{message} {look_error.message}", " ".join(filter(None, (look_error.next, remedy)))
     return LaunchUncertain(message, field="token", next=remedy)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.errors import AuthFailed, InvalidRequest
-from cloudgpu.providers.shared.options import fault, matching, read_table, several
+from cloudgpu.providers.shared.options import matching, read_table, setting_error, several
 
 PROVIDER = "runpod"
 ENDPOINT_VARIABLE, KEY_VARIABLE = "CLOUDGPU_RUNPOD_ENDPOINT", "RUNPOD_API_KEY"
@@ -107,14 +107,14 @@ def _gb(account: str, key: str, value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and MIN_GB <= value <= MAX_GB:
         return value
     problem = f"is {value!r}, which is not a size in GB."
-    raise fault(account, key, value, problem, f"Write a number from {MIN_GB} to {MAX_GB}, like {key} = 40.")
+    raise setting_error(account, key, value, problem, f"Write a number from {MIN_GB} to {MAX_GB}, like {key} = 40.")
 
 
 def _image(account: str, key: str, value: object) -> str:
     if isinstance(value, str) and is_image(value):
         return value
     problem = f"is {value!r}, which is not a container image with its tag."
-    raise fault(account, key, value, problem, f'Write it like {key} = "{DEFAULT_IMAGE}".')
+    raise setting_error(account, key, value, problem, f'Write it like {key} = "{DEFAULT_IMAGE}".')
 
 
 def image_error(image: str) -> InvalidRequest:

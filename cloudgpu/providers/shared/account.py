@@ -81,7 +81,8 @@ class CloudAccount:
     """A configured account of a cloud: what its client needs of the settings. Making one sends no request.
 
     `account` is its name in config.toml, `home` the directory of its files, `clock` the cloud's time (aware UTC),
-    `pause` waits that many seconds, `notify` shows a line to the user, `timeouts` has the timeouts of calls.
+    `pause` waits that many seconds, `notify` shows a line to the user, `timeouts` has the timeouts of calls, and
+    `regions_in_use` is as in `ProviderSettings`.
     """
 
     def __init__(self, settings: ProviderSettings) -> None:

@@ -44,7 +44,6 @@ ACCOUNTS_GRACE_S = 2 * GRACE_S
 TOTAL_TIMEOUT_FACTOR = 40
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
-T = TypeVar("T")
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -62,7 +61,7 @@ def ask_each(
     """
     results = gather(parts, lambda part: result_or_error(ask, part), max_parallel, patience=patience, what="regions")
     outcomes = dict(zip(parts, results, strict=True))
-    answers = {part: found for part, found in outcomes.items() if not isinstance(found, CloudgpuError)}
+    answers = {part: outcome for part, outcome in outcomes.items() if not isinstance(outcome, CloudgpuError)}
     errors = {part: error for part, error in outcomes.items() if isinstance(error, CloudgpuError)}
     if errors and not answers:
         raise next(iter(errors.values()))
@@ -85,10 +84,10 @@ def gather(
     """
     seconds = (patience or patience_s()) + grace
     with Pool(min(max_parallel, len(items)), what) as pool:
-        sent = [pool.submit(ask, item) for item in items]
+        calls = [pool.submit(ask, item) for item in items]
         return [
             call.result() if call.listen(seconds, TOTAL_TIMEOUT_FACTOR * seconds) else silence_error(seconds)
-            for call in sent
+            for call in calls
         ]
 
 
@@ -123,31 +122,31 @@ def retry(
 
     `pause` is called with the number of tries so far, and waits; the default (`int`) does not. Raises the last error.
     """
-    for number in range(1, tries):
+    for tries_so_far in range(1, tries):
         try:
             return call()
         except CloudgpuError as error:
             if not after(error):
                 raise
-        pause(number)
+        pause(tries_so_far)
     return call()
 
 
 _SENT_LOCK = threading.Lock()
-_SENT: Counter[tuple[str, str]] = Counter()
+_SENT_COUNTS: Counter[tuple[str, str]] = Counter()
 
 
 def count_request(provider: str, operation: str) -> None:
     """Count one request; raise Abandoned where nobody waits for it any more."""
     stop_if_abandoned()
     with _SENT_LOCK:
-        _SENT[provider, operation] += 1
+        _SENT_COUNTS[provider, operation] += 1
 
 
 def request_counts() -> dict[tuple[str, str], int]:
     """Return how many requests were sent, by (provider, operation)."""
     with _SENT_LOCK:
-        return dict(_SENT)
+        return dict(_SENT_COUNTS)
 
 
 # AWS refuses at 5 minutes (InvalidSecurity.RequestHasExpired) or at 15 (RequestExpired).
@@ -221,11 +220,11 @@ class _Halving:
         try:
             self._ask(ids)
         except CloudgpuError as error:
-            return self._refused(ids, error)
+            return self._split_or_record(ids, error)
         self._denied.clear()
         return {}
 
-    def _refused(self, ids: Sequence[str], error: CloudgpuError) -> Refusals:
+    def _split_or_record(self, ids: Sequence[str], error: CloudgpuError) -> Refusals:
         if isinstance(error, AuthFailed):
             self._denied.append(error)
         if len(ids) == 1 or not isinstance(error, _ERRORS_ABOUT_ONE):
@@ -254,18 +253,20 @@ class WaitReports:
     ) -> None:
         self._notify, self._clock, self._what, self._until = notify, clock, what, until
         self._tries = 0
-        self._pause = max(after, FIRST_REPORT_AFTER_S)
-        self._next = clock() + timedelta(seconds=after)
+        self._interval_s = max(after, FIRST_REPORT_AFTER_S)
+        self._next_report_at = clock() + timedelta(seconds=after)
 
-    def report_progress(self, last: str) -> None:
-        """Count a try, and notify the user where a report is due; `last` is the message of the last try."""
+    def report_progress(self, last_message: str) -> None:
+        """Count a try, and notify the user where a report is due; `last_message` is the message of the last try."""
         self._tries += 1
         now = self._clock()
-        if now < self._next:
+        if now < self._next_report_at:
             return
-        self._next, self._pause = now + timedelta(seconds=self._pause), 2 * self._pause
+        self._next_report_at, self._interval_s = now + timedelta(seconds=self._interval_s), 2 * self._interval_s
         tries = "1 try" if self._tries == 1 else f"{self._tries} tries"
-        self._notify(f"{self._what} after {tries} ({last.rstrip('.')}). Trying until {self._until:%H:%M:%S} UTC.")
+        self._notify(
+            f"{self._what} after {tries} ({last_message.rstrip('.')}). Trying until {self._until:%H:%M:%S} UTC."
+        )
 
 
 SILENT_SENDS = 2  # after so many unanswered sends a launch is left uncertain: whoever resolves it sends it again
@@ -324,7 +325,7 @@ class UnansweredRounds:
         self._clock = clock
         self.first_message = ""  # of the error for the first poll without an answer
         self._is_round_silent = False  # a poll of this round was not answered
-        self._since: datetime | None = None  # the end of the first round of those
+        self._silent_since: datetime | None = None  # the end of the first round of those
 
     def record(self, error: CloudgpuError) -> str:
         """Record the error of a poll of this round; return its message without the full stop."""
@@ -342,12 +343,12 @@ class UnansweredRounds:
         """End the round; say whether polls have gone unanswered for SILENCE_LIMIT."""
         was_silent, self._is_round_silent = self._is_round_silent, False
         now = self._clock()
-        self._since = (self._since or now) if was_silent else None
-        return self._since is not None and now - self._since >= SILENCE_LIMIT
+        self._silent_since = (self._silent_since or now) if was_silent else None
+        return self._silent_since is not None and now - self._silent_since >= SILENCE_LIMIT
 
 
 def poll_until(
-    ask: Callable[[], T | None],
+    ask: Callable[[], Answer | None],
     make_error: Callable[[str], CloudgpuError],
     within: timedelta,
     *,
@@ -357,7 +358,7 @@ def poll_until(
     first_s: float = 0.2,
     longest_s: float = 5.0,
     raised_at_once: tuple[type[CloudgpuError], ...] = (),
-) -> T:
+) -> Answer:
     """Poll `ask` until it returns something other than None, and return that.
 
     The pauses grow from `first_s` to `longest_s` seconds. Raises what `make_error` makes of the last error's message
@@ -367,14 +368,14 @@ def poll_until(
     deadline, pause_s, silence = clock() + within, first_s, UnansweredRounds(clock)
     while True:
         try:
-            found = ask()
+            answer = ask()
         except raised_at_once:
             raise
         except ProviderUnavailable as error:
             last_message = silence.record(error)
         else:
-            if found is not None:
-                return found
+            if answer is not None:
+                return answer
         if clock() >= deadline or silence.end_round():
             raise make_error(last_message)
         pause(pause_s)

@@ -41,35 +41,35 @@ def error_mappings(
     requests: Mapping[str, Codes],
     remedies: Mapping[str, str],
 ) -> dict[str, ErrorMapping]:
-    """Return the meaning of each error code of a cloud; where a code is listed twice, the later meaning holds.
+    """Return the error of each error code of a cloud; where a code is listed twice, the later one holds.
 
     `no_capacity`, `throttled` and `down` (the cloud has a failure) are codes of these classes, `others` are pairs of
-    codes and their meaning. `requests` has the codes of InvalidRequest by the field that is wrong, `remedies` what to
+    codes and their error. `requests` has the codes of InvalidRequest by the field that is wrong, `remedies` what to
     do about it, by that field.
     """
-    listed = (
+    pairs = (
         (no_capacity, ErrorMapping(NoCapacity, "offer")),
         (throttled, ErrorMapping(RateLimited, remedy="Wait a minute and run it again.")),
         (down, RETRY_LATER),
         *others,
         *((codes, ErrorMapping(InvalidRequest, field, remedies.get(field, ""))) for field, codes in requests.items()),
     )
-    return {code: meaning for codes, meaning in listed for code in (codes.split() if isinstance(codes, str) else codes)}
+    return {code: mapping for codes, mapping in pairs for code in (codes.split() if isinstance(codes, str) else codes)}
 
 
 def refusal_error(
-    meaning: ErrorMapping, sentence: str, *, value: str | None, region: str, headers: Mapping[str, str] | None = None
+    mapping: ErrorMapping, sentence: str, *, value: str | None, region: str, headers: Mapping[str, str] | None = None
 ) -> CloudgpuError:
-    """Return the error for a refused call. `sentence` is its message, `value` the refused value of `meaning.field`.
+    """Return the error for a refused call. `sentence` is its message, `value` the refused value of `mapping.field`.
 
     `region` replaces REGION in the remedy; `headers` of the answer say when to retry.
     """
-    remedy = meaning.remedy.replace("REGION", region) or None
-    if meaning.kind is RateLimited:
+    remedy = mapping.remedy.replace("REGION", region) or None
+    if mapping.kind is RateLimited:
         return RateLimited(
-            sentence, retry_after=retry_after(headers or {}), field=meaning.field, value=value, next=remedy
+            sentence, retry_after=retry_after(headers or {}), field=mapping.field, value=value, next=remedy
         )
-    return meaning.kind(sentence, field=meaning.field, value=value, next=remedy)
+    return mapping.kind(sentence, field=mapping.field, value=value, next=remedy)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -97,8 +97,8 @@ def unanswered_error(sentence: str, value: str | None) -> ProviderUnavailable:
 
 def shorten(text: str) -> str:
     """Return a cloud's sentence on one line, at most MAX_SENTENCE characters, without its full stop."""
-    plain = " ".join(text.split())
-    return (plain if len(plain) <= MAX_SENTENCE else plain[: MAX_SENTENCE - 3] + "...").rstrip(". ")
+    one_line = " ".join(text.split())
+    return (one_line if len(one_line) <= MAX_SENTENCE else one_line[: MAX_SENTENCE - 3] + "...").rstrip(". ")
 
 
 class Tolerating:

@@ -44,19 +44,19 @@ def open_bucket(address: BucketAddress, settings: ProviderSettings) -> FsspecBuc
     try:
         import fsspec
 
-        found = fsspec.filesystem(address.scheme)
+        file_system = fsspec.filesystem(address.scheme)
     except (ImportError, ValueError) as error:  # its own word for a scheme that nothing implements
         message = f"Data at {address.scheme}:// needs the package {package}, which is not installed."
         remedy = f"Run: pip install {package}"
         raise MissingExtra(message, field="--data", value=address.text, next=remedy) from error
-    return FsspecBucket(found, address, settings.clock)
+    return FsspecBucket(file_system, address, settings.clock)
 
 
 class FsspecBucket:
     """One bucket, or container, behind fsspec."""
 
     def __init__(self, files: FileSystem, address: BucketAddress, clock: Callable[[], datetime]) -> None:
-        self._files, self._bucket, self._text, self._clock = files, address.bucket, address.text, clock
+        self._files, self._bucket, self._address_text, self._clock = files, address.bucket, address.text, clock
 
     def region(self) -> None:
         """Return None: fsspec does not report a region."""
@@ -86,9 +86,9 @@ class FsspecBucket:
             return self._files.sign(f"{self._bucket}/{key}", expiration=seconds)
         except NotImplementedError as error:
             raise InvalidRequest(
-                f"What is installed for {self._text} cannot sign addresses, and a machine has no key.",
+                f"What is installed for {self._address_text} cannot sign addresses, and a machine has no key.",
                 field="--data",
-                value=self._text,
+                value=self._address_text,
                 next="Copy the data in --setup, with credentials of its own.",
             ) from error
         except Exception as error:
@@ -96,8 +96,8 @@ class FsspecBucket:
 
     def _error_for(self, error: Exception) -> AuthFailed | ProviderUnavailable:
         """Return our error for what an implementation raised. Its text may hold an address, so it is not repeated."""
-        what = f"{self._text} could not be read: {type(error).__name__}"
+        problem = f"{self._address_text} could not be read: {type(error).__name__}"
         if isinstance(error, PermissionError):
             remedy = "Sign in with that cloud's command-line tool, and grant yourself access to the bucket."
-            return AuthFailed(f"{what}.", field="--data", value=self._text, next=remedy)
-        return ProviderUnavailable(f"{what}.", field="--data", value=self._text, next="Try again.")
+            return AuthFailed(f"{problem}.", field="--data", value=self._address_text, next=remedy)
+        return ProviderUnavailable(f"{problem}.", field="--data", value=self._address_text, next="Try again.")

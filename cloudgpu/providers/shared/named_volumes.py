@@ -42,30 +42,28 @@ def requested_volume(
     `region` None: any. Raises InvalidRequest if several are there, if none is, or for a size that is not its size.
     """
     matching = [
-        volume_here
-        for volume_here in same_name
-        if requirements.zone in (None, volume_here.zone) and region in (None, region_of(volume_here.zone))
+        chosen
+        for chosen in same_name
+        if requirements.zone in (None, chosen.zone) and region in (None, region_of(chosen.zone))
     ]
     if len(matching) > 1:
-        raise ambiguous_name(
-            f"Volumes called {volume.name!r}", sorted(volume_here.zone for volume_here in matching), "--zone"
-        )
-    volume_here = matching[0] if matching else same_name[0]
+        raise ambiguous_name(f"Volumes called {volume.name!r}", sorted(chosen.zone for chosen in matching), "--zone")
+    chosen = matching[0] if matching else same_name[0]
     check_location(
         "volume",
-        volume_here.name,
-        volume_here.zone,
-        requirements.zone or (volume_here.zone if matching else region),
+        chosen.name,
+        chosen.zone,
+        requirements.zone or (chosen.zone if matching else region),
         "--zone",
     )
-    if volume.size_gb not in (None, volume_here.size_gb):
+    if volume.size_gb not in (None, chosen.size_gb):
         raise InvalidRequest(
-            f"The volume {volume_here.name} has {volume_here.size_gb} GB, not {volume.size_gb}; its size stays.",
+            f"The volume {chosen.name} has {chosen.size_gb} GB, not {volume.size_gb}; its size stays.",
             field="--volume",
-            value=f"{volume_here.name}:{volume.size_gb}",
-            next=f"Leave the size out: --volume {volume_here.name}",
+            value=f"{chosen.name}:{volume.size_gb}",
+            next=f"Leave the size out: --volume {chosen.name}",
         )
-    return volume_here
+    return chosen
 
 
 def existing_volume(
@@ -84,11 +82,11 @@ def existing_volume(
     the same name. `region_of` returns a zone's region. Raises as `requested_volume` and `check_size` do, InvalidRequest
     for no volume and no size to make one with, ProviderUnavailable where it may be in a region that was `unanswered`.
     """
-    same_name = [one for one in existing if one.name == volume.name]
+    same_name = [data_volume for data_volume in existing if data_volume.name == volume.name]
     if same_name:
         return requested_volume(same_name, volume, requirements, region, region_of)
     if unanswered or volume.size_gb is None:
-        known = {one.name for one in existing}
+        known = {data_volume.name for data_volume in existing}
         raise not_found_error(
             "volume", "--volume", volume.name, known, unanswered, "Give it a size to make it: --volume NAME:GB"
         )
@@ -154,12 +152,12 @@ def pick_in_zone(
 
     `id_key` is the key of a disk's id in the cloud's answer. Raises InvalidRequest where all lie elsewhere.
     """
-    in_zone = [one for one in volumes if zone_of(one) == zone]
+    in_zone = [disk for disk in volumes if zone_of(disk) == zone]
     if volumes and not in_zone:
         other_zone = zone_of(volumes[0])
         message = f"The volume {volume.name} is in {other_zone}, and the machine is in {zone}."
         raise InvalidRequest(message, field="--volume", value=volume.name, next=f"Launch with --zone {other_zone}.")
-    return min(in_zone, key=lambda one: str(one[id_key]), default=None)
+    return min(in_zone, key=lambda disk: str(disk[id_key]), default=None)
 
 
 def size_to_make(volume: Volume, zone: str) -> int:
@@ -179,7 +177,7 @@ def volume_in_use_error(volume: Volume, machine: str) -> InvalidRequest:
 
 
 def check_location(what: str, name: str, location: str, requested: str | None, option: str) -> str:
-    """Return `location`, where the thing (`what`, "volume") lies; raise InvalidRequest where another was requested."""
+    """Return `location` of the resource (`what`: "volume", say); raise InvalidRequest where another was requested."""
     if requested in (None, location):
         return location
     raise InvalidRequest(

@@ -1,7 +1,7 @@
 """Reads and checks an account's table of config.toml: one reader per key.
 
 A reader is called with the account's name, the key and its TOML value. It returns the checked value, and raises
-InvalidRequest (see `fault`) for one that is not valid.
+InvalidRequest (see `setting_error`) for one that is not valid.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def read_table(kind: str, account: str, table: Mapping[str, Any], readers: Mappi
             problem = f"is not an option of {kind_with_article} account" + did_you_mean(
                 closest_match(key, readers), "."
             )
-            raise fault(account, key, None, problem, f"Options: {', '.join(readers)}.")
+            raise setting_error(account, key, None, problem, f"Options: {', '.join(readers)}.")
     return {key: read(account, key, table[key]) for key, read in readers.items() if key in table}
 
 
@@ -36,21 +36,21 @@ def text(account: str, key: str, value: object) -> str:
     """Read a printable text that is not empty."""
     if isinstance(value, str) and value.strip() and value.isprintable():
         return value.strip()
-    raise fault(account, key, value, "has to be text.", f'Write it in quotes: {key} = "..."')
+    raise setting_error(account, key, value, "has to be text.", f'Write it in quotes: {key} = "..."')
 
 
 def flag(account: str, key: str, value: object) -> bool:
     """Read true or false."""
     if isinstance(value, bool):
         return value
-    raise fault(account, key, value, "has to be true or false.", f"Write it like {key} = true, without quotes.")
+    raise setting_error(account, key, value, "has to be true or false.", f"Write it like {key} = true, without quotes.")
 
 
 def port(account: str, key: str, value: object) -> int:
     """Read a TCP port."""
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _HIGHEST_PORT:
         return value
-    raise fault(
+    raise setting_error(
         account, key, value, f"is {value!r}, which is not a port.", f"Write a number from 1 to {_HIGHEST_PORT}."
     )
 
@@ -62,7 +62,9 @@ def matching(pattern: re.Pattern[str], what: str, example: str) -> Reader:
         if isinstance(value, str) and pattern.fullmatch(value):
             return value
         noun = what.partition(" ")[2]
-        raise fault(account, key, value, f"is {value!r}, which is not a valid {noun}.", f"Write it like {example}.")
+        raise setting_error(
+            account, key, value, f"is {value!r}, which is not a valid {noun}.", f"Write it like {example}."
+        )
 
     return read
 
@@ -73,13 +75,15 @@ def several(read_item: Reader, what: str, example: str) -> Reader:
     def read(account: str, key: str, value: object) -> tuple[Any, ...]:
         if isinstance(value, list):
             return tuple(read_item(account, key, item) for item in value)
-        raise fault(account, key, value, f"has to be a list of {what}.", f'Write it like {key} = ["{example}"].')
+        raise setting_error(
+            account, key, value, f"has to be a list of {what}.", f'Write it like {key} = ["{example}"].'
+        )
 
     return read
 
 
-def fault(account: str, key: str, value: object, problem: str, remedy: str) -> InvalidRequest:
+def setting_error(account: str, key: str, value: object, problem: str, remedy: str) -> InvalidRequest:
     """Return the error for a key or a value of an account's table; `problem` completes "config.toml: KEY ..."."""
     name = f"config.toml: accounts.{account}.{key}"
-    shown = None if value is None else str(value)[:80]
-    return InvalidRequest(f"{name} {problem}", field=name, value=shown, next=remedy)
+    value_text = None if value is None else str(value)[:80]
+    return InvalidRequest(f"{name} {problem}", field=name, value=value_text, next=remedy)

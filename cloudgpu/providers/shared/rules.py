@@ -81,15 +81,15 @@ def driver_install(
     if driver is None:
         return None, (f"no NVIDIA driver for {gpu} is known, so none is installed on {image}",)
     template_settings = {"driver": driver.driver, "toolkit": driver.toolkit}
-    unverified = f" ({driver.unverified}: unverified)" if driver.unverified else ""
+    unverified_text = f" ({driver.unverified}: unverified)" if driver.unverified else ""
     if template == DRIVER_TEMPLATE:
         message = (
             f"the template {template} has to be set to driver {driver.driver} and toolkit {driver.toolkit} for {gpu}"
         )
-        return None, (f"{message}{unverified}",) if driver.system else ()
+        return None, (f"{message}{unverified_text}",) if driver.system else ()
     message = (
         f"{gpu} ({driver.family}) needs an older driver: cloud-init installs {driver.driver} and {driver.toolkit} in "
-        f"the first minutes, on {image}{unverified}"
+        f"the first minutes, on {image}{unverified_text}"
     )
     return template_settings, (message,)
 
@@ -129,15 +129,15 @@ OPEN_RULES_FINDING = "rules made by hand"  # the name of doctor's finding
 
 @dataclass(frozen=True, slots=True)
 class OpenRule:
-    """A firewall rule that lets everybody in: `message` is a clause about it, `close` the command that deletes it."""
+    """A firewall rule that lets everybody in: `message` is a clause about it, `delete_command` deletes it."""
 
     message: str
-    close: str
+    delete_command: str
 
     @property
     def risk(self) -> str:
         """The sentence for a plan."""
-        return f"RISK: {self.message}. Close it: {self.close}"
+        return f"RISK: {self.message}. Close it: {self.delete_command}"
 
 
 def is_open_to_all(source: str) -> bool:
@@ -151,11 +151,14 @@ def is_open_to_all(source: str) -> bool:
     return network.prefixlen < (MIN_PREFIX_LENGTH if network.version == 4 else MIN_IPV6_PREFIX_LENGTH)  # noqa: PLR2004  (IPv4)
 
 
-def open_rules_finding(open_rules: Sequence[OpenRule], good: str) -> AccountFinding:
-    """Return doctor's finding: which rules are open and how to close them, or the sentence `good` for none."""
+def open_rules_finding(open_rules: Sequence[OpenRule], ok_message: str) -> AccountFinding:
+    """Return doctor's finding: which rules are open and how to close them, or the sentence `ok_message` for none."""
     if not open_rules:
-        return AccountFinding(OPEN_RULES_FINDING, is_ok=True, message=good)
-    message, remedy = "; ".join(rule.message for rule in open_rules), "; ".join(rule.close for rule in open_rules)
+        return AccountFinding(OPEN_RULES_FINDING, is_ok=True, message=ok_message)
+    message, remedy = (
+        "; ".join(rule.message for rule in open_rules),
+        "; ".join(rule.delete_command for rule in open_rules),
+    )
     return AccountFinding(OPEN_RULES_FINDING, is_ok=False, message=message, next=f"If nobody needs it: {remedy}")
 
 

@@ -48,11 +48,11 @@ class Vast(CloudAccount):
         self.identity: AccountIdentity | None = None
         api = CloudApi(
             cloud=CLOUD,
-            kind=PROVIDER,
-            base=self.base_url,
-            login=lambda: {"Authorization": f"Bearer {api_key(self.account, self.options)}"},
-            refused=self._error_of_answer,
-            intervals=MIN_INTERVALS_S if self.base_url == API_URL else {},
+            provider=PROVIDER,
+            base_url=self.base_url,
+            auth_headers=lambda: {"Authorization": f"Bearer {api_key(self.account, self.options)}"},
+            error_of_answer=self._error_of_answer,
+            intervals_s=MIN_INTERVALS_S if self.base_url == API_URL else {},
         )
         self.client = RestClient(api, self.timeouts, settings.pause)
 

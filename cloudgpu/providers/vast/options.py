@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.errors import AuthFailed
-from cloudgpu.providers.shared.options import Reader, fault, flag, matching, read_table, several, text
+from cloudgpu.providers.shared.options import Reader, flag, matching, read_table, setting_error, several, text
 
 ENDPOINT_VARIABLE = "CLOUDGPU_VAST_ENDPOINT"
 API_URL = "https://console.vast.ai"
@@ -97,14 +97,16 @@ def _reliability(account: str, key: str, value: object) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
         return float(value)
     problem = f"is {value!r}, which is not a reliability from 0 to 1."
-    raise fault(account, key, value, problem, f"Write it like {key} = {DEFAULT_RELIABILITY}.")
+    raise setting_error(account, key, value, problem, f"Write it like {key} = {DEFAULT_RELIABILITY}.")
 
 
 def _file(account: str, key: str, value: object) -> str:
     path = text(account, key, value)
     if path.startswith(("/", "~/")):
         return path
-    raise fault(account, key, "...", "has to be the whole path of a file, not a key.", "Write it like ~/.vast_api_key.")
+    raise setting_error(
+        account, key, "...", "has to be the whole path of a file, not a key.", "Write it like ~/.vast_api_key."
+    )
 
 
 _country: Reader = matching(COUNTRY_PATTERN, "a country's code", "NO")

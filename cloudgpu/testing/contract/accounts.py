@@ -39,15 +39,15 @@ class HasRegionsContract(ContractBase):
 
     def test_each_region_has_an_endpoint_of_its_own_name(self, provider: Provider) -> None:
         """A host and a port that can be connected to; no region twice."""
-        found = list(cast("HasRegions", provider).regions())
-        assert found
-        assert len({region.name for region in found}) == len(found)
-        assert all(region.name and region.host and 0 < region.port <= HIGHEST_PORT for region in found)
+        regions = list(cast("HasRegions", provider).regions())
+        assert regions
+        assert len({region.name for region in regions}) == len(regions)
+        assert all(region.name and region.host and 0 < region.port <= HIGHEST_PORT for region in regions)
 
     def test_what_is_available_lies_in_a_region(self, provider: Provider) -> None:
         """Offers and regions use the same names."""
         names = {region.name for region in cast("HasRegions", provider).regions()}
-        assert {item.region for item in provider.available(Requirements()).items} <= names
+        assert {offer.region for offer in provider.available(Requirements()).items} <= names
 
 
 class QuotasBase(ContractBase):
@@ -55,12 +55,12 @@ class QuotasBase(ContractBase):
 
     def list_quotas(self, provider: Provider) -> list[Quota]:
         """Return the quotas of the first region where something is available."""
-        region = min(item.region for item in provider.available(Requirements()).items)
-        found = list(cast("HasQuota", provider).quotas(region))
-        assert {(quota.provider, quota.account, quota.region) for quota in found} == {
+        region = min(offer.region for offer in provider.available(Requirements()).items)
+        listed_quotas = list(cast("HasQuota", provider).quotas(region))
+        assert {(quota.provider, quota.account, quota.region) for quota in listed_quotas} == {
             (provider.kind, provider.account, region)
         }
-        return found
+        return listed_quotas
 
 
 class HasQuotaContract(QuotasBase):
@@ -68,9 +68,9 @@ class HasQuotaContract(QuotasBase):
 
     def test_a_limit_says_what_it_counts(self, provider: Provider) -> None:
         """Each quota has a code of its own, a name, a unit, and no negative number."""
-        found = self.list_quotas(provider)
-        assert len({quota.code for quota in found}) == len(found)
-        for quota in found:
+        listed_quotas = self.list_quotas(provider)
+        assert len({quota.code for quota in listed_quotas}) == len(listed_quotas)
+        for quota in listed_quotas:
             assert quota.name
             assert quota.unit
             assert all(figure is None or figure >= 0 for figure in (quota.limit, quota.used))
@@ -81,8 +81,8 @@ class HasQuotaContract(QuotasBase):
 
     def test_each_limit_has_a_page_of_its_own(self, provider: Provider) -> None:
         """There a person requests a higher quota; its address is https."""
-        found = self.list_quotas(provider)
-        pages = {cast("HasQuota", provider).quota_page(quota.region, quota.code) for quota in found}
+        listed_quotas = self.list_quotas(provider)
+        pages = {cast("HasQuota", provider).quota_page(quota.region, quota.code) for quota in listed_quotas}
         assert all(page.startswith("https://") for page in pages)
 
 
@@ -94,8 +94,10 @@ class RaisesQuotaContract(QuotasBase):
         quota = self.list_quotas(provider)[0]
         request_id = cast("RaisesQuota", provider).request_quota(quota.region, quota.code, (quota.limit or 0) + 8)
         assert request_id
-        now = next(current_quota for current_quota in self.list_quotas(provider) if current_quota.code == quota.code)
-        assert (now.limit or 0) >= (quota.limit or 0)
+        quota_now = next(
+            current_quota for current_quota in self.list_quotas(provider) if current_quota.code == quota.code
+        )
+        assert (quota_now.limit or 0) >= (quota.limit or 0)
 
     def test_a_limit_that_is_none_cannot_be_raised(self, provider: Provider) -> None:
         """A mistyped code is refused."""
@@ -109,10 +111,10 @@ class HasLoginContract(ContractBase):
 
     def test_a_credential_is_described_with_its_expiry(self, provider: Provider) -> None:
         """A credential that lasts has no expiry; an expiry is an aware time."""
-        found = cast("HasLogin", provider).login()
-        assert found.what.strip()
-        assert found.lasts in (True, False, None)
-        assert found.until is None or (found.until.tzinfo is not None and found.lasts is not True)
+        login = cast("HasLogin", provider).login()
+        assert login.what.strip()
+        assert login.lasts in (True, False, None)
+        assert login.until is None or (login.until.tzinfo is not None and login.lasts is not True)
 
     def test_asking_twice_says_the_same(self, provider: Provider) -> None:
         """It renews nothing and logs in nowhere."""
@@ -124,17 +126,17 @@ class ChecksPermissionsContract(ContractBase):
 
     def test_every_action_is_named_with_its_use(self, provider: Provider) -> None:
         """No action twice; what is not known says why."""
-        found = list(cast("ChecksPermissions", provider).permissions())
-        assert found
-        assert len({one.action for one in found}) == len(found)
-        assert all(one.action and one.used_for for one in found)
-        assert all(one.unknown_reason for one in found if one.allowed is None)
+        permissions = list(cast("ChecksPermissions", provider).permissions())
+        assert permissions
+        assert len({permission.action for permission in permissions}) == len(permissions)
+        assert all(permission.action and permission.used_for for permission in permissions)
+        assert all(permission.unknown_reason for permission in permissions if permission.allowed is None)
 
     def test_a_credential_that_may_do_everything_is_denied_nothing(self, provider: Provider) -> None:
         """The tests of a provider run under one that may."""
-        found = cast("ChecksPermissions", provider).permissions()
-        assert [one.action for one in found if one.allowed is False] == []
-        assert any(one.allowed for one in found)
+        permissions = cast("ChecksPermissions", provider).permissions()
+        assert [permission.action for permission in permissions if permission.allowed is False] == []
+        assert any(permission.allowed for permission in permissions)
 
     def test_asking_makes_nothing(self, provider: Provider) -> None:
         """No machine is there after it."""
@@ -146,13 +148,13 @@ class HasMachineRoleContract(ContractBase):
     """The role of machines is created once, read, and deleted with all its parts."""
 
     # The policy of the role, in the language of the cloud
-    document = (
+    policy_document = (
         '{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "ec2:CreateTags", "Resource": "*"}]}'
     )
 
     def get_role(self, provider: Provider) -> ProviderRole:
         """Return the role, and which of its parts exist."""
-        return cast("HasMachineRole", provider).machine_role(self.document)
+        return cast("HasMachineRole", provider).machine_role(self.policy_document)
 
     def test_a_role_that_was_not_made_is_not_there(self, provider: Provider) -> None:
         """Reading it creates nothing."""
@@ -163,7 +165,7 @@ class HasMachineRoleContract(ContractBase):
         """Creating it twice and deleting it twice is no error."""
         role = cast("HasMachineRole", provider)
         for _ in range(2):
-            role.make_machine_role(self.document)
+            role.make_machine_role(self.policy_document)
             assert all(part.exists and part.is_ours for part in self.get_role(provider).parts)
         for _ in range(2):
             role.remove_machine_role()
@@ -171,10 +173,10 @@ class HasMachineRoleContract(ContractBase):
 
     def test_a_role_names_its_parts_and_its_place(self, provider: Provider) -> None:
         """They are shown before it is created."""
-        found = self.get_role(provider)
-        assert found.account
-        assert found.parts
-        assert all(part.description and part.name for part in found.parts)
+        role = self.get_role(provider)
+        assert role.account
+        assert role.parts
+        assert all(part.description and part.name for part in role.parts)
 
 
 class HasBudgetAlertContract(ContractBase):
@@ -204,27 +206,27 @@ class HasTimerRoleContract(ContractBase):
     """The role of timers is created once, read, and deleted with all its parts."""
 
     # The policy of the role, in the language of the cloud
-    allows = (
+    timer_policy_document = (
         '{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "ec2:StopInstances", "Resource": "*"}]}'
     )
 
     def test_a_timer_role_that_was_not_made_is_not_there(self, provider: Provider) -> None:
         """Reading it creates nothing; each part has a name and a description."""
         for _ in range(2):
-            found = cast("HasTimerRole", provider).timer_role(self.allows)
-            assert [part for part in found.parts if part.exists] == []
-            assert found.account
-            assert all(part.description and part.name for part in found.parts)
+            role = cast("HasTimerRole", provider).timer_role(self.timer_policy_document)
+            assert [part for part in role.parts if part.exists] == []
+            assert role.account
+            assert all(part.description and part.name for part in role.parts)
 
     def test_a_timer_role_is_made_once_and_taken_away_whole(self, provider: Provider) -> None:
         """Creating it twice and deleting it twice is no error."""
         role = cast("HasTimerRole", provider)
         for _ in range(2):
-            role.make_timer_role(self.allows)
-            assert all(part.exists and part.is_ours for part in role.timer_role(self.allows).parts)
+            role.make_timer_role(self.timer_policy_document)
+            assert all(part.exists and part.is_ours for part in role.timer_role(self.timer_policy_document).parts)
         for _ in range(2):
             role.remove_timer_role()
-            assert not any(part.exists for part in role.timer_role(self.allows).parts)
+            assert not any(part.exists for part in role.timer_role(self.timer_policy_document).parts)
 
 
 class ReadsCreditContract(ContractBase):
@@ -235,12 +237,12 @@ class ReadsCreditContract(ContractBase):
 
         The account of the tests is paid in advance.
         """
-        found = cast("ReadsCredit", provider).credit()
-        assert found is not None
-        assert found.as_of.utcoffset() == timedelta(0)
-        assert found.spent_per_hour is None or found.spent_per_hour >= Money(0)
-        assert found.threshold <= Money(0) or found.threshold <= found.remaining
-        assert found.payment_page.startswith("https://")
+        credit = cast("ReadsCredit", provider).credit()
+        assert credit is not None
+        assert credit.as_of.utcoffset() == timedelta(0)
+        assert credit.spent_per_hour is None or credit.spent_per_hour >= Money(0)
+        assert credit.threshold <= Money(0) or credit.threshold <= credit.remaining
+        assert credit.payment_page.startswith("https://")
 
     def test_reading_the_credit_twice_spends_nothing_of_it(self, provider: Provider) -> None:
         """It is read at each plan, launch and run of the reaper; machines that run may cost meanwhile."""
@@ -261,14 +263,16 @@ class RegistersContract(ContractBase):
     ) -> None:
         """Also for another process, and for another computer once it is registered."""
         registrar = cast("Registers", provider)
-        before = provider.identity()
+        identity_before = provider.identity()
         registered = registrar.is_registered()
-        assert factory(settings).identity() == before
+        assert factory(settings).identity() == identity_before
         assert cast("Registers", factory(settings)).is_registered() == registered
-        found = [registrar.register(), registrar.register()]
+        identities = [registrar.register(), registrar.register()]
         assert registrar.is_registered()
         elsewhere = factory(replace(settings, home=settings.home.with_name("elsewhere")))
-        assert {(one.kind, one.id) for one in (before, *found, elsewhere.identity())} == {(before.kind, before.id)}
+        assert {(identity.kind, identity.id) for identity in (identity_before, *identities, elsewhere.identity())} == {
+            (identity_before.kind, identity_before.id)
+        }
 
 
 class NarrowsSshContract(ContractBase):
@@ -287,13 +291,13 @@ class ExaminesContract(ContractBase):
 
     def test_every_finding_says_what_it_found(self, provider: Provider) -> None:
         """And what to do where something is wrong."""
-        found = list(cast("Examines", provider).findings())
-        assert found
-        assert len({one.what for one in found}) == len(found)
-        for one in found:
-            assert one.what
-            assert one.message
-            assert one.is_ok or one.next
+        findings = list(cast("Examines", provider).findings())
+        assert findings
+        assert len({finding.what for finding in findings}) == len(findings)
+        for finding in findings:
+            assert finding.what
+            assert finding.message
+            assert finding.is_ok or finding.next
 
     def test_looking_twice_finds_the_same(self, provider: Provider) -> None:
         """Reading them repairs nothing."""

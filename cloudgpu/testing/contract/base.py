@@ -27,7 +27,7 @@ MakeAttempt = Callable[..., Attempt]
 WAIT_TIMEOUT_S = 30.0
 LAUNCH_TIMEOUT_S = 120.0
 GONE = (State.TERMINATED,)
-_MISSING = (
+_MISSING_OVERRIDE = (
     "{0}.{1} is missing: make that fault happen in the cloud that the suite runs against. Where it cannot happen, say "
     'why: cannot_happen = {{"{1}": "..."}}.'
 )
@@ -60,16 +60,17 @@ class ContractBase:
 
     @pytest.fixture
     def make_attempt(self, provider: Provider, settings: ProviderSettings) -> MakeAttempt:
-        """Give a function that makes a valid attempt for the first available offer; `market` or `item` choose another.
+        """Give a function that makes a valid attempt for the first available offer.
 
-        If the provider resolves launches, the attempt contains what it resolved.
+        `market` or `configuration` choose another one. If the provider resolves launches, the attempt contains what it
+        resolved.
         """
         host_key, client_key = new_host_key(), new_host_key()[0]
 
         def make(
-            *, market: Market = Market.ON_DEMAND, item: MachineConfiguration | None = None, **changes: Any
+            *, market: Market = Market.ON_DEMAND, configuration: MachineConfiguration | None = None, **changes: Any
         ) -> Attempt:
-            offer = item or pick(provider.available(Requirements(market=market)).items, market)
+            offer = configuration or pick(provider.available(Requirements(market=market)).items, market)
             defaults = {"now": settings.clock(), "host_key": host_key, "client_public_keys": [client_key]}
             attempt = make_attempt(offer, **{**defaults, **changes})
             if not isinstance(provider, Resolves):
@@ -100,18 +101,18 @@ class ContractBase:
 
     def wait_for_state(self, provider: Provider, id: str, *states: State) -> Instance:  # noqa: A002
         """Wait until the machine is in one of `states` and return it."""
-        seen: list[Instance] = []
+        states_seen: list[Instance] = []
 
         def is_in_state() -> bool:
-            seen.append(provider.get(id))
-            return seen[-1].state in states
+            states_seen.append(provider.get(id))
+            return states_seen[-1].state in states
 
         try:
             self.wait_until(is_in_state)
         except AssertionError as error:
-            last_states = [str(instance.state) for instance in seen[-1:]]
+            last_states = [str(instance.state) for instance in states_seen[-1:]]
             raise AssertionError(f"{id} came to {last_states}, not to {[str(state) for state in states]}") from error
-        return seen[-1]
+        return states_seen[-1]
 
     def wait_until_gone(self, provider: Provider, id: str) -> None:  # noqa: A002
         """Wait until the machine is proved gone: terminated, or unknown to a provider that answers."""
@@ -131,11 +132,11 @@ class ContractBase:
 
     def lose_reply(self, provider: Provider) -> None:  # noqa: ARG002
         """Make the cloud do the next launch and lose its reply; to override if the provider uses a network."""
-        pytest.fail(_MISSING.format(type(self).__name__, "lose_reply"))
+        pytest.fail(_MISSING_OVERRIDE.format(type(self).__name__, "lose_reply"))
 
     def sell_out(self, provider: Provider, item: MachineConfiguration) -> None:  # noqa: ARG002
         """Make the cloud have no more of this offer; a provider whose offers can run out overrides this."""
-        pytest.fail(_MISSING.format(type(self).__name__, "sell_out"))
+        pytest.fail(_MISSING_OVERRIDE.format(type(self).__name__, "sell_out"))
 
     def can_happen(self, fault: str) -> bool:
         """Say whether a fault can happen to this provider; if not, warn with the reason of `cannot_happen`.
@@ -149,9 +150,9 @@ class ContractBase:
 
     def check_not_found(self, provider: Provider, attempt: Attempt, call: Callable[[str], object]) -> None:
         """Check that `call` raises InstanceNotFound for the id of no machine; `attempt` is launched for a valid id."""
-        unknown = self.launch(provider, attempt).id[:-4] + "0000"
+        unknown_id = self.launch(provider, attempt).id[:-4] + "0000"
         with pytest.raises(InstanceNotFound):
-            call(unknown)
+            call(unknown_id)
 
     def is_gone(self, provider: Provider, id: str) -> bool:  # noqa: A002
         """Say whether the machine is proved gone."""

@@ -30,16 +30,18 @@ class ResolvesContract(ContractBase):
     ) -> None:
         """A plan may be made as often as anybody likes."""
         attempt = make_attempt()
-        one, two = (cast("Resolves", provider).resolve(attempt.request, attempt.offer.configuration) for _ in range(2))
-        assert dict(one.call) == dict(two.call) == dict(attempt.call)
+        first, second = (
+            cast("Resolves", provider).resolve(attempt.request, attempt.offer.configuration) for _ in range(2)
+        )
+        assert dict(first.call) == dict(second.call) == dict(attempt.call)
         assert self.list_living(provider) == []
 
     def test_a_call_that_was_saved_launches(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """A resolved call is plain JSON: read back from a file, it makes the machine, and again the same one."""
         attempt = make_attempt()
         saved = replace(attempt, call=json.loads(json.dumps(dict(attempt.call))))
-        made = self.launch_and_wait(provider, saved)
-        assert self.launch(provider, attempt).id == made.id
+        machine = self.launch_and_wait(provider, saved)
+        assert self.launch(provider, attempt).id == machine.id
 
     def test_each_market_can_be_looked_up(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """For whatever is available, on spot too where there is spot."""
@@ -79,10 +81,10 @@ class ResolvesContract(ContractBase):
         attempt = make_attempt()
         volume = Volume("brand-new", 444) if isinstance(provider, HasVolumes) else None
         request = replace(attempt.request, setup=Setup(disk_gb=333, volume=volume))
-        found = cast("Resolves", provider).resolve(request, attempt.offer.configuration)
+        resolved = cast("Resolves", provider).resolve(request, attempt.offer.configuration)
         sizes = {333.0, 444.0} if volume else {333.0}
-        assert sizes <= {float(item.quantity) for item in found.attached}
-        assert all(item.what and item.stored_as and item.quantity > 0 for item in found.attached)
+        assert sizes <= {float(item.quantity) for item in resolved.attached}
+        assert all(item.what and item.stored_as and item.quantity > 0 for item in resolved.attached)
 
 
 class ReachableContract(ContractBase):
@@ -92,41 +94,41 @@ class ReachableContract(ContractBase):
         """Return a running machine that was launched from `HERE`."""
         return self.launch_and_wait(provider, make_attempt(setup=Setup(network=Network(ssh_from=(HERE,)))))
 
-    def allow_each(self, provider: Provider, id: str, **wanted: str | None) -> dict[str, str]:  # noqa: A002
+    def allow_each(self, provider: Provider, id: str, **cidr_by_label: str | None) -> dict[str, str]:  # noqa: A002
         """Let each label in from its CIDR, in order; return who may connect then."""
-        for label, cidr in wanted.items():
+        for label, cidr in cidr_by_label.items():
             cast("Reachable", provider).allow(id, label, cidr)
         return dict(cast("Reachable", provider).allowed(id))
 
     def test_only_the_caller_may_connect_at_first(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """From the address of the launch."""
-        made = self.launch_reachable(provider, make_attempt)
-        assert dict(cast("Reachable", provider).allowed(made.id)) == {"caller": HERE}
+        machine = self.launch_reachable(provider, make_attempt)
+        assert dict(cast("Reachable", provider).allowed(machine.id)) == {"caller": HERE}
 
     def test_a_caller_who_has_moved_is_let_in_from_there_only(
         self, provider: Provider, make_attempt: MakeAttempt
     ) -> None:
         """The new address replaces the old one; the same call again changes nothing."""
-        made = self.launch_reachable(provider, make_attempt)
+        machine = self.launch_reachable(provider, make_attempt)
         for _ in range(2):
-            assert self.allow_each(provider, made.id, caller=THERE) == {"caller": THERE}
-        assert provider.get(made.id).state is State.RUNNING
+            assert self.allow_each(provider, machine.id, caller=THERE) == {"caller": THERE}
+        assert provider.get(machine.id).state is State.RUNNING
 
     def test_a_label_comes_and_goes_without_the_others(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """A colleague is allowed and removed; each call twice is no error."""
-        made = self.launch_reachable(provider, make_attempt)
+        machine = self.launch_reachable(provider, make_attempt)
         for _ in range(2):
-            assert self.allow_each(provider, made.id, ada=LAB) == {"caller": HERE, "ada": LAB}
+            assert self.allow_each(provider, machine.id, ada=LAB) == {"caller": HERE, "ada": LAB}
         for _ in range(2):
-            assert self.allow_each(provider, made.id, ada=None) == {"caller": HERE}
+            assert self.allow_each(provider, machine.id, ada=None) == {"caller": HERE}
 
     def test_two_labels_at_one_address_do_not_lose_it_together(
         self, provider: Provider, make_attempt: MakeAttempt
     ) -> None:
         """Two people behind one router: one goes, the other stays."""
-        made = self.launch_reachable(provider, make_attempt)
-        assert self.allow_each(provider, made.id, ada=HERE) == {"caller": HERE, "ada": HERE}
-        assert self.allow_each(provider, made.id, ada=None) == {"caller": HERE}
+        machine = self.launch_reachable(provider, make_attempt)
+        assert self.allow_each(provider, machine.id, ada=HERE) == {"caller": HERE, "ada": HERE}
+        assert self.allow_each(provider, machine.id, ada=None) == {"caller": HERE}
 
     def test_what_is_unknown_lets_nobody_in(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """An unknown machine has no firewall to open."""

@@ -20,7 +20,7 @@ from cloudgpu.providers.abilities import HasOrphans, HasResources
 from cloudgpu.providers.base import Provider
 from cloudgpu.testing.contract.base import ContractBase, MakeAttempt
 
-KINDS = {
+ORPHAN_KINDS = {
     Kind.ADDRESS,
     Kind.INTERFACE,
     Kind.KEY_PAIR,
@@ -43,9 +43,9 @@ class HasOrphansContract(ContractBase):
 
     def list_orphans(self, provider: Provider, region: str | None = None) -> list[ProviderResource]:
         """Return all orphans of a complete answer."""
-        found = cast("HasOrphans", provider).orphans(region)
-        assert found.unanswered == ()
-        return list(found.items)
+        listing = cast("HasOrphans", provider).orphans(region)
+        assert listing.unanswered == ()
+        return list(listing.items)
 
     def remove_all(self, provider: Provider) -> bool:
         """Remove all orphans that are not in use; return whether none is left."""
@@ -56,8 +56,8 @@ class HasOrphansContract(ContractBase):
 
     def launch_and_end(self, provider: Provider, attempt: Attempt) -> list[ProviderResource]:
         """Launch a machine, end it, and return the orphans that are left."""
-        made = self.launch_and_wait(provider, attempt)
-        self.terminate_and_wait(provider, made.id)
+        machine = self.launch_and_wait(provider, attempt)
+        self.terminate_and_wait(provider, machine.id)
         return self.list_orphans(provider)
 
     def test_an_account_without_launches_has_none(self, provider: Provider) -> None:
@@ -71,7 +71,7 @@ class HasOrphansContract(ContractBase):
         attempt = make_attempt()
         item = attempt.offer.configuration
         for resource in self.launch_and_end(cleaned_provider, attempt):
-            assert resource.kind in KINDS
+            assert resource.kind in ORPHAN_KINDS
             assert resource.tags.get(TAG_LEDGER) == attempt.tags[TAG_LEDGER]
             assert (resource.provider, resource.account, resource.region) == (
                 cleaned_provider.kind,
@@ -82,30 +82,30 @@ class HasOrphansContract(ContractBase):
     def test_an_orphan_is_listed_nowhere_else(self, cleaned_provider: Provider, make_attempt: MakeAttempt) -> None:
         """Nothing is listed twice, and nothing billed twice."""
         self.launch_and_wait(cleaned_provider, make_attempt())
-        ours = [resource.id for resource in self.list_orphans(cleaned_provider)]
-        others = (
+        orphan_ids = [resource.id for resource in self.list_orphans(cleaned_provider)]
+        other_resources = (
             cast("HasResources", cleaned_provider).resources().items
             if isinstance(cleaned_provider, HasResources)
             else ()
         )
-        assert len(set(ours)) == len(ours)
-        assert not set(ours) & {resource.id for resource in others}
+        assert len(set(orphan_ids)) == len(orphan_ids)
+        assert not set(orphan_ids) & {resource.id for resource in other_resources}
 
     def test_a_machine_goes_on_whatever_is_to_be_removed(
         self, cleaned_provider: Provider, make_attempt: MakeAttempt
     ) -> None:
         """Removing what it uses is refused."""
-        made = self.launch_and_wait(cleaned_provider, make_attempt())
-        used = {
+        machine = self.launch_and_wait(cleaned_provider, make_attempt())
+        used_ids = {
             remaining.id
             for remaining in self.list_orphans(cleaned_provider)
-            if remaining.attached_to == made.id and remaining.kind is not Kind.SPOT_REQUEST
+            if remaining.attached_to == machine.id and remaining.kind is not Kind.SPOT_REQUEST
         }
         for resource in self.list_orphans(cleaned_provider):
             with suppress(InvalidRequest):
                 cast("HasOrphans", cleaned_provider).remove_orphan(resource)
-        assert cleaned_provider.get(made.id).state is State.RUNNING
-        assert used <= {resource.id for resource in self.list_orphans(cleaned_provider)}
+        assert cleaned_provider.get(machine.id).state is State.RUNNING
+        assert used_ids <= {resource.id for resource in self.list_orphans(cleaned_provider)}
 
     def test_what_is_left_can_be_removed_and_is_removed_once(
         self, cleaned_provider: Provider, make_attempt: MakeAttempt
@@ -124,5 +124,5 @@ class HasOrphansContract(ContractBase):
         orphan_ids = {resource.id for resource in self.launch_and_end(cleaned_provider, attempt)}
         region = attempt.offer.configuration.region
         assert {resource.id for resource in self.list_orphans(cleaned_provider, region)} == orphan_ids
-        others = {item.region for item in cleaned_provider.available(Requirements()).items} - {region}
+        others = {offer.region for offer in cleaned_provider.available(Requirements()).items} - {region}
         assert all(self.list_orphans(cleaned_provider, other) == [] for other in sorted(others)[:1])

@@ -31,12 +31,14 @@ class HasMeteredPriceContract(ContractBase):
         """None where the settings name the machine's power, or no tariff, whatever was measured."""
         item = provider.available(Requirements()).items[0]
         meter = cast("HasMeteredPrice", provider)
-        less, more = (meter.metered_price(item, Decimal(watts), timedelta(hours=2)) for watts in (100, 300))
-        assert (less is None) == (more is None)
-        if less is not None and more is not None:
-            assert less.per_hour < more.per_hour
-            assert (less.basis, more.basis) == (Basis.MEASURED, Basis.MEASURED)
-            assert "2h" in less.source
+        price_at_100_w, price_at_300_w = (
+            meter.metered_price(item, Decimal(watts), timedelta(hours=2)) for watts in (100, 300)
+        )
+        assert (price_at_100_w is None) == (price_at_300_w is None)
+        if price_at_100_w is not None and price_at_300_w is not None:
+            assert price_at_100_w.per_hour < price_at_300_w.per_hour
+            assert (price_at_100_w.basis, price_at_300_w.basis) == (Basis.MEASURED, Basis.MEASURED)
+            assert "2h" in price_at_100_w.source
 
 
 class SharesComputerContract(ContractBase):
@@ -47,15 +49,20 @@ class SharesComputerContract(ContractBase):
         item = provider.available(Requirements()).items[0]
         assert isinstance(provider, HasPrices), "what shares a computer has to know what that costs at most"
         shares = cast("SharesComputer", provider)
-        alone = shares.shared_price(item, ComputerShare(3600, 3600, 0, 3600, 0, 1))
-        half = shares.shared_price(item, ComputerShare(3600, 1800, 0, 3600, 0, 2))
-        more = shares.shared_price(item, ComputerShare(3600, 1800, 3600 * 100, 3600, 0, 2))
-        (most,) = provider.prices([item])
-        if alone is not None and half is not None and more is not None and most is not None:
-            assert abs(half.per_hour.nanos * 2 - alone.per_hour.nanos) <= 1
-            assert half.per_hour < more.per_hour
-            assert alone.per_hour <= most.per_hour
-            assert alone.basis is Basis.MEASURED
+        price_alone = shares.shared_price(item, ComputerShare(3600, 3600, 0, 3600, 0, 1))
+        price_of_half = shares.shared_price(item, ComputerShare(3600, 1800, 0, 3600, 0, 2))
+        price_of_busy_half = shares.shared_price(item, ComputerShare(3600, 1800, 3600 * 100, 3600, 0, 2))
+        (whole_price,) = provider.prices([item])
+        if (
+            price_alone is not None
+            and price_of_half is not None
+            and price_of_busy_half is not None
+            and whole_price is not None
+        ):
+            assert abs(price_of_half.per_hour.nanos * 2 - price_alone.per_hour.nanos) <= 1
+            assert price_of_half.per_hour < price_of_busy_half.per_hour
+            assert price_alone.per_hour <= whole_price.per_hour
+            assert price_alone.basis is Basis.MEASURED
 
 
 class HasPlacementScoresContract(ContractBase):
@@ -97,31 +104,33 @@ class HasPriceHistoryContract(ContractBase):
     def test_every_spot_item_has_its_prices_in_the_order_of_time(self, provider: Provider, yesterday: datetime) -> None:
         """The first may have begun before; from then on each begins later than the one before it."""
         items = self.spot_offers(provider)
-        found = self.history(provider, items, yesterday)
-        assert len(found) == len(items)
-        assert self.history(provider, items[::-1], yesterday) == found[::-1]
-        for prices in found:
-            begins = [price.as_of for price in prices]
-            assert begins == sorted(set(begins))
-            assert all(at > yesterday for at in begins[1:])
+        histories = self.history(provider, items, yesterday)
+        assert len(histories) == len(items)
+        assert self.history(provider, items[::-1], yesterday) == histories[::-1]
+        for prices in histories:
+            begin_times = [price.as_of for price in prices]
+            assert begin_times == sorted(set(begin_times))
+            assert all(at > yesterday for at in begin_times[1:])
             assert all(price.source and price.as_of.utcoffset() == timedelta(0) for price in prices)
 
     def test_the_last_price_is_that_of_now(self, provider: Provider, yesterday: datetime) -> None:
         """The provider's present price of a machine is the end of its history."""
         assert isinstance(provider, HasPrices), "what remembers prices has to know those of now"
         items = self.spot_offers(provider)
-        for now, prices in zip(provider.prices(items), self.history(provider, items, yesterday), strict=True):
-            assert (prices[-1].per_hour if prices else None) == (now.per_hour if now else None)
+        for current_price, prices in zip(provider.prices(items), self.history(provider, items, yesterday), strict=True):
+            assert (prices[-1].per_hour if prices else None) == (current_price.per_hour if current_price else None)
 
     def test_a_later_question_has_the_end_of_the_same_answer(self, provider: Provider, yesterday: datetime) -> None:
         """The price at a time does not depend on how far back the history begins."""
         items = self.spot_offers(provider)
-        for late, early in zip(
+        for later_prices, earlier_prices in zip(
             self.history(provider, items, yesterday + timedelta(hours=23)),
             self.history(provider, items, yesterday),
             strict=True,
         ):
-            assert [price.per_hour for price in early][-len(late) :] == [price.per_hour for price in late]
+            assert [price.per_hour for price in earlier_prices][-len(later_prices) :] == [
+                price.per_hour for price in later_prices
+            ]
 
     def test_only_spot_machines_have_a_history(self, provider: Provider, yesterday: datetime) -> None:
         """On-demand offers have none; and no offers have no histories."""

@@ -57,17 +57,17 @@ class ProviderContract(ContractBase):
     ) -> None:
         """A machine belongs to that account, whatever each member of a lab calls it in the settings."""
         region = provider.available(Requirements()).items[0].region
-        found = provider.identity(region)
-        assert found.kind
-        assert found.display_name
-        assert found.id == " ".join(found.id.split())
-        assert found.id
+        identity = provider.identity(region)
+        assert identity.kind
+        assert identity.display_name
+        assert identity.id == " ".join(identity.id.split())
+        assert identity.id
         renamed_settings = replace(settings, account=f"{settings.account}-2")
         assert {
             provider.identity(region),
             factory(settings).identity(region),
             factory(renamed_settings).identity(region),
-        } == {found}
+        } == {identity}
 
     def test_it_says_how_long_a_token_lives(self, provider: Provider) -> None:
         """Without that rule an uncertain launch cannot be resolved."""
@@ -85,10 +85,10 @@ class ProviderContract(ContractBase):
 
     def test_what_is_available_bears_its_names(self, provider: Provider) -> None:
         """Offers are joined with prices and launches by these names."""
-        found = provider.available(Requirements()).items
-        assert found
-        assert {(item.provider, item.account) for item in found} == {(provider.kind, provider.account)}
-        assert all(item.region and item.zone and item.instance_type for item in found)
+        offers = provider.available(Requirements()).items
+        assert offers
+        assert {(offer.provider, offer.account) for offer in offers} == {(provider.kind, provider.account)}
+        assert all(offer.region and offer.zone and offer.instance_type for offer in offers)
 
     def test_an_impossible_gpu_is_not_available(self, provider: Provider) -> None:
         """An empty answer is no error."""
@@ -103,8 +103,8 @@ class ProviderContract(ContractBase):
         attempt = make_attempt()
         item = attempt.offer.configuration
         launched = self.launch(provider, attempt)
-        seen = self.wait_for_state(provider, launched.id, State.RUNNING)
-        for instance in (launched, seen):
+        running = self.wait_for_state(provider, launched.id, State.RUNNING)
+        for instance in (launched, running):
             assert (instance.provider, instance.account) == (provider.kind, provider.account)
             assert (instance.region, instance.zone) == (item.region, item.zone)
             assert (instance.instance_type, instance.market) == (item.instance_type, item.market)
@@ -115,9 +115,9 @@ class ProviderContract(ContractBase):
     ) -> None:
         """Tags are given in the call that makes the machine, and none is lost or added."""
         attempt = make_attempt(tags={"cloudgpu-project": "with_under-score", "cloudgpu-hold-until": "1"})
-        made = self.launch_and_wait(provider, attempt)
-        self.wait_until(lambda: [item.id for item in self.list_living(provider)] == [made.id])
-        for instance in (provider.get(made.id), *self.list_living(provider)):
+        machine = self.launch_and_wait(provider, attempt)
+        self.wait_until(lambda: [instance.id for instance in self.list_living(provider)] == [machine.id])
+        for instance in (provider.get(machine.id), *self.list_living(provider)):
             assert dict(instance.tags) == dict(attempt.tags)
 
     def test_a_running_machine_is_billed(self, machine: Instance) -> None:
@@ -140,7 +140,7 @@ class ProviderContract(ContractBase):
         again = self.launch(provider, attempt)
         repeated = self.launch_and_wait(provider, attempt)
         assert {first.id, again.id, repeated.id} == {first.id}
-        self.wait_until(lambda: [item.id for item in self.list_living(provider)] == [first.id])
+        self.wait_until(lambda: [instance.id for instance in self.list_living(provider)] == [first.id])
         assert self.replay_elsewhere(provider, factory(settings), attempt) == first.id
 
     def replay_elsewhere(self, provider: Provider, other: Provider, attempt: Attempt) -> str:  # noqa: ARG002
@@ -159,15 +159,15 @@ class ProviderContract(ContractBase):
         Where the machines are in the home itself, a fresh home is another account, without that machine.
         """
         attempt = make_attempt(key="from-two-homes")
-        made = self.launch_and_wait(provider, attempt)
+        machine = self.launch_and_wait(provider, attempt)
         self.let_time_pass(provider, settings.clock() + timedelta(minutes=3))
         other = factory(replace(settings, home=settings.home.with_name("a-fresh-home")))
-        if other.identity(made.region) != provider.identity(made.region):
-            assert made.id not in {item.id for item in self.list_living(other)}
+        if other.identity(machine.region) != provider.identity(machine.region):
+            assert machine.id not in {instance.id for instance in self.list_living(other)}
             return
         with suppress(LaunchUncertain):
-            assert self.launch(other, attempt).id == made.id
-        self.wait_until(lambda: [item.id for item in self.list_living(provider)] == [made.id])
+            assert self.launch(other, attempt).id == machine.id
+        self.wait_until(lambda: [instance.id for instance in self.list_living(provider)] == [machine.id])
 
     def test_a_lost_reply_makes_no_second_machine(
         self, provider: Provider, make_attempt: MakeAttempt, monkeypatch: pytest.MonkeyPatch
@@ -188,10 +188,10 @@ class ProviderContract(ContractBase):
             with suppress(ProviderUnavailable):
                 self.launch(provider, attempt)
         self.wait_until(lambda: len(self.list_living(provider)) == 1)
-        (made,) = self.list_living(provider)
-        assert made.tags[TAG_ID] == attempt.machine
-        assert self.launch(provider, attempt).id == made.id
-        assert [item.id for item in self.list_living(provider)] == [made.id]
+        (machine,) = self.list_living(provider)
+        assert machine.tags[TAG_ID] == attempt.machine
+        assert self.launch(provider, attempt).id == machine.id
+        assert [instance.id for instance in self.list_living(provider)] == [machine.id]
 
     def test_sold_out_is_a_word_of_its_own(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """It raises NoCapacity: nothing was made, and the next offer can be tried at once.
@@ -201,20 +201,22 @@ class ProviderContract(ContractBase):
         attempt = make_attempt(key="sold-out")
         item = attempt.offer.configuration
         if not self.can_happen("sell_out"):
-            made = {self.launch(provider, make_attempt(key=key, item=item)).id for key in ("one", "two", "three")}
-            assert len(made) == 3  # noqa: PLR2004
+            machine = {
+                self.launch(provider, make_attempt(key=key, configuration=item)).id for key in ("one", "two", "three")
+            }
+            assert len(machine) == 3  # noqa: PLR2004
             assert item in provider.available(Requirements(zone=item.zone)).items
             return
         self.sell_out(provider, item)
         with pytest.raises(NoCapacity):
             self.launch(provider, attempt)
-        assert attempt.machine not in {one.tags[TAG_ID] for one in self.list_living(provider)}
+        assert attempt.machine not in {instance.tags[TAG_ID] for instance in self.list_living(provider)}
 
     def test_another_token_makes_another_machine(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Two launches that look alike but for the token are two machines."""
-        made = {self.launch(provider, make_attempt(key=key)).id for key in ("one", "two")}
-        self.wait_until(lambda: {item.id for item in self.list_living(provider)} == made)
-        assert len(made) == 2  # noqa: PLR2004
+        machine = {self.launch(provider, make_attempt(key=key)).id for key in ("one", "two")}
+        self.wait_until(lambda: {instance.id for instance in self.list_living(provider)} == machine)
+        assert len(machine) == 2  # noqa: PLR2004
 
     def test_a_token_of_64_characters_is_accepted(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """The longest token that cloudgpu makes."""
@@ -241,37 +243,37 @@ class ProviderContract(ContractBase):
             guards.ending_at_renew_until(offer_guards, None),
             guards.automatic_ending(offer_guards, None) or ReaperAction.TERMINATE,
         }
-        for number, end in enumerate(sorted(endings)):
-            made = self.launch_and_wait(provider, make_attempt(key=f"end-{number}"))
-            self.end_machine(provider, made.id, end)
-            self.wait_until(partial(self.costs_nothing, provider, made.id))
+        for number, action in enumerate(sorted(endings)):
+            machine = self.launch_and_wait(provider, make_attempt(key=f"end-{number}"))
+            self.end_machine(provider, machine.id, action)
+            self.wait_until(partial(self.costs_nothing, provider, machine.id))
 
     def costs_nothing(self, provider: Provider, id: str) -> bool:  # noqa: A002
         """Say whether a machine is proved not to be billed."""
         return self.is_gone(provider, id) or not provider.get(id).billed
 
-    def end_machine(self, provider: Provider, id: str, end: ReaperAction) -> None:  # noqa: A002
+    def end_machine(self, provider: Provider, id: str, action: ReaperAction) -> None:  # noqa: A002
         """End a machine as a run of the reaper would."""
-        if end is ReaperAction.STOP:
+        if action is ReaperAction.STOP:
             cast("Pausable", provider).stop(id)
-        elif end is ReaperAction.PARK:
+        elif action is ReaperAction.PARK:
             cast("Imageable", provider).terminate_keeping_disk(id)
         else:
             provider.terminate(id)
 
     def test_terminating_twice_is_fine(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """A request whose effect was not confirmed is repeated."""
-        made = self.launch(provider, make_attempt())
-        provider.terminate(made.id)
-        provider.terminate(made.id)
-        self.wait_until_gone(provider, made.id)
-        provider.terminate(made.id)
+        machine = self.launch(provider, make_attempt())
+        provider.terminate(machine.id)
+        provider.terminate(machine.id)
+        self.wait_until_gone(provider, machine.id)
+        provider.terminate(machine.id)
 
     def test_terminating_one_leaves_the_others(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Only the machine that was named is ended."""
-        kept, ended = (self.launch_and_wait(provider, make_attempt(key=key)) for key in ("kept", "ended"))
+        remaining, ended = (self.launch_and_wait(provider, make_attempt(key=key)) for key in ("kept", "ended"))
         self.terminate_and_wait(provider, ended.id)
-        assert provider.get(kept.id).state is State.RUNNING
+        assert provider.get(remaining.id).state is State.RUNNING
 
     def test_an_unknown_id_is_not_found(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """`get` raises InstanceNotFound, and `terminate` has nothing to do."""
@@ -283,40 +285,40 @@ class ProviderContract(ContractBase):
 
     def test_an_id_that_is_no_id_reaches_nothing(self, provider: Provider, machine: Instance) -> None:
         """An id comes from a file that may be damaged; it never becomes a path, a pattern or a second argument."""
-        for wrong in ("../" + machine.id, "*", "", "--all", machine.id + "/", machine.id + "\n"):
+        for invalid_id in ("../" + machine.id, "*", "", "--all", machine.id + "/", machine.id + "\n"):
             with pytest.raises(CloudgpuError):
-                provider.get(wrong)
+                provider.get(invalid_id)
             with suppress(CloudgpuError):
-                provider.terminate(wrong)
+                provider.terminate(invalid_id)
         assert provider.get(machine.id).state is State.RUNNING
 
     def test_ten_launches_at_once_make_ten_machines(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Threads share a provider; every machine is made and listed."""
-        attempts = [make_attempt(key=f"at-once-{number}") for number in range(self.at_once)]
-        with Pool(self.at_once) as pool:
-            made = set(pool.map(lambda attempt: self.launch(provider, attempt).id, attempts))
-        assert len(made) == self.at_once
-        self.wait_until(lambda: {item.id for item in self.list_living(provider)} == made)
+        attempts = [make_attempt(key=f"at-once-{number}") for number in range(self.parallel_launches)]
+        with Pool(self.parallel_launches) as pool:
+            machine = set(pool.map(lambda attempt: self.launch(provider, attempt).id, attempts))
+        assert len(machine) == self.parallel_launches
+        self.wait_until(lambda: {instance.id for instance in self.list_living(provider)} == machine)
 
     def test_one_token_launched_ten_times_at_once_makes_one_machine(
         self, provider: Provider, make_attempt: MakeAttempt
     ) -> None:
         """The same, when every thread sends the same call."""
         attempt = make_attempt()
-        with Pool(self.at_once) as pool:
-            made = set(pool.map(lambda _: self.launch(provider, attempt).id, range(self.at_once)))
-        assert len(made) == 1
-        self.wait_until(lambda: {item.id for item in self.list_living(provider)} == made)
+        with Pool(self.parallel_launches) as pool:
+            machine = set(pool.map(lambda _: self.launch(provider, attempt).id, range(self.parallel_launches)))
+        assert len(machine) == 1
+        self.wait_until(lambda: {instance.id for instance in self.list_living(provider)} == machine)
 
-    at_once = 10  # a class may take fewer, but at least 3, if its machines take long to launch
+    parallel_launches = 10  # a class may take fewer, but at least 3, if its machines take long to launch
 
     def test_no_secret_is_in_a_repr(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """A value that is logged by accident must not give access to the machine."""
         attempt = make_attempt()
         secret = attempt.boot.host_private_key.splitlines()[2]
-        made = self.launch_and_wait(provider, attempt)
-        assert made.tags[TAG_ID] == attempt.machine
-        assert not any(secret in repr(value) for value in (attempt, attempt.boot, made, provider))
+        machine = self.launch_and_wait(provider, attempt)
+        assert machine.tags[TAG_ID] == attempt.machine
+        assert not any(secret in repr(value) for value in (attempt, attempt.boot, machine, provider))
 
 
 def record_network_calls(monkeypatch: pytest.MonkeyPatch) -> list[object]:
@@ -351,9 +353,10 @@ def violations_of(suite: type, provider: Provider) -> list[str]:
             ]
     known_faults = {"lose_reply", "sell_out"}
     reasons = cast("ContractBase", suite).cannot_happen
-    wrong = sorted(name for name, why in reasons.items() if name not in known_faults or not why)
+    unexplained_faults = sorted(name for name, why in reasons.items() if name not in known_faults or not why)
     violations += [
-        f"{suite.__name__}.cannot_happen says {name!r} without a reason, or it is not a fault" for name in wrong
+        f"{suite.__name__}.cannot_happen says {name!r} without a reason, or it is not a fault"
+        for name in unexplained_faults
     ]
     marks = [mark.name for mark in getattr(suite, "pytestmark", [])]
     violations += [f"{suite.__name__} is marked {mark}" for mark in marks if mark in ("skip", "skipif", "xfail")]

@@ -39,9 +39,9 @@ class RetentionBase(ContractBase):
 
     def list_resources(self, provider: Provider, region: str | None = None) -> list[ProviderResource]:
         """Return all resources of a complete answer."""
-        found = cast("HasResources", provider).resources(region)
-        assert found.unanswered == ()
-        return list(found.items)
+        listing = cast("HasResources", provider).resources(region)
+        assert listing.unanswered == ()
+        return list(listing.items)
 
     def resources_of(self, provider: Provider, attempt: Attempt) -> list[ProviderResource]:
         """Return the resources that have the tags of this launch."""
@@ -54,12 +54,15 @@ class RetentionBase(ContractBase):
 
     def retained_disk(self, provider: Provider, attempt: Attempt) -> ProviderResource:
         """Launch, end the machine keeping its disk, and return that disk once it is free."""
-        made = self.launch_and_wait(provider, attempt)
-        self.disk_in_use(provider, attempt, made.id)
-        cast("Imageable", provider).terminate_keeping_disk(made.id)
-        self.wait_until_gone(provider, made.id)
+        machine = self.launch_and_wait(provider, attempt)
+        self.disk_in_use(provider, attempt, machine.id)
+        cast("Imageable", provider).terminate_keeping_disk(machine.id)
+        self.wait_until_gone(provider, machine.id)
         self.wait_until(
-            lambda: [(one.attached_to, one.ready) for one in self.resources_of(provider, attempt)] == [(None, True)]
+            lambda: (
+                [(resource.attached_to, resource.ready) for resource in self.resources_of(provider, attempt)]
+                == [(None, True)]
+            )
         )
         return self.resources_of(provider, attempt)[0]
 
@@ -67,14 +70,14 @@ class RetentionBase(ContractBase):
         self, provider: Provider, source: str, tags: Mapping[str, str], *, name: str = IMAGE
     ) -> ProviderResource:
         """Save an image: call `save_image` until it is ready."""
-        seen: list[ProviderResource] = []
+        saved: list[ProviderResource] = []
 
         def is_ready() -> bool:
-            seen.append(cast("Imageable", provider).save_image(source, name, tags, restart=False))
-            return seen[-1].kind is Kind.IMAGE and seen[-1].ready
+            saved.append(cast("Imageable", provider).save_image(source, name, tags, restart=False))
+            return saved[-1].kind is Kind.IMAGE and saved[-1].ready
 
         self.wait_until(is_ready)
-        return seen[-1]
+        return saved[-1]
 
     def list_images(self, provider: Provider) -> list[ProviderResource]:
         """Return all images, and the snapshots that become one."""
@@ -91,11 +94,11 @@ class HasResourcesContract(RetentionBase):
     def test_a_machines_disk_is_listed_as_in_use(self, emptied_provider: Provider, make_attempt: MakeAttempt) -> None:
         """With what is needed to know whose it is, where, and what it costs."""
         attempt = make_attempt()
-        made = self.launch_and_wait(emptied_provider, attempt)
-        disk = self.disk_in_use(emptied_provider, attempt, made.id)
+        machine = self.launch_and_wait(emptied_provider, attempt)
+        disk = self.disk_in_use(emptied_provider, attempt, machine.id)
         assert (disk.kind, disk.name) == (Kind.DISK, "")
         assert (disk.provider, disk.account) == (emptied_provider.kind, emptied_provider.account)
-        assert (disk.region, disk.zone) == (made.region, made.zone)
+        assert (disk.region, disk.zone) == (machine.region, machine.zone)
         assert {key: disk.tags.get(key) for key in attempt.tags} == dict(attempt.tags)
         assert disk.size_gb > 0
         assert disk.stored_as
@@ -103,28 +106,28 @@ class HasResourcesContract(RetentionBase):
     def test_a_region_shows_its_own_and_no_others(self, emptied_provider: Provider, make_attempt: MakeAttempt) -> None:
         """The listing of one region has the resources in it, and no others."""
         attempt = make_attempt()
-        made = self.launch_and_wait(emptied_provider, attempt)
-        disk = self.disk_in_use(emptied_provider, attempt, made.id)
-        assert [resource.id for resource in self.list_resources(emptied_provider, made.region)] == [disk.id]
-        others = {item.region for item in emptied_provider.available(Requirements()).items} - {made.region}
+        machine = self.launch_and_wait(emptied_provider, attempt)
+        disk = self.disk_in_use(emptied_provider, attempt, machine.id)
+        assert [resource.id for resource in self.list_resources(emptied_provider, machine.region)] == [disk.id]
+        others = {offer.region for offer in emptied_provider.available(Requirements()).items} - {machine.region}
         assert all(self.list_resources(emptied_provider, region) == [] for region in sorted(others)[:1])
 
     def test_what_a_machine_uses_is_not_removed(self, emptied_provider: Provider, make_attempt: MakeAttempt) -> None:
         """A machine that runs loses nothing."""
         attempt = make_attempt()
-        made = self.launch_and_wait(emptied_provider, attempt)
-        disk = self.disk_in_use(emptied_provider, attempt, made.id)
+        machine = self.launch_and_wait(emptied_provider, attempt)
+        disk = self.disk_in_use(emptied_provider, attempt, machine.id)
         with pytest.raises(InvalidRequest):
             cast("HasResources", emptied_provider).remove(disk)
-        assert emptied_provider.get(made.id).state is State.RUNNING
+        assert emptied_provider.get(machine.id).state is State.RUNNING
         assert [resource.id for resource in self.resources_of(emptied_provider, attempt)] == [disk.id]
 
     def test_a_terminated_machine_leaves_nothing(self, emptied_provider: Provider, make_attempt: MakeAttempt) -> None:
         """Its disk goes with it, whatever was set when it was launched."""
         attempt = make_attempt()
-        made = self.launch_and_wait(emptied_provider, attempt)
-        self.disk_in_use(emptied_provider, attempt, made.id)
-        self.terminate_and_wait(emptied_provider, made.id)
+        machine = self.launch_and_wait(emptied_provider, attempt)
+        self.disk_in_use(emptied_provider, attempt, machine.id)
+        self.terminate_and_wait(emptied_provider, machine.id)
         self.wait_until(lambda: self.resources_of(emptied_provider, attempt) == [])
 
     def test_what_is_not_there_is_removed_already(self, emptied_provider: Provider, make_attempt: MakeAttempt) -> None:
@@ -153,14 +156,16 @@ class ImageableContract(RetentionBase):
     ) -> None:
         """Twice while it ends, once when it has ended, and for what was never there."""
         attempt = make_attempt()
-        made = self.launch_and_wait(emptied_provider, attempt)
+        machine = self.launch_and_wait(emptied_provider, attempt)
         end = cast("Imageable", emptied_provider).terminate_keeping_disk
         for _ in range(2):
-            end(made.id)
-        self.wait_until_gone(emptied_provider, made.id)
-        end(made.id)
-        end(made.id[:-4] + "0000")
-        self.wait_until(lambda: [one.attached_to for one in self.resources_of(emptied_provider, attempt)] == [None])
+            end(machine.id)
+        self.wait_until_gone(emptied_provider, machine.id)
+        end(machine.id)
+        end(machine.id[:-4] + "0000")
+        self.wait_until(
+            lambda: [resource.attached_to for resource in self.resources_of(emptied_provider, attempt)] == [None]
+        )
 
     def test_a_retained_disk_can_be_removed(self, emptied_provider: Provider, make_attempt: MakeAttempt) -> None:
         """After that the launch costs nothing, and removing it again is no error."""
@@ -197,7 +202,9 @@ class ImageableContract(RetentionBase):
         disk = self.retained_disk(emptied_provider, attempt)
         image = self.save_until_ready(emptied_provider, disk.id, disk.tags)
         cast("HasResources", emptied_provider).remove(disk)
-        self.wait_until(lambda: [one.kind for one in self.resources_of(emptied_provider, attempt)] == [Kind.IMAGE])
+        self.wait_until(
+            lambda: [resource.kind for resource in self.resources_of(emptied_provider, attempt)] == [Kind.IMAGE]
+        )
         assert self.save_until_ready(emptied_provider, disk.id, disk.tags).id == image.id
         assert [listed_image.id for listed_image in self.list_images(emptied_provider)] == [image.id]
 
@@ -206,31 +213,31 @@ class ImageableContract(RetentionBase):
         disk = self.retained_disk(emptied_provider, make_attempt())
         image = self.save_until_ready(emptied_provider, disk.id, disk.tags)
         cast("HasResources", emptied_provider).remove(disk)
-        here = next(
+        offer = next(
             item
             for item in emptied_provider.available(Requirements(region=disk.region)).items
             if item.zone == disk.zone
         )
-        again = make_attempt(number=2, item=here, setup=Setup(image=image.id))
-        made = self.launch_and_wait(emptied_provider, again)
+        again = make_attempt(number=2, configuration=offer, setup=Setup(image=image.id))
+        machine = self.launch_and_wait(emptied_provider, again)
         cast("HasResources", emptied_provider).remove(image)
         self.wait_until(lambda: self.list_images(emptied_provider) == [])
-        assert emptied_provider.get(made.id).state is State.RUNNING
+        assert emptied_provider.get(machine.id).state is State.RUNNING
 
     def test_a_running_machine_can_be_saved_and_goes_on(
         self, emptied_provider: Provider, make_attempt: MakeAttempt
     ) -> None:
         """An image of it is made; it is the same machine, running, and its end does not remove the image."""
         attempt = make_attempt()
-        made = self.launch_and_wait(emptied_provider, attempt)
+        machine = self.launch_and_wait(emptied_provider, attempt)
         tags = {TAG_IMAGE: "trained", TAG_LEDGER: attempt.tags[TAG_LEDGER]}
-        image = self.save_until_ready(emptied_provider, made.id, tags)
-        assert self.wait_for_state(emptied_provider, made.id, State.RUNNING).id == made.id
-        self.terminate_and_wait(emptied_provider, made.id)
+        image = self.save_until_ready(emptied_provider, machine.id, tags)
+        assert self.wait_for_state(emptied_provider, machine.id, State.RUNNING).id == machine.id
+        self.terminate_and_wait(emptied_provider, machine.id)
         assert [(listed_image.id, listed_image.name) for listed_image in self.list_images(emptied_provider)] == [
             (image.id, "trained")
         ]
-        assert self.save_until_ready(emptied_provider, made.id, tags).id == image.id
+        assert self.save_until_ready(emptied_provider, machine.id, tags).id == image.id
 
     def test_an_image_that_was_removed_is_gone_with_all_of_it(
         self, emptied_provider: Provider, make_attempt: MakeAttempt
@@ -272,8 +279,8 @@ class HasVolumesContract(RetentionBase):
 
     def launch_with_volume(self, provider: Provider, attempt: Attempt) -> ProviderResource:
         """Launch a machine, attach the volume to it and return that."""
-        made = self.launch_and_wait(provider, attempt)
-        return cast("HasVolumes", provider).attach(made.id, self.volume, self.volume_tags(attempt))
+        machine = self.launch_and_wait(provider, attempt)
+        return cast("HasVolumes", provider).attach(machine.id, self.volume, self.volume_tags(attempt))
 
     def volume_without_machine(self, provider: Provider, attempt: Attempt) -> ProviderResource:
         """Launch a machine with a volume, end the machine, and return the volume."""
@@ -313,9 +320,9 @@ class HasVolumesContract(RetentionBase):
         """By its name, without a size, from another machine in its zone."""
         volume = self.volume_without_machine(emptied_provider, make_attempt())
         attempt = make_attempt(key="second")
-        made = self.launch_and_wait(emptied_provider, attempt)
-        again = cast("HasVolumes", emptied_provider).attach(made.id, Volume("data"), self.volume_tags(attempt))
-        assert (again.id, again.size_gb, again.attached_to) == (volume.id, VOLUME_GB, made.id)
+        machine = self.launch_and_wait(emptied_provider, attempt)
+        again = cast("HasVolumes", emptied_provider).attach(machine.id, Volume("data"), self.volume_tags(attempt))
+        assert (again.id, again.size_gb, again.attached_to) == (volume.id, VOLUME_GB, machine.id)
 
     def test_a_volume_that_is_used_is_not_given_to_another(
         self, emptied_provider: Provider, make_attempt: MakeAttempt
@@ -332,8 +339,8 @@ class HasVolumesContract(RetentionBase):
         """The volumes of each ledger have names of their own."""
         volume = self.volume_without_machine(emptied_provider, make_attempt())
         attempt = make_attempt(key="second", ledger="led-other")
-        made = self.launch_and_wait(emptied_provider, attempt)
-        other = cast("HasVolumes", emptied_provider).attach(made.id, self.volume, self.volume_tags(attempt))
+        machine = self.launch_and_wait(emptied_provider, attempt)
+        other = cast("HasVolumes", emptied_provider).attach(machine.id, self.volume, self.volume_tags(attempt))
         assert other.id != volume.id
 
     def test_a_volume_that_is_not_there_needs_a_size(
@@ -341,9 +348,9 @@ class HasVolumesContract(RetentionBase):
     ) -> None:
         """A name that was mistyped makes no disk."""
         attempt = make_attempt()
-        made = self.launch_and_wait(emptied_provider, attempt)
+        machine = self.launch_and_wait(emptied_provider, attempt)
         with pytest.raises(InvalidRequest):
-            cast("HasVolumes", emptied_provider).attach(made.id, Volume("dada"), self.volume_tags(attempt))
+            cast("HasVolumes", emptied_provider).attach(machine.id, Volume("dada"), self.volume_tags(attempt))
         assert self.list_volumes(emptied_provider) == []
 
     def test_a_volume_cannot_be_attached_to_what_is_unknown(
@@ -369,7 +376,7 @@ class HasVolumesContract(RetentionBase):
             emptied_provider.placement_constraint(setup, Requirements()).region,
             emptied_provider.placement_constraint(setup, Requirements()).zone,
         ) == (volume.region, volume.zone)
-        others = {item.zone for item in emptied_provider.available(Requirements()).items} - {volume.zone}
+        others = {offer.zone for offer in emptied_provider.available(Requirements()).items} - {volume.zone}
         for zone in sorted(others)[:1]:
             with pytest.raises(InvalidRequest):
                 emptied_provider.placement_constraint(setup, Requirements(zone=zone))

@@ -53,20 +53,22 @@ class PausableContract(ContractBase):
     def test_a_stopped_machine_stays_listed_with_its_tags(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """It can be found again."""
         attempt = make_attempt()
-        made = self.launch_and_wait(provider, attempt)
-        self.stop_and_wait(provider, made.id)
-        assert [(item.id, dict(item.tags)) for item in self.list_living(provider)] == [(made.id, dict(attempt.tags))]
+        machine = self.launch_and_wait(provider, attempt)
+        self.stop_and_wait(provider, machine.id)
+        assert [(instance.id, dict(instance.tags)) for instance in self.list_living(provider)] == [
+            (machine.id, dict(attempt.tags))
+        ]
 
     def test_a_started_machine_is_the_same_again(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Same id, same tags, running and billed."""
         attempt = make_attempt()
-        made = self.launch_and_wait(provider, attempt)
-        stopped = self.stop_and_wait(provider, made.id)
-        cast("Pausable", provider).start(made.id)
-        again = self.wait_for_state(provider, made.id, State.RUNNING)
+        machine = self.launch_and_wait(provider, attempt)
+        stopped = self.stop_and_wait(provider, machine.id)
+        cast("Pausable", provider).start(machine.id)
+        again = self.wait_for_state(provider, machine.id, State.RUNNING)
         assert again.billed
         assert dict(again.tags) == dict(attempt.tags)
-        assert again.launched_at == made.launched_at or again.launched_at is None
+        assert again.launched_at == machine.launched_at or again.launched_at is None
         assert again.since is None or stopped.since is None or again.since >= stopped.since
 
     def test_stopping_twice_is_fine(self, provider: Provider, machine: Instance) -> None:
@@ -86,10 +88,10 @@ class PausableContract(ContractBase):
     ) -> None:
         """To repeat an old attempt must not spend money again."""
         attempt = make_attempt()
-        made = self.launch_and_wait(provider, attempt)
-        self.stop_and_wait(provider, made.id)
-        assert self.launch(provider, attempt).id == made.id
-        assert provider.get(made.id).state in PAUSED
+        machine = self.launch_and_wait(provider, attempt)
+        self.stop_and_wait(provider, machine.id)
+        assert self.launch(provider, attempt).id == machine.id
+        assert provider.get(machine.id).state in PAUSED
 
     def test_a_stopped_machine_can_be_terminated(self, provider: Provider, machine: Instance) -> None:
         """A stopped machine may still cost its disk."""
@@ -110,19 +112,19 @@ class TaggableContract(ContractBase):
     def test_a_tag_is_set_and_the_others_stay(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """New keys are added, old ones replaced, nothing is lost."""
         attempt = make_attempt()
-        made = self.launch_and_wait(provider, attempt)
+        machine = self.launch_and_wait(provider, attempt)
         change = {TAG_HOLD_UNTIL: "1800000000", "cloudgpu-last-active": "1700000000"}
-        cast("Taggable", provider).tag(made.id, change)
-        wanted = {**attempt.tags, **change}
-        self.wait_until(lambda: dict(provider.get(made.id).tags) == wanted)
-        self.wait_until(lambda: [dict(item.tags) for item in self.list_living(provider)] == [wanted])
+        cast("Taggable", provider).tag(machine.id, change)
+        expected_tags = {**attempt.tags, **change}
+        self.wait_until(lambda: dict(provider.get(machine.id).tags) == expected_tags)
+        self.wait_until(lambda: [dict(instance.tags) for instance in self.list_living(provider)] == [expected_tags])
 
     def test_no_change_is_fine(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """An empty set of tags changes nothing."""
         attempt = make_attempt()
-        made = self.launch(provider, attempt)
-        cast("Taggable", provider).tag(made.id, {})
-        assert dict(provider.get(made.id).tags) == dict(attempt.tags)
+        machine = self.launch(provider, attempt)
+        cast("Taggable", provider).tag(machine.id, {})
+        assert dict(provider.get(machine.id).tags) == dict(attempt.tags)
 
     def test_what_is_unknown_cannot_be_tagged(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """An unknown machine raises InstanceNotFound."""
@@ -165,30 +167,30 @@ class HasTimerContract(ContractBase):
     def test_the_timer_fires_at_renew_until(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """To the second, as the tag carries it; nearly so where it counts from when the machine began to run."""
         attempt = make_attempt()
-        made = self.launch_and_wait(provider, attempt)
-        self.set_timer(provider, made.id, attempt.renew_until)
-        fires = cast("HasTimer", provider).timer(made.id)
-        assert fires is not None
-        assert fires.utcoffset() == timedelta(0)
-        is_fixed = isinstance(provider, SetsTimer) and provider.timer_limit(made.id) is not None
+        machine = self.launch_and_wait(provider, attempt)
+        self.set_timer(provider, machine.id, attempt.renew_until)
+        fires_at = cast("HasTimer", provider).timer(machine.id)
+        assert fires_at is not None
+        assert fires_at.utcoffset() == timedelta(0)
+        is_fixed = isinstance(provider, SetsTimer) and provider.timer_limit(machine.id) is not None
         tolerance = timedelta(minutes=3) if is_fixed else timedelta(0)
-        assert abs(fires - from_epoch(epoch_text(attempt.renew_until))) <= tolerance
+        assert abs(fires_at - from_epoch(epoch_text(attempt.renew_until))) <= tolerance
 
     def test_the_timer_follows_a_longer_lease(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Where tags can change, `extend` moves the timer too; one that was fixed at launch stays."""
         attempt = make_attempt()
-        made = self.launch_and_wait(provider, attempt)
-        self.set_timer(provider, made.id, attempt.renew_until)
-        is_fixed = isinstance(provider, SetsTimer) and provider.timer_limit(made.id) is not None
+        machine = self.launch_and_wait(provider, attempt)
+        self.set_timer(provider, machine.id, attempt.renew_until)
+        is_fixed = isinstance(provider, SetsTimer) and provider.timer_limit(machine.id) is not None
         if is_fixed or not isinstance(provider, Taggable):
-            before = cast("HasTimer", provider).timer(made.id)
-            assert before is not None
-            assert cast("HasTimer", provider).timer(made.id) == before
+            fixed_at = cast("HasTimer", provider).timer(machine.id)
+            assert fixed_at is not None
+            assert cast("HasTimer", provider).timer(machine.id) == fixed_at
             return
         at = attempt.renew_until + timedelta(hours=5)
-        provider.tag(made.id, {TAG_RENEW_UNTIL: epoch_text(at)})
-        self.set_timer(provider, made.id, at)
-        self.wait_until(lambda: self.timer_epoch(provider, made.id) == epoch_text(at))
+        provider.tag(machine.id, {TAG_RENEW_UNTIL: epoch_text(at)})
+        self.set_timer(provider, machine.id, at)
+        self.wait_until(lambda: self.timer_epoch(provider, machine.id) == epoch_text(at))
 
     def set_timer(self, provider: Provider, id: str, at: datetime) -> None:  # noqa: A002
         """Set the timer, if this provider's timers are set; others follow the tag."""
@@ -203,11 +205,11 @@ class HasTimerContract(ContractBase):
     def test_the_timer_ends_the_machine_by_itself(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Without a call of ours; it is not billed afterwards."""
         attempt = make_attempt(lease=timedelta(seconds=2), renew=timedelta(seconds=3))
-        made = self.launch(provider, attempt)
-        self.set_timer(provider, made.id, attempt.renew_until)
+        machine = self.launch(provider, attempt)
+        self.set_timer(provider, machine.id, attempt.renew_until)
         self.let_time_pass(provider, attempt.renew_until)
-        self.wait_until(lambda: self.is_gone(provider, made.id) or provider.get(made.id).state in PAUSED)
-        assert self.is_gone(provider, made.id) or not provider.get(made.id).billed
+        self.wait_until(lambda: self.is_gone(provider, machine.id) or provider.get(machine.id).state in PAUSED)
+        assert self.is_gone(provider, machine.id) or not provider.get(machine.id).billed
 
     def test_what_is_unknown_has_no_timer(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """No timer is not the same as no machine."""
@@ -221,13 +223,15 @@ class CanRehearseInterruptionContract(ContractBase):
         self, provider: Provider, make_attempt: MakeAttempt
     ) -> None:
         """It is taken at the time that the notice names, and not billed from then on: gone, or stopped."""
-        made = self.launch_and_wait(provider, make_attempt(market=Market.SPOT))
-        taken = cast("CanRehearseInterruption", provider).interrupt(made.id)
-        assert taken.utcoffset() == timedelta(0)
-        self.let_time_pass(provider, taken)
-        self.wait_until(lambda: self.is_gone(provider, made.id) or provider.get(made.id).state in PAUSED)
+        machine = self.launch_and_wait(provider, make_attempt(market=Market.SPOT))
+        taken_at = cast("CanRehearseInterruption", provider).interrupt(machine.id)
+        assert taken_at.utcoffset() == timedelta(0)
+        self.let_time_pass(provider, taken_at)
+        self.wait_until(lambda: self.is_gone(provider, machine.id) or provider.get(machine.id).state in PAUSED)
         assert all(
-            item.state in PAUSED and not item.billed for item in self.list_living(provider) if item.id == made.id
+            instance.state in PAUSED and not instance.billed
+            for instance in self.list_living(provider)
+            if instance.id == machine.id
         )
 
     def test_what_is_unknown_cannot_be_interrupted(self, provider: Provider, make_attempt: MakeAttempt) -> None:
@@ -279,15 +283,15 @@ class KnowsHostKeysContract(ContractBase):
     def test_a_host_key_stays_when_the_machine_is_launched(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """What was pinned before the launch is what the machine shows after it."""
         attempt = make_attempt()
-        before = cast("KnowsHostKeys", provider).host_key(attempt.offer.configuration)
+        pinned_key = cast("KnowsHostKeys", provider).host_key(attempt.offer.configuration)
         self.launch_and_wait(provider, attempt)
-        assert cast("KnowsHostKeys", provider).host_key(attempt.offer.configuration) == before
+        assert cast("KnowsHostKeys", provider).host_key(attempt.offer.configuration) == pinned_key
 
 
 class HostLeavesContract(ContractBase):
     """A machine on a computer that is available for a time says until when."""
 
-    def leaves(self, provider: Provider, id: str, at: datetime) -> None:  # noqa: A002
+    def set_leave_time(self, provider: Provider, id: str, at: datetime) -> None:  # noqa: A002
         """Let the machine's computer leave at `at`; every provider with this ability has to."""
         raise NotImplementedError
 
@@ -296,7 +300,7 @@ class HostLeavesContract(ContractBase):
     ) -> None:
         """As the last `get` has read it."""
         at = settings.clock().replace(microsecond=0) + timedelta(days=3)
-        self.leaves(provider, machine.id, at)
+        self.set_leave_time(provider, machine.id, at)
         provider.get(machine.id)
         assert cast("HostLeaves", provider).leaves_at(machine.id) == at
 
@@ -330,15 +334,15 @@ class ReportsActivityContract(ContractBase):
         busy, silent = (self.launch_and_wait(provider, make_attempt(key=key)) for key in ("busy", "silent"))
         at = (busy.launched_at or settings.clock()).replace(microsecond=0) + timedelta(seconds=1)
         self.report_use(provider, busy.id, at)
-        found = cast("ReportsActivity", provider).activity([busy.id, silent.id])
-        assert dict(found) == {busy.id: at, silent.id: None}
+        activity = cast("ReportsActivity", provider).activity([busy.id, silent.id])
+        assert dict(activity) == {busy.id: at, silent.id: None}
 
     def test_what_is_unknown_says_so_in_its_place(self, provider: Provider, machine: Instance) -> None:
         """An error about one machine does not hide the activity of others."""
         unknown = machine.id[:-4] + "0000"
-        found = cast("ReportsActivity", provider).activity([unknown, machine.id])
-        assert isinstance(found[unknown], InstanceNotFound)
-        assert found[machine.id] is None
+        activity = cast("ReportsActivity", provider).activity([unknown, machine.id])
+        assert isinstance(activity[unknown], InstanceNotFound)
+        assert activity[machine.id] is None
 
     def test_no_ids_need_no_call(self, provider: Provider) -> None:
         """An empty list must not mean all machines."""
@@ -371,17 +375,17 @@ class ReadsHostKeysContract(ContractBase):
         reader = cast("ReadsHostKeys", provider)
         self.report_host_keys(provider, machine.id)
         self.wait_until(lambda: bool(reader.host_keys(machine.id)))
-        before = list(reader.host_keys(machine.id))
+        first_keys = list(reader.host_keys(machine.id))
         if not isinstance(provider, Pausable):
             self.let_time_pass(provider, machine.launched_at or datetime.now(UTC))
-            assert list(reader.host_keys(machine.id)) == before
+            assert list(reader.host_keys(machine.id)) == first_keys
             return
         provider.stop(machine.id)
         self.wait_for_state(provider, machine.id, State.STOPPED)
         provider.start(machine.id)
         self.wait_for_state(provider, machine.id, State.RUNNING)
         self.report_host_keys(provider, machine.id)
-        self.wait_until(lambda: bool(set(reader.host_keys(machine.id)) - set(before)))
+        self.wait_until(lambda: bool(set(reader.host_keys(machine.id)) - set(first_keys)))
 
     def test_what_is_unknown_has_no_host_key(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """No key yet is not the same as no machine."""

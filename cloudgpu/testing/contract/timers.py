@@ -18,9 +18,12 @@ from cloudgpu.providers.base import Provider
 from cloudgpu.testing.contract.base import ContractBase, MakeAttempt
 from cloudgpu.testing.contract.running import PAUSED
 
-LATER = timedelta(hours=5)
+EXTENSION = timedelta(hours=5)
 TOLERANCE = timedelta(minutes=3)  # a timer that is a part of the machine counts from when that began to run
-SOON: dict[str, Any] = {"lease": timedelta(seconds=40), "renew": timedelta(seconds=60)}  # later than the slowest boots
+SHORT_LEASE: dict[str, Any] = {
+    "lease": timedelta(seconds=40),
+    "renew": timedelta(seconds=60),
+}  # later than the slowest boots
 
 
 class SetsTimerContract(ContractBase):
@@ -33,10 +36,10 @@ class SetsTimerContract(ContractBase):
         timers = cast("SetsTimer", provider)
         assert timers.why_no_timer() == "", "the suite needs settings with which there are timers"
         attempt = make_attempt(**changes)
-        made = self.launch_and_wait(provider, attempt)
+        machine = self.launch_and_wait(provider, attempt)
         at = attempt.renew_until.replace(microsecond=0)
-        timers.set_timer(made.id, at, action=action)
-        return made, at
+        timers.set_timer(machine.id, at, action=action)
+        return machine, at
 
     def is_movable(self, provider: Provider, id: str) -> bool:  # noqa: A002
         """Say whether the timer can be moved to any time."""
@@ -51,53 +54,57 @@ class SetsTimerContract(ContractBase):
     def test_a_timer_is_where_it_was_set_last(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Later, earlier again, and twice to the same time."""
         timers = cast("SetsTimer", provider)
-        made, at = self.launch_with_timer(provider, make_attempt)
-        assert self.is_at(provider, made.id, timers.timer(made.id), at)
-        for moved in (at + LATER, at, at) if self.is_movable(provider, made.id) else (at, at):
-            timers.set_timer(made.id, moved)
-            assert self.is_at(provider, made.id, timers.timer(made.id), moved)
-            assert dict(timers.timers()) == {made.id: timers.timer(made.id)}
+        machine, at = self.launch_with_timer(provider, make_attempt)
+        assert self.is_at(provider, machine.id, timers.timer(machine.id), at)
+        for moved_at in (at + EXTENSION, at, at) if self.is_movable(provider, machine.id) else (at, at):
+            timers.set_timer(machine.id, moved_at)
+            assert self.is_at(provider, machine.id, timers.timer(machine.id), moved_at)
+            assert dict(timers.timers()) == {machine.id: timers.timer(machine.id)}
 
     def test_a_timer_that_was_fixed_at_launch_says_until_when(
         self, provider: Provider, make_attempt: MakeAttempt
     ) -> None:
         """Moving it is refused, with that time, and it stays. A timer without such a limit can be moved at any time."""
         timers = cast("SetsTimer", provider)
-        made, at = self.launch_with_timer(provider, make_attempt)
-        limit = timers.timer_limit(made.id)
+        machine, at = self.launch_with_timer(provider, make_attempt)
+        limit = timers.timer_limit(machine.id)
         if limit is None:
-            timers.set_timer(made.id, at + LATER)
-            assert timers.timer(made.id) == at + LATER
+            timers.set_timer(machine.id, at + EXTENSION)
+            assert timers.timer(machine.id) == at + EXTENSION
             return
-        assert timers.timer(made.id) == limit
-        assert self.is_at(provider, made.id, limit, at)
+        assert timers.timer(machine.id) == limit
+        assert self.is_at(provider, machine.id, limit, at)
         with pytest.raises(InvalidRequest) as refused:
-            timers.set_timer(made.id, at + LATER)
+            timers.set_timer(machine.id, at + EXTENSION)
         assert f"{limit:%Y-%m-%d %H:%M}" in refused.value.message
-        assert timers.timer(made.id) == limit
+        assert timers.timer(machine.id) == limit
 
     def test_a_dropped_timer_is_gone_and_dropping_twice_is_fine(
         self, provider: Provider, make_attempt: MakeAttempt
     ) -> None:
         """A machine without a timer is not ended; a timer that was fixed at launch stays."""
         timers = cast("SetsTimer", provider)
-        made, at = self.launch_with_timer(provider, make_attempt)
+        machine, at = self.launch_with_timer(provider, make_attempt)
         for _ in range(2):
-            timers.drop_timer(made.id)
-            found = timers.timer(made.id)
-            assert found is None if self.is_movable(provider, made.id) else self.is_at(provider, made.id, found, at)
+            timers.drop_timer(machine.id)
+            fires_at = timers.timer(machine.id)
+            assert (
+                fires_at is None
+                if self.is_movable(provider, machine.id)
+                else self.is_at(provider, machine.id, fires_at, at)
+            )
 
     def test_dropping_the_timer_of_a_machine_that_is_gone_is_fine(
         self, provider: Provider, make_attempt: MakeAttempt
     ) -> None:
         """An end is confirmed before its timer is dropped."""
         timers = cast("SetsTimer", provider)
-        made, at = self.launch_with_timer(provider, make_attempt)
-        self.terminate_and_wait(provider, made.id)
-        assert dict(timers.timers()) in ({made.id: at}, {})  # a part of the machine goes with it
-        timers.drop_timer(made.id)
+        machine, at = self.launch_with_timer(provider, make_attempt)
+        self.terminate_and_wait(provider, machine.id)
+        assert dict(timers.timers()) in ({machine.id: at}, {})  # a part of the machine goes with it
+        timers.drop_timer(machine.id)
         if self.has_movable_timers(provider, make_attempt):
-            assert made.id not in timers.timers()
+            assert machine.id not in timers.timers()
 
     def has_movable_timers(self, provider: Provider, make_attempt: MakeAttempt) -> bool:
         """Say whether timers of this account can be moved, tried with another machine."""
@@ -106,13 +113,13 @@ class SetsTimerContract(ContractBase):
     def test_each_machine_has_its_own_timer(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Dropping one leaves the other's."""
         timers = cast("SetsTimer", provider)
-        (one, at), (other, _) = (self.launch_with_timer(provider, make_attempt, key=key) for key in ("one", "other"))
-        assert set(timers.timers()) == {one.id, other.id}
-        timers.drop_timer(other.id)
-        assert self.is_at(provider, one.id, timers.timer(one.id), at)
-        region = provider.get(one.id).region
-        assert set(timers.timers(region)) >= {one.id}
-        assert one.id in timers.timers(ids=[one.id])
+        (first, at), (second, _) = (self.launch_with_timer(provider, make_attempt, key=key) for key in ("one", "other"))
+        assert set(timers.timers()) == {first.id, second.id}
+        timers.drop_timer(second.id)
+        assert self.is_at(provider, first.id, timers.timer(first.id), at)
+        region = provider.get(first.id).region
+        assert set(timers.timers(region)) >= {first.id}
+        assert first.id in timers.timers(ids=[first.id])
 
     def test_a_timer_fires_while_nobody_asks(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """The machine is not billed afterwards: stopped, where it can be, else gone."""
@@ -120,12 +127,14 @@ class SetsTimerContract(ContractBase):
             items = provider.available(Requirements(market=market)).items
             if not items:
                 continue
-            made, at = self.launch_with_timer(provider, make_attempt, market=market, key=f"fires-{market}", **SOON)
+            machine, at = self.launch_with_timer(
+                provider, make_attempt, market=market, key=f"fires-{market}", **SHORT_LEASE
+            )
             self.let_time_pass(provider, at)
-            self.wait_until(partial(self.is_stopped_or_gone, provider, made.id))
-            stays = not self.is_gone(provider, made.id)
-            assert stays is items[0].stoppable
-            assert not stays or not provider.get(made.id).billed
+            self.wait_until(partial(self.is_stopped_or_gone, provider, machine.id))
+            is_stopped = not self.is_gone(provider, machine.id)
+            assert is_stopped is items[0].stoppable
+            assert not is_stopped or not provider.get(machine.id).billed
 
     def is_stopped_or_gone(self, provider: Provider, id: str) -> bool:  # noqa: A002
         """Say whether a machine is stopped or gone."""
@@ -137,18 +146,20 @@ class SetsTimerContract(ContractBase):
         Azure's can only deallocate: its machine is not billed then, and a run of the reaper ends it. A timer that was
         fixed at launch stays as it is.
         """
-        made, at = self.launch_with_timer(provider, make_attempt, action=TimerAction.TERMINATE, **SOON)
-        if not self.is_movable(provider, made.id):
+        machine, at = self.launch_with_timer(provider, make_attempt, action=TimerAction.TERMINATE, **SHORT_LEASE)
+        if not self.is_movable(provider, machine.id):
             timers = cast("SetsTimer", provider)
-            assert timers.timer(made.id) == timers.timer_limit(made.id)
+            assert timers.timer(machine.id) == timers.timer_limit(machine.id)
             return
         self.let_time_pass(provider, at)
-        self.wait_until(lambda: self.is_gone(provider, made.id) or provider.get(made.id).state is State.DEALLOCATED)
+        self.wait_until(
+            lambda: self.is_gone(provider, machine.id) or provider.get(machine.id).state is State.DEALLOCATED
+        )
 
     def test_a_timer_for_what_is_unknown_is_refused(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """An unknown machine raises InstanceNotFound."""
-        made, at = self.launch_with_timer(provider, make_attempt)
-        unknown = made.id[:-4] + "0000"
+        machine, at = self.launch_with_timer(provider, make_attempt)
+        unknown = machine.id[:-4] + "0000"
         with pytest.raises(InstanceNotFound):
             cast("SetsTimer", provider).set_timer(unknown, at)
         cast("SetsTimer", provider).drop_timer(unknown)

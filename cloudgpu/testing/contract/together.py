@@ -20,15 +20,16 @@ from cloudgpu.providers.abilities import HasOrphans, HasResources, Pausable, Res
 from cloudgpu.providers.base import Factory, Provider, ProviderSettings
 from cloudgpu.providers.cluster_abilities import BulkStop, ClearsShared, LaunchesTogether
 from cloudgpu.testing.contract.base import LAUNCH_TIMEOUT_S, ContractBase, MakeAttempt
+from cloudgpu.testing.contract.running import PAUSED
 from cloudgpu.testing.helpers import as_nodes
 
-NODES = 3
+NODE_COUNT = 3
 
 
 class ClusterBase(ContractBase):
     """What the suites about the nodes of a cluster have in common."""
 
-    def nodes(self, provider: Provider, attempt: Attempt, count: int = NODES) -> list[Attempt]:
+    def node_attempts(self, provider: Provider, attempt: Attempt, count: int = NODE_COUNT) -> list[Attempt]:
         """Return the attempts of a cluster, with what its provider looks up for one."""
         nodes = as_nodes(attempt, count)
         if not isinstance(provider, Resolves):
@@ -46,9 +47,9 @@ class ClusterBase(ContractBase):
         """Return the ids of the orphans tagged with the first node's id; none if the provider does not list orphans."""
         if not isinstance(provider, HasOrphans):
             return []
-        found = provider.orphans(attempts[0].offer.configuration.region)
-        assert found.unanswered == ()
-        return [item.id for item in found.items if item.tags.get(TAG_ID) == attempts[0].machine]
+        listing = provider.orphans(attempts[0].offer.configuration.region)
+        assert listing.unanswered == ()
+        return [item.id for item in listing.items if item.tags.get(TAG_ID) == attempts[0].machine]
 
 
 class LaunchesTogetherContract(ClusterBase):
@@ -66,22 +67,23 @@ class LaunchesTogetherContract(ClusterBase):
     def launch_together_and_wait(self, provider: Provider, attempts: Sequence[Attempt]) -> list[Instance]:
         """Launch, and return the machines once they run."""
         return [
-            self.wait_for_state(provider, one.id, State.RUNNING) for one in self.launch_together(provider, attempts)
+            self.wait_for_state(provider, instance.id, State.RUNNING)
+            for instance in self.launch_together(provider, attempts)
         ]
 
     def test_all_nodes_come_in_order_and_each_bears_its_own_tags(
         self, provider: Provider, make_attempt: MakeAttempt
     ) -> None:
         """In the answer, in a look at each and in the listing, whatever tags one call can give."""
-        attempts = self.nodes(provider, make_attempt())
+        attempts = self.node_attempts(provider, make_attempt())
         launched = self.launch_together(provider, attempts)
-        assert len({one.id for one in launched}) == NODES
-        ids = [one.id for one in launched]
-        self.wait_until(lambda: {one.id for one in self.list_living(provider)} == set(ids))
-        listed = {one.id: one for one in self.list_living(provider)}
-        for attempt, made in zip(attempts, launched, strict=True):
-            seen = self.wait_for_state(provider, made.id, State.RUNNING)
-            for instance in (made, seen, listed[made.id]):
+        assert len({instance.id for instance in launched}) == NODE_COUNT
+        ids = [instance.id for instance in launched]
+        self.wait_until(lambda: {instance.id for instance in self.list_living(provider)} == set(ids))
+        listed = {instance.id: instance for instance in self.list_living(provider)}
+        for attempt, machine in zip(attempts, launched, strict=True):
+            seen = self.wait_for_state(provider, machine.id, State.RUNNING)
+            for instance in (machine, seen, listed[machine.id]):
                 assert dict(instance.tags) == dict(attempt.tags)
                 assert (instance.region, instance.zone) == (
                     attempt.offer.configuration.region,
@@ -92,58 +94,58 @@ class LaunchesTogetherContract(ClusterBase):
         self, provider: Provider, make_attempt: MakeAttempt, factory: Factory, settings: ProviderSettings
     ) -> None:
         """A lost reply never makes twice as many, also from another process (another provider value)."""
-        attempts = self.nodes(provider, make_attempt())
-        first = [one.id for one in self.launch_together(provider, attempts)]
-        assert [one.id for one in self.launch_together(provider, attempts)] == first
-        self.wait_until(lambda: {one.id for one in self.list_living(provider)} == set(first))
+        attempts = self.node_attempts(provider, make_attempt())
+        first = [instance.id for instance in self.launch_together(provider, attempts)]
+        assert [instance.id for instance in self.launch_together(provider, attempts)] == first
+        self.wait_until(lambda: {instance.id for instance in self.list_living(provider)} == set(first))
         assert self.launch_together_elsewhere(provider, factory(settings), attempts) == first
-        assert [one.id for one in self.launch_together_and_wait(provider, attempts)] == first
-        assert len(self.list_living(provider)) == NODES
+        assert [instance.id for instance in self.launch_together_and_wait(provider, attempts)] == first
+        assert len(self.list_living(provider)) == NODE_COUNT
 
     def launch_together_elsewhere(self, provider: Provider, other: Provider, attempts: Sequence[Attempt]) -> list[str]:  # noqa: ARG002
         """Return the ids that a replay through another provider value of the same account gives."""
-        return [one.id for one in self.launch_together(other, attempts)]
+        return [instance.id for instance in self.launch_together(other, attempts)]
 
     def test_none_is_made_where_there_is_room_for_all_but_one(
         self, provider: Provider, make_attempt: MakeAttempt
     ) -> None:
         """Without capacity for all it raises NoCapacity and leaves nothing; with capacity for all it succeeds."""
-        attempts = self.nodes(provider, make_attempt())
+        attempts = self.node_attempts(provider, make_attempt())
         item = attempts[0].offer.configuration
-        self.leave_room(provider, item, NODES - 1)
+        self.leave_room(provider, item, NODE_COUNT - 1)
         with pytest.raises(NoCapacity):
             self.launch_together(provider, attempts)
         assert self.list_living(provider) == []
         if isinstance(provider, ClearsShared):
             self.wait_until(lambda: self.clear_shared(provider, attempts))
         assert self.shared_ids(provider, attempts) == []
-        self.leave_room(provider, item, NODES)
-        again = self.nodes(provider, make_attempt(number=2))
-        assert len(self.launch_together_and_wait(provider, again)) == NODES
+        self.leave_room(provider, item, NODE_COUNT)
+        again = self.node_attempts(provider, make_attempt(number=2))
+        assert len(self.launch_together_and_wait(provider, again)) == NODE_COUNT
 
     def test_another_count_under_the_same_token_is_refused(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """A token stands for one call: fewer or more machines are another, and no machine more is made."""
-        attempts = self.nodes(provider, make_attempt())
-        made = {one.id for one in self.launch_together(provider, attempts)}
-        for other in (attempts[:-1], self.nodes(provider, make_attempt(), NODES + 1)):
+        attempts = self.node_attempts(provider, make_attempt())
+        machine = {instance.id for instance in self.launch_together(provider, attempts)}
+        for other in (attempts[:-1], self.node_attempts(provider, make_attempt(), NODE_COUNT + 1)):
             with pytest.raises((InvalidRequest, LaunchUncertain)):
                 self.launch_together(provider, other)
-        self.wait_until(lambda: {one.id for one in self.list_living(provider)} == made)
+        self.wait_until(lambda: {instance.id for instance in self.list_living(provider)} == machine)
 
     def test_each_disk_is_its_own_nodes(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """A node's disk is listed with the id of that node."""
-        attempts = self.nodes(provider, make_attempt())
+        attempts = self.node_attempts(provider, make_attempt())
         machines = {
-            one.id: attempt.machine
-            for one, attempt in zip(self.launch_together(provider, attempts), attempts, strict=True)
+            instance.id: attempt.machine
+            for instance, attempt in zip(self.launch_together(provider, attempts), attempts, strict=True)
         }
         if isinstance(provider, HasResources):
             found = provider.resources().items
-            assert {one.attached_to: one.tags.get(TAG_ID) for one in found} == machines
+            assert {resource.attached_to: resource.tags.get(TAG_ID) for resource in found} == machines
 
     def test_a_fault_in_one_node_makes_none(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """What cannot be launched is refused for all, before anything is made."""
-        attempts = self.nodes(provider, make_attempt())
+        attempts = self.node_attempts(provider, make_attempt())
         item = replace(attempts[0].offer.configuration, instance_type="impossible.9000")
         offer = replace(attempts[0].offer, configuration=item)
         with pytest.raises(CloudgpuError):
@@ -161,13 +163,13 @@ class ClearsSharedContract(ClusterBase):
             launched = list(provider.launch_together(attempts, deadline=deadline))
         else:
             launched = [self.launch(provider, attempt) for attempt in attempts]
-        return [self.wait_for_state(provider, one.id, State.RUNNING) for one in launched]
+        return [self.wait_for_state(provider, instance.id, State.RUNNING) for instance in launched]
 
     def test_nodes_end_one_by_one_and_what_they_share_after_the_last(
         self, provider: Provider, make_attempt: MakeAttempt
     ) -> None:
         """The others run on, with what they use, until each has ended; then nothing of the launch is left."""
-        attempts = self.nodes(provider, make_attempt())
+        attempts = self.node_attempts(provider, make_attempt())
         machines = self.launch_nodes(provider, attempts)
         shared = self.shared_ids(provider, attempts)
         while machines:
@@ -182,22 +184,19 @@ class ClearsSharedContract(ClusterBase):
 
     def test_what_one_cluster_shares_is_not_another_ones(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Clearing an ended cluster removes nothing of a running one."""
-        first = self.nodes(provider, make_attempt(), 2)
-        second = self.nodes(provider, make_attempt(key="another"), 2)
+        first = self.node_attempts(provider, make_attempt(), 2)
+        second = self.node_attempts(provider, make_attempt(key="another"), 2)
         running, ended = self.launch_nodes(provider, first), self.launch_nodes(provider, second)
         shared = self.shared_ids(provider, first)
-        for one in ended:
-            provider.terminate(one.id)
+        for instance in ended:
+            provider.terminate(instance.id)
         self.wait_until(lambda: len(self.list_living(provider)) == len(running))
         self.wait_until(lambda: self.clear_shared(provider, second))
         assert (self.shared_ids(provider, first), self.shared_ids(provider, second)) == (shared, [])
 
     def test_a_cluster_that_never_was_has_nothing_to_clear(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Neither is anything found, nor is that an error."""
-        assert self.clear_shared(provider, self.nodes(provider, make_attempt()))
-
-
-PAUSED = (State.STOPPED, State.DEALLOCATED)
+        assert self.clear_shared(provider, self.node_attempts(provider, make_attempt()))
 
 
 class BulkStopContract(ContractBase):
@@ -209,8 +208,8 @@ class BulkStopContract(ContractBase):
 
     def are_paused(self, provider: Provider, ids: list[str]) -> bool:
         """Say whether each of these is stopped and not billed."""
-        seen = cast("BulkStop", provider).get_many(ids)
-        return all(isinstance(seen[one], Instance) and seen[one].state in PAUSED for one in ids)  # type: ignore[union-attr]
+        answers = cast("BulkStop", provider).get_many(ids)
+        return all(isinstance(answers[id_], Instance) and answers[id_].state in PAUSED for id_ in ids)  # type: ignore[union-attr]
 
     def test_many_are_stopped_and_no_other(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Those that were named, in the way that ends billing."""
@@ -222,11 +221,11 @@ class BulkStopContract(ContractBase):
 
     def test_one_that_is_unknown_keeps_no_other_running(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Only the unknown one has an error."""
-        made = self.launch_several(provider, make_attempt)
-        unknown = made[1][:-4] + "0000"
-        refused = cast("BulkStop", provider).stop_many([made[0], unknown, made[1]])
-        assert {one: type(fault) for one, fault in refused.items()} == {unknown: InstanceNotFound}
-        self.wait_until(lambda: self.are_paused(provider, made))
+        machine = self.launch_several(provider, make_attempt)
+        unknown = machine[1][:-4] + "0000"
+        refused = cast("BulkStop", provider).stop_many([machine[0], unknown, machine[1]])
+        assert {id_: type(error) for id_, error in refused.items()} == {unknown: InstanceNotFound}
+        self.wait_until(lambda: self.are_paused(provider, machine))
 
     def test_what_is_stopped_already_is_fine(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """A request whose effect was not confirmed is repeated."""
@@ -240,25 +239,25 @@ class BulkStopContract(ContractBase):
 
     def test_what_is_no_id_reaches_nothing(self, provider: Provider, machine: Instance) -> None:
         """An id comes from a file that may be damaged; it never becomes a pattern, and fails alone."""
-        wrong = ["*", "", "--all", "../" + machine.id, machine.id + "\n"]
-        refused = cast("BulkStop", provider).stop_many(wrong)
-        assert set(refused) == set(wrong)
-        assert all(isinstance(fault, CloudgpuError) for fault in refused.values())
-        seen = cast("BulkStop", provider).get_many([*wrong, machine.id])
-        assert [one for one, found in seen.items() if isinstance(found, Instance)] == [machine.id]
+        invalid_ids = ["*", "", "--all", "../" + machine.id, machine.id + "\n"]
+        refused = cast("BulkStop", provider).stop_many(invalid_ids)
+        assert set(refused) == set(invalid_ids)
+        assert all(isinstance(error, CloudgpuError) for error in refused.values())
+        answers = cast("BulkStop", provider).get_many([*invalid_ids, machine.id])
+        assert [id_ for id_, answer in answers.items() if isinstance(answer, Instance)] == [machine.id]
         assert provider.get(machine.id).state is State.RUNNING
 
     def test_many_are_seen_as_each_is_alone(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """With the same facts, and for an unknown id with the same error."""
-        made = self.launch_several(provider, make_attempt)
-        unknown = made[0][:-4] + "0000"
-        seen = cast("BulkStop", provider).get_many([*made, unknown])
-        assert set(seen) == {*made, unknown}
-        for one in made:
-            alone, found = provider.get(one), seen[one]
+        machine = self.launch_several(provider, make_attempt)
+        unknown = machine[0][:-4] + "0000"
+        answers = cast("BulkStop", provider).get_many([*machine, unknown])
+        assert set(answers) == {*machine, unknown}
+        for id_ in machine:
+            alone, found = provider.get(id_), answers[id_]
             assert isinstance(found, Instance)
             assert (found.id, found.state, dict(found.tags)) == (alone.id, alone.state, dict(alone.tags))
-        assert isinstance(seen[unknown], InstanceNotFound)
+        assert isinstance(answers[unknown], InstanceNotFound)
 
     def test_what_has_ended_is_seen_to_be_over(self, provider: Provider, machine: Instance) -> None:
         """As `get` says it: terminated, or not found."""

@@ -36,6 +36,7 @@ from cloudgpu.testing.fake.store import (
     phase,
 )
 
+# What the next calls raise, or what is called before them and says what to raise (`fail_next`).
 ErrorOrHook = CloudgpuError | Callable[[], CloudgpuError | None]
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
@@ -51,7 +52,7 @@ class FaultyCloud:
         self.ledger = settings.ledger
         self.options = read_options(settings)
         self.address: Address | None = None  # overrides the options `host` and `port` in this process
-        self.place = str(self.options.state_file or settings.home)  # identifies the cloud that processes share
+        self.state_location = str(self.options.state_file or settings.home)  # identifies the cloud that processes share
         self._store: Store = FileStore(self.options.state_file) if self.options.state_file else MemoryStore()
         self._hooks: list[tuple[str, Callable[[], CloudgpuError | None]]] = []
 

@@ -29,21 +29,21 @@ def add_system_disk(cloud: Cloud, machine: FakeMachine, attempt: Attempt, *, sta
     """Give a new machine its system disk, which is at least as large as its image."""
     image = cloud.resources.get(str(attempt.call.get("image")))
     size = max(attempt.request.setup.disk_gb or DEFAULT_GB, image.size_gb if image else 0)
-    made = machine.made_at
+    made_at = machine.made_at
     disk = FakeResource(
-        "", Kind.DISK, machine.region, machine.zone, "", size, machine.tags, made, made, machine.id, stays
+        "", Kind.DISK, machine.region, machine.zone, "", size, machine.tags, made_at, made_at, machine.id, stays
     )
     add_resource(cloud, disk)
 
 
 def system_disk(cloud: Cloud, machine: str) -> FakeResource | None:
     """Return the system disk that a machine uses."""
-    found = (
+    disks_in_use = (
         resource
         for resource in cloud.resources.values()
         if resource.kind is Kind.DISK and resource.attached_to == machine
     )
-    return next(found, None)
+    return next(disks_in_use, None)
 
 
 def set_system_disk(cloud: Cloud, machine: str, *, stays: bool) -> None:
@@ -64,14 +64,17 @@ def detach_from_ended(cloud: Cloud, has_ended: Callable[[str], bool]) -> None:
 
 def remove_resource(cloud: Cloud, resource: ProviderResource) -> None:
     """Delete a resource; one that is gone is no error. Raises InvalidRequest while a machine uses it."""
-    found = cloud.resources.get(resource.id)
-    if found is None:
+    stored = cloud.resources.get(resource.id)
+    if stored is None:
         return
-    if found.attached_to is not None:
+    if stored.attached_to is not None:
         raise invalid_request(
-            "id", found.id, f"the {found.kind} {found.id} is in use by {found.attached_to}", "end that machine first"
+            "id",
+            stored.id,
+            f"the {stored.kind} {stored.id} is in use by {stored.attached_to}",
+            "end that machine first",
         )
-    del cloud.resources[found.id]
+    del cloud.resources[stored.id]
 
 
 def attach_volume(
@@ -107,10 +110,10 @@ def _make_volume(
 ) -> FakeResource:
     if volume.size_gb is None:
         raise invalid_request("--volume", volume.name, f"there is no volume {volume.name}", "give its size: NAME:GB")
-    named = {**tags, TAG_VOLUME: volume.name}
+    volume_tags = {**tags, TAG_VOLUME: volume.name}
     region_and_zone = (machine.region, machine.zone)
     return add_resource(
-        cloud, FakeResource("", Kind.VOLUME, *region_and_zone, "", volume.size_gb, named, now, now, machine.id)
+        cloud, FakeResource("", Kind.VOLUME, *region_and_zone, "", volume.size_gb, volume_tags, now, now, machine.id)
     )
 
 
@@ -129,13 +132,13 @@ def begin_image(
     cloud: Cloud, source: FakeMachine | FakeResource, name: str, tags: Mapping[str, str], now: datetime, seconds: float
 ) -> FakeResource:
     """Start making the image of a machine, or the snapshot of a disk; return it as it is now."""
-    ready = now + timedelta(seconds=seconds)
+    ready_at = now + timedelta(seconds=seconds)
     if isinstance(source, FakeResource):
         size, kind = source.size_gb, Kind.SNAPSHOT
     else:
         disk = system_disk(cloud, source.id)
         size, kind = disk.size_gb if disk else DEFAULT_GB, Kind.IMAGE
-    made = add_resource(cloud, FakeResource("", kind, source.region, "", name, size, dict(tags), now, ready))
+    made = add_resource(cloud, FakeResource("", kind, source.region, "", name, size, dict(tags), now, ready_at))
     return _turn_ready_snapshot_into_image(cloud, made, now)
 
 

@@ -89,8 +89,8 @@ def request_quota(cloud: Cloud, region: str, code: str, limit: float) -> str:
 def permissions(cloud: Cloud) -> list[Permission]:
     """Return each method that acts on the cloud, and whether the credential may call it."""
     return [
-        Permission(f"fake:{method}", method not in cloud.denied, use, needed=method not in _OPTIONAL_METHODS)
-        for method, use in METHOD_PURPOSES.items()
+        Permission(f"fake:{method}", method not in cloud.denied, purpose, needed=method not in _OPTIONAL_METHODS)
+        for method, purpose in METHOD_PURPOSES.items()
     ]
 
 
@@ -145,8 +145,8 @@ def price_history(
 
 def prices_since(prices: Sequence[Price], moment: datetime) -> list[Price]:
     """Return the price that held at `moment`, and all later ones."""
-    before = [price for price in prices if price.as_of <= moment][-1:]
-    return [*before, *(price for price in prices if price.as_of > moment)]
+    price_in_force = [price for price in prices if price.as_of <= moment][-1:]
+    return [*price_in_force, *(price for price in prices if price.as_of > moment)]
 
 
 def _price_key(item: MachineConfiguration) -> str:

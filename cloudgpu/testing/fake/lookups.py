@@ -44,10 +44,10 @@ def placement_constraint(cloud: Cloud, setup: Setup, requirements: Requirements,
 
 def resolve(cloud: Cloud, request: LaunchRequest, item: MachineConfiguration, now: datetime) -> Resolved:
     """Return what the launch call needs; raise NoCapacity for a type not sold there, InvalidRequest for an image."""
-    sold = matching_offers(
+    offers_there = matching_offers(
         item.account, Requirements(instance_type=item.instance_type, zone=item.zone, market=item.market)
     )
-    if not sold:
+    if not offers_there:
         raise NoCapacity(
             f"{item.instance_type} is not sold in {item.zone}", field="zone", value=item.zone, next="leave --zone out"
         )
@@ -73,15 +73,17 @@ def check_call(cloud: Cloud, attempt: Attempt, now: datetime) -> None:
 
 
 def _attached_resources(setup: Setup) -> list[AttachedResource]:
-    found = []
+    attached = []
     if setup.disk_gb:
-        found.append(
+        attached.append(
             AttachedResource(f"system disk of {setup.disk_gb} GB", "fake_disk", setup.disk_gb, while_stopped=True)
         )
     if setup.volume:
         size = setup.volume.size_gb or 0
-        found.append(AttachedResource(f"volume {setup.volume.name}", "fake_disk", size, while_stopped=True, named=True))
-    return found
+        attached.append(
+            AttachedResource(f"volume {setup.volume.name}", "fake_disk", size, while_stopped=True, named=True)
+        )
+    return attached
 
 
 def _find_image_or_refuse(cloud: Cloud, name_or_id: str) -> FakeResource:

@@ -14,7 +14,7 @@ REGIONS: Mapping[str, tuple[str, ...]] = {"north": ("north-a", "north-b"), "sout
 SPOT_SHARE = Decimal("0.3")  # made up: what a spot machine costs as a share of the same machine on demand
 
 _STOPPABLE = "keeps its disk, which costs nothing in the fake cloud"
-_SPOT = "a one-time spot machine cannot be stopped: it is ended, and its disk kept as an image"
+_ONE_TIME_SPOT = "a one-time spot machine cannot be stopped: it is ended, and its disk kept as an image"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +47,19 @@ def matching_offers(
 
     `trust` says, by machine type or by zone, whose computers the offers are.
     """
-    trust_of, any_trust = trust or {}, replace(requirements, trust=Trust.COMMUNITY)
-    everything = (
+    trust_of, without_trust = trust or {}, replace(requirements, trust=Trust.COMMUNITY)
+    all_offers = (
         _available(account, region, zone, machine_type, market, persistent=requirements.persistent)
         for region, zones in REGIONS.items()
         for zone in zones
         for machine_type in TYPES.values()
         for market in Market
     )
-    found = (
+    trusted_offers = (
         replace(item, trust=trust_of.get(item.instance_type, trust_of.get(item.zone, item.trust)))
-        for item in everything
+        for item in all_offers
     )
-    return [item for item in found if fits(item, any_trust)]
+    return [item for item in trusted_offers if fits(item, without_trust)]
 
 
 def usd_per_hour(item: MachineConfiguration, prices: Mapping[str, Decimal]) -> Money | None:
@@ -86,5 +86,5 @@ def _available(
         vcpus=machine_type.vcpus,
         memory_gib=machine_type.memory_gib,
         stoppable=stoppable,
-        stop_effect=_STOPPABLE if stoppable else _SPOT,
+        stop_effect=_STOPPABLE if stoppable else _ONE_TIME_SPOT,
     )

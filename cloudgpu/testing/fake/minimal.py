@@ -47,7 +47,9 @@ class MinimalFakeProvider(FaultyCloud):
         """Return the account; those that share a `state_file` are the same account."""
         if self._identity is None:
             with self._call("identity"):
-                self._identity = AccountIdentity("fake account", self.place, f"fake account {Path(self.place).stem}")
+                self._identity = AccountIdentity(
+                    "fake account", self.state_location, f"fake account {Path(self.state_location).stem}"
+                )
         return self._identity
 
     @counted_call
@@ -75,8 +77,8 @@ class MinimalFakeProvider(FaultyCloud):
     def list(self, cloud: Cloud) -> Listing:
         """Return every machine of the scopes that answer."""
         hidden = self._hidden_regions(cloud)
-        seen = (machine for machine in cloud.machines.values() if self._is_listed(machine, hidden))
-        return Listing(tuple(self._as_instance(machine) for machine in seen), self._hidden_scopes(cloud))
+        listed = (machine for machine in cloud.machines.values() if self._is_listed(machine, hidden))
+        return Listing(tuple(self._as_instance(machine) for machine in listed), self._hidden_scopes(cloud))
 
     @counted_call
     def terminate(self, cloud: Cloud, id: str) -> None:  # noqa: A002
@@ -92,8 +94,8 @@ class MinimalFakeProvider(FaultyCloud):
 
     def _machines_of_token(self, cloud: Cloud, token: str, call: str) -> Sequence[FakeMachine]:
         """Return the machines that were made with a token; raise InvalidRequest if that was by another call."""
-        oldest = self.clock() - self.token_rule.lifetime
-        machines = [item for item in cloud.machines.values() if item.token == token and item.made_at > oldest]
+        oldest_at = self.clock() - self.token_rule.lifetime
+        machines = [item for item in cloud.machines.values() if item.token == token and item.made_at > oldest_at]
         if machines and machines[0].call != call:
             message = f"the token {token} was used for another call"
             raise InvalidRequest(message, field="token", value=token, next="send the saved call unchanged")
@@ -176,5 +178,5 @@ def fingerprint(attempt: Attempt) -> str:
     keys = (boot.host_public_key, boot.agent_source, *boot.client_public_keys, *boot.jupyter)
     parts = (text for part in boot.parts for text in (part.kind, part.text))
     tags = (text for pair in sorted(attempt.tags.items()) for text in pair)
-    looked_up = json.dumps(dict(attempt.call), sort_keys=True)
-    return digest(item.zone, item.instance_type, str(item.market), *keys, *parts, *tags, looked_up)
+    call_json = json.dumps(dict(attempt.call), sort_keys=True)
+    return digest(item.zone, item.instance_type, str(item.market), *keys, *parts, *tags, call_json)

@@ -368,12 +368,12 @@ class FakeProvider(TogetherFakeProvider):
         self._update_attachments(cloud)
         regions = {region} if region else set(REGIONS)
         answering = regions - self._hidden_regions(cloud)
-        seen = (
+        listed = (
             resource for resource in cloud.resources.values() if resource.region in answering and is_listed(resource)
         )
         unanswered = (scope for scope in self._hidden_scopes(cloud) if scope.scope in (*regions, self.account))
         return ResourceListing(
-            tuple(as_provider_resource(resource, self.account, self.clock()) for resource in seen), tuple(unanswered)
+            tuple(as_provider_resource(resource, self.account, self.clock()) for resource in listed), tuple(unanswered)
         )
 
     def _update_attachments(self, cloud: Cloud) -> None:

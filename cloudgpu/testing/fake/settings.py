@@ -152,7 +152,7 @@ def _lacks(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-_READERS: Mapping[str, Callable[[Any], Any]] = {
+_READERS: Mapping[str, Callable[[Any], Any]] = {  # what checks the value of each key that is not in seconds
     "timer": _timer,
     "prices": _prices,
     "trust": _trust,

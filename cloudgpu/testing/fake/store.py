@@ -68,7 +68,9 @@ class FakeMachine:
     run_s: float = 0.0  # how long it may run from each start, where that was fixed at its launch
 
 
-_MACHINE_FIELDS = tuple(one.name for one in fields(FakeMachine))  # asdict would copy each value of each
+_MACHINE_FIELDS = tuple(
+    machine_field.name for machine_field in fields(FakeMachine)
+)  # asdict would copy each value of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +87,14 @@ def phase(machine: FakeMachine, now: datetime, pace: Pace) -> Phase:
     end = _unrequested_end(machine)
     if end and end.since <= now and not (machine.requested is State.TERMINATED and machine.asked_at <= end.since):
         return end
-    meanwhile, final, takes_s = {
+    interim, final, takes_s = {
         State.RUNNING: (State.PENDING, State.RUNNING, pace.boot_s),
         State.STOPPED: (State.STOPPING, State.STOPPED, pace.stop_s),
         State.TERMINATED: (State.STOPPING, State.TERMINATED, pace.stop_s),
     }[machine.requested]
     done_at = machine.asked_at + timedelta(seconds=takes_s)
     if now < done_at:
-        return Phase(meanwhile, machine.asked_at, machine.reason)
+        return Phase(interim, machine.asked_at, machine.reason)
     return Phase(final, done_at, machine.reason)
 
 
@@ -158,7 +160,9 @@ class FakeResource:
     stays: bool = True
 
 
-_RESOURCE_FIELDS = tuple(one.name for one in fields(FakeResource))  # asdict would copy each value of each
+_RESOURCE_FIELDS = tuple(
+    resource_field.name for resource_field in fields(FakeResource)
+)  # asdict would copy each value of each
 
 
 def as_provider_resource(resource: FakeResource, account: str, now: datetime) -> ProviderResource:
@@ -282,7 +286,7 @@ class FileStore:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._last: tuple[bytes, Cloud] | None = None
+        self._last_written: tuple[bytes, Cloud] | None = None
 
     @contextmanager
     def open(self) -> Iterator[Cloud]:
@@ -299,14 +303,17 @@ class FileStore:
                 self._write(cloud)
 
     def _read(self) -> Cloud:
-        last, self._last = self._last, None  # from now on it changes; what cannot be written is not kept either
+        last_written, self._last_written = (
+            self._last_written,
+            None,
+        )  # from now on it changes; what cannot be written is not kept either
         if not self._path.exists():
             return Cloud()
-        stored = self._path.read_bytes()
-        if last is not None and last[0] == stored:
-            return last[1]
+        encoded = self._path.read_bytes()
+        if last_written is not None and last_written[0] == encoded:
+            return last_written[1]
         try:
-            return _from_json(json.loads(stored))
+            return _from_json(json.loads(encoded))
         except (ValueError, KeyError, TypeError) as error:
             message = f"the fake cloud's state file {self._path} cannot be read: {error}"
             raise ProviderUnavailable(message, field="state_file", value=str(self._path)) from error
@@ -317,7 +324,7 @@ class FileStore:
         encoded = json.dumps(_to_json(cloud)).encode()
         new_file.write_bytes(encoded)
         new_file.replace(self._path)
-        self._last = encoded, cloud
+        self._last_written = encoded, cloud
 
 
 def _to_json(cloud: Cloud) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class TestAws(
     HasTimerRoleContract,
     HasBudgetAlertContract,
 ):
-    at_once = 4  # each is a dozen calls to a server that shares our processor
+    parallel_launches = 4  # each is a dozen calls to a server that shares our processor
 
     @pytest.fixture
     def factory(self) -> Factory:

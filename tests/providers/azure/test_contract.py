@@ -62,8 +62,8 @@ class TestAzure(
     CanRehearseInterruptionContract,
     HasBudgetAlertContract,
 ):
-    at_once = 4  # each is a dozen calls to a server that shares our processor
-    document = (data_dir("policies") / "permissions" / "azure-machine.json").read_text()
+    parallel_launches = 4  # each is a dozen calls to a server that shares our processor
+    policy_document = (data_dir("policies") / "permissions" / "azure-machine.json").read_text()
 
     @pytest.fixture
     def factory(self) -> Factory:

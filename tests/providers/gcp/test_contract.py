@@ -63,7 +63,7 @@ class TestGcp(
     HasTimerContract,
     SetsTimerContract,
 ):
-    at_once = 3  # each is a dozen calls to a server that shares our processor
+    parallel_launches = 3  # each is a dozen calls to a server that shares our processor
 
     @pytest.fixture
     def factory(self) -> Factory:

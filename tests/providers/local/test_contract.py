@@ -35,7 +35,7 @@ class TestLocal(
         "lose_reply": "a launch here is no call over a network",
         "sell_out": "this computer takes any number of machines",
     }
-    at_once = 4  # every one is a Python process of its own
+    parallel_launches = 4  # every one is a Python process of its own
 
     @pytest.fixture
     def factory(self) -> Factory:

@@ -150,7 +150,7 @@ def test_a_change_that_says_the_same_twice_may_be_sent_again(server, time):
 
 
 def test_calls_of_one_action_keep_the_interval_that_the_cloud_asks_for(server, time):
-    ours = client(server, time, intervals={"list": 1.0, "launch": 12.0})
+    ours = client(server, time, intervals_s={"list": 1.0, "launch": 12.0})
     for _ in range(3):
         ours.get("/things", action="list")
     ours.call("POST", "/things", action="launch", body={})
@@ -203,13 +203,13 @@ def test_lines_come_until_their_seconds_are_over(server, time):
 
 
 def test_an_interval_between_any_two_calls_is_kept_beside_that_of_an_action(server, time):
-    ours = client(server, time, intervals={"*": 1.0, "launch": 12.0})
+    ours = client(server, time, intervals_s={"*": 1.0, "launch": 12.0})
     for action in ("list", "launch", "list", "launch"):
         ours.call("POST", "/things", action=action, body={})
     assert time.paused == [1.0, 1.0, 11.0]
 
 
 def test_a_turn_that_is_waited_for_takes_nothing_of_the_patience(server, time):
-    ours = client(server, time, intervals={"launch": 60.0})
+    ours = client(server, time, intervals_s={"launch": 60.0})
     for _ in range(2):
         assert ours.call("POST", "/things", action="launch", body={}).status == 200

@@ -34,7 +34,7 @@ class TestRunpod(
     ReadsCreditContract,
     ExaminesContract,
 ):
-    at_once = 3
+    parallel_launches = 3
 
     @pytest.fixture
     def factory(self):

@@ -81,7 +81,7 @@ class TestSsh(
         """Let somebody else's machine have the host."""
         self.launch(provider, make_attempt(item, key="another", now=provider._clock(), **self.keys))
 
-    at_once = 3  # as many as there are hosts: a host has one machine
+    parallel_launches = 3  # as many as there are hosts: a host has one machine
 
     @pytest.fixture
     def factory(self) -> Factory:

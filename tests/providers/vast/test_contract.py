@@ -44,7 +44,7 @@ class TestVast(
     HasRegionsContract,
     HostLeavesContract,
 ):
-    at_once = 3
+    parallel_launches = 3
 
     @pytest.fixture
     def factory(self) -> Factory:
@@ -74,7 +74,7 @@ class TestVast(
         """Let the container's start script say its host key in the log."""
         self.vast.say(id, f"{HOST_KEY_LINE}{' '.join(new_host_key()[0].split()[:2])}")
 
-    def leaves(self, provider, id, at):  # noqa: A002
+    def set_leave_time(self, provider, id, at):  # noqa: A002
         """Let the host's contract with vast.ai end at `at`."""
         self.vast.contract(id).ask["end_date"] = at.timestamp()
 

@@ -91,10 +91,10 @@ def test_a_call_that_came_too_often_is_sent_again_later(vast, lab):
 def test_what_was_never_connected_is_sent_again(vast, lab):
     attempt = attempt_of(lab)
     place = lab._vast.client.api
-    object.__setattr__(place, "base", "http://127.0.0.1:9")
+    object.__setattr__(place, "base_url", "http://127.0.0.1:9")
     with pytest.raises(ProviderUnavailable):
         launched(lab, attempt)
-    object.__setattr__(place, "base", vast.url)
+    object.__setattr__(place, "base_url", vast.url)
     assert launched(lab, attempt).id == "20000001"
 
 

@@ -169,7 +169,7 @@ class TestFakeInAFile(
     def report_use(self, provider: Provider, id: str, at: datetime) -> None:  # noqa: A002
         provider.report_activity(id, at)
 
-    def leaves(self, provider: Provider, id: str, at: datetime) -> None:  # noqa: A002
+    def set_leave_time(self, provider: Provider, id: str, at: datetime) -> None:  # noqa: A002
         provider.let_leave(id, at)
 
     def report_host_keys(self, provider: Provider, id: str) -> None:  # noqa: A002
