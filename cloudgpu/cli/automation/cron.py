@@ -50,10 +50,10 @@ def command(
     session = open_session(warn=False)
     scheduler = "crontab" if crontab else "systemd" if systemd else None
     if action == "install":
-        from cloudgpu.control.inputs.launch_request import duration
+        from cloudgpu.control.inputs.launch_request import parse_optional_duration
         from cloudgpu.control.scheduler.cron import plan_install
 
-        interval = duration(every, "--every")
+        interval = parse_optional_duration(every, "--every")
         _confirm_and_apply(
             session, plan_install(session, os.environ, every=interval, nightly=nightly, kind=scheduler), output, yes=yes
         )

@@ -61,7 +61,7 @@ def command(
     continue, too: interrupted ones start again, results of ended ones are fetched and their machines end.
     """
     from cloudgpu.control.jobs.watch import continue_jobs
-    from cloudgpu.control.reaper.notify import notify_where_away
+    from cloudgpu.control.reaper.notify import notify_if_ledger_away
     from cloudgpu.control.reaper.reaper import ReapOptions, reap
     from cloudgpu.control.session.base import report_nothing
     from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS
@@ -70,7 +70,7 @@ def command(
     if cron:
         session.check_home()
     session.check_ever_used(os.environ)
-    with notify_where_away(session) if cron else nullcontext():
+    with notify_if_ledger_away(session) if cron else nullcontext():
         session.ledger.check_in_use()
         full_run = _is_full_run(session, nightly=nightly, cron=cron)
     if cron and nightly and not full_run:
@@ -100,9 +100,11 @@ def _interval(every: str | None) -> timedelta:
 
     if every is None:
         return RUN_INTERVAL
-    from cloudgpu.control.inputs.launch_request import duration  # loads what reads a whole launch request
+    from cloudgpu.control.inputs.launch_request import (
+        parse_optional_duration,
+    )  # loads what reads a whole launch request
 
-    return duration(every, "--every") or RUN_INTERVAL
+    return parse_optional_duration(every, "--every") or RUN_INTERVAL
 
 
 def _is_full_run(session: Session, *, nightly: bool, cron: bool) -> bool:

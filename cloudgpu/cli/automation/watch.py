@@ -91,9 +91,9 @@ def _log_queried_accounts(session: Session) -> None:
 
 
 def _parse_interval(text: str, option: str) -> timedelta:
-    from cloudgpu.control.inputs.launch_request import duration
+    from cloudgpu.control.inputs.launch_request import parse_optional_duration
 
-    interval = duration(text, option)
+    interval = parse_optional_duration(text, option)
     if interval is None or not MIN_INTERVAL <= interval <= MAX_INTERVAL:
         raise InvalidRequest(
             f"{option} has to be from 1s to 1d.", field=option, value=text, next=f"For example: {option} 10m"
@@ -108,10 +108,10 @@ def _log(sentence: str) -> None:
 
 
 def _status(session: Session, output: Format) -> None:
-    from cloudgpu.control.inputs.launch_request import duration
+    from cloudgpu.control.inputs.launch_request import parse_optional_duration
     from cloudgpu.control.scheduler.watch import status_document
 
-    document = status_document(session, duration(DEFAULT_INTERVAL, "--every") or MAX_INTERVAL)
+    document = status_document(session, parse_optional_duration(DEFAULT_INTERVAL, "--every") or MAX_INTERVAL)
     emit(output, document, _status_text(document, session))
 
 

@@ -15,7 +15,7 @@ from cloudgpu.cli.render import dollars, price_briefly, price_text, short_durati
 from cloudgpu.control.clusters.lease import extend_all, hold_all, plan_extension_of_all
 from cloudgpu.control.clusters.together import worst_of
 from cloudgpu.control.inventory.listing import build_cluster_document
-from cloudgpu.control.team.authorization import others_note
+from cloudgpu.control.team.authorization import ownership_note
 from cloudgpu.core.clusters.members import clusters
 from cloudgpu.core.model.cluster import node_name
 from cloudgpu.core.model.machine import Machine, billed_text, command_name
@@ -108,7 +108,7 @@ def stop(session: Session, machines: Sequence[Machine], *, yes: bool, output: Fo
     from cloudgpu.control.clusters.power import check_stop_all, stop_all
     from cloudgpu.control.lifecycle.termination_summary import machines_with_processes
 
-    other_owner_text = others_note(session, machines[0], "stop")
+    other_owner_text = ownership_note(session, machines[0], "stop")
     check_stop_all(machines)
     for line in running_lines(machines_with_processes(session, machines)):
         tell(line)
@@ -177,7 +177,7 @@ def extend(
 ) -> None:
     """Ask, and move the end of the lease of all nodes."""
     name = command_name(machines[0])
-    other_owner_text = others_note(session, machines[0], "extend")
+    other_owner_text = ownership_note(session, machines[0], "extend")
     plan = plan_extension_of_all(session, machines, extension)
     renewal_text = "; renew-until moves there too" if plan.moves_renew_until else ""
     new_end = when(iso(plan.lease.expires), session.clock())
@@ -201,7 +201,7 @@ def hold(session: Session, machines: Sequence[Machine], until: datetime | None, 
     from cloudgpu.control.lifecycle.lease import check_hold_end, hold_caveat
 
     name, now = command_name(machines[0]), session.clock()
-    other_owner_text = others_note(session, machines[0], "hold")
+    other_owner_text = ownership_note(session, machines[0], "hold")
     if until is None:
         if any(machine.expires and machine.expires <= iso(now) for machine in machines):
             confirm(f"Release {name}? Its lease is over: it ends within seconds then.{other_owner_text}", yes=yes)

@@ -49,14 +49,14 @@ def command(
     from cloudgpu.cli.storage.retained import monthly
     from cloudgpu.control.api.down import end_machines, machines_to_end
     from cloudgpu.control.lifecycle.termination_summary import machines_with_processes, termination_sentences
-    from cloudgpu.control.team.authorization import others_note
+    from cloudgpu.control.team.authorization import ownership_note
     from cloudgpu.core.model.machine import command_name
     from cloudgpu.views.machines import named_volume_costs
 
     session = open_session()
     if all_ and not names:
         session.check_ever_used(os.environ)
-    session.check_ends_here()
+    session.check_can_end_machines()
     if lost is not None:
         _record_as_gone(session, names or [], lost, all_=all_, yes=yes, output=output)
         return
@@ -66,7 +66,7 @@ def command(
         tell(line)
     if request.machines:
         names_text = ", ".join(dict.fromkeys(command_name(machine) for machine in request.machines))
-        other_owner_text = "".join(sorted({others_note(session, machine, "end") for machine in request.machines}))
+        other_owner_text = "".join(sorted({ownership_note(session, machine, "end") for machine in request.machines}))
         shown_machines = question_machines(session, request.machines)
         named_volumes = [cost for machine in request.machines for cost in named_volume_costs(machine)]
         about = down_question(

@@ -26,18 +26,18 @@ def command(
     """
     from cloudgpu.cli.launch.running_text import extend_question
     from cloudgpu.cli.render import when
-    from cloudgpu.control.inputs.launch_request import check_reason, duration
+    from cloudgpu.control.inputs.launch_request import check_reason, parse_optional_duration
     from cloudgpu.control.lifecycle.lease import extend, plan_extension
-    from cloudgpu.control.team.authorization import check_override, others_note
+    from cloudgpu.control.team.authorization import check_override, ownership_note
     from cloudgpu.core.values.times import iso
     from cloudgpu.views.machines import machine_document
 
     if by is None:
         name, by = _only_duration(name)
     session = open_session()
-    extra_time, reason = duration(by, "BY"), check_reason(override)
+    extra_time, reason = parse_optional_duration(by, "BY"), check_reason(override)
     machine, *other_nodes = session.find_all_nodes(name, "extend")
-    other_owner_text = others_note(session, machine, "extend")
+    other_owner_text = ownership_note(session, machine, "extend")
     check_override(session, reason)
     if extra_time is None:
         return

@@ -25,10 +25,10 @@ def command(
     tells you. Exit code 3 if prepaid credit does not last as long.
     """
     from cloudgpu.cli.render import when
-    from cloudgpu.control.inputs.launch_request import moment
+    from cloudgpu.control.inputs.launch_request import parse_future_moment
     from cloudgpu.control.lifecycle.lease import check_hold_options, hold_caveat, set_hold
     from cloudgpu.control.policies.resolve import limits_of
-    from cloudgpu.control.team.authorization import others_note
+    from cloudgpu.control.team.authorization import ownership_note
     from cloudgpu.core.launch.limit_checks import check_hold_length
     from cloudgpu.core.model.machine import command_name, is_on_prem
     from cloudgpu.core.values.times import iso
@@ -42,10 +42,10 @@ def command(
     if machine.cluster_node:
         from cloudgpu.cli.clusters.acting import hold as hold_cluster
 
-        end = moment(until, "UNTIL", session.clock()) if until else None
+        end = parse_future_moment(until, "UNTIL", session.clock()) if until else None
         hold_cluster(session, [machine, *other_nodes], end, yes=yes, output=output)
         return
-    other_owner_text = others_note(session, machine, "hold")
+    other_owner_text = ownership_note(session, machine, "hold")
     if until is None:
         if machine.expires and machine.expires <= iso(session.clock()):
             confirm(
@@ -54,7 +54,7 @@ def command(
         machine = set_hold(session, machine, None)
         emit(output, machine_document(machine, session.clock()), f"{machine.name} is not held any more.")
         return
-    end = moment(until, "UNTIL", session.clock())
+    end = parse_future_moment(until, "UNTIL", session.clock())
     check_hold_length(machine.name, end, session.clock(), limits_of(session))
     caveat = hold_caveat(session, machine, end)
     if caveat:

@@ -44,7 +44,7 @@ def command(
 
     A cluster starts as a whole: if there is no capacity for one node, those that have started are stopped again.
     """
-    from cloudgpu.control.inputs.launch_request import check_reason, duration
+    from cloudgpu.control.inputs.launch_request import check_reason, parse_optional_duration
     from cloudgpu.control.launch.restore import check_max_price, settle_restore
     from cloudgpu.control.team.authorization import check_may, check_override
     from cloudgpu.core.values.typed import parse_price
@@ -52,8 +52,8 @@ def command(
 
     session = open_session()
     start_options = options.StartOptions(
-        duration(lease, "--lease"),
-        duration(renew_until, "--renew-until"),
+        parse_optional_duration(lease, "--lease"),
+        parse_optional_duration(renew_until, "--renew-until"),
         check_reason(override),
         verbose,
         yes,

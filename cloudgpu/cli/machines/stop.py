@@ -26,7 +26,7 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
     from cloudgpu.control.lifecycle.lifecycle import stop
     from cloudgpu.control.lifecycle.termination_summary import machines_with_processes
     from cloudgpu.control.outage.outage import find_to_stop
-    from cloudgpu.control.team.authorization import others_note
+    from cloudgpu.control.team.authorization import ownership_note
     from cloudgpu.core.policies.guards import check_stop
     from cloudgpu.views.machines import machine_document
 
@@ -37,7 +37,7 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
 
         stop_cluster(session, [machine, *other_nodes], yes=yes, output=output)
         return
-    other_owner_text = others_note(session, machine, "stop")
+    other_owner_text = ownership_note(session, machine, "stop")
     check_stop(machine)
     for line in running_lines(machines_with_processes(session, [machine])):
         tell(line)

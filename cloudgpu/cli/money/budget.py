@@ -160,9 +160,9 @@ def _remove(session: Session, name: str, output: Format, *, yes: bool) -> None:
 
 def _check_budgets(session: Session, name: str | None, every: str, output: Format) -> None:
     from cloudgpu.control.budgets.commands import CHECK_INTERVAL, check_budgets, has_exceeded_budget
-    from cloudgpu.control.inputs.launch_request import duration
+    from cloudgpu.control.inputs.launch_request import parse_optional_duration
 
-    document = check_budgets(session, name, every=duration(every, "--every") or CHECK_INTERVAL)
+    document = check_budgets(session, name, every=parse_optional_duration(every, "--every") or CHECK_INTERVAL)
     emit(output, document, check_text(document, every))
     if has_exceeded_budget(document):
         raise typer.Exit(3)

@@ -120,7 +120,13 @@ def _send_and_print(session: Session, document: ReportDocument, output: Format) 
 
 def _write(document: ReportDocument, report_format: ReportFormat, to: str | None, output: Format) -> Path | None:
     """Write the report, and return the file; None if standard output has the report, or the document instead."""
-    from cloudgpu.control.cost.report_files import STDOUT, ReportFormat, default_file, render_report, write_report
+    from cloudgpu.control.cost.report_files import (
+        STDOUT,
+        ReportFormat,
+        default_report_path,
+        render_report,
+        write_report,
+    )
 
     if to is None and output is Format.JSON and report_format is ReportFormat.HTML:
         return None
@@ -128,7 +134,7 @@ def _write(document: ReportDocument, report_format: ReportFormat, to: str | None
         sys.stdout.write(render_report(document, report_format))
         sys.stdout.flush()
         return None
-    file = default_file(document) if to is None else Path(to)
+    file = default_report_path(document) if to is None else Path(to)
     write_report(render_report(document, report_format), file)
     return file
 

@@ -102,7 +102,7 @@ def _part_text(preparation: Preparation, part: RolePart) -> str:
 
 def _budget_alert(amount: str | None, email: str | None) -> BudgetAlert | None:
     """Return the requested budget; raise InvalidRequest if only one of its two options is given."""
-    from cloudgpu.control.setup.cloud_account import read_budget
+    from cloudgpu.control.setup.cloud_account import parse_budget_alert
 
     if amount is None and email is None:
         return None
@@ -114,7 +114,7 @@ def _budget_alert(amount: str | None, email: str | None) -> BudgetAlert | None:
             value=None,
             next="For example --budget 300 --email ada@example.org",
         )
-    return read_budget(amount, email)
+    return parse_budget_alert(amount, email)
 
 
 def _budget_line(preparation: Preparation, verb: str) -> str:
@@ -204,9 +204,9 @@ def _show_uses(preparation: Preparation, role_name: str) -> None:
         if not finding.is_ok and f"cloudgpu init {preparation.kind}" not in finding.next:  # that is being done
             tell(f"{finding.what}: {finding.message}" + (f" -> {finding.next}" if finding.next else ""))
     if preparation.role is None:
-        from cloudgpu.control.setup.permissions import has_document, permissions_document
+        from cloudgpu.control.setup.permissions import has_permissions_document, permissions_document
 
-        if not has_document(preparation.kind):
+        if not has_permissions_document(preparation.kind):
             return
         tell(f"What a launch has to be allowed: {permissions_document(preparation.kind)} (docs/permissions.md).")
 

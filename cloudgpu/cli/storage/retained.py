@@ -35,14 +35,14 @@ def remove_named_resource(
 ) -> None:
     """Ask, remove the image or volume, and print that it is gone."""
     from cloudgpu.control.resources.named import find_named, named_resource_document, remove
-    from cloudgpu.control.team.authorization import others_note, ownership_of_named
+    from cloudgpu.control.team.authorization import ownership_note, ownership_of_named
 
     if name is None:
         raise InvalidRequest(f"Which {kind_name}?", field="NAME", value=None, next=f"See them: cloudgpu {kind_name} ls")
     resource = find_named(session, Kind(kind_name), name, region)
-    ownership_note = others_note(session, ownership_of_named(resource), "remove")
+    owner_sentence = ownership_note(session, ownership_of_named(resource), "remove")
     confirm(
-        f"Remove the {kind_name} {resource.name} ({resource.size_gb} GB)? What is on it is lost.{ownership_note}",
+        f"Remove the {kind_name} {resource.name} ({resource.size_gb} GB)? What is on it is lost.{owner_sentence}",
         yes=yes,
     )
     remove(session, resource)

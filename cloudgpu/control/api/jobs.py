@@ -104,11 +104,11 @@ class Jobs(Namespace):
         After `timeout` some may still be `living`: they continue. A job that fails raises nothing. Raises
         InstanceNotFound for an unknown job, before anything is done, and LedgerUnavailable.
         """
-        from cloudgpu.control.inputs.launch_request import duration
+        from cloudgpu.control.inputs.launch_request import parse_optional_duration
         from cloudgpu.control.jobs.store import job_by_id
         from cloudgpu.control.jobs.watch import living_jobs, reconcile_to_end
 
-        session, max_wait = self._session, duration(timeout, "timeout")
+        session, max_wait = self._session, parse_optional_duration(timeout, "timeout")
         until = None if max_wait is None else session.clock() + max_wait
         jobs = [self._find(name) for name in names] if names else living_jobs(session)
         reconcile_to_end(session, jobs, self._client_session.environ, until=until)

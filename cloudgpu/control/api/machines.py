@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from cloudgpu.control.api.namespace import Namespace
-from cloudgpu.control.inputs.launch_request import UpOptions, check_reason, duration, moment, parse_request
+from cloudgpu.control.inputs.launch_request import (
+    UpOptions,
+    check_reason,
+    parse_future_moment,
+    parse_optional_duration,
+    parse_request,
+)
 from cloudgpu.control.inventory.listing import build_cluster_document, build_machine_document, list_machines
 from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.core.model.resources import Kind
@@ -231,7 +237,10 @@ class Machines(Namespace):
         from cloudgpu.core.values.typed import parse_price
 
         machine, *other_nodes = self._session.find_all_nodes(name, "start")
-        lease_duration, renew_duration = duration(lease, "--lease"), duration(renew_until, "--renew-until")
+        lease_duration, renew_duration = (
+            parse_optional_duration(lease, "--lease"),
+            parse_optional_duration(renew_until, "--renew-until"),
+        )
         override_reason = check_reason(override)
         hourly_limit = None if max_price is None else parse_price(str(max_price))
         if machine.cluster_node is not None:
@@ -273,7 +282,7 @@ class Machines(Namespace):
         machine, *other_nodes = session.find_all_nodes(name, "hold")
         check_may(session, machine, "hold")
         check_hold_options(command_name(machine), until, release=release)
-        held_until = None if until is None else moment(until, "UNTIL", session.clock())
+        held_until = None if until is None else parse_future_moment(until, "UNTIL", session.clock())
         caveat = held_until and hold_caveat(session, machine, held_until)
         if caveat:
             session.report(caveat)
@@ -290,7 +299,7 @@ class Machines(Namespace):
         """
         from cloudgpu.control.lifecycle.lease import extend, plan_extension
 
-        added_duration = duration(by, "BY")
+        added_duration = parse_optional_duration(by, "BY")
         if added_duration is None:
             raise InvalidRequest("Say by how much.", field="BY", value=None, next="For example 4h.")
         machine, *other_nodes = self._session.find_all_nodes(name, "extend")
@@ -314,7 +323,7 @@ class Machines(Namespace):
 
         if all and not names:
             self._session.check_ever_used(self._client_session.environ)
-        self._session.check_ends_here()
+        self._session.check_can_end_machines()
         document, gravest = end_machines(self._session, machines_to_end(self._session, names, all_=all))
         if gravest is None:
             return document

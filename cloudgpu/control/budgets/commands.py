@@ -12,7 +12,7 @@ from cloudgpu.config.files.user_files import zone_of
 from cloudgpu.config.money.currencies import exchange_rate, typed_rate
 from cloudgpu.control.budgets.admission import sync_before_admission
 from cloudgpu.control.budgets.store import budget_states, find_budgets, remove_budget, set_budget
-from cloudgpu.control.inputs.periods import check_past
+from cloudgpu.control.inputs.periods import check_rate_is_past
 from cloudgpu.control.session.accounts import provider_kinds
 from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.control.team.roles import require_payer_role
@@ -145,7 +145,7 @@ def _limit_currency(session: Session, options: BudgetOptions, amount: Decimal) -
         )
     today = session.clock().astimezone(zone_of(options.tz or session.settings.tz)).date()
     currency = typed_rate(code, options.rate, options.rate_date or today)
-    check_past(currency, session.clock())
+    check_rate_is_past(currency, session.clock())
     return LimitCurrency(amount, currency)
 
 

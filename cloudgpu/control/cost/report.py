@@ -15,7 +15,7 @@ from cloudgpu.control.activity.utilization import utilization_of
 from cloudgpu.control.advice.compare import PeriodCosts, compare_with_desktop
 from cloudgpu.control.advice.compare_request import CompareOptions, CompareRequest, parse_compare
 from cloudgpu.control.cost.cost import projected_costs, readable_budget_forecasts, with_tariffs
-from cloudgpu.control.cost.report_files import KIND
+from cloudgpu.control.cost.report_files import REPORT_KIND
 from cloudgpu.control.inputs.periods import PeriodOptions, parse_month
 from cloudgpu.control.inventory.listing import oldest_synced_at
 from cloudgpu.control.session.last_run import read_last_run
@@ -137,7 +137,7 @@ def _report_document(session: Session, request: ReportRequest, now: datetime) ->
     ]
     machine_documents = values.machines_document(machines, named_costs)
     document: ReportDocument = {
-        "kind": KIND,
+        "kind": REPORT_KIND,
         "as_of": iso(now),
         "tz": request.compare.tz,
         "since": None if query.since is None else iso(query.since),

@@ -78,7 +78,7 @@ def message_of(document: ReportDocument) -> Message:
     return Message(text.subject, text.text, urgent=False, attached=attachment)
 
 
-def report_due(session: Session) -> datetime:
+def report_due_at(session: Session) -> datetime:
     """Return when the next monthly report is due: now, if a receiver has not accepted that of the last month."""
     month, next_due = month_due(session.clock(), zone_of(session.settings.tz))
     return session.clock() if _receivers_without_report(session, month) and _has_spending(session, month) else next_due
@@ -121,8 +121,10 @@ def _receivers_without_report(session: Session, month: Period) -> list[str]:
     addresses = () if alerts.report == NEVER else receivers(alerts, session.home)
     if not addresses:
         return []
-    delivered = receivers_with_report(session.ledger.events(SUBJECT), month_name(month, zone_of(session.settings.tz)))
-    return [address for address in addresses if label_of(address) not in delivered]
+    accepted_labels = receivers_with_report(
+        session.ledger.events(SUBJECT), month_name(month, zone_of(session.settings.tz))
+    )
+    return [address for address in addresses if label_of(address) not in accepted_labels]
 
 
 def _has_spending(session: Session, month: Period) -> bool:
@@ -143,7 +145,7 @@ def _send(
     outcomes = send([(address, message) for address in addresses])
     zone, now = zone_of(session.settings.tz), session.clock()
     month = _month_of(document, zone)
-    delivered = [outcome.receiver for outcome in outcomes if outcome.why is None]
-    if month is not None and month.end <= now and delivered:
-        session.ledger.append([report_sent(month_name(month, zone), receiver, now) for receiver in delivered])
+    accepted_by = [outcome.receiver for outcome in outcomes if outcome.why is None]
+    if month is not None and month.end <= now and accepted_by:
+        session.ledger.append([report_sent(month_name(month, zone), receiver, now) for receiver in accepted_by])
     return outcomes

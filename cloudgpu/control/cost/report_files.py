@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.money.report import ReportDocument
 
 STDOUT = "-"
-KIND: Literal["cloudgpu report"] = "cloudgpu report"  # the value of the document's first key
-_MARKERS = (f"<!-- {KIND} -->".encode(), f'"kind": "{KIND}"'.encode())  # every written report has one of them
+REPORT_KIND: Literal["cloudgpu report"] = "cloudgpu report"  # the value of the document's first key
+_MARKERS = (
+    f"<!-- {REPORT_KIND} -->".encode(),
+    f'"kind": "{REPORT_KIND}"'.encode(),
+)  # every written report has one of them
 _HEAD_BYTES = 200  # the marker is within the first so many bytes
 _PRIVATE_MODE = 0o600  # a report has names of people and their costs
 
@@ -36,20 +39,20 @@ def parse_report_format(name: str) -> ReportFormat:
     return parse_member(ReportFormat, name, "form of a report", "--format")
 
 
-def render_report(document: ReportDocument, form: ReportFormat) -> str:
+def render_report(document: ReportDocument, report_format: ReportFormat) -> str:
     """Return the report as text in a format."""
-    if form is ReportFormat.HTML:
+    if report_format is ReportFormat.HTML:
         from cloudgpu.views.report.html import to_html
 
         return to_html(document)
-    if form is ReportFormat.MARKDOWN:
+    if report_format is ReportFormat.MARKDOWN:
         from cloudgpu.views.report.markdown import to_markdown
 
         return to_markdown(document)
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-def default_file(document: ReportDocument) -> Path:
+def default_report_path(document: ReportDocument) -> Path:
     """Return the default file of a report, in the current directory, named by its month or day."""
     from cloudgpu.views.report.html import file_name
 
@@ -98,8 +101,8 @@ def _check_replaceable(path: Path) -> None:
         what = "a directory" if stat.S_ISDIR(status.st_mode) else "no file"
         raise InvalidRequest(f"{path} is {what}.", field="--to", value=str(path), next="Name a file, or - for stdout.")
     with path.open("rb") as file:
-        head = file.read(_HEAD_BYTES)
-    if head and not any(marker in head for marker in _MARKERS):
+        first_bytes = file.read(_HEAD_BYTES)
+    if first_bytes and not any(marker in first_bytes for marker in _MARKERS):
         raise InvalidRequest(
             f"{path} exists and is not a report of cloudgpu, so it was not replaced.",
             field="--to",

@@ -29,8 +29,8 @@ from cloudgpu.errors import InvalidRequest
 _DEFAULT_SETUP = Setup()
 MAX_DURATION = timedelta(days=3660)  # also the longest that `parse_duration` accepts
 _MAX_KEY_LENGTH = 63  # of a launch key, which becomes a tag
-MAX_GB = 65_536  # the largest disk that any cloud in the catalogue sells (64 TiB)
-_VOLUME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+MAX_DISK_GB = 65_536  # the largest disk that any cloud in the catalogue sells (64 TiB)
+_VOLUME_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _FOR_LARGER_CLUSTERS = "AWS ParallelCluster, Google's cluster-toolkit, Azure CycleCloud, Kueue and SkyPilot"
 
 
@@ -189,8 +189,8 @@ def parse_request(**options: Unpack[UpOptions]) -> UpRequest:
         new=options.get("new", False),
         template=options.get("template"),
         policy=options.get("policy"),
-        lease=duration(options.get("lease"), "--lease"),
-        renew_until=duration(options.get("renew_until"), "--renew-until"),
+        lease=parse_optional_duration(options.get("lease"), "--lease"),
+        renew_until=parse_optional_duration(options.get("renew_until"), "--renew-until"),
         owner=options.get("owner"),
         project=options.get("project"),
         override=options.get("override"),
@@ -240,10 +240,10 @@ def parse_size(value: int | str | None, field: str) -> int | None:
     if value is None:
         return None
     match = re.fullmatch(r"([0-9]{1,6})(?:gb|gib|g)?", str(value).strip(), re.IGNORECASE | re.ASCII)
-    if match and 1 <= int(match[1]) <= MAX_GB:
+    if match and 1 <= int(match[1]) <= MAX_DISK_GB:
         return int(match[1])
     raise InvalidRequest(
-        f"{shown(value)!r} is not a size of a disk: it is whole GB, from 1 to {MAX_GB:,}.",
+        f"{shown(value)!r} is not a size of a disk: it is whole GB, from 1 to {MAX_DISK_GB:,}.",
         field=field,
         value=shown(value),
         next="For example --disk 100" if field == "--disk" else "For example --volume data:200",
@@ -255,7 +255,7 @@ def parse_volume(text: str | None) -> Volume | None:
     if text is None:
         return None
     name, colon, size = text.partition(":")
-    if _VOLUME.fullmatch(name):
+    if _VOLUME_NAME.fullmatch(name):
         return Volume(name, parse_size(size, "--volume") if colon else None)
     raise InvalidRequest(
         f"{shown(name)!r} cannot be a volume's name: use 1 to 63 of a-z, 0-9, _ and -, a letter or digit first.",
@@ -298,7 +298,7 @@ def _check_network_options(options: Mapping[str, Any]) -> None:
         )
 
 
-def duration(value: timedelta | str | None, field: str) -> timedelta | None:
+def parse_optional_duration(value: timedelta | str | None, field: str) -> timedelta | None:
     """Return a duration above zero and up to ten years; None for None. Raises InvalidRequest that names the option."""
     if value is None or (isinstance(value, timedelta) and timedelta(0) < value <= MAX_DURATION):
         return value
@@ -313,7 +313,7 @@ def duration(value: timedelta | str | None, field: str) -> timedelta | None:
     )
 
 
-def moment(value: datetime | timedelta | str, field: str, now: datetime) -> datetime:
+def parse_future_moment(value: datetime | timedelta | str, field: str, now: datetime) -> datetime:
     """Return the future time of a duration from now, or of a time with its zone. Raises InvalidRequest."""
     moment_at = _parse_moment(value, field, now)
     if not now < moment_at <= now + MAX_DURATION:
@@ -354,7 +354,7 @@ class ClusterRequest:
     engine: Engine | None = None
     on_node_loss: OnNodeLoss = "wait"
 
-    def node(self, template_engine: Engine | None) -> ClusterNode | None:
+    def first_node(self, template_engine: Engine | None) -> ClusterNode | None:
         """Return the cluster of a launch, as its node 0; None for one machine without an engine.
 
         `template_engine` is the engine of the template, None if it has none.

@@ -18,7 +18,7 @@ from cloudgpu.core.values.times import PERIOD_KINDS, Period, from_iso, iso, midn
 from cloudgpu.core.values.typed import check_keywords, parse_member
 from cloudgpu.errors import InvalidRequest
 
-Moment = str | datetime | date | timedelta
+Moment = str | datetime | date | timedelta  # a time as users give it; a duration counts from now
 _MONTH = re.compile(r"[0-9]{4}-[0-9]{2}")
 _MOMENT_REMEDY = "Write a day (2026-11-20), a time (2026-11-20T18:00), a duration from now backwards (7d), or month."
 
@@ -77,13 +77,13 @@ def parse_cost(settings: Settings, now: datetime, **options: Unpack[CostOptions]
 
 def parse_period_request(settings: Settings, now: datetime, options: PeriodOptions) -> PeriodRequest:
     """Return the requested period and currency. Raises InvalidRequest that names the invalid option."""
-    name = options.get("tz") or settings.tz
-    zone = zone_of(name)
+    zone_name = options.get("tz") or settings.tz
+    zone = zone_of(zone_name)
     since, until = options.get("since"), options.get("until")
     begin = None if since is None else parse_past_moment(since, "--since", now, zone)
     end = None if until is None else parse_past_moment(until, "--until", now, zone)
     _check_order(begin, end, now)
-    return PeriodRequest(name, zone, begin, end, parse_currency(settings, now, options))
+    return PeriodRequest(zone_name, zone, begin, end, parse_currency(settings, now, options))
 
 
 def parse_past_moment(value: Moment, field: str, now: datetime, zone: tzinfo) -> datetime:
@@ -146,7 +146,7 @@ def parse_currency(settings: Settings, now: datetime, options: CurrencyOptions) 
     Raises InvalidRequest for an invalid code or rate, and for a rate of a future day.
     """
     currency = _currency(settings, options.get("currency"), options.get("rate"), options.get("rate_date"))
-    check_past(currency, now)
+    check_rate_is_past(currency, now)
     return currency
 
 
@@ -173,7 +173,7 @@ def _currency(
     return typed_rate(code, rate, rate_date)
 
 
-def check_past(currency: Currency | None, now: datetime) -> None:
+def check_rate_is_past(currency: Currency | None, now: datetime) -> None:
     """Raise InvalidRequest for a rate of a day that is in the future everywhere on Earth."""
     if currency is not None and currency.as_of > (now + timedelta(hours=14)).date():  # UTC+14: where days begin first
         raise InvalidRequest(
@@ -194,7 +194,7 @@ def _check_unused(option: str, value: object) -> None:
         )
 
 
-LAST = "last"
+LAST_MONTH = "last"
 
 
 def parse_month(text: str, now: datetime, tz: str) -> Period:
@@ -203,18 +203,18 @@ def parse_month(text: str, now: datetime, tz: str) -> Period:
     Raises InvalidRequest for an invalid month, and for a future one.
     """
     zone, stripped = zone_of(tz), text.strip()
-    if stripped == LAST:
+    if stripped == LAST_MONTH:
         return month_before(now, zone)
     try:
         day = datetime.fromisoformat(f"{stripped}-15" if _MONTH.fullmatch(stripped) else "not a month")
         month = period("month", day.replace(tzinfo=zone), zone)
     except (ValueError, OverflowError):
-        raise _no_month(f"{text!r} is not a month.", text) from None
+        raise _month_error(f"{text!r} is not a month.", text) from None
     if month.begin > now:
-        raise _no_month(f"{text} is still to come.", text)
+        raise _month_error(f"{text} is still to come.", text)
     return month
 
 
-def _no_month(message: str, text: str) -> InvalidRequest:
-    remedy = f"Write it like 2026-10, or {LAST} for the last month that is over."
+def _month_error(message: str, text: str) -> InvalidRequest:
+    remedy = f"Write it like 2026-10, or {LAST_MONTH} for the last month that is over."
     return InvalidRequest(message, field="--month", value=text, next=remedy)

@@ -43,8 +43,8 @@ def adoption_events(
     `listing` has the account's disks; None: they are queried here. A spot machine gets its prices since the launch if
     the provider remembers them, else the present price.
     """
-    history = _spot_price_history(session, instance)
-    price = history[0] if history else list_price(session, configuration_of_instance(instance))
+    price_history = _spot_price_history(session, instance)
+    price = price_history[0] if price_history else list_price(session, configuration_of_instance(instance))
     on_demand = price
     if instance.market is Market.SPOT:
         on_demand = list_price(session, replace(configuration_of_instance(instance), market=Market.ON_DEMAND))
@@ -52,7 +52,7 @@ def adoption_events(
     if price is None:
         session.report(f"{instance.tags[TAG_ID]}: its price is not known")
     provider = session.provider(instance.account)
-    adopted = machine_adopted(
+    adoption_event = machine_adopted(
         instance,
         price,
         now,
@@ -63,8 +63,10 @@ def adoption_events(
         unknown=unknown_text,
     )
     first_price = None if price is None else HourlyPrice.of(price_to_json(price))
-    subject = PriceSubject(adopted.subject, iso(adopted.occurred_at), terminated_at=None, price=first_price)
-    return [adopted, *spot_price_events(subject, history[1:])]
+    subject = PriceSubject(
+        adoption_event.subject, iso(adoption_event.occurred_at), terminated_at=None, price=first_price
+    )
+    return [adoption_event, *spot_price_events(subject, price_history[1:])]
 
 
 def abilities_of(provider: Provider) -> Able:
@@ -93,14 +95,14 @@ def _attached_costs(
     session: Session, instance: Instance, listing: ResourceListing | None
 ) -> tuple[list[AddedCost], str]:
     """Return a machine's attached costs as its provider shows them, and a text about those that cannot be known."""
-    items, unknown_text = _disks(session, instance, listing)
+    resources, unknown_text = _disks(session, instance, listing)
     host = instance.address.host if instance.address else ""
     kind = address_kind(instance.provider, instance.market)
     if kind and _is_public(host):
-        items.append(AttachedResource("public IPv4 address", kind, 1, while_stopped=False))
+        resources.append(AttachedResource("public IPv4 address", kind, 1, while_stopped=False))
     elif kind and not host:
         unknown_text += "; whether it had a public address is not known"
-    return [added_cost(instance.provider, instance.region, item) for item in items], unknown_text
+    return [added_cost(instance.provider, instance.region, resource) for resource in resources], unknown_text
 
 
 def _disks(session: Session, instance: Instance, listing: ResourceListing | None) -> tuple[list[AttachedResource], str]:

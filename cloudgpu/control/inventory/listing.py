@@ -144,7 +144,7 @@ def _cluster_documents(
     from cloudgpu.core.clusters.members import clusters
     from cloudgpu.views.clusters import cluster_document
 
-    documents_by_id = {value["id"]: value for value in documents}
+    documents_by_id = {document["id"]: document for document in documents}
     return [
         cluster_document(
             nodes, [documents_by_id[node.id] for node in nodes], queue=queues.get(nodes[0].cluster_node.id)

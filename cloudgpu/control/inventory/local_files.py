@@ -32,19 +32,23 @@ def clean_up(session: Session) -> None:
     for a file that cannot be parsed.
     """
     # Files are read before machines: what a launch writes meanwhile then belongs to one of the machines.
-    calls = sorted(set(saved_calls.unresolved(session.home.attempts)))
-    pinned = client_files.pinned_machines(session.home.known_hosts)
-    with_tunnel = background.machine_ids(session.home.tunnels) if session.home.tunnels.is_dir() else []
+    unresolved_calls = sorted(set(saved_calls.unresolved(session.home.attempts)))
+    pinned_machine_ids = client_files.pinned_machines(session.home.known_hosts)
+    tunnel_machine_ids = background.machine_ids(session.home.tunnels) if session.home.tunnels.is_dir() else []
     by_id = {machine.id: machine for machine in session.ledger.machines()}
     living = {machine.id: machine for machine in living_machines(list(by_id.values()))}
     living_tokens = {machine.token for machine in living.values()}
-    for token, lock in calls:
+    for token, lock in unresolved_calls:
         if token not in living_tokens and not session.is_locked(lock):
             saved_calls.delete(session.home.attempts, token)
-    ended = {one for one in {*pinned, *with_tunnel} - set(living) if not _is_between_attempts(session, by_id.get(one))}
-    for machine_id in ended.intersection(pinned):
+    ended_ids = {
+        one
+        for one in {*pinned_machine_ids, *tunnel_machine_ids} - set(living)
+        if not _is_between_attempts(session, by_id.get(one))
+    }
+    for machine_id in ended_ids.intersection(pinned_machine_ids):
         client_files.unpin(session.home.known_hosts, machine_id)
-    for machine_id in ended.intersection(with_tunnel):
+    for machine_id in ended_ids.intersection(tunnel_machine_ids):
         background.stop(session.home.tunnels, machine_id)
     for machine in living.values():
         if machine.shared:  # so that the system's ssh can verify it, too

@@ -75,12 +75,12 @@ def resources_of(session: Session, machine: Machine, listing: ResourceListing) -
     return retention_rules.resources_of_machine(listing.items, machine.id, session.ledger.id)
 
 
-def record_retained(session: Session, machine: Machine) -> Machine:
+def query_and_record_retained(session: Session, machine: Machine) -> Machine:
     """Record what is retained of a machine that has just ended; return the machine. Raises ProviderUnavailable."""
-    return record(session, machine, resources_of(session, machine, resources_in_region(session, machine)))
+    return record_retained(session, machine, resources_of(session, machine, resources_in_region(session, machine)))
 
 
-def record(
+def record_retained(
     session: Session, machine: Machine, resources: Sequence[ProviderResource], *, requested_at: datetime | None = None
 ) -> Machine:
     """Record which resources of the machine are retained, if that has changed; return the machine.
@@ -96,8 +96,8 @@ def record(
     if entries == machine.retained and not is_gone:
         return machine
     removed = {one.id for one in machine.retained} - {one.id for one in entries}
-    by_others = requested_at if removed else None
-    last_seen = None if by_others is None else retained_last_seen_at(session.ledger, machine, by_others)
+    removed_before = requested_at if removed else None
+    last_seen = None if removed_before is None else retained_last_seen_at(session.ledger, machine, removed_before)
     return session.ledger.append_to(machine, [resources_retained(machine, entries, now, last_seen)])
 
 
@@ -124,12 +124,12 @@ def finish_parking(session: Session, machine: Machine) -> Machine:
         previous = outcomes
         try:
             resources = resources_of(session, machine, resources_in_region(session, machine))
-            machine = record(session, machine, resources)
+            machine = record_retained(session, machine, resources)
             if retention_rules.is_parked(machine):
                 return machine
             if not has_retained_resources(machine):
                 raise _nothing_left_error(session, machine)
-            outcomes = _do_steps(session, machine, resources, report)
+            outcomes = _execute_steps(session, machine, resources, report)
         except LedgerUnavailable:
             raise
         except ProviderUnavailable as error:
@@ -153,7 +153,7 @@ def _report_once(session: Session, machine: Machine) -> Callable[[str], None]:
     return report
 
 
-def _do_steps(
+def _execute_steps(
     session: Session, machine: Machine, resources: Sequence[ProviderResource], report: Callable[[str], None]
 ) -> list[tuple[str, bool]]:
     """Execute all steps that are possible now; return each resource's id and whether its image is ready.
@@ -182,10 +182,10 @@ def delete_all(session: Session, machine: Machine) -> tuple[Machine, list[Provid
         nonlocal machine
         listing = resources_in_region(session, machine)
         resources = resources_of(session, machine, listing)
-        machine = record(session, machine, resources)
+        machine = record_retained(session, machine, resources)
         if not retention_rules.retained_of(machine, resources):
             return machine, named_resources_of(session, machine, listing)
-        _do_steps(session, machine, resources, lambda _sentence: None)
+        _execute_steps(session, machine, resources, lambda _sentence: None)
         return None
 
     return poll_until(
@@ -206,11 +206,12 @@ def delete_superseded_image(session: Session, machine: Machine) -> Machine:
     """
     try:
         resources = resources_of(session, machine, resources_in_region(session, machine))
+        # The steps that will be due by then are executed now.
         when_deletable = session.clock() + retention_rules.DELETE_IMAGE_AFTER
         for step in retention_rules.steps(machine, resources, when_deletable):
             execute_step(session, step)
             resources.remove(step.resource)
-        return record(session, machine, resources)
+        return record_retained(session, machine, resources)
     except LedgerUnavailable:
         raise
     except CloudgpuError as error:
@@ -224,7 +225,7 @@ def named_resources_of(session: Session, machine: Machine, listing: ResourceList
     return [
         resource
         for resource in listing.items
-        if is_ours(resource, session.ledger.id)
+        if is_named_in_ledger(resource, session.ledger.id)
         and (
             resource.tags.get(TAG_ID) == machine.id
             or (volume is not None and resource.tags.get(TAG_VOLUME) == volume.name)
@@ -276,7 +277,7 @@ def _not_removed_error(machine: Machine, last_state: str) -> StopUnproved:
 _COMPARED_FIELDS = "size_gb stored_as ready attached_to nanos per why_maybe_less".split()
 
 
-def is_ours(resource: ProviderResource, ledger_id: str) -> bool:
+def is_named_in_ledger(resource: ProviderResource, ledger_id: str) -> bool:
     """Return whether it is a named resource of this ledger, which is billed apart from machines."""
     return resource.tags.get(TAG_LEDGER) == ledger_id and is_on_purpose(resource)
 
@@ -288,7 +289,7 @@ def named_resources(ledger: Ledger) -> list[Machine]:
     ]
 
 
-def observation_event(
+def observation_events(
     resource: ProviderResource, identity: AccountIdentity, machine: Machine | None, now: datetime
 ) -> list[Draft]:
     """Return the event of a named resource as it is now; none if it has not changed.
@@ -311,21 +312,21 @@ def resource_events(
     """
     not_listed = {machine.id: machine for machine in named_resources(ledger) if scope.covers(machine)}
     drafts: list[Draft] = []
-    for resource in (one for one in listing.items if is_ours(one, ledger.id)):
+    for resource in (one for one in listing.items if is_named_in_ledger(one, ledger.id)):
         identity = scope.identity(resource.region)
         if identity is not None:
             recorded = not_listed.pop(subject_of(resource, identity), None)
-            drafts += observation_event(resource, identity, recorded, now)
-    unseen = []
+            drafts += observation_events(resource, identity, recorded, now)
+    unseen_ids = []
     for machine in not_listed.values():
         if is_silent(listing, machine.region, scope.account) or not_none(machine.seen_at) >= iso(now):
-            unseen.append(machine.id)
+            unseen_ids.append(machine.id)
         else:
             last_seen = last_seen_at(ledger, machine)
             drafts.append(
                 resource_vanished(machine, "missing from a complete answer", now, last_seen=last_seen, who={})
             )
-    return drafts, unseen
+    return drafts, unseen_ids
 
 
 def is_silent(listing: ResourceListing, region: str, account: str) -> bool:
@@ -338,9 +339,9 @@ def record_resources(session: Session, resources: Sequence[ProviderResource]) ->
     """Record these named resources as they are now, if they have changed."""
     now, drafts = session.clock(), list[Draft]()
     machines = {machine.id: machine for machine in named_resources(session.ledger)} if resources else {}
-    for resource in (one for one in resources if is_ours(one, session.ledger.id)):
+    for resource in (one for one in resources if is_named_in_ledger(one, session.ledger.id)):
         identity = session.provider(resource.account).identity(resource.region)
-        drafts += observation_event(resource, identity, machines.get(subject_of(resource, identity)), now)
+        drafts += observation_events(resource, identity, machines.get(subject_of(resource, identity)), now)
     if drafts:
         session.ledger.append(drafts)
 

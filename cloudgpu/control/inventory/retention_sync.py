@@ -73,7 +73,7 @@ def _settle_one(
     if machine.retained and not resources and machine.provider_id:
         with suppress(InstanceNotFound):  # raises if the account has no access: then a missing disk proves nothing
             session.provider_of(machine).get(machine.provider_id)
-    machine, sentences = retention_records.record(session, machine, resources, requested_at=requested_at), []
+    machine, sentences = retention_records.record_retained(session, machine, resources, requested_at=requested_at), []
     if retention_rules.is_forgotten(machine, session.clock()):
         unattached = f"Its disk has been unattached for {retention_rules.IMAGE_AFTER.days} days"
         sentences.append(f"{machine.name}: {unattached}. It is replaced by an image, which costs less.")
@@ -85,8 +85,8 @@ def _settle_one(
             resources = [resource for resource in resources if resource.kind is not Kind.SNAPSHOT]
         resources += [image] if image else []
         sentences.append(_step_sentence(machine, step))
-    one_per_id = {resource.id: resource for resource in resources}
-    retention_records.record(session, machine, list(one_per_id.values()))
+    resources_by_id = {resource.id: resource for resource in resources}
+    retention_records.record_retained(session, machine, list(resources_by_id.values()))
     return sentences
 
 

@@ -3,6 +3,9 @@
 It also ends a remnant: a stopped machine that a refused launch has left, and whose disk costs money. Two facts together
 tell it from a stopped machine of the user: its launch is not settled in the ledger, so nobody was ever given it, and
 the provider says that it never ran, so nothing can be on it.
+
+The `launch_status` of an attempt is `open` until it is settled, then `made` (a machine was launched), `void` (none was)
+or `refused`.
 """
 
 from __future__ import annotations
@@ -117,7 +120,7 @@ def _replay(session: Session, provider: Provider, machine: Machine, attempt: Att
     first call may have launched the machine. Then a listing decides, or the attempt stays open.
     """
     try:
-        send(session, provider, attempt, deadline=deadline, closing_errors=(NoCapacity,))
+        send_saved_call(session, provider, attempt, deadline=deadline, closing_errors=(NoCapacity,))
     except EARLY_REFUSALS as error:
         try:
             settle_by_listing(session, machine)
@@ -129,7 +132,7 @@ def _replay(session: Session, provider: Provider, machine: Machine, attempt: Att
             raise
 
 
-def send(
+def send_saved_call(
     session: Session,
     provider: Provider,
     attempt: Attempt,
@@ -162,18 +165,18 @@ def _send(
     try:
         instance = provider.launch(attempt, deadline=deadline)
     except closing_errors as error:
-        refused = launch_settled(attempt.machine, attempt.token, "refused", error.message, session.clock())
-        session.ledger.append([refused])
+        refused_event = launch_settled(attempt.machine, attempt.token, "refused", error.message, session.clock())
+        session.ledger.append([refused_event])
         saved_calls.delete(session.home.attempts, attempt.token)
         raise
     except ProviderUnavailable as error:
         error.next = error.next or "Run the same up again: it first finds out what became of this launch."
         raise
     now = session.clock()
-    settled = launch_settled(attempt.machine, attempt.token, "made", "the provider accepted it", now)
+    made_event = launch_settled(attempt.machine, attempt.token, "made", "the provider accepted it", now)
     try:
         price = reported_price_events(session, session.ledger.machine(attempt.machine), instance, now)
-        session.ledger.append([settled, *price, *_launched_events(attempt.machine, instance, now)])
+        session.ledger.append([made_event, *price, *_launched_events(attempt.machine, instance, now)])
     except LedgerUnavailable as error:  # a machine without a record would cost money unseen, so it is ended again
         machine = session.ledger.machine(attempt.machine)
         raise error if machine is None else terminate_without_ledger(session, machine, error) from error
@@ -215,12 +218,14 @@ def close_by_listing(session: Session, machine: Machine) -> Machine:
         if is_same and not is_of_earlier_life(machine, instance.tags):
             if is_remnant(machine, instance):
                 return end_remnant(session, machine, instance, now)
-            return session.ledger.append_to(machine, [found_event(machine, now), instance_observed(instance, now)])
+            return session.ledger.append_to(
+                machine, [launch_found_event(machine, now), instance_observed(instance, now)]
+            )
     if not listing.is_complete_in(machine.region):
         raise ProviderUnavailable(
             f"{listing.unanswered[0].scope} did not answer: {listing.unanswered[0].why}", field="provider"
         )
-    if not covers(listing, machine):
+    if not covers_region_of(listing, machine):
         raise ProviderUnavailable(
             f"The settings of account {machine.account} do not name {machine.region}, so that region was not searched.",
             field=f"accounts.{machine.account}.regions",
@@ -234,8 +239,8 @@ def close_by_listing(session: Session, machine: Machine) -> Machine:
             value=machine.name,
             next=f"Run the same up again where it was started, or: cloudgpu down {command_name(machine)}",
         )
-    void = launch_settled(machine.id, not_none(machine.token), "void", "absent from a complete listing", now)
-    settled = session.ledger.append_to(machine, [void])
+    void_event = launch_settled(machine.id, not_none(machine.token), "void", "absent from a complete listing", now)
+    settled = session.ledger.append_to(machine, [void_event])
     saved_calls.delete(session.home.attempts, not_none(machine.token))
     return settled
 
@@ -251,12 +256,12 @@ def is_too_early(session: Session, machine: Machine, rule: TokenRule, now: datet
     return now - from_iso(machine.intended_at) < proves_after
 
 
-def covers(listing: Listing, machine: Machine) -> bool:
+def covers_region_of(listing: Listing, machine: Machine) -> bool:
     """Return whether the machine's region was queried: otherwise its absence proves nothing."""
     return listing.regions is None or machine.region in listing.regions
 
 
-def found_event(machine: Machine, now: datetime) -> Draft:
+def launch_found_event(machine: Machine, now: datetime) -> Draft:
     """Return the event that a listing has the machine of an open attempt."""
     return launch_settled(machine.id, not_none(machine.token), "made", "found in the provider's listing", now)
 
@@ -295,7 +300,7 @@ def refused_launch_events(session: Session, machine: Machine, instance: Instance
     ]
 
 
-def request_end(session: Session, id: str) -> None:  # noqa: A002
+def request_remnant_end(session: Session, id: str) -> None:  # noqa: A002
     """Request the end of a machine that a refused launch left, and record it if it is confirmed at once.
 
     Raises no CloudgpuError: the next sync and the reaper continue if it is not confirmed.

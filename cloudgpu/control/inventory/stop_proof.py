@@ -85,7 +85,7 @@ def get_repeatedly(session: Session, provider: Provider, id: str) -> Instance:  
 
 
 STOP_TIMEOUT = timedelta(minutes=15)  # large GPU machines take many minutes to shut down
-FIRST_RETRY, LATER_RETRY = timedelta(seconds=15), timedelta(minutes=2)
+FIRST_RETRY, LATER_RETRY = timedelta(seconds=15), timedelta(minutes=2)  # until a request is sent again
 
 
 def request_until_confirmed(
@@ -204,7 +204,7 @@ def record_refusal(
     return session.ledger.append_to(machine, [event])
 
 
-def take_back_stop(session: Session, machine: Machine) -> None:
+def cancel_stop_request(session: Session, machine: Machine) -> None:
     """Record that a stop which its provider surely refuses is requested no more: no run of the reaper could finish it.
 
     Left open, it would be tried by every run, and outrank the rules that end the machine.
@@ -214,7 +214,7 @@ def take_back_stop(session: Session, machine: Machine) -> None:
     session.ledger.append([requested("start", machine.id, why, now, host=host, who=who, running=True)])
 
 
-def with_remedy(error: CloudgpuError) -> str:
+def error_text(error: CloudgpuError) -> str:
     """Return an error as one text; for a refused end with its remedy, because the text may be all that is shown."""
     return f"{error.message} {error.next}" if isinstance(error, EndRefused) and error.next else error.message
 
@@ -266,18 +266,18 @@ def change_events(
     price_events = reported_price_events(session, machine, instance, now) if machine.state == State.PENDING else []
     if not differs_from_record(machine, instance):
         return price_events
-    before = times_before_end(session.ledger, machine, instance, seen_before_request=seen_before_request)
+    times_before = times_before_end(session.ledger, machine, instance, seen_before_request=seen_before_request)
     resized = _resized(session, machine, instance) if is_resized(machine, instance) else None
-    return [*price_events, instance_observed(instance, now, machine=machine, before=before, resized=resized)]
+    return [*price_events, instance_observed(instance, now, machine=machine, before=times_before, resized=resized)]
 
 
 def _resized(session: Session, machine: Machine, instance: Instance) -> Resized:
     """Return the machine's new type and market, its prices, and when it was last seen with the old ones."""
-    item, last_seen = configuration_of_instance(instance), last_seen_at(session.ledger, machine)
-    prices = _prices(session, instance, last_seen)
+    configuration, last_seen = configuration_of_instance(instance), last_seen_at(session.ledger, machine)
+    prices = _prices_of_instance(session, instance, last_seen)
     on_demand = prices[-1] if prices else None
     if instance.market is Market.SPOT:
-        on_demand = list_price(session, replace(item, market=Market.ON_DEMAND))
+        on_demand = list_price(session, replace(configuration, market=Market.ON_DEMAND))
     return {
         "instance_type": instance.instance_type,
         "market": str(instance.market),
@@ -288,13 +288,13 @@ def _resized(session: Session, machine: Machine, instance: Instance) -> Resized:
     }
 
 
-def _prices(session: Session, instance: Instance, last_seen: str | None) -> Sequence[Price]:
+def _prices_of_instance(session: Session, instance: Instance, last_seen: str | None) -> Sequence[Price]:
     """Return the machine's prices, oldest first; for spot also those since it has run as it is now."""
-    as_it_is_since = instance.since or (from_iso(last_seen) if last_seen else None)
-    if instance.market is Market.SPOT and as_it_is_since is not None:
+    unchanged_since = instance.since or (from_iso(last_seen) if last_seen else None)
+    if instance.market is Market.SPOT and unchanged_since is not None:
         with suppress(CloudgpuError):
             history = spot_price_history(
-                session, instance.account, [configuration_of_instance(instance)], as_it_is_since
+                session, instance.account, [configuration_of_instance(instance)], unchanged_since
             )[0]
             if history:
                 return history

@@ -13,11 +13,11 @@ from cloudgpu.control.inventory.retention import is_silent, resource_events
 from cloudgpu.control.inventory.retention_sync import settle_retained
 from cloudgpu.control.inventory.settle import (
     close_by_listing,
-    covers,
-    found_event,
+    covers_region_of,
     is_too_early,
+    launch_found_event,
     refused_launch_events,
-    request_end,
+    request_remnant_end,
 )
 from cloudgpu.control.inventory.stop_proof import change_events, get_or_raise
 from cloudgpu.control.inventory.sync_accounts import Answer, ask_accounts
@@ -138,9 +138,9 @@ def _gaps_of_other_accounts(
     """
     named_scopes = {gap.scope for gap in sync.unanswered}
     machines = [one for one in session.ledger.machines() if may_cost_money(one) and one.account not in named_scopes]
-    of_queried = [machine for machine in machines if machine.account in accounts]
-    if len(of_queried) < len(machines) and not set(accounts) >= set(used_accounts(session)):
-        machines = of_queried
+    of_queried_accounts = [machine for machine in machines if machine.account in accounts]
+    if len(of_queried_accounts) < len(machines) and not set(accounts) >= set(used_accounts(session)):
+        machines = of_queried_accounts
     return [gap for gap in unqueried_accounts(session, machines, scopes) if gap.scope not in named_scopes]
 
 
@@ -160,7 +160,7 @@ def refresh(session: Session, machine: Machine, *, record_unchanged: bool = Fals
         last_seen, proof = last_seen_at(session.ledger, machine), "the provider has no such machine"
         events = [instance_vanished(machine.id, not_none(machine.provider_id), proof, now, last_seen)]
     else:
-        close_request(session, machine, instance)
+        cancel_spot_request(session, machine, instance)
         events = change_events(session, machine, instance, now)
         if record_unchanged and not events:
             event = instance_observed(instance, now, machine=machine)
@@ -179,34 +179,34 @@ def _write_listing(session: Session, answer: Answer, sync: SyncResult) -> None:
     ledger_id = session.ledger.id
     sync.foreign += [one for one in listing.instances if one.tags.get(TAG_LEDGER) != ledger_id]
     by_id = {machine.id: machine for machine in session.ledger.machines()}
-    of_ledger = [one for one in listing.instances if one.tags.get(TAG_LEDGER) == ledger_id]
-    machines = _machines_of_answer(by_id, answer, [one.tags[TAG_ID] for one in of_ledger])
-    drafts: list[Draft] = price_lines(answer.priced, list(machines.values()), now)
-    seen: set[str] = set()
-    of_account = [one for one in of_ledger if _is_of_account(one, by_id, machines, answer, sync)]
-    current = [one for one in of_account if _is_of_current_launch(machines, one)]
-    one_each, duplicates = one_per_machine(current, machines)
+    ledger_instances = [one for one in listing.instances if one.tags.get(TAG_LEDGER) == ledger_id]
+    machines = _machines_of_answer(by_id, answer, [one.tags[TAG_ID] for one in ledger_instances])
+    drafts: list[Draft] = price_lines(answer.prices, list(machines.values()), now)
+    seen_ids: set[str] = set()
+    account_instances = [one for one in ledger_instances if _is_of_account(one, by_id, machines, answer, sync)]
+    current_instances = [one for one in account_instances if _is_of_current_launch(machines, one)]
+    unique_instances, duplicates = one_per_machine(current_instances, machines)
     sync.unanswered += duplicates
-    for instance in one_each:
-        seen.add(instance.tags[TAG_ID])
+    for instance in unique_instances:
+        seen_ids.add(instance.tags[TAG_ID])
         sync.gpus_now[instance.tags[TAG_ID]] = instance.gpus_now
         drafts += _observed_events(session, machines.get(instance.tags[TAG_ID]), instance, sync, answer)
-    sync.answered |= seen
-    unseen = []
-    for machine in (machine for machine in living_machines(list(machines.values())) if machine.id not in seen):
+    sync.answered |= seen_ids
+    unseen_ids = []
+    for machine in (machine for machine in living_machines(list(machines.values())) if machine.id not in seen_ids):
         is_conclusive = (
             listing.is_complete_in(machine.region)
             and from_iso(machine.intended_at) < now
-            and (machine.launch_status != "open" or covers(listing, machine))
+            and (machine.launch_status != "open" or covers_region_of(listing, machine))
         )
         events = _missing_events(session, machine, sync, answer) if is_conclusive else None
         drafts += events or []
-        unseen += [machine.id] if events is None else []
+        unseen_ids += [machine.id] if events is None else []
         sync.answered |= {machine.id} if events is not None else set()
     if answer.resources is not None:
         resource_drafts, unseen_resources = resource_events(session.ledger, answer.scope, answer.resources, now)
         drafts += resource_drafts
-        unseen += [
+        unseen_ids += [
             *unseen_resources,
             *(
                 one
@@ -215,24 +215,24 @@ def _write_listing(session: Session, answer: Answer, sync: SyncResult) -> None:
             ),
         ]
     drafts += _integrity_events(session, listing, now)
-    has_resources, has_prices = answer.resources is not None, not answer.priced.gap
+    has_resources, has_prices = answer.resources is not None, not answer.prices.gap
     drafts += [
         account_synced(
-            scope, len(seen), listing.unanswered, now, unseen=unseen, resources=has_resources, pinned=has_prices
+            scope, len(seen_ids), listing.unanswered, now, unseen=unseen_ids, resources=has_resources, pinned=has_prices
         )
         for scope in _sync_subjects(answer, machines.values())
     ]
-    if answer.priced.gap:
-        sync.sentences.append(f"{account}: what prices were since the last look is not known ({answer.priced.gap})")
+    if answer.prices.gap:
+        sync.sentences.append(f"{account}: what prices were since the last look is not known ({answer.prices.gap})")
     session.ledger.append(drafts)
     for draft in drafts:
         if draft.kind == "terminate_requested":  # of what a refused launch left
-            request_end(session, draft.subject)
+            request_remnant_end(session, draft.subject)
 
 
 def _machines_of_answer(by_id: Mapping[str, Machine], answer: Answer, listed_ids: Sequence[str]) -> dict[str, Machine]:
     """Return the machines of the account that answered, under whatever name the ledger has the account."""
-    ids = {*listed_ids, *answer.priced.history, *answer.priced.now}
+    ids = {*listed_ids, *answer.prices.history, *answer.prices.now}
     candidates = (machine for machine in by_id.values() if machine.id in ids or may_cost_money(machine))
     return {machine.id: machine for machine in answer.scope.select(candidates)}
 
@@ -312,8 +312,8 @@ def _observed_events(
             sync.sentences.append(f"{machine.name}: its launch was refused and left a stopped machine, which is ended.")
             return refused_launch_events(session, machine, instance, now)
         sync.sentences.append(f"{machine.name}: an interrupted launch was found to have succeeded.")
-        drafts.append(found_event(machine, now))
-    if not _close_request(session, machine, instance, sync):
+        drafts.append(launch_found_event(machine, now))
+    if not _cancel_spot_request(session, machine, instance, sync):
         return drafts  # seen as ended once that is done: the next sync tries it again
     if is_resized(machine, instance):
         sync.sentences.append(
@@ -326,10 +326,10 @@ def _observed_events(
     )
 
 
-def _close_request(session: Session, machine: Machine, instance: Instance, sync: SyncResult) -> bool:
+def _cancel_spot_request(session: Session, machine: Machine, instance: Instance, sync: SyncResult) -> bool:
     """Cancel the persistent spot request of a machine that has ended by itself; return False if that failed."""
     try:
-        if close_request(session, machine, instance):
+        if cancel_spot_request(session, machine, instance):
             sync.sentences.append(f"{machine.name} has ended; its request, which would launch the next, is cancelled.")
     except CloudgpuError as error:
         sync.unanswered.append(Unanswered(machine.name, error.message))
@@ -337,7 +337,7 @@ def _close_request(session: Session, machine: Machine, instance: Instance, sync:
     return True
 
 
-def close_request(session: Session, machine: Machine, instance: Instance) -> bool:
+def cancel_spot_request(session: Session, machine: Machine, instance: Instance) -> bool:
     """Cancel a persistent spot request whose machine others have ended, because it would launch another machine.
 
     Return whether there was one. Call it before the end is recorded: if the process is killed in between, the next sync

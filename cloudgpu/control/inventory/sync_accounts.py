@@ -27,7 +27,7 @@ from cloudgpu.providers.shared.calls import ACCOUNTS_GRACE_S, gather
 class Answer:
     """The answer of an account. A listing says nothing about what happened after `asked_at`.
 
-    `kind` is its provider, `priced` what it answered about prices. `scope` says which machines it covers. `resources`
+    `kind` is its provider, `prices` what it answered about prices. `scope` says which machines it covers. `resources`
     are its disks and images, None if they were not queried. `silent`: the account accepted the query of its machines
     and did not answer.
     """
@@ -38,7 +38,7 @@ class Answer:
     scope: AccountScope
     asked_at: datetime
     resources: ResourceListing | None = None
-    priced: AccountPrices = pricing.NO_PRICES
+    prices: AccountPrices = pricing.NO_PRICES
     silent: bool = False
 
 
@@ -86,7 +86,7 @@ def ask_accounts(
             scope=scopes[account],
             asked_at=requested_at,
             resources=resources_by_account.get(account),
-            priced=prices_by_account[account],
+            prices=prices_by_account[account],
             silent=isinstance(listings_by_account[account], Silent),
         )
         for account in accounts

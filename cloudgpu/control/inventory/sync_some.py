@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from cloudgpu.control.inventory.stop_proof import PAUSES_S, change_events, read_pauses
-from cloudgpu.control.inventory.sync import close_request, refresh
+from cloudgpu.control.inventory.sync import cancel_spot_request, refresh
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.log import Draft
@@ -50,7 +50,7 @@ def explain_terminated(session: Session, machine: Machine) -> Iterator[None]:
 
 
 MAX_PARALLEL = 16  # queries, if a provider can be asked for one machine at a time only
-Answers = Mapping[str, Instance | CloudgpuError]
+Answers = Mapping[str, Instance | CloudgpuError]  # by the provider's id of the machine
 
 
 def sync_some(
@@ -100,7 +100,9 @@ def _query_repeatedly(session: Session, machines: Sequence[Machine]) -> list[tup
 def _query(session: Session, machines: Sequence[Machine]) -> Iterable[tuple[Machine, Instance | CloudgpuError]]:
     """Query each of these machines once, all accounts in parallel; return the answers in the same order."""
     groups, errors = by_account(session, machines)
-    ids = {one: [not_none(machine.provider_id) for machine in of_account] for one, of_account in groups.items()}
+    ids = {
+        one: [not_none(machine.provider_id) for machine in account_machines] for one, account_machines in groups.items()
+    }
     results = (
         gather(list(ids), lambda one: _query_account(session, one, ids[one]), len(ids), grace=ACCOUNTS_GRACE_S)
         if ids
@@ -112,8 +114,8 @@ def _query(session: Session, machines: Sequence[Machine]) -> Iterable[tuple[Mach
     }
     by_id = errors | {
         machine.id: answers[account][not_none(machine.provider_id)]
-        for account, of_account in groups.items()
-        for machine in of_account
+        for account, account_machines in groups.items()
+        for machine in account_machines
     }
     return [(machine, by_id[machine.id]) for machine in machines]
 
@@ -145,5 +147,5 @@ def _new_events(
             "the provider has no such machine",
         )
         return [instance_vanished(machine.id, not_none(machine.provider_id), proof, now, last_seen)]
-    close_request(session, machine, answer)
+    cancel_spot_request(session, machine, answer)
     return change_events(session, machine, answer, now, seen_before_request=seen_before_request)

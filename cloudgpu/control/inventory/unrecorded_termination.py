@@ -29,13 +29,13 @@ from cloudgpu.providers.base import Provider
 PAUSE_S = 0.2
 
 
-class Unrecorded(LedgerUnavailable):
+class EndedUnrecorded(LedgerUnavailable):
     """The machine has ended, and that could not be recorded."""
 
 
 def terminate_without_ledger(
     session: Session, machine: Machine, error: CloudgpuError, *, with_retained: bool = False
-) -> Unrecorded:
+) -> EndedUnrecorded:
     """End the machine at its provider, and return the error to raise instead of `error`.
 
     `with_retained`: also delete its retained disk and image. Raises `error` itself if it is not known what the provider
@@ -52,13 +52,13 @@ def terminate_without_ledger(
             _wait_until(session, machine, partial(_is_gone, provider, one))
         except CloudgpuError as unproved:
             errors.append(unproved)
-    for other in errors[1:]:
-        session.report(f"{machine.name}: {other.message}")
+    for later_error in errors[1:]:
+        session.report(f"{machine.name}: {later_error.message}")
     if errors:
         raise errors[0] from error
     if with_retained:
         _wait_until(session, machine, partial(_remove_all, session, provider, machine))
-    return Unrecorded(
+    return EndedUnrecorded(
         f"{machine.name} was ended and nothing of it is left, but the ledger does not know it yet: {error.message}",
         field=error.field,
         value=error.value,

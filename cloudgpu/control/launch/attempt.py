@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.access.ssh.client_files import HostKey, client_key, new_host_key
 from cloudgpu.config.templates.render import DRIVER_TEMPLATE, driver_parts, parts_for_offer
 from cloudgpu.control.budgets.admission import admit, append_if_admitted, check_credit, read_credit
-from cloudgpu.control.inventory.settle import NOT_LAUNCHED, send, wait_for_cleanup
+from cloudgpu.control.inventory.settle import NOT_LAUNCHED, send_saved_call, wait_for_cleanup
 from cloudgpu.control.inventory.shared import delete_unused_shared
 from cloudgpu.control.inventory.unrecorded_termination import terminate_without_ledger
 from cloudgpu.control.lifecycle.lifecycle import end_locked
@@ -232,7 +232,7 @@ def send_all(
     those that prove that no machine was made: after one, all attempts are closed.
     """
     if len(attempts) == 1:
-        send(session, provider, attempts[0], deadline=deadline, closing_errors=closing_errors)
+        send_saved_call(session, provider, attempts[0], deadline=deadline, closing_errors=closing_errors)
     elif isinstance(provider, LaunchesTogether):
         _send_in_one_call(session, provider, attempts, deadline, closing_errors)
     else:
@@ -245,13 +245,13 @@ def _send_each(
     for node, attempt in enumerate(attempts):
         name, launched_ids = attempt.request.name, [attempt.machine for attempt in attempts[:node]]
         try:
-            send(session, provider, attempt, deadline=deadline, closing_errors=closing_errors)
+            send_saved_call(session, provider, attempt, deadline=deadline, closing_errors=closing_errors)
         except closing_errors as error:
             _close_attempts(session, attempts[node + 1 :], "void", f"{name} was refused, so it was not sent")
             end_nodes(session, launched_ids, f"{name} could not be launched: {error.message}")
             _delete_unused_resources(session, attempt)
             raise
-        except LedgerUnavailable:  # `send` has ended that one
+        except LedgerUnavailable:  # `send_saved_call` has ended that one
             end_nodes(session, launched_ids, f"{name} could not be recorded")
             raise
 

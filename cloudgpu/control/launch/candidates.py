@@ -15,7 +15,7 @@ from cloudgpu.control.policies.resolve import ResolvedPolicy, resolve_policy
 from cloudgpu.control.session.accounts import account_of, cloud_accounts, is_any_provider
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.authorization import check_may_use
+from cloudgpu.control.team.authorization import check_may_use_volumes
 from cloudgpu.core.launch.plan import keeps_disk
 from cloudgpu.core.model.facts import ClusterNode
 from cloudgpu.core.model.launch import LaunchRequest, Setup
@@ -273,7 +273,7 @@ def _check_spot(request: UpRequest, provider: Provider, market: Market) -> None:
 def _cluster_of(request: UpRequest, template: Template) -> ClusterNode | None:
     """Return the cluster of the request; a template with an engine makes one machine a cluster of one."""
     cluster = request.cluster or (ClusterRequest(1) if template.engine not in (None, "none") else None)
-    return None if cluster is None else cluster.node(template.engine)
+    return None if cluster is None else cluster.first_node(template.engine)
 
 
 def check_volume(session: Session, candidates: Candidates, name: str) -> None:
@@ -283,7 +283,7 @@ def check_volume(session: Session, candidates: Candidates, name: str) -> None:
     ]
     machines_by_account = by_account(session, machines)[0]
     for candidate in candidates.items:
-        check_may_use(
+        check_may_use_volumes(
             session,
             [
                 machine

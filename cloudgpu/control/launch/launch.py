@@ -166,7 +166,7 @@ def _find_or_resolve(
         machine = refresh(session, machine)  # it may have ended since the last sync
         if machine.terminated_at is None:
             return machine, True
-        machine = retention_records.record_retained(session, machine)
+        machine = retention_records.query_and_record_retained(session, machine)
     if machine is not None and can_be_restored(machine) and not prepared.is_restore:
         return machine, True
     if machine is not None and not can_be_restored(machine):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cloudgpu.control.inventory.unrecorded_termination import Unrecorded
+from cloudgpu.control.inventory.unrecorded_termination import EndedUnrecorded
 from cloudgpu.control.lifecycle.lifecycle import lock_machine, terminate_with_resources
 from cloudgpu.control.lifecycle.parking import return_to_parked
 from cloudgpu.control.session.session import Session
@@ -25,7 +25,7 @@ def terminate_failed_launch(session: Session, machine: Machine, error: CloudgpuE
         else:
             terminate_with_resources(session, machine, why=why, launch_failed=True)
             error.message += " It was removed; nothing is left running."
-    except Unrecorded as end_error:
+    except EndedUnrecorded as end_error:
         error.message += f" {end_error.message}"
     except CloudgpuError as end_error:
         error.message += f" It could not be removed ({end_error.message})."

@@ -19,7 +19,7 @@ from cloudgpu.control.inventory.local_files import clean_up_local_files
 from cloudgpu.control.inventory.settle import resolve_before_end, settle
 from cloudgpu.control.inventory.shared import delete_shared_resources
 from cloudgpu.control.inventory.sync import refresh
-from cloudgpu.control.inventory.unrecorded_termination import Unrecorded, terminate_without_ledger
+from cloudgpu.control.inventory.unrecorded_termination import EndedUnrecorded, terminate_without_ledger
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.parking import park
 from cloudgpu.control.lifecycle.refused_credential import explain_ending_by_hand
@@ -168,7 +168,7 @@ def _stop_and_confirm(
         raise
     except InvalidRequest:
         if request is not None:
-            stop_proof.take_back_stop(session, machine)
+            stop_proof.cancel_stop_request(session, machine)
         raise
     record_spot_cost(session, latest)
     if latest.terminated_at:
@@ -292,7 +292,7 @@ def _end_with_resources(
             machine, named_resources = retention_records.delete_all(
                 session, session.ledger.machine(machine.id) or machine
             )
-        except (LedgerAway, Unrecorded):
+        except (LedgerAway, EndedUnrecorded):
             raise
         except (LedgerUnavailable, InvalidRequest) as error:  # no reason to let it run on
             raise terminate_without_ledger(session, machine, error, with_retained=True) from error

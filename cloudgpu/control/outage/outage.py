@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from cloudgpu.control.inventory.adoption import abilities_of
 from cloudgpu.control.inventory.sync_accounts import list_accounts
-from cloudgpu.control.inventory.unrecorded_termination import Unrecorded
+from cloudgpu.control.inventory.unrecorded_termination import EndedUnrecorded
 from cloudgpu.control.session.accounts import used_accounts
 from cloudgpu.control.session.session import Session, find_all_nodes
 from cloudgpu.control.team.roles import last_role
@@ -106,9 +106,9 @@ def without_ledger(session: Session, machine: Machine, act: Callable[[Machine], 
         raise unrecorded_error(describe(result), stand_in) from error
 
 
-def unrecorded_error(done_sentence: str, stand_in: StandInLedger) -> Unrecorded:
+def unrecorded_error(done_sentence: str, stand_in: StandInLedger) -> EndedUnrecorded:
     """Return the error that says what was done, that the ledger does not know it yet, and what writes it there."""
-    return Unrecorded(
+    return EndedUnrecorded(
         f"{done_sentence}, but the ledger does not know it yet: {stand_in.error.message}",
         field=stand_in.error.field,
         value=stand_in.error.value,

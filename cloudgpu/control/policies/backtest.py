@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.config.files.user_files import data_dir, zone_of
 from cloudgpu.config.files.yaml import read_yaml
 from cloudgpu.config.policies.find import FoundPolicy, policy_from
-from cloudgpu.control.inputs.launch_request import duration
+from cloudgpu.control.inputs.launch_request import parse_optional_duration
 from cloudgpu.control.inputs.periods import Moment, parse_past_moment
 from cloudgpu.control.policies.resolve import limits_of, policy_named
 from cloudgpu.control.session.session import Session, find_any
@@ -62,11 +62,11 @@ def build_backtest_document(
     found = _policy(session, policy)
     limited = limit_policy(found.policy, limits_of(session))
     histories = _histories(session, machine, begin, now)
-    tested = [backtest(history, limited.policy, begin, now, interval=interval) for history in histories]
+    replayed = [backtest(history, limited.policy, begin, now, interval=interval) for history in histories]
     # Sentences about what the limits took from the policy, and about missing samples.
     cuts = (*limited.cuts, *_missing_samples(begin, now))
     return backtest_document(
-        BacktestedPolicy(found.policy.name, found.origin or str(found.path), cuts, begin, now, interval), tested
+        BacktestedPolicy(found.policy.name, found.origin or str(found.path), cuts, begin, now, interval), replayed
     )
 
 
@@ -87,7 +87,7 @@ def _policy(session: Session, name: str) -> FoundPolicy:
 
 
 def _interval(every: str | timedelta) -> timedelta:
-    interval = duration(every, "--every")
+    interval = parse_optional_duration(every, "--every")
     if interval is None or not MIN_INTERVAL <= interval <= MAX_INTERVAL:
         raise InvalidRequest(
             f"--every is {every}; the reaper runs at least once a day and at most once a minute.",
@@ -109,13 +109,13 @@ def _histories(session: Session, name: str | None, begin: datetime, now: datetim
     machines = [machine for machine in machines if not machine.is_named_resource]
     if name is not None:
         machines = _machines_of_name(machines, name, now)
-    ended: dict[str, list[Usage]] = {machine.id: [] for machine in machines}
-    for subject, usage in usages:
-        if subject in ended:
-            ended[subject].append(usage)
+    ended_usages: dict[str, list[Usage]] = {machine.id: [] for machine in machines}
+    for machine_id, usage in usages:
+        if machine_id in ended_usages:
+            ended_usages[machine_id].append(usage)
     by_unit: dict[str, list[MachineHistory]] = {}  # by the id of a cluster, or of a machine outside one
     for machine in machines:
-        history = _history(session, machine, ended[machine.id], begin, now)
+        history = _history(session, machine, ended_usages[machine.id], begin, now)
         if history.recorded.runs:
             by_unit.setdefault(machine.id if machine.cluster_node is None else machine.cluster_node.id, []).append(
                 history
@@ -157,16 +157,16 @@ def _joined_history(nodes: Sequence[MachineHistory]) -> MachineHistory:
 
 
 def _history(
-    session: Session, machine: Machine, ended: Sequence[Usage], begin: datetime, now: datetime
+    session: Session, machine: Machine, ended_usages: Sequence[Usage], begin: datetime, now: datetime
 ) -> MachineHistory:
     """Return a machine's runs, events and samples since `begin`, and its actual ends."""
-    usages = tuple(usage for usage in (*ended, *machine.open_usage) if only_while_it_runs(machine, usage))
+    usages = tuple(usage for usage in (*ended_usages, *machine.open_usage) if only_while_it_runs(machine, usage))
     runs = runs_of(usages, begin, now)
     if not runs:
         return MachineHistory(machine, RecordedHistory((), (), ()), ())
     events = list(session.ledger.events(machine.id))
-    first = runs[0].begin.timestamp()
-    samples = SampleStore(session.home.samples, machine.id).read(first - DAY_S, now.timestamp())
+    first_begin_s = runs[0].begin.timestamp()
+    samples = SampleStore(session.home.samples, machine.id).read(first_begin_s - DAY_S, now.timestamp())
     return MachineHistory(
         machine, RecordedHistory(events, runs, samples), usages, tuple(_actual_ends(usages, events, begin, now))
     )

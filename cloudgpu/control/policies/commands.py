@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.config.files.user_files import data_dir
 from cloudgpu.config.files.yaml import read_yaml
 from cloudgpu.config.policies.find import LIMITS_FILE, limits_from, policy_from, policy_paths
-from cloudgpu.control.policies.resolve import all_policy_names, limits_of, policy_named, policy_of, unused_file
+from cloudgpu.control.policies.resolve import all_policy_names, limits_of, policy_named, policy_of, replaced_file
 from cloudgpu.core.policies.description import rules_in_force, rules_of
 from cloudgpu.core.policies.policy import Limits, limit_policy
 from cloudgpu.core.values.naming import closest_match, did_you_mean
@@ -126,8 +126,8 @@ def _published(session: Session, name: str) -> Publication | None:
     publication = session.published().get(name)
     if publication is None:
         return None
-    unused = unused_file(session, name)
-    return {"by": publication.by, "at": publication.at, "unused": None if unused is None else str(unused)}
+    replaced = replaced_file(session, name)
+    return {"by": publication.by, "at": publication.at, "unused": None if replaced is None else str(replaced)}
 
 
 def _source(path: Path, origin: str = "") -> str:

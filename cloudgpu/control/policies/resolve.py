@@ -85,7 +85,7 @@ def all_policy_names(session: Session) -> tuple[str, ...]:
     return tuple(sorted(published | set(policy_names(search=policy_paths(session.home)))))
 
 
-def unused_file(session: Session, name: str) -> Path | None:
+def replaced_file(session: Session, name: str) -> Path | None:
     """Return the file of this home, or of the project, that a published policy of this name replaces."""
     files = (path / f"{name}.yaml" for path in policy_paths(session.home))
     return next((file for file in files if file.is_file()), None)
@@ -94,8 +94,10 @@ def unused_file(session: Session, name: str) -> Path | None:
 def _find_and_report(session: Session, name: str) -> FoundPolicy:
     found = policy_named(session, name)
     if found.origin:
-        unused = unused_file(session, name)
-        session.report(f"the policy {name} is from {found.origin}" + (f"; {unused} does not count" if unused else ""))
+        replaced = replaced_file(session, name)
+        session.report(
+            f"the policy {name} is from {found.origin}" + (f"; {replaced} does not count" if replaced else "")
+        )
     elif found.path.parent != data_dir("policies"):  # one of a project may surprise the user
         session.report(f"the policy {found.policy.name} is from {found.path}")
     return found
@@ -110,14 +112,17 @@ def limits_of(session: Session) -> Limits:
 
 
 def resolve_policy(
-    session: Session, policy_option: str | None, lifetime_options: LifetimeOverride, facts: Mapping[str, str | None]
+    session: Session,
+    policy_option: str | None,
+    lifetime_options: LifetimeOverride,
+    launch_facts: Mapping[str, str | None],
 ) -> ResolvedPolicy:
     """Return the policy and lifetime of a launch with these facts; `policy_option` is the policy that was named for it.
 
     Raises InvalidRequest for a policy that cannot be found or is not allowed, for what is typed beyond the limits,
     and for a lease that contradicts renew_until.
     """
-    chosen = choose(policy_option, facts, session.settings.policies, session.settings.policy)
+    chosen = choose(policy_option, launch_facts, session.settings.policies, session.settings.policy)
     limits = limits_of(session)
     check_policy_allowed(chosen, limits)
     found = _chosen_policy(session, chosen)
@@ -166,7 +171,7 @@ def lifetime_of(policy: Policy, settings: Settings, options: LifetimeOverride = 
         policy, options, LifetimeOverride(settings.lease, settings.renew_until) if is_default else _NOT_GIVEN
     )
     if resolved.is_contradictory:
-        raise _contradiction(policy, resolved)
+        raise _contradiction_error(policy, resolved)
     return resolved
 
 
@@ -203,18 +208,18 @@ def check_renewable(lease: timedelta, renew_until: timedelta) -> None:
         )
 
 
-def _contradiction(policy: Policy, lifetime: Lifetime) -> InvalidRequest:
+def _contradiction_error(policy: Policy, lifetime: Lifetime) -> InvalidRequest:
     """Return the error for a `renew_until` before the end of the lease.
 
     It names the one of more specific origin: typed, then config.toml, then the policy.
     """
-    is_renew_named = lifetime.renew_from is Origin.TYPED or lifetime.lease_from is Origin.POLICY
-    origin = lifetime.renew_from if is_renew_named else lifetime.lease_from
-    name = "renew_until" if is_renew_named else "lease"
+    names_renew_until = lifetime.renew_from is Origin.TYPED or lifetime.lease_from is Origin.POLICY
+    origin = lifetime.renew_from if names_renew_until else lifetime.lease_from
+    name = "renew_until" if names_renew_until else "lease"
     field = "--renew-until" if origin is Origin.TYPED else f"config.toml: {name}"
     lease, renew_until = duration_text(lifetime.lease), duration_text(lifetime.renew_until)
     by_policy = f" of the policy {policy.name}"
-    if is_renew_named:
+    if names_renew_until:
         problem = (
             f"is {renew_until}, shorter than the lease{by_policy * (lifetime.lease_from is Origin.POLICY)}, {lease}"
         )
@@ -223,7 +228,7 @@ def _contradiction(policy: Policy, lifetime: Lifetime) -> InvalidRequest:
     return InvalidRequest(
         f"{field} {problem}: a machine could not live to the end of its lease.",
         field=field,
-        value=renew_until if is_renew_named else lease,
+        value=renew_until if names_renew_until else lease,
         next="Make --renew-until at least as long as --lease."
         if origin is Origin.TYPED
         else "Make renew_until at least as long as lease, in config.toml or in the policy.",

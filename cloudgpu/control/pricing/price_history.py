@@ -50,16 +50,16 @@ def configuration_of_instance(instance: Instance) -> MachineConfiguration:
     return MachineConfiguration(*location, instance.market, instance.accelerators, machine=instance.id)
 
 
-def on_demand_of(session: Session, offer: Offer, others: Sequence[Offer] = ()) -> Price | None:
+def on_demand_of(session: Session, offer: Offer, other_offers: Sequence[Offer] = ()) -> Price | None:
     """Return what the same machine costs on demand in its region; None where that is not known.
 
-    Looks in the `others` offers, then asks the provider, then reads the dated list. An error of the provider
+    Looks in the `other_offers`, then asks the provider, then reads the dated list. An error of the provider
     does not stop a launch.
     """
     configuration = offer.configuration
     if configuration.market is Market.ON_DEMAND:
         return offer.price
-    for other in others:
+    for other in other_offers:
         other_configuration = other.configuration
         if (other_configuration.market, other_configuration.instance_type, other_configuration.region) == (
             Market.ON_DEMAND,
@@ -120,8 +120,8 @@ class PricesDue:
             for machine in scope.select(self.machines)
             if machine.terminated_at is None or machine.terminated_at >= (self._queried_at(machine) or "")
         ]
-        queried_before = {self._queried_at(machine) for machine in machines}
-        return (None if None in queried_before else min(filter(None, queried_before), default=None)), machines
+        query_times = {self._queried_at(machine) for machine in machines}
+        return (None if None in query_times else min(filter(None, query_times), default=None)), machines
 
     def _queried_at(self, machine: Machine) -> str | None:
         return self.queried_at[sync_subject_of(machine)]
@@ -209,8 +209,10 @@ def _current_prices(session: Session, account: str, machines: Sequence[Machine])
     """Return what machines cost now; the clouds' on-demand prices by the list, which costs no call."""
     from cloudgpu.catalog.rules import PROVIDERS
 
-    listed = [machine for machine in machines if machine.provider in PROVIDERS and machine.market == Market.ON_DEMAND]
-    prices_by_machine = _list_prices(session, account, listed)
+    listed_machines = [
+        machine for machine in machines if machine.provider in PROVIDERS and machine.market == Market.ON_DEMAND
+    ]
+    prices_by_machine = _list_prices(session, account, listed_machines)
     to_query = [machine for machine in machines if machine.id not in prices_by_machine]
     if to_query:
         configurations = [_configuration_in_account(machine, account) for machine in to_query]
@@ -302,8 +304,8 @@ def reported_price_events(session: Session, machine: Machine | None, instance: I
         or (machine.price is not None and machine.price.as_of > machine.intended_at)
     ):
         return []
-    asked_price = Price(instance.per_hour, f"{machine.provider}'s own word of this machine", now, Basis.QUOTED)
-    price = agreed_price(session.settings.discounts, configuration_of_instance(instance), asked_price, now)
+    reported_price = Price(instance.per_hour, f"{machine.provider}'s own word of this machine", now, Basis.QUOTED)
+    price = agreed_price(session.settings.discounts, configuration_of_instance(instance), reported_price, now)
     return [] if price is None else start_price_events(session, machine, price, from_iso(machine.intended_at))
 
 
@@ -312,12 +314,12 @@ def record_spot_cost(session: Session, machine: Machine) -> None:
     if machine.market != Market.SPOT or not machine.provider_id or not machine.instance_type:
         return
     with suppress(CloudgpuError):
-        priced = query_prices(session, session.account_here(machine), None, [machine])
-        session.ledger.append(spot_price_events(machine, priced.history.get(machine.id, ())))
+        prices = query_prices(session, session.account_here(machine), None, [machine])
+        session.ledger.append(spot_price_events(machine, prices.history.get(machine.id, ())))
 
 
 MIN_MEASURED_TIME = timedelta(hours=1)  # measured in this run, and between two metered prices of one machine
-MEASURED_WITHIN = timedelta(days=7)  # what it drew before says less of what it will draw
+MEASUREMENT_WINDOW = timedelta(days=7)  # what it drew before says less of what it will draw
 MIN_CHANGE = Fraction(1, 10)  # of the price in force: a smaller change is not recorded
 
 
@@ -344,16 +346,17 @@ def metered_price(
     price = watts_and_time and agreed_price(
         session.settings.discounts, configuration, provider.metered_price(configuration, *watts_and_time), now
     )
-    nanos_before = price_in_force.nanos_per_hour
-    return price if price and abs(price.per_hour.nanos - nanos_before) > nanos_before * MIN_CHANGE else None
+    nanos_in_force = price_in_force.nanos_per_hour
+    return price if price and abs(price.per_hour.nanos - nanos_in_force) > nanos_in_force * MIN_CHANGE else None
 
 
 def _mean_draw(session: Session, machine: Machine, now: datetime) -> tuple[Decimal, timedelta] | None:
     """Return the mean watts in the machine's run, and how long they were measured; None for too short a time."""
     if machine.state != State.RUNNING or machine.since is None:
         return None
-    begin, end = max(from_iso(machine.since), now - MEASURED_WITHIN).timestamp(), now.timestamp()
+    begin, end = max(from_iso(machine.since), now - MEASUREMENT_WINDOW).timestamp(), now.timestamp()
     mean = mean_draw(SampleStore(session.home.samples, machine.id).utilization(begin, end), begin, end)
-    if mean is None or mean[1] < MIN_MEASURED_TIME.total_seconds():
+    watts, measured_s = mean or (0.0, 0.0)
+    if measured_s < MIN_MEASURED_TIME.total_seconds():
         return None
-    return Decimal(round(mean[0])), timedelta(minutes=mean[1] // 60)
+    return Decimal(round(watts)), timedelta(minutes=measured_s // 60)

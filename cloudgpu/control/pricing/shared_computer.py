@@ -33,7 +33,7 @@ from cloudgpu.providers.attached_costs import discounted_prices
 MIN_INTERVAL = timedelta(minutes=5)  # of a run, before its first cost; each interval is as long as all before it
 MAX_INTERVAL = timedelta(hours=1)  # at most two events an hour
 WAIT_FOR_SAMPLES = timedelta(days=1)  # for samples: an agent keeps a day of them
-RECENT = timedelta(days=7)  # what ended before is left as it is
+CORRECTION_WINDOW = timedelta(days=7)  # what ended before is left as it is
 MIN_CHANGE = Fraction(1, 10)  # of the price in force: a smaller change of a running machine is not recorded
 
 
@@ -56,7 +56,7 @@ def record_shared_costs(session: Session, provider: SharesComputer, scope: Accou
         drafts = _cost_events(session, provider, scope.account, machines, unrecorded, now)
         priced_before = {machine.id: machine.price for machine in unrecorded}
 
-        def decision(view: View) -> Sequence[Draft]:
+        def build_events(view: View) -> Sequence[Draft]:
             """Leave out a machine that another process has written about since its price was read."""
             current = {subject: view.machine(subject) for subject in {draft.subject for draft in drafts}}
             unchanged = {
@@ -65,7 +65,7 @@ def record_shared_costs(session: Session, provider: SharesComputer, scope: Accou
             return [draft for draft in drafts if draft.subject in unchanged]
 
         if drafts:
-            session.ledger.decide(decision)
+            session.ledger.decide(build_events)
 
 
 def may_cost_less(session: Session, machine: Machine) -> bool:
@@ -93,7 +93,7 @@ def _may_have_unrecorded_cost(machine: Machine, now: datetime) -> bool:
     if _open_run_begin(machine):
         return True
     ended = machine.terminated_at or machine.since
-    return ended is not None and ended > machine.price.as_of and from_iso(ended) > now - RECENT
+    return ended is not None and ended > machine.price.as_of and from_iso(ended) > now - CORRECTION_WINDOW
 
 
 def _open_run_begin(machine: Machine) -> str | None:
@@ -135,7 +135,7 @@ def _cost_events(
             if (
                 cost is not None
                 and max_price is not None
-                and _is_to_record(interval, cost, max_price, is_alone=share.machines == 1)
+                and _should_record(interval, cost, max_price, is_alone=share.machines == 1)
             ):
                 drafts += _interval_events(interval, cost, max_price)
     return drafts
@@ -144,9 +144,9 @@ def _cost_events(
 def _runs(session: Session, machines: Sequence[Machine], since: str) -> dict[str, list[tuple[str, str | None]]]:
     """Return when each machine ran, oldest first, if it ended after `since`; the end is None while it runs."""
     runs: dict[str, list[tuple[str, str | None]]] = {machine.id: [] for machine in machines}
-    for subject, usage in session.ledger.ended_usages(since):
-        if subject in runs and usage.resource == Resource.INSTANCE:
-            runs[subject].append((usage.begin, usage.end))
+    for machine_id, usage in session.ledger.ended_usages(since):
+        if machine_id in runs and usage.resource == Resource.INSTANCE:
+            runs[machine_id].append((usage.begin, usage.end))
     for machine in machines:
         runs[machine.id] += [(usage.begin, None) for usage in machine.open_usage if usage.resource == Resource.INSTANCE]
     return {machine: sorted(machine_runs, key=lambda run: run[0]) for machine, machine_runs in runs.items()}
@@ -168,11 +168,11 @@ def _cost_intervals(
 ) -> list[_CostInterval]:
     """Return the intervals of a machine's runs whose cost is due to be recorded."""
     intervals = []
-    for began, ended in runs:
-        begin = from_iso(max(began, machine.price.as_of if machine.price else began))
-        is_last = ended is not None and from_iso(ended) <= complete_until
-        end = from_iso(ended) if ended is not None and is_last else min(complete_until, now)
-        min_length = min(MAX_INTERVAL, max(MIN_INTERVAL, (end - from_iso(began)) / 2))
+    for began_at, ended_at in runs:
+        begin = from_iso(max(began_at, machine.price.as_of if machine.price else began_at))
+        is_last = ended_at is not None and from_iso(ended_at) <= complete_until
+        end = from_iso(ended_at) if ended_at is not None and is_last else min(complete_until, now)
+        min_length = min(MAX_INTERVAL, max(MIN_INTERVAL, (end - from_iso(began_at)) / 2))
         if begin < end and (is_last or end - begin >= min_length):
             intervals.append(_CostInterval(machine, begin, end, is_last))
     return intervals
@@ -189,19 +189,19 @@ def _presences(
     begin, now_s, presences = since.timestamp(), now.timestamp(), {}
     for machine in machines:
         run_times: list[Run] = [
-            (from_iso(began).timestamp(), now_s if ended is None else from_iso(ended).timestamp())
-            for began, ended in runs[machine.id]
+            (from_iso(began_at).timestamp(), now_s if ended_at is None else from_iso(ended_at).timestamp())
+            for began_at, ended_at in runs[machine.id]
         ]
-        if run_times and max(ended for _, ended in run_times) > begin:
-            gpus = bool(machine.accelerators)
-            samples = SampleStore(session.home.samples, machine.id).read(begin, now_s) if gpus else ()
+        if run_times and max(ended_at for _, ended_at in run_times) > begin:
+            has_gpus = bool(machine.accelerators)
+            samples = SampleStore(session.home.samples, machine.id).read(begin, now_s) if has_gpus else ()
             presences[machine.id] = Presence(
-                run_times, draws_of(sample for sample in samples if is_valid(sample)), gpus
+                run_times, draws_of(sample for sample in samples if is_valid(sample)), has_gpus
             )
     return presences
 
 
-def _is_to_record(interval: _CostInterval, cost: Price, max_price: Price, *, is_alone: bool) -> bool:
+def _should_record(interval: _CostInterval, cost: Price, max_price: Price, *, is_alone: bool) -> bool:
     """Say whether to record a cost: that of a run's last interval, of a long one, else what differs by a tenth."""
     nanos = interval.machine.price.nanos_per_hour if interval.machine.price else 0
     if interval.is_last:

@@ -28,7 +28,7 @@ COUNT_INTERVAL = timedelta(minutes=15)  # at least, between two reads of a machi
 CONNECT_TIMEOUT_S, ANSWER_TIMEOUT_S = 1.0, 1.0  # short, since reading a counter may not delay a stop
 
 
-def is_charged(machine: Machine) -> bool:
+def is_traffic_charged(machine: Machine) -> bool:
     """Say whether a machine's traffic is charged: by the prices of its offer, or by the catalogue's egress rate."""
     if machine.traffic_prices is not None:
         return True
@@ -40,7 +40,7 @@ def is_charged(machine: Machine) -> bool:
 def record_traffic(session: Session, machine: Machine, status: Mapping[str, Any]) -> None:
     """Record the bytes that a machine's agent has counted since the last time, where traffic is charged."""
     machine = session.ledger.machine(machine.id) or machine
-    draft = traffic_event(machine, status, session.clock()) if is_charged(machine) else None
+    draft = traffic_event(machine, status, session.clock()) if is_traffic_charged(machine) else None
     if draft is not None:
         session.ledger.append([draft])
 
@@ -94,13 +94,13 @@ def _rate_of_sent(machine: Machine, sent_bytes: int) -> Rate | None:
     )
 
 
-def _own_rate(machine: Machine, price: int, direction: str) -> Rate:
-    """Return the rate by the traffic price of the machine's offer, dated as the price of its launch."""
+def _own_rate(machine: Machine, price_nanos: int, direction: str) -> Rate:
+    """Return the rate by the traffic price of the machine's offer (per GB), dated as the price of its launch."""
     from cloudgpu.providers.attached_costs import offered_traffic_rate
 
     launch_price = not_none(machine.price)
     return offered_traffic_rate(
-        machine.provider, price, 0, direction, launch_price.source, from_iso(launch_price.as_of)
+        machine.provider, price_nanos, 0, direction, launch_price.source, from_iso(launch_price.as_of)
     )
 
 
@@ -129,12 +129,12 @@ def read_traffic_counter(session: Session, machine: Machine, connection: Connect
     if last_count and session.clock() - from_iso(last_count.until) < COUNT_INTERVAL:
         return
     with suppress(CloudgpuError, ValueError, KeyError, TypeError, OSError):
-        if is_charged(machine):
+        if is_traffic_charged(machine):
             status = connection.capture(STATUS_COMMAND, timeout=ANSWER_TIMEOUT_S, max_bytes=MAX_STATUS_BYTES)
-            record_traffic(session, machine, status_of(status.stdout))
+            record_traffic(session, machine, parse_agent_status(status.stdout))
 
 
-def status_of(text: bytes) -> dict[str, Any]:
+def parse_agent_status(text: bytes) -> dict[str, Any]:
     """Return an agent's status. Raises ValueError for text that is not a JSON object: a machine may send anything."""
     try:
         status = json.loads(text)
@@ -147,13 +147,13 @@ def status_of(text: bytes) -> dict[str, Any]:
 
 def read_counter_before_end(session: Session, machine: Machine) -> None:
     """Read the counter of a machine that is about to end or stop, where it answers within two seconds."""
-    if machine.state != State.RUNNING or not machine.address or not is_charged(machine):
+    if machine.state != State.RUNNING or not machine.address or not is_traffic_charged(machine):
         return
     from cloudgpu.access.ssh.connection import connect
 
     with suppress(CloudgpuError, OSError):
         connection = connect(session.target(machine), timeout=CONNECT_TIMEOUT_S)
         try:
-            read_traffic_counter(session, machine._replace(traffic=None), connection)
+            read_traffic_counter(session, machine._replace(traffic=None), connection)  # None: whenever it was read last
         finally:
             connection.close()

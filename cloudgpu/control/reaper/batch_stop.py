@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from datetime import datetime
 from typing import cast
 
-from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT, record_refusal, take_back_stop, with_remedy
+from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT, cancel_stop_request, error_text, record_refusal
 from cloudgpu.control.inventory.sync_some import sync_some
 from cloudgpu.control.lifecycle.lifecycle import start_refused_event
 from cloudgpu.control.pricing.price_history import record_spot_cost
@@ -49,11 +49,11 @@ def stop_batch(session: Session, items: Sequence[EndItem], decide: Decide, check
     `check` raises where this run has lost the reaper's lock. Stops that are not proved in time are `unconfirmed`.
     """
     with lock_each(session, items) as (locked, busy):
-        ends, outcome = split_by_current_record(session, locked, decide)
+        still_due, outcome = split_by_current_record(session, locked, decide)
         outcome.skipped += busy
-        if ends:
+        if still_due:
             check()
-            outcome.add(stop_locked_batch(session, ends))
+            outcome.add(stop_locked_batch(session, still_due))
     return outcome
 
 
@@ -63,10 +63,10 @@ def stop_locked_batch(session: Session, items: Sequence[EndItem]) -> Outcome:
     For a stopped machine whose start was requested, it records that the start did not happen.
     """
     now, authorization = session.clock(), authorization_of(session)
-    unstarted = [one for one in items if did_not_start(one.machine)]
-    if unstarted:
-        session.ledger.append([start_refused_event(session, one.machine) for one in unstarted])
-    items = [one for one in items if one not in unstarted]
+    start_refused = [one for one in items if did_not_start(one.machine)]
+    if start_refused:
+        session.ledger.append([start_refused_event(session, one.machine) for one in start_refused])
+    items = [one for one in items if one not in start_refused]
     with ExitStack() as stack:
         for one in items:
             stack.enter_context(on_abort(unproved(one.machine.name, "stop")))
@@ -77,7 +77,7 @@ def stop_locked_batch(session: Session, items: Sequence[EndItem]) -> Outcome:
             ]
         )
         failed = _stop_and_wait(session, {one.id: one.machine for one in items})
-    outcome = Outcome(ended=[one.as_ended(one.machine.state) for one in unstarted])
+    outcome = Outcome(ended=[one.as_ended(one.machine.state) for one in start_refused])
     for item in items:
         machine = session.ledger.machine(item.id) or item.machine
         if item.id in failed:
@@ -114,15 +114,15 @@ def _stop_and_wait(session: Session, machines: Mapping[str, Machine]) -> dict[st
         sync_errors = sync_some(session, list(waiting.values()), seen_before_request=True)
         waiting = {id_: machine for id_, machine in waiting.items() if not _is_stopped(session, machine)}
         to_request = {
-            id_: machine for id_, machine in waiting.items() if id_ in refused and not _is_final(refused[id_])
+            id_: machine for id_, machine in waiting.items() if id_ in refused and not _is_final_refusal(refused[id_])
         }
         for id_, error in refused.items():
-            if id_ in waiting and _is_final(error):
+            if id_ in waiting and _is_final_refusal(error):
                 if isinstance(error, EndRefused):  # something protects the machine
                     record_refusal(session, machines[id_], "stop", error)
                 elif isinstance(error, InvalidRequest) and machines[id_].cluster_node is None:
-                    take_back_stop(session, machines[id_])
-                failed[id_] = with_remedy(error)
+                    cancel_stop_request(session, machines[id_])
+                failed[id_] = error_text(error)
         waiting = {id_: machine for id_, machine in waiting.items() if id_ not in failed}
         last_errors = {id_: sync_errors.get(id_) or refused.get(id_) for id_ in waiting}
         for silent_error in (
@@ -143,7 +143,7 @@ def _stop_and_wait(session: Session, machines: Mapping[str, Machine]) -> dict[st
         pause_s = min(MAX_PAUSE_S, pause_s * 1.5)
 
 
-def _is_final(error: CloudgpuError) -> bool:
+def _is_final_refusal(error: CloudgpuError) -> bool:
     """Say whether another request is of no use: not after a missing answer, or a machine that was not found."""
     return not isinstance(error, ProviderUnavailable | InstanceNotFound)
 

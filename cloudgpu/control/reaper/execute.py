@@ -12,7 +12,7 @@ from threading import Lock
 
 from cloudgpu.control.clusters.together import run_on_machines
 from cloudgpu.control.inventory.local_files import clean_up_local_files
-from cloudgpu.control.inventory.stop_proof import with_remedy
+from cloudgpu.control.inventory.stop_proof import error_text
 from cloudgpu.control.lifecycle import lifecycle
 from cloudgpu.control.lifecycle.lifecycle import end_locked, request_all, stop_locked
 from cloudgpu.control.lifecycle.parking import park
@@ -143,10 +143,10 @@ def end_cluster(session: Session, items: Sequence[EndItem], decide: Decide, chec
         outcome.skipped += busy
         if ends:
             check()
-            requested = _request_nodes(session, ends)
-            *others, last_to_end = sorted(ends, key=lambda one: -node_of(one.machine))
-            for group in (others, [last_to_end]):
-                outcome.add(_end_nodes(session, group, requested))
+            requested_ids = _request_nodes(session, ends)
+            *earlier_nodes, last_to_end = sorted(ends, key=lambda one: -node_of(one.machine))
+            for group in (earlier_nodes, [last_to_end]):
+                outcome.add(_end_nodes(session, group, requested_ids))
     return outcome
 
 
@@ -168,8 +168,8 @@ def _single_call_nodes(session: Session, items: Sequence[EndItem]) -> list[EndIt
     ]
 
 
-def _end_nodes(session: Session, items: Sequence[EndItem], requested: frozenset[str]) -> Outcome:
-    """End some nodes of a cluster, whose locks the caller holds; `requested` are ids whose request is recorded."""
+def _end_nodes(session: Session, items: Sequence[EndItem], requested_ids: frozenset[str]) -> Outcome:
+    """End some nodes of a cluster, whose locks the caller holds; `requested_ids` are recorded as requested."""
     one_by_one = _single_call_nodes(session, items)
     batch = [one for one in items if one not in one_by_one]
     outcome = stop_locked_batch(session, batch) if batch else Outcome()
@@ -177,13 +177,15 @@ def _end_nodes(session: Session, items: Sequence[EndItem], requested: frozenset[
     results = run_on_machines(
         session,
         [one.machine for one in one_by_one],
-        lambda own, machine: _end_node_with_retry(own, by_id[machine.id], is_requested=machine.id in requested),
+        lambda thread_session, machine: _end_node_with_retry(
+            thread_session, by_id[machine.id], is_requested=machine.id in requested_ids
+        ),
     )
     for item, result in zip(one_by_one, results, strict=True):
         if isinstance(result, LedgerUnavailable):
             raise result
         if isinstance(result, CloudgpuError):
-            outcome.unconfirmed.append(item.as_not_ended(with_remedy(result)))
+            outcome.unconfirmed.append(item.as_not_ended(error_text(result)))
         else:
             outcome.ended.append(item.as_ended(result.state))
     return outcome
@@ -244,7 +246,7 @@ def _end_one(session: Session, item: EndItem, decide: Decide, check: LockCheck) 
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
-            outcome.unconfirmed.append(one.as_not_ended(with_remedy(error)))
+            outcome.unconfirmed.append(one.as_not_ended(error_text(error)))
     return outcome
 
 

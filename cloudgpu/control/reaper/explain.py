@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 RUN_INTERVAL = timedelta(minutes=10)  # between two scheduled runs, by default
 ENGINE_NOT_QUERIED = "its engine is not asked here; to ask it, add --refresh"
-STALE = 2 * RUN_INTERVAL  # older samples say nothing about now
+STALE_AFTER = 2 * RUN_INTERVAL  # older samples say nothing about now
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,27 +126,33 @@ def with_source(view: MachineView, source: ActivitySource, now: datetime) -> Mac
         view = replace(view, engine=source.engine or EngineStatus(None, ENGINE_NOT_QUERIED, asked=False))
     if source.judged is None or source.at is None:
         return replace(view, unknown_reason=source.fault)
-    if now - source.at > STALE:
+    if now - source.at > STALE_AFTER:
         return replace(view, unknown_reason=f"its samples were last read {duration_text(now - source.at)} ago")
     return replace(view, judged=source.judged, reached_at=source.at, scratch=source.scratch)
 
 
-def _query(session: Session, machines: Sequence[Machine], limits: Thresholds) -> dict[str, ActivitySource]:
+def _query(session: Session, machines: Sequence[Machine], activity_thresholds: Thresholds) -> dict[str, ActivitySource]:
     """Query the running machines; return the sources of all, from stored samples where there is no answer."""
     reports = probe(session, [machine for machine in machines if may_be_running(machine)])
-    stored = {machine.id: stored_samples(session, machine, limits) for machine in machines if machine.id not in reports}
-    return {machine: _agent_source(report, limits) for machine, report in reports.items()} | stored
+    stored = {
+        machine.id: stored_samples(session, machine, activity_thresholds)
+        for machine in machines
+        if machine.id not in reports
+    }
+    return {machine: _agent_source(report, activity_thresholds) for machine, report in reports.items()} | stored
 
 
-def _agent_source(report: Report, limits: Thresholds) -> ActivitySource:
+def _agent_source(report: Report, activity_thresholds: Thresholds) -> ActivitySource:
     """Return what an agent has just reported, or why it did not."""
     engine = read_engine(report.engine) if report.engine else None
     if report.machine_now is None:
         return ActivitySource(None, None, "live", report.fault, engine=engine or EngineStatus(None, report.fault))
-    return ActivitySource(report.judged(limits), report.asked_at, "live", scratch=report.scratch, engine=engine)
+    return ActivitySource(
+        report.judged(activity_thresholds), report.asked_at, "live", scratch=report.scratch, engine=engine
+    )
 
 
-def stored_samples(session: Session, machine: Machine, limits: Thresholds) -> ActivitySource:
+def stored_samples(session: Session, machine: Machine, activity_thresholds: Thresholds) -> ActivitySource:
     """Return the activity by the samples kept here: as of now while they are fresh.
 
     Older samples are evaluated as of the last of them, and the ages in the result are counted up to now.
@@ -159,9 +165,11 @@ def stored_samples(session: Session, machine: Machine, limits: Thresholds) -> Ac
         return ActivitySource(None, None, "none", "this computer has no samples of it since its latest start")
     age_s = max(0.0, session.clock().timestamp() - last_s)
     fresh_s = age_s if age_s < FRESH_S else 0.0  # fresh samples count as of now
-    judged = judge(store.read(last_s - DAY_S, last_s), limits, last_s + fresh_s, began_s)
+    judged = judge(store.read(last_s - DAY_S, last_s), activity_thresholds, last_s + fresh_s, began_s)
     return ActivitySource(
-        _age_judgement(judged, age_s - fresh_s, limits.after), datetime.fromtimestamp(last_s, UTC), "samples"
+        _age_judgement(judged, age_s - fresh_s, activity_thresholds.after),
+        datetime.fromtimestamp(last_s, UTC),
+        "samples",
     )
 
 

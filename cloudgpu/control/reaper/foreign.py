@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 
-from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT, get_repeatedly, is_stopped, with_remedy
+from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT, error_text, get_repeatedly, is_stopped
 from cloudgpu.control.policies.resolve import limits_of
 from cloudgpu.control.reaper.observe import REAPER_LOCK
 from cloudgpu.control.session.session import Session
@@ -65,7 +65,7 @@ def stop_overdue(session: Session, machines: Sequence[Instance]) -> Outcome:
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
-            outcome.unconfirmed.append(NotEnded(one.tags[TAG_ID], name_of(one), ReaperAction.STOP, with_remedy(error)))
+            outcome.unconfirmed.append(NotEnded(one.tags[TAG_ID], name_of(one), ReaperAction.STOP, error_text(error)))
             continue
         if state:
             outcome.ended.append(
@@ -111,14 +111,14 @@ def _request_stop(provider: Provider, id: str, market: Market) -> None:  # noqa:
 
 def _wait_until_stopped(session: Session, provider: Provider, id: str, market: Market) -> str:  # noqa: A002
     """Request the stop, again where it may not have arrived, until the machine is not billed; return its state."""
-    deadline, pause_s, is_sent = session.clock() + STOP_TIMEOUT, 0.05, False
+    deadline, pause_s, is_requested = session.clock() + STOP_TIMEOUT, 0.05, False
     unanswered_rounds = UnansweredRounds(session.clock)
     while True:
         try:
-            if not is_sent:
+            if not is_requested:
                 with suppress(InstanceNotFound):  # nothing was stopped then, and one 404 is no proof
                     _request_stop(provider, id, market)
-                    is_sent = True
+                    is_requested = True
             instance = get_repeatedly(session, provider, id)
         except InstanceNotFound:
             return "terminated"

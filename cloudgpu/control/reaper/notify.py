@@ -92,15 +92,15 @@ _KEEP_REMEDIES = {
 
 
 def send_warnings(
-    session: Session, decisions: Sequence[Decision], reachable: Mapping[str, Machine]
+    session: Session, decisions: Sequence[Decision], reachable_machines: Mapping[str, Machine]
 ) -> list[GivenWarning]:
     """Send the warnings of these decisions, clear those that no longer apply, and return the sent ones.
 
-    `reachable` are the machines, by id, whose terminals can be tried. The ledger is written last: a warning that is not
-    recorded is sent again, and no machine ends for a warning that was not sent.
+    `reachable_machines` are those, by id, whose terminals can be tried. The ledger is written last: a warning that is
+    not recorded is sent again, and no machine ends for a warning that was not sent.
     """
     warnings = [(one, warned) for one in decisions for warned in one.warnings]
-    terminal_counts = _terminal_counts(session, warnings, reachable)
+    terminal_counts = _terminal_counts(session, warnings, reachable_machines)
     has_receivers = bool(session.settings.alerts.to or session.settings.alerts.people)
     sent = [
         _stored_warning(one, warned, alerted=has_receivers, terminals=count)
@@ -121,7 +121,7 @@ def send_warnings(
 
 
 def _terminal_counts(
-    session: Session, warnings: Sequence[tuple[Decision, DueWarning]], reachable: Mapping[str, Machine]
+    session: Session, warnings: Sequence[tuple[Decision, DueWarning]], reachable_machines: Mapping[str, Machine]
 ) -> list[int]:
     """Return how many terminals took each of these warnings; none on a machine that does not answer.
 
@@ -130,22 +130,26 @@ def _terminal_counts(
     calls = [
         (index, machine, warning_sentence(decision.display_name, warned))
         for index, (decision, warned) in enumerate(warnings)
-        for machine in _reachable_machines(decision, reachable)
+        for machine in _reachable_machines(decision, reachable_machines)
     ]
     counts = [0] * len(warnings)
     with Pool(MAX_PARALLEL) as pool:
-        taken = pool.map(lambda call: _write_to_terminals(session, call[1], call[2]), calls)
-        for (index, _, _), count in zip(calls, taken, strict=True):
+        accepted_counts = pool.map(lambda call: _write_to_terminals(session, *call[1:]), calls)
+        for (index, _, _), count in zip(calls, accepted_counts, strict=True):
             counts[index] += count
     return counts
 
 
-def _reachable_machines(decision: Decision, reachable: Mapping[str, Machine]) -> list[Machine]:
+def _reachable_machines(decision: Decision, reachable_machines: Mapping[str, Machine]) -> list[Machine]:
     """Return the machine of a decision, or all nodes of its cluster, if reachable."""
-    machine = reachable.get(decision.machine)
+    machine = reachable_machines.get(decision.machine)
     if not decision.cluster:
         return [] if machine is None else [machine]
-    return [node for node in reachable.values() if node.cluster is not None and node.cluster.name == decision.cluster]
+    return [
+        node
+        for node in reachable_machines.values()
+        if node.cluster is not None and node.cluster.name == decision.cluster
+    ]
 
 
 def _write_to_terminals(session: Session, machine: Machine, text: str) -> int:
@@ -183,8 +187,8 @@ def _warning_event(warning: GivenWarning, now: datetime) -> Draft:
 def warning_findings(machines: Sequence[Machine]) -> Iterator[Finding]:
     """Yield an alert finding for each current warning of these machines; a repeated warning is a new finding."""
     for machine in present_machines(list(machines)):
-        for rule, given in machine.warnings.items():
-            yield _finding(machine, rule, given)
+        for rule, sent_warning in machine.warnings.items():
+            yield _finding(machine, rule, sent_warning)
 
 
 def _finding(machine: Machine, rule: str, sent_warning: SentWarning) -> Finding:
@@ -252,8 +256,8 @@ def deliver_all(
         *warning_findings(machines),
         *_decision_findings(session, run, machines),
     ]
-    decided = {one.machine for one in run.decisions}
-    exempt = [f"{TOPIC}:{machine.id}:" for machine in present_machines(list(machines)) if machine.id not in decided]
+    decided_ids = {one.machine for one in run.decisions}
+    exempt = [f"{TOPIC}:{machine.id}:" for machine in present_machines(list(machines)) if machine.id not in decided_ids]
     current_keys = {f"{CREDIT}:{credit.scope}" for credit in run.credits}
     exempt += [key for key in active_keys(session, CREDIT) if key not in current_keys]  # its credit was not read here
     try:
@@ -268,7 +272,7 @@ def deliver_all(
 
 
 @contextmanager
-def notify_where_away(session: Session) -> Iterator[None]:
+def notify_if_ledger_away(session: Session) -> Iterator[None]:
     """Ping the heartbeat address and alert owners once if this block fails because the ledger is unavailable."""
     try:
         yield

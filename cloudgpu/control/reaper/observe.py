@@ -231,9 +231,11 @@ def probe_twice(session: Session, machines: Sequence[Machine], *, store: bool = 
     started_s = time.monotonic()
     reports = probe(session, machines, timeout_s=SSH_TIMEOUT_S, store=store)
     remaining_s = SSH_TIMEOUT_S - (time.monotonic() - started_s)
-    warned = {command_name(machine) for machine in machines if Rule.IDLE in machine.warnings}
+    warned_names = {command_name(machine) for machine in machines if Rule.IDLE in machine.warnings}
     waiting = [
-        machine for machine in machines if reports[machine.id].machine_now is None and command_name(machine) in warned
+        machine
+        for machine in machines
+        if reports[machine.id].machine_now is None and command_name(machine) in warned_names
     ]
     return reports | (
         probe(session, waiting, timeout_s=remaining_s, store=store) if waiting and remaining_s >= 1 else {}
@@ -281,8 +283,8 @@ def cluster_nodes(session: Session, views: Sequence[MachineView], *, include_loc
     ]
     if include_locked:
         return machines
-    busy = {name for name in map(lock_of, machines) if session.is_locked(name)}
-    return [machine for machine in machines if lock_of(machine) not in busy]
+    locked_names = {name for name in map(lock_of, machines) if session.is_locked(name)}
+    return [machine for machine in machines if lock_of(machine) not in locked_names]
 
 
 @contextmanager
@@ -327,11 +329,13 @@ def split_by_current_record(
 def recheck(session: Session, items: Sequence[EndItem], decide: Decide) -> tuple[list[EndItem], Outcome]:
     """Return the machines that are still to be ended after another sync, and the outcome of the others."""
     outcome, now = Outcome(), session.clock()
-    fresh = _recheck_views(session, items, outcome)
-    nodes = cluster_nodes(session, fresh)
-    rechecked = [EndItem(one, decision, now) for one, decision in zip(fresh, decide(fresh, nodes), strict=True)]
-    ends, others = split_ends(rechecked, nodes)
-    outcome.add(others)
+    fresh_views = _recheck_views(session, items, outcome)
+    nodes = cluster_nodes(session, fresh_views)
+    rechecked = [
+        EndItem(one, decision, now) for one, decision in zip(fresh_views, decide(fresh_views, nodes), strict=True)
+    ]
+    ends, outcome_of_others = split_ends(rechecked, nodes)
+    outcome.add(outcome_of_others)
     return ends, outcome
 
 

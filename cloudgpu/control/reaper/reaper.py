@@ -75,12 +75,12 @@ def rare_garbage_collection() -> Iterator[None]:
 
     Objects outside cycles are freed at once as always.
     """
-    before = gc.get_threshold()
+    thresholds = gc.get_threshold()
     gc.set_threshold(*GC_THRESHOLDS)
     try:
         yield
     finally:
-        gc.set_threshold(*before)
+        gc.set_threshold(*thresholds)
 
 
 RUN_INTERVAL = timedelta(minutes=10)  # between two scheduled runs, by default
@@ -104,35 +104,35 @@ class ReapOptions:
 
 
 @rare_garbage_collection()
-def reap(session: Session, request: ReapOptions) -> ReaperRun:
+def reap(session: Session, options: ReapOptions) -> ReaperRun:
     """Make one run and return what it found, decided and did; its `busy` is set where another run is under way.
 
     Raises InvalidRequest, before anything is done, for a policy, limits or a budget that cannot be read, and for an
     unknown `policy`; RoleNeeded where a member gives one; LedgerUnavailable. Errors of providers are in the result.
     """
     started_at = session.clock()
-    if request.dry_run:
-        return _decide_only(session, request, started_at)
+    if options.dry_run:
+        return _decide_only(session, options, started_at)
     try:
-        if request.policy is not None:
-            require_payer_role(session, f"Ending everybody's machines by the policy {request.policy}")
-        run = _reap(session, request, started_at)
+        if options.policy is not None:
+            require_payer_role(session, f"Ending everybody's machines by the policy {options.policy}")
+        run = _reap(session, options, started_at)
     except LedgerAway as error:
-        return _reap_without_ledger(session, request, started_at, error)
+        return _reap_without_ledger(session, options, started_at, error)
     except LedgerUnavailable as error:  # for example a ledger that refuses this user: nothing ends unrecorded
-        return _report_no_ledger(session, request, error)
+        return _report_no_ledger(session, options, error)
     clear_outage_marker(session)
     return run
 
 
-def _reap_without_ledger(session: Session, request: ReapOptions, started_at: datetime, fault: LedgerAway) -> ReaperRun:
+def _reap_without_ledger(session: Session, options: ReapOptions, started_at: datetime, fault: LedgerAway) -> ReaperRun:
     """Make the run with a ledger that can be read but not written: a full disk must not keep machines running."""
     with continue_without_ledger(session, fault) as stand_in:
         if not (
             fault.is_disk_full and stand_in.is_readable
         ):  # a standby, for example, may have outdated holds and budgets
-            return _report_no_ledger(session, request, fault)
-        run = _reap(session, request, started_at)
+            return _report_no_ledger(session, options, fault)
+        run = _reap(session, options, started_at)
         if stand_in.offer():
             clear_outage_marker(session)
             return run
@@ -140,15 +140,15 @@ def _reap_without_ledger(session: Session, request: ReapOptions, started_at: dat
     return replace(run, faults=(*run.faults, message))
 
 
-def _report_no_ledger(session: Session, request: ReapOptions, error: LedgerUnavailable) -> NoReturn:
+def _report_no_ledger(session: Session, options: ReapOptions, error: LedgerUnavailable) -> NoReturn:
     """Report to the heartbeat address, and in a cron run once to owners, that no run can be made. Raises `error`."""
     ping_failed_run(session)
-    if request.cron:
+    if options.cron:
         notify_outage_once(session, error)
     raise error
 
 
-def _reap(session: Session, request: ReapOptions, started_at: datetime) -> ReaperRun:
+def _reap(session: Session, options: ReapOptions, started_at: datetime) -> ReaperRun:
     """Make the run under the reaper's lock; an error in it is recorded as a failed run, and raised."""
     with ExitStack() as stack:
         stack.enter_context(session.for_the_lab())
@@ -159,14 +159,14 @@ def _reap(session: Session, request: ReapOptions, started_at: datetime) -> Reape
         except ProviderUnavailable as busy_error:
             return ReaperRun(started_at, busy=busy_error.message)
         try:
-            return _decide_and_execute(session, request, started_at)
+            return _decide_and_execute(session, options, started_at)
         except LedgerAway:
             raise
         except CloudgpuError as error:
-            _report_aborted(session, request, error.message)
+            _report_aborted(session, options, error.message)
             raise
         except Exception as defect:
-            _report_aborted(session, request, f"a defect: {type(defect).__name__}: {defect}")
+            _report_aborted(session, options, f"a defect: {type(defect).__name__}: {defect}")
             raise
 
 
@@ -200,40 +200,40 @@ class _Evaluation:
         )
 
 
-def _decide_only(session: Session, request: ReapOptions, started_at: datetime) -> ReaperRun:
+def _decide_only(session: Session, options: ReapOptions, started_at: datetime) -> ReaperRun:
     """Return the run that would be made: what is decided, and nothing of it done."""
-    _check_readable(session, request)
-    evaluation = _decide(session, request, observe_dry_run(session))
+    _check_readable(session, options)
+    evaluation = _decide(session, options, observe_dry_run(session))
     run, now = evaluation.initial_run(started_at), session.clock()
     overdue = find_overdue(session, evaluation.snapshot.foreign)
     would_stop = [f"{name_of(one)} would be stopped: {overdue_sentence(one, now)}" for one in overdue]
     return replace(run, dry_run=True, sentences=(*run.sentences, *would_stop), duration=session.clock() - started_at)
 
 
-def _decide_and_execute(session: Session, request: ReapOptions, started_at: datetime) -> ReaperRun:
+def _decide_and_execute(session: Session, options: ReapOptions, started_at: datetime) -> ReaperRun:
     """Observe, decide and execute; repair timers, read credits, send alerts, and record the run."""
-    _check_readable(session, request)
-    evaluation = _decide(session, request, observe_machines(session, sweep=request.sweep))
+    _check_readable(session, options)
+    evaluation = _decide(session, options, observe_machines(session, sweep=options.sweep))
     run = _execute_decisions(
         session, evaluation, evaluation.initial_run(started_at)
     )  # first, since a full disk may refuse the writes below
     machines = session.ledger.billable_machines()
-    if request.policy is None:
+    if options.policy is None:
         session.ledger.append(list(changed_terms(session.home_terms, machines, session.clock())))
     launched = [machine for machine in machines if not machine.is_named_resource]
-    repaired = repair_timers(session, launched, sweep=request.sweep)
+    repaired = repair_timers(session, launched, sweep=options.sweep)
     run = replace(
         run,
         faults=(*run.faults, *(f"a timer in the cloud could not be set: {one.message}" for one in repaired.errors)),
-        sentences=(*run.sentences, *_repair_sentences(repaired), *(orphans_sentence(session) if request.sweep else ())),
+        sentences=(*run.sentences, *_repair_sentences(repaired), *(orphans_sentence(session) if options.sweep else ())),
     )
     run = replace(run, credits=tuple(read_credits(session, run.queried)))
-    if request.cron:  # a run by hand does not promise the next
-        session.current_run = completed_run(session, request.interval, run.queried, (*run.unanswered, *run.not_queried))
+    if options.cron:  # a run by hand does not promise the next
+        session.current_run = completed_run(session, options.interval, run.queried, (*run.unanswered, *run.not_queried))
     undelivered = deliver_all(session, run, evaluation.budgets, machines)
     run = replace(run, undelivered=undelivered, duration=session.clock() - started_at)
-    record_run(session, run, cron=request.cron, sweep=request.sweep)
-    if request.sweep:
+    record_run(session, run, cron=options.cron, sweep=options.sweep)
+    if options.sweep:
         store_new_samples(session, [machine for machine in launched if machine.id not in evaluation.reports])
     return run
 
@@ -292,36 +292,36 @@ def _repair_sentences(result: RepairResult) -> list[str]:
     ]
 
 
-def _check_readable(session: Session, request: ReapOptions) -> None:
+def _check_readable(session: Session, options: ReapOptions) -> None:
     """Raise InvalidRequest for input that a run cannot use, before it asks any provider."""
-    if request.max_stops < 0:
+    if options.max_stops < 0:
         raise InvalidRequest(
-            f"--max-stops is {request.max_stops}.",
+            f"--max-stops is {options.max_stops}.",
             field="--max-stops",
-            value=str(request.max_stops),
+            value=str(options.max_stops),
             next="Name 0 or more, like --max-stops 20.",
         )
-    if request.policy is not None:
-        find_policy(session, request.policy)
-    check_readable(policies_of(session, living_machines(session.ledger.machines()), request.policy))
+    if options.policy is not None:
+        find_policy(session, options.policy)
+    check_readable(policies_of(session, living_machines(session.ledger.machines()), options.policy))
     budgets_for_run(session)
 
 
-def _decide(session: Session, request: ReapOptions, snapshot: Snapshot) -> _Evaluation:
+def _decide(session: Session, options: ReapOptions, snapshot: Snapshot) -> _Evaluation:
     """Return the decisions about these machines, with all that they are based on."""
     snapshot = replace(snapshot, machines=tuple(machines_to_evaluate(session, snapshot.machines)))
-    policies = policies_of(session, snapshot.machines, request.policy)
+    policies = policies_of(session, snapshot.machines, options.policy)
     check_readable(policies)  # now including machines that were just found
-    views, reports = machine_views(session, snapshot.machines, policies, snapshot.answered, store=not request.dry_run)
+    views, reports = machine_views(session, snapshot.machines, policies, snapshot.answered, store=not options.dry_run)
     budgets, duplicates = budgets_for_run(session)
     statuses = budget_states(session, budgets)
     warned = budget_warning_counts(snapshot.machines)
     stops = allowed_stops(authorization_of(session), statuses, snapshot.machines, warned, session.clock())
 
     def decide_again(views_to_decide: Sequence[MachineView], machines: Sequence[Machine]) -> list[Decision]:
-        now, max_stops = session.clock(), request.max_stops
+        now, max_stops = session.clock(), options.max_stops
         return decide(
-            views_to_decide, stops, now, interval=request.interval, max_idle_stops=max_stops, machines=machines
+            views_to_decide, stops, now, interval=options.interval, max_idle_stops=max_stops, machines=machines
         )
 
     decisions = decide_again(views, cluster_nodes(session, views, include_locked=False))
@@ -335,10 +335,10 @@ def _reachable(evaluation: _Evaluation) -> dict[str, Machine]:
     return {machine.id: machine for machine in machines if machine.address and machine.id not in silent}
 
 
-def _report_aborted(session: Session, request: ReapOptions, why: str) -> None:
+def _report_aborted(session: Session, options: ReapOptions, why: str) -> None:
     """Record that this run failed, and report it to the heartbeat address; the caller raises the error."""
     with suppress(CloudgpuError):
-        record_run(session, None, cron=request.cron, sweep=request.sweep, why=why)
+        record_run(session, None, cron=options.cron, sweep=options.sweep, why=why)
     ping_failed_run(session)
 
 

@@ -18,7 +18,7 @@ from cloudgpu.control.inventory import retention as retention_records
 from cloudgpu.control.inventory.settle import CLEANUP_LOCK
 from cloudgpu.control.lifecycle.lifecycle import terminate_with_resources
 from cloudgpu.control.resources.named import SAVE_TIMEOUT, record_image, wait_until_gone, wait_until_saved
-from cloudgpu.control.resources.orphans import Survey, price_of, refresh_orphan, resources_of_kind
+from cloudgpu.control.resources.orphans import Survey, image_cost_of, refresh_orphan, resources_of_kind
 from cloudgpu.control.team.authorization import authorization_of
 from cloudgpu.core.events.bodies import OrphanRemoved
 from cloudgpu.core.events.machine_events import orphan_removed
@@ -82,7 +82,7 @@ class CleanupResult:
     """What became of an orphan: removed (with the `image` saved of it before), kept, or unknown because of `error`."""
 
     orphan: Orphan
-    gone: bool
+    gone: bool  # it was removed, by us or by others
     image: ProviderResource | None = None
     error: CloudgpuError | None = None
 
@@ -100,8 +100,8 @@ def clean(session: Session, orphans: Iterable[Orphan], *, snapshot: bool = False
         for orphan in sorted(removable, key=_removal_order):
             if orphan.do is Cleanup.END and orphan.machine is not None:
                 earlier = by_machine.get(orphan.machine.id)
-                end = partial(_end_machine, session, orphan, orphan.machine)
-                result = replace(earlier, orphan=orphan) if earlier else _result_of(orphan, end)
+                action = partial(_end_machine, session, orphan, orphan.machine)
+                result = replace(earlier, orphan=orphan) if earlier else _result_of(orphan, action)
                 by_machine[orphan.machine.id] = result
             else:
                 result = _result_of(orphan, partial(_remove_resource, session, orphan, snapshot=snapshot))
@@ -125,19 +125,23 @@ def clean_document(survey: Survey, outcomes: Sequence[CleanupResult]) -> tuple[O
 
 def _removed_document(cleaned: CleanupResult) -> OrphanValue:
     image = cleaned.image
-    return orphan_document(cleaned.orphan, None if image is None else (image.name, price_of(cleaned.orphan)))
+    return orphan_document(cleaned.orphan, None if image is None else (image.name, image_cost_of(cleaned.orphan)))
 
 
 def _split_by_owner(session: Session, orphans: Sequence[Orphan]) -> tuple[list[Orphan], list[Orphan]]:
     """Return the orphans that the user may remove, and those that stay since they are a colleague's."""
     authorization = authorization_of(session)
-    owned = [(one, one.machine or Ownership(name=one.name, owner=one.origin.owner)) for one in orphans]
-    others = [(one, machine) for one, machine in owned if authorization.is_member and not authorization.owns(machine)]
+    with_ownership = [(one, one.machine or Ownership(name=one.name, owner=one.origin.owner)) for one in orphans]
+    of_others = [
+        (one, machine) for one, machine in with_ownership if authorization.is_member and not authorization.owns(machine)
+    ]
     kept_orphans = [
         replace(one, do=Cleanup.STAY, stays=f"it is {authorization.whose(machine)}: its owner or a payer removes it")
-        for one, machine in others
+        for one, machine in of_others
     ]
-    return [one for one, machine in owned if not authorization.is_member or authorization.owns(machine)], kept_orphans
+    return [
+        one for one, machine in with_ownership if not authorization.is_member or authorization.owns(machine)
+    ], kept_orphans
 
 
 def _removal_order(orphan: Orphan) -> int:
@@ -231,14 +235,14 @@ def _wait_until_removed(session: Session, orphan: Orphan) -> list[ProviderResour
     Raises StopUnproved for what costs money, ProviderUnavailable for what does not.
     """
 
-    def others_if_gone() -> list[ProviderResource] | None:
+    def siblings_if_gone() -> list[ProviderResource] | None:
         listed = resources_of_kind(session, orphan)
         remainder = [resource for resource in listed if _is_remainder(orphan, resource)]
         for resource in remainder:
             _remove_with_retries(session, orphan, resource)
         return None if remainder else listed
 
-    return wait_until_gone(session, others_if_gone, partial(_unproved_error, orphan))
+    return wait_until_gone(session, siblings_if_gone, partial(_unproved_error, orphan))
 
 
 def _is_remainder(orphan: Orphan, resource: ProviderResource) -> bool:
@@ -283,6 +287,6 @@ def _record_remaining(session: Session, orphan: Orphan, remaining: list[Provider
     """Record what the machine retains without it, so that the cost of the removed disk ends now."""
     machine = session.ledger.machine(orphan.machine.id) if orphan.machine else None
     if machine is not None and orphan.what in _DISK_KINDS:
-        retention_records.record(
+        retention_records.record_retained(
             session, machine, retention_records.resources_of(session, machine, ResourceListing(tuple(remaining)))
         )

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.storage import ImagesDocument, NamedResource, VolumesDocument
     from cloudgpu.views.documents.parts import Gap
 
-T = TypeVar("T")
+Result = TypeVar("Result")
 SAVE_TIMEOUT = timedelta(minutes=60)
 REMOVAL_TIMEOUT = timedelta(minutes=5)
 MAX_PAUSE_S = 15.0
@@ -50,7 +50,9 @@ def list_named(session: Session, kind: Kind) -> ResourceListing:
     with Pool(len(accounts), "accounts") as pool:
         for answer in pool.map(lambda account: list_resources(session, account), accounts):
             resources += [
-                resource for resource in answer.items if _is_of(kind, resource, answer) and _is_named(session, resource)
+                resource
+                for resource in answer.items
+                if _is_of_kind(kind, resource, answer) and _is_named(session, resource)
             ]
             gaps += split_gaps(session, answer.unanswered)[0]
     return ResourceListing(
@@ -60,15 +62,15 @@ def list_named(session: Session, kind: Kind) -> ResourceListing:
 
 def images_document(listing: ResourceListing) -> ImagesDocument:
     """Return the answer of `image ls`."""
-    return {"images": [named_resource_document(one) for one in listing.items], "unanswered": _gaps(listing)}
+    return {"images": [named_resource_document(one) for one in listing.items], "unanswered": _gap_documents(listing)}
 
 
 def volumes_document(listing: ResourceListing) -> VolumesDocument:
     """Return the answer of `volume ls`."""
-    return {"volumes": [named_resource_document(one) for one in listing.items], "unanswered": _gaps(listing)}
+    return {"volumes": [named_resource_document(one) for one in listing.items], "unanswered": _gap_documents(listing)}
 
 
-def _gaps(listing: ResourceListing) -> list[Gap]:
+def _gap_documents(listing: ResourceListing) -> list[Gap]:
     return [{"scope": gap.scope, "why": gap.why} for gap in listing.unanswered]
 
 
@@ -166,8 +168,8 @@ def _unproved_error(resource: ProviderResource, last_state: str) -> StopUnproved
 
 
 def wait_until_gone(
-    session: Session, result_if_gone: Callable[[], T | None], timeout_error: Callable[[str], CloudgpuError]
-) -> T:
+    session: Session, result_if_gone: Callable[[], Result | None], timeout_error: Callable[[str], CloudgpuError]
+) -> Result:
     """Return what `result_if_gone` returns once it is not None; raise `timeout_error` of the last message."""
     return poll_until(
         result_if_gone,
@@ -250,7 +252,7 @@ def save_image(session: Session, machine: Machine, name: str | None, *, restart:
             value=name,
             next="Choose a name like keras-ready, or leave --name out.",
         )
-    _check_free(session, provider.resources(machine.region), machine, name)
+    _check_name_free(session, provider.resources(machine.region), machine, name)
     with on_abort(f"The image {name} may be in the making, and costs once it is there: cloudgpu image ls shows it."):
         return _save_and_wait(session, provider, machine, name, restart=restart)
 
@@ -270,8 +272,8 @@ def _save_and_wait(
 
     def image_if_ready() -> ProviderResource | None:
         with explain_terminated(session, machine):
-            made = provider.save_image(not_none(machine.provider_id), full_name, tags, restart=restart)
-        return record_image(session, made) if made.ready else None
+            image = provider.save_image(not_none(machine.provider_id), full_name, tags, restart=restart)
+        return record_image(session, image) if image.ready else None
 
     return wait_until_saved(session, image_if_ready, partial(_not_ready_error, name))
 
@@ -285,7 +287,7 @@ def _not_ready_error(name: str, last_state: str) -> ProviderUnavailable:
     )
 
 
-def _check_free(session: Session, listing: ResourceListing, machine: Machine, name: str) -> None:
+def _check_name_free(session: Session, listing: ResourceListing, machine: Machine, name: str) -> None:
     """Raise InvalidRequest for a name that another image has, unless it is an unfinished image of this machine."""
     for one in listing.items:
         if one.kind is Kind.IMAGE and one.name == name and _is_named(session, one):
@@ -303,14 +305,14 @@ def _is_named(session: Session, resource: ProviderResource) -> bool:
     return bool(resource.name) and resource.tags.get(TAG_LEDGER) == session.ledger.id
 
 
-def _is_of(kind: Kind, resource: ProviderResource, listing: ResourceListing) -> bool:
+def _is_of_kind(kind: Kind, resource: ProviderResource, listing: ResourceListing) -> bool:
     """Say whether a resource is of this kind; a snapshot without its image counts as an image: it costs as much."""
     if kind is not Kind.IMAGE or resource.kind is not Kind.SNAPSHOT:
         return resource.kind is kind
-    return not any(one.kind is Kind.IMAGE and _is_same(one, resource) for one in listing.items)
+    return not any(one.kind is Kind.IMAGE and _has_same_name(one, resource) for one in listing.items)
 
 
-def _is_same(resource: ProviderResource, other: ProviderResource) -> bool:
+def _has_same_name(resource: ProviderResource, other: ProviderResource) -> bool:
     return (resource.region, resource.name, resource.tags.get(TAG_LEDGER)) == (
         other.region,
         other.name,
@@ -332,16 +334,16 @@ def _remainder(listing: ResourceListing, resource: ProviderResource) -> list[Pro
     itself = [one for one in items if one.id == resource.id]
     if itself or resource.kind is not Kind.IMAGE:
         return itself
-    return [one for one in items if one.kind is Kind.SNAPSHOT and _is_same(one, resource)]
+    return [one for one in items if one.kind is Kind.SNAPSHOT and _has_same_name(one, resource)]
 
 
 def _in_use_error(session: Session, resource: ProviderResource) -> InvalidRequest:
-    user = next(
+    machine_name = next(
         (machine.name for machine in session.ledger.machines() if machine.provider_id == resource.attached_to), None
     )
     return InvalidRequest(
-        f"The {resource.kind} {resource.name} is used by the machine {user or resource.attached_to}.",
+        f"The {resource.kind} {resource.name} is used by the machine {machine_name or resource.attached_to}.",
         field="name",
         value=resource.name,
-        next=f"End that machine first: cloudgpu down {user}" if user else "End that machine first.",
+        next=f"End that machine first: cloudgpu down {machine_name}" if machine_name else "End that machine first.",
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.control.inputs.launch_request import duration
+from cloudgpu.control.inputs.launch_request import parse_optional_duration
 from cloudgpu.control.inventory.sync import sync_accounts
 from cloudgpu.control.resources.named import complete_items
 from cloudgpu.control.session.accounts import account_gap, split_gaps, used_accounts
@@ -48,7 +48,7 @@ class Survey:
     not_queried: tuple[Unanswered, ...] = ()
 
 
-def survey(session: Session, request: CleanupOptions, *, region: str | None = None) -> Survey:
+def survey(session: Session, options: CleanupOptions, *, region: str | None = None) -> Survey:
     """Query all accounts and return the orphaned resources in all regions, or in this one.
 
     Reports what the sync corrects. Raises InvalidRequest for a region that no account has.
@@ -65,8 +65,8 @@ def survey(session: Session, request: CleanupOptions, *, region: str | None = No
     resources += [resource for answer in answers for resource in _timer_resources(session, answer, machines)]
     account_gaps, _ = split_gaps(session, (gap for answer in answers for gap in answer.unanswered))
     gaps = _unique_gaps([*sync.unanswered, *account_gaps])
-    known = _ledger_knowledge(session, machines, sync.foreign, gaps, resources)
-    shown = [one for one in orphans(resources, known, request) if _is_shown(one, session.ledger.id)]
+    knowledge = _ledger_knowledge(session, machines, sync.foreign, gaps, resources)
+    shown = [one for one in orphans(resources, knowledge, options) if _is_shown(one, session.ledger.id)]
     if region is not None:
         _check_region(session, accounts, region, [*shown, *machines])
         shown = [one for one in shown if one.region == region]
@@ -81,10 +81,10 @@ def refresh_orphan(session: Session, orphan: Orphan) -> Orphan | None:
     """
     machines = _machines_here(session)
     current = [resource for resource in resources_of_kind(session, orphan) if resource.id == orphan.id]
-    known = _ledger_knowledge(
+    knowledge = _ledger_knowledge(
         session, machines, (), (), current, locked_here=orphan.machine.id if orphan.machine else None
     )
-    return next(iter(orphans(current, known)), None)
+    return next(iter(orphans(current, knowledge)), None)
 
 
 def _machines_here(session: Session) -> list[Machine]:
@@ -238,20 +238,22 @@ def cleanup_options(
                 value=None,
                 next="Add --clean: it shows what would be removed, and asks.",
             )
-    minimum_age = duration(older_than, "--older-than")
+    minimum_age = parse_optional_duration(older_than, "--older-than")
     spares_restorable = minimum_age is None and not snapshot  # without either option, what `start` can restore stays
-    return CleanupOptions(minimum_age, duration(stopped_older_than, "--stopped-older-than"), spare=spares_restorable)
+    return CleanupOptions(
+        minimum_age, parse_optional_duration(stopped_older_than, "--stopped-older-than"), spare=spares_restorable
+    )
 
 
 def build_orphans_document(survey: Survey, *, snapshot: bool = False) -> OrphansDocument:
     """Return the orphans as a document; with `snapshot` also the images that would be saved of disks, with costs."""
-    saved = [one for one in survey.orphans if is_saved(one)] if snapshot else []
-    images = {one.id: (image_name(one), price_of(one)) for one in saved}
+    to_save = [one for one in survey.orphans if is_saved(one)] if snapshot else []
+    images = {one.id: (image_name(one), image_cost_of(one)) for one in to_save}
     accounts = queried_accounts_document(survey.queried, survey.not_queried)
     return orphans_document(survey.orphans, survey.unanswered, images, accounts)
 
 
-def price_of(orphan: Orphan) -> Cost:
+def image_cost_of(orphan: Orphan) -> Cost:
     """Return what an image of an orphaned disk costs a month at most."""
     price = image_cost(orphan.provider, orphan.region, orphan.size_gb)
     return Cost(price.per_month, at_most=True, source=price.source)

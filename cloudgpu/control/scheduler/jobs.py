@@ -196,11 +196,11 @@ class ReportDelay:
 
     def due(self, session: Session) -> datetime:
         """Return when the report is to be sent."""
-        from cloudgpu.control.cost.report_delivery import report_due
+        from cloudgpu.control.cost.report_delivery import report_due_at
         from cloudgpu.core.alerts.findings import month_due
 
         due_at, now = (
-            report_due(session),
+            report_due_at(session),
             session.clock(),
         )  # in this order, so that what is due now is not later than `now`
         month, _ = month_due(now, zone_of(session.settings.tz))

@@ -20,14 +20,14 @@ from cloudgpu.core.model.machine import ON_PREMISES_PROVIDERS, Machine, has_reta
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest
 
-RECENT = timedelta(days=30)  # an account counts as used for so long after its last machine has ended
+USED_WITHIN = timedelta(days=30)  # an account counts as used for so long after its last machine has ended
 
 
 def used_accounts(session: Session) -> list[str]:
     """Return the accounts to query for machines and resources, sorted.
 
     Those are all of config.toml, one of each other cloud of which this computer has a credential, as `up` would use it,
-    and those where the ledger has a machine that exists, or that ended within `RECENT`: an account of a cloud needs no
+    and those where the ledger has a machine that exists, or that ended within `USED_WITHIN`: a cloud's account needs no
     table in config.toml, and what a launch has left there shall be found. An account that was forgotten (`init
     --forget`) counts again once config.toml has it, or a machine there exists or has ended since. An account that has
     another name in this config.toml is listed under that name alone.
@@ -60,12 +60,12 @@ def _without_account_here(session: Session, machines: list[Machine]) -> list[Mac
 
 
 def recent_machines(session: Session) -> list[Machine]:
-    """Return the machines of all accounts that exist, that ended within `RECENT`, or that ended and retain a disk.
+    """Return the machines of all accounts that exist, that ended within `USED_WITHIN`, or that ended and retain a disk.
 
-    Named volumes and images count as machines here, until `RECENT` after they were deleted. Left out is what had ended
-    when its account was forgotten, unless it retains a disk.
+    Named volumes and images count as machines here, until `USED_WITHIN` after they were deleted. Left out is what had
+    ended when its account was forgotten, unless it retains a disk.
     """
-    recent_since = iso(session.clock() - RECENT)
+    recent_since = iso(session.clock() - USED_WITHIN)
     machines, forgotten_at_by_id = session.ledger.billable_machines(), forgotten_times(session.ledger.events(SUBJECT))
     return [
         machine
@@ -91,9 +91,9 @@ def _configured(session: Session) -> set[str]:
 
 def is_forgotten(session: Session, account: str) -> bool:
     """Say whether an account was forgotten (`init --forget`) and every machine there had ended by then."""
-    forgotten = forgotten_at(session.ledger.events(SUBJECT), session.settings.owner).get(account)
-    return forgotten is not None and all(
-        machine.terminated_at and machine.terminated_at <= forgotten
+    account_forgotten_at = forgotten_at(session.ledger.events(SUBJECT), session.settings.owner).get(account)
+    return account_forgotten_at is not None and all(
+        machine.terminated_at and machine.terminated_at <= account_forgotten_at
         for machine in session.ledger.billable_machines()
         if machine.account == account
     )
@@ -157,18 +157,18 @@ def account_of(session: Session, *, account: str | None, provider: str | None) -
     accounts = session.settings.accounts
     if kind == ANY_PROVIDER:
         raise _one_account_error(session)
-    of_kind = [name for name, configured in accounts.items() if configured.provider == kind]
-    if len(of_kind) == 1:
-        return of_kind[0]
-    if session.settings.account in of_kind:
+    matching_accounts = [name for name, configured in accounts.items() if configured.provider == kind]
+    if len(matching_accounts) == 1:
+        return matching_accounts[0]
+    if session.settings.account in matching_accounts:
         return str(session.settings.account)
-    if of_kind:
+    if matching_accounts:
         any_hint = "" if kind in ON_PREMISES_PROVIDERS else "; up takes the cheapest of all with --provider any"
         raise InvalidRequest(
-            f"There are {len(of_kind)} accounts of {kind}.",
+            f"There are {len(matching_accounts)} accounts of {kind}.",
             field="--account",
             value=None,
-            next=f"Name one: --account {' | '.join(sorted(of_kind))}{any_hint}",
+            next=f"Name one: --account {' | '.join(sorted(matching_accounts))}{any_hint}",
         )
     if session.account(kind) is not None:
         return kind
@@ -176,13 +176,13 @@ def account_of(session: Session, *, account: str | None, provider: str | None) -
 
 
 def _named_account(session: Session, account: str, provider: str | None) -> str:
-    found = session.account(account)
-    if found is None:
+    configured = session.account(account)
+    if configured is None:
         raise session.unknown_account(account)
-    if provider in (None, found.provider):
+    if provider in (None, configured.provider):
         return account
     raise InvalidRequest(
-        f"Account {account} belongs to {found.provider}, not to {provider}.",
+        f"Account {account} belongs to {configured.provider}, not to {provider}.",
         field="--account",
         value=account,
         next="Leave --provider out, or name another --account.",
@@ -237,9 +237,9 @@ def provider_with(
     Raises InvalidRequest where there is none, or several.
     """
     if account is None and provider is None:
-        only = _only_provider_with(session, ability)
-        if only:
-            return only
+        only_provider = _only_provider_with(session, ability)
+        if only_provider:
+            return only_provider
     chosen = session.provider(account_of(session, account=account, provider=provider))
     if isinstance(chosen, ability):
         return chosen

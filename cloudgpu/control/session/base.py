@@ -67,9 +67,8 @@ class SessionBase:
     ledger_away: bool = False  # entries go into the outbox until it is back
     alert_state_cache: tuple[Event, AlertState] | None = None  # the state after this last event
     current_run: ScheduledRun | None = None  # the run of the reaper that is under way here, not recorded yet
-    identified: dict[tuple[str, str], AccountIdentity] = field(
-        default_factory=dict
-    )  # stored by this process, by account and region
+    # The identities that this process has stored, by account and region.
+    identified: dict[tuple[str, str], AccountIdentity] = field(default_factory=dict)
     regions_in_use: Mapping[str, Collection[str]] | None = None  # by kind of provider, in `use_remembered_regions`
     _names: tuple[datetime, CurrentNames] | None = None  # when that was read, and what was renamed
 
@@ -115,11 +114,11 @@ class SessionBase:
     @contextmanager
     def for_the_lab(self) -> Iterator[None]:
         """Act for the whole lab in this block, by its policies, leases and budgets, whoever runs it."""
-        before, self.for_lab = self.for_lab, True
+        was_for_lab, self.for_lab = self.for_lab, True
         try:
             yield
         finally:
-            self.for_lab = before
+            self.for_lab = was_for_lab
 
     def forget_names(self) -> None:
         """Read the names again at next use: this process has just renamed an account or host."""
@@ -143,7 +142,7 @@ class SessionBase:
             self.pause,
             ledger_id,
             lambda: ledger.id,
-            self._report_line,
+            self._report_sentence,
             renamed_hosts=self.names().hosts_of(account),
             regions_in_use=lambda: self._regions_of(configured.provider),
             clock_ahead=self.clock_ahead,
@@ -169,7 +168,7 @@ class SessionBase:
         """Report what is waited for, also where nothing else is reported."""
         (self.report_waits or self.report)(sentence)
 
-    def _report_line(self, sentence: str) -> None:
+    def _report_sentence(self, sentence: str) -> None:
         self.report(sentence)  # looked up late: a verb may replace `report` after the session was opened
 
     def account(self, name: str) -> Account | None:
@@ -186,9 +185,9 @@ class SessionBase:
     def unknown_account(self, account: str) -> InvalidRequest:
         """Return the error that lists the accounts, or says how to forget one that only the ledger has."""
         with suppress(LedgerUnavailable):
-            gone = missing_account_error(self, account)
-            if gone is not None:
-                return gone
+            missing_error = missing_account_error(self, account)
+            if missing_error is not None:
+                return missing_error
         known = sorted(self.settings.accounts)
         return unknown_word(
             f"No account is called {account!r}",
@@ -206,13 +205,13 @@ class SessionBase:
         holds it to the end, LedgerUnavailable when no lock can be made, LedgerMoved where the ledger is not in use.
         """
         self.ledger.check_in_use()  # before anything is sent: it could not be recorded
-        with ExitStack() as both:
+        with ExitStack() as locks:
             try:
-                both.enter_context(files.lock(self.home.locks, name, wait=wait))
+                locks.enter_context(files.lock(self.home.locks, name, wait=wait))
             except LedgerUnavailable:
                 if not self.ledger_away:  # else a full disk may refuse a lock: the stand-in ledger takes one elsewhere
                     raise
-            both.enter_context(self.ledger.lock(name, wait=wait))
+            locks.enter_context(self.ledger.lock(name, wait=wait))
             yield
 
     def is_locked(self, name: str) -> bool:
@@ -272,16 +271,18 @@ def remember_identity(session: SessionBase, account: str, region: str | None, id
     if session.identified.get((account, region_key)) == identity or not session.home.root.is_dir():
         return
     with _lock, suppress(OSError):
-        known = remembered_identities(session)
-        by_region = known.setdefault(account, {})
+        identities = remembered_identities(session)
+        by_region = identities.setdefault(account, {})
         if by_region.get(region_key) != [identity.kind, identity.id]:
             by_region[region_key] = [identity.kind, identity.id]
             file = session.home.identities
-            for stale in file.parent.glob(f".{file.name}.*"):  # of a process that was killed, or that writes it again
-                stale.unlink(missing_ok=True)
+            for stale_file in file.parent.glob(
+                f".{file.name}.*"
+            ):  # of a process that was killed, or that writes it again
+                stale_file.unlink(missing_ok=True)
             temporary = file.with_name(f".{file.name}.{os.getpid()}")
             temporary.write_text(
-                json.dumps({"at": session.location, "accounts": known}, indent=1) + "\n", encoding="utf-8"
+                json.dumps({"at": session.location, "accounts": identities}, indent=1) + "\n", encoding="utf-8"
             )
             temporary.replace(file)
         session.identified[account, region_key] = identity
@@ -289,17 +290,20 @@ def remember_identity(session: SessionBase, account: str, region: str | None, id
 
 def known_reachability(session: SessionBase, machines: Sequence[Machine]) -> list[bool | None]:
     """Say of each machine whether its account is one of this home's; None where that is not known without asking."""
-    known = remembered_identities(session) if machines else {}
-    return [_is_here(session, machine, known) for machine in machines]
+    identities = remembered_identities(session) if machines else {}
+    return [_is_here(session, machine, identities) for machine in machines]
 
 
 def account_names(session: SessionBase, machines: Sequence[Machine]) -> set[str]:
     """Return all names of these machines' accounts: where they were launched, and here, as far as is known."""
-    known, names = remembered_identities(session) if machines else {}, {machine.account for machine in machines}
+    identities_by_account, names = (
+        remembered_identities(session) if machines else {},
+        {machine.account for machine in machines},
+    )
     machine_identities = [[machine.identity.kind, machine.identity.id] for machine in machines if machine.identity]
     return names | {
         name
-        for name, identities in known.items()
+        for name, identities in identities_by_account.items()
         if any(identity in machine_identities for identity in identities.values())
     }
 
@@ -332,7 +336,7 @@ def _identities_by_host(session: SessionBase, account: str, known: dict[str, lis
     return {name: known.get(name, known.get("") if name == names[0] else None) for name in names}
 
 
-def _is_here(session: SessionBase, machine: Machine, known: IdentitiesByAccount) -> bool | None:
+def _is_here(session: SessionBase, machine: Machine, identities: IdentitiesByAccount) -> bool | None:
     """Return whether an account of the settings last reported the machine's identity; None if that is not known."""
     identity = machine.identity
     if identity is None:
@@ -344,10 +348,10 @@ def _is_here(session: SessionBase, machine: Machine, known: IdentitiesByAccount)
         reported = [
             host_identity
             for name in accounts
-            for host_identity in _identities_by_host(session, name, known.get(name, {})).values()
+            for host_identity in _identities_by_host(session, name, identities.get(name, {})).values()
         ]
     else:
-        reported = [known.get(name, {}).get("") for name in accounts]
+        reported = [identities.get(name, {}).get("") for name in accounts]
         if not reported and machine.provider in CLOUDS:
             return None
     return True if [identity.kind, identity.id] in reported else None if None in reported else False
@@ -380,7 +384,9 @@ def missing_settings(
     None also where an account here is known to be the machine's, whatever its name: `known` is what
     `known_reachability` returns for them.
     """
-    return [None if here else missing_setting(session, machine) for machine, here in zip(machines, known, strict=True)]
+    return [
+        None if is_here else missing_setting(session, machine) for machine, is_here in zip(machines, known, strict=True)
+    ]
 
 
 def missing_setting(session: SessionBase, machine: Machine) -> NotConfigured | None:

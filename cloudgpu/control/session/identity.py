@@ -102,16 +102,16 @@ class AccountScope:
     def select(self, machines: Iterable[Machine]) -> list[Machine]:
         """Return those of these machines that belong to this account; thousands have the same few regions."""
         is_covered: dict[tuple[str, RecordedIdentity | None], bool] = {}
-        kind, found = self._kind, list[Machine]()
+        kind, selected = self._kind, list[Machine]()
         for machine in machines:
             if machine.provider != kind:
                 continue
-            recorded = machine.region, machine.identity
-            if recorded not in is_covered:
-                is_covered[recorded] = self.covers(machine)
-            if is_covered[recorded]:
-                found.append(machine)
-        return found
+            recorded_account = machine.region, machine.identity
+            if recorded_account not in is_covered:
+                is_covered[recorded_account] = self.covers(machine)
+            if is_covered[recorded_account]:
+                selected.append(machine)
+        return selected
 
     def may_cover(self, machine: Machine) -> bool:
         """Say whether a machine may belong to this account, whose identity in the machine's region is not known."""
@@ -141,7 +141,7 @@ def identity_of(session: SessionBase, account: str, region: str | None) -> Accou
 
 
 def registered_identity(session: SessionBase, account: str, region: str | None) -> AccountIdentity:
-    """Return the identity of this account, after its marker was created where it needs one: call it before a launch."""
+    """Return the identity of this account; store one there first if it has none. Call it before a launch."""
     provider = session.provider(account)
     if isinstance(provider, Registers):
         provider.register()
@@ -198,11 +198,11 @@ def by_account(
     errors: dict[str, CloudgpuError] = {}
     identities, account_names = _identities_of(session, machines), dict[_RecordedAccount, str]()
     for machine in machines:
-        recorded = _recorded_account(machine)
+        recorded_account = _recorded_account(machine)
         try:
-            if recorded not in account_names:
-                account_names[recorded] = account_here(session, machine, identities)
-            machines_by_account.setdefault(account_names[recorded], []).append(machine)
+            if recorded_account not in account_names:
+                account_names[recorded_account] = account_here(session, machine, identities)
+            machines_by_account.setdefault(account_names[recorded_account], []).append(machine)
         except CloudgpuError as error:
             errors[machine.id] = error
     return machines_by_account, errors
@@ -289,8 +289,8 @@ def _not_reachable(session: SessionBase, machine: Machine, identity_here: Accoun
         if is_on_computer(machine)
         else ("belongs to", f"where an account is {account_label}")
     )
-    ask = f"Ask {machine.owner}" if machine.owner else "Ask its owner"
-    remedy = _owner_remedy(machine, elsewhere) if is_mine(session, machine) else f"{ask}, or run this {elsewhere}."
+    ask_text = f"Ask {machine.owner}" if machine.owner else "Ask its owner"
+    remedy = _owner_remedy(machine, elsewhere) if is_mine(session, machine) else f"{ask_text}, or run this {elsewhere}."
     return NotReachableHere(
         f"{machine.name} {belongs_text} {account_label}; {mismatch}.", field="name", value=machine.name, next=remedy
     )
@@ -305,10 +305,10 @@ def _owner_remedy(machine: Machine, elsewhere: str) -> str:
     return f"{step} If that {condition}: cloudgpu down {machine.name} --lost WHY"
 
 
-def _not_configured(session: SessionBase, machine: Machine, absent: NotReachableHere) -> NotReachableHere:
+def _not_configured(session: SessionBase, machine: Machine, absent_error: NotReachableHere) -> NotReachableHere:
     """Return the error for a machine on a host that is not in config.toml."""
-    remedy = absent.next if is_mine(session, machine) else _not_reachable(session, machine, None).next
-    message = f"{machine.name} runs on {account_text(machine)}. {absent.message}"
+    remedy = absent_error.next if is_mine(session, machine) else _not_reachable(session, machine, None).next
+    message = f"{machine.name} runs on {account_text(machine)}. {absent_error.message}"
     return NotReachableHere(message, field="name", value=machine.name, next=remedy)
 
 
@@ -329,16 +329,16 @@ def unqueried_accounts(
     `machines` are those that the verb had to evaluate. One gap for each account, with its machines and owners.
     """
     gaps: dict[str, Unanswered] = {}
-    others: dict[str, list[Machine]] = {}
+    elsewhere_machines: dict[str, list[Machine]] = {}
     covered = covered_ids(machines, queried)
     for machine in (machine for machine in machines if machine.id not in covered):
-        uncertain = next((one for one in queried if one.may_cover(machine)), None)
-        error = None if uncertain is None else uncertain.error_of(machine.region)
-        if uncertain is not None and error is not None:
-            scope = uncertain.gap_name(machine)
+        uncertain_scope = next((one for one in queried if one.may_cover(machine)), None)
+        error = None if uncertain_scope is None else uncertain_scope.error_of(machine.region)
+        if uncertain_scope is not None and error is not None:
+            scope = uncertain_scope.gap_name(machine)
             gaps[scope] = Unanswered(scope, error.message)
         else:
-            others.setdefault(account_text(machine), []).append(machine)
+            elsewhere_machines.setdefault(account_text(machine), []).append(machine)
     elsewhere = (
         AccountElsewhere(
             account_label,
@@ -346,7 +346,7 @@ def unqueried_accounts(
             _is_synced_elsewhere(session, account_machines),
             _is_only_there(session, account_machines),
         )
-        for account_label, account_machines in others.items()
+        for account_label, account_machines in elsewhere_machines.items()
     )
     return [*gaps.values(), *elsewhere]
 
@@ -373,12 +373,12 @@ def _elsewhere_text(session: SessionBase, machines: Sequence[Machine]) -> str:
     names = [machine.name for machine in machines[:MAX_NAMED]] + (
         [f"{len(machines) - MAX_NAMED} more"] if len(machines) > MAX_NAMED else []
     )
-    listed = ", ".join(names[:-1]) + " and " * (len(names) > 1) + names[-1]
+    names_text = ", ".join(names[:-1]) + " and " * (len(names) > 1) + names[-1]
     owners = sorted(
         {f"{machine.owner}'s `{machine.account}`" if machine.owner else f"`{machine.account}`" for machine in machines}
     )
     is_are = "are machines" if len(machines) > 1 else "is a machine"
-    return f"{NOT_REACHABLE}: {listed} {is_are} of {', '.join(owners)}{_elsewhere_reason(session, machines[0])}."
+    return f"{NOT_REACHABLE}: {names_text} {is_are} of {', '.join(owners)}{_elsewhere_reason(session, machines[0])}."
 
 
 def _elsewhere_reason(session: SessionBase, machine: Machine) -> str:
@@ -412,9 +412,9 @@ def _names_and_candidates(session: SessionBase, machine: Machine) -> tuple[str, 
     current_name = current_account_name(session, machine)
     session.account(current_name)  # a cloud's name may mean an account that is not in config.toml
     accounts = session.settings.accounts
-    same_kind = sorted(name for name, one in accounts.items() if one.provider == machine.provider)
-    return current_name, [current_name] * (current_name in same_kind) + [
-        name for name in same_kind if name != current_name
+    same_provider = sorted(name for name, one in accounts.items() if one.provider == machine.provider)
+    return current_name, [current_name] * (current_name in same_provider) + [
+        name for name in same_provider if name != current_name
     ]
 
 

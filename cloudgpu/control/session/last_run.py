@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.records import CreditRecord, ScheduledRunRecord
     from cloudgpu.ledger.log.base import Ledger
 
-SUBJECT, KIND = "reaper", "reap_finished"  # of the ledger's events about runs
+SUBJECT, EVENT_KIND = "reaper", "reap_finished"  # of the ledger's events about runs
 OVERDUE_AFTER = timedelta(hours=26)  # a nightly run may be two hours late
 MAX_NAMED = 3  # machines in a sentence
 _STOPPED_STATES = frozenset({"stopped", "deallocated", "terminated"})
@@ -65,7 +65,7 @@ def read_last_run(ledger: Ledger) -> LastRun:
     event = ledger.last(SUBJECT)
     if event is None:
         return LastRun()
-    if event.kind == KIND and {"ok_at", "sweep_at"} <= event.body.keys():
+    if event.kind == EVENT_KIND and {"ok_at", "sweep_at"} <= event.body.keys():
         return LastRun(event, _time(event.body["ok_at"]), _time(event.body["sweep_at"]))
     return _last_run_of(ledger.events(SUBJECT))
 
@@ -84,10 +84,10 @@ def _last_run_of(events: Iterable[Event]) -> LastRun:
     """Return the last run by all events of runs, for a ledger whose latest event does not repeat the earlier times."""
     last = LastRun()
     for event in events:
-        if event.kind == KIND:
+        if event.kind == EVENT_KIND:
             at, ok = from_iso(event.occurred_at), bool(event.body.get("ok"))
-            swept = ok and bool(event.body.get("sweep"))
-            last = LastRun(event, at if ok else last.ok_at, at if swept else last.sweep_at)
+            is_good_sweep = ok and bool(event.body.get("sweep"))
+            last = LastRun(event, at if ok else last.ok_at, at if is_good_sweep else last.sweep_at)
     return last
 
 
@@ -122,21 +122,23 @@ def totals_after_run(
 
 
 def overdue_sentence(
-    session: SessionBase, machines: list[Machine] | None = None, last: LastRun | None = None
+    session: SessionBase, machines: list[Machine] | None = None, last_run: LastRun | None = None
 ) -> str | None:
     """Return the warning that no run has succeeded for 26 hours while machines run; None where all is well.
 
-    `machines` are those of the ledger, `last` the last run, where the caller has them. None also within 26 hours of the
-    first launch. Raises LedgerUnavailable.
+    `machines` are those of the ledger, `last_run` the last run, where the caller has them. None also within 26 hours of
+    the first launch. Raises LedgerUnavailable.
     """
-    now, last = session.clock(), last or read_last_run(session.ledger)
-    if last.ok_at is not None and abs(now - last.ok_at) < OVERDUE_AFTER:  # a time in the future is from a wrong clock
+    now, last_run = session.clock(), last_run or read_last_run(session.ledger)
+    if (
+        last_run.ok_at is not None and abs(now - last_run.ok_at) < OVERDUE_AFTER
+    ):  # a time in the future is from a wrong clock
         return None
     machines = session.ledger.machines() if machines is None else machines
     billable_count = sum(map(may_be_billed, machines))
     if not billable_count or now - from_iso(min(machine.intended_at for machine in machines)) < OVERDUE_AFTER:
         return None
-    return _overdue_text(last, now, billable_count)
+    return _overdue_text(last_run, now, billable_count)
 
 
 def may_be_billed(machine: Machine) -> bool:
@@ -145,17 +147,17 @@ def may_be_billed(machine: Machine) -> bool:
 
 
 def unguarded_machines(
-    session: SessionBase, machines: Iterable[Machine], last: LastRun | None = None
+    session: SessionBase, machines: Iterable[Machine], last_run: LastRun | None = None
 ) -> list[tuple[Machine, str]]:
     """Return those of these machines that only scheduled runs can end and that none guards now, each with why.
 
-    `last` is the last run, where the caller has it. Nothing is read where no machine needs such a run.
+    `last_run` is the last run, where the caller has it. Nothing is read where no machine needs such a run.
     """
     dependent = [machine for machine in machines if may_be_billed(machine) and depends_on_reaper(machine)]
     if not dependent:
         return []
     now = session.clock()
-    scheduled = with_run((last or read_last_run(session.ledger)).scheduled, session.current_run, now)
+    scheduled = with_run((last_run or read_last_run(session.ledger)).scheduled, session.current_run, now)
     scopes = ((machine, sync_subject_of(machine)) for machine in dependent)
     return [
         (one, missing_for_guard(scheduled, scope, now))
@@ -165,13 +167,15 @@ def unguarded_machines(
 
 
 def unguarded_sentence(
-    session: SessionBase, machines: list[Machine] | None = None, last: LastRun | None = None
+    session: SessionBase, machines: list[Machine] | None = None, last_run: LastRun | None = None
 ) -> str | None:
     """Return the warning that no scheduled run guards a machine which only they can end; None where all is well.
 
     `machines` are those that are there, where the caller has them. Raises LedgerUnavailable.
     """
-    unguarded = unguarded_machines(session, session.ledger.present_machines() if machines is None else machines, last)
+    unguarded = unguarded_machines(
+        session, session.ledger.present_machines() if machines is None else machines, last_run
+    )
     if not unguarded:
         return None
     names = first_few([machine.name for machine, _ in unguarded], MAX_NAMED)
@@ -179,16 +183,16 @@ def unguarded_sentence(
     return f"Only scheduled runs of the reaper can end {names}, and {unguarded[0][1]}. {remedy}"
 
 
-def _overdue_text(last: LastRun, now: datetime, billable_count: int) -> str:
+def _overdue_text(last_run: LastRun, now: datetime, billable_count: int) -> str:
     machines = "a machine runs" if billable_count == 1 else f"{billable_count} machines run"
-    if last.ok_at is None:
+    if last_run.ok_at is None:
         since_text = "No run of the reaper has succeeded yet"
-    elif last.ok_at > now:
+    elif last_run.ok_at > now:
         since_text = "No run of the reaper has succeeded since the clock was set back"
     else:
-        hours = (now - last.ok_at) // timedelta(hours=1)
+        hours = (now - last_run.ok_at) // timedelta(hours=1)
         since_text = f"No run of the reaper has succeeded for {duration_text(timedelta(hours=hours))}"
-    if last.at is not None and now - last.at < OVERDUE_AFTER:
-        ago_text = duration_text(max(now - last.at, timedelta()))
+    if last_run.at is not None and now - last_run.at < OVERDUE_AFTER:
+        ago_text = duration_text(max(now - last_run.at, timedelta()))
         return f"{since_text}, and {machines}; the last one failed {ago_text} ago. To see why: cloudgpu reap --dry-run"
     return f"{since_text}, and {machines}: nothing here looks for idle ones. Run: cloudgpu cron install"

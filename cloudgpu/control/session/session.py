@@ -52,7 +52,7 @@ class Session(SessionBase):
     def for_thread(self) -> Iterator[Session]:
         """Yield a session with a ledger connection of its own and the same providers, for another thread.
 
-        The stand-in of a ledger that is away is shared by all of them.
+        While the ledger is away, all of them share what stands in for it: the entries are kept until it is back.
         """
         if self.ledger_away:
             yield self._with_ledger(self.ledger)
@@ -154,8 +154,8 @@ class Session(SessionBase):
         last_event = self.ledger.last("ledger")
         return str(last_event.body["why"]) if last_event is not None and last_event.kind == "ledger_doubted" else None
 
-    def check_ends_here(self) -> None:
-        """Raise LedgerMoved as `check_in_use`; not where the ledger is away: machines are ended without it then."""
+    def check_can_end_machines(self) -> None:
+        """Raise LedgerMoved where the ledger has moved; where it is away, machines are ended without it."""
         with suppress(LedgerAway):
             self.ledger.last("ledger")
             self.ledger.check_in_use()
@@ -207,11 +207,11 @@ class Session(SessionBase):
             return
         setting = "CLOUDGPU_LEDGER" if environ.get("CLOUDGPU_LEDGER") else "CLOUDGPU_HOME"
         own_head = self.ledger.outbox.path.with_suffix(".head")
-        knows_another = any(head.stat().st_size for head in self.home.ledger.glob("*.head") if head != own_head)
-        if setting == "CLOUDGPU_HOME" and knows_another:
+        has_other_head = any(head.stat().st_size for head in self.home.ledger.glob("*.head") if head != own_head)
+        if setting == "CLOUDGPU_HOME" and has_other_head:
             setting = "ledger"
         is_file = is_a_file(self.ledger.location)  # a mistyped database raises by itself
-        if (setting == "CLOUDGPU_LEDGER" and is_file) or knows_another or not self.home.config_file.exists():
+        if (setting == "CLOUDGPU_LEDGER" and is_file) or has_other_head or not self.home.config_file.exists():
             hint = " in config.toml" if setting == "ledger" else ""
             raise InvalidRequest(
                 f"There is no ledger at {self.ledger.location}, and never was one: no machine was checked.",
@@ -328,9 +328,9 @@ def _unknown_error(name: str, machines: list[Machine], now: datetime) -> Instanc
     ]
     if ended:
         return ended_error(ended[-1], now)
-    known = present_machines(machines)
-    names = [machine.name for machine in known] + [
-        machine.cluster_node.name for machine in known if machine.cluster_node
+    present = present_machines(machines)
+    names = [machine.name for machine in present] + [
+        machine.cluster_node.name for machine in present if machine.cluster_node
     ]
     return InstanceNotFound(
         f"No machine is called {name!r}" + did_you_mean(closest_match(name, names), "."),

@@ -10,7 +10,7 @@ from cloudgpu.config.edit import value_at
 from cloudgpu.config.files.user_files import data_dir, shown
 from cloudgpu.control.budgets.admission import read_credit
 from cloudgpu.control.session.base import utc_now
-from cloudgpu.control.setup.init import CLOUDS, ConfigDraft, ExistingSetup, account_of, with_account, write
+from cloudgpu.control.setup.init import CLOUDS, ConfigDraft, ExistingSetup, default_account_of, with_account, write
 from cloudgpu.core.model.account import BudgetAlert, PrepaidCredit, ProviderRole, RolePart
 from cloudgpu.core.values.money import NANOS_PER_USD, ZERO, Money
 from cloudgpu.core.values.naming import unknown_word
@@ -28,7 +28,7 @@ from cloudgpu.providers.account_abilities import (
 from cloudgpu.providers.base import Provider, ProviderSettings
 from cloudgpu.providers.registry import open_provider
 
-CENT = NANOS_PER_USD // 100  # in nano-dollars
+NANOS_PER_CENT = NANOS_PER_USD // 100
 _WITH_HOME_REGION = ("aws",)  # providers whose accounts have a home region in config.toml
 _EMAIL = re.compile(r"[^\s@<>,;\"]{1,64}@[^\s@<>,;\"]+\.[^\s@<>,;\"]+")
 
@@ -146,11 +146,11 @@ def plan_removal(
     """Return the plan to remove the roles, and the table's keys for them. Queries the cloud; changes nothing."""
     name = _account_name(setup, kind, account)
     preparation = _preparation(setup, kind, name, dict(account_keys or {}))
-    current = value_at(setup.table, ("accounts", name)) or {}
+    current_table = value_at(setup.table, ("accounts", name)) or {}
     role_options = {
         key: value for role in (preparation.role, preparation.timer) if role for key, value in role.options.items()
     }
-    options = {key: None for key, value in role_options.items() if current.get(key) == value}
+    options = {key: None for key, value in role_options.items() if current_table.get(key) == value}
     preparation = replace(preparation, draft=with_account(setup, name, options))
     if not isinstance(preparation.provider, HasBudgetAlert):
         return preparation
@@ -188,13 +188,13 @@ def apply_removal(preparation: Preparation) -> None:
         _require_budget_alert(preparation.provider, preparation.kind).remove_budget_alert()
 
 
-def read_budget(amount: str, email: str) -> BudgetAlert:
+def parse_budget_alert(amount: str, email: str) -> BudgetAlert:
     """Return the budget of `--budget` and `--email`; raise InvalidRequest for an invalid amount or address."""
     try:
         limit = Money.usd(amount.strip().removeprefix("$"))
     except (ArithmeticError, ValueError):
         limit = ZERO
-    if limit <= ZERO or limit.nanos % CENT:
+    if limit <= ZERO or limit.nanos % NANOS_PER_CENT:
         raise InvalidRequest(
             f"--budget is {shown(amount)!r}, which is not an amount in US dollars above zero, to the cent at most.",
             field="--budget",
@@ -229,8 +229,8 @@ def _require_ssh_rules(provider: object, kind: str) -> NarrowsSsh:
 def _preparation(setup: ExistingSetup, kind: str, name: str, table: Mapping[str, object]) -> Preparation:
     """Return the preparation, by queries of the cloud with the account's options as this table would make them."""
     draft = with_account(setup, name, table)
-    current = value_at(setup.table, ("accounts", name)) or {}
-    options = {key: value for key, value in {**current, **table}.items() if key != "provider"}
+    current_table = value_at(setup.table, ("accounts", name)) or {}
+    options = {key: value for key, value in {**current_table, **table}.items() if key != "provider"}
     provider = open_provider(kind, ProviderSettings(name, options, setup.home.provider_dir(kind, name), utc_now))
     role = provider.machine_role(_role_document(kind, "machine")) if isinstance(provider, HasMachineRole) else None
     timer = provider.timer_role(_role_document(kind, "timer")) if isinstance(provider, HasTimerRole) else None
@@ -258,7 +258,7 @@ def _account_name(setup: ExistingSetup, kind: str, account: str | None) -> str:
             field="CLOUD",
             next=f"Use one of: {', '.join(CLOUDS)}; or cloudgpu init alone, for config.toml.",
         )
-    name = account or account_of(setup.settings, kind, "Name it: --account NAME.")
+    name = account or default_account_of(setup.settings, kind, "Name it: --account NAME.")
     existing = setup.settings.accounts.get(name)
     if existing is not None and existing.provider != kind:
         raise InvalidRequest(

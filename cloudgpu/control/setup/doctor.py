@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.setup.doctor import Check as CheckDocument, DoctorDocument
 
 MIN_FREE_BYTES = 500_000_000
-SDKS = {  # by extra, which is named like its provider: the modules that it installs
+MODULES_BY_EXTRA = {  # by extra, which is named like its provider: the modules that it installs
     "local": ("asyncssh", "jupyterlab"),
     "aws": ("boto3",),
     "gcp": ("google.cloud.compute_v1",),
@@ -118,16 +118,22 @@ def _system_check() -> Check:
 
 
 def _files_check(home: Home) -> Check:
-    existing = home.root
-    while not existing.exists():
-        existing = existing.parent
-    if not os.access(existing, os.W_OK | os.X_OK):
+    existing_directory = home.root
+    while not existing_directory.exists():
+        existing_directory = existing_directory.parent
+    if not os.access(existing_directory, os.W_OK | os.X_OK):
         return Check(
-            "files", Verdict.FAIL, f"{existing} cannot be written to.", "Fix its permissions or set CLOUDGPU_HOME.", 2
+            "files",
+            Verdict.FAIL,
+            f"{existing_directory} cannot be written to.",
+            "Fix its permissions or set CLOUDGPU_HOME.",
+            2,
         )
-    free = shutil.disk_usage(existing).free
+    free = shutil.disk_usage(existing_directory).free
     if free < MIN_FREE_BYTES:
-        return Check("files", Verdict.WARN, f"Only {free // 1_000_000} MB are free at {existing}.", "Free some space.")
+        return Check(
+            "files", Verdict.WARN, f"Only {free // 1_000_000} MB are free at {existing_directory}.", "Free some space."
+        )
     return Check("files", Verdict.OK, f"{home.root} ({free // 1_000_000_000} GB free)")
 
 
@@ -219,13 +225,13 @@ def _ssh_client_check() -> Check:
 
 def _extra_checks() -> Iterator[Check]:
     available = provider_kinds()
-    unavailable = sorted(SDKS.keys() - available)
+    unavailable = sorted(MODULES_BY_EXTRA.keys() - available)
     yield Check(
         "providers",
         Verdict.OK,
         ", ".join(available) + (f"; not in this version: {', '.join(unavailable)}" * bool(unavailable)),
     )
-    for extra, modules in SDKS.items():
+    for extra, modules in MODULES_BY_EXTRA.items():
         if extra not in available:
             continue
         missing = [module for module in modules if not is_installed(module)]
@@ -338,7 +344,7 @@ def _account_checks(session: Session, names: list[str], region: str | None, *, a
 
 def doctor_document(checks: Sequence[Check]) -> DoctorDocument:
     """Return the answer of `doctor`."""
-    values: list[CheckDocument] = [
+    check_documents: list[CheckDocument] = [
         {
             "name": check.name,
             "verdict": str(check.verdict),
@@ -348,4 +354,4 @@ def doctor_document(checks: Sequence[Check]) -> DoctorDocument:
         }
         for check in checks
     ]
-    return {"checks": values, "ok": all(check.verdict != "fail" for check in checks)}
+    return {"checks": check_documents, "ok": all(check.verdict != "fail" for check in checks)}

@@ -33,12 +33,12 @@ def guard_checks(session: Session, accounts: Sequence[str], environ: Mapping[str
     machines = reachable_machines(session, machines)
     if not machines:
         return
-    reaper_clause, ran_lately = _reaper_clause(session, environ)
+    reaper_clause, has_recent_run = _reaper_clause(session, environ)
     for machine in machines:
         provider_with_timers(session, machine)  # opened once, before the threads begin
     with Pool(MAX_PARALLEL, "machines") as pool:
         yield from pool.map(
-            lambda machine: _machine_check(session, machine, reaper_clause, ran_lately=ran_lately), machines
+            lambda machine: _machine_check(session, machine, reaper_clause, has_recent_run=has_recent_run), machines
         )
 
 
@@ -51,7 +51,7 @@ def provider_with_timers(session: Session, machine: Machine) -> HasTimer | None:
     return provider if isinstance(provider, HasTimer) else None
 
 
-def _machine_check(session: Session, machine: Machine, reaper_clause: str, *, ran_lately: bool) -> Check:
+def _machine_check(session: Session, machine: Machine, reaper_clause: str, *, has_recent_run: bool) -> Check:
     """Return the check of one machine: a warning where neither a timer nor recent runs of the reaper would end it."""
     name = f"guards {machine.name}"
     try:
@@ -59,7 +59,7 @@ def _machine_check(session: Session, machine: Machine, reaper_clause: str, *, ra
     except CloudgpuError as error:
         return failed_check(name, error)
     message = f"{_agent_clause(session, machine)}; {timer_clause}; {reaper_clause}"
-    if has_timer or ran_lately:
+    if has_timer or has_recent_run:
         return Check(name, Verdict.OK, message)
     only_guard = "Only its own agent" if ends_itself(machine) else "Only cloudgpu reap or watch"
     return Check(name, Verdict.WARN, f"{message}. {only_guard} would end it.", remedy)
@@ -68,15 +68,15 @@ def _machine_check(session: Session, machine: Machine, reaper_clause: str, *, ra
 def _agent_clause(session: Session, machine: Machine) -> str:
     """Return a clause on the agent: when it will end the machine, and when it last reported.
 
-    A report is its mark that the machine is in use, or samples that a run of the reaper has fetched.
+    A report is the tag by which it says that the machine is in use, or samples that a run of the reaper has fetched.
     """
     guards = safeguards_of(machine)
     if has_no_agent(machine):
         return "no agent runs on it, so its use is not known"
     if guards is not None and guards.agent is Agent.TELLS:
         return "its agent can only shut it down, which does not end what it costs"
-    at = guards_document(machine)["agent"]
-    end_clause = f"the agent ends it at {minute_text(at)}" if at else "the agent knows no end"
+    ends_at = guards_document(machine)["agent"]
+    end_clause = f"the agent ends it at {minute_text(ends_at)}" if ends_at else "the agent knows no end"
     last_active_s = from_iso(machine.last_active).timestamp() if machine.last_active else 0.0
     last_report_s = max(last_active_s, SampleStore(session.home.samples, machine.id).last())  # since 1970
     if not last_report_s:
@@ -90,27 +90,27 @@ def _timer_clause(session: Session, machine: Machine) -> tuple[str, bool, str | 
     provider, remedy = provider_with_timers(session, machine), "Run: cloudgpu cron install"
     if provider is None:
         return f"{machine.provider} has no timers", False, remedy
-    why_none = provider.why_no_timer() if isinstance(provider, SetsTimer) else ""
-    at = provider.timer(not_none(machine.provider_id))
-    if at is not None:
+    why_no_timer = provider.why_no_timer() if isinstance(provider, SetsTimer) else ""
+    fires_at = provider.timer(not_none(machine.provider_id))
+    if fires_at is not None:
         guards = safeguards_of(machine)
         is_own_process = guards is not None and guards.timer is Timer.OWN
         subject = "its own timer, a separate process, ends it" if is_own_process else "the timer in the cloud"
-        return f"{subject} at {at:%Y-%m-%d %H:%M} UTC", True, None
-    if why_none:
-        return why_none, False, f"Run: cloudgpu init {machine.provider}, or: cloudgpu cron install"
+        return f"{subject} at {fires_at:%Y-%m-%d %H:%M} UTC", True, None
+    if why_no_timer:
+        return why_no_timer, False, f"Run: cloudgpu init {machine.provider}, or: cloudgpu cron install"
     return "no timer in the cloud is set", False, "Run: cloudgpu reap (it sets the timer)"
 
 
 def _reaper_clause(session: Session, environ: Mapping[str, str]) -> tuple[str, bool]:
     """Return a clause on runs of the reaper, and whether one has succeeded within OVERDUE_AFTER."""
-    last, now = read_last_run(session.ledger), session.clock()
+    last_run, now = read_last_run(session.ledger), session.clock()
     scheduler = _scheduler_with_job(session, environ)
     made_by = f", made by {scheduler}" if scheduler else ", and cron has none here"
-    if last.ok_at is None:
+    if last_run.ok_at is None:
         return f"no run of the reaper has succeeded yet{made_by}", False
-    ago = duration_text(round((now - last.ok_at).total_seconds()))
-    return f"a run succeeded {ago} ago{made_by}", now - last.ok_at < OVERDUE_AFTER
+    ago = duration_text(round((now - last_run.ok_at).total_seconds()))
+    return f"a run succeeded {ago} ago{made_by}", now - last_run.ok_at < OVERDUE_AFTER
 
 
 def _scheduler_with_job(session: Session, environ: Mapping[str, str]) -> str | None:

@@ -20,7 +20,7 @@ from cloudgpu.config.policies.find import load_policy, policy_paths
 from cloudgpu.config.settings import ANY_PROVIDER, Account, Settings, login_name, read_setting, settings_from_text
 from cloudgpu.control.policies.resolve import lifetime_of
 from cloudgpu.control.session.base import utc_now
-from cloudgpu.control.setup.doctor import SDKS, is_installed
+from cloudgpu.control.setup.doctor import MODULES_BY_EXTRA, is_installed
 from cloudgpu.core.values.naming import NAME, NAME_RULE
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import InvalidRequest, MissingExtra, WrongHostKey
@@ -48,7 +48,7 @@ class ExistingSetup:
     def current_value(self, name: str) -> str:
         """Return a setting's current value, or its default, as a user types it; empty for not known."""
         if name in ELECTRICITY_KEYS:
-            current = value_at(self.table, ("accounts", account_of(self.settings, "local"), name))
+            current = value_at(self.table, ("accounts", default_account_of(self.settings, "local"), name))
             return "" if current is None else str(current)
         if name == "lease":
             return duration_text(lease_of(self.home, self.settings))
@@ -212,7 +212,7 @@ def draft_settings(
     Raises InvalidRequest where the file would be invalid, as with a lease longer than `renew_until`.
     """
     text = setup.text or ""
-    local = account_of(setup.settings, "local")
+    local = default_account_of(setup.settings, "local")
     for name in (*TOP_LEVEL_KEYS, *ELECTRICITY_KEYS):
         if name in values:
             text = set_value(text, ("accounts", local, name) if name in ELECTRICITY_KEYS else (name,), values[name])
@@ -233,12 +233,12 @@ def with_account(setup: ExistingSetup, name: str, table: Mapping[str, object]) -
 def make_draft(setup: ExistingSetup, text: str) -> ConfigDraft:
     """Return the draft that changes the file to this text; raise InvalidRequest where that is invalid."""
     _check_config(setup, text)
-    before = (setup.text or "").splitlines()
-    diff = tuple(difflib.unified_diff(before, text.splitlines(), CONFIG_NAME, CONFIG_NAME, lineterm="", n=0))
+    current_lines = (setup.text or "").splitlines()
+    diff = tuple(difflib.unified_diff(current_lines, text.splitlines(), CONFIG_NAME, CONFIG_NAME, lineterm="", n=0))
     return ConfigDraft(setup, text, diff)
 
 
-def account_of(settings: Settings, kind: str, remedy: str = "") -> str:
+def default_account_of(settings: Settings, kind: str, remedy: str = "") -> str:
     """Return which account of a provider is meant; raise InvalidRequest where there are several without a default.
 
     `remedy` is for the error, where the verb has an option that names an account.
@@ -258,20 +258,20 @@ def account_of(settings: Settings, kind: str, remedy: str = "") -> str:
 
 def _hosts_in_config(setup: ExistingSetup) -> list[dict[str, Any]]:
     """Return the on-premises hosts in config.toml, each as its TOML table."""
-    table = value_at(setup.table, ("accounts", account_of(setup.settings, "ssh"), "hosts"))
+    table = value_at(setup.table, ("accounts", default_account_of(setup.settings, "ssh"), "hosts"))
     return [entry for entry in table if isinstance(entry, dict)] if isinstance(table, list) else []
 
 
 def _with_hosts(setup: ExistingSetup, text: str, hosts: Sequence[tuple[Host, str]], login_key: str | None) -> str:
     entries = {str(existing.get("name")): existing for existing in _hosts_in_config(setup)}
-    for host, key in hosts:
-        new = {"name": host.name, "host": host.host, "port": host.port, "user": host.user, "host_key": key}
+    for host, host_key in hosts:
+        new_entry = {"name": host.name, "host": host.host, "port": host.port, "user": host.user, "host_key": host_key}
         entry = dict(entries.get(host.name, {}))
         if login_key is not None:
             entry.pop("key", None)
-            new["key"] = login_key
-        entries[host.name] = entry | {name: value for name, value in new.items() if value != ""}
-    account = account_of(setup.settings, "ssh")
+            new_entry["key"] = login_key
+        entries[host.name] = entry | {name: value for name, value in new_entry.items() if value != ""}
+    account = default_account_of(setup.settings, "ssh")
     text = set_value(text, ("accounts", account, "provider"), "ssh") if account == "ssh" else text
     return set_value(text, ("accounts", account, "hosts"), list(entries.values()))
 
@@ -316,4 +316,6 @@ def missing_extras() -> tuple[str, ...]:
     """Return the extras that are not installed, of the providers that this version has."""
     from cloudgpu.providers.registry import kinds
 
-    return tuple(extra for extra, modules in SDKS.items() if extra in kinds() and not all(map(is_installed, modules)))
+    return tuple(
+        extra for extra, modules in MODULES_BY_EXTRA.items() if extra in kinds() and not all(map(is_installed, modules))
+    )

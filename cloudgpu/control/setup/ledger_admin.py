@@ -152,29 +152,29 @@ def _sync_and_settle(session: Session, problem: str) -> SyncResult:
         _check_complete(session, [gap for account in accounts for gap in _unanswered_parts(session, account)])
         session.ledger.settle(problem)  # writes the first entry of a new ledger
         return sync_all(session)
-    since = _record_problem(session, problem)
+    doubt_seq = _record_problem(session, problem)
     synced = sync_all(session)
     _check_complete(session, [gap for gap in synced.unanswered if not isinstance(gap, AccountElsewhere)])
-    _check_synced(session, since)
+    _check_synced(session, doubt_seq)
     session.ledger.settle(problem)
     return synced
 
 
 def _record_problem(session: Session, problem: str) -> int:
     """Return the number of the entry that says that the ledger may be incomplete; write it where there is none yet."""
-    last = session.ledger.last("ledger")
-    if last is None or last.kind != "ledger_doubted":
-        (last,) = session.ledger.append([ledger_doubted(problem, 0, session.clock())])
-    return last.seq
+    last_event = session.ledger.last("ledger")
+    if last_event is None or last_event.kind != "ledger_doubted":
+        (last_event,) = session.ledger.append([ledger_doubted(problem, 0, session.clock())])
+    return last_event.seq
 
 
-def _check_synced(session: Session, since: int) -> None:
+def _check_synced(session: Session, doubt_seq: int) -> None:
     """Raise LedgerUnavailable for an account elsewhere that nobody has synced since the entry with this number."""
     machines = recent_machines(session)  # those that exist, too, and ended ones that retain a disk
     _, errors = by_account(session, machines)
     for machine in (one for one in machines if isinstance(errors.get(one.id), NotReachableHere)):
-        last = session.ledger.last(sync_subject_of(machine))
-        if last is None or last.seq <= since:
+        last_sync = session.ledger.last(sync_subject_of(machine))
+        if last_sync is None or last_sync.seq <= doubt_seq:
             colleague = machine.owner or "whoever has that account"
             raise LedgerUnavailable(
                 f"The ledger cannot be repaired until somebody has queried {account_text(machine)}: "
@@ -230,10 +230,10 @@ def accounts_not_queried(
     """Return those of `known_accounts` that were not queried: what runs there is not known."""
     known = list(known_accounts)
     hosts = {None, *(one.region for one in known)}
-    places = [
+    account_regions = [
         (one.account, region) for one in queried for region in (hosts if one.provider == HOSTS_PROVIDER else (None,))
     ]
-    queried_ids = {id_ for account, region in places for id_ in _current_identities(session, account, region)}
+    queried_ids = {id_ for account, region in account_regions for id_ in _current_identities(session, account, region)}
     return [Unanswered(one.description, one.why) for one in known if (one.kind, one.id) not in queried_ids]
 
 
@@ -261,17 +261,23 @@ def _accounts_of_saved_calls(session: Session) -> Iterator[KnownAccount]:
         except LedgerUnavailable:  # reported by the command that finds out whether that launch made a machine
             continue
         if call is not None and call.identity is not None and call.ledger == session.ledger.id:
-            one, region = call.identity, call.offer.configuration.region
+            identity, region = call.identity, call.offer.configuration.region
             why = f"a saved call of this home launched {call.request.name} there"
-            yield KnownAccount(one.kind, one.id, one.display_name, region if one.kind == SSH_HOST else None, why)
+            yield KnownAccount(
+                identity.kind, identity.id, identity.display_name, region if identity.kind == SSH_HOST else None, why
+            )
 
 
 def _accounts_in_outbox(session: Session) -> Iterator[KnownAccount]:
     for outbox in (session.ledger.outbox, *session.ledger.outbox.other_outboxes()):
         for entry in outbox.waiting(session.ledger.id):
-            one = entry.body.get("identity")
-            if one is not None:
-                region = entry.body.get("region") if one["kind"] == SSH_HOST else None
+            identity = entry.body.get("identity")
+            if identity is not None:
+                region = entry.body.get("region") if identity["kind"] == SSH_HOST else None
                 yield KnownAccount(
-                    one["kind"], one["id"], one["words"], region, "lines in the outbox of this home name it"
+                    identity["kind"],
+                    identity["id"],
+                    identity["words"],
+                    region,
+                    "lines in the outbox of this home name it",
                 )

@@ -94,7 +94,7 @@ def execute(session: Session, planned: LedgerMove, environ: Mapping[str, str]) -
 
     At no moment can both places be written to. After an interruption, the same command continues.
     """
-    after = _config_texts(session, planned, environ)  # raises before anything is moved
+    config_texts = _config_texts(session, planned, environ)  # raises before anything is moved
     source, target, current_url = planned.source, planned.target, session.settings.ledger_url
     places = MovePlaces(
         source, target, planned.to, public_url(current_url) if current_url else f"sqlite:///{source.location}"
@@ -111,9 +111,9 @@ def execute(session: Session, planned: LedgerMove, environ: Mapping[str, str]) -
                 _check_complete(session)
                 move(places, lambda: _check_no_command_at_work(session, source), session.clock())
         _offer_outbox(source, target)
-        if after is not None:
-            _write_config(session, after)
-    return _move_document(session, planned, environ, is_written=after is not None)
+        if config_texts is not None:
+            _write_config(session, config_texts)
+    return _move_document(session, planned, environ, is_written=config_texts is not None)
 
 
 def _offer_outbox(source: Book, target: Book) -> None:
@@ -129,28 +129,28 @@ def _offer_outbox(source: Book, target: Book) -> None:
 
 
 def _move_document(
-    session: Session, move: LedgerMove, environ: Mapping[str, str], *, is_written: bool
+    session: Session, planned: LedgerMove, environ: Mapping[str, str], *, is_written: bool
 ) -> LedgerMoveDocument:
     from cloudgpu.control.scheduler.stale_lines import lines_with_ledger
 
     notes = []
-    if not move.follows and move.source.role() is not Role.ALONE and move.target.role() is Role.ALONE:
+    if not planned.follows and planned.source.role() is not Role.ALONE and planned.target.role() is Role.ALONE:
         notes.append("The new place has no team yet. Make it there: cloudgpu ledger init --team")
     if environ.get("CLOUDGPU_LEDGER"):
-        named = _url_in_config(session)
-        is_named = named is not None and _open(session, named).is_at(move.target)
-        remedy = "unset it: config.toml names the new place" if is_named else f"set it to {move.to}"
+        configured_url = _url_in_config(session)
+        is_named = configured_url is not None and _open(session, configured_url).is_at(planned.target)
+        remedy = "unset it: config.toml names the new place" if is_named else f"set it to {planned.to}"
         notes.append(f"CLOUDGPU_LEDGER is set in this shell, names the old place and wins over config.toml: {remedy}.")
     notes += [
         f"This line of your {table} names the old place, so its runs are refused now. Change it: {line}"
-        for table, line in lines_with_ledger(environ, move.source.location)
+        for table, line in lines_with_ledger(environ, planned.source.location)
     ]
     return {
-        "from": move.source.location,
-        "to": move.to,
-        "ledger": move.target.id,
-        "lines": move.target.head()[0],
-        "followed": move.follows,
+        "from": planned.source.location,
+        "to": planned.to,
+        "ledger": planned.target.id,
+        "lines": planned.target.head()[0],
+        "followed": planned.follows,
         "config": str(session.home.config_file) if is_written else None,
         "notes": notes,
     }
@@ -228,14 +228,14 @@ def _check_no_command_at_work(session: Session, ledger: Book) -> None:
             )
 
 
-def _config_texts(session: Session, move: LedgerMove, environ: Mapping[str, str]) -> tuple[str | None, str] | None:
+def _config_texts(session: Session, planned: LedgerMove, environ: Mapping[str, str]) -> tuple[str | None, str] | None:
     """Return config.toml's text before and after; None where only CLOUDGPU_LEDGER names the ledger, not the file."""
     text = read_text(session.home.config_file, "config.toml")
     if environ.get("CLOUDGPU_LEDGER"):
-        named = _url_in_config(session)
-        if named is None or not _open(session, named).is_at(move.source):
+        configured_url = _url_in_config(session)
+        if configured_url is None or not _open(session, configured_url).is_at(planned.source):
             return None
-    return text, set_value(text or "", ("ledger",), move.url)
+    return text, set_value(text or "", ("ledger",), planned.url)
 
 
 def _url_in_config(session: Session) -> str | None:

@@ -110,19 +110,23 @@ class _TrialInProgress:
         After a stage that fails, the others are skipped.
         """
         try:
-            machine = self._step("launch", lambda: launch(self.session, self.prepared, wait=False).machine)
-            self._step("listed", lambda: self._check_listed(machine))
-            self._step("permitted", lambda: self._check_permissions(machine))
+            machine = self._run_stage("launch", lambda: launch(self.session, self.prepared, wait=False).machine)
+            self._run_stage("listed", lambda: self._check_listed(machine))
+            self._run_stage("permitted", lambda: self._check_permissions(machine))
             if self._has_timer(machine):
-                self._step("timer", lambda: self._check_timer(machine))
-            machine = self._step(
+                self._run_stage("timer", lambda: self._check_timer(machine))
+            machine = self._run_stage(
                 "ssh", lambda: wait_until_ready(self.session, machine), "answers with the pinned host key"
             )
             if machine.stoppable is False or not isinstance(self.session.provider_of(machine), Pausable):
                 return
-            self._step("stop", lambda: stop(self.session, machine, why="the live check"), "proved not to be billed")
-            machine = self._step("start", lambda: start(self.session, machine, new_lease(self.session, machine, LEASE)))
-            self._step("ssh again", lambda: wait_until_ready(self.session, machine), "the same host key")
+            self._run_stage(
+                "stop", lambda: stop(self.session, machine, why="the live check"), "proved not to be billed"
+            )
+            machine = self._run_stage(
+                "start", lambda: start(self.session, machine, new_lease(self.session, machine, LEASE))
+            )
+            self._run_stage("ssh again", lambda: wait_until_ready(self.session, machine), "the same host key")
         except _FailedStage:
             pass
 
@@ -134,10 +138,10 @@ class _TrialInProgress:
         try:
             if machine.terminated_at is None:
                 self.session.report(f"{machine.name}: ending what the check has launched")
-                self._step(
+                self._run_stage(
                     "down", lambda: terminate_one(self.session, machine, why="the live check is over"), "proved gone"
                 )
-            self._step("leftovers", lambda: self._check_nothing_left(machine))
+            self._run_stage("leftovers", lambda: self._check_nothing_left(machine))
         except _FailedStage:
             self.remaining.append(f"{machine.name} may still be billed: cloudgpu down {machine.name}")
         except BaseException:
@@ -168,8 +172,8 @@ class _TrialInProgress:
         for one in permissions:
             if one.needed and one.allowed is False:
                 raise denied_error(one, machine.provider)
-        known = sum(one.allowed is not None for one in permissions)
-        return f"{known} of {len(permissions)} actions could be asked, none that is needed is denied"
+        answered_count = sum(one.allowed is not None for one in permissions)
+        return f"{answered_count} of {len(permissions)} actions could be asked, none that is needed is denied"
 
     def _has_timer(self, machine: Machine) -> bool:
         """Say whether the provider sets timers in the cloud, and this account is set up for them."""
@@ -207,35 +211,35 @@ class _TrialInProgress:
 
     def _wait_until(self, condition: Callable[[], bool], timeout_message: Callable[[], str]) -> None:
         """Wait until the condition holds; raise StopUnproved with this message after LISTING_DELAY."""
-        deadline, pause = self.session.clock() + LISTING_DELAY, 0.1
+        deadline, pause_s = self.session.clock() + LISTING_DELAY, 0.1
         while not condition():
             if self.session.clock() >= deadline:
                 raise StopUnproved(timeout_message(), field="name", next="Run: cloudgpu ls --refresh")
-            self.session.pause(pause)
-            pause = min(5.0, pause * 1.5)
+            self.session.pause(pause_s)
+            pause_s = min(5.0, pause_s * 1.5)
 
     def _machine(self) -> Machine | None:
         """Return the machine that the trial has launched, or may have launched."""
         machines = (machine for machine in self.session.ledger.machines() if machine.key == self.prepared.key)
         return next((machine for machine in machines if machine.launch_status in ("made", "open")), None)
 
-    def _step(self, name: str, act: Callable[[], Any], message: str = "") -> Any:
-        """Do one stage (`act`), record how it ended and how long it took, and return what `act` does.
+    def _run_stage(self, name: str, action: Callable[[], Any], message: str = "") -> Any:
+        """Do one stage (`action`), record how it ended and how long it took, and return what `action` does.
 
-        `message` describes its success, unless `act` returns a text. Raises _FailedStage after an error.
+        `message` describes its success, unless `action` returns a text. Raises _FailedStage after an error.
         """
-        began = self.session.clock()
+        began_at = self.session.clock()
         self.report_stage(f"{self.prepared.plan.offer.configuration.instance_type}: {name}")
         try:
-            result = act()
+            result = action()
         except CloudgpuError as error:
-            seconds = _seconds(began, self.session.clock())
+            seconds = _seconds(began_at, self.session.clock())
             self.stages.append(
                 Stage(name, error.message, seconds, ok=False, next=error.next, exit_code=error.exit_code)
             )
             raise _FailedStage from error
         detail = result if isinstance(result, str) else message or _machine_text(result)
-        self.stages.append(Stage(name, detail, _seconds(began, self.session.clock())))
+        self.stages.append(Stage(name, detail, _seconds(began_at, self.session.clock())))
         return result
 
 
@@ -243,8 +247,8 @@ def _machine_text(machine: Machine) -> str:
     return f"{machine.name}: {machine.instance_type} in {machine.zone}, {machine.state}"
 
 
-def _seconds(began: datetime, now: datetime) -> float:
-    return round((now - began).total_seconds(), 3)
+def _seconds(began_at: datetime, now: datetime) -> float:
+    return round((now - began_at).total_seconds(), 3)
 
 
 def document(trials: Sequence[Trial], max_cost: Money, *, is_complete: bool) -> LiveCheck:
@@ -363,7 +367,7 @@ def max_cost_of(plans: Sequence[PreparedLaunch]) -> tuple[Money, bool]:
     total, is_complete = ZERO, True
     for prepared in plans:
         total += duration_cost(prepared.plan.highest_price, 2 * LEASE)
-        for extra in prepared.plan.added_costs:
-            is_complete = is_complete and extra.per_month is not None
-            total += (extra.per_month or ZERO).scaled(Fraction(2 * LEASE / HOUR) / MONTH_H)
+        for added_cost in prepared.plan.added_costs:
+            is_complete = is_complete and added_cost.per_month is not None
+            total += (added_cost.per_month or ZERO).scaled(Fraction(2 * LEASE / HOUR) / MONTH_H)
     return total, not is_complete

@@ -30,12 +30,12 @@ def permission_checks(session: Session, account: str, region: str | None) -> Ite
         return
     denied_permissions = [permission for permission in permissions if permission.allowed is False]
     for permission in denied_permissions:
-        denied = denied_error(permission, provider.kind)
+        denied_action_error = denied_error(permission, provider.kind)
         if permission.needed:
-            yield failed_check(name, denied)
+            yield failed_check(name, denied_action_error)
         else:
-            message = f"{denied.message} cloudgpu does without, and says so where it matters."
-            yield Check(name, Verdict.NOTE, message, denied.next)
+            message = f"{denied_action_error.message} cloudgpu does without, and says so where it matters."
+            yield Check(name, Verdict.NOTE, message, denied_action_error.next)
     if not denied_permissions:
         yield Check(name, Verdict.OK, _allowed_text(permissions))
 
@@ -57,8 +57,8 @@ def finding_checks(session: Session, account: str, region: str | None) -> Iterat
         verdict = (
             Verdict.OK if finding.is_ok else Verdict.FAIL if finding.is_ok is False and finding.needed else Verdict.WARN
         )
-        code = InvalidRequest.exit_code if verdict is Verdict.FAIL else 0
-        yield Check(f"{finding.what} {account}", verdict, finding.message, finding.next or None, code)
+        exit_code = InvalidRequest.exit_code if verdict is Verdict.FAIL else 0
+        yield Check(f"{finding.what} {account}", verdict, finding.message, finding.next or None, exit_code)
 
 
 def quota_checks(session: Session, account: str, region: str | None) -> Iterator[Check]:
@@ -79,11 +79,11 @@ def quota_checks(session: Session, account: str, region: str | None) -> Iterator
     except CloudgpuError as error:
         yield failed_check(name, error)
         return
-    usable = [quota for quota in quotas if quota.limit]
+    quotas_above_zero = [quota for quota in quotas if quota.limit]
     if not quotas:
         yield Check(name, Verdict.NOTE, f"no limit on GPUs is readable in {region}: what it allows is not known")
-    elif usable:
-        message = f"{len(usable)} of {len(quotas)} limits that are readable in {region} are above 0"
+    elif quotas_above_zero:
+        message = f"{len(quotas_above_zero)} of {len(quotas)} limits that are readable in {region} are above 0"
         yield Check(name, Verdict.OK, f"{message} (cloudgpu quota --account {account})")
     else:
         remedy = f"Ask for more: {provider.quota_page(region, quotas[0].code)}"
@@ -100,7 +100,7 @@ def denied_error(permission: Permission, kind: str) -> AuthFailed:
     )
 
 
-def has_document(kind: str) -> bool:
+def has_permissions_document(kind: str) -> bool:
     """Say whether there is a policy document for this provider: API keys of some have no separate permissions."""
     return any((data_dir("policies") / "permissions").glob(f"{kind}-launch.*"))
 

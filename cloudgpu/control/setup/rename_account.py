@@ -44,7 +44,7 @@ class AccountOrHost:
         """The account's table or the host in config.toml, as part of a sentence."""
         return f"[accounts.{self.account}]" if self.host is None else f"the host {self.host} in {self.account}"
 
-    def called(self, name: str) -> AccountOrHost:
+    def with_name(self, name: str) -> AccountOrHost:
         """Return the same account or host under another name."""
         return replace(self, account=name) if self.host is None else replace(self, host=name)
 
@@ -69,7 +69,7 @@ def find_account_or_host(session: Session, setup: ExistingSetup, text: str, opti
 
     Raises InvalidRequest for what neither config.toml nor the ledger knows, and for a host's name that two have.
     """
-    accounts, hosts = _known(session, setup)
+    accounts, hosts = _known_accounts_and_hosts(session, setup)
     if text in accounts:
         return AccountOrHost(text, None, accounts[text])
     matching = [one for one in hosts if text in (one.host, f"{one.account}/{one.host}")]
@@ -85,7 +85,7 @@ def find_account_or_host(session: Session, setup: ExistingSetup, text: str, opti
     )
 
 
-def _known(session: Session, setup: ExistingSetup) -> tuple[dict[str, str], list[AccountOrHost]]:
+def _known_accounts_and_hosts(session: Session, setup: ExistingSetup) -> tuple[dict[str, str], list[AccountOrHost]]:
     """Return the provider of each account, by name, and all hosts, of config.toml and the ledger."""
     names, accounts, hosts = session.names(), dict[str, str](), dict[tuple[str, str], AccountOrHost]()
     for machine in session.ledger.billable_machines():
@@ -132,7 +132,7 @@ def plan(session: Session, environ: Mapping[str, str], old: str, new: str) -> Re
         raise InvalidRequest("That is its name already.", field=OPTION, value=new, next="Give it a new name.")
     if not NAME.fullmatch(new):
         raise InvalidRequest(f"{new!r} is not a name.", field=OPTION, value=new, next=f"{NAME_RULE}.".capitalize())
-    renamed = target.called(new)
+    renamed = target.with_name(new)
     if target.is_in(setup) and renamed.is_in(setup):
         raise InvalidRequest(
             f"config.toml has both {target.text} and {renamed.text}.",
@@ -143,7 +143,7 @@ def plan(session: Session, environ: Mapping[str, str], old: str, new: str) -> Re
     recorded = tuple(target.machines_of(session, session.ledger.billable_machines()))
     machines = tuple(machine for machine in recorded if not machine.is_named_resource and may_cost_money(machine))
     _check_files(target, machines)
-    draft = _renamed(setup, target, new) if target.is_in(setup) else None
+    draft = _draft_with_new_name(setup, target, new) if target.is_in(setup) else None
     if draft is None:
         if not renamed.is_in(setup):
             find_account_or_host(session, setup, new, OPTION)  # raises, with known names, for an unknown one
@@ -153,7 +153,7 @@ def plan(session: Session, environ: Mapping[str, str], old: str, new: str) -> Re
                 value=new,
                 next=f"Add {renamed.text} to config.toml, or put {target.text} back.",
             )
-        _check_same(session, renamed, recorded)
+        _check_is_same(session, renamed, recorded)
         text = _with_new_default(setup.text or "", setup, target, new)
         draft = init.make_draft(setup, text) if text != setup.text else None
     return Renaming(target, new, recorded, machines, draft, tuple(_notes(session, setup, draft, target)))
@@ -202,7 +202,7 @@ def _check_files(target: AccountOrHost, machines: tuple[Machine, ...]) -> None:
         )
 
 
-def _renamed(setup: init.ExistingSetup, target: AccountOrHost, new: str) -> init.ConfigDraft:
+def _draft_with_new_name(setup: init.ExistingSetup, target: AccountOrHost, new: str) -> init.ConfigDraft:
     """Return the draft of config.toml with the new name."""
     text = setup.text or ""
     if target.host is None:
@@ -219,7 +219,7 @@ def _with_new_default(text: str, setup: init.ExistingSetup, target: AccountOrHos
     return set_value(text, ("account",), new) if is_default else text
 
 
-def _check_same(session: Session, renamed: AccountOrHost, machines: tuple[Machine, ...]) -> None:
+def _check_is_same(session: Session, renamed: AccountOrHost, machines: tuple[Machine, ...]) -> None:
     """Raise InvalidRequest unless the account or host with the new name is where the machines were launched.
 
     It is asked for its identity. Machines that may cost money are compared; if there are none, the latest one.
@@ -236,9 +236,9 @@ def _check_same(session: Session, renamed: AccountOrHost, machines: tuple[Machin
             raise InvalidRequest(message, field=OPTION, value=renamed.name, next=error.next) from error
         if not identity.is_of(machine.identity):
             kind = "another computer, user or home" if is_on_computer(machine) else "another account"
-            other = f"{kind}: {identity.display_name}"
+            other_text = f"{kind}: {identity.display_name}"
             raise InvalidRequest(
-                f"{machine.name} was launched at {account_text(machine)}, and {renamed.name} is {other}.",
+                f"{machine.name} was launched at {account_text(machine)}, and {renamed.name} is {other_text}.",
                 field=OPTION,
                 value=renamed.name,
                 next="Name what it is called now, or put the old name back into config.toml.",

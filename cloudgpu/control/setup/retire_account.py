@@ -94,22 +94,24 @@ def _without_host(setup: init.ExistingSetup, target: AccountOrHost) -> init.Conf
 def _plan_for_account(session: Session, setup: init.ExistingSetup, account: str) -> Retirement:
     draft = _without_account(setup, account) if value_at(setup.table, ("accounts", account)) is not None else None
     if draft is None and account in setup.settings.accounts:
-        raise _cannot_retire(account, setup.settings.accounts[account].provider)
+        raise _cannot_retire_error(account, setup.settings.accounts[account].provider)
     can_be_queried = draft is not None or account in detected_accounts(session)
-    other_costs = _find_costs(session, account, configured=draft is not None) if can_be_queried else []
+    other_cost_reasons = _find_cost_reasons(session, account, configured=draft is not None) if can_be_queried else []
     machines_and_resources = session.ledger.billable_machines()
     scope = AccountScope(session, account).query_for(machines_and_resources) if can_be_queried else None
     recorded = _recorded_machines(session, machines_and_resources, account, scope)
     if scope is not None and scope.error is not None:
         raise _unknown_costs_error(account, scope.error.message, configured=draft is not None)
     lost = _lost_machines(session, recorded) if not can_be_queried else ()
-    _check_costs_nothing(account, [machine for machine in recorded if machine not in lost], other_costs)
+    _check_costs_nothing(account, [machine for machine in recorded if machine not in lost], other_cost_reasons)
     machines = tuple(machine for machine in recorded if not machine.is_named_resource)
-    at = forgotten_at(session.ledger.events(SUBJECT), session.settings.owner).get(account) if draft is None else None
-    ended_since = at is not None and any((machine.terminated_at or "") > at for machine in recorded)
+    retired_at = (
+        forgotten_at(session.ledger.events(SUBJECT), session.settings.owner).get(account) if draft is None else None
+    )
+    ended_since = retired_at is not None and any((machine.terminated_at or "") > retired_at for machine in recorded)
     configured_account = session.account(account) if can_be_queried else None
     provider = recorded[-1].provider if configured_account is None else configured_account.provider
-    return Retirement(account, provider, machines, draft, None if ended_since or lost else at, scope, lost=lost)
+    return Retirement(account, provider, machines, draft, None if ended_since or lost else retired_at, scope, lost=lost)
 
 
 def _lost_machines(session: Session, machines: Iterable[Machine]) -> tuple[Machine, ...]:
@@ -169,13 +171,13 @@ def forget(session: Session, retirement: Retirement) -> str:
         )
     account, at = retirement.account, iso(session.clock())
 
-    def decide(view: Any) -> list[Any]:
+    def build_events(view: Any) -> list[Any]:
         machines = _recorded_machines(session, view.billable_machines(), account, retirement.scope)
         _check_costs_nothing(account, machines)
         return [account_forgotten(account, retirement.provider, machines, platform.node(), session.clock())]
 
     if retirement.host is None:
-        (event,) = session.ledger.decide(decide)
+        (event,) = session.ledger.decide(build_events)
         at = event.occurred_at
     if retirement.draft is not None:
         init.write(retirement.draft)
@@ -206,11 +208,11 @@ def _without_account(setup: init.ExistingSetup, account: str) -> init.ConfigDraf
     draft = init.make_draft(setup, remove_table(setup.text or "", ("accounts", account)))
     accounts = settings_from_text(draft.after, login=setup.settings.owner).accounts
     if account in accounts:
-        raise _cannot_retire(account, accounts[account].provider)
+        raise _cannot_retire_error(account, accounts[account].provider)
     return draft
 
 
-def _find_costs(session: Session, account: str, *, configured: bool) -> list[str]:
+def _find_cost_reasons(session: Session, account: str, *, configured: bool) -> list[str]:
     """Query an account; return its resources with this ledger's tag that cost, or may cost, apart from machines."""
     synced, provider = sync_accounts(session, [account], retained=True), session.provider(account)
     for sentence in synced.sentences:
@@ -223,8 +225,8 @@ def _find_costs(session: Session, account: str, *, configured: bool) -> list[str
     own_resources = (
         one for one in (*synced.resources, *orphans.items) if one.tags.get(TAG_LEDGER) == session.ledger.id
     )
-    costs = (one for one in own_resources if one.stored_as or one.kind is Kind.SPOT_REQUEST)
-    return [f"{one.kind.replace('_', ' ')} {one.id} is there" for one in costs]
+    costly = (one for one in own_resources if one.stored_as or one.kind is Kind.SPOT_REQUEST)
+    return [f"{one.kind.replace('_', ' ')} {one.id} is there" for one in costly]
 
 
 def _unknown_costs_error(account: str, why: str, *, configured: bool) -> ProviderUnavailable:
@@ -238,9 +240,9 @@ def _unknown_costs_error(account: str, why: str, *, configured: bool) -> Provide
     )
 
 
-def _check_costs_nothing(account: str, machines: list[Machine], other_costs: Sequence[str] = ()) -> None:
+def _check_costs_nothing(account: str, machines: list[Machine], other_cost_reasons: Sequence[str] = ()) -> None:
     """Raise InvalidRequest where something of the account may still cost, StopUnproved where that is not known."""
-    reasons = [*(reason for machine in machines if (reason := may_cost(machine))), *other_costs]
+    reasons = [*(reason for machine in machines if (reason := may_cost(machine))), *other_cost_reasons]
     if not reasons:
         return
     more = f", and {len(reasons) - MAX_NAMED} more" if len(reasons) > MAX_NAMED else ""
@@ -253,7 +255,7 @@ def _check_costs_nothing(account: str, machines: list[Machine], other_costs: Seq
     raise InvalidRequest(message, field="--forget", value=account, next=remedy)
 
 
-def _cannot_retire(account: str, kind: str) -> InvalidRequest:
+def _cannot_retire_error(account: str, kind: str) -> InvalidRequest:
     """Return the error of an account that exists without a table in config.toml."""
     why = (
         "this computer is always an account" if kind == "local" else f'provider = "{kind}" in config.toml stands for it'

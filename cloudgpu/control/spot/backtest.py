@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.inputs.launch_request import duration
+from cloudgpu.control.inputs.launch_request import parse_optional_duration
 from cloudgpu.control.spot.history import history
 from cloudgpu.core.model.machine import not_none
 from cloudgpu.core.spot.policies import POLICIES
@@ -194,7 +194,7 @@ def _no_traces_error(message: str, value: str) -> InvalidRequest:
 
 
 def _duration(value: str | timedelta, field: str) -> timedelta:
-    return not_none(duration(value, field))  # only None gives None
+    return not_none(parse_optional_duration(value, field))  # only None gives None
 
 
 def _price(value: float | None, field: str, default: float) -> float:

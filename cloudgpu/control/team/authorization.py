@@ -77,7 +77,7 @@ def check_may(
     return right
 
 
-def check_may_use(session: Session, volumes: Sequence[Machine]) -> None:
+def check_may_use_volumes(session: Session, volumes: Sequence[Machine]) -> None:
     """Raise RoleNeeded where the user may attach none of these volumes, which a launch may mean. Writes nothing."""
     authorization = authorization_of(session)
     if authorization.is_member and volumes and not any(authorization.owns(machine) for machine in volumes):
@@ -90,7 +90,7 @@ def check_may_use(session: Session, volumes: Sequence[Machine]) -> None:
             raise
 
 
-def others_note(session: Session, machine: OwnedSubject, verb: str) -> str:
+def ownership_note(session: Session, machine: OwnedSubject, verb: str) -> str:
     """Return a sentence for a confirmation prompt: who owns the machine, and the user's right to act on it.
 
     Empty for the user's own machine, and while the ledger is away.
@@ -114,8 +114,8 @@ def requested_by(
     if authorization.role is Role.ALONE:
         return {}
     right = _right_for(session, authorization, machine, verb)
-    whose: RequestedBy = {"whose": machine.owner or ""}
-    return whose if right is None else {**whose, "right": str(right)}
+    recorded: RequestedBy = {"whose": machine.owner or ""}
+    return recorded if right is None else {**recorded, "right": str(right)}
 
 
 def _right_for(session: Session, authorization: Authorization, machine: OwnedSubject, verb: str) -> Right | None:

@@ -42,8 +42,8 @@ def publish(session: Session, name_or_file: str, directories: Sequence[Path]) ->
             return []
         return [policy_published(name, text, tz, session.clock(), view.head()[0])]
 
-    written = session.ledger.decide(build_events)
-    return {"published": name, "file": str(file), "changed": bool(written), "replaced": bool(replaced and written)}
+    appended = session.ledger.decide(build_events)
+    return {"published": name, "file": str(file), "changed": bool(appended), "replaced": bool(replaced and appended)}
 
 
 def withdraw(session: Session, name: str) -> WithdrawnDocument:

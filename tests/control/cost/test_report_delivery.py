@@ -12,7 +12,7 @@ import pytest
 
 from cloudgpu.control.alerts.channels import label_of
 from cloudgpu.control.cost.report import parse_report, report_document
-from cloudgpu.control.cost.report_delivery import LOCK, report_due, send_monthly, send_report
+from cloudgpu.control.cost.report_delivery import LOCK, report_due_at, send_monthly, send_report
 from cloudgpu.control.inputs.periods import parse_month
 from cloudgpu.control.scheduler.jobs import RETRY_LATER, watch_jobs
 from cloudgpu.core.alerts.findings import SUBJECT
@@ -64,12 +64,12 @@ def subjects(web):
 
 def test_a_month_is_sent_once_it_has_been_over_for_six_hours(lab_to, web):
     lab = at(lab_to(json_of(web)), utc(11, 1, 5, 59))
-    assert report_due(lab.session) == utc(11, 1, 6)
+    assert report_due_at(lab.session) == utc(11, 1, 6)
     assert send_monthly(lab.session) == ""
     at(lab, utc(11, 1, 6))
-    assert report_due(lab.session) == lab.clock()
+    assert report_due_at(lab.session) == lab.clock()
     assert send_monthly(lab.session) == f"the report of 2026-10 was sent to {label_of(json_of(web))}"
-    assert report_due(lab.session) == utc(12, 1, 6)
+    assert report_due_at(lab.session) == utc(12, 1, 6)
     assert [send_monthly(one) for one in (lab.session, lab.opened())] == ["", ""]
     assert months(lab) == [("2026-10", label_of(json_of(web)))]
     # 37 hours at $3.00; the disk of the fake cloud has no price.
@@ -114,7 +114,7 @@ def test_a_receiver_that_refuses_is_tried_again_and_the_others_have_it_once(lab_
     web.answer = 500
     said = send_monthly(lab.session)
     assert f"was not taken by {label_of(json_of(web))} (answered 500), and is tried again" in said
-    assert report_due(lab.session) == lab.clock()
+    assert report_due_at(lab.session) == lab.clock()
     lab.later(hours=1)
     assert "answered 500" in send_monthly(lab.session)
     web.answer = 200
@@ -187,21 +187,21 @@ def test_a_receiver_that_is_added_gets_the_last_month(lab_to, web, mail):
 @pytest.mark.parametrize("more", ['report = "never"\n', None])
 def test_nobody_is_sent_a_report_without_receivers_or_where_that_is_the_wish(lab_to, web, more):
     lab = at(lab_to(json_of(web), more=more) if more else lab_to(), utc(11, 1, 6))
-    assert report_due(lab.session) == utc(12, 1, 6)
+    assert report_due_at(lab.session) == utc(12, 1, 6)
     assert send_monthly(lab.session) == ""
     assert web.got == []
 
 
 def test_a_month_in_which_nothing_was_billed_has_no_report(lab_to, web):
     lab = lab_to(json_of(web))
-    assert report_due(lab.session) == utc(11, 1, 6)  # September is over, and nothing was there
+    assert report_due_at(lab.session) == utc(11, 1, 6)  # September is over, and nothing was there
     assert send_monthly(lab.session) == ""
     assert (web.got, months(lab)) == ([], [])
 
 
 def test_a_fresh_ledger_has_nothing_to_send(make_lab, web):
     lab = make_lab(f"[alerts]\nto = ['{json_of(web)}']\n")
-    assert report_due(lab.session) == utc(12, 1, 6)
+    assert report_due_at(lab.session) == utc(12, 1, 6)
     assert send_monthly(lab.session) == ""
 
 
@@ -219,7 +219,7 @@ def test_a_month_is_that_of_the_settings_time_zone(lab_to, web):
     config = lab.home / "config.toml"
     config.write_text('tz = "Asia/Seoul"\n' + config.read_text())
     lab.session = lab.opened()
-    assert report_due(lab.session) == utc(10, 31, 21)  # six in the morning of 1 November there
+    assert report_due_at(lab.session) == utc(10, 31, 21)  # six in the morning of 1 November there
     at(lab, utc(10, 31, 21))
     assert "2026-10 was sent" in send_monthly(lab.session)
 

@@ -15,7 +15,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.control.cost.report_files import default_file
+from cloudgpu.control.cost.report_files import default_report_path
 from cloudgpu.views.report.html import to_html
 from cloudgpu.views.report.markdown import to_markdown
 from tests.control.story import Story, lived
@@ -187,8 +187,8 @@ def test_what_is_kept_costs_while_no_machine_runs(story):
 
 
 def test_a_page_is_called_by_its_month_or_by_the_day_on_which_it_was_made(story, document):
-    assert default_file(document).name == "cloudgpu-report-2026-10-31.html"
-    assert default_file(story.gpu.money.report(month="last")).name == "cloudgpu-report-2026-09.html"
+    assert default_report_path(document).name == "cloudgpu-report-2026-10-31.html"
+    assert default_report_path(story.gpu.money.report(month="last")).name == "cloudgpu-report-2026-09.html"
 
 
 def test_a_machine_that_was_parked_is_of_its_first_launch(tmp_path):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.control.inputs.launch_request import MAX_GB, UpOptions, parse_request, parse_size, parse_volume
+from cloudgpu.control.inputs.launch_request import MAX_DISK_GB, UpOptions, parse_request, parse_size, parse_volume
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.core.model.launch import Network, Setup, Volume
 from cloudgpu.errors import InvalidRequest
@@ -42,7 +42,7 @@ def test_a_size_is_whole_gb(text, gb):
     assert parse_size(text, "--disk") == gb
 
 
-@pytest.mark.parametrize("text", ["0", "-5", "1.5", "big", "", str(MAX_GB + 1), "70,000", "1e3", "\u0665", True])
+@pytest.mark.parametrize("text", ["0", "-5", "1.5", "big", "", str(MAX_DISK_GB + 1), "70,000", "1e3", "\u0665", True])
 def test_what_is_no_size_is_refused(text):
     assert refused(lambda: parse_size(text, "--disk"))[0] == "--disk"
 

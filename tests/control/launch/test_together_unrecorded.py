@@ -7,7 +7,7 @@ import resource
 import pytest
 
 from cloudgpu.control.inventory.settle import settle_abandoned_launches
-from cloudgpu.control.inventory.unrecorded_termination import Unrecorded
+from cloudgpu.control.inventory.unrecorded_termination import EndedUnrecorded
 from cloudgpu.errors import AuthFailed
 from tests.control.launch.test_together import shared, up
 
@@ -33,7 +33,7 @@ def full(lab):
 def test_every_machine_of_the_launch_is_ended_and_the_rows_are_settled_later(lab, full):
     try:
         with pytest.raises(
-            Unrecorded, match="was ended and nothing of it is left, but the ledger does not know it yet"
+            EndedUnrecorded, match="was ended and nothing of it is left, but the ledger does not know it yet"
         ):
             up(lab)
     finally:

@@ -12,11 +12,11 @@ import pytest
 
 from cloudgpu.cli.app import run
 from cloudgpu.control.api.down import end_machines, machines_to_end
-from cloudgpu.control.inventory.unrecorded_termination import Unrecorded
+from cloudgpu.control.inventory.unrecorded_termination import EndedUnrecorded
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.outage.outage import find_to_stop
-from cloudgpu.control.reaper.notify import notify_where_away
+from cloudgpu.control.reaper.notify import notify_if_ledger_away
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.setup.doctor import examine
 from cloudgpu.control.team.authorization import authorization_of
@@ -297,7 +297,7 @@ def test_a_server_that_freezes_between_the_look_and_the_stop_does_not_keep_the_m
     session.ledger.machines()
     postgres.freeze()
     try:
-        with pytest.raises(Unrecorded, match="fox is stopped and not billed"):
+        with pytest.raises(EndedUnrecorded, match="fox is stopped and not billed"):
             stop(session, row, why="asked by the user")
         assert ada.machines() == []
     finally:
@@ -328,7 +328,7 @@ def test_owners_hear_once_from_cron_that_the_ledger_refuses_its_password(laptop,
         assert denied.value.exit_code == 6
     assert len([one for one in web.got if one[0] == "POST"]) == 1
     session = ada.opened()
-    with pytest.raises(LedgerDenied), notify_where_away(session):
+    with pytest.raises(LedgerDenied), notify_if_ledger_away(session):
         session.ledger.check_in_use()
     (post,) = [body.decode() for method, _, body in web.got if method == "POST"]
     assert "the ledger cannot be used" in post

@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from cloudgpu.control.inventory.unrecorded_termination import Unrecorded
+from cloudgpu.control.inventory.unrecorded_termination import EndedUnrecorded
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.outage.outage import continue_without_ledger, find_to_stop
 from cloudgpu.control.session.session import Session
@@ -65,7 +65,7 @@ def test_a_process_that_is_suspended_while_it_writes_keeps_a_stop_waiting_once(l
     session = lab.opened()
     session.ledger._lock_timeout_s = 0.2
     with suspended(session.home.ledger / "ledger.head"):
-        with pytest.raises(Unrecorded, match="fox is stopped and not billed") as caught:
+        with pytest.raises(EndedUnrecorded, match="fox is stopped and not billed") as caught:
             stop(session, find_to_stop(session, "fox")[0], why="asked by the user")
         assert "it may be suspended" in caught.value.next
         assert lab.machines() == []

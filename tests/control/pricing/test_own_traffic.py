@@ -16,7 +16,7 @@ from cloudgpu.control.jobs.plan import plan_run
 from cloudgpu.control.launch.budget_preview import build_plan_document
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
-from cloudgpu.control.pricing.traffic import is_charged, record_traffic, traffic_event
+from cloudgpu.control.pricing.traffic import is_traffic_charged, record_traffic, traffic_event
 from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.core.billing.traffic_gaps import traffic_gaps
 from cloudgpu.core.events.projection import machine_of
@@ -62,7 +62,7 @@ def traffic_cost(machine):
 def test_both_directions_are_billed_at_the_offers_own_prices(lab):
     machine = up(lab)
     assert machine.traffic_prices == (30_000_000, 20_000_000)
-    assert is_charged(machine)
+    assert is_traffic_charged(machine)
     machine = counted(lab, machine, 2 * GB, 5 * GB)
     # 2 GB at $0.03 and 5 GB at $0.02: $0.06 + $0.10, sure, since the prices are of every byte.
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.control.pricing.traffic import is_charged, status_of, traffic_event
+from cloudgpu.control.pricing.traffic import is_traffic_charged, parse_agent_status, traffic_event
 from cloudgpu.core.billing.charges import total
 from cloudgpu.core.billing.traffic_gaps import CHARGING_PROVIDERS, gaps_within, traffic_gaps
 from cloudgpu.core.events.projection import machine_of
@@ -105,7 +105,7 @@ def test_a_gap_is_told_for_the_periods_that_it_reaches_into():
 
 def test_who_charges_bytes_is_said_alike_by_the_rules_and_by_the_price_list():
     for provider, region in (("aws", "us-east-1"), ("gcp", "us-central1"), ("azure", "eastus"), ("local", "here")):
-        assert is_charged(machine(provider=provider, region=region)) == (provider in CHARGING_PROVIDERS)
+        assert is_traffic_charged(machine(provider=provider, region=region)) == (provider in CHARGING_PROVIDERS)
 
 
 def test_a_machine_where_bytes_cost_nothing_has_no_gap():
@@ -153,7 +153,7 @@ def test_a_count_that_cannot_be_is_refused_with_an_error_that_callers_expect(sen
 @pytest.mark.parametrize("text", [b"", b"[1]", b"7", b"null", b"\xff", b"[" * 200_000])
 def test_an_answer_that_is_no_object_is_one_error(text):
     with pytest.raises(ValueError):  # noqa: PT011  (whatever it says)
-        status_of(text)
+        parse_agent_status(text)
 
 
 def test_a_count_of_a_time_to_come_is_of_now():

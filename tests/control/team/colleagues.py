@@ -27,7 +27,7 @@ class TeamFile(SqliteFile):
     person = ""
 
     @property
-    def signature(self):
+    def required_actor(self):
         return self.person
 
     def role_and_user(self):

@@ -27,7 +27,7 @@ from cloudgpu.control.policies.resolve import limits_of, policies_of
 from cloudgpu.control.reaper.foreign import find_overdue
 from cloudgpu.control.resources.cleanup import clean
 from cloudgpu.control.resources.named import find_named, remove, save_image
-from cloudgpu.control.team.authorization import assign_owner, others_note
+from cloudgpu.control.team.authorization import assign_owner, ownership_note
 from cloudgpu.control.team.published import publish, withdraw
 from cloudgpu.core.events.general_events import owner_claimed
 from cloudgpu.core.events.log import Draft
@@ -93,9 +93,9 @@ def test_its_owner_and_a_payer_are_not_refused(team, person):
 
 def test_by_which_right_a_machine_was_stopped_is_said_before_and_stands_in_the_ledger(team):
     ada, pia = team["ada"], team["pia"]
-    said = others_note(pia.session, pia.machine("adas"), "stop")
+    said = ownership_note(pia.session, pia.machine("adas"), "stop")
     assert said == " It is ada@lab.org's (ada); you have the payer's role."
-    assert others_note(ada.session, ada.machine("adas"), "stop") == ""
+    assert ownership_note(ada.session, ada.machine("adas"), "stop") == ""
     stop(pia.session, pia.machine("adas"), why="asked")
     assert ada.asked("adas") == [("stop_requested", "pia", "ada@lab.org", "payer")]
     lines = shown_machine(ada.session, "adas", history=True)["history"]

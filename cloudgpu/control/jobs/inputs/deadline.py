@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from cloudgpu.config.files.user_files import shown
-from cloudgpu.control.inputs.launch_request import duration, moment
+from cloudgpu.control.inputs.launch_request import parse_future_moment, parse_optional_duration
 from cloudgpu.core.jobs.deadline import Margins, least_time_s
 from cloudgpu.core.jobs.stored import volume_of
 from cloudgpu.core.spot import POLICIES
@@ -43,7 +43,7 @@ class DeadlineRequest:
         if isinstance(self.at, datetime) and self.at <= now:
             message = f"--deadline {iso(self.at)} is in the past."
             raise InvalidRequest(message, field="--deadline", value=iso(self.at), next="For example --deadline 24h")
-        return moment(self.at, "--deadline", now)
+        return parse_future_moment(self.at, "--deadline", now)
 
 
 def parse_deadline(
@@ -58,7 +58,7 @@ def parse_deadline(
     if at is None:
         _check_unused(work, policy)
         return None
-    work_time = duration(work, "--work")
+    work_time = parse_optional_duration(work, "--work")
     if work_time is None:
         message = "--deadline needs --work: how long the command runs, if nothing interrupts it."
         raise InvalidRequest(

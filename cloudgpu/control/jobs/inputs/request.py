@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Unpack
 
 from cloudgpu.config.files.user_files import parse_finite_number, shown
-from cloudgpu.control.inputs.launch_request import UpOptions, duration, parse_request, validate_request
+from cloudgpu.control.inputs.launch_request import UpOptions, parse_optional_duration, parse_request, validate_request
 from cloudgpu.control.jobs.inputs.command import check_command
 from cloudgpu.control.jobs.inputs.data import parse_data, parse_results_to, volume_for, workdir_path
 from cloudgpu.control.jobs.inputs.deadline import DeadlineRequest, parse_deadline
@@ -159,14 +159,14 @@ def parse_run(*, environ: Mapping[str, str] | None = None, **options: Unpack[Run
         results_to=results_to,
         checkpoint=checkpoint,
         include=_parse_globs(_as_list(options.get("include"), "--include")),
-        every=duration(options.get("every"), "--every") or DEFAULT_EVERY,
-        timeout=duration(options.get("timeout"), "--timeout"),
+        every=parse_optional_duration(options.get("every"), "--every") or DEFAULT_EVERY,
+        timeout=parse_optional_duration(options.get("timeout"), "--timeout"),
         max_cost=_parse_max_cost(options.get("max_cost")),
-        stall=duration(options.get("stall"), "--stall"),
+        stall=parse_optional_duration(options.get("stall"), "--stall"),
         retries=_parse_count(options.get("retries", 0), "--retries"),
         restarts=_parse_count(options.get("restarts", DEFAULT_RESTARTS), "--restarts"),
-        keep=duration(options.get("keep"), "--keep") or timedelta(0),
-        results_wait=duration(options.get("results_wait"), "--results-wait") or DEFAULT_RESULTS_WAIT,
+        keep=parse_optional_duration(options.get("keep"), "--keep") or timedelta(0),
+        results_wait=parse_optional_duration(options.get("results_wait"), "--results-wait") or DEFAULT_RESULTS_WAIT,
         deadline=parse_deadline(
             options.get("deadline"), options.get("work"), options.get("spot_policy"), launch, on, results_to
         ),
