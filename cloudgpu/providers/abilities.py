@@ -98,6 +98,12 @@ class SharesComputer(Protocol):
     def shared_price(self, item: MachineConfiguration, share: ComputerShare) -> Price | None:
         """Return what an hour costs a machine with this share of the computer; None where the share is not known."""
 
+    def agent_status(self, id: str, since: float) -> bytes:  # noqa: A002
+        """Return what `agent status --since` prints for a machine, a stopped one too; empty if it prints nothing.
+
+        `since` is in epoch seconds of the machine's clock. Raises InstanceNotFound.
+        """
+
 
 @runtime_checkable
 class HostLeaves(Protocol):

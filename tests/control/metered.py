@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 from typing import ClassVar
 
@@ -31,6 +32,7 @@ class DeskProvider(FakeProvider):
 
     own = local_options("lab", {"usd_per_kwh": 0.5})
     meanwhile: ClassVar = []  # what happens once, while a price is asked for
+    samples: ClassVar = []  # what the agent of every machine has, finished and not
 
     def prices(self, offers):
         return [power.price(self.own, one.accelerators, self.clock()) for one in offers]
@@ -39,3 +41,8 @@ class DeskProvider(FakeProvider):
         while self.meanwhile:
             self.meanwhile.pop()()
         return power.shared_price(self.own, item.accelerators, share, self.clock())
+
+    def agent_status(self, id, since):  # noqa: A002
+        self.get(id)
+        newer = [one for one in self.samples if one["t"] >= since]
+        return json.dumps({"now": self.clock().timestamp(), "up_since": 0, "samples": newer}).encode()

@@ -1,7 +1,4 @@
-"""Stops and ends machines: the request is recorded first, then sent, then its effect is proved.
-
-Where a credential is refused, the error says that the machine still runs, what it costs, and how to end it by hand.
-"""
+"""Stops and ends machines: the request is recorded first, then sent, then its effect is proved."""
 
 from __future__ import annotations
 
@@ -25,6 +22,7 @@ from cloudgpu.control.lifecycle.parking import park
 from cloudgpu.control.lifecycle.refused_credential import explain_ending_by_hand
 from cloudgpu.control.outage.outage import without_ledger
 from cloudgpu.control.pricing.price_history import record_spot_cost
+from cloudgpu.control.pricing.shared_computer import store_samples_before_end
 from cloudgpu.control.pricing.traffic import read_counter_before_end
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import check_may, requested_by
@@ -341,6 +339,7 @@ def _send_terminate(session: Session, machine: Machine, request: Callable[[Machi
         raise
     session.report(f"{machine.name}: ending")
     read_counter_before_end(session, machine)
+    store_samples_before_end(session, machine)
     machine, exists = _refresh_before_end(session, provider, machine)
     if request is not None:
         session.ledger.append([request(machine)])

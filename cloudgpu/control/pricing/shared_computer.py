@@ -8,6 +8,7 @@ and what was spent is as it was measured. What a killed process has not recorded
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
@@ -15,18 +16,19 @@ from fractions import Fraction
 from cloudgpu.control.pricing.price_history import configuration_of
 from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.control.session.session import Session
+from cloudgpu.core.activity.agent_status import parse_agent_status
 from cloudgpu.core.activity.computer_share import Presence, Run, draws_of, share_of
 from cloudgpu.core.billing.discounts import agreed_price
 from cloudgpu.core.events.log import OWN_CLOCK, Draft
 from cloudgpu.core.events.observations import price_observed
-from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.offers import Basis, Price
 from cloudgpu.core.model.usage import Resource
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.log.base import View
 from cloudgpu.ledger.samples.readings import is_valid
-from cloudgpu.ledger.samples.store import SampleStore
+from cloudgpu.ledger.samples.store import MINUTE_S, SampleStore
 from cloudgpu.providers.abilities import SharesComputer
 from cloudgpu.providers.attached_costs import discounted_prices
 
@@ -53,6 +55,9 @@ def record_shared_costs(session: Session, provider: SharesComputer, scope: Accou
     now = session.clock()
     unrecorded = [machine for machine in machines if _may_have_unrecorded_cost(machine, now)]
     if unrecorded:
+        for machine in unrecorded:
+            if _needs_samples(session, machine, now):
+                _store_samples(session, provider, machine)
         drafts = _cost_events(session, provider, scope.account, machines, unrecorded, now)
         priced_before = {machine.id: machine.price for machine in unrecorded}
 
@@ -66,6 +71,34 @@ def record_shared_costs(session: Session, provider: SharesComputer, scope: Accou
 
         if drafts:
             session.ledger.decide(build_events)
+
+
+def store_samples_before_end(session: Session, machine: Machine) -> None:
+    """Store the last samples of a machine whose files go with it, as they tell what it cost. Raises nothing."""
+    with suppress(CloudgpuError):
+        provider = session.provider_of(machine)
+        if machine.accelerators and isinstance(provider, SharesComputer):
+            _store_samples(session, provider, machine)
+
+
+def _needs_samples(session: Session, machine: Machine, now: datetime) -> bool:
+    """Say whether an interval of a run waits for samples that its agent has: at its end, or after MIN_INTERVAL."""
+    run_begin = _open_run_begin(machine)
+    if not machine.accelerators or machine.terminated_at is not None or run_begin is None:
+        return bool(machine.accelerators) and machine.terminated_at is None
+    last_sample = SampleStore(session.home.samples, machine.id).last()
+    return now.timestamp() - max(last_sample, from_iso(run_begin).timestamp()) >= MIN_INTERVAL.total_seconds()
+
+
+def _store_samples(session: Session, provider: SharesComputer, machine: Machine) -> None:
+    """Fetch a machine's samples that are complete and not stored yet, and store them. Raises nothing."""
+    store, now = SampleStore(session.home.samples, machine.id), session.clock()
+    with suppress(CloudgpuError, OSError):  # what cannot be read is waited for, and assumed in the end
+        status = parse_agent_status(provider.agent_status(not_none(machine.provider_id), store.last()))
+        if status.now is not None:
+            # Finished ones, which the agent does not change any more: `keep` leaves out those of the last minute.
+            complete = [sample for sample in status.samples if sample["s"] >= MINUTE_S]
+            store.keep(complete, status.now + MINUTE_S, now + timedelta(seconds=MINUTE_S))
 
 
 def may_cost_less(session: Session, machine: Machine) -> bool:

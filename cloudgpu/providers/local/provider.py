@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -58,6 +60,7 @@ PROVIDER = "local"
 REGION = "here"
 INSTANCE_TYPE = "local"
 STOP_EFFECT = "ends its processes and keeps its directory; a stopped local machine costs nothing"
+STATUS_TIMEOUT_S = 10.0  # of an agent's status command
 _REQUIRED_MODULES = ("asyncssh", "psutil")
 
 
@@ -162,6 +165,23 @@ class LocalProvider:
     def shared_price(self, offer: MachineConfiguration, share: ComputerShare) -> Price | None:
         """Return what an hour cost a machine with this share of the computer; None for an offer that is not ours."""
         return power.shared_price(self._options, offer.accelerators, share, self._clock()) if _is_ours(offer) else None
+
+    def agent_status(self, id: str, since: float) -> bytes:  # noqa: A002
+        """Run the status command of the machine's agent here, as that of a stopped machine has no SSH server to ask.
+
+        Return what it prints, empty if it fails. Raises InstanceNotFound.
+        """
+        with self._locked():
+            layout = self._existing_layout(id)
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            return subprocess.run(  # noqa: S603
+                [layout.agent / "agent", "status", "--since", f"{since:.0f}"],
+                env={**os.environ, "HOME": str(layout.home)},
+                capture_output=True,
+                check=True,
+                timeout=STATUS_TIMEOUT_S,
+            ).stdout
+        return b""
 
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:  # noqa: ARG002  (nothing here takes long)
         """Make the machine's directory and start its process; the same token returns the same machine.

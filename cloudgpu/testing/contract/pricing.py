@@ -11,6 +11,7 @@ from typing import cast
 
 import pytest
 
+from cloudgpu.core.activity.agent_status import parse_agent_status
 from cloudgpu.core.activity.computer_share import ComputerShare
 from cloudgpu.core.model.offers import Basis, MachineConfiguration, Market, Price, Requirements
 from cloudgpu.providers.abilities import (
@@ -18,10 +19,11 @@ from cloudgpu.providers.abilities import (
     HasPlacementScores,
     HasPriceHistory,
     HasPrices,
+    Pausable,
     SharesComputer,
 )
 from cloudgpu.providers.base import Provider, ProviderSettings
-from cloudgpu.testing.contract.base import ContractBase
+from cloudgpu.testing.contract.base import ContractBase, MakeAttempt
 
 
 class HasMeteredPriceContract(ContractBase):
@@ -63,6 +65,18 @@ class SharesComputerContract(ContractBase):
             assert price_of_half.per_hour < price_of_busy_half.per_hour
             assert price_alone.per_hour <= whole_price.per_hour
             assert price_alone.basis is Basis.MEASURED
+
+    def test_an_agent_tells_its_samples_on_a_machine_that_exists(
+        self, provider: Provider, make_attempt: MakeAttempt
+    ) -> None:
+        """Empty, or as JSON that can be parsed, whether it runs or is stopped; the id of no machine is an error."""
+        shares, attempt = cast("SharesComputer", provider), make_attempt()
+        machine = self.launch_and_wait(provider, attempt)
+        if isinstance(provider, Pausable):
+            provider.stop(machine.id)
+        text = shares.agent_status(machine.id, 0.0)
+        assert not text or parse_agent_status(text).answer is not None
+        self.check_not_found(provider, attempt, lambda id_: shares.agent_status(id_, 0.0))
 
 
 class HasPlacementScoresContract(ContractBase):

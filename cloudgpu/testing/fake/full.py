@@ -61,6 +61,11 @@ class FullFakeProvider(ReachableFakeProvider):
         """Return None: each of these machines is a computer of its own."""
         return None
 
+    def agent_status(self, id: str, since: float) -> bytes:  # noqa: A002, ARG002
+        """Return nothing: no agent runs on these machines. Raises InstanceNotFound."""
+        self.get(id)
+        return b""
+
     @counted_call
     def placement_scores(self, cloud: Cloud, items: Sequence[MachineConfiguration]) -> Sequence[int | None]:
         """Return 9 for a spot offer with capacity, 1 for one without; None for others, and all types but the first."""

@@ -14,6 +14,7 @@ from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.pricing.shared_computer import may_cost_less
+from cloudgpu.errors import ProviderUnavailable
 from cloudgpu.ledger.samples.store import SampleStore
 from tests.control.conftest import Lab
 from tests.control.metered import DeskProvider
@@ -140,6 +141,53 @@ def test_the_end_of_a_run_is_written_however_short_it_was_and_another_run_costs_
     start(desk.session, row, new_lease(desk.session, row, None))
     desk.later(hours=1)
     assert desk.spent == MOST / 50 + MOST
+
+
+def agent_has(desk, minutes, watts, unfinished_s=0):
+    """Give every agent a sample for each minute from now on, and one that is not finished; live so long."""
+    begin = desk.clock()
+    desk.later(minutes=minutes, seconds=unfinished_s)
+    ends = [(begin + n * MINUTE).timestamp() for n in range(1, minutes + 1)]
+    last = [{"t": ends[-1] + unfinished_s, "s": unfinished_s, "power": 1.0}] if unfinished_s else []
+    DeskProvider.samples = [
+        {"cpu": 0.02, "net": 4, "disk": 0, "gpu": 97.0, **one}
+        for one in [*({"t": at, "s": 60, "power": watts} for at in ends), *last]
+    ]
+
+
+@pytest.fixture
+def agents():
+    yield
+    DeskProvider.samples = []
+
+
+@pytest.mark.usefixtures("agents")
+def test_a_sync_fetches_the_samples_of_a_machine_in_use_that_no_run_of_reap_asks(desk):
+    agent_has(desk, 60, 80)
+    sync_all(desk.session)
+    assert desk.spent == Decimal("0.09")  # (80 + 100) W x 0.5 $/kWh
+
+
+@pytest.mark.usefixtures("agents")
+@pytest.mark.parametrize("unfinished_s", [0, 30])
+@pytest.mark.parametrize("end", [stop, terminate_one])
+def test_the_last_samples_of_a_machine_count_though_it_has_ended(desk, end, unfinished_s):
+    agent_has(desk, 20, 80, unfinished_s)
+    end(desk.session, desk.rows()[0], why="asked by the user")
+    sync_all(desk.session)
+    assert desk.spent == round(Decimal("0.03") + MOST * unfinished_s / 3600, 9)  # an unfinished sample tells too little
+
+
+@pytest.mark.usefixtures("agents")
+def test_samples_that_come_late_do_not_delay_an_end(desk, monkeypatch):
+    def fail(*_):
+        raise ProviderUnavailable("The disk has gone.")
+
+    monkeypatch.setattr(DeskProvider, "agent_status", fail)
+    desk.later(minutes=20)
+    terminate_one(desk.session, desk.rows()[0], why="asked by the user")
+    sync_all(desk.session)
+    assert desk.spent == round(MOST / 3, 9)
 
 
 def test_a_machine_that_ended_leaves_the_rest_to_the_other_one(desk):

@@ -7,13 +7,15 @@ import os
 import signal
 import socket
 import stat
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
-from cloudgpu.agent.program import own_source
+from cloudgpu.agent.program import own_source, source
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, NoCapacity
@@ -155,10 +157,21 @@ def test_what_the_agent_wrote_is_reported(cloud):
     assert cloud.provider.get(machine.id).tags == machine.tags
 
 
+def test_a_stopped_machine_has_the_samples_that_its_agent_took(cloud):
+    machine = cloud.running(agent_source=source())
+    boot, now = Path("/proc/sys/kernel/random/boot_id").read_text().strip(), datetime.now(UTC).timestamp()
+    taken = [boot, now, {"t": time.clock_gettime(time.CLOCK_BOOTTIME), "s": 60.0, "cpu": 0.5, "power": 80.0}]
+    (cloud.layout(machine.id).agent / "samples").write_text(json.dumps(taken) + "\n")
+    cloud.provider.stop(machine.id)
+    samples = json.loads(cloud.provider.agent_status(machine.id, now - 60))["samples"]
+    assert (samples[0]["power"], samples[0]["t"]) == (80.0, pytest.approx(now, abs=1))
+    assert all(one["t"] > now for one in json.loads(cloud.provider.agent_status(machine.id, now + 1))["samples"])
+
+
 def test_the_agent_finds_its_settings(cloud):
-    source = "import json, pathlib, sys\nhere = pathlib.Path(__file__).parent\n"
-    source += "(here / 'seen').write_text(json.dumps([sys.argv[1:], json.loads((here / 'agent.json').read_text())]))\n"
-    machine = cloud.running(agent_source=source, jupyter=("jupyter", "lab", "--no-browser"), policy={"after": 3600.0})
+    program = "import json, pathlib, sys\nhere = pathlib.Path(__file__).parent\n"
+    program += "(here / 'seen').write_text(json.dumps([sys.argv[1:], json.loads((here / 'agent.json').read_text())]))\n"
+    machine = cloud.running(agent_source=program, jupyter=("jupyter", "lab", "--no-browser"), policy={"after": 3600.0})
     layout = cloud.layout(machine.id)
     assert wait_for((layout.agent / "seen").exists, PATIENCE_S)
     words, settings = json.loads((layout.agent / "seen").read_text())
