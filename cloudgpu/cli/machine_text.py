@@ -126,7 +126,9 @@ def machine_summary(machine: MachineDocument, now: datetime) -> str:
     ssh_text = [f"{address['user']}@{address['host']} port {address['port']}"] if address and not has_ended else []
     seen_text = [f"seen {ago(machine['seen_at'], now)}"] if machine["seen_at"] else []
     active_text = (
-        [f"last active {ago(machine['last_active_at'], now)}"] if machine["last_active_at"] and not has_ended else []
+        [f"last active at most {ago(machine['last_active_at'], now)}"]
+        if machine["last_active_at"] and not has_ended
+        else []
     )
     lines = labelled_lines(
         [

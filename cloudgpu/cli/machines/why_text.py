@@ -141,7 +141,8 @@ def _source_text(document: WhyDocument, now: datetime) -> str:
         return f"from the samples kept here, the last of them {ago(source['at'], now)}{refresh_text}"
     last_active = document["last_active_at"]
     if not _is_running(document):
-        return f"nothing is asked of it now{f'; it was last in use {ago(last_active, now)}' if last_active else ''}"
+        use_text = f"; it was last in use at most {ago(last_active, now)}" if last_active else ""
+        return f"nothing is asked of it now{use_text}"
     return (f"its own word that it was in use, {ago(last_active, now)}" if last_active else "nothing") + refresh_text
 
 

@@ -147,7 +147,7 @@ class MachineDocument(NamedMachine, MachineOrPlan):
     held_until: Time | None
     """Until when it is held."""
     last_active_at: Time | None
-    """When the machine's agent last reported that it is in use."""
+    """When its agent last reported use, by what is recorded: the next report is recorded 15 minutes later or more."""
     reason: str | None
     """Why it stopped unrequested: `lease`, `renew-until`, `interrupted`, `died` (its process or host ended), ..."""
     seen_at: Time | None
