@@ -38,7 +38,7 @@ class Growing:
         self.connection.execute("PRAGMA synchronous = off")
         self.connection.execute("BEGIN")
         migrations.migrate(self.connection)
-        self._end: lines.End = (0, "", "")
+        self._end: lines.LastLine = (0, "", "")
         self._wanted = drafts()
         self.append([ledger_opened("0123456789abcdef", START)])
         self.connection.execute("COMMIT")

@@ -261,12 +261,12 @@ def _pass(place: Path, home: Path, now: datetime | None = None) -> Any:
     from cloudgpu.control.outage.opening import open_session
     from cloudgpu.control.reaper.reaper import ReapOptions, reap
     from cloudgpu.control.session.base import utc_now
-    from cloudgpu.providers.aws.client import core_session
+    from cloudgpu.providers.aws.client import fast_session
 
     clock = utc_now if now is None else lambda: now
     session, parsers = (
         open_session({"CLOUDGPU_HOME": str(home), "USER": "ada"}, clock=clock),
-        _parsers(core_session(None)),
+        _parsers(fast_session(None)),
     )
     session._providers.update({kind: _Canned(kind, place, parse) for kind, parse in parsers.items()})  # type: ignore[misc]  # noqa: SLF001
     return reap(session, ReapOptions())

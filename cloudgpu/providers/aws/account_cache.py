@@ -45,7 +45,7 @@ class AccountCache:
         not answer would keep cloudgpu from ending machines in all others. Raises ProviderUnavailable without one.
         """
         try:
-            found = query()
+            answered_id = query()
         except ProviderUnavailable:
             cached = _read_account_id(self._file("accounts"))
             if cached is None:
@@ -53,9 +53,9 @@ class AccountCache:
             return cached
         with suppress(OSError):  # a full disk, say: then it is asked again
             file = self._file("accounts")
-            if _read_account_id(file) != found:
-                _write(file, found)
-        return found
+            if _read_account_id(file) != answered_id:
+                _write(file, answered_id)
+        return answered_id
 
     def read_regions(self, now: datetime) -> list[str] | None:
         """Return all regions that AWS named in the last day for this key; None where it did not, or for a bad file."""

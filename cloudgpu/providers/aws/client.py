@@ -71,7 +71,7 @@ class Aws(CloudAccount):
         self._lock = threading.Lock()
         self._session: Any = None
         self._clients: dict[tuple[str, str, int | None, float], Any] = {}
-        self.scores: dict[
+        self.placement_scores: dict[
             tuple[str, tuple[str, ...]], tuple[datetime, Mapping[str, int]]
         ] = {}  # spot placement scores by zone, and when they were read, for each (instance type, regions)
         self.zone_names: dict[str, Mapping[str, str]] = {}  # for each region: the names of its zones, by zone id
@@ -91,18 +91,18 @@ class Aws(CloudAccount):
         """
         if sends == 1:
             return self._cached_client(service, region, sends, self.timeouts.change_s)
-        reads = self._cached_client(service, region, sends, self.timeouts.read_s)
-        return _Client(reads, lambda: self._cached_client(service, region, sends, self.timeouts.change_s))
+        read_client = self._cached_client(service, region, sends, self.timeouts.read_s)
+        return _Client(read_client, lambda: self._cached_client(service, region, sends, self.timeouts.change_s))
 
-    def _cached_client(self, service: str, region: str, sends: int | None, seconds: float) -> Any:
-        key = (service, region, sends, seconds)
+    def _cached_client(self, service: str, region: str, sends: int | None, read_timeout_s: float) -> Any:
+        key = (service, region, sends, read_timeout_s)
         with self._lock:
             if key not in self._clients:
                 with self.calling("credentials", region):
-                    self._clients[key] = self._make_client(service, region, sends, seconds)
+                    self._clients[key] = self._make_client(service, region, sends, read_timeout_s)
             return self._clients[key]
 
-    def _make_client(self, service: str, region: str, sends: int | None, seconds: float) -> Any:
+    def _make_client(self, service: str, region: str, sends: int | None, read_timeout_s: float) -> Any:
         if self._session is None:
             self._session, self._attempts = _session(self.options.profile)
             self._register_handlers(self._session)
@@ -111,7 +111,7 @@ class Aws(CloudAccount):
         config = Config(
             retries={"mode": "standard", "total_max_attempts": sends or self._attempts},
             connect_timeout=self.timeouts.connect_s,
-            read_timeout=seconds,
+            read_timeout=read_timeout_s,
             max_pool_connections=MAX_PARALLEL,
             signature_version="s3v4" if service == "s3" else None,  # else addresses are signed the old way
         )
@@ -144,17 +144,17 @@ class Aws(CloudAccount):
 
     def _needs_retry(self, operation: Any, request_dict: Any, caught_exception: Any = None, **_more: Any) -> None:
         """Raise Silent where a call was not answered, and has had its time."""
-        context, read = request_dict["context"], _is_read(operation.name)
+        context, is_read = request_dict["context"], _is_read(operation.name)
         started_s = context.get(_CALL_STARTED, 0.0)
         if caught_exception is None:
             return
-        if not self.timeouts.is_spent(started_s, read=read):
+        if not self.timeouts.is_spent(started_s, read=is_read):
             context["read_timeout"] = self.timeouts.seconds_left(
-                started_s, read=read
+                started_s, read=is_read
             )  # older botocore does not look at it
             return
         where = _service_label(context)
-        if read:
+        if is_read:
             raise self.timeouts.record_silence(operation.name, where, self.timeouts.read_s) from caught_exception
         message = f"{where} did not answer {operation.name} within {self.timeouts.change_s:g} seconds."
         raise Silent(message, field="provider") from caught_exception
@@ -184,19 +184,19 @@ class Aws(CloudAccount):
         in_use = self.regions_in_use()
         if in_use is None or self._regions is not None or self.options.regions:
             return None
-        stored = self.cache.read_regions(self.clock())
-        if stored is None:
+        cached_regions = self.cache.read_regions(self.clock())
+        if cached_regions is None:
             return None
         in_partition = {one for one in in_use if ids.is_same_partition(self.options.home_region, one)}
-        return self._without_excluded(sorted(in_partition.union(stored)))
+        return self._without_excluded(sorted(in_partition.union(cached_regions)))
 
     def _without_excluded(self, names: Sequence[str]) -> tuple[str, ...]:
         return tuple(name for name in names if name not in self.options.exclude_regions)
 
     def _enabled_regions(self) -> list[str]:
-        home = self.options.home_region
-        with self.calling("DescribeRegions", home):
-            answer = self.ec2(home).describe_regions()
+        home_region = self.options.home_region
+        with self.calling("DescribeRegions", home_region):
+            answer = self.ec2(home_region).describe_regions()
         names = sorted(region["RegionName"] for region in answer["Regions"])
         self.cache.write_regions(names, self.clock())
         return names
@@ -205,13 +205,13 @@ class Aws(CloudAccount):
         """Return the id (12 digits) of the account that the credentials belong to, by `account_cache`; asked once."""
         with self._account_id_lock:
             if self._account_id is None:
-                self._account_id = self.cache.account_id(self._ask_sts)
+                self._account_id = self.cache.account_id(self._query_sts)
             return self._account_id
 
-    def _ask_sts(self) -> str:
-        home = self.options.home_region
-        with self.calling("GetCallerIdentity", home):
-            found = str(self.client("sts", home).get_caller_identity()["Account"])
+    def _query_sts(self) -> str:
+        home_region = self.options.home_region
+        with self.calling("GetCallerIdentity", home_region):
+            found = str(self.client("sts", home_region).get_caller_identity()["Account"])
         if not ACCOUNT_ID.fullmatch(found):
             raise ProviderUnavailable(f"STS says that the account is {found!r}, which is not a number of an account.")
         return found
@@ -233,17 +233,20 @@ class Aws(CloudAccount):
             expiry = getattr(credentials, "_expiry_time", None)  # botocore has no public name for it
             return expiry if isinstance(expiry, datetime) else None
 
-    def each(
-        self, regions: Sequence[str], ask: Callable[[str], Answer]
+    def ask_each(
+        self, regions: Sequence[str], query: Callable[[str], Answer]
     ) -> tuple[dict[str, Answer], tuple[Unanswered, ...]]:
         """Ask each region, side by side; return the answers by region and those that did not answer.
 
         Raises the first error when no region answered.
         """
-        return ask_each(regions, ask, MAX_PARALLEL, patience=self.timeouts.read_s)
+        return ask_each(regions, query, MAX_PARALLEL, patience=self.timeouts.read_s)
 
     def calling(self, action: str, region: str, *, value: str | None = None) -> AbstractContextManager[None]:
-        """Turn what boto3 raises inside into our own errors; `action` and `region` are named in them."""
+        """Turn what boto3 raises inside into our own errors.
+
+        These name the `action` of the API, the `region`, and in their `value` what the user named.
+        """
         account, profile = self.account, self.options.profile
         return translated_errors(
             lambda error: translated(
@@ -255,12 +258,14 @@ class Aws(CloudAccount):
 class _Client:
     """A service's client for reads, and one that waits longer for changes: botocore has one time for all calls."""
 
-    def __init__(self, read_client: Any, changes: Callable[[], Any]) -> None:
-        self._reads, self._changes = read_client, changes
+    def __init__(self, read_client: Any, make_change_client: Callable[[], Any]) -> None:
+        self._read_client, self._make_change_client = read_client, make_change_client
 
     def __getattr__(self, name: str) -> Any:
-        operation = self._reads.meta.method_to_api_mapping.get(name)
-        return getattr(self._reads if operation is None or _is_read(operation) else self._changes(), name)
+        operation = self._read_client.meta.method_to_api_mapping.get(name)
+        return getattr(
+            self._read_client if operation is None or _is_read(operation) else self._make_change_client(), name
+        )
 
 
 def _session(profile: str | None) -> tuple[Any, int]:
@@ -270,18 +275,20 @@ def _session(profile: str | None) -> tuple[Any, int]:
     except ModuleNotFoundError as error:
         message = f"The provider {KIND} needs {error.name}, which is not installed."
         raise MissingExtra(message, field="provider", value=KIND, next="Run: pip install 'cloudgpu[aws]'") from error
-    core = core_session(profile)
-    return boto3.Session(botocore_session=core), core.get_config_variable("max_attempts") or ATTEMPTS
+    botocore_session = fast_session(profile)
+    return boto3.Session(botocore_session=botocore_session), botocore_session.get_config_variable(
+        "max_attempts"
+    ) or ATTEMPTS
 
 
-def core_session(profile: str | None) -> Any:
+def fast_session(profile: str | None) -> Any:
     """Return a session of botocore that is faster: of EC2's answers it parses only the members that cloudgpu reads."""
     from botocore.session import Session
 
-    core = Session(profile=profile)
-    core.register_component("data_loader", _loader(core.get_config_variable("data_path")))
-    core.register_component("response_parser_factory", _parser_factory())
-    return core
+    botocore_session = Session(profile=profile)
+    botocore_session.register_component("data_loader", _loader(botocore_session.get_config_variable("data_path")))
+    botocore_session.register_component("response_parser_factory", _parser_factory())
+    return botocore_session
 
 
 def _parser_factory() -> Any:
@@ -375,7 +382,7 @@ def _count_request(event_name: str, **_request: Any) -> None:
     count_request(KIND, event_name.rpartition(".")[2])
 
 
-def call_unless(
+def call_tolerating(
     aws: Aws,
     client: Any,
     action: str,

@@ -82,7 +82,7 @@ class CallContext:
         return self.profile or (None if "AWS_ACCESS_KEY_ID" in os.environ else os.environ.get("AWS_PROFILE"))
 
     @property
-    def who(self) -> str:
+    def credentials_label(self) -> str:
         """Whose credentials are used, in words: never the credential itself."""
         if profile := self.used_profile:
             return f"the profile {profile}"
@@ -100,7 +100,7 @@ def translated(error: Exception, call: CallContext) -> CloudgpuError | None:
     from botocore.parsers import ResponseParserError
 
     if isinstance(error, ClientError):
-        return _end_refused(error.response, call) or _error_of_answer(error.response, call)
+        return _end_refused_error(error.response, call) or _error_of_answer(error.response, call)
     if isinstance(error, ResponseParserError):  # a proxy's page, say; it is not shown
         return unanswered_error(
             f"AWS {call.region} answered {call.action} with something that is not an answer of AWS's", call.value
@@ -110,29 +110,29 @@ def translated(error: Exception, call: CallContext) -> CloudgpuError | None:
 
 def _sdk_error(error: Exception, call: CallContext) -> CloudgpuError | None:
     """Return the error for what the SDK raised before or instead of an answer."""
-    names = {kind.__name__ for kind in type(error).__mro__}
-    if names & NO_CREDENTIALS:
-        return _no_credentials_error(error, names, call)
-    if names & BAD_SETTINGS:
+    class_names = {kind.__name__ for kind in type(error).__mro__}
+    if class_names & NO_CREDENTIALS:
+        return _no_credentials_error(error, class_names, call)
+    if class_names & BAD_SETTINGS:
         message = f"The AWS settings of account {call.account} cannot be used: {_shortened(str(error))}."
         return InvalidRequest(message, field="provider", value=call.value, next="Correct them in ~/.aws/config.")
-    if names & OUR_DEFECTS:
+    if class_names & OUR_DEFECTS:
         return None
     return unanswered_error(f"AWS {call.region} did not answer {call.action}: {_shortened(str(error))}", call.value)
 
 
 def _error_of_answer(response: Mapping[str, Any], call: CallContext) -> CloudgpuError:
     """Return the error for an answer with an error in it."""
-    answer = response.get("Error", {})
-    code, text = str(answer.get("Code", "")), str(answer.get("Message", ""))
+    error_answer = response.get("Error", {})
+    code, message = str(error_answer.get("Code", "")), str(error_answer.get("Message", ""))
     headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-    if code in SKEWED or (code in CREDENTIAL and (_CLOCK_ERROR.search(text) or is_skewed(headers, call.now))):
+    if code in SKEWED or (code in CREDENTIAL and (_CLOCK_ERROR.search(message) or is_skewed(headers, call.now))):
         return wrong_clock("AWS", call.region, headers, call.now)
     if code in CREDENTIAL:
         return _bad_credentials_error(code, call)
     if code in DENIED:
-        denied_action = _DENIED_ACTION.search(text)
-        credentials = f"The AWS credentials of account {call.account} ({call.who})"
+        denied_action = _DENIED_ACTION.search(message)
+        credentials = f"The AWS credentials of account {call.account} ({call.credentials_label})"
         return denied_error(credentials, denied_action[1] if denied_action else call.permission, f" in {call.region}")
     meaning = ERROR_MAPPINGS.get(code, UNKNOWN)
     if meaning is UNKNOWN and not code.replace(".", "").isalnum():
@@ -140,8 +140,8 @@ def _error_of_answer(response: Mapping[str, Any], call: CallContext) -> Cloudgpu
             f"AWS {call.region} answered {call.action} with something that is not an answer of AWS's", call.value
         )
     if meaning.kind is NoCapacity:  # one sentence: AWS goes on to advise what the launch tries next anyway
-        text = text.partition(". ")[0]
-    sentence = f"AWS {call.region} refused {call.action}: {_shortened(text)} ({code})."
+        message = message.partition(". ")[0]
+    sentence = f"AWS {call.region} refused {call.action}: {_shortened(message)} ({code})."
     return refusal_error(meaning, sentence, value=call.value, region=call.region, headers=headers)
 
 
@@ -151,13 +151,17 @@ def code_of(error: CloudgpuError) -> str:
     return str(response.get("Error", {}).get("Code", ""))
 
 
-def _end_refused(response: Mapping[str, Any], call: CallContext) -> EndRefused | None:
+def _end_refused_error(response: Mapping[str, Any], call: CallContext) -> EndRefused | None:
     """Return the error for a machine that is protected from termination; None for every other answer."""
-    answer = response.get("Error", {})
-    found = _PROTECTED_ID.search(str(answer.get("Message", ""))) if answer.get("Code") == NOT_PERMITTED else None
-    if found is None:
+    error_answer = response.get("Error", {})
+    protected_id = (
+        _PROTECTED_ID.search(str(error_answer.get("Message", "")))
+        if error_answer.get("Code") == NOT_PERMITTED
+        else None
+    )
+    if protected_id is None:
         return None
-    machine, attribute = found.groups()
+    machine, attribute = protected_id.groups()
     name, option = _PROTECTIONS[attribute]
     profile = f" --profile {call.profile}" if call.profile else ""
     return EndRefused(
@@ -178,9 +182,9 @@ def _bad_credentials_error(code: str, call: CallContext) -> AuthFailed:
         "InvalidSignatureException": "do not fit together: the secret key is not the one of this access key",
     }.get(code, "are not accepted")
     where = f"in {call.region}, or this account has not enabled that region" if code == "AuthFailure" else "by AWS"
-    sentence = f"The AWS credentials of account {call.account} ({call.who}) {problem}"
+    sentence = f"The AWS credentials of account {call.account} ({call.credentials_label}) {problem}"
     sentence += f" {where} ({code})." if problem == "are not accepted" else f" ({code})."
-    return AuthFailed(sentence, field="credentials", value=call.who, next=_renewal_remedy(call))
+    return AuthFailed(sentence, field="credentials", value=call.credentials_label, next=_renewal_remedy(call))
 
 
 def _renewal_remedy(call: CallContext) -> str:
@@ -189,30 +193,30 @@ def _renewal_remedy(call: CallContext) -> str:
     return "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY again (AWS_SESSION_TOKEN too), or run: aws configure"
 
 
-def _no_credentials_error(error: Exception, names: set[str], call: CallContext) -> CloudgpuError:
+def _no_credentials_error(error: Exception, class_names: set[str], call: CallContext) -> CloudgpuError:
     unavailable_service = _SERVICE_BUSY.search(str(error))
     if unavailable_service:
         return _credentials_unavailable(call, f"could not be fetched ({shorten(unavailable_service[0])})")
-    if names & EXPIRED_LOGIN and (call.sign_in_status == THROTTLED or call.sign_in_status >= SERVER_ERROR):
+    if class_names & EXPIRED_LOGIN and (call.sign_in_status == THROTTLED or call.sign_in_status >= SERVER_ERROR):
         return _credentials_unavailable(
             call, f"could not be renewed: AWS's sign-in service answered with {call.sign_in_status}"
         )
     profile = call.profile or os.environ.get("AWS_PROFILE")
-    if "ProfileNotFound" in names:
+    if "ProfileNotFound" in class_names:
         sentence = f"The AWS profile {profile} of account {call.account} is not in ~/.aws/config."
         remedy = f"Make it: aws configure --profile {profile}; or correct the profile in config.toml."
         return AuthFailed(sentence, field="profile", value=profile, next=remedy)
-    if names & EXPIRED_LOGIN:
-        sentence = f"The AWS login of account {call.account} ({call.who}) has expired or is not there."
-        verb = "aws login" if "LoginError" in names else "aws sso login"
+    if class_names & EXPIRED_LOGIN:
+        sentence = f"The AWS login of account {call.account} ({call.credentials_label}) has expired or is not there."
+        verb = "aws login" if "LoginError" in class_names else "aws sso login"
         return AuthFailed(
             sentence,
             field="credentials",
             value=profile,
             next=f"Run: {verb}" + (f" --profile {profile}" if profile else ""),
         )
-    if "NoCredentialsError" in names:
-        sentence = f"There are no AWS credentials for account {call.account} ({call.who})."
+    if "NoCredentialsError" in class_names:
+        sentence = f"There are no AWS credentials for account {call.account} ({call.credentials_label})."
         remedy = "Run: aws configure (or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)."
         return AuthFailed(sentence, field="credentials", value=profile, next=remedy)
     sentence = f"The AWS credentials of account {call.account} cannot be read: {_shortened(str(error))}."
@@ -221,10 +225,10 @@ def _no_credentials_error(error: Exception, names: set[str], call: CallContext) 
 
 def _credentials_unavailable(call: CallContext, problem: str) -> ProviderUnavailable:
     """Return the error where the service that issues credentials failed: whether they are valid is not known."""
-    message = f"The AWS credentials of account {call.account} ({call.who}) {problem}."
+    message = f"The AWS credentials of account {call.account} ({call.credentials_label}) {problem}."
     return ProviderUnavailable(message, field="provider", value=call.value, next="Run it again in a while.")
 
 
-def _shortened(text: str) -> str:
+def _shortened(message: str) -> str:
     """Return a sentence of AWS's cut short, without the encoded message."""
-    return shorten(text.partition("Encoded authorization failure message")[0])
+    return shorten(message.partition("Encoded authorization failure message")[0])

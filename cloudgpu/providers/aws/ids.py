@@ -15,21 +15,21 @@ from cloudgpu.providers.shared.options import matching, port, read_table, settin
 
 REGION = re.compile(r"[a-z]{2,3}(-[a-z]+)+-\d{1,2}")
 ZONE = re.compile(r"([a-z]{2,3}(?:-[a-z]+)+-\d{1,2})[a-z]")
-_ID = re.compile(r"([a-z]{2,3}(?:-[a-z]+)+-\d{1,2})/((i|vol|snap|ami)-[0-9a-f]{8,17})")
+_OUR_ID = re.compile(r"([a-z]{2,3}(?:-[a-z]+)+-\d{1,2})/((i|vol|snap|ami)-[0-9a-f]{8,17})")
 
 
-def joined(region: str, native_id: str) -> str:
+def join_id(region: str, native_id: str) -> str:
     """Return our id of what AWS calls `native_id` in a region."""
     return f"{region}/{native_id}"
 
 
 def split_id(id: str, kind: str) -> tuple[str, str] | None:  # noqa: A002
     """Return the region and AWS's id of one of ours, of this kind (`i`, `vol`, `snap`, `ami`); None for any other."""
-    found = _ID.fullmatch(id)
+    found = _OUR_ID.fullmatch(id)
     return (found[1], found[2]) if found and found[3] == kind else None
 
 
-def machine(id: str) -> tuple[str, str]:  # noqa: A002
+def split_machine_id(id: str) -> tuple[str, str]:  # noqa: A002
     """Return the region and AWS's id of a machine.
 
     Raises InvalidRequest for any other text, not InstanceNotFound: AWS was not asked, so no machine is proved gone.
@@ -62,7 +62,7 @@ def _partition(name: str) -> str:
 
 HOME_REGION = "us-east-1"
 SSH_PORT = 22
-_ROLE = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+")
+_ROLE_ARN = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def aws_options(account: str, table: Mapping[str, Any]) -> AwsOptions:
 
 
 def _read_role_arn(account: str, key: str, value: object) -> str:
-    if isinstance(value, str) and _ROLE.fullmatch(value):
+    if isinstance(value, str) and _ROLE_ARN.fullmatch(value):
         return value
     remedy = f'Write it like {key} = "arn:aws:iam::123456789012:role/cloudgpu-timer": cloudgpu init aws does.'
     raise setting_error(account, key, value, "has to be the ARN of an IAM role.", remedy)

@@ -233,7 +233,7 @@ class AwsProvider:
 
     def timer_limit(self, id: str) -> datetime | None:  # noqa: A002
         """Return None: a schedule can be moved as far as anybody likes."""
-        ids.machine(id)
+        ids.split_machine_id(id)
         return None
 
     def set_timer(self, id: str, at: datetime, *, action: TimerAction | None = None) -> bool:  # noqa: A002

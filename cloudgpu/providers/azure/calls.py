@@ -29,9 +29,12 @@ ABSENT_CODES = NOT_FOUND | frozenset(
 )
 T = TypeVar("T")
 Raw = Mapping[str, Any]
-_READ_LOCKS, _LOCKS_VERSION = "Microsoft.Authorization/locks/read", "2016-09-01"  # Management Locks - List By Scope
-_SCOPE = re.compile(r"'(/subscriptions/[^']+)'")
-_LOCKS = "/providers/microsoft.authorization/locks/"
+_READ_LOCKS_ACTION, _LOCKS_VERSION = (
+    "Microsoft.Authorization/locks/read",
+    "2016-09-01",
+)  # Management Locks - List By Scope
+_LOCKED_SCOPE = re.compile(r"'(/subscriptions/[^']+)'")
+_LOCKS_PATH = "/providers/microsoft.authorization/locks/"
 _LIST_LOCKS = "az lock list --output table"
 
 
@@ -132,7 +135,9 @@ def _unknown_outcome(action: str, error: Exception) -> OperationUnknown:
 
 def _name_locks(azure: Azure, error: EndRefused) -> None:
     """Add to the error which locks forbid it and the command that removes them, or how to find them."""
-    scopes = _SCOPE.findall(code_and_message(error.__cause__)[1].partition("locked")[2]) if error.__cause__ else []
+    scopes = (
+        _LOCKED_SCOPE.findall(code_and_message(error.__cause__)[1].partition("locked")[2]) if error.__cause__ else []
+    )
     found = [one for scope in scopes for one in _locks_at(azure, scope)]
     if not found:
         error.next = f"Find the lock: {_LIST_LOCKS}; then run: az lock delete --ids ID"
@@ -146,8 +151,10 @@ def _name_locks(azure: Azure, error: EndRefused) -> None:
 def _locks_at(azure: Azure, scope: str) -> Iterator[Raw]:
     """Yield the locks that are set on a scope itself; none where they cannot be read."""
     with suppress(CloudgpuError):
-        for one in get_values(azure, _READ_LOCKS, f"{scope}/providers/Microsoft.Authorization/locks", _LOCKS_VERSION):
-            if str(one.get("id") or "").lower().startswith(f"{scope.lower()}{_LOCKS}"):
+        for one in get_values(
+            azure, _READ_LOCKS_ACTION, f"{scope}/providers/Microsoft.Authorization/locks", _LOCKS_VERSION
+        ):
+            if str(one.get("id") or "").lower().startswith(f"{scope.lower()}{_LOCKS_PATH}"):
                 yield one
 
 
@@ -155,9 +162,9 @@ def _level(lock: Raw) -> str:
     return str((lock.get("properties") or {}).get("level") or "a lock")
 
 
-def _short_scope(lock: str) -> str:
+def _short_scope(lock_id: str) -> str:
     """Return the last two parts of the scope that a lock is set on: `resourceGroups/cloudgpu-1a2b`."""
-    return "/".join(lock[: lock.lower().index(_LOCKS)].split("/")[-2:])
+    return "/".join(lock_id[: lock_id.lower().index(_LOCKS_PATH)].split("/")[-2:])
 
 
 def properties_of(raw: Raw) -> Raw:

@@ -27,8 +27,8 @@ from cloudgpu.providers.patience import CallTimeouts
 from cloudgpu.providers.shared.account import CloudAccount, translated_errors
 from cloudgpu.providers.shared.calls import FIRST_REPORT_AFTER_S, count_request
 
-_SLOW_READ = "GET skus"  # all sizes of a region in one answer: `az vm list-skus` is known for taking long
-_READS, _LOGIN = ("GET", "HEAD"), "/oauth2/v2.0/token"
+_SLOW_READ_CALL = "GET skus"  # all sizes of a region in one answer: `az vm list-skus` is known for taking long
+_READ_METHODS, _LOGIN_PATH = ("GET", "HEAD"), "/oauth2/v2.0/token"
 _RESOURCE_TYPE = re.compile(r"/providers/[^/?]+/([A-Za-z]+)(?!.*/providers/)")
 
 
@@ -65,26 +65,29 @@ class Transport:
 
         path = urlsplit(request.url).path
         service = f"Azure ({path.rpartition('/providers/')[2] or path})"
-        action, read = call_name(request.method, request.url), request.method in _READS or path.endswith(_LOGIN)
-        if read:
+        action, is_read = (
+            call_name(request.method, request.url),
+            request.method in _READ_METHODS or path.endswith(_LOGIN_PATH),
+        )
+        if is_read:
             self._timeouts.raise_if_silent(action, service)
-        is_quick = read and action != _SLOW_READ
-        seconds = self._timeouts.read_s if is_quick else self._timeouts.change_s
+        is_quick = is_read and action != _SLOW_READ_CALL
+        timeout_s = self._timeouts.read_s if is_quick else self._timeouts.change_s
         started_s = self._timeouts.now()
         count_request("azure", action)
         try:
             answer = self._inner.send(
-                request, **{**options, "connection_timeout": self._timeouts.connect_s, "read_timeout": seconds}
+                request, **{**options, "connection_timeout": self._timeouts.connect_s, "read_timeout": timeout_s}
             )
         except (ServiceRequestError, ServiceResponseError) as error:
             elapsed_s = self._timeouts.now() - started_s
-            if read and elapsed_s >= self._timeouts.connect_s and isinstance(error, ServiceRequestError):
+            if is_read and elapsed_s >= self._timeouts.connect_s and isinstance(error, ServiceRequestError):
                 raise self._timeouts.record_silence(action, service, self._timeouts.connect_s) from error
-            if elapsed_s < seconds:
+            if elapsed_s < timeout_s:
                 raise
-            if read:
-                raise self._timeouts.record_silence(action, service, seconds) from error
-            raise Silent(f"Azure did not answer {action} within {seconds:g} seconds.", field="provider") from error
+            if is_read:
+                raise self._timeouts.record_silence(action, service, timeout_s) from error
+            raise Silent(f"Azure did not answer {action} within {timeout_s:g} seconds.", field="provider") from error
         self._timeouts.record_answer(action, service)
         beat()
         return answer
@@ -149,11 +152,11 @@ class Azure(CloudAccount):
         self._transport: Any = None
         self._credential: Any = None
 
-    def _wait_before_send(self, seconds: float) -> None:
+    def _wait_before_send(self, delay_s: float) -> None:
         """Wait before the SDK sends a call again, or polls an operation again."""
-        if seconds >= FIRST_REPORT_AFTER_S:
-            self.notify(f"Azure is asked again in {seconds:g} seconds, as it says.")
-        self.pause(seconds)
+        if delay_s >= FIRST_REPORT_AFTER_S:
+            self.notify(f"Azure is asked again in {delay_s:g} seconds, as it says.")
+        self.pause(delay_s)
 
     @property
     def subscription(self) -> str:
@@ -196,16 +199,16 @@ class Azure(CloudAccount):
 
     def _make_client(self, service: str) -> Any:
         module, name = _CLIENTS[service]
-        base = self._checked_endpoint()
+        endpoint = self._checked_endpoint()
         try:
             client_class = getattr(import_module(module), name)
         except ModuleNotFoundError as error:
-            raise _missing(error) from error
+            raise _missing_sdk_error(error) from error
         return client_class(
             self.credential,
             self.subscription,
-            base_url=base,
-            credential_scopes=[f"{base}/.default"],
+            base_url=endpoint,
+            credential_scopes=[f"{endpoint}/.default"],
             transport=self._shared_transport(),
             retry_total=MAX_SENDS - 1,
             timeout=self.timeouts.change_s,  # of a call, over all its sends
@@ -214,12 +217,12 @@ class Azure(CloudAccount):
 
     def _checked_endpoint(self) -> str:
         """Return the endpoint. Raises InvalidRequest unless it is https: the SDK sends a token over that alone."""
-        base = self.endpoint or DEFAULT_ENDPOINT
-        parts = urlsplit(base)
+        endpoint = self.endpoint or DEFAULT_ENDPOINT
+        parts = urlsplit(endpoint)
         if parts.scheme == "https" and parts.hostname:
-            return base
-        message = f"{ENDPOINT} is {base[:80]!r}, which is not an https address."
-        raise InvalidRequest(message, field=ENDPOINT, value=base[:80], next="Correct or unset it.")
+            return endpoint
+        message = f"{ENDPOINT} is {endpoint[:80]!r}, which is not an https address."
+        raise InvalidRequest(message, field=ENDPOINT, value=endpoint[:80], next="Correct or unset it.")
 
     @property
     def credential(self) -> Any:
@@ -229,7 +232,7 @@ class Azure(CloudAccount):
                 try:
                     self._credential = credential(self.options.tenant, self.endpoint, self._shared_transport())
                 except ModuleNotFoundError as error:
-                    raise _missing(error) from error
+                    raise _missing_sdk_error(error) from error
             return self._credential
 
     def _shared_transport(self) -> Any:
@@ -251,7 +254,7 @@ class Azure(CloudAccount):
         )
 
 
-def _missing(error: ModuleNotFoundError) -> MissingExtra:
+def _missing_sdk_error(error: ModuleNotFoundError) -> MissingExtra:
     message = f"The provider {KIND} needs {error.name}, which is not installed."
     return MissingExtra(message, field="provider", value=KIND, next="Run: pip install 'cloudgpu[azure]'")
 

@@ -41,7 +41,7 @@ def credential(tenant: str | None, endpoint: str | None, transport: Any) -> Any:
         from azure.identity import ManagedIdentityCredential
 
         return CheckedCredential(partial(ManagedIdentityCredential, client_id=os.environ.get("AZURE_CLIENT_ID")))
-    return _NoCredential()
+    return _MeaninglessTokenCredential()
 
 
 def _default_credential(tenant: str | None) -> Any:
@@ -71,7 +71,7 @@ def _client_secret_credential(tenant: str | None, transport: Any) -> Any:
     return CheckedCredential(create)
 
 
-def who() -> str:
+def credentials_label() -> str:
     """Return a text that says which credentials are used, for errors: never the credential itself."""
     if os.environ.get("AZURE_CLIENT_ID") and os.environ.get("AZURE_CLIENT_SECRET"):
         return "AZURE_CLIENT_ID of the environment"
@@ -86,15 +86,15 @@ def who() -> str:
 class _TenantCredential:
     """Asks another credential for tokens of one tenant."""
 
-    inner: Any
+    credential: Any
     tenant: str
 
-    def get_token(self, *scopes: str, **more: Any) -> Any:
-        return self.inner.get_token(*scopes, **{**more, "tenant_id": self.tenant})
+    def get_token(self, *scopes: str, **options: Any) -> Any:
+        return self.credential.get_token(*scopes, **{**options, "tenant_id": self.tenant})
 
 
 @dataclass(frozen=True, slots=True)
-class _NoCredential:
+class _MeaninglessTokenCredential:
     """No credential: the user's own server is sent a token that means nothing."""
 
     def get_token(self, *_scopes: str, **_more: Any) -> Any:
@@ -108,25 +108,25 @@ _LINK_LOCAL = "169.254."  # where Azure serves a machine's own identity; outside
 
 
 class CheckedCredential:
-    """A credential of azure-core's protocol: the one that `make` returns, with hooks that record its services' answers.
+    """A credential of azure-core's protocol: that of `make_credential`, with hooks that record its services' answers.
 
     Raises RateLimited, Silent and ProviderUnavailable where the sign-in service failed, else what the credential
     raises.
     """
 
-    def __init__(self, make: Callable[..., Any]) -> None:
-        self._answers = threading.local()
-        self._inner = make(raw_request_hook=self._record_request, raw_response_hook=self._record_answer)
+    def __init__(self, make_credential: Callable[..., Any]) -> None:
+        self._thread_answers = threading.local()
+        self._inner = make_credential(raw_request_hook=self._record_request, raw_response_hook=self._record_answer)
 
-    def get_token(self, *scopes: str, **more: Any) -> Any:
+    def get_token(self, *scopes: str, **options: Any) -> Any:
         """Return a token, as azure-core asks for it."""
         from azure.core.exceptions import ClientAuthenticationError
 
-        self._answers.by_host = {}
+        self._thread_answers.by_host = {}
         try:
-            return self._inner.get_token(*scopes, **more)
+            return self._inner.get_token(*scopes, **options)
         except ClientAuthenticationError as error:
-            for host, answer in self._answers.by_host.items():
+            for host, answer in self._thread_answers.by_host.items():
                 service_error = _service_error(host, answer)
                 if service_error is not None:
                     raise (
@@ -144,8 +144,8 @@ class CheckedCredential:
 
     def _record(self, host: str, answer: Any) -> None:
         """Store the last answer of each host; None while it has not answered."""
-        if hasattr(self._answers, "by_host"):
-            self._answers.by_host[host] = answer
+        if hasattr(self._thread_answers, "by_host"):
+            self._thread_answers.by_host[host] = answer
 
 
 def _is_timeout(error: BaseException | None) -> bool:

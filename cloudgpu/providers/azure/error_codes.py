@@ -21,19 +21,19 @@ DENIED = frozenset(
 )
 NOT_FOUND = frozenset("NotFound ParentResourceNotFound ResourceGroupNotFound ResourceNotFound VMNotFound".split())
 # Codes with more than one meaning: the codes of the inner errors, or Azure's message, decide.
-ENVELOPES = frozenset(
+WRAPPER_CODES = frozenset(
     "BadRequest Conflict DeploymentFailed InvalidTemplateDeployment MultipleErrorsOccurred OperationNotAllowed "
     "ResourceDeploymentFailure ResourceOperationFailure".split()
 )
 NOT_ALLOWED = "OperationNotAllowed"  # means a quota, throttling, or a state in which Azure refuses the operation
 # The machine exists; only its operating system did not report in time, or an extension failed.
-ONLY_INSIDE = frozenset(
+GUEST_FAILURE_CODES = frozenset(
     "OSProvisioningClientError OSProvisioningInternalError OSProvisioningTimedOut VMExtensionHandlerNonTransientError "
     "VMExtensionManagementInternalError VMExtensionProvisioningError VMExtensionProvisioningTimeout "
     "VMAgentStatusCommunicationError".split()
 )
 # Another operation on the resource, its group or its image is still going on.
-BUSY = frozenset(
+BUSY_CODES = frozenset(
     "AnotherOperationInProgress Conflict ConcurrentUpdateError OperationPreempted PutOperationInProgress "
     "ReferencedResourceNotProvisioned ResourceGroupBeingDeleted RetryableError RetryableErrorDueToAnotherOperation "
     "AttachDiskWhileBeingDetached OperationNotAllowedOnVMImageAsVMsBeingProvisioned".split()
@@ -134,8 +134,8 @@ ERROR_MAPPINGS = error_mappings(
         _QUOTA_OF_OTHERS,
         ErrorMapping(QuotaExceeded, "quota", "Remove what is not needed there, or ask Azure for a higher limit."),
     ),
-    (ONLY_INSIDE, RETRY_LATER),
-    (BUSY, ErrorMapping(ProviderUnavailable, remedy="Azure is at work on it: run it again in a minute.")),
+    (GUEST_FAILURE_CODES, RETRY_LATER),
+    (BUSY_CODES, ErrorMapping(ProviderUnavailable, remedy="Azure is at work on it: run it again in a minute.")),
     (NOT_FOUND, ErrorMapping(InstanceNotFound, "instance")),
     (_UNREGISTERED, ErrorMapping(InvalidRequest, "subscription", _REGISTER_REMEDY)),
     (_SUBSCRIPTION, ErrorMapping(AuthFailed, "subscription", "See those that the login may use: az account list")),

@@ -21,14 +21,14 @@ from cloudgpu.errors import (
     NoCapacity,
     ProviderUnavailable,
 )
-from cloudgpu.providers.azure.credentials import who
+from cloudgpu.providers.azure.credentials import credentials_label
 from cloudgpu.providers.azure.error_codes import (
     CREDENTIAL,
     DENIED,
-    ENVELOPES,
     ERROR_MAPPINGS,
     NOT_ALLOWED,
     NOT_FOUND,
+    WRAPPER_CODES,
 )
 from cloudgpu.providers.shared.calls import is_skewed, wrong_clock
 from cloudgpu.providers.shared.errors import (
@@ -41,7 +41,7 @@ from cloudgpu.providers.shared.errors import (
 )
 
 UNAUTHENTICATED, FORBIDDEN, THROTTLED = 401, 403, 429
-_BY_STATUS = {
+_MEANING_BY_STATUS = {
     UNAUTHENTICATED: ErrorMapping(AuthFailed, "credentials"),
     FORBIDDEN: ErrorMapping(AuthFailed, "credentials"),
     THROTTLED: ERROR_MAPPINGS["TooManyRequests"],
@@ -103,10 +103,10 @@ def translated(error: Exception, call: CallContext) -> CloudgpuError | None:
         return unanswered_error(
             f"{call.where} answered {call.action} with something that is not an answer of Azure's", call.value
         )
-    if isinstance(error, ClientAuthenticationError) and not _code(error)[0]:
-        return _no_credentials(error, call)
+    if isinstance(error, ClientAuthenticationError) and not _parse_error(error)[0]:
+        return _no_credentials_error(error, call)
     if isinstance(error, HttpResponseError):
-        return _refused(error, call)
+        return _refusal_error(error, call)
     if isinstance(error, AzureError):
         return unanswered_error(f"{call.where} did not answer {call.action}: {shorten(str(error))}", call.value)
     return None
@@ -120,26 +120,26 @@ def code_of(error: CloudgpuError) -> str:
 
 def code_and_message(error: BaseException) -> tuple[str, str]:
     """Return Azure's code and message: those of an inner error, where the outer code has no meaning of its own."""
-    code, sentence, details = _code(error)
-    if code in ENVELOPES or code not in ERROR_MAPPINGS:
+    code, message, details = _parse_error(error)
+    if code in WRAPPER_CODES or code not in ERROR_MAPPINGS:
         for inner in details:
-            if inner.get("code") in ERROR_MAPPINGS and inner["code"] not in ENVELOPES:
-                return str(inner["code"]), str(inner.get("message") or sentence)
-    return code, sentence
+            if inner.get("code") in ERROR_MAPPINGS and inner["code"] not in WRAPPER_CODES:
+                return str(inner["code"]), str(inner.get("message") or message)
+    return code, message
 
 
-def _code(error: BaseException) -> tuple[str, str, list[Mapping[str, Any]]]:
+def _parse_error(error: BaseException) -> tuple[str, str, list[Mapping[str, Any]]]:
     """Return the code, the message and the inner errors of an answer, empty where it has none."""
-    body = _body(getattr(error, "response", None))
+    body = _answer_json(getattr(error, "response", None))
     found = body.get("error", body)
     if not isinstance(found, Mapping):  # Entra answers {"error": "invalid_client"}
         return "", str(getattr(error, "message", "") or error), []
     code = str(found.get("code") or "")
-    sentence = str(found.get("message") or getattr(error, "message", "") or error)
-    return (code if _CODE.fullmatch(code) else ""), sentence, list(_inner_errors(found))
+    message = str(found.get("message") or getattr(error, "message", "") or error)
+    return (code if _CODE.fullmatch(code) else ""), message, list(_inner_errors(found))
 
 
-def _body(response: Any) -> Mapping[str, Any]:
+def _answer_json(response: Any) -> Mapping[str, Any]:
     """Return the JSON of an answer, empty for one that has none."""
     try:
         found = json.loads(response.text())
@@ -158,54 +158,55 @@ def _inner_errors(raw: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
             yield one
 
 
-def _refused(error: Any, call: CallContext) -> CloudgpuError:
+def _refusal_error(error: Any, call: CallContext) -> CloudgpuError:
     """Return the error for an answer with an error in it."""
-    code, sentence = code_and_message(error)
+    code, message = code_and_message(error)
     status = getattr(error, "status_code", None) or 0
-    meaning = _meaning(code, sentence, status)
+    meaning = _meaning(code, message, status)
     if meaning.kind is AuthFailed and (code in CREDENTIAL or status == UNAUTHENTICATED):
         headers = getattr(error.response, "headers", None) or {}
         if is_skewed(headers, call.now):
             return wrong_clock("Azure", call.region, headers, call.now)
-        return _bad_credentials(code, call)
+        return _bad_credentials_error(code, call)
     if meaning.kind is AuthFailed and (code in DENIED or code not in ERROR_MAPPINGS):
-        denied_action, where = _DENIED_ACTION.search(sentence), f" in {call.region}" if call.region else ""
-        credentials = f"The Azure credentials of account {call.account} ({who()})"
+        denied_action, where = _DENIED_ACTION.search(message), f" in {call.region}" if call.region else ""
+        credentials = f"The Azure credentials of account {call.account} ({credentials_label()})"
         return denied_error(
             credentials, denied_action[1] if denied_action else call.action, where, grant="a role that allows"
         )
     if not code and meaning is UNKNOWN:
         return unanswered_error(f"{call.where} answered {call.action} with the status {status} and no code", call.value)
     if meaning.kind is NoCapacity:  # one sentence: Azure goes on to advise what the launch tries next anyway
-        sentence = sentence.partition(". ")[0]
+        message = message.partition(". ")[0]
     if code in NOT_FOUND and call.field:
         meaning = ErrorMapping(InvalidRequest, call.field, meaning.remedy)
     if meaning.field == LOCK_FIELD and call.action.endswith(_END_ACTIONS):
         meaning = ErrorMapping(EndRefused, LOCK_FIELD, meaning.remedy)
-    message = f"{call.where} refused {call.action}: {shorten(sentence)} ({code or status})."
+    message = f"{call.where} refused {call.action}: {shorten(message)} ({code or status})."
     headers = getattr(error.response, "headers", None) or {}
     return refusal_error(meaning, message, value=call.value, region=call.region, headers=headers)
 
 
-def _meaning(code: str, sentence: str, status: int) -> ErrorMapping:
-    if code == NOT_ALLOWED and _QUOTA_TEXT.search(sentence):
+def _meaning(code: str, message: str, status: int) -> ErrorMapping:
+    if code == NOT_ALLOWED and _QUOTA_TEXT.search(message):
         return ERROR_MAPPINGS["QuotaExceeded"]
-    if code == NOT_ALLOWED and (status == THROTTLED or _THROTTLING_TEXT.search(sentence)):
-        return _BY_STATUS[THROTTLED]
-    return ERROR_MAPPINGS.get(code) or _BY_STATUS.get(status, UNKNOWN)
+    if code == NOT_ALLOWED and (status == THROTTLED or _THROTTLING_TEXT.search(message)):
+        return _MEANING_BY_STATUS[THROTTLED]
+    return ERROR_MAPPINGS.get(code) or _MEANING_BY_STATUS.get(status, UNKNOWN)
 
 
-def _bad_credentials(code: str, call: CallContext) -> AuthFailed:
+def _bad_credentials_error(code: str, call: CallContext) -> AuthFailed:
     problem = {
         "ExpiredAuthenticationToken": "have expired",
         "InvalidAuthenticationTokenTenant": "are of another tenant than the subscription",
     }.get(code, "are not accepted by Azure")
-    sentence = f"The Azure credentials of account {call.account} ({who()}) {problem} ({code or UNAUTHENTICATED})."
+    whose = f"The Azure credentials of account {call.account} ({credentials_label()})"
+    message = f"{whose} {problem} ({code or UNAUTHENTICATED})."
     remedy = "Run: az login (with --tenant, where there are several), or renew the client secret of the environment."
-    return AuthFailed(sentence, field="credentials", value=who(), next=remedy)
+    return AuthFailed(message, field="credentials", value=credentials_label(), next=remedy)
 
 
-def _no_credentials(error: Exception, call: CallContext) -> CloudgpuError:
+def _no_credentials_error(error: Exception, call: CallContext) -> CloudgpuError:
     """Return the error where no token was issued: by Entra ID's code, if it answered."""
     from azure.core.exceptions import ServiceRequestError, ServiceResponseError
 
@@ -220,10 +221,11 @@ def _no_credentials(error: Exception, call: CallContext) -> CloudgpuError:
         return wrong_clock("Entra ID", "", {}, call.now)
     if entra_code:
         problem = (
-            f"The Azure credentials of account {call.account} ({who()}) are not accepted by Entra ID ({entra_code[0]})."
+            f"The Azure credentials of account {call.account} ({credentials_label()}) are not accepted by Entra ID "
+            f"({entra_code[0]})."
         )
         remedy = "Run: az login; or correct AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET."
     else:
-        problem = f"There are no Azure credentials for account {call.account} ({who()})."
+        problem = f"There are no Azure credentials for account {call.account} ({credentials_label()})."
         remedy = "Run: az login (or set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET)."
-    return AuthFailed(problem, field="credentials", value=who(), next=remedy)
+    return AuthFailed(problem, field="credentials", value=credentials_label(), next=remedy)

@@ -16,7 +16,7 @@ from cloudgpu.providers.azure.client import Azure
 Raw = Mapping[str, Any]
 READ, WRITE, DELETE = (f"Microsoft.Resources/subscriptions/resourceGroups/{one}" for one in ("read", "write", "delete"))
 LIST = "Microsoft.Resources/subscriptions/resourceGroups/resources/read"
-TAG_KEPT = "cloudgpu-kept"  # on a launch's group: its machine was ended, and its disk is retained
+TAG_DISK_RETAINED = "cloudgpu-kept"  # on a launch's group: its machine was ended, and its disk is retained
 _DISK = "microsoft.compute/disks"
 # Types of resources of a launch that cost nothing, and hold no data.
 _FREE_TYPES = frozenset(
@@ -25,12 +25,12 @@ _FREE_TYPES = frozenset(
 )
 
 
-def of_launches(raws: Sequence[Raw]) -> list[Raw]:
+def launch_groups(raws: Sequence[Raw]) -> list[Raw]:
     """Return those of these groups that are a launch's, of any ledger, without those that are being deleted."""
     return [one for one in raws if ids.GROUP.fullmatch(str(one["name"]).lower()) and not is_being_deleted(one)]
 
 
-def of_clusters(azure: Azure) -> list[Raw]:
+def cluster_groups(azure: Azure) -> list[Raw]:
     """Return the groups with the network of a cluster, of any ledger, also while they are deleted. A call per page."""
     return [one for one in listed(azure) if ids.CLUSTER_GROUP.fullmatch(str(one["name"]).lower())]
 
@@ -45,7 +45,7 @@ def is_being_deleted(raw: Raw) -> bool:
     return provisioning_state(raw) == "deleting"
 
 
-def tags_of_all(azure: Azure) -> dict[str, Mapping[str, str]]:
+def tags_by_group(azure: Azure) -> dict[str, Mapping[str, str]]:
     """Return the tags of each launch's group, and of that of volumes and images, by name. A call per page."""
     ours = [one for one in listed(azure) if _is_ours(str(one["name"]).lower()) and not is_being_deleted(one)]
     return {str(one["name"]).lower(): one.get("tags") or {} for one in ours}
@@ -98,8 +98,8 @@ def resources_in(azure: Azure, region: str, group: str, *, value: str | None = N
 
 def _is_free(type_and_name: tuple[str, str], group: str) -> bool:
     """Say whether a resource of this type and name is a free one of the launch."""
-    kind, name = type_and_name
-    return kind in _FREE_TYPES and name.startswith(group)
+    resource_type, name = type_and_name
+    return resource_type in _FREE_TYPES and name.startswith(group)
 
 
 def _type_and_name(raw: Raw) -> tuple[str, str]:

@@ -35,8 +35,8 @@ _ARM = re.compile(
 class Sku:
     """A size in a region. `zones` are those that have it and that the subscription may use.
 
-    `withheld` says why the subscription may not use it there (`NotAvailableForSubscription`), empty where it may.
-    `generations` are those of images that it boots (`V1`, `V2`). `temp_gb` is the temporary disk that a stop erases.
+    `restriction` is Azure's reason why the subscription may not use it there (`NotAvailableForSubscription`), or empty.
+    `generations` are those of images that it boots (`V1`, `V2`). A stop erases its temporary disk of `temp_disk_gb`.
     `premium`: it takes Premium SSDs; `trusted`: it can have Trusted Launch; `spot`: it is sold on spot.
     """
 
@@ -46,9 +46,9 @@ class Sku:
     memory_gib: float | None
     gpus: int
     zones: tuple[str, ...]
-    withheld: str
+    restriction: str
     generations: frozenset[str]
-    temp_gb: float
+    temp_disk_gb: float
     architecture: str = "x86_64"  # of its processor; or `arm64`
     premium: bool = False
     trusted: bool = True
@@ -72,12 +72,12 @@ def cluster_group(cluster: str, number: int) -> str:
     return f"cloudgpu-net-{digest('azure', cluster, str(number))[:20]}"
 
 
-def joined(region: str, group: str) -> str:
+def join_id(region: str, group: str) -> str:
     """Return our id of the machine of a group."""
     return f"{region}/{group}"
 
 
-def machine(id: str) -> tuple[str, str]:  # noqa: A002
+def split_machine_id(id: str) -> tuple[str, str]:  # noqa: A002
     """Return the region and the resource group of a machine, which has the machine's name.
 
     Raises InvalidRequest for any other text, not InstanceNotFound: Azure was not asked, so no machine is proved gone.
@@ -98,7 +98,7 @@ def region_of(zone: str) -> str | None:
     return zone if LOCATION.fullmatch(zone) else None
 
 
-def number_of(zone: str) -> str | None:
+def zone_number(zone: str) -> str | None:
     """Return the number of a zone as Azure counts it within a region; None for a region as a whole."""
     numbered = ZONE.fullmatch(zone)
     return numbered[2] if numbered else None
@@ -124,7 +124,10 @@ def resource_id(subscription: str, group: str, kind: str, name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What an id of Azure's names: `kind` (its type) and `group` in small letters; `rest` is the path below it."""
+    """The parts of an Azure resource id: `kind` is its type (`microsoft.compute/disks`), `group` its resource group.
+
+    Both are in small letters. `rest` is the path below it, such as `/versions/1.0.0`.
+    """
 
     subscription: str
     group: str

@@ -12,7 +12,7 @@ from botocore.loaders import Loader
 from botocore.utils import parse_timestamp
 
 from cloudgpu.providers.aws import client as ours
-from cloudgpu.providers.aws.client import INSTANCE_MEMBERS, OPERATIONS, SERVICES, _loader, _parse_time, core_session
+from cloudgpu.providers.aws.client import INSTANCE_MEMBERS, OPERATIONS, SERVICES, _loader, _parse_time, fast_session
 from cloudgpu.providers.aws.compute import listing, translate
 from tests.clouds.aws.plain import client, launch, look, spot
 from tests.providers.aws.accounts import TAGS, account
@@ -97,13 +97,13 @@ def test_a_time_of_ec2_is_read_without_dateutil(aws, tmp_path):
     ],
 )
 def test_every_other_time_is_read_as_botocore_reads_it(said):
-    read = core_session(None).get_component("response_parser_factory").create_parser("ec2")._timestamp_parser
+    read = fast_session(None).get_component("response_parser_factory").create_parser("ec2")._timestamp_parser
     assert (read(said), read(said).tzinfo is None) == (parse_timestamp(said), parse_timestamp(said).tzinfo is None)
 
 
 def test_the_names_of_elements_are_read_without_a_regex():
     """One search for each element took a sixth of the parsing of a listing."""
-    session = core_session(None)
+    session = fast_session(None)
     shape = session.get_service_model("ec2").operation_model("DescribeRegions").output_shape
     parser = session.get_component("response_parser_factory").create_parser("ec2")
     parser._namespace_re = None

@@ -52,18 +52,18 @@ def test_what_can_be_is_read():
 @pytest.mark.parametrize("id_", ["", "*", "eastus/thesis", "eastus/cloudgpu-12/../x", "us-east-1/i-0123456789abcdef0"])
 def test_what_is_no_id_reaches_nothing(id_):
     with pytest.raises(InvalidRequest):
-        ids.machine(id_)
+        ids.split_machine_id(id_)
 
 
 def test_the_name_of_a_group_follows_from_the_token_alone():
     name = ids.group_of("t" * 64)
     assert name == ids.group_of("t" * 64) != ids.group_of("t" * 63)
-    assert ids.machine(f"eastus/{name}") == ("eastus", name)
+    assert ids.split_machine_id(f"eastus/{name}") == ("eastus", name)
 
 
 def test_a_zone_is_a_region_or_a_number_in_one():
     assert [ids.region_of(one) for one in ("eastus-1", "eastus", "us-east-1a")] == ["eastus", "eastus", None]
-    assert [ids.number_of(one) for one in ("eastus-1", "eastus2")] == ["1", None]
+    assert [ids.zone_number(one) for one in ("eastus-1", "eastus2")] == ["1", None]
 
 
 def test_a_subscription_that_nobody_names_is_asked_for(azure_arm, tmp_path, monkeypatch):

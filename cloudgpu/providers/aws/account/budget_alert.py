@@ -12,10 +12,10 @@ from typing import Any
 
 from cloudgpu.core.model.account import BudgetAlert
 from cloudgpu.core.values.money import Money
-from cloudgpu.providers.aws.account.roles import caller
-from cloudgpu.providers.aws.client import Aws, call_unless
+from cloudgpu.providers.aws.account.roles import caller_identity
+from cloudgpu.providers.aws.client import Aws, call_tolerating
 
-NAME = "cloudgpu-backstop"
+BUDGET_NAME = "cloudgpu-backstop"
 NOTIFICATIONS = (("ACTUAL", 80.0), ("ACTUAL", 100.0), ("FORECASTED", 100.0))  # which cost, and percent of the budget
 VIEW, MODIFY = (
     "budgets:ViewBudget",
@@ -38,17 +38,19 @@ COST_TYPES = {
 
 
 def read_alert(aws: Aws) -> BudgetAlert | None:
-    """Return what there is of the budget; without `emails` where somebody changed it. Up to five calls."""
-    account, _ = caller(aws)
-    found = _call_budgets(aws, VIEW, "describe_budget", unless="NotFoundException", AccountId=account, BudgetName=NAME)
+    """Return the alert as AWS has it, None for none; without `emails` where somebody changed it. Up to five calls."""
+    account_id, _ = caller_identity(aws)
+    found = _call_budgets(
+        aws, VIEW, "describe_budget", tolerated="NotFoundException", AccountId=account_id, BudgetName=BUDGET_NAME
+    )
     if found is None:
         return None
     budget = found["Budget"]
     limit = budget.get("BudgetLimit", {})
-    counted = {name: budget.get("CostTypes", {}).get(name) for name in COST_TYPES}
-    if limit.get("Unit") != "USD" or budget.get("TimeUnit") != "MONTHLY" or counted != COST_TYPES:
+    cost_types = {name: budget.get("CostTypes", {}).get(name) for name in COST_TYPES}
+    if limit.get("Unit") != "USD" or budget.get("TimeUnit") != "MONTHLY" or cost_types != COST_TYPES:
         return BudgetAlert(Money(0), ())
-    return BudgetAlert(Money.usd(Decimal(limit["Amount"])), _emails(aws, account))
+    return BudgetAlert(Money.usd(Decimal(limit["Amount"])), _emails(aws, account_id))
 
 
 def make(aws: Aws, alert: BudgetAlert) -> None:
@@ -60,7 +62,7 @@ def make(aws: Aws, alert: BudgetAlert) -> None:
         remove(aws)
     subscribers = [{"SubscriptionType": "EMAIL", "Address": email} for email in alert.emails]
     budget = {
-        "BudgetName": NAME,
+        "BudgetName": BUDGET_NAME,
         "BudgetType": "COST",
         "TimeUnit": "MONTHLY",
         "BudgetLimit": {"Amount": f"{alert.per_month.dollars:f}", "Unit": "USD"},
@@ -71,7 +73,7 @@ def make(aws: Aws, alert: BudgetAlert) -> None:
         aws,
         MODIFY,
         "create_budget",
-        AccountId=caller(aws)[0],
+        AccountId=caller_identity(aws)[0],
         Budget=budget,
         NotificationsWithSubscribers=notifications,
     )
@@ -79,10 +81,17 @@ def make(aws: Aws, alert: BudgetAlert) -> None:
 
 def remove(aws: Aws) -> None:
     """Take the budget away. Idempotent."""
-    _call_budgets(aws, MODIFY, "delete_budget", unless="NotFoundException", AccountId=caller(aws)[0], BudgetName=NAME)
+    _call_budgets(
+        aws,
+        MODIFY,
+        "delete_budget",
+        tolerated="NotFoundException",
+        AccountId=caller_identity(aws)[0],
+        BudgetName=BUDGET_NAME,
+    )
 
 
-def _emails(aws: Aws, account: str) -> tuple[str, ...]:
+def _emails(aws: Aws, account_id: str) -> tuple[str, ...]:
     """Return who gets mail, where all NOTIFICATIONS go to the same people; empty otherwise."""
     addresses: set[tuple[str, ...]] = set()
     for kind, percent in NOTIFICATIONS:
@@ -90,9 +99,9 @@ def _emails(aws: Aws, account: str) -> tuple[str, ...]:
             aws,
             VIEW,
             "describe_subscribers_for_notification",
-            unless="NotFoundException",
-            AccountId=account,
-            BudgetName=NAME,
+            tolerated="NotFoundException",
+            AccountId=account_id,
+            BudgetName=BUDGET_NAME,
             Notification=_notification(kind, percent),
         )
         addresses.add(tuple(one["Address"] for one in (found or {}).get("Subscribers", [])))
@@ -108,8 +117,10 @@ def _notification(kind: str, percent: float) -> dict[str, Any]:
     }
 
 
-def _call_budgets(aws: Aws, permission: str, action: str, *, unless: str = "", **parameters: Any) -> Any:
-    """Call AWS Budgets; return None where it answers with the error `unless`."""
+def _call_budgets(aws: Aws, permission: str, action: str, *, tolerated: str = "", **parameters: Any) -> Any:
+    """Call AWS Budgets; return None where it answers with the error `tolerated`."""
     region = aws.options.home_region  # Budgets has one endpoint for all of them
-    found = call_unless(aws, aws.client("budgets", region), action, region, permission, NAME, (unless,), **parameters)
-    return None if found == unless else found
+    found = call_tolerating(
+        aws, aws.client("budgets", region), action, region, permission, BUDGET_NAME, (tolerated,), **parameters
+    )
+    return None if found == tolerated else found

@@ -18,20 +18,20 @@ def findings(aws: Aws, region: str | None) -> Sequence[AccountFinding]:
     """Return whether somebody has opened our own security groups. One call per region; none without a ledger."""
     if not aws.ledger:
         return [open_rules_finding((), NO_OPEN_RULE_TEXT)]
-    answers, silent = aws.each(aws.regions() if region is None else (region,), lambda one: _groups(aws, one))
+    answers, unanswered = aws.ask_each(aws.regions() if region is None else (region,), lambda one: _groups(aws, one))
     found = [
         one
         for region_name, groups in answers.items()
         for group in groups
-        for one in security_group.openings(group, region_name)
+        for one in security_group.open_rules(group, region_name)
     ]
-    if found or not silent:
+    if found or not unanswered:
         return [open_rules_finding(found, NO_OPEN_RULE_TEXT)]
     return [
         AccountFinding(
             OPEN_RULES_FINDING,
             is_ok=None,
-            message=f"{silent[0].scope} did not answer: {silent[0].why}",
+            message=f"{unanswered[0].scope} did not answer: {unanswered[0].why}",
             next="Run it again.",
         )
     ]

@@ -34,87 +34,91 @@ def login(aws: Aws) -> Login:
     from botocore.session import Session
 
     with aws.calling("credentials", aws.options.home_region):
-        core = Session(profile=aws.options.profile)
-        found, config = core.get_credentials(), core.full_config
-    who = f"profile {core.profile}" if core.profile else "the default profile"
-    if found is None:
+        session = Session(profile=aws.options.profile)
+        credentials, config = session.get_credentials(), session.full_config
+    who = f"profile {session.profile}" if session.profile else "the default profile"
+    if credentials is None:
         raise AuthFailed(
             f"There are no AWS credentials for account {aws.account} ({who}) in this environment.",
             field="credentials",
             value=who,
             next="Put them where a program without your shell finds them, for example with: aws configure",
         )
-    method = str(found.method)
-    is_temporary = method in _KEY_SOURCES and bool(found.token)  # for any other method, reading the token would log in
-    return _profile_login(config, core.profile or "default", method, (), is_temporary=is_temporary)
+    method = str(credentials.method)
+    is_temporary = method in _KEY_SOURCES and bool(
+        credentials.token
+    )  # for any other method, reading the token would log in
+    return _profile_login(config, session.profile or "default", method, (), is_temporary=is_temporary)
 
 
 def _profile_login(
     config: Mapping[str, Any], profile: str, method: str, visited_profiles: tuple[str, ...], *, is_temporary: bool
 ) -> Login:
     """Return the login of a profile; `method` is botocore's name for the way in which it has its credentials."""
-    table = config.get("profiles", {}).get(profile, {})
+    profile_table = config.get("profiles", {}).get(profile, {})
     if method in _SELF_RENEWING:
         return Login(_SELF_RENEWING[method], None, lasts=True)
     if method == "assume-role":
-        return _role_login(config, profile, table, visited_profiles)
+        return _role_login(config, profile, profile_table, visited_profiles)
     if method == "sso":
-        return _sso_login(config, profile, table)
+        return _sso_login(config, profile, profile_table)
     if method in _KEY_SOURCES:
-        return _key_login(profile, table, _KEY_SOURCES[method], is_temporary=is_temporary)
+        return _key_login(profile, profile_table, _KEY_SOURCES[method], is_temporary=is_temporary)
     description = {"custom-process": "what credential_process gives", "login": "a session of aws login"}.get(
         method, method
     )
     return Login(f"{description} (profile {profile}); whether it asks for you, only it can say", None, lasts=None)
 
 
-def _key_login(profile: str, table: Mapping[str, Any], where: str, *, is_temporary: bool) -> Login:
+def _key_login(profile: str, profile_table: Mapping[str, Any], key_source: str, *, is_temporary: bool) -> Login:
     if not is_temporary:
-        return Login(f"a long-lived key in {where} (profile {profile})", None, lasts=True)
-    until = next((_parse_time(table[name]) for name in _EXPIRY_KEYS if table.get(name)), None)
-    return Login(f"a temporary key in {where} (profile {profile})", until, lasts=None if until is None else False)
+        return Login(f"a long-lived key in {key_source} (profile {profile})", None, lasts=True)
+    expires_at = next((_parse_time(profile_table[name]) for name in _EXPIRY_KEYS if profile_table.get(name)), None)
+    return Login(
+        f"a temporary key in {key_source} (profile {profile})", expires_at, lasts=None if expires_at is None else False
+    )
 
 
 def _role_login(
-    config: Mapping[str, Any], profile: str, table: Mapping[str, Any], visited_profiles: tuple[str, ...]
+    config: Mapping[str, Any], profile: str, profile_table: Mapping[str, Any], visited_profiles: tuple[str, ...]
 ) -> Login:
     """Return how long a role can be assumed: as long as the source credentials last, unless it needs an MFA code."""
-    if table.get("mfa_serial"):
+    if profile_table.get("mfa_serial"):
         return Login(f"a role that asks for a code of your device each time (profile {profile})", None, lasts=False)
-    source = table.get("source_profile")
-    if source is None or source == profile or source in visited_profiles:
+    source_profile = profile_table.get("source_profile")
+    if source_profile is None or source_profile == profile or source_profile in visited_profiles:
         return Login(f"a role, renewed by itself (profile {profile})", None, lasts=True)
-    source_table = config.get("profiles", {}).get(source, {})
+    source_table = config.get("profiles", {}).get(source_profile, {})
     is_temporary = bool(source_table.get("aws_session_token"))
-    found = _profile_login(
-        config, source, _source_method(source_table), (*visited_profiles, profile), is_temporary=is_temporary
+    source_login = _profile_login(
+        config, source_profile, _source_method(source_table), (*visited_profiles, profile), is_temporary=is_temporary
     )
-    return Login(f"a role taken on with {found.what}", found.until, lasts=found.lasts)
+    return Login(f"a role taken on with {source_login.what}", source_login.until, lasts=source_login.lasts)
 
 
-def _source_method(table: Mapping[str, Any]) -> str:
+def _source_method(profile_table: Mapping[str, Any]) -> str:
     """Return the method by which botocore finds a source profile's credentials, by its own name."""
-    if "sso_session" in table or "sso_start_url" in table:
+    if "sso_session" in profile_table or "sso_start_url" in profile_table:
         return "sso"
-    if "role_arn" in table:
+    if "role_arn" in profile_table:
         return "assume-role"
-    if "credential_process" in table:
+    if "credential_process" in profile_table:
         return "custom-process"
     return "shared-credentials-file"
 
 
-def _sso_login(config: Mapping[str, Any], profile: str, table: Mapping[str, Any]) -> Login:
-    session = table.get("sso_session")
+def _sso_login(config: Mapping[str, Any], profile: str, profile_table: Mapping[str, Any]) -> Login:
+    session = profile_table.get("sso_session")
     start_url = config.get("sso_sessions", {}).get(session, {}).get("sso_start_url") if session else None
     what = f"a login of aws sso (profile {profile})"
-    token = _sso_token(start_url or table.get("sso_start_url", ""), session)
+    token = _sso_token(start_url or profile_table.get("sso_start_url", ""), session)
     if token is None:
         return Login(f"{what}, which is over: run aws sso login", None, lasts=False)
     registration_expires_at = token.get("registrationExpiresAt") if token.get("refreshToken") else None
-    until = _parse_time(registration_expires_at or token["expiresAt"])
+    expires_at = _parse_time(registration_expires_at or token["expiresAt"])
     if registration_expires_at:  # refreshed until then at the latest; the organisation may end the session sooner
-        return Login(f"{what}, refreshed by itself until then at the latest", until, lasts=None)
-    return Login(what, until, lasts=False)
+        return Login(f"{what}, refreshed by itself until then at the latest", expires_at, lasts=None)
+    return Login(what, expires_at, lasts=False)
 
 
 def _sso_token(start_url: str, session: str | None) -> Mapping[str, Any] | None:
@@ -123,15 +127,15 @@ def _sso_token(start_url: str, session: str | None) -> Mapping[str, Any] | None:
 
     cache = Path("~/.aws/sso/cache").expanduser()  # botocore's, with no setting of its own
     try:
-        found: Mapping[str, Any] = SSOTokenLoader(JSONFileCache(str(cache)))(start_url, session)
+        token: Mapping[str, Any] = SSOTokenLoader(JSONFileCache(str(cache)))(start_url, session)
     except (SSOTokenLoadError, OSError, ValueError):
         return None
-    return found
+    return token
 
 
 def _parse_time(text: Any) -> datetime | None:
     try:
-        found = datetime.fromisoformat(str(text).replace("UTC", "Z").strip())
+        parsed = datetime.fromisoformat(str(text).replace("UTC", "Z").strip())
     except ValueError:
         return None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)

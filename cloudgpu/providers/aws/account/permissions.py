@@ -29,22 +29,25 @@ def permissions(aws: Aws, region: str | None = None) -> Sequence[Permission]:
     An action that is allowed for our own tagged resources alone is tested on one of them, and unknown where there is
     none: AWS would refuse it for any other resource. Some forty calls. Raises AuthFailed for invalid credentials.
     """
-    where = region or aws.options.home_region
+    probe_region = region or aws.options.home_region
     if region is not None:
         check_region(aws, region)
-    reads = _probe_all(aws, where, [(probe, probe.parameters) for probe in READ_PROBES])
-    ours = _our_resources(aws, [answer for _, answer in reads])
-    changes = [(probe, probe.filled_parameters(ours)) for probe in CHANGES]
+    read_results = _probe_all(aws, probe_region, [(probe, probe.parameters) for probe in READ_PROBES])
+    our_resources = _our_resources(aws, [answer for _, answer in read_results])
+    filled_changes = [(probe, probe.filled_parameters(our_resources)) for probe in CHANGE_PROBES]
     dry_runs = _probe_all(
         aws,
-        where,
-        [(probe, filled_parameters) for probe, filled_parameters in changes if filled_parameters is not None],
+        probe_region,
+        [(probe, filled_parameters) for probe, filled_parameters in filled_changes if filled_parameters is not None],
     )
     tested = iter(permission for permission, _ in dry_runs)
     return [
-        *(permission for permission, _ in reads),
-        *(_unknown(probe) if filled_parameters is None else next(tested) for probe, filled_parameters in changes),
-        *(_unknown(probe) for probe in UNTESTED),
+        *(permission for permission, _ in read_results),
+        *(
+            _unknown(probe) if filled_parameters is None else next(tested)
+            for probe, filled_parameters in filled_changes
+        ),
+        *(_unknown(probe) for probe in UNTESTED_PROBES),
     ]
 
 
@@ -61,11 +64,11 @@ def _probe(
     aws: Aws, region: str, probe: Probe, parameters: Mapping[str, Any] | None
 ) -> tuple[Permission, Mapping[str, Any]]:
     """Make one call; return whether it is allowed, and its answer."""
-    where = probe.region or region
-    client = aws.client(probe.client, where)
+    probe_region = probe.region or region
+    client = aws.client(probe.client, probe_region)
     from botocore.exceptions import ClientError
 
-    with aws.calling(probe.action, where):
+    with aws.calling(probe.action, probe_region):
         try:
             answer = getattr(client, probe.method)(**parameters or {}, **probe.dry_run_parameters)
         except ClientError as error:
@@ -126,7 +129,7 @@ def _resources(answer: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     return [one for one in machines if one["State"]["Name"] not in ENDED_STATES]
 
 
-SMALL = "t3.micro"  # an instance type, never launched: a dry run has to name one
+SMALL_INSTANCE_TYPE = "t3.micro"  # an instance type, never launched: a dry run has to name one
 # A public key whose private half nobody keeps: a dry run has to name one.
 PUBLIC_KEY = b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAwYBUN7TkKsNOadM1bkZec8f1mxk+PHrlsSuuJtSusV cloudgpu-doctor"
 PRICING_REGION = "us-east-1"  # the price list is asked there, whatever region it is about
@@ -151,21 +154,21 @@ class Probe:
     region: str | None = None
     dry_run_parameters: Mapping[str, Any] = field(default_factory=dict)
 
-    def filled_parameters(self, found: Mapping[str, str]) -> Mapping[str, Any] | None:
+    def filled_parameters(self, our_resources: Mapping[str, str]) -> Mapping[str, Any] | None:
         """Return the parameters with our own resources in them; None where one is not there."""
         try:
-            return None if self.parameters is None else _fill_in(self.parameters, found)
+            return None if self.parameters is None else _fill_in(self.parameters, our_resources)
         except KeyError:
             return None
 
 
-def _fill_in(value: Any, found: Mapping[str, str]) -> Any:
+def _fill_in(value: Any, our_resources: Mapping[str, str]) -> Any:
     if isinstance(value, Mapping):
-        return {key: _fill_in(one, found) for key, one in value.items()}
+        return {key: _fill_in(one, our_resources) for key, one in value.items()}
     if isinstance(value, list):
-        return [_fill_in(one, found) for one in value]
+        return [_fill_in(one, our_resources) for one in value]
     if isinstance(value, str) and value.startswith("{"):
-        return found[value[1:-1]]
+        return our_resources[value[1:-1]]
     return value
 
 
@@ -209,7 +212,7 @@ _LAUNCH_CALL: dict[str, Any] = {
     "MinCount": 1,
     "MaxCount": 1,
     "ImageId": "{image}",
-    "InstanceType": SMALL,
+    "InstanceType": SMALL_INSTANCE_TYPE,
     "TagSpecifications": _tags("instance", TAG_ID, TAG_LEDGER, TAG_OWNER)
     + _tags("volume", TAG_ID, TAG_LEDGER, TAG_OWNER),
 }
@@ -221,7 +224,7 @@ READ_PROBES = (
     _read_ec2("DescribeInstanceTypes", "read what a type has", MaxResults=5),
     _read_ec2("DescribeInstanceTypeOfferings", "find where a type is offered", MaxResults=5),
     _read_ec2("DescribeSpotPriceHistory", "price spot machines", MaxResults=1),
-    _read_ec2("GetSpotPlacementScores", "compare zones for spot", InstanceTypes=[SMALL], TargetCapacity=1,
+    _read_ec2("GetSpotPlacementScores", "compare zones for spot", InstanceTypes=[SMALL_INSTANCE_TYPE], TargetCapacity=1,
             needed=False),
     _read_ec2("DescribeImages", "find the image to start from", Owners=["self"], Filters=_tagged_with(TAG_LEDGER)),
     _read_ec2("DescribeSubnets", "find the network", MaxResults=5),
@@ -245,7 +248,7 @@ READ_PROBES = (
            ServiceCode="AmazonEC2", MaxResults=1),
 )  # fmt: skip
 
-CHANGES = (
+CHANGE_PROBES = (
     _change("RunInstances", "launch machines", **_LAUNCH_CALL),
     Probe("iam:PassRole", "give machines their role", {**_LAUNCH_CALL, "IamInstanceProfile": {"Name": "{profile}"}},
           "asked only where config.toml names an instance_profile", needed=False, method="run_instances",
@@ -291,7 +294,7 @@ CHANGES = (
     _change("ReleaseAddress", "remove addresses that are left", AllocationId="{address}", needed=False),
 )  # fmt: skip
 
-UNTESTED = (
+UNTESTED_PROBES = (
     Probe("servicequotas:RequestServiceQuotaIncrease", "ask for a higher quota", needed=False,
           why_untested=NO_DRY_RUN),
     *(

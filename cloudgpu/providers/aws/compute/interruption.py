@@ -20,8 +20,8 @@ from cloudgpu.providers.aws.client import MAX_FILTER_VALUES, Aws, batches, descr
 from cloudgpu.providers.aws.compute import translate
 from cloudgpu.providers.aws.compute.translate import ENDED_STATES
 
-Raw = Mapping[str, Any]
-NOTICE = timedelta(minutes=2)  # from the interruption notice to the end of the machine
+Raw = Mapping[str, Any]  # a machine or a spot request as AWS describes it
+INTERRUPTION_NOTICE = timedelta(minutes=2)  # from the interruption notice to the end of the machine
 _STOPPED_STATES = ("stopping", "stopped")
 _NO_CAPACITY = "instance-terminated-no-capacity"
 _INTERRUPTIONS = {  # codes of a request's status, and the states of its machine in which they are about its end
@@ -40,7 +40,7 @@ _ENDS_BY_USER = {
 _END_CODES = _INTERRUPTIONS | _ENDS_BY_USER
 
 
-def with_causes(aws: Aws, region: str, machines: Sequence[tuple[Raw, Instance]]) -> list[Instance]:
+def with_end_causes(aws: Aws, region: str, machines: Sequence[tuple[Raw, Instance]]) -> list[Instance]:
     """Return these machines of a region, spot machines that stopped or ended with its time and cause where it is known.
 
     One call per 200 machines that lack one; none where none does. A request that is unknown, or a call that is not
@@ -49,18 +49,18 @@ def with_causes(aws: Aws, region: str, machines: Sequence[tuple[Raw, Instance]])
     request_ids = [raw["SpotInstanceRequestId"] for raw, instance in machines if _lacks_cause(raw, instance)]
     requests = _spot_requests(aws, region, "spot-instance-request-id", request_ids)
     now = aws.clock()
-    return [with_cause(raw, instance, requests.get(raw["InstanceId"]), now) for raw, instance in machines]
+    return [with_end_cause(raw, instance, requests.get(raw["InstanceId"]), now) for raw, instance in machines]
 
 
-def from_requests(aws: Aws, region: str, native_ids: Sequence[str]) -> dict[str, Instance]:
+def from_spot_requests(aws: Aws, region: str, native_ids: Sequence[str]) -> dict[str, Instance]:
     """Return spot machines of ours that AWS does not list any more, by AWS's id, as their spot requests describe them.
 
     AWS lists an ended machine for about an hour, and "Spot Instance requests are deleted four hours after they are
     canceled and their instances are terminated" (EC2 API reference, DescribeSpotInstanceRequests). One call.
     """
     requests = _spot_requests(aws, region, "instance-id", native_ids)
-    ended = {one: _from_request(aws, region, one, request) for one, request in requests.items()}
-    return {one: found for one, found in ended.items() if found is not None}
+    ended_machines = {one: _from_request(aws, region, one, request) for one, request in requests.items()}
+    return {one: found for one, found in ended_machines.items() if found is not None}
 
 
 def _from_request(aws: Aws, region: str, native_id: str, request: Raw) -> Instance | None:
@@ -76,8 +76,8 @@ def _from_request(aws: Aws, region: str, native_id: str, request: Raw) -> Instan
         "Tags": request["Tags"],
     }
     instance = translate.instance(raw, account=aws.account, region=region, ssh_port=aws.options.ssh_port)
-    ended = with_cause(raw, instance, request, aws.clock())
-    return None if ended.since is None else ended
+    ended_machines = with_end_cause(raw, instance, request, aws.clock())
+    return None if ended_machines.since is None else ended_machines
 
 
 def _lacks_cause(raw: Raw, instance: Instance) -> bool:
@@ -88,12 +88,12 @@ def _lacks_cause(raw: Raw, instance: Instance) -> bool:
     return bool(is_ended) and (instance.since is None or not _cause(raw))
 
 
-def _spot_requests(aws: Aws, region: str, name: str, ids: Sequence[str]) -> dict[str, Raw]:
+def _spot_requests(aws: Aws, region: str, filter_name: str, ids: Sequence[str]) -> dict[str, Raw]:
     """Return spot requests by the id of their present machine; none where AWS does not answer.
 
-    `name` is that of the filter: by ids, one that AWS does not know any more would fail the whole call.
+    `filter_name` is that of the filter: by ids, one that AWS does not know any more would fail the whole call.
     """
-    filters = ([{"Name": name, "Values": batch}] for batch in batches(sorted(set(ids)), MAX_FILTER_VALUES))
+    filters = ([{"Name": filter_name, "Values": batch}] for batch in batches(sorted(set(ids)), MAX_FILTER_VALUES))
     action = "DescribeSpotInstanceRequests"
     try:
         found = [one for batch_filter in filters for one in describe_all(aws, action, region, Filters=batch_filter)]
@@ -102,7 +102,7 @@ def _spot_requests(aws: Aws, region: str, name: str, ids: Sequence[str]) -> dict
     return {one["InstanceId"]: one for one in found if "InstanceId" in one}
 
 
-def with_cause(raw: Raw, instance: Instance, request: Raw | None, now: datetime) -> Instance:
+def with_end_cause(raw: Raw, instance: Instance, request: Raw | None, now: datetime) -> Instance:
     """Return a machine with the cause of its end from its spot request; unchanged if that has none.
 
     `raw` is the machine as AWS describes it, `instance` the same as cloudgpu does.
@@ -126,7 +126,7 @@ def _ended_at(raw: Raw, code: str, at: datetime | None, now: datetime) -> dateti
     launched_at = raw.get("LaunchTime", at).replace(microsecond=0)
     if not launched_at <= at <= now:
         return None  # the status is about an earlier start, or from a clock that differs
-    return (min(at + NOTICE, now) if code == _NO_CAPACITY else at).astimezone(UTC)
+    return (min(at + INTERRUPTION_NOTICE, now) if code == _NO_CAPACITY else at).astimezone(UTC)
 
 
 def _cause(raw: Raw) -> str:

@@ -170,46 +170,48 @@ def launch_together(aws: Aws, attempts: Sequence[Attempt], *, deadline: datetime
 
     Raises as `launch.launch` does; what the nodes would have shared is deleted where surely none was created.
     """
-    first = attempts[0]
-    call = Call(**first.call)
+    first_attempt = attempts[0]
+    call = Call(**first_attempt.call)
     try:
         parameters = _cluster_call_parameters(aws, attempts, call)
-        found = Sender(aws, first, call.region, deadline, count=len(attempts)).send(parameters)
+        found = Sender(aws, first_attempt, call.region, deadline, count=len(attempts)).send(parameters)
     except NOT_LAUNCHED:
         with suppress(CloudgpuError):  # it is free, and `cloudgpu orphans` finds it
-            clear_shared(aws, first.machine.removesuffix("-0"), call.region)
+            clear_shared(aws, first_attempt.machine.removesuffix("-0"), call.region)
         raise
     return [_instance(aws, call.region, one) for one in found]
 
 
 def _cluster_call_parameters(aws: Aws, attempts: Sequence[Attempt], call: Call) -> dict[str, Any]:
     """Return the call's parameters; creates what it needs in the region where it is missing."""
-    first = attempts[0]
+    first_attempt = attempts[0]
     # All nodes get the same boot data, so the agent's settings name their cluster. Bad boot data is raised for first.
-    boot_data = user_data(replace(first, machine=first.machine.removesuffix("-0")))
-    public_key = first.boot.client_public_keys[0]
+    boot_data = user_data(replace(first_attempt, machine=first_attempt.machine.removesuffix("-0")))
+    public_key = first_attempt.boot.client_public_keys[0]
     with Pool(3) as pool:
-        key = pool.submit(network.ensure_key_pair, aws, call.region, public_key, first.tags[TAG_OWNER], first.ledger)
-        group = pool.submit(network.ensure_group, aws, first, call)
-        shared = pool.submit(make_shared, aws, first, call)
+        key = pool.submit(
+            network.ensure_key_pair, aws, call.region, public_key, first_attempt.tags[TAG_OWNER], first_attempt.ledger
+        )
+        group = pool.submit(network.ensure_group, aws, first_attempt, call)
+        shared = pool.submit(make_shared, aws, first_attempt, call)
         return cluster_launch_parameters(
-            attempts, key_name=key.result(), group=group.result(), shared=shared.result(), boot_data=boot_data
+            attempts, key_name=key.result(), group_id=group.result(), shared=shared.result(), boot_data=boot_data
         )
 
 
 def cluster_launch_parameters(
-    attempts: Sequence[Attempt], *, key_name: str, group: str, shared: Shared, boot_data: bytes
+    attempts: Sequence[Attempt], *, key_name: str, group_id: str, shared: Shared, boot_data: bytes
 ) -> dict[str, Any]:
     """Return the parameters of RunInstances for all of these attempts. Pure.
 
     No disk is set to outlive its machine: disks of one call have the same tags, so nobody could tell whose one is.
     """
-    first = attempts[0]
+    first_attempt = attempts[0]
     tags = shared_tags([one.tags for one in attempts])
-    setup = replace(first.request.setup, keep_disk=False)
-    request = replace(first.request, name=tags[TAG_NAME], setup=setup)
+    setup = replace(first_attempt.request.setup, keep_disk=False)
+    request = replace(first_attempt.request, name=tags[TAG_NAME], setup=setup)
     parameters = launch_parameters(
-        replace(first, tags=tags, request=request), key_name=key_name, group=group, user_data=boot_data
+        replace(first_attempt, tags=tags, request=request), key_name=key_name, group=group_id, user_data=boot_data
     )
     (interface,) = parameters["NetworkInterfaces"]
     parameters |= {

@@ -22,11 +22,11 @@ def get(aws: Aws, id: str) -> Instance:  # noqa: A002
     One call; a second one for a spot machine that stopped or ended without a time or a cause in the answer, and for one
     that AWS does not list any more: its spot request says for some hours how it ended.
     """
-    region, native_id = ids.machine(id)
+    region, native_id = ids.split_machine_id(id)
     try:
         found = describe_raw(aws, region, native_id)
     except InstanceNotFound:
-        ended_spot = interruption.from_requests(aws, region, [native_id])
+        ended_spot = interruption.from_spot_requests(aws, region, [native_id])
         if native_id not in ended_spot:
             raise
         return ended_spot[native_id]
@@ -46,7 +46,7 @@ def describe_raw(aws: Aws, region: str, native_id: str) -> dict[str, Any]:
 
 
 def _describe_instance(aws: Aws, region: str, native_id: str) -> dict[str, Any]:
-    id_ = ids.joined(region, native_id)
+    id_ = ids.join_id(region, native_id)
     found = describe_instances(aws, region, value=id_, InstanceIds=[native_id])
     if not found:
         raise InstanceNotFound(f"AWS {region} has no machine {native_id}.", field="instance", value=id_)
@@ -60,29 +60,33 @@ def listed(aws: Aws) -> Listing:
     The cached list of the account's regions is used where there is one. Without it, or once one of its regions does not
     answer (it may not be enabled any more), one call reads that list anew.
     """
-    cached_regions, answers, silent = aws.remembered_regions(), dict[str, list[Instance]](), tuple[Unanswered, ...]()
+    cached_regions, answers, unanswered = (
+        aws.remembered_regions(),
+        dict[str, list[Instance]](),
+        tuple[Unanswered, ...](),
+    )
     if cached_regions is not None:
         with suppress(CloudgpuError):  # where none answered, the regions are read anew and asked below
-            answers, silent = aws.each(cached_regions, lambda region: _our_instances(aws, region))
-        if answers and not silent:
-            return _listing(answers, silent, cached_regions)
+            answers, unanswered = aws.ask_each(cached_regions, lambda region: _our_instances(aws, region))
+        if answers and not unanswered:
+            return _listing(answers, unanswered, cached_regions)
     try:
         regions = aws.regions()
     except CloudgpuError:
         if not answers:
             raise
-        return _listing(answers, silent, cached_regions or ())
+        return _listing(answers, unanswered, cached_regions or ())
     first_answers = answers
-    answers, silent = aws.each(
+    answers, unanswered = aws.ask_each(
         regions, lambda region: first_answers[region] if region in first_answers else _our_instances(aws, region)
     )
-    return _listing(first_answers | answers, silent, (*first_answers, *regions))
+    return _listing(first_answers | answers, unanswered, (*first_answers, *regions))
 
 
 def _listing(
-    answers: Mapping[str, list[Instance]], silent: tuple[Unanswered, ...], regions: Collection[str]
+    answers: Mapping[str, list[Instance]], unanswered: tuple[Unanswered, ...], regions: Collection[str]
 ) -> Listing:
-    return Listing(tuple(one for region in sorted(answers) for one in answers[region]), silent, frozenset(regions))
+    return Listing(tuple(one for region in sorted(answers) for one in answers[region]), unanswered, frozenset(regions))
 
 
 def _our_instances(aws: Aws, region: str) -> list[Instance]:
@@ -93,7 +97,7 @@ def _our_instances(aws: Aws, region: str) -> list[Instance]:
 
 def instances(aws: Aws, region: str, found: Sequence[dict[str, Any]]) -> list[Instance]:
     """Return `Instance`s of machines as AWS describes them; one call more for spot machines that stopped or ended."""
-    return interruption.with_causes(aws, region, [(one, _instance(aws, region, one)) for one in found])
+    return interruption.with_end_causes(aws, region, [(one, _instance(aws, region, one)) for one in found])
 
 
 def _instance(aws: Aws, region: str, raw: dict[str, Any]) -> Instance:

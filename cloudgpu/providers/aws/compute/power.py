@@ -38,12 +38,12 @@ def terminate(aws: Aws, id: str) -> None:  # noqa: A002
 
     The disk is set to be deleted with the machine first: if cloudgpu fails in between, the machine is still listed.
     """
-    _request_end(aws, *ids.machine(id), keep_disk=False)
+    _request_end(aws, *ids.split_machine_id(id), keep_disk=False)
 
 
 def terminate_keeping_disk(aws: Aws, id: str) -> None:  # noqa: A002
     """Ask to end the machine and its spot request while its system disk stays; an unknown id is no error."""
-    _request_end(aws, *ids.machine(id), keep_disk=True)
+    _request_end(aws, *ids.split_machine_id(id), keep_disk=True)
 
 
 def _request_end(aws: Aws, region: str, instance_id: str, *, keep_disk: bool) -> None:
@@ -75,7 +75,7 @@ def _end_described(aws: Aws, region: str, instance_id: str, raw: Mapping[str, An
 
 
 def _terminate(aws: Aws, region: str, instance_id: str) -> None:
-    with aws.calling("TerminateInstances", region, value=ids.joined(region, instance_id)):
+    with aws.calling("TerminateInstances", region, value=ids.join_id(region, instance_id)):
         aws.ec2(region).terminate_instances(InstanceIds=[instance_id])
 
 
@@ -85,10 +85,10 @@ def _set_disk_deletion(aws: Aws, region: str, raw: Mapping[str, Any], *, keep: b
     if disk is None or disk["Ebs"]["DeleteOnTermination"] is not keep:
         return
     if keep and is_shared(tags_of(raw)):  # nobody could tell afterwards whose disk it is
-        own_tags = our_tags(tags_of_machine(raw))
-        _tag_resource(aws, region, disk["Ebs"]["VolumeId"], {"Name": own_tags[TAG_NAME], **own_tags})
+        node_tags = our_tags(tags_of_machine(raw))
+        _tag_resource(aws, region, disk["Ebs"]["VolumeId"], {"Name": node_tags[TAG_NAME], **node_tags})
     change = {"DeviceName": disk["DeviceName"], "Ebs": {"DeleteOnTermination": not keep}}
-    with aws.calling("ModifyInstanceAttribute", region, value=ids.joined(region, raw["InstanceId"])):
+    with aws.calling("ModifyInstanceAttribute", region, value=ids.join_id(region, raw["InstanceId"])):
         aws.ec2(region).modify_instance_attribute(InstanceId=raw["InstanceId"], BlockDeviceMappings=[change])
 
 
@@ -113,7 +113,7 @@ def stop(aws: Aws, id: str) -> None:  # noqa: A002
     Raises InstanceNotFound, also for one that has ended, and InvalidRequest for a one-time spot machine: AWS stops
     none of those.
     """
-    region, native_id = ids.machine(id)
+    region, native_id = ids.split_machine_id(id)
     for _ in range(MAX_READS):
         found = describe_raw(aws, region, native_id)
         state = found["State"]["Name"]
@@ -132,7 +132,7 @@ def stop(aws: Aws, id: str) -> None:  # noqa: A002
 def _raise_if_one_time(aws: Aws, region: str, raw: Mapping[str, Any]) -> None:
     if not is_one_time(aws, region, raw):
         return
-    id_ = ids.joined(region, raw["InstanceId"])
+    id_ = ids.join_id(region, raw["InstanceId"])
     message = f"{id_} is a one-time spot machine, which AWS cannot stop."
     raise InvalidRequest(message, field="instance", value=id_, next="Park it (cloudgpu stop NAME) or end it.")
 
@@ -153,7 +153,7 @@ def start(aws: Aws, id: str) -> None:  # noqa: A002
 
     Raises InstanceNotFound, also for one that has ended, NoCapacity, and InvalidRequest while it is just stopping.
     """
-    region, native_id = ids.machine(id)
+    region, native_id = ids.split_machine_id(id)
     state = describe_raw(aws, region, native_id)["State"]["Name"]
     raise_if_ended(id, state)
     if state == "stopping":
@@ -172,13 +172,13 @@ def raise_if_ended(id: str, state: str) -> None:  # noqa: A002
 
 def tag(aws: Aws, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
     """Set these tags on the machine and leave every other alone. Raises InstanceNotFound."""
-    region, native_id = ids.machine(id)
+    region, native_id = ids.split_machine_id(id)
     if tags:
         _tag_resource(aws, region, native_id, tags)
 
 
 def _tag_resource(aws: Aws, region: str, native_id: str, tags: Mapping[str, str]) -> None:
-    with aws.calling("CreateTags", region, value=ids.joined(region, native_id)):
+    with aws.calling("CreateTags", region, value=ids.join_id(region, native_id)):
         aws.ec2(region).create_tags(Resources=[native_id], Tags=tag_list(tags))
 
 
@@ -193,21 +193,21 @@ def stop_many(aws: Aws, machine_ids: Sequence[str]) -> dict[str, CloudgpuError]:
     call is halved then. No machine is read before.
     """
     regions, refused = _by_region(machine_ids)
-    for of_region in by_item(regions, lambda region: _stop_in_region(aws, region, regions[region])).values():
-        refused |= of_region
+    for region_answer in by_item(regions, lambda region: _stop_in_region(aws, region, regions[region])).values():
+        refused |= region_answer
     return refused
 
 
 def _stop_in_region(aws: Aws, region: str, native_ids: Sequence[str]) -> dict[str, CloudgpuError]:
-    def ask(some: Sequence[str]) -> None:
-        value = ids.joined(region, some[0]) if len(some) == 1 else None
+    def stop_batch(batch: Sequence[str]) -> None:
+        value = ids.join_id(region, batch[0]) if len(batch) == 1 else None
         with aws.calling("StopInstances", region, value=value):
-            aws.ec2(region).stop_instances(InstanceIds=list(some))
+            aws.ec2(region).stop_instances(InstanceIds=list(batch))
 
     found: dict[str, CloudgpuError] = {}
     for batch in batches(native_ids, MAX_IDS):
-        found |= call_in_halves(batch, ask)
-    return {ids.joined(region, one): error for one, error in found.items()}
+        found |= call_in_halves(batch, stop_batch)
+    return {ids.join_id(region, one): error for one, error in found.items()}
 
 
 def get_many(aws: Aws, machine_ids: Sequence[str]) -> MachinesById:
@@ -224,11 +224,11 @@ def get_many(aws: Aws, machine_ids: Sequence[str]) -> MachinesById:
         MAX_PARALLEL,
         patience=aws.timeouts.read_s,
     )
-    for (region, native_ids), of_region in zip(ids_by_region.items(), by_region, strict=True):
-        if isinstance(of_region, Silent):
-            found.update(dict.fromkeys((ids.joined(region, one) for one in native_ids), of_region))
+    for (region, native_ids), region_answer in zip(ids_by_region.items(), by_region, strict=True):
+        if isinstance(region_answer, Silent):
+            found.update(dict.fromkeys((ids.join_id(region, one) for one in native_ids), region_answer))
         else:
-            found |= of_region
+            found |= region_answer
     return found
 
 
@@ -236,24 +236,27 @@ def _read_instances(aws: Aws, region: str, native_ids: Sequence[str]) -> Machine
     try:
         found = {one.id: one for one in instances(aws, region, _describe_by_ids(aws, region, native_ids))}
     except CloudgpuError as error:
-        return dict.fromkeys((ids.joined(region, one) for one in native_ids), error)
-    return {**found, **_find_vanished(aws, region, [one for one in native_ids if ids.joined(region, one) not in found])}
+        return dict.fromkeys((ids.join_id(region, one) for one in native_ids), error)
+    return {
+        **found,
+        **_find_vanished(aws, region, [one for one in native_ids if ids.join_id(region, one) not in found]),
+    }
 
 
 def _describe_by_ids(aws: Aws, region: str, native_ids: Sequence[str]) -> list[dict[str, Any]]:
     try:
         return [
-            one for some in batches(native_ids, MAX_IDS) for one in describe_instances(aws, region, InstanceIds=some)
+            one for batch in batches(native_ids, MAX_IDS) for one in describe_instances(aws, region, InstanceIds=batch)
         ]
     except InstanceNotFound:
-        filters = ({"Name": "instance-id", "Values": some} for some in batches(native_ids, MAX_FILTER_VALUES))
+        filters = ({"Name": "instance-id", "Values": batch} for batch in batches(native_ids, MAX_FILTER_VALUES))
         return [one for batch_filter in filters for one in describe_instances(aws, region, Filters=[batch_filter])]
 
 
 def _find_vanished(aws: Aws, region: str, native_ids: Sequence[str]) -> MachinesById:
     """Return machines that AWS does not list any more, as their spot requests describe them, or the error of each."""
-    ended_spot = interruption.from_requests(aws, region, native_ids) if native_ids else {}
-    return {ids.joined(region, one): ended_spot.get(one) or _not_found_error(aws, region, one) for one in native_ids}
+    ended_spot = interruption.from_spot_requests(aws, region, native_ids) if native_ids else {}
+    return {ids.join_id(region, one): ended_spot.get(one) or _not_found_error(aws, region, one) for one in native_ids}
 
 
 def _not_found_error(aws: Aws, region: str, id_: str) -> CloudgpuError:
@@ -261,7 +264,7 @@ def _not_found_error(aws: Aws, region: str, id_: str) -> CloudgpuError:
         aws.launch_accounts.check(id_, aws.account_id)  # credentials of another account prove nothing about an end
     except CloudgpuError as error:
         return error
-    return InstanceNotFound(f"AWS {region} has no machine {id_}.", field="instance", value=ids.joined(region, id_))
+    return InstanceNotFound(f"AWS {region} has no machine {id_}.", field="instance", value=ids.join_id(region, id_))
 
 
 def _by_region(machine_ids: Sequence[str]) -> tuple[dict[str, list[str]], dict[str, CloudgpuError]]:
@@ -270,7 +273,7 @@ def _by_region(machine_ids: Sequence[str]) -> tuple[dict[str, list[str]], dict[s
     invalid: dict[str, CloudgpuError] = {}
     for id_ in dict.fromkeys(machine_ids):
         try:
-            region, native_id = ids.machine(id_)
+            region, native_id = ids.split_machine_id(id_)
         except InvalidRequest as error:
             invalid[id_] = error
         else:

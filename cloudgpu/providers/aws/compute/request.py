@@ -15,11 +15,11 @@ from typing import Any
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.money import Money
-from cloudgpu.providers.aws.compute.translate import USER, tag_list
+from cloudgpu.providers.aws.compute.translate import SSH_USER, tag_list
 from cloudgpu.providers.machine import user_data as boot_data
 
 TAG_BOOT = "cloudgpu-boot"
-_BOOT_TAG = re.compile(r"(x86_64|arm64|i386)_([a-z0-9]+)_(none|legacy-bios|uefi|uefi-preferred)")
+_BOOT_TAG_VALUE = re.compile(r"(x86_64|arm64|i386)_([a-z0-9]+)_(none|legacy-bios|uefi|uefi-preferred)")
 
 
 def boot_tag(image: Mapping[str, Any]) -> str:
@@ -28,9 +28,9 @@ def boot_tag(image: Mapping[str, Any]) -> str:
     return f"{image['Architecture']}_{device}_{image.get('BootMode', 'none')}"
 
 
-def register_as(tag: str) -> dict[str, Any] | None:
+def registration_parameters(tag: str) -> dict[str, Any] | None:
     """Return the parameters of RegisterImage that a value of TAG_BOOT stands for; None for any other text."""
-    found = _BOOT_TAG.fullmatch(tag)
+    found = _BOOT_TAG_VALUE.fullmatch(tag)
     if found is None:
         return None
     boot_mode = {} if found[3] == "none" else {"BootMode": found[3]}
@@ -49,12 +49,12 @@ BURSTABLE = ("t2.", "t3.", "t3a.", "t4g.")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What was looked up for one launch, as it is saved with the attempt.
+    """What was looked up for one call of RunInstances, as it is saved with the attempt.
 
-    `group` is somebody else's security group; None: the one of ours in `vpc`, which admits `callers` (CIDR per label).
-    `boot` is the value of TAG_BOOT: how the image boots.
-    `volume` is the id of a data disk that exists already (`vol-...`). `profile` is an instance profile's name.
-    `placement`: the nodes of a cluster share a placement group.
+    `image`, `subnet` and `vpc` are AWS's ids; `root_device` is the device of the system disk, which has `disk_gb`.
+    `group` is the id of somebody else's security group; None: the one of ours in `vpc`, which admits `callers` (CIDR
+    per label). `boot` is the value of TAG_BOOT: how the image boots. `volume` is the id of a data disk that exists
+    already. `profile` is an instance profile's name. `placement`: the nodes of a cluster share a placement group.
     """
 
     region: str
@@ -169,7 +169,7 @@ def boot_options(attempt: Attempt) -> boot_data.BootOptions:
     """Return the boot options on EC2; the machine reports its activity only with an instance profile."""
     call = Call(**attempt.call)
     return boot_data.BootOptions(
-        "aws", ssh_port=call.ssh_port, reports=bool(call.profile), volume=call.volume or "", user=USER
+        "aws", ssh_port=call.ssh_port, reports=bool(call.profile), volume=call.volume or "", user=SSH_USER
     )
 
 

@@ -43,15 +43,15 @@ CLOUD_TIMER_NAME = "AWS's own EventBridge Scheduler"
 
 @dataclass(frozen=True, slots=True)
 class _Lookups:
-    """What the look-ups found."""
+    """What the look-ups of one launch found: its image, network, and data volume."""
 
-    choice: ImageChoice
+    image_choice: ImageChoice
     subnet: network.Subnet
     callers: Mapping[str, str]  # the CIDR that may reach SSH, by its rule's label: `caller`, or a name of `share`
-    openings: tuple[OpenRule, ...]  # rules made by hand that let everybody in
+    open_rules: tuple[OpenRule, ...]  # rules made by hand that let everybody in
     quota_remark: str | None  # for the plan, where the quota could not be checked
     volume: DataVolume | None
-    placement: bool  # the nodes of the cluster share a placement group
+    uses_placement_group: bool  # the nodes of the cluster share a placement group
 
 
 def resolve(aws: Aws, request: LaunchRequest, item: MachineConfiguration) -> Resolved:
@@ -60,30 +60,30 @@ def resolve(aws: Aws, request: LaunchRequest, item: MachineConfiguration) -> Res
     Raises QuotaExceeded, AuthFailed, and InvalidRequest for an image, a disk, a network or a volume that cannot be.
     """
     lookups = _look_up(aws, request, item)
-    disk_gb = _disk_gb(request, lookups.choice.image)
+    disk_gb = _disk_gb(request, lookups.image_choice.image)
     call = Call(
         region=item.region,
         zone=item.zone,
-        image=lookups.choice.image.id,
-        root_device=lookups.choice.image.root_device,
-        boot=lookups.choice.image.boot_tag,
+        image=lookups.image_choice.image.id,
+        root_device=lookups.image_choice.image.root_device,
+        boot=lookups.image_choice.image.boot_tag,
         disk_gb=disk_gb,
         subnet=lookups.subnet.id,
-        vpc=lookups.subnet.vpc,
+        vpc=lookups.subnet.vpc_id,
         group=request.setup.network.security_group,
         callers=lookups.callers,
         profile=aws.options.instance_profile,
         ssh_port=aws.options.ssh_port,
         volume=lookups.volume.id if lookups.volume else None,
-        placement=lookups.placement,
+        placement=lookups.uses_placement_group,
     )
     return Resolved(
         call=asdict(call),
-        attached=tuple(_attached(request, item, disk_gb, lookups.volume)),
+        attached=tuple(_attached_resources(request, item, disk_gb, lookups.volume)),
         guards=_guards(aws, request, item),
         remarks=tuple(_remarks(aws, request, item, lookups, call)),
-        driver=lookups.choice.driver,
-        licence=lookups.choice.image.licence,
+        driver=lookups.image_choice.driver,
+        licence=lookups.image_choice.image.licence,
     )
 
 
@@ -91,7 +91,7 @@ def _look_up(aws: Aws, request: LaunchRequest, item: MachineConfiguration) -> _L
     setup, nodes = request.setup, request.cluster.nodes if request.cluster else 1
     vcpus = None if item.vcpus is None else nodes * item.vcpus
     with Pool(5) as pool:
-        choice = pool.submit(images.choose_image, aws, item, setup.image, request.template)
+        image_choice = pool.submit(images.choose_image, aws, item, setup.image, request.template)
         network_choice = pool.submit(_choose_network, aws, request, item)
         quota = pool.submit(quotas.check, aws, item.region, item.instance_type, item.market, vcpus, nodes)
         volume = pool.submit(data_volume, aws, item, setup.volume)
@@ -100,7 +100,7 @@ def _look_up(aws: Aws, request: LaunchRequest, item: MachineConfiguration) -> _L
         )
         chosen_network = network_choice.result()  # of several errors, always the same one is raised
         has_placement_group = placement_support is not None and placement_support.result()
-        return _Lookups(choice.result(), *chosen_network, quota.result(), volume.result(), has_placement_group)
+        return _Lookups(image_choice.result(), *chosen_network, quota.result(), volume.result(), has_placement_group)
 
 
 def _choose_network(
@@ -112,7 +112,7 @@ def _choose_network(
         network.check_group(aws, item.region, subnet, network_setup.security_group)
         return subnet, {}, ()
     callers = network.ssh_sources(aws, item.region, subnet, network_setup)
-    return subnet, callers, network.openings(aws, item.region, subnet.vpc, request.owner)
+    return subnet, callers, network.open_rules(aws, item.region, subnet.vpc_id, request.owner)
 
 
 def _disk_gb(request: LaunchRequest, image: Image) -> int:
@@ -121,7 +121,7 @@ def _disk_gb(request: LaunchRequest, image: Image) -> int:
     )
 
 
-def _attached(
+def _attached_resources(
     request: LaunchRequest, item: MachineConfiguration, disk_gb: int, volume: DataVolume | None
 ) -> Iterator[AttachedResource]:
     disk, *others = attached_resources(
@@ -146,9 +146,9 @@ def _max_spot_price_text(item: MachineConfiguration) -> str:
 
 
 def _guards(aws: Aws, request: LaunchRequest, item: MachineConfiguration) -> tuple[str, ...]:
-    is_ended = item.market is Market.SPOT and not request.setup.persistent
-    disk = "its disk stays" if request.setup.keep_disk or not is_ended else "its disk is deleted"
-    action = "ends" if is_ended else "stops"
+    ends_it = item.market is Market.SPOT and not request.setup.persistent
+    disk = "its disk stays" if request.setup.keep_disk or not ends_it else "its disk is deleted"
+    action = "ends" if ends_it else "stops"
     timer = () if why_no_timer(aws) else (cloud_timer_sentence(CLOUD_TIMER_NAME, action),)
     return AGENT_SENTENCE, f"{TIMER_SENTENCE}, which {action} it; {disk}", *timer
 
@@ -156,8 +156,8 @@ def _guards(aws: Aws, request: LaunchRequest, item: MachineConfiguration) -> tup
 def _remarks(
     aws: Aws, request: LaunchRequest, item: MachineConfiguration, lookups: _Lookups, call: Call
 ) -> Iterator[str]:
-    yield from (Note(one.risk, NoteKind.ACCESS) for one in lookups.openings)
-    yield from lookups.choice.remarks
+    yield from (Note(one.risk, NoteKind.ACCESS) for one in lookups.open_rules)
+    yield from lookups.image_choice.remarks
     if item.market is Market.SPOT and request.requirements.max_price is None:
         yield Note(_max_spot_price_text(item), NoteKind.MONEY)
     if request.setup.volume is not None:
@@ -178,7 +178,7 @@ def _remarks(
 def _cluster_remarks(
     nodes: int, request: LaunchRequest, item: MachineConfiguration, lookups: _Lookups
 ) -> Iterator[str]:
-    if lookups.placement:
+    if lookups.uses_placement_group:
         yield f"the {nodes} machines are placed close together in {item.zone} (a cluster placement group, free)"
     elif nodes > 1:
         yield f"{item.instance_type} takes no cluster placement group, so the machines may be far from each other"
@@ -235,32 +235,34 @@ def data_volume(aws: Aws, item: MachineConfiguration, volume: Volume | None) -> 
     volumes = _volumes(aws, item.region)
     found = next((one for one in volumes if one.name == volume.name and one.zone == item.zone), None)
     if found is not None and found.used_by is not None:
-        raise volume_in_use_error(volume, ids.joined(item.region, found.used_by))
+        raise volume_in_use_error(volume, ids.join_id(item.region, found.used_by))
     return found
 
 
 # Images
 
 
-def _image_region(aws: Aws, named: str, requirements: Requirements) -> str | None:
+def _image_region(aws: Aws, name_or_id: str, requirements: Requirements) -> str | None:
     """Return the one region of an image, by its id or name. For an id, a requested region is returned unchecked."""
-    target_region, by_id = named_region(aws, requirements), AMI.fullmatch(named)
-    if by_id and by_id["region"]:
-        return check_location("image", named, by_id["region"], target_region, "--region")
-    if by_id and target_region:
+    target_region, id_match = named_region(aws, requirements), AMI.fullmatch(name_or_id)
+    if id_match and id_match["region"]:
+        return check_location("image", name_or_id, id_match["region"], target_region, "--region")
+    if id_match and target_region:
         return target_region
-    answers, silent = aws.each(aws.regions(), lambda region: _image_names(aws, region, by_id["id"] if by_id else None))
-    name_or_id = by_id["id"] if by_id else named
-    regions = [region for region, names in answers.items() if name_or_id in names]
+    answers, unanswered = aws.ask_each(
+        aws.regions(), lambda region: _image_names(aws, region, id_match["id"] if id_match else None)
+    )
+    without_region = id_match["id"] if id_match else name_or_id
+    regions = [region for region, names in answers.items() if without_region in names]
     if not regions:
         names_seen = {name for names in answers.values() for name in names}
-        raise not_found_error("image", "--image", named, names_seen, silent, "See them: cloudgpu image ls")
+        raise not_found_error("image", "--image", name_or_id, names_seen, unanswered, "See them: cloudgpu image ls")
     if target_region is None and len(regions) > 1:
-        raise ambiguous_name(f"Images called {named!r}", sorted(regions), "--region")
+        raise ambiguous_name(f"Images called {name_or_id!r}", sorted(regions), "--region")
     return (
         target_region
         if target_region in regions
-        else check_location("image", named, regions[0], target_region, "--region")
+        else check_location("image", name_or_id, regions[0], target_region, "--region")
     )
 
 
@@ -276,11 +278,11 @@ def _image_names(aws: Aws, region: str, id_: str | None) -> Sequence[str]:
 
 
 def _volume(aws: Aws, volume: Volume, requirements: Requirements) -> DataVolume | None:
-    wanted_region = named_region(aws, requirements)
-    answers, silent = aws.each(aws.regions(), lambda region: _volumes(aws, region))
+    requested = named_region(aws, requirements)
+    answers, unanswered = aws.ask_each(aws.regions(), lambda region: _volumes(aws, region))
     volumes = [one for region in sorted(answers) for one in answers[region]]
     return existing_volume(
-        volume, volumes, requirements, wanted_region, region_of=ids.region_of, check_size=_check_size, unanswered=silent
+        volume, volumes, requirements, requested, region_of=ids.region_of, check_size=_check_size, unanswered=unanswered
     )
 
 
@@ -312,11 +314,11 @@ def _subnet_zone(aws: Aws, id_: str, requirements: Requirements, region: str | N
     region = region or named_region(aws, requirements)
     if region is not None:
         return _subnet_zone_in(aws, region, id_)
-    answers, silent = aws.each(aws.regions(), lambda name: _subnet_zone_in(aws, name, id_))
+    answers, unanswered = aws.ask_each(aws.regions(), lambda name: _subnet_zone_in(aws, name, id_))
     zones = [zone for zone in answers.values() if zone is not None]
     if not zones:
         remedy = "See what there is: aws ec2 describe-subnets --region REGION"
-        raise not_found_error("subnet", "--subnet", id_, set(), silent, remedy)
+        raise not_found_error("subnet", "--subnet", id_, set(), unanswered, remedy)
     return zones[0]
 
 

@@ -20,12 +20,12 @@ from typing import Any
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.abilities import TimerAction
 from cloudgpu.providers.aws import ids
-from cloudgpu.providers.aws.client import Aws, call_unless, pages
+from cloudgpu.providers.aws.client import Aws, call_tolerating, pages
 from cloudgpu.providers.aws.compute.listing import describe_raw
 from cloudgpu.providers.aws.compute.power import is_one_time, raise_if_ended
 from cloudgpu.providers.shared.calls import by_item
 
-GROUP = "cloudgpu"
+SCHEDULE_GROUP = "cloudgpu"
 MIN_DELAY = timedelta(minutes=2)  # "schedules invoke their targets with 60 second precision" (user guide)
 STOP_AGAIN_RATE = "rate(10 minutes)"
 MAX_PARALLEL = 8  # schedules that are read at the same time
@@ -33,7 +33,7 @@ PAGE_SIZE = 100  # schedules in an answer: the most that AWS gives
 # AWS sends a call that failed again: as often as it does at most, for a day.
 RETRY_POLICY = {"MaximumEventAgeInSeconds": 86_400, "MaximumRetryAttempts": 185}
 ALREADY_EXISTS, NOT_FOUND = "ConflictException", "ResourceNotFoundException"
-_AT = re.compile(r"at\((\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\)")
+_AT_EXPRESSION = re.compile(r"at\((\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\)")
 
 
 def why_no_timer(aws: Aws) -> str:
@@ -51,31 +51,36 @@ def set_timer(aws: Aws, id: str, at: datetime, action: TimerAction | None) -> No
 
     One call; two where there is one already, three for the first of a region. Up to two more where `action` is None.
     """
-    region, native_id = ids.machine(id)
+    region, native_id = ids.split_machine_id(id)
     if why_no_timer(aws):
         field = f"accounts.{aws.account}.timer_role"
         raise InvalidRequest(f"{id} gets none: {why_no_timer(aws)}.", field=field, next="Run: cloudgpu init aws")
     parameters = _schedule(aws, region, native_id, at, action or _default_action(aws, id))
-    outcome = _call_scheduler(aws, region, "CreateSchedule", unless=(ALREADY_EXISTS, NOT_FOUND), **parameters)
-    if outcome == NOT_FOUND:
-        _call_scheduler(aws, region, "CreateScheduleGroup", unless=(ALREADY_EXISTS,), Name=GROUP)
-        outcome = _call_scheduler(aws, region, "CreateSchedule", unless=(ALREADY_EXISTS,), **parameters)
-    if outcome == ALREADY_EXISTS:
+    answer = _call_scheduler(aws, region, "CreateSchedule", tolerated=(ALREADY_EXISTS, NOT_FOUND), **parameters)
+    if answer == NOT_FOUND:
+        _call_scheduler(aws, region, "CreateScheduleGroup", tolerated=(ALREADY_EXISTS,), Name=SCHEDULE_GROUP)
+        answer = _call_scheduler(aws, region, "CreateSchedule", tolerated=(ALREADY_EXISTS,), **parameters)
+    if answer == ALREADY_EXISTS:
         _call_scheduler(aws, region, "UpdateSchedule", **parameters)
 
 
 def drop_timer(aws: Aws, id: str) -> None:  # noqa: A002
     """Delete the machine's schedule; none is no error. One call."""
-    region, native_id = ids.machine(id)
+    region, native_id = ids.split_machine_id(id)
     if not why_no_timer(aws):
         _call_scheduler(
-            aws, region, "DeleteSchedule", unless=(NOT_FOUND,), GroupName=GROUP, Name=_schedule_name(aws, native_id)
+            aws,
+            region,
+            "DeleteSchedule",
+            tolerated=(NOT_FOUND,),
+            GroupName=SCHEDULE_GROUP,
+            Name=_schedule_name(aws, native_id),
         )
 
 
 def timer(aws: Aws, id: str) -> datetime | None:  # noqa: A002
     """Return when the machine's schedule fires; None for none. One call, two where there is none."""
-    region, native_id = ids.machine(id)
+    region, native_id = ids.split_machine_id(id)
     found = None if why_no_timer(aws) else _start_time(aws, region, _schedule_name(aws, native_id))
     if found is None:
         describe_raw(aws, region, native_id)  # raises InstanceNotFound
@@ -90,17 +95,17 @@ def timers(aws: Aws, region: str | None = None, machine_ids: Collection[str] | N
     if why_no_timer(aws) or (machine_ids is not None and not machine_ids):
         return {}
     regions = (region,) if region else aws.regions()
-    machines = None if machine_ids is None else {ids.machine(one) for one in machine_ids}
+    machines = None if machine_ids is None else {ids.split_machine_id(one) for one in machine_ids}
     if machines is not None:
         regions = tuple(sorted({machine_region for machine_region, _ in machines if region in (None, machine_region)}))
-    answers, silent = aws.each(regions, lambda one: _timers_of_region(aws, one, machines))
-    if silent:
+    answers, unanswered = aws.ask_each(regions, lambda one: _timers_of_region(aws, one, machines))
+    if unanswered:
         raise ProviderUnavailable(
-            f"{silent[0].scope} did not say which timers it has: {silent[0].why}",
+            f"{unanswered[0].scope} did not say which timers it has: {unanswered[0].why}",
             field="provider",
-            value=silent[0].scope,
+            value=unanswered[0].scope,
         )
-    return {ids.joined(one, native_id): at for one, found in answers.items() for native_id, at in found.items()}
+    return {ids.join_id(one, native_id): at for one, found in answers.items() for native_id, at in found.items()}
 
 
 def _timers_of_region(aws: Aws, region: str, machines: Collection[tuple[str, str]] | None) -> dict[str, datetime]:
@@ -113,7 +118,10 @@ def _timers_of_region(aws: Aws, region: str, machines: Collection[tuple[str, str
 
 
 def _schedule_names(aws: Aws, region: str) -> Iterator[str]:
-    client, filters = aws.client("scheduler", region), {"GroupName": GROUP, "NamePrefix": f"{_prefix(aws)}."}
+    client, filters = (
+        aws.client("scheduler", region),
+        {"GroupName": SCHEDULE_GROUP, "NamePrefix": f"{_name_prefix(aws)}."},
+    )
     from botocore.exceptions import ClientError
 
     with aws.calling("scheduler:ListSchedules", region):
@@ -126,12 +134,12 @@ def _schedule_names(aws: Aws, region: str) -> Iterator[str]:
 
 
 def _start_time(aws: Aws, region: str, name: str) -> datetime | None:
-    found = _call_scheduler(aws, region, "GetSchedule", unless=(NOT_FOUND,), GroupName=GROUP, Name=name)
+    found = _call_scheduler(aws, region, "GetSchedule", tolerated=(NOT_FOUND,), GroupName=SCHEDULE_GROUP, Name=name)
     if not isinstance(found, dict):
         return None
-    single_time = _AT.fullmatch(found["ScheduleExpression"])
-    if single_time:
-        return datetime.fromisoformat(single_time[1]).replace(tzinfo=UTC)
+    one_time_at = _AT_EXPRESSION.fullmatch(found["ScheduleExpression"])
+    if one_time_at:
+        return datetime.fromisoformat(one_time_at[1]).replace(tzinfo=UTC)
     started: datetime | None = found.get("StartDate")
     return started and started.astimezone(UTC)
 
@@ -150,9 +158,9 @@ def _schedule(aws: Aws, region: str, native_id: str, at: datetime, action: Timer
         {"ScheduleExpression": STOP_AGAIN_RATE, "StartDate": fires_at.replace(tzinfo=UTC)} if is_repeated else {}
     )
     return {
-        "GroupName": GROUP,
+        "GroupName": SCHEDULE_GROUP,
         "Name": _schedule_name(aws, native_id),
-        "Description": f"cloudgpu ends {ids.joined(region, native_id)} here when nothing else has",
+        "Description": f"cloudgpu ends {ids.join_id(region, native_id)} here when nothing else has",
         "ScheduleExpression": f"at({fires_at.isoformat()})",
         "ScheduleExpressionTimezone": "UTC",
         "FlexibleTimeWindow": {"Mode": "OFF"},
@@ -168,23 +176,23 @@ def _schedule(aws: Aws, region: str, native_id: str, at: datetime, action: Timer
 
 def _default_action(aws: Aws, id: str) -> TimerAction:  # noqa: A002
     """Return what a timer does with a machine where the caller does not say it. One call, two for one on spot."""
-    region, native_id = ids.machine(id)
-    found: Mapping[str, Any] = describe_raw(aws, region, native_id)
-    raise_if_ended(id, found["State"]["Name"])
-    if found.get("SpotInstanceRequestId") is None:
+    region, native_id = ids.split_machine_id(id)
+    raw: Mapping[str, Any] = describe_raw(aws, region, native_id)
+    raise_if_ended(id, raw["State"]["Name"])
+    if raw.get("SpotInstanceRequestId") is None:
         return TimerAction.STOP
-    return TimerAction.TERMINATE if is_one_time(aws, region, found) else TimerAction.STOP_AGAIN
+    return TimerAction.TERMINATE if is_one_time(aws, region, raw) else TimerAction.STOP_AGAIN
 
 
 def _schedule_name(aws: Aws, native_id: str) -> str:
-    return f"{_prefix(aws)}.{native_id}"
+    return f"{_name_prefix(aws)}.{native_id}"
 
 
-def _prefix(aws: Aws) -> str:
+def _name_prefix(aws: Aws) -> str:
     return aws.ledger or "any"
 
 
-def _call_scheduler(aws: Aws, region: str, action: str, *, unless: tuple[str, ...] = (), **parameters: Any) -> Any:
-    """Call EventBridge Scheduler; return its answer, or the code of an error that is one of `unless`."""
+def _call_scheduler(aws: Aws, region: str, action: str, *, tolerated: tuple[str, ...] = (), **parameters: Any) -> Any:
+    """Call EventBridge Scheduler; return its answer, or the code of an error that is one of `tolerated`."""
     client, name = aws.client("scheduler", region), str(parameters["Name"])
-    return call_unless(aws, client, action, region, f"scheduler:{action}", name, unless, **parameters)
+    return call_tolerating(aws, client, action, region, f"scheduler:{action}", name, tolerated, **parameters)

@@ -10,11 +10,11 @@ from typing import Any
 from cloudgpu.core.model.cluster import tags_of_node
 from cloudgpu.core.model.instances import TAG_LAST_ACTIVE, Address, Instance, State
 from cloudgpu.core.model.offers import Market
-from cloudgpu.providers.aws.ids import joined
+from cloudgpu.providers.aws.ids import join_id
 from cloudgpu.providers.shared.rules import gpus_of, time_of_tag
 
-Raw = Mapping[str, Any]
-USER = "cloudgpu"  # the login that cloud-init creates on every machine, whatever its image
+Raw = Mapping[str, Any]  # a resource as AWS describes it
+SSH_USER = "cloudgpu"  # the login that cloud-init creates on every machine, whatever its image
 TAG_PREFIX = "cloudgpu-"
 _STATES = {
     "pending": State.PENDING,
@@ -27,10 +27,10 @@ _STATES = {
 ENDED_STATES = ("shutting-down", "terminated")
 # AWS bills from `running` on ("Billing by instance state", EC2 user guide). A pending machine is about to be billed:
 # budgets and the reaper treat it as billed, and the bill leaves it out (`from_running` in core.billing.rules).
-_BILLED = (State.PENDING, State.RUNNING)
+_BILLED_STATES = (State.PENDING, State.RUNNING)
 _REASON_TIME = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) GMT\)")
 _BY_USER = "Client.UserInitiated"
-_REASONS = {
+_REASON_BY_CODE = {
     "Client.InstanceInitiatedShutdown": "shut down from inside",
     "Server.ScheduledStop": "stopped by AWS for maintenance",
     "Server.SpotInstanceShutdown": "interrupted",
@@ -46,9 +46,9 @@ def instance(raw: Raw, *, account: str, region: str, ssh_port: int) -> Instance:
     return Instance(
         provider="aws",
         account=account,
-        id=joined(region, raw["InstanceId"]),
+        id=join_id(region, raw["InstanceId"]),
         state=state,
-        billed=state in _BILLED or state is State.UNKNOWN,
+        billed=state in _BILLED_STATES or state is State.UNKNOWN,
         tags=our_tags(tags),
         region=region,
         zone=raw.get("Placement", {}).get("AvailabilityZone", ""),
@@ -96,9 +96,9 @@ def launched_at(raw: Raw) -> datetime | None:
     LaunchTime moves with every start; the system disk was attached at the first.
     """
     disk = root_disk(raw)
-    attached = disk.get("Ebs", {}).get("AttachTime") if disk else None
-    if attached is not None:
-        return _utc(attached)
+    attached_at = disk.get("Ebs", {}).get("AttachTime") if disk else None
+    if attached_at is not None:
+        return _utc(attached_at)
     return _utc(raw.get("LaunchTime")) if raw.get("State", {}).get("Name") == "pending" else None
 
 
@@ -110,16 +110,16 @@ def _state_since(raw: Raw, state: State, first_launched_at: datetime | None) -> 
     match = _REASON_TIME.search(raw.get("StateTransitionReason", ""))
     if match is None:
         return None
-    ended = datetime.strptime(match[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
+    ended_at = datetime.strptime(match[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
     return max(
-        filter(None, (ended, last_started_at, first_launched_at))
+        filter(None, (ended_at, last_started_at, first_launched_at))
     )  # AWS cuts it to the second, so it may seem to be before the start
 
 
 def _address(raw: Raw, port: int) -> Address | None:
     """Return the address of SSH: the public one, else the private one in its VPC."""
     host = raw.get("PublicIpAddress") or raw.get("PrivateIpAddress")
-    return Address(host, port, USER) if host else None
+    return Address(host, port, SSH_USER) if host else None
 
 
 def _reason(raw: Raw, state: State) -> str | None:
@@ -127,7 +127,7 @@ def _reason(raw: Raw, state: State) -> str | None:
     code = raw.get("StateReason", {}).get("Code", "")
     if state in (State.PENDING, State.RUNNING) or not code or code.startswith(_BY_USER):
         return None
-    return _REASONS.get(code, str(raw["StateReason"].get("Message") or code))
+    return _REASON_BY_CODE.get(code, str(raw["StateReason"].get("Message") or code))
 
 
 def _utc(at: datetime | None) -> datetime | None:

@@ -41,12 +41,18 @@ def wanted_regions(aws: Aws, requirements: Requirements, names: Sequence[str]) -
     named = named_region(aws, requirements)
     if named is not None:
         return (named,)
-    priced = priced_regions("aws")
-    priced_somewhere = frozenset[str]().union(*(priced.get(name, ()) for name in names))
-    unlisted = any(name not in priced for name in names)
-    spot = Market.SPOT in allowed_markets(requirements)  # spot is sold also in regions that the catalogue does not have
-    known = regions("aws")
-    return tuple(one for one in aws.regions() if one in priced_somewhere or unlisted or (spot and one not in known))
+    priced_regions_by_type = priced_regions("aws")
+    regions_with_price = frozenset[str]().union(*(priced_regions_by_type.get(name, ()) for name in names))
+    has_unpriced_type = any(name not in priced_regions_by_type for name in names)
+    spot_allowed = Market.SPOT in allowed_markets(
+        requirements
+    )  # spot is sold also in regions that the catalogue does not have
+    cached = regions("aws")
+    return tuple(
+        one
+        for one in aws.regions()
+        if one in regions_with_price or has_unpriced_type or (spot_allowed and one not in cached)
+    )
 
 
 def named_region(aws: Aws, requirements: Requirements) -> str | None:
@@ -95,12 +101,12 @@ def _endpoint(region: str, url: str) -> Region:
 
 
 # What `stop` does to a machine, as a sentence without its subject.
-STOPS = "keeps its disk, and a stopped machine costs that disk alone"
-PARKS = (
+STOP_EFFECT = "keeps its disk, and a stopped machine costs that disk alone"
+PARK_EFFECT = (
     "parks it: AWS cannot stop a one-time spot machine, so its disk becomes an image, which is what it costs "
     "meanwhile, and start launches a new machine from that"
 )
-STOPS_PERSISTENT = "keeps its disk and its spot request, and costs that disk alone; down cancels the request"
+PERSISTENT_SPOT_STOP_EFFECT = "keeps its disk and its spot request, and costs that disk alone; down cancels the request"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,23 +126,25 @@ def available(aws: Aws, requirements: Requirements) -> Availability:
     One call per region, and one more for a type that the catalogue lacks. Raises InvalidRequest for a type, region
     or zone that does not exist.
     """
-    types = _fitting_types(aws, requirements)
+    types = _matching_types(aws, requirements)
     regions = wanted_regions(aws, requirements, list(types)) if types else ()
     if not regions:
         return Availability(())
-    answers, silent = aws.each(regions, lambda region: _offerings(aws, region, sorted(types), requirements.zone))
+    answers, unanswered = aws.ask_each(
+        regions, lambda region: _offerings(aws, region, sorted(types), requirements.zone)
+    )
     items = tuple(
-        _offer_item(aws, types[name], region, zone, market, persistent=requirements.persistent)
+        _configuration(aws, types[name], region, zone, market, persistent=requirements.persistent)
         for region in sorted(answers)
         for name, zone in answers[region]
         for market in allowed_markets(requirements)
     )
-    if requirements.zone is not None and not items and not silent:
+    if requirements.zone is not None and not items and not unanswered:
         check_zone(aws, requirements.zone)
-    return Availability(items, silent)
+    return Availability(items, unanswered)
 
 
-def _fitting_types(aws: Aws, requirements: Requirements) -> dict[str, InstanceTypeInfo]:
+def _matching_types(aws: Aws, requirements: Requirements) -> dict[str, InstanceTypeInfo]:
     """Return the types that satisfy the requirements, by name: by the catalogue, or by AWS for one that it lacks."""
     name = requirements.instance_type
     if name is not None and name not in {one.name for one in instance_types(KIND)}:
@@ -196,7 +204,7 @@ def _offerings(aws: Aws, region: str, names: Sequence[str], zone: str | None) ->
     return sorted({(one["InstanceType"], one["Location"]) for one in found})
 
 
-def _offer_item(
+def _configuration(
     aws: Aws, info: InstanceTypeInfo, region: str, zone: str, market: Market, *, persistent: bool
 ) -> MachineConfiguration:
     stoppable, stop_effect = stops(market, persistent=persistent)
@@ -223,8 +231,8 @@ def _erased_by_stop(info: InstanceTypeInfo) -> str:
 def stops(market: Market, *, persistent: bool) -> tuple[bool, str]:
     """Return whether such a machine can be stopped, and the sentence that says what `stop` does to it."""
     if market is Market.ON_DEMAND:
-        return True, STOPS
-    return (True, STOPS_PERSISTENT) if persistent else (False, PARKS)
+        return True, STOP_EFFECT
+    return (True, PERSISTENT_SPOT_STOP_EFFECT) if persistent else (False, PARK_EFFECT)
 
 
 SCORES_VALID_FOR = timedelta(hours=1)
@@ -236,33 +244,38 @@ def placement_scores(aws: Aws, items: Sequence[MachineConfiguration]) -> list[in
 
     Raises nothing: an account that may not ask has no scores.
     """
-    spot = [item for item in items if item.market is Market.SPOT]
-    if not spot:
+    spot_allowed = [item for item in items if item.market is Market.SPOT]
+    if not spot_allowed:
         return [None for _ in items]
-    name = spot[0].instance_type
-    regions = tuple(sorted({item.region for item in spot if item.instance_type == name})[:MAX_SCORED_REGIONS])
+    name = spot_allowed[0].instance_type
+    regions = tuple(sorted({item.region for item in spot_allowed if item.instance_type == name})[:MAX_SCORED_REGIONS])
     scores = _cached_scores(aws, name, regions)
-    return [scores.get(item.zone) if item in spot and item.instance_type == name else None for item in items]
+    return [scores.get(item.zone) if item in spot_allowed and item.instance_type == name else None for item in items]
 
 
 def _cached_scores(aws: Aws, name: str, regions: tuple[str, ...]) -> Mapping[str, int]:
     """Return the scores by zone, read anew where the cached ones are too old."""
-    known, now = aws.scores.get((name, regions)), aws.clock()
-    if known is None or now - known[0] >= SCORES_VALID_FOR:
+    cached, now = aws.placement_scores.get((name, regions)), aws.clock()
+    if cached is None or now - cached[0] >= SCORES_VALID_FOR:
         found: Mapping[str, int] = {}
         with suppress(CloudgpuError):
             found = _query_scores(aws, name, regions)
-        known = aws.scores[name, regions] = (now, found)
-    return known[1]
+        cached = aws.placement_scores[name, regions] = (now, found)
+    return cached[1]
 
 
 def _query_scores(aws: Aws, name: str, regions: tuple[str, ...]) -> dict[str, int]:
-    by_id: dict[str, int] = {}
+    scores_by_zone_id: dict[str, int] = {}
     with aws.calling("GetSpotPlacementScores", regions[0]):
         query = {"InstanceTypes": [name], "TargetCapacity": 1, "SingleAvailabilityZone": True}
         for page in pages(aws.ec2(regions[0]), "get_spot_placement_scores", **query, RegionNames=list(regions)):
-            by_id |= {one["AvailabilityZoneId"]: one["Score"] for one in page["SpotPlacementScores"]}
-    return {zone: by_id[key] for region in regions for key, zone in _zones(aws, region).items() if key in by_id}
+            scores_by_zone_id |= {one["AvailabilityZoneId"]: one["Score"] for one in page["SpotPlacementScores"]}
+    return {
+        zone: scores_by_zone_id[key]
+        for region in regions
+        for key, zone in _zones(aws, region).items()
+        if key in scores_by_zone_id
+    }
 
 
 def _zones(aws: Aws, region: str) -> Mapping[str, str]:

@@ -24,9 +24,9 @@ from cloudgpu.providers.base import ProviderSettings
 
 Product = Mapping[str, Any]
 PER_GB_MONTH, PER_GB = "usd_per_gb_month", "usd_per_gb"
-UNITS = {"Hrs": PER_HOUR, "GB-Mo": PER_GB_MONTH, "GB-month": PER_GB_MONTH, "GB": PER_GB}
-_VOLUMES = {"gp2": "gp2", "gp3": "gp3", "io1": "io1", "io2": "io2", "sc1": "sc1", "st1": "st1"}
-_VOLUMES["standard"] = "standard(magnetic)"
+UNIT_BY_AWS_UNIT = {"Hrs": PER_HOUR, "GB-Mo": PER_GB_MONTH, "GB-month": PER_GB_MONTH, "GB": PER_GB}
+_KIND_BY_VOLUME_TYPE = {"gp2": "gp2", "gp3": "gp3", "io1": "io1", "io2": "io2", "sc1": "sc1", "st1": "st1"}
+_KIND_BY_VOLUME_TYPE["standard"] = "standard(magnetic)"
 
 
 def price_list(settings: ProviderSettings) -> PriceList:
@@ -35,27 +35,29 @@ def price_list(settings: ProviderSettings) -> PriceList:
     Raises AuthFailed, or ProviderUnavailable when no part answered.
     """
     aws = Aws(settings)
-    readers = {f"{region} list": (_list_part, region) for region in aws.regions()}
-    readers |= {f"{region} spot": (_spot_part, region) for region in aws.regions()}
-    answers, silent = aws.each(list(readers), lambda scope: readers[scope][0](aws, scope, readers[scope][1]))
-    return PriceList(KIND, tuple(answers.values()), silent)
+    reader_by_scope = {f"{region} list": (_list_part, region) for region in aws.regions()}
+    reader_by_scope |= {f"{region} spot": (_spot_part, region) for region in aws.regions()}
+    answers, unanswered = aws.ask_each(
+        list(reader_by_scope), lambda scope: reader_by_scope[scope][0](aws, scope, reader_by_scope[scope][1])
+    )
+    return PriceList(KIND, tuple(answers.values()), unanswered)
 
 
 def _list_part(aws: Aws, scope: str, region: str) -> PricePart:
     part_builder = PartBuilder(scope, aws.clock(), region)
-    machines = {"regionCode": region, "instanceFamily": "GPU instance", **PLAIN_LINUX}
-    for product in _products(aws, "AmazonEC2", machines):
+    machine_filters = {"regionCode": region, "instanceFamily": "GPU instance", **PLAIN_LINUX}
+    for product in _products(aws, "AmazonEC2", machine_filters):
         if product.get("marketoption", "OnDemand") == "OnDemand":  # not a capacity block, which is bought in advance
             _add_price(part_builder, product, RowKey(product["instanceType"], region, Market.ON_DEMAND))
     for family in ("Storage", "Storage Snapshot"):
         for product in _products(aws, "AmazonEC2", {"regionCode": region, "productFamily": family}):
             _add_price(part_builder, product, RowKey(_storage_kind(product), region, None))
-    addresses = {"regionCode": region, "group": "VPCPublicIPv4Address"}
-    for product in _products(aws, "AmazonVPC", addresses):
+    address_filters = {"regionCode": region, "group": "VPCPublicIPv4Address"}
+    for product in _products(aws, "AmazonVPC", address_filters):
         kind = "public_ipv4" if product["usagetype"].endswith("PublicIPv4:InUseAddress") else ""
         _add_price(part_builder, product, RowKey(kind, region, None))
-    outward = {"fromRegionCode": region, "transferType": "AWS Outbound", "toLocation": "External"}
-    for product in _products(aws, "AWSDataTransfer", outward):
+    egress = {"fromRegionCode": region, "transferType": "AWS Outbound", "toLocation": "External"}
+    for product in _products(aws, "AWSDataTransfer", egress):
         _add_price(part_builder, product, RowKey("egress_internet_first_10TB", region, None))
     return part_builder.part()
 
@@ -65,7 +67,7 @@ def _storage_kind(product: Product) -> str:
     usage = product["usagetype"]
     if usage.endswith("EBS:SnapshotUsage"):
         return "ebs_snapshot"
-    return _VOLUMES.get(product.get("volumeApiName", ""), "") if "EBS:VolumeUsage" in usage else ""
+    return _KIND_BY_VOLUME_TYPE.get(product.get("volumeApiName", ""), "") if "EBS:VolumeUsage" in usage else ""
 
 
 def _add_price(part_builder: PartBuilder, product: Product, key: RowKey) -> None:
@@ -74,9 +76,9 @@ def _add_price(part_builder: PartBuilder, product: Product, key: RowKey) -> None
         return
     name = f"{product['sku']} ({key.item})"
     rates = _first_paid_tier(product["rates"])
-    units = {UNITS.get(str(rate.get("unit")), "") for rate in rates}
+    units = {UNIT_BY_AWS_UNIT.get(str(rate.get("unit")), "") for rate in rates}
     if len(units) != 1 or units == {""}:
-        part_builder.refuse(name, f"is not priced by one of: {', '.join(UNITS)}")
+        part_builder.refuse(name, f"is not priced by one of: {', '.join(UNIT_BY_AWS_UNIT)}")
         return
     (unit,) = units
     for rate in rates:
@@ -119,33 +121,35 @@ def _products(aws: Aws, service: str, fields: Mapping[str, str]) -> Iterator[dic
             yield from map(_product, page["PriceList"])
 
 
-def _product(text: str) -> dict[str, Any]:
+def _product(product_json: str) -> dict[str, Any]:
     try:
-        value = json.loads(text)
+        value = json.loads(product_json)
         terms = value.get("terms", {}).get("OnDemand", {}).values()
         rates = [rate for term in terms for rate in term["priceDimensions"].values()]
         attributes = {"usagetype": "", "instanceType": "", **value["product"]["attributes"]}
         return {**attributes, "sku": value["product"]["sku"], "rates": rates}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        message = f"The AWS price list has a product that cannot be read ({type(error).__name__}): {text[:60]!r}."
+        message = (
+            f"The AWS price list has a product that cannot be read ({type(error).__name__}): {product_json[:60]!r}."
+        )
         raise ProviderUnavailable(message, field="provider", value="pricing:GetProducts") from error
 
 
 def _spot_part(aws: Aws, scope: str, region: str) -> PricePart:
     """Return the spot prices of now of today's types that the catalogue knows, each in its cheapest zone."""
     names = [one.name for one in instance_types(KIND) if not one.legacy_reason]
-    newest: dict[PriceKey, Mapping[str, Any]] = {}
+    newest_records: dict[PriceKey, Mapping[str, Any]] = {}
     for record in _spot_price_records(aws, region, aws.clock(), Filters=[{"Name": "instance-type", "Values": names}]):
         key = (record["InstanceType"], record["AvailabilityZone"])
-        newest[key] = max(newest.get(key, record), record, key=lambda one: one["Timestamp"])
-    return _cheapest_zones_part(PartBuilder(scope, aws.clock(), region), region, newest)
+        newest_records[key] = max(newest_records.get(key, record), record, key=lambda one: one["Timestamp"])
+    return _cheapest_zones_part(PartBuilder(scope, aws.clock(), region), region, newest_records)
 
 
 def _cheapest_zones_part(
-    part_builder: PartBuilder, region: str, newest: Mapping[PriceKey, Mapping[str, Any]]
+    part_builder: PartBuilder, region: str, newest_records: Mapping[PriceKey, Mapping[str, Any]]
 ) -> PricePart:
     by_type: dict[str, dict[str, str]] = {}
-    for (name, zone), record in newest.items():
+    for (name, zone), record in newest_records.items():
         by_type.setdefault(name, {})[zone] = record["SpotPrice"]
     for name, zones in by_type.items():
         zone = min(zones, key=lambda one: (_number_or_minus_infinity(zones[one]), one))
@@ -163,7 +167,7 @@ def _number_or_minus_infinity(text: str) -> float:
         return float("-inf")
 
 
-PRODUCT = "Linux/UNIX"
+SPOT_PRODUCT = "Linux/UNIX"
 SPOT_SOURCE = "EC2 DescribeSpotPriceHistory"
 LIST_SOURCE = "AWS Price List (GetProducts)"
 LIST_REGION = "us-east-1"  # the Price List API has endpoints in few regions; each has the prices of all
@@ -201,10 +205,10 @@ def _query_spot_prices(aws: Aws, offers: Sequence[MachineConfiguration]) -> dict
     names = {item.region: sorted({one.instance_type for one in offers if one.region == item.region}) for item in offers}
     if not names:
         return {}
-    answers, silent = aws.each(sorted(names), lambda region: _spot_prices_in(aws, region, names[region]))
-    if silent:
-        message = f"The spot prices of {silent[0].scope} are not known, so the cheapest is not: {silent[0].why}"
-        raise ProviderUnavailable(message, field="--region", value=silent[0].scope, next="Name another --region.")
+    answers, unanswered = aws.ask_each(sorted(names), lambda region: _spot_prices_in(aws, region, names[region]))
+    if unanswered:
+        message = f"The spot prices of {unanswered[0].scope} are not known, so the cheapest is not: {unanswered[0].why}"
+        raise ProviderUnavailable(message, field="--region", value=unanswered[0].scope, next="Name another --region.")
     return {key: price for found in answers.values() for key, price in found.items()}
 
 
@@ -219,7 +223,7 @@ def _spot_prices_in(aws: Aws, region: str, names: Sequence[str]) -> dict[PriceKe
 
 def _spot_price_records(aws: Aws, region: str, since: datetime, **query: Any) -> Iterator[Mapping[str, Any]]:
     """Yield the records of spot prices since then; since now: the prices that hold now. A call per page."""
-    parameters = {"ProductDescriptions": [PRODUCT], "StartTime": since}
+    parameters = {"ProductDescriptions": [SPOT_PRODUCT], "StartTime": since}
     with aws.calling("DescribeSpotPriceHistory", region):
         for page in pages(aws.ec2(region), "describe_spot_price_history", **query, **parameters):
             yield from page["SpotPriceHistory"]
@@ -238,17 +242,19 @@ def _query_list_prices(aws: Aws, offers: Sequence[MachineConfiguration]) -> dict
         return {}
     now = aws.clock()
     names = {" ".join(key): key for key in keys}
-    answers, silent = aws.each(list(names), lambda name: _list_price(aws, *names[name], now))
-    if silent:
-        raise ProviderUnavailable(f"The price of {silent[0].scope} is not known: {silent[0].why}", field="provider")
+    answers, unanswered = aws.ask_each(list(names), lambda name: _list_price(aws, *names[name], now))
+    if unanswered:
+        raise ProviderUnavailable(
+            f"The price of {unanswered[0].scope} is not known: {unanswered[0].why}", field="provider"
+        )
     return {names[name]: price for name, price in answers.items()}
 
 
 def _list_price(aws: Aws, name: str, region: str, now: datetime) -> Price | None:
     fields = {"instanceType": name, "regionCode": region, **PLAIN_LINUX}
-    usd = {text for product in _products(aws, "AmazonEC2", fields) for text in _hourly_usd(product["rates"])}
+    hourly_usd = {text for product in _products(aws, "AmazonEC2", fields) for text in _hourly_usd(product["rates"])}
     # several prices match: which one holds is not known
-    return Price(Money.usd(usd.pop()), LIST_SOURCE, now, Basis.QUOTED) if len(usd) == 1 else None
+    return Price(Money.usd(hourly_usd.pop()), LIST_SOURCE, now, Basis.QUOTED) if len(hourly_usd) == 1 else None
 
 
 def _hourly_usd(rates: Sequence[Product]) -> list[str]:
@@ -256,7 +262,7 @@ def _hourly_usd(rates: Sequence[Product]) -> list[str]:
     found = [
         rate["pricePerUnit"]["USD"] for rate in rates if rate.get("unit") == "Hrs" and "USD" in rate["pricePerUnit"]
     ]
-    return [usd for usd in found if float(usd) > 0]
+    return [hourly_usd for hourly_usd in found if float(hourly_usd) > 0]
 
 
 def price_history(aws: Aws, items: Sequence[MachineConfiguration], since: datetime) -> list[list[Price]]:
@@ -268,10 +274,14 @@ def price_history(aws: Aws, items: Sequence[MachineConfiguration], since: dateti
     """
     spot = [item for item in items if item.market is Market.SPOT]
     regions = sorted({item.region for item in spot})
-    answers, silent = aws.each(regions, lambda region: _spot_history(aws, region, spot, since))
-    if silent:
-        message = f"The spot prices of {silent[0].scope} since {since:%Y-%m-%d %H:%M} are not known: {silent[0].why}"
-        raise ProviderUnavailable(message, field="--region", value=silent[0].scope, next="Run: cloudgpu ls --refresh")
+    answers, unanswered = aws.ask_each(regions, lambda region: _spot_history(aws, region, spot, since))
+    if unanswered:
+        message = (
+            f"The spot prices of {unanswered[0].scope} since {since:%Y-%m-%d %H:%M} are not known: {unanswered[0].why}"
+        )
+        raise ProviderUnavailable(
+            message, field="--region", value=unanswered[0].scope, next="Run: cloudgpu ls --refresh"
+        )
     found = {key: prices for answer in answers.values() for key, prices in answer.items()}
     return [
         _prices_since(found.get((item.instance_type, item.zone), []), since) if item in spot else [] for item in items
@@ -281,10 +291,10 @@ def price_history(aws: Aws, items: Sequence[MachineConfiguration], since: dateti
 def _spot_history(
     aws: Aws, region: str, items: Sequence[MachineConfiguration], since: datetime
 ) -> dict[PriceKey, list[Price]]:
-    here = [item for item in items if item.region == region]
+    in_region = [item for item in items if item.region == region]
     query = {
-        "InstanceTypes": sorted({item.instance_type for item in here}),
-        "Filters": [{"Name": "availability-zone", "Values": sorted({item.zone for item in here})}],
+        "InstanceTypes": sorted({item.instance_type for item in in_region}),
+        "Filters": [{"Name": "availability-zone", "Values": sorted({item.zone for item in in_region})}],
     }
     found: dict[PriceKey, list[Price]] = {}
     for record in _spot_price_records(aws, region, since, **query):
@@ -296,5 +306,5 @@ def _prices_since(prices: list[Price], since: datetime) -> list[Price]:
     """Return them oldest first, from the one that held at `since`; of two with one time, the later in the list."""
     by_time = {price.as_of: price for price in prices}
     times = sorted(by_time)
-    held_at_since = [at for at in times if at <= since][-1:]
-    return [by_time[at] for at in (*held_at_since, *(at for at in times if at > since))]
+    last_before = [at for at in times if at <= since][-1:]
+    return [by_time[at] for at in (*last_before, *(at for at in times if at > since))]

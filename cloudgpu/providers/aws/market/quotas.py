@@ -21,10 +21,10 @@ _COUNTED_STATES = [
 ]  # stopped machines count for no quota
 
 
-def check(aws: Aws, region: str, name: str, market: Market, vcpus: int | None, machines: int = 1) -> str | None:
-    """Return what could not be checked, as a remark for the plan; None where the limit is large enough. One call.
+def check(aws: Aws, region: str, name: str, market: Market, vcpus: int | None, machine_count: int = 1) -> str | None:
+    """Check the quota of `name`, an instance type; return what could not be checked, for the plan, else None. One call.
 
-    `vcpus` are those of all `machines` together.
+    `vcpus` are those of all `machine_count` together.
 
     Raises QuotaExceeded where the limit is below `vcpus`. What runs already is not counted: that AWS does at launch.
     """
@@ -36,7 +36,7 @@ def check(aws: Aws, region: str, name: str, market: Market, vcpus: int | None, m
     except (AuthFailed, ProviderUnavailable) as error:
         return f"the quota {quota.name} ({quota.code}) in {region} could not be read: {error.message}"
     if limit is not None and limit < vcpus:
-        raise _too_small_error(quota, region, name if machines == 1 else f"{machines} x {name}", limit, vcpus)
+        raise _too_small_error(quota, region, name if machine_count == 1 else f"{machine_count} x {name}", limit, vcpus)
     return None if limit is not None else f"AWS gives no limit for {quota.name} ({quota.code}) in {region}"
 
 
@@ -67,18 +67,26 @@ def quotas(aws: Aws, region: str) -> list[Quota]:
     """
     check_region(aws, region)
     with Pool(2) as pool:
-        limits, running = pool.submit(_limits, aws, region), pool.submit(_running, aws, region)
-        return [_quota(aws, region, one, limits.result().get(one.code), running.result()) for one in _gpu_quotas()]
+        limits, vcpus_in_use = pool.submit(_limits, aws, region), pool.submit(_vcpus_in_use, aws, region)
+        return [_quota(aws, region, one, limits.result().get(one.code), vcpus_in_use.result()) for one in _gpu_quotas()]
 
 
 def _gpu_quotas() -> list[ListedQuota]:
-    used = {quota_of(KIND, one.name, market) for one in instance_types(KIND) for market in Market}
-    return [one for one in listed_quotas(KIND) if one in used]
+    gpu_quotas = {quota_of(KIND, one.name, market) for one in instance_types(KIND) for market in Market}
+    return [one for one in listed_quotas(KIND) if one in gpu_quotas]
 
 
-def _quota(aws: Aws, region: str, one: ListedQuota, limit: float | None, running: Mapping[str, int]) -> Quota:
+def _quota(aws: Aws, region: str, listed: ListedQuota, limit: float | None, vcpus_in_use: Mapping[str, int]) -> Quota:
     return Quota(
-        KIND, aws.account, region, one.code, one.name, one.market, one.unit, limit, float(running.get(one.code, 0))
+        KIND,
+        aws.account,
+        region,
+        listed.code,
+        listed.name,
+        listed.market,
+        listed.unit,
+        limit,
+        float(vcpus_in_use.get(listed.code, 0)),
     )
 
 
@@ -88,15 +96,15 @@ def _limits(aws: Aws, region: str) -> dict[str, float]:
         return {one["QuotaCode"]: float(one["Value"]) for page in found for one in page["Quotas"]}
 
 
-def _running(aws: Aws, region: str) -> dict[str, int]:
+def _vcpus_in_use(aws: Aws, region: str) -> dict[str, int]:
     """Return the vCPUs that run by the code of the quota that counts them."""
-    used: dict[str, int] = {}
+    gpu_quotas: dict[str, int] = {}
     for machine in describe_instances(aws, region, Filters=_COUNTED_STATES):
         market = Market.SPOT if machine.get("InstanceLifecycle") == "spot" else Market.ON_DEMAND
         quota = quota_of(KIND, machine["InstanceType"], market)
         if quota is not None:
-            used[quota.code] = used.get(quota.code, 0) + _vcpus(machine)
-    return used
+            gpu_quotas[quota.code] = gpu_quotas.get(quota.code, 0) + _vcpus(machine)
+    return gpu_quotas
 
 
 def _vcpus(machine: Mapping[str, Any]) -> int:

@@ -24,15 +24,15 @@ from cloudgpu.providers.shared.rules import OpenRule, ssh_sources as shared_ssh_
 
 KEY_PREFIX = "cloudgpu-"
 EVENTUAL_PAUSES_S = (1.0, 2.0, 4.0)  # between tries: EC2 may not find yet what was just created
-_TRIES = 2  # the second finds what another process created at the same moment
+_MAX_TRIES = 2  # the second finds what another process created at the same moment
 
 
 @dataclass(frozen=True, slots=True)
 class Subnet:
-    """A subnet, its VPC and zone."""
+    """A subnet, by its id, the id of its VPC, and its zone."""
 
     id: str
-    vpc: str
+    vpc_id: str
     zone: str
 
 
@@ -62,7 +62,7 @@ def ssh_sources(aws: Aws, region: str, subnet: Subnet, network: Network) -> Mapp
     """Return the CIDR that may reach SSH, by label; where the user named none, that of the VPC, by one call."""
     if network.ssh_from:
         return shared_ssh_sources(network, "")
-    (vpc,) = describe(aws, "DescribeVpcs", region, VpcIds=[subnet.vpc])
+    (vpc,) = describe(aws, "DescribeVpcs", region, VpcIds=[subnet.vpc_id])
     return shared_ssh_sources(network, vpc["CidrBlock"])
 
 
@@ -83,40 +83,40 @@ def _no_default_subnet_error(region: str, zone: str) -> InvalidRequest:
 # The key pair
 
 
-def key_name(public_line: str) -> str:
+def key_name(public_key_line: str) -> str:
     """Return the name of a key pair on AWS: a hash of the key, so that equal names mean equal keys."""
-    return KEY_PREFIX + hashlib.sha256(_key_bytes(public_line)).hexdigest()[:20]
+    return KEY_PREFIX + hashlib.sha256(_key_bytes(public_key_line)).hexdigest()[:20]
 
 
-def ensure_key_pair(aws: Aws, region: str, public_line: str, owner: str, ledger: str) -> str:
+def ensure_key_pair(aws: Aws, region: str, public_key_line: str, owner: str, ledger: str) -> str:
     """Create the key pair where the region lacks it, and return its name.
 
     It has the tag of the ledger that created it, which may delete it once it has no machine any more.
     Raises InvalidRequest where the name is taken by another key.
     """
-    name, ec2, tags = key_name(public_line), aws.ec2(region), {TAG_OWNER: owner, TAG_LEDGER: ledger}
-    for _ in range(_TRIES):
+    name, ec2, tags = key_name(public_key_line), aws.ec2(region), {TAG_OWNER: owner, TAG_LEDGER: ledger}
+    for _ in range(_MAX_TRIES):
         with aws.calling("DescribeKeyPairs", region, value=name):
             parameters = [{"Name": "key-name", "Values": [name]}]
             found = ec2.describe_key_pairs(Filters=parameters, IncludePublicKey=True)["KeyPairs"]
         if found:
-            return _check_same_key(found[0], name, public_line, region)
+            return _check_same_key(found[0], name, public_key_line, region)
         with (
             Tolerating(code_of, "InvalidKeyPair.Duplicate"),  # another process created one: the next try checks its key
             aws.calling("ImportKeyPair", region, value=name),
         ):
             ec2.import_key_pair(
                 KeyName=name,
-                PublicKeyMaterial=public_line.strip().encode(),
+                PublicKeyMaterial=public_key_line.strip().encode(),
                 TagSpecifications=tag_specifications(("key-pair",), tags, name),
             )
             return name
     return name
 
 
-def _check_same_key(raw: Mapping[str, Any], name: str, public_line: str, region: str) -> str:
+def _check_same_key(raw: Mapping[str, Any], name: str, public_key_line: str, region: str) -> str:
     stored_key = raw.get("PublicKey")
-    if stored_key is not None and _key_bytes(stored_key) != _key_bytes(public_line):
+    if stored_key is not None and _key_bytes(stored_key) != _key_bytes(public_key_line):
         raise InvalidRequest(
             f"The key pair {name} in {region} holds another key than the one that cloudgpu made.",
             field="key pair",
@@ -126,10 +126,10 @@ def _check_same_key(raw: Mapping[str, Any], name: str, public_line: str, region:
     return name
 
 
-def _key_bytes(public_line: str) -> bytes:
+def _key_bytes(public_key_line: str) -> bytes:
     """Return the key itself, from an OpenSSH line without its type and comment; empty for any other text."""
     try:
-        return base64.b64decode(public_line.split()[1], validate=True)
+        return base64.b64decode(public_key_line.split()[1], validate=True)
     except (IndexError, binascii.Error):
         return b""
 
@@ -140,9 +140,9 @@ def _key_bytes(public_line: str) -> bytes:
 def check_group(aws: Aws, region: str, subnet: Subnet, id: str) -> None:  # noqa: A002
     """Raise InvalidRequest for somebody else's group that is not there, or lies in another VPC than the subnet."""
     found = describe(aws, "DescribeSecurityGroups", region, value=id, GroupIds=[id])
-    if found and found[0]["VpcId"] != subnet.vpc:
+    if found and found[0]["VpcId"] != subnet.vpc_id:
         raise InvalidRequest(
-            f"The security group {id} belongs to {found[0]['VpcId']}, the subnet {subnet.id} to {subnet.vpc}.",
+            f"The security group {id} belongs to {found[0]['VpcId']}, the subnet {subnet.id} to {subnet.vpc_id}.",
             field="--security-group",
             value=id,
             next="Name a group and a subnet of one VPC.",
@@ -162,7 +162,7 @@ def owner_group_name(owner: str, ledger: str) -> str:
     return f"cloudgpu-{owner[:40] or 'nobody'}-{digest(owner, ledger)[:10]}"
 
 
-def openings(aws: Aws, region: str, vpc: str, owner: str) -> tuple[OpenRule, ...]:
+def open_rules(aws: Aws, region: str, vpc: str, owner: str) -> tuple[OpenRule, ...]:
     """Return the rules, made by hand, that let everybody in to the group that a launch will use. One call.
 
     None while the ledger is new: there is no group yet.
@@ -171,7 +171,7 @@ def openings(aws: Aws, region: str, vpc: str, owner: str) -> tuple[OpenRule, ...
         return ()
     name = owner_group_name(tag_value(owner), aws.ledger)
     return tuple(
-        one for found in _groups_named(aws, region, vpc, name) for one in security_group.openings(found, region)
+        one for found in _groups_named(aws, region, vpc, name) for one in security_group.open_rules(found, region)
     )
 
 

@@ -46,7 +46,10 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The changes of a group's rules, in this order, so that nobody is locked out in between; `renamed`: new labels."""
+    """The changes of a group's rules, made in this order, so that nobody is locked out in between.
+
+    `renamed` are rules of the same network and ports with other labels.
+    """
 
     added: tuple[Rule, ...] = ()
     renamed: tuple[Rule, ...] = ()
@@ -64,20 +67,22 @@ def rules(group: Mapping[str, Any]) -> tuple[Rule, ...]:
     return tuple(rule for rule in found if rule.labels)
 
 
-def changes(rules: Sequence[Rule], wanted: Mapping[str, str | None], port: int) -> Changes:
-    """Return the changes after which each label of `wanted` has this CIDR and no other; None: no rule at all."""
+def changes(rules: Sequence[Rule], cidr_by_label: Mapping[str, str | None], port: int) -> Changes:
+    """Return the changes after which each label has this CIDR and no other; a CIDR of None: no rule at all."""
     before = {(rule.cidr, rule.first_port, rule.last_port): rule.labels for rule in rules}
-    after = {key: [label for label in labels if label not in wanted] for key, labels in before.items()}
-    for label, cidr in wanted.items():
+    after = {key: [label for label in labels if label not in cidr_by_label] for key, labels in before.items()}
+    for label, cidr in cidr_by_label.items():
         if cidr is not None:
             after.setdefault((cidr, port, port), []).append(label)
-    kept = {key: tuple(sorted(labels)) for key, labels in after.items() if labels}
+    labels_after = {key: tuple(sorted(labels)) for key, labels in after.items() if labels}
     return Changes(
-        added=tuple(Rule(*key, labels) for key, labels in kept.items() if key not in before),
+        added=tuple(Rule(*key, labels) for key, labels in labels_after.items() if key not in before),
         renamed=tuple(
-            Rule(*key, labels) for key, labels in kept.items() if key in before and set(before[key]) != set(labels)
+            Rule(*key, labels)
+            for key, labels in labels_after.items()
+            if key in before and set(before[key]) != set(labels)
         ),
-        removed=tuple(Rule(*key, labels) for key, labels in before.items() if key not in kept),
+        removed=tuple(Rule(*key, labels) for key, labels in before.items() if key not in labels_after),
     )
 
 
@@ -112,10 +117,10 @@ def is_ours(group: Mapping[str, Any], owner: str) -> bool:
     return tags.get(TAG_OWNER) == owner and TAG_CLUSTER not in tags
 
 
-def openings(group: Mapping[str, Any], region: str) -> tuple[OpenRule, ...]:
+def open_rules(group: Mapping[str, Any], region: str) -> tuple[OpenRule, ...]:
     """Return the rules of a group of ours, not made by cloudgpu, that let everybody in, or a prefix list or a group."""
     return tuple(
-        _opening(group, region, permission, key, source, source_text)
+        _open_rule(group, region, permission, key, source, source_text)
         for permission in group.get("IpPermissions", ())
         for key, source, source_text in _foreign_sources(group, permission)
     )
@@ -138,7 +143,7 @@ def _foreign_sources(group: Mapping[str, Any], permission: Mapping[str, Any]) ->
             yield "UserIdGroupPairs", f"GroupId={name}", f"the machines of the security group {name}"
 
 
-def _opening(
+def _open_rule(
     group: Mapping[str, Any], region: str, permission: Mapping[str, Any], key: str, source: str, source_text: str
 ) -> OpenRule:
     protocol, first, last = permission["IpProtocol"], permission.get("FromPort"), permission.get("ToPort")
@@ -156,18 +161,18 @@ def _opening(
 def _labels(text: str) -> tuple[str, ...]:
     """Return the labels that a description names; none, where cloudgpu did not write it."""
     found = (
-        [_label(word) for word in text[len(_DESCRIPTION_PREFIX) :].split(", ")]
+        [_label(label_text) for label_text in text[len(_DESCRIPTION_PREFIX) :].split(", ")]
         if text.startswith(_DESCRIPTION_PREFIX)
         else []
     )
     return tuple(label for label in found if label) if all(found) else ()
 
 
-def _label(word: str) -> str | None:
-    if _PLAIN_LABELS.fullmatch(word):
-        return word
-    shared = _SHARE_LABEL.fullmatch(word)
-    return shared[1] if shared else None
+def _label(label_text: str) -> str | None:
+    if _PLAIN_LABELS.fullmatch(label_text):
+        return label_text
+    share_match = _SHARE_LABEL.fullmatch(label_text)
+    return share_match[1] if share_match else None
 
 
 def allowed(aws: Aws, id: str) -> Mapping[str, str]:  # noqa: A002
@@ -194,20 +199,20 @@ def allow(aws: Aws, id: str, label: str, cidr: str | None) -> None:  # noqa: A00
     admit(aws, region, group, {label: cidr})
 
 
-def admit(aws: Aws, region: str, group: Mapping[str, Any], wanted: Mapping[str, str | None]) -> None:
+def admit(aws: Aws, region: str, group: Mapping[str, Any], cidr_by_label: Mapping[str, str | None]) -> None:
     """Make a group (as DescribeSecurityGroups returns it) let each label in from its CIDR, from nowhere for None.
 
     No call where that is so already. Rules of other labels stay. Raises InvalidRequest for an invalid label.
     """
-    planned = changes(rules(group), wanted, aws.options.ssh_port)
+    planned = changes(rules(group), cidr_by_label, aws.options.ssh_port)
     if not _apply(aws, region, group["GroupId"], planned):  # another process changed it, or the rule is not ours
         group = _groups(aws, region, [group["GroupId"]])[0]
-        _apply(aws, region, group["GroupId"], changes(rules(group), wanted, aws.options.ssh_port))
+        _apply(aws, region, group["GroupId"], changes(rules(group), cidr_by_label, aws.options.ssh_port))
 
 
 def _region_and_group(aws: Aws, id: str) -> tuple[str, Mapping[str, Any] | None]:  # noqa: A002
     """Return a machine's region and its group of ours; None for the group where it has none."""
-    region, native_id = ids.machine(id)
+    region, native_id = ids.split_machine_id(id)
     machine = _machine(aws, region, native_id)
     owner = tags_of(machine).get(TAG_OWNER, "")
     group_ids = [group["GroupId"] for group in machine.get("SecurityGroups", ())]
@@ -226,30 +231,30 @@ def _groups(aws: Aws, region: str, ids: Sequence[str]) -> list[Mapping[str, Any]
     return describe(aws, "DescribeSecurityGroups", region, GroupIds=list(ids))
 
 
-def _apply(aws: Aws, region: str, group: str, planned: Changes) -> bool:
+def _apply(aws: Aws, region: str, group_id: str, planned: Changes) -> bool:
     """Change the rules; return False where one to be added existed already."""
-    ec2, all_new = aws.ec2(region), True
+    ec2, was_added = aws.ec2(region), True
     for rule in planned.added:
-        all_new &= _add(aws, region, group, rule)
+        was_added &= _add(aws, region, group_id, rule)
     if planned.renamed:
         permissions = [rule.permission() for rule in planned.renamed]
         with aws.calling("UpdateSecurityGroupRuleDescriptionsIngress", region):
-            ec2.update_security_group_rule_descriptions_ingress(GroupId=group, IpPermissions=permissions)
+            ec2.update_security_group_rule_descriptions_ingress(GroupId=group_id, IpPermissions=permissions)
     for rule in planned.removed:
         with (
             Tolerating(code_of, "InvalidPermission.NotFound"),
             aws.calling("RevokeSecurityGroupIngress", region, value=rule.cidr),
         ):
-            ec2.revoke_security_group_ingress(GroupId=group, IpPermissions=[rule.permission()])
-    return all_new
+            ec2.revoke_security_group_ingress(GroupId=group_id, IpPermissions=[rule.permission()])
+    return was_added
 
 
-def _add(aws: Aws, region: str, group: str, rule: Rule) -> bool:
+def _add(aws: Aws, region: str, group_id: str, rule: Rule) -> bool:
     """Add a rule; return False where it existed already."""
     with (
         Tolerating(code_of, "InvalidPermission.Duplicate"),
         aws.calling("AuthorizeSecurityGroupIngress", region, value=rule.cidr),
     ):
-        aws.ec2(region).authorize_security_group_ingress(GroupId=group, IpPermissions=[rule.permission()])
+        aws.ec2(region).authorize_security_group_ingress(GroupId=group_id, IpPermissions=[rule.permission()])
         return True
     return False

@@ -22,7 +22,7 @@ from cloudgpu.providers.aws.storage.disks import tag_specifications
 from cloudgpu.providers.shared.calls import retry
 from cloudgpu.providers.shared.errors import Tolerating
 
-Raw = Mapping[str, Any]
+Raw = Mapping[str, Any]  # a resource as AWS describes it
 NOT_FOUND_CODES = ("InvalidPlacementGroup.Unknown", "InvalidGroup.NotFound")
 IN_USE_CODES = ("InvalidPlacementGroup.InUse", "DependencyViolation", "InvalidGroup.InUse")
 EVENTUAL_PAUSES_S = (1.0, 2.0, 4.0)  # between tries: EC2 may not find yet what was just created
@@ -30,23 +30,26 @@ EVENTUAL_PAUSES_S = (1.0, 2.0, 4.0)  # between tries: EC2 may not find yet what 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What was made for one launch: the security group's id, the placement group's name; None where there is none."""
+    """What the nodes of one launch share: the id of a security group, and the name of a placement group or None."""
 
     group: str
     placement: str | None
 
 
-def shared_name(first: Attempt) -> str:
+def shared_name(first_attempt: Attempt) -> str:
     """Return the name of both groups, by the first node's attempt: a replay has the same, another attempt not."""
-    return f"cloudgpu-{first.machine.removesuffix('-0')}-{first.number}"
+    return f"cloudgpu-{first_attempt.machine.removesuffix('-0')}-{first_attempt.number}"
 
 
-def make_shared(aws: Aws, first: Attempt, call: Call) -> Shared:
+def make_shared(aws: Aws, first_attempt: Attempt, call: Call) -> Shared:
     """Find or make the resources that the nodes of this launch share.
 
     Raises InvalidRequest where a name is taken by something that is not this cluster's.
     """
-    return Shared(_security_group(aws, first, call), _placement_group(aws, first, call) if call.placement else None)
+    return Shared(
+        _security_group(aws, first_attempt, call),
+        _placement_group(aws, first_attempt, call) if call.placement else None,
+    )
 
 
 def clear_shared(aws: Aws, cluster: str, region: str) -> bool:
@@ -68,24 +71,28 @@ def clear_shared(aws: Aws, cluster: str, region: str) -> bool:
     return not placements and not groups
 
 
-def _delete(aws: Aws, region: str, action: str, name: str, call: Any, key: str) -> None:
+def _delete(aws: Aws, region: str, action: str, name: str, delete: Any, key: str) -> None:
     with Tolerating(code_of, *NOT_FOUND_CODES, *IN_USE_CODES), aws.calling(action, region, value=name):
-        call(**{key: name})
+        delete(**{key: name})
 
 
-def _tags(first: Attempt, kind: str) -> list[dict[str, Any]]:
-    tags = {key: first.tags[key] for key in (TAG_ID, TAG_LEDGER, TAG_OWNER, TAG_CLUSTER)}
-    return tag_specifications((kind,), tags, shared_name(first))
+def _tags(first_attempt: Attempt, kind: str) -> list[dict[str, Any]]:
+    tags = {key: first_attempt.tags[key] for key in (TAG_ID, TAG_LEDGER, TAG_OWNER, TAG_CLUSTER)}
+    return tag_specifications((kind,), tags, shared_name(first_attempt))
 
 
 # The security group
 
 
-def _security_group(aws: Aws, first: Attempt, call: Call) -> str:
+def _security_group(aws: Aws, first_attempt: Attempt, call: Call) -> str:
     """Return the id of the group in which all ports are open to its own members, and to nobody else."""
-    id_ = _existing_group(aws, first, call) or _create_group(aws, first, call) or _existing_group(aws, first, call)
+    id_ = (
+        _existing_group(aws, first_attempt, call)
+        or _create_group(aws, first_attempt, call)
+        or _existing_group(aws, first_attempt, call)
+    )
     if id_ is None:
-        raise _name_taken_error(first, call, "security group")
+        raise _name_taken_error(first_attempt, call, "security group")
     retry(
         lambda: _open_inside(aws, call.region, id_),
         len(EVENTUAL_PAUSES_S) + 1,
@@ -95,37 +102,37 @@ def _security_group(aws: Aws, first: Attempt, call: Call) -> str:
     return id_
 
 
-def _open_inside(aws: Aws, region: str, group: str) -> None:
+def _open_inside(aws: Aws, region: str, group_id: str) -> None:
     permission = {
         "IpProtocol": "-1",
-        "UserIdGroupPairs": [{"GroupId": group, "Description": "cloudgpu inside the cluster"}],
+        "UserIdGroupPairs": [{"GroupId": group_id, "Description": "cloudgpu inside the cluster"}],
     }
     with (
         Tolerating(code_of, "InvalidPermission.Duplicate"),
-        aws.calling("AuthorizeSecurityGroupIngress", region, value=group),
+        aws.calling("AuthorizeSecurityGroupIngress", region, value=group_id),
     ):
-        aws.ec2(region).authorize_security_group_ingress(GroupId=group, IpPermissions=[permission])
+        aws.ec2(region).authorize_security_group_ingress(GroupId=group_id, IpPermissions=[permission])
 
 
-def _existing_group(aws: Aws, first: Attempt, call: Call) -> str | None:
-    name = shared_name(first)
+def _existing_group(aws: Aws, first_attempt: Attempt, call: Call) -> str | None:
+    name = shared_name(first_attempt)
     filters = [{"Name": "vpc-id", "Values": [call.vpc]}, {"Name": "group-name", "Values": [name]}]
     found = describe(aws, "DescribeSecurityGroups", call.region, value=name, Filters=filters)
     if not found:
         return None
-    _check_ours(found[0], first, call, "security group")
+    _check_ours(found[0], first_attempt, call, "security group")
     return str(found[0]["GroupId"])
 
 
-def _create_group(aws: Aws, first: Attempt, call: Call) -> str | None:
+def _create_group(aws: Aws, first_attempt: Attempt, call: Call) -> str | None:
     """Make the group, tagged in the same call; None where another process was first."""
-    name = shared_name(first)
+    name = shared_name(first_attempt)
     with Tolerating(code_of, "InvalidGroup.Duplicate"), aws.calling("CreateSecurityGroup", call.region, value=name):
         answer = aws.ec2(call.region).create_security_group(
             GroupName=name,
             Description="cloudgpu: the machines of one cluster reach each other",
             VpcId=call.vpc,
-            TagSpecifications=_tags(first, "security-group"),
+            TagSpecifications=_tags(first_attempt, "security-group"),
         )
         return str(answer["GroupId"])
     return None
@@ -134,32 +141,32 @@ def _create_group(aws: Aws, first: Attempt, call: Call) -> str | None:
 # The placement group
 
 
-def _placement_group(aws: Aws, first: Attempt, call: Call) -> str:
-    name = shared_name(first)
+def _placement_group(aws: Aws, first_attempt: Attempt, call: Call) -> str:
+    name = shared_name(first_attempt)
     with (
         Tolerating(code_of, "InvalidPlacementGroup.Duplicate"),
         aws.calling("CreatePlacementGroup", call.region, value=name),
     ):
         aws.ec2(call.region).create_placement_group(
-            GroupName=name, Strategy="cluster", TagSpecifications=_tags(first, "placement-group")
+            GroupName=name, Strategy="cluster", TagSpecifications=_tags(first_attempt, "placement-group")
         )
         return name
     filters = [{"Name": "group-name", "Values": [name]}]
     for one in describe(aws, "DescribePlacementGroups", call.region, value=name, Filters=filters):
-        _check_ours(one, first, call, "placement group")
+        _check_ours(one, first_attempt, call, "placement group")
     return name
 
 
-def _check_ours(raw: Raw, first: Attempt, call: Call, what: str) -> None:
+def _check_ours(raw: Raw, first_attempt: Attempt, call: Call, resource_label: str) -> None:
     """Raise InvalidRequest for a resource without the id of this cluster as its tag."""
-    if tags_of(raw).get(TAG_ID) != first.tags[TAG_ID]:
-        raise _name_taken_error(first, call, what)
+    if tags_of(raw).get(TAG_ID) != first_attempt.tags[TAG_ID]:
+        raise _name_taken_error(first_attempt, call, resource_label)
 
 
-def _name_taken_error(first: Attempt, call: Call, what: str) -> InvalidRequest:
-    name = shared_name(first)
+def _name_taken_error(first_attempt: Attempt, call: Call, resource_label: str) -> InvalidRequest:
+    name = shared_name(first_attempt)
     return InvalidRequest(
-        f"The {what} {name} in {call.region} is not this cluster's.",
+        f"The {resource_label} {name} in {call.region} is not this cluster's.",
         field="--nodes",
         value=name,
         next="Remove or rename it, and run the same up again.",

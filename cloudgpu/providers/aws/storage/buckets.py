@@ -11,7 +11,7 @@ from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws.client import Aws, pages
 from cloudgpu.providers.base import ProviderSettings
 
-CHUNK = 1 << 20
+CHUNK = 1 << 20  # bytes
 MAX_PER_CALL = 1000  # objects that one call removes
 _NO_OBJECT = ("NoSuchKey", "404", "NotFound")
 _NO_BUCKET = ("NoSuchBucket", "404", "NotFound")
@@ -32,10 +32,10 @@ class S3Bucket:
     def region(self) -> str:
         """Return its region. One call, HeadBucket, the first time."""
         if self._region is None:
-            home = self._aws.options.home_region
-            found = self._call("ListBucket", home, "head_bucket", missing=_NO_BUCKET, Bucket=self._name)
+            home_region = self._aws.options.home_region
+            found = self._call("ListBucket", home_region, "head_bucket", missing_codes=_NO_BUCKET, Bucket=self._name)
             headers = found["ResponseMetadata"]["HTTPHeaders"]
-            self._region = str(headers.get("x-amz-bucket-region") or home)
+            self._region = str(headers.get("x-amz-bucket-region") or home_region)
         return self._region
 
     def objects(self, prefix: str) -> Iterator[BucketObject]:
@@ -48,8 +48,8 @@ class S3Bucket:
     def url_expires_at(self, seconds: int) -> datetime:
         """Return when a URL made now expires: with the credentials that sign it at the latest."""
         end = self._aws.clock() + timedelta(seconds=seconds)
-        login = self._aws.login_expires_at()
-        return end if login is None else min(end, login)
+        login_expires_at = self._aws.login_expires_at()
+        return end if login_expires_at is None else min(end, login_expires_at)
 
     def presigned_url(self, key: str, seconds: int) -> str:
         """Return a URL with which an object can be read for so many seconds."""
@@ -59,7 +59,7 @@ class S3Bucket:
 
     def presigned_post(self, prefix: str, seconds: int, max_bytes: int) -> PresignedPost:
         """Return a form that makes objects below the prefix: POST Object, with a signed policy."""
-        region, until = self.region(), self.url_expires_at(seconds)
+        region, expires_at = self.region(), self.url_expires_at(seconds)
         with self._aws.calling("s3:PutObject", region, value=self._name):
             signed = self._client().generate_presigned_post(
                 self._name,
@@ -67,11 +67,11 @@ class S3Bucket:
                 Conditions=[["content-length-range", 0, max_bytes]],
                 ExpiresIn=seconds,
             )
-        return PresignedPost(str(signed["url"]), dict(signed["fields"]), prefix, until)
+        return PresignedPost(str(signed["url"]), dict(signed["fields"]), prefix, expires_at)
 
     def read(self, key: str) -> bytes | None:
         """Return an object's content; None where there is none."""
-        found = self._call("GetObject", self.region(), "get_object", none=_NO_OBJECT, Bucket=self._name, Key=key)
+        found = self._call("GetObject", self.region(), "get_object", none_codes=_NO_OBJECT, Bucket=self._name, Key=key)
         if found is None:
             return None
         with self._aws.calling("s3:GetObject", self.region(), value=self._name):
@@ -79,7 +79,9 @@ class S3Bucket:
 
     def copy(self, key: str, file: BinaryIO) -> None:
         """Write an object's content to a file."""
-        found = self._call("GetObject", self.region(), "get_object", missing=_NO_OBJECT, Bucket=self._name, Key=key)
+        found = self._call(
+            "GetObject", self.region(), "get_object", missing_codes=_NO_OBJECT, Bucket=self._name, Key=key
+        )
         with self._aws.calling("s3:GetObject", self.region(), value=self._name):
             file.writelines(found["Body"].iter_chunks(CHUNK))
 
@@ -98,11 +100,14 @@ class S3Bucket:
         region: str,
         method: str,
         *,
-        none: Sequence[str] = (),
-        missing: Sequence[str] = (),
+        none_codes: Sequence[str] = (),
+        missing_codes: Sequence[str] = (),
         **parameters: Any,
     ) -> Any:
-        """Return what a method answers; None for a code in `none`. Raises InvalidRequest for one in `missing`."""
+        """Return what a method answers; None for an error code in `none_codes`.
+
+        Raises InvalidRequest for one in `missing_codes`.
+        """
         from botocore.exceptions import ClientError
 
         with self._aws.calling(f"s3:{permission}", region, value=self._name):
@@ -110,9 +115,9 @@ class S3Bucket:
                 return getattr(self._client(), method)(**parameters)
             except ClientError as error:
                 code = str(error.response["Error"]["Code"])
-                if code in none:
+                if code in none_codes:
                     return None
-                if code not in missing:
+                if code not in missing_codes:
                     raise
         raise InvalidRequest(
             f"The bucket s3://{self._name} is not there, or lacks {parameters.get('Key', 'everything')}.",

@@ -10,32 +10,32 @@ from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import Aws, describe, describe_instances
-from cloudgpu.providers.aws.compute.request import TAG_BOOT, boot_tag, register_as
+from cloudgpu.providers.aws.compute.request import TAG_BOOT, boot_tag, registration_parameters
 from cloudgpu.providers.aws.compute.translate import tags_of
 from cloudgpu.providers.aws.errors import code_of
 from cloudgpu.providers.aws.storage.disks import image, remove, snapshot, tag_specifications
 from cloudgpu.providers.shared.errors import Tolerating
 
-Raw = Mapping[str, Any]
+Raw = Mapping[str, Any]  # a resource as AWS describes it
 _NAME_EXISTS = "InvalidAMIName.Duplicate"
 
 
-def save_image(aws: Aws, source: str, name: str, tags: Mapping[str, str], *, restart: bool) -> ProviderResource:
+def save_image(aws: Aws, source_id: str, name: str, tags: Mapping[str, str], *, restart: bool) -> ProviderResource:
     """Take the next step to the image `name` and return what there is: a snapshot, or the image, `ready` at the end.
 
     No call here has a client token: what an earlier call made is found by its name. Raises InstanceNotFound for
     a source that is not there, InvalidRequest for a name that is taken.
     """
-    region = source.partition("/")[0]
+    region = source_id.partition("/")[0]
     if not ids.REGION.fullmatch(region):
-        raise _not_found_error(source)
+        raise _not_found_error(source_id)
     existing = _image_named(aws, region, name)
     if existing is not None:
         return _check_image(aws, region, existing, name, tags)
-    machine = ids.split_id(source, "i")
+    machine = ids.split_id(source_id, "i")
     if machine is not None:
         return _image_machine(aws, region, machine[1], name, tags, restart=restart)
-    raw = _snapshot_named(aws, region, name) or _begin_snapshot(aws, region, source, name, tags)
+    raw = _snapshot_named(aws, region, name) or _begin_snapshot(aws, region, source_id, name, tags)
     if raw["State"] == "completed":
         return _register(aws, region, raw, name, tags)
     found = snapshot(aws, region, raw)
@@ -67,7 +67,7 @@ def _image_machine(
     aws: Aws, region: str, native_id: str, name: str, tags: Mapping[str, str], *, restart: bool
 ) -> ProviderResource:
     """Image a machine's system disk. Its data volumes are left out: they outlive it."""
-    id_ = ids.joined(region, native_id)
+    id_ = ids.join_id(region, native_id)
     found = describe_instances(aws, region, value=id_, InstanceIds=[native_id])
     if not found:
         raise _not_found_error(id_)
@@ -112,18 +112,18 @@ def _snapshot_named(aws: Aws, region: str, name: str) -> Raw | None:
     return min(found, key=lambda one: (one["StartTime"], one["SnapshotId"]), default=None)
 
 
-def _begin_snapshot(aws: Aws, region: str, source: str, name: str, tags: Mapping[str, str]) -> Raw:
+def _begin_snapshot(aws: Aws, region: str, source_id: str, name: str, tags: Mapping[str, str]) -> Raw:
     """Begin a snapshot of a disk. It is sent once: a second sending would make a second snapshot."""
-    split = ids.split_id(source, "vol")
-    if split is None:
-        raise _not_found_error(source)
-    disk = _disk(aws, region, split[1])
-    boot = {TAG_BOOT: _boot_tag(aws, region, disk)}
-    with aws.calling("CreateSnapshot", region, value=source):
+    region_and_volume_id = ids.split_id(source_id, "vol")
+    if region_and_volume_id is None:
+        raise _not_found_error(source_id)
+    disk = _disk(aws, region, region_and_volume_id[1])
+    boot_tag_value = {TAG_BOOT: _boot_tag(aws, region, disk)}
+    with aws.calling("CreateSnapshot", region, value=source_id):
         raw: Raw = aws.client("ec2", region, sends=1).create_snapshot(
-            VolumeId=split[1],
+            VolumeId=region_and_volume_id[1],
             Description=name,
-            TagSpecifications=tag_specifications(("snapshot",), {**tags, **boot}, name),
+            TagSpecifications=tag_specifications(("snapshot",), {**tags, **boot_tag_value}, name),
         )
     return raw
 
@@ -131,7 +131,7 @@ def _begin_snapshot(aws: Aws, region: str, source: str, name: str, tags: Mapping
 def _disk(aws: Aws, region: str, native_id: str) -> Raw:
     found = describe(aws, "DescribeVolumes", region, Filters=[{"Name": "volume-id", "Values": [native_id]}])
     if not found:
-        raise _not_found_error(ids.joined(region, native_id))
+        raise _not_found_error(ids.join_id(region, native_id))
     if TAG_VOLUME in tags_of(found[0]):
         message = f"{native_id} is a data volume: it holds no system to start from."
         raise InvalidRequest(message, field="id", value=native_id, next="Name a machine.")
@@ -141,7 +141,7 @@ def _disk(aws: Aws, region: str, native_id: str) -> Raw:
 def _boot_tag(aws: Aws, region: str, disk: Raw) -> str:
     """Return how the disk boots: its tag says so, else the image that it was made from, while that is there."""
     tag = tags_of(disk).get(TAG_BOOT, "")
-    if register_as(tag) is not None:
+    if registration_parameters(tag) is not None:
         return tag
     filters = [{"Name": "block-device-mapping.snapshot-id", "Values": [disk.get("SnapshotId") or "snap-none"]}]
     found = describe(aws, "DescribeImages", region, Filters=filters)
@@ -155,17 +155,19 @@ def _boot_tag(aws: Aws, region: str, disk: Raw) -> str:
 
 def _register(aws: Aws, region: str, raw: Raw, name: str, tags: Mapping[str, str]) -> ProviderResource:
     """Make the image of a completed snapshot."""
-    boot = tags_of(raw).get(TAG_BOOT, "")
-    registration = register_as(boot)
+    boot_tag_value = tags_of(raw).get(TAG_BOOT, "")
+    registration = registration_parameters(boot_tag_value)
     if registration is None:
-        message = f"The snapshot {raw['SnapshotId']} does not say how it boots (its tag {TAG_BOOT} is {boot!r})."
+        message = (
+            f"The snapshot {raw['SnapshotId']} does not say how it boots (its tag {TAG_BOOT} is {boot_tag_value!r})."
+        )
         remedy = f"Correct that tag, for example {TAG_BOOT}=x86_64_sda1_uefi-preferred, and run it again."
-        raise InvalidRequest(message, field=TAG_BOOT, value=boot, next=remedy)
+        raise InvalidRequest(message, field=TAG_BOOT, value=boot_tag_value, next=remedy)
     disk = {"SnapshotId": raw["SnapshotId"], "VolumeType": "gp3", "DeleteOnTermination": True}
     parameters = {
         "Name": name,
         "BlockDeviceMappings": [{"DeviceName": registration["RootDeviceName"], "Ebs": disk}],
-        "TagSpecifications": tag_specifications(("image",), {**tags, TAG_BOOT: boot}, name),
+        "TagSpecifications": tag_specifications(("image",), {**tags, TAG_BOOT: boot_tag_value}, name),
         **registration,
     }
     _send_create(aws, region, "RegisterImage", name, lambda client: client.register_image(**parameters))
@@ -177,6 +179,6 @@ def _name_taken_error(name: str, region: str) -> InvalidRequest:
     return InvalidRequest(message, field="--name", value=name, next="Choose another --name.")
 
 
-def _not_found_error(source: str) -> InstanceNotFound:
-    message = f"AWS has no machine and no disk {source}."
-    return InstanceNotFound(message, field="id", value=source, next="Run: cloudgpu ls --refresh")
+def _not_found_error(source_id: str) -> InstanceNotFound:
+    message = f"AWS has no machine and no disk {source_id}."
+    return InstanceNotFound(message, field="id", value=source_id, next="Run: cloudgpu ls --refresh")

@@ -32,7 +32,7 @@ from cloudgpu.providers.shared.calls import retry
 from cloudgpu.providers.shared.errors import Tolerating
 from cloudgpu.providers.shared.named_volumes import pick_in_zone, size_to_make, volume_in_use_error
 
-Raw = Mapping[str, Any]
+Raw = Mapping[str, Any]  # a resource as AWS describes it
 LARGEST_GB = 16_384  # of a gp3 volume: EC2 API Reference, CreateVolume
 SNAPSHOT = "ebs_snapshot"  # the catalogue's name for what snapshots and the images made of them are billed as
 _OUR_TAG_FILTER = [{"Name": "tag-key", "Values": [TAG_LEDGER]}]
@@ -48,9 +48,9 @@ def resources(aws: Aws, region: str | None) -> ResourceListing:
     One more in a region with disks of a cluster's machines.
     """
     regions = aws.regions() if region is None else (region,)
-    answers, silent = aws.each(regions, lambda one: _resources_in(aws, one))
+    answers, unanswered = aws.ask_each(regions, lambda one: _resources_in(aws, one))
     return ResourceListing(
-        tuple(resource for found in answers.values() for resource in found), silent, frozenset(regions)
+        tuple(resource for found in answers.values() for resource in found), unanswered, frozenset(regions)
     )
 
 
@@ -79,19 +79,29 @@ def _with_own_tags(aws: Aws, region: str, volumes: Sequence[Raw]) -> list[Raw]:
 
     One call more for 200 of these, for the launch indices of the machines that have them.
     """
-    shared = {one["VolumeId"] for one in volumes if is_shared(tags_of(one))}
-    holders = {
-        one["VolumeId"]: holder for one in volumes if one["VolumeId"] in shared for holder in _attached_machines(one)
+    shared_volume_ids = {one["VolumeId"] for one in volumes if is_shared(tags_of(one))}
+    machine_by_volume = {
+        one["VolumeId"]: machine_id
+        for one in volumes
+        if one["VolumeId"] in shared_volume_ids
+        for machine_id in _attached_machines(one)
     }
-    if not holders:
+    if not machine_by_volume:
         return list(volumes)
-    index_of = _launch_indices(aws, region, sorted(set(holders.values())))
-    index = {volume: index_of[holder] for volume, holder in holders.items() if holder in index_of}
-    return [_with_index(one, index[one["VolumeId"]]) if one["VolumeId"] in index else one for one in volumes]
+    index_by_machine = _launch_indices(aws, region, sorted(set(machine_by_volume.values())))
+    index_by_volume = {
+        volume: index_by_machine[machine_id]
+        for volume, machine_id in machine_by_volume.items()
+        if machine_id in index_by_machine
+    }
+    return [
+        _with_index(one, index_by_volume[one["VolumeId"]]) if one["VolumeId"] in index_by_volume else one
+        for one in volumes
+    ]
 
 
 def _launch_indices(aws: Aws, region: str, machines: Sequence[str]) -> dict[str, int]:
-    filters = ({"Name": "instance-id", "Values": some} for some in batches(machines, MAX_FILTER_VALUES))
+    filters = ({"Name": "instance-id", "Values": batch} for batch in batches(machines, MAX_FILTER_VALUES))
     found = (one for batch_filter in filters for one in describe_instances(aws, region, Filters=[batch_filter]))
     return {one["InstanceId"]: one["AmiLaunchIndex"] for one in found}
 
@@ -101,8 +111,8 @@ def is_shared(tags: Mapping[str, str]) -> bool:
     return TAG_CLUSTER in tags and TAG_NODE not in tags
 
 
-def _with_index(raw: Raw, index: int) -> Raw:
-    return {**raw, "Tags": tag_list(tags_of_node(tags_of(raw), index))}
+def _with_index(raw: Raw, index_by_volume: int) -> Raw:
+    return {**raw, "Tags": tag_list(tags_of_node(tags_of(raw), index_by_volume))}
 
 
 def _attached_machines(raw: Raw) -> Iterator[str]:
@@ -112,12 +122,12 @@ def _attached_machines(raw: Raw) -> Iterator[str]:
 def disk(aws: Aws, region: str, raw: Raw) -> ProviderResource:
     """Return a volume: a data volume where the user named it, else a machine's system disk."""
     tags = tags_of(raw)
-    holder = next(_attached_machines(raw), None)
+    machine_id = next(_attached_machines(raw), None)
     return _resource(
         aws,
         region,
         raw,
-        id=ids.joined(region, raw["VolumeId"]),
+        id=ids.join_id(region, raw["VolumeId"]),
         kind=Kind.VOLUME if TAG_VOLUME in tags else Kind.DISK,
         zone=raw["AvailabilityZone"],
         name=tags.get(TAG_VOLUME, ""),
@@ -125,7 +135,7 @@ def disk(aws: Aws, region: str, raw: Raw) -> ProviderResource:
         stored_as=raw.get("VolumeType", "gp3"),
         made_at=raw.get("CreateTime"),
         ready=raw["State"] in ("available", "in-use"),
-        attached_to=holder and ids.joined(region, holder),
+        attached_to=machine_id and ids.join_id(region, machine_id),
     )
 
 
@@ -135,7 +145,7 @@ def snapshot(aws: Aws, region: str, raw: Raw) -> ProviderResource:
         aws,
         region,
         raw,
-        id=ids.joined(region, raw["SnapshotId"]),
+        id=ids.join_id(region, raw["SnapshotId"]),
         kind=Kind.SNAPSHOT,
         name=tags_of(raw).get(TAG_IMAGE, ""),
         size_gb=raw["VolumeSize"],
@@ -152,7 +162,7 @@ def image(aws: Aws, region: str, raw: Raw) -> ProviderResource:
         aws,
         region,
         raw,
-        id=ids.joined(region, raw["ImageId"]),
+        id=ids.join_id(region, raw["ImageId"]),
         kind=Kind.IMAGE,
         name=tags_of(raw).get(TAG_IMAGE, ""),
         size_gb=sum(size for _, size in snapshots_of(raw)),
@@ -198,7 +208,7 @@ def _split_id(resource: ProviderResource) -> tuple[str, str]:
 
 def _remove_image(aws: Aws, region: str, native_id: str) -> None:
     """Deregister the image, then delete its snapshots, which cannot be deleted while the image uses them."""
-    id_, filters = ids.joined(region, native_id), [{"Name": "image-id", "Values": [native_id]}]
+    id_, filters = ids.join_id(region, native_id), [{"Name": "image-id", "Values": [native_id]}]
     found = describe(aws, "DescribeImages", region, Owners=["self"], Filters=filters)
     with Tolerating(code_of, *_NOT_FOUND_CODES), aws.calling("DeregisterImage", region, value=id_):
         aws.ec2(region).deregister_image(ImageId=native_id)
@@ -208,7 +218,7 @@ def _remove_image(aws: Aws, region: str, native_id: str) -> None:
 
 
 def _remove_snapshot(aws: Aws, region: str, native_id: str) -> None:
-    id_ = ids.joined(region, native_id)
+    id_ = ids.join_id(region, native_id)
     with Tolerating(code_of, *_NOT_FOUND_CODES), aws.calling("DeleteSnapshot", region, value=id_):
         aws.ec2(region).delete_snapshot(SnapshotId=native_id)
 
@@ -229,7 +239,7 @@ def attach(aws: Aws, id: str, volume: Volume, tags: Mapping[str, str]) -> Provid
 
     Raises InvalidRequest where another machine uses it, it lies in another zone, or its size has to be named.
     """
-    region, native_id = ids.machine(id)
+    region, native_id = ids.split_machine_id(id)
     zone = describe_raw(aws, region, native_id)["Placement"]["AvailabilityZone"]
     tags = {**tags, TAG_VOLUME: volume.name}
     found = _find_volume(aws, region, zone, volume, tags) or _create_volume(aws, region, zone, volume, tags)
@@ -238,7 +248,7 @@ def attach(aws: Aws, id: str, volume: Volume, tags: Mapping[str, str]) -> Provid
         if attachment is not None and attachment["State"] != "detaching":
             if attachment["InstanceId"] == native_id:
                 return disk(aws, region, found)
-            raise volume_in_use_error(volume, ids.joined(region, attachment["InstanceId"]))
+            raise volume_in_use_error(volume, ids.join_id(region, attachment["InstanceId"]))
         if found["State"] == "available":
             _attach(aws, region, found["VolumeId"], native_id)
         else:
@@ -274,7 +284,7 @@ def _create_volume(aws: Aws, region: str, zone: str, volume: Volume, tags: Mappi
 
 def _create_with_token(aws: Aws, region: str, zone: str, size_gb: int, tags: Mapping[str, str], token: str) -> Raw:
     with aws.calling("CreateVolume", region, value=tags[TAG_VOLUME]):
-        made = aws.ec2(region).create_volume(
+        created = aws.ec2(region).create_volume(
             AvailabilityZone=zone,
             Size=size_gb,
             VolumeType="gp3",
@@ -282,7 +292,7 @@ def _create_with_token(aws: Aws, region: str, zone: str, size_gb: int, tags: Map
             ClientToken=token,
             TagSpecifications=tag_specifications(("volume",), tags, tags[TAG_VOLUME]),
         )
-    return _wait_for_disk(aws, region, made["VolumeId"])
+    return _wait_for_disk(aws, region, created["VolumeId"])
 
 
 def _wait_for_disk(aws: Aws, region: str, native_id: str) -> Raw:

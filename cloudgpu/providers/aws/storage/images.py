@@ -91,7 +91,7 @@ def architecture_of(aws: Aws, item: MachineConfiguration) -> str:
 
 def _newest(aws: Aws, region: str, images: Sequence[PublicImage]) -> Image:
     """Return the first of these images that there is: by its public parameter, else by its name and owner."""
-    image_ids = _parameters(aws, region, images)
+    image_ids = _ids_by_parameter(aws, region, images)
     queries: list[dict[str, Any]] = [
         {"ImageIds": [image_ids[one.parameter]]} for one in images if one.parameter in image_ids
     ]
@@ -111,7 +111,7 @@ def _newest(aws: Aws, region: str, images: Sequence[PublicImage]) -> Image:
     )
 
 
-def _parameters(aws: Aws, region: str, images: Sequence[PublicImage]) -> dict[str, str]:
+def _ids_by_parameter(aws: Aws, region: str, images: Sequence[PublicImage]) -> dict[str, str]:
     """Return the image that each public parameter names, in one call; those that are not there are left out."""
     names = [one.parameter for one in images]
     if not names:
@@ -134,14 +134,14 @@ def describe_images(aws: Aws, region: str, **query: Any) -> list[Image]:
 
 
 def _image(raw: Mapping[str, Any]) -> Image:
-    root = raw.get("RootDeviceName") or "/dev/sda1"
+    root_device = raw.get("RootDeviceName") or "/dev/sda1"
     disks = {one.get("DeviceName"): one.get("Ebs", {}) for one in raw.get("BlockDeviceMappings", ())}
     return Image(
         id=raw["ImageId"],
         name=raw.get("Name") or raw["ImageId"],
         architecture=raw["Architecture"],
-        root_device=root,
-        size_gb=int(disks.get(root, {}).get("VolumeSize") or 1),
+        root_device=root_device,
+        size_gb=int(disks.get(root_device, {}).get("VolumeSize") or 1),
         state=raw.get("State", ""),
         boot_tag=boot_tag(raw),
         tags=tags_of(raw),
@@ -198,12 +198,12 @@ def _licence_remarks(image: Image) -> tuple[str, ...]:
 
 
 def _image_named(aws: Aws, region: str, name_or_id: str) -> Image | None:
-    by_id = AMI.fullmatch(name_or_id)
-    if by_id is None:
+    id_match = AMI.fullmatch(name_or_id)
+    if id_match is None:
         filters = [{"Name": f"tag:{TAG_IMAGE}", "Values": [name_or_id]}]
         found = describe_images(aws, region, Owners=["self"], Filters=filters)
-    elif by_id["region"] in (None, region):
-        found = describe_images(aws, region, ImageIds=[by_id["id"]])
+    elif id_match["region"] in (None, region):
+        found = describe_images(aws, region, ImageIds=[id_match["id"]])
     else:
         return None
     return found[0] if found else None

@@ -16,7 +16,7 @@ from cloudgpu.providers.aws.compute.translate import our_tags, tags_of
 from cloudgpu.providers.aws.errors import code_of
 from cloudgpu.providers.shared.errors import Tolerating
 
-Raw = Mapping[str, Any]
+Raw = Mapping[str, Any]  # a resource as AWS describes it
 ADDRESS = "public_ipv4"  # as the price list calls it: AWS bills every public IPv4 address, used or not
 ACTIVE_REQUEST_STATES = ("open", "active", "disabled")  # states in which a spot request may launch, or keeps, a machine
 _TERMINATED = ("instance-terminated", "spot-instance-terminated")  # codes of a request's status
@@ -57,8 +57,10 @@ def orphans(aws: Aws, region: str | None) -> ResourceListing:
     One more in a region with placement groups of ours: it says which machines use them.
     """
     regions = aws.regions() if region is None else (region,)
-    answers, silent = aws.each(regions, lambda one: _orphans_in(aws, one))
-    return ResourceListing(tuple(orphan for found in answers.values() for orphan in found), silent, frozenset(regions))
+    answers, unanswered = aws.ask_each(regions, lambda one: _orphans_in(aws, one))
+    return ResourceListing(
+        tuple(orphan for found in answers.values() for orphan in found), unanswered, frozenset(regions)
+    )
 
 
 def _orphans_in(aws: Aws, region: str) -> list[ProviderResource]:
@@ -67,14 +69,14 @@ def _orphans_in(aws: Aws, region: str) -> list[ProviderResource]:
 
     with Pool(len(_QUERIES)) as pool:
         addresses, interfaces, groups, keys, requests, placements = pool.map(send_query, _QUERIES)
-    users = _placement_group_users(aws, region, [one["GroupName"] for one in placements])
+    user_by_group = _placement_group_users(aws, region, [one["GroupName"] for one in placements])
     return [
         *(_address(aws, region, one) for one in addresses),
         *(_interface(aws, region, one) for one in interfaces),
         *(_group(aws, region, one, interfaces) for one in groups),
         *(_key_pair(aws, region, one) for one in keys),
         *(_request(aws, region, one) for one in requests),
-        *(_placement_group(aws, region, one, users) for one in placements),
+        *(_placement_group(aws, region, one, user_by_group) for one in placements),
     ]
 
 
@@ -94,8 +96,8 @@ def _interface(aws: Aws, region: str, raw: Raw) -> ProviderResource:
 def _group(aws: Aws, region: str, raw: Raw, interfaces: Sequence[Raw]) -> ProviderResource:
     """Return a group; it is used as long as an interface is in it, whatever has become of the machine."""
     native_id = raw["GroupId"]
-    inside = [one for one in interfaces if any(group["GroupId"] == native_id for group in one.get("Groups", ()))]
-    used_by = next((_interface_user(one) or one["NetworkInterfaceId"] for one in inside), None)
+    members = [one for one in interfaces if any(group["GroupId"] == native_id for group in one.get("Groups", ()))]
+    used_by = next((_interface_user(one) or one["NetworkInterfaceId"] for one in members), None)
     return _orphan(aws, region, raw, Kind.SECURITY_GROUP, native_id, name=raw["GroupName"], attached_to=used_by)
 
 
@@ -128,9 +130,9 @@ def _placement_group_users(aws: Aws, region: str, names: Sequence[str]) -> Mappi
     return {one["Placement"]["GroupName"]: one["InstanceId"] for one in found}
 
 
-def _placement_group(aws: Aws, region: str, raw: Raw, users: Mapping[str, str]) -> ProviderResource:
+def _placement_group(aws: Aws, region: str, raw: Raw, user_by_group: Mapping[str, str]) -> ProviderResource:
     name = raw["GroupName"]
-    fields = {"name": name, "attached_to": users.get(name), "ready": raw.get("State") == "available"}
+    fields = {"name": name, "attached_to": user_by_group.get(name), "ready": raw.get("State") == "available"}
     return _orphan(aws, region, raw, Kind.PLACEMENT_GROUP, raw["GroupId"], **fields)
 
 
@@ -149,10 +151,10 @@ def _orphan(aws: Aws, region: str, raw: Raw, kind: Kind, native_id: str, **facts
         provider=KIND,
         account=aws.account,
         region=region,
-        id=ids.joined(region, native_id),
+        id=ids.join_id(region, native_id),
         kind=kind,
         tags=our_tags(tags_of(raw)),
-        attached_to=ids.joined(region, used_by) if used_by else None,
+        attached_to=ids.join_id(region, used_by) if used_by else None,
         **fields,
     )
 

@@ -16,7 +16,7 @@ from cloudgpu.providers.azure.market import availability
 from cloudgpu.providers.azure.network import security_rules
 from cloudgpu.providers.shared.rules import OPEN_RULES_FINDING, open_rules_finding
 
-_ASSIGN = "Microsoft.Authorization/roleAssignments/write"
+_ASSIGN_ACTION = "Microsoft.Authorization/roleAssignments/write"
 _INIT_REMEDY = "Run: cloudgpu init azure"
 _NO_OPEN_RULE_TEXT = "no security group of this ledger's machines lets everybody in by one"
 
@@ -29,25 +29,25 @@ def findings(azure: Azure, region: str | None) -> list[AccountFinding]:
     if region is not None:
         availability.check_region(azure, region)
     checks: list[tuple[str, Callable[[], list[AccountFinding]]]] = [
-        ("subscription", lambda: _subscription(azure)),
-        (groups.COMPUTE, lambda: [_service(azure, groups.COMPUTE)]),
-        (groups.NETWORK, lambda: [_service(azure, groups.NETWORK)]),
-        ("machine role", lambda: _machine_role(azure)),
-        ("timers", lambda: [_timers(azure)]),
-        (OPEN_RULES_FINDING, lambda: [_open_rules(azure)]),
+        ("subscription", lambda: _subscription_findings(azure)),
+        (groups.COMPUTE, lambda: [_service_finding(azure, groups.COMPUTE)]),
+        (groups.NETWORK, lambda: [_service_finding(azure, groups.NETWORK)]),
+        ("machine role", lambda: _machine_role_findings(azure)),
+        ("timers", lambda: [_timers_finding(azure)]),
+        (OPEN_RULES_FINDING, lambda: [_open_rules_finding(azure)]),
     ]
     with Pool(len(checks)) as pool:
         return [one for found in pool.map(lambda check: _run_check(*check), checks) for one in found]
 
 
-def _run_check(what: str, check: Callable[[], list[AccountFinding]]) -> list[AccountFinding]:
+def _run_check(check_name: str, check: Callable[[], list[AccountFinding]]) -> list[AccountFinding]:
     try:
         return check()
     except CloudgpuError as error:
-        return [AccountFinding(what, None, error.message, error.next or "")]
+        return [AccountFinding(check_name, None, error.message, error.next or "")]
 
 
-def _subscription(azure: Azure) -> list[AccountFinding]:
+def _subscription_findings(azure: Azure) -> list[AccountFinding]:
     """Return whether the subscription is enabled, and whether a spending limit may disable it."""
     path = f"/subscriptions/{azure.subscription}"
     found = get_json(azure, "Microsoft.Resources/subscriptions/read", path, availability.VERSION)
@@ -57,11 +57,11 @@ def _subscription(azure: Azure) -> list[AccountFinding]:
     remedy = "" if is_ok else "Open it in the Azure portal and finish what it asks for: a payment, mostly."
     return [
         AccountFinding("subscription", is_ok, f"{name} is {state.lower()}", remedy, needed=True),
-        _spending_limit(limit),
+        _spending_limit_finding(limit),
     ]
 
 
-def _spending_limit(limit: str) -> AccountFinding:
+def _spending_limit_finding(limit: str) -> AccountFinding:
     """Return the finding on the spending limit: with one, Azure disables a subscription whose credit is used up."""
     if limit == "On":
         message = (
@@ -73,7 +73,7 @@ def _spending_limit(limit: str) -> AccountFinding:
     return AccountFinding("spending limit", is_ok=True, message="there is none in the way")
 
 
-def _service(azure: Azure, namespace: str) -> AccountFinding:
+def _service_finding(azure: Azure, namespace: str) -> AccountFinding:
     state = groups.registration_state(azure, namespace)
     is_ok = state.lower() in groups.REGISTERED_STATES
     message = f"it is {state or 'not known here'}"
@@ -81,35 +81,39 @@ def _service(azure: Azure, namespace: str) -> AccountFinding:
     return AccountFinding(namespace, is_ok, message, remedy, needed=True)
 
 
-def _machine_role(azure: Azure) -> list[AccountFinding]:
+def _machine_role_findings(azure: Azure) -> list[AccountFinding]:
     """Return whether machines can deallocate themselves, and whether this credential may give them the role for it."""
-    what, setting = "machine role", f"accounts.{azure.account}.machine_role"
+    check_name, setting = "machine role", f"accounts.{azure.account}.machine_role"
     consequence = "a shutdown from inside does not end a machine's bill: stop and reap deallocate it"
     if azure.options.machine_role is None:
-        return [AccountFinding(what, is_ok=False, message=f"{setting} is not set, so {consequence}", next=_INIT_REMEDY)]
+        return [
+            AccountFinding(
+                check_name, is_ok=False, message=f"{setting} is not set, so {consequence}", next=_INIT_REMEDY
+            )
+        ]
     if not machine_role.role_exists(azure):
         return [
             AccountFinding(
-                what,
+                check_name,
                 is_ok=False,
                 message=f"the role that {setting} names is not there, so {consequence}",
                 next=_INIT_REMEDY,
             )
         ]
-    can_assign = permissions.allows(permissions.rights(azure), _ASSIGN)
+    can_assign = permissions.allows(permissions.rights(azure), _ASSIGN_ACTION)
     if can_assign is False:
         message = f"this credential may not give machines their role, so {consequence}"
         remedy = f"An administrator lets it do that, and no more: {machine_role.assign_role_command(azure)}"
-        return [AccountFinding(what, is_ok=False, message=message, next=remedy)]
+        return [AccountFinding(check_name, is_ok=False, message=message, next=remedy)]
     message = "machines may deallocate and tag themselves, each itself alone"
     if can_assign is None:
         message += (
             "; whether this credential may give them that right depends on a condition that only Azure can evaluate"
         )
-    return [AccountFinding(what, is_ok=True, message=message)]
+    return [AccountFinding(check_name, is_ok=True, message=message)]
 
 
-def _timers(azure: Azure) -> AccountFinding:
+def _timers_finding(azure: Azure) -> AccountFinding:
     if not azure.options.timers:
         message = f"accounts.{azure.account}.timers is not set: nothing of Azure's ends a machine at its renew-until"
         return AccountFinding("timers", is_ok=False, message=message, next=_INIT_REMEDY)
@@ -121,7 +125,7 @@ def _timers(azure: Azure) -> AccountFinding:
     return AccountFinding("timers", is_ok=True, message="Azure deallocates each machine at its renew-until")
 
 
-def _open_rules(azure: Azure) -> AccountFinding:
+def _open_rules_finding(azure: Azure) -> AccountFinding:
     """Return whether somebody has opened a machine's own security group to everybody.
 
     A call per page of groups; none for a ledger without an id yet.

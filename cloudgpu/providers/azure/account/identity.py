@@ -29,41 +29,41 @@ class RoleAssignment:
 
     id: str
     scope: str
-    principal: str
+    principal_id: str
 
 
-def assign(azure: Azure, machine_id: str, principal: str) -> None:
+def assign(azure: Azure, machine_id: str, principal_id: str) -> None:
     """Assign the settings' `machine_role` to this identity (its principal's id) on its machine (Azure's full id).
 
     One call; idempotent. Without `machine_role` in the settings, no call. `principalType` is sent since Azure
     may not know a new identity everywhere yet ("Assign Azure roles using the REST API", new service principal).
     """
-    role = azure.options.machine_role
-    if not role:
+    role_id = azure.options.machine_role
+    if not role_id:
         return
-    properties = {"roleDefinitionId": role, "principalId": principal, "principalType": "ServicePrincipal"}
-    name, parameters = assignment_name(machine_id, principal), _parameters({"properties": properties})
+    properties = {"roleDefinitionId": role_id, "principalId": principal_id, "principalType": "ServicePrincipal"}
+    name, parameters = assignment_name(machine_id, principal_id), _parameters({"properties": properties})
     assignments = azure.client("authorization").role_assignments
     with Tolerating(code_of, "RoleAssignmentExists"):
         invoke(azure, f"{_ACTION}/write", lambda: assignments.create(machine_id, name, parameters), value=machine_id)
 
 
-def role_assignments(azure: Azure, role: str) -> list[RoleAssignment]:
+def role_assignments(azure: Azure, role_id: str) -> list[RoleAssignment]:
     """Return the assignments of this role (its full id) anywhere in the subscription. A call per page.
 
     Azure has no filter by role: all assignments of the subscription are read.
     """
-    role_guid = role.rpartition("/")[2].lower()
+    role_guid = role_id.rpartition("/")[2].lower()
     listed = azure.client("authorization").role_assignments.list_for_subscription
     found = invoke(azure, f"{_ACTION}/read", lambda: list(listed()))
     ours = (one for one in found if str(one.role_definition_id).rpartition("/")[2].lower() == role_guid)
     return [RoleAssignment(str(one.id), str(one.scope), str(one.principal_id)) for one in ours]
 
 
-def remove_assignment(azure: Azure, assignment: str) -> None:
+def remove_assignment(azure: Azure, assignment_id: str) -> None:
     """Delete an assignment (its full id) of a role; what is gone already is no error."""
     assignments = azure.client("authorization").role_assignments
-    find(azure, f"{_ACTION}/delete", lambda: assignments.delete_by_id(assignment), value=assignment)
+    find(azure, f"{_ACTION}/delete", lambda: assignments.delete_by_id(assignment_id), value=assignment_id)
 
 
 def assignment_of(azure: Azure, id: str) -> str:  # noqa: A002
@@ -74,28 +74,28 @@ def assignment_of(azure: Azure, id: str) -> str:  # noqa: A002
     """
     if not azure.options.machine_role:
         return ""
-    scope = ids.machine_id(azure.subscription, ids.machine(id)[1])
+    scope = ids.machine_id(azure.subscription, ids.split_machine_id(id)[1])
     try:
-        principal = str((machine.read(azure, id).get("identity") or {}).get("principalId") or "")
+        principal_id = str((machine.read(azure, id).get("identity") or {}).get("principalId") or "")
     except CloudgpuError:  # no error here is a reason not to end the machine
         return ""
     return (
-        f"{scope}/providers/Microsoft.Authorization/roleAssignments/{assignment_name(scope, principal)}"
-        if principal
+        f"{scope}/providers/Microsoft.Authorization/roleAssignments/{assignment_name(scope, principal_id)}"
+        if principal_id
         else ""
     )
 
 
-def remove_machine_assignment(azure: Azure, assignment: str) -> None:
+def remove_machine_assignment(azure: Azure, assignment_id: str) -> None:
     """Delete the assignment of a machine that is being ended; where it fails, `orphans` finds it. One call at most."""
-    if assignment:
+    if assignment_id:
         with suppress(CloudgpuError):
-            remove_assignment(azure, assignment)
+            remove_assignment(azure, assignment_id)
 
 
-def assignment_name(machine_id: str, principal: str) -> str:
+def assignment_name(machine_id: str, principal_id: str) -> str:
     """Return the name of the assignment of a machine's role to this identity of it."""
-    return str(uuid5(NAMESPACE_URL, f"{machine_id.lower()} {principal.lower()}"))
+    return str(uuid5(NAMESPACE_URL, f"{machine_id.lower()} {principal_id.lower()}"))
 
 
 def _parameters(body: dict[str, Any]) -> Any:

@@ -14,7 +14,7 @@ ENDPOINT = "CLOUDGPU_AZURE_ENDPOINT"
 # How a system knows that it runs on Azure: cloud-init's DataSourceAzure and walinuxagent read the same tag.
 _CHASSIS_TAG_FILE, _AZURE_CHASSIS_TAG = Path("/sys/class/dmi/id/chassis_asset_tag"), "7783-7084-3265-9085-8269-3286-77"
 # Only Entra ID knows when a client secret expires (after two years at most, if the portal made it).
-_UNKNOWN_END = "its end is known to Entra ID alone"
+_UNKNOWN_EXPIRY = "its end is known to Entra ID alone"
 _CLI_FOLDER_VARIABLE = "AZURE_CONFIG_DIR"  # where the Azure CLI keeps its login; ~/.azure without it
 
 
@@ -52,7 +52,7 @@ def _environment_login() -> Login | None:
     if not (os.environ.get("AZURE_TENANT_ID") and os.environ.get("AZURE_CLIENT_ID")):
         return None
     if os.environ.get("AZURE_CLIENT_SECRET"):
-        return Login(f"a service principal with a secret in the environment; {_UNKNOWN_END}", None, lasts=None)
+        return Login(f"a service principal with a secret in the environment; {_UNKNOWN_EXPIRY}", None, lasts=None)
     if os.environ.get("AZURE_CLIENT_CERTIFICATE_PATH"):
         return Login("a service principal with a certificate; it says itself when it ends", None, lasts=None)
     if os.environ.get("AZURE_FEDERATED_TOKEN_FILE"):

@@ -19,18 +19,20 @@ from cloudgpu.providers.azure.client import Azure
 
 PART_KIND = "custom role"
 ADMINISTRATOR = "f58310d9-a9f6-439a-9e8d-f62e7b41a168"  # Azure built-in roles: Role Based Access Control Administrator
-_ROLES = "Microsoft.Authorization/roleDefinitions"
-_WRITE, _DELETE = (f"Microsoft.Authorization/roleAssignments/{one}" for one in ("write", "delete"))
+_ROLE_DEFINITIONS = "Microsoft.Authorization/roleDefinitions"
+_WRITE_ASSIGNMENT, _DELETE_ASSIGNMENT = (
+    f"Microsoft.Authorization/roleAssignments/{one}" for one in ("write", "delete")
+)
 
 
 def read_role(azure: Azure, document: str) -> ProviderRole:
     """Return what there is of the role, and in which subscription. One call; changes nothing."""
     found = _roles_of_this_name(azure)
-    ours = next((one for one in found if _guid(one) == guid(azure)), None)
-    is_current = ours is not None and _actions(ours.permissions) == set(json.loads(document)["Actions"])
-    part = RolePart(PART_KIND, name(azure), exists=is_current, is_ours=ours is not None or not found)
-    where = f"Azure subscription {azure.subscription}, where {groups.TIMERS} is switched on for timers"
-    return ProviderRole(where, (part,), {"machine_role": id_of(azure), "timers": True})
+    our_role = next((one for one in found if _guid(one) == guid(azure)), None)
+    is_current = our_role is not None and _actions(our_role.permissions) == set(json.loads(document)["Actions"])
+    part = RolePart(PART_KIND, name(azure), exists=is_current, is_ours=our_role is not None or not found)
+    subscription_label = f"Azure subscription {azure.subscription}, where {groups.TIMERS} is switched on for timers"
+    return ProviderRole(subscription_label, (part,), {"machine_role": id_of(azure), "timers": True})
 
 
 def make(azure: Azure, document: str) -> None:
@@ -52,7 +54,12 @@ def make(azure: Azure, document: str) -> None:
         "assignableScopes": [scope(azure)],
     }
     roles, role = azure.client("authorization").role_definitions, _definition(body)
-    invoke(azure, f"{_ROLES}/write", lambda: roles.create_or_update(scope(azure), guid(azure), role), value=name(azure))
+    invoke(
+        azure,
+        f"{_ROLE_DEFINITIONS}/write",
+        lambda: roles.create_or_update(scope(azure), guid(azure), role),
+        value=name(azure),
+    )
     groups.register(azure, groups.TIMERS)
 
 
@@ -66,13 +73,13 @@ def remove(azure: Azure) -> None:
     for assignment in identity.role_assignments(azure, id_of(azure)):
         identity.remove_assignment(azure, assignment.id)
     roles = azure.client("authorization").role_definitions
-    find(azure, f"{_ROLES}/delete", lambda: roles.delete(scope(azure), guid(azure)), value=name(azure))
+    find(azure, f"{_ROLE_DEFINITIONS}/delete", lambda: roles.delete(scope(azure), guid(azure)), value=name(azure))
 
 
 def role_exists(azure: Azure) -> bool:
     """Say whether the role that the settings name exists. One call."""
     role_id, roles = azure.options.machine_role, azure.client("authorization").role_definitions
-    return find(azure, f"{_ROLES}/read", lambda: roles.get_by_id(role_id), value=role_id) is not None
+    return find(azure, f"{_ROLE_DEFINITIONS}/read", lambda: roles.get_by_id(role_id), value=role_id) is not None
 
 
 def condition(role: str) -> str:
@@ -81,15 +88,15 @@ def condition(role: str) -> str:
     Written as in "Examples to delegate Azure role assignment management with conditions", version 2.0.
     """
     guid = role.rpartition("/")[2]
-    parts = []
-    for action, source in ((_WRITE, "@Request"), (_DELETE, "@Resource")):
+    clauses = []
+    for action, source in ((_WRITE_ASSIGNMENT, "@Request"), (_DELETE_ASSIGNMENT, "@Resource")):
         attribute = f"{source}[Microsoft.Authorization/roleAssignments:"
-        parts.append(
+        clauses.append(
             f"((!(ActionMatches{{'{action}'}})) OR ({attribute}RoleDefinitionId] ForAnyOfAnyValues:"
             f"GuidEquals {{{guid}}} AND {attribute}PrincipalType] ForAnyOfAnyValues:"
             f"StringEqualsIgnoreCase {{'ServicePrincipal'}}))"
         )
-    return " AND ".join(parts)
+    return " AND ".join(clauses)
 
 
 def assign_role_command(azure: Azure) -> str:
@@ -124,7 +131,9 @@ def _roles_of_this_name(azure: Azure) -> list[Any]:
     """Return the roles of this name, ours or not. One call, and its pages: Azure cannot filter by name."""
     custom = "type eq 'CustomRole'"
     roles = azure.client("authorization").role_definitions
-    found = invoke(azure, f"{_ROLES}/read", lambda: list(roles.list(scope(azure), filter=custom)), value=name(azure))
+    found = invoke(
+        azure, f"{_ROLE_DEFINITIONS}/read", lambda: list(roles.list(scope(azure), filter=custom)), value=name(azure)
+    )
     return [one for one in found if one.role_name == name(azure)]
 
 

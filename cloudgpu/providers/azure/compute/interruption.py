@@ -52,7 +52,7 @@ def _with_cause(instance: Instance, at: datetime | None) -> Instance:
 def _evicted_at(azure: Azure, id: str) -> datetime | None:  # noqa: A002
     """Return when Azure evicted a machine; None where it was stopped otherwise since, or the log does not say."""
     try:
-        found = list(_events(azure, ids.machine(id)[1]))
+        found = list(_events(azure, ids.split_machine_id(id)[1]))
     except CloudgpuError:
         return None
     return last_eviction(found)

@@ -34,7 +34,7 @@ from cloudgpu.providers.azure.compute import listing, request, translate
 from cloudgpu.providers.azure.compute.listing import Raw
 from cloudgpu.providers.azure.compute.machine import WRITE
 from cloudgpu.providers.azure.compute.request import Call
-from cloudgpu.providers.azure.error_codes import BUSY, ERROR_MAPPINGS, ONLY_INSIDE
+from cloudgpu.providers.azure.error_codes import BUSY_CODES, ERROR_MAPPINGS, GUEST_FAILURE_CODES
 from cloudgpu.providers.azure.errors import code_of
 from cloudgpu.providers.azure.network import security_rules as rules
 from cloudgpu.providers.azure.network.shared import make_shared
@@ -50,7 +50,7 @@ DELETE_WITHIN = timedelta(
 ROLE_TRIES = 5  # Azure may not know a new identity everywhere yet
 _REFUSED = (AuthFailed, InvalidRequest, NoCapacity, QuotaExceeded)
 # Error codes of the PUT where an earlier one has made the machine, or is making it.
-_ALREADY_SENT = BUSY | {"PropertyChangeNotAllowed"}
+_ALREADY_SENT = BUSY_CODES | {"PropertyChangeNotAllowed"}
 
 
 def launch(azure: Azure, attempt: Attempt, *, deadline: datetime) -> Instance:
@@ -206,7 +206,7 @@ class _Launch:
             statuses = translate.statuses_of(found)
             if translate.creation_failed(found, statuses):
                 self._refuse_unmade(statuses)
-            if provisioning_state(found) in ("deleting", "failed") or code in ONLY_INSIDE:
+            if provisioning_state(found) in ("deleting", "failed") or code in GUEST_FAILURE_CODES:
                 if isinstance(error, _REFUSED):
                     raise error
                 break
@@ -317,7 +317,7 @@ class _Launch:
         return LaunchUncertain(
             f"It is not known whether Azure has made the machine in {self._call.region}: {why}",
             field="launch",
-            value=ids.joined(self._call.region, self._group),
+            value=ids.join_id(self._call.region, self._group),
             next="Run the same up again: it sends the same call for the same name, which never makes a second one.",
         )
 

@@ -29,14 +29,14 @@ def get(azure: Azure, id: str) -> Instance:  # noqa: A002
     One call, a second one for the address of one that runs. A machine that is gone while its group is still being
     deleted is `stopping`: its disk may be there. `orphans` lists a group that stays without its machine.
     """
-    region, group = ids.machine(id)
+    region, group = ids.split_machine_id(id)
     found = read_with_view(azure, region, group)
     return _being_deleted(azure, region, group) if found is None else instance(azure, found)
 
 
 def read_with_view(azure: Azure, region: str, group: str) -> Raw | None:
     """Return a machine as Azure describes it, with its instance view (its statuses); None for none. One call."""
-    machines, id_ = azure.compute.virtual_machines, ids.joined(region, group)
+    machines, id_ = azure.compute.virtual_machines, ids.join_id(region, group)
     return find(
         azure, READ, lambda: machines.get(group, group, expand="instanceView").as_dict(), region=region, value=id_
     )
@@ -60,7 +60,7 @@ def _being_deleted(azure: Azure, region: str, group: str) -> Instance:
     azure.launch_subscriptions.check(group, lambda: azure.subscription)
     azure.launch_subscriptions.forget(group)
     message = f"Azure {region} has no machine {group}."
-    raise InstanceNotFound(message, field="instance", value=ids.joined(region, group))
+    raise InstanceNotFound(message, field="instance", value=ids.join_id(region, group))
 
 
 def _address(azure: Azure, raw: Raw) -> Address | None:
@@ -104,9 +104,9 @@ def listed(azure: Azure) -> Listing:
     are not read. A machine with our tag that was moved to another group is named: it cannot be managed there. One call
     more for each deallocated spot machine: the activity log says whether Azure evicted it.
     """
-    found, silent = list_ours(azure)
-    silent += _in_other_subscriptions(azure)
-    return Listing(tuple(interruption.with_causes(azure, [one for _, one in sorted(found.items())])), tuple(silent))
+    found, unanswered = list_ours(azure)
+    unanswered += _in_other_subscriptions(azure)
+    return Listing(tuple(interruption.with_causes(azure, [one for _, one in sorted(found.items())])), tuple(unanswered))
 
 
 def list_ours(azure: Azure) -> tuple[dict[str, Instance], list[Unanswered]]:

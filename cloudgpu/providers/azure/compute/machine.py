@@ -17,7 +17,7 @@ SPOT_PRIORITIES = ("spot", "low")
 
 def read(azure: Azure, id: str) -> Raw:  # noqa: A002
     """Return a machine as Azure describes it; raise InstanceNotFound when it has none. One call."""
-    region, group = ids.machine(id)
+    region, group = ids.split_machine_id(id)
     machines = azure.compute.virtual_machines
     found: Raw | None = find(azure, READ, lambda: machines.get(group, group).as_dict(), region=region, value=id)
     if found is None:
@@ -34,12 +34,12 @@ def listed(azure: Azure) -> list[Raw]:
 
 def id_of(raw: Raw) -> str:
     """Return our id of a machine that Azure describes."""
-    return ids.joined(str(raw["location"]), str(raw["name"]).lower())
+    return ids.join_id(str(raw["location"]), str(raw["name"]).lower())
 
 
 def change(azure: Azure, id: str, properties: Raw) -> None:  # noqa: A002
     """Change a part of a machine and leave the rest alone, its tags too. One call, not waited for."""
-    region, group = ids.machine(id)
+    region, group = ids.split_machine_id(id)
     machines, body = azure.compute.virtual_machines, {"properties": properties}
     invoke(azure, WRITE, lambda: machines.begin_update(group, group, body, polling=False), region=region, value=id)
 

@@ -19,7 +19,7 @@ from cloudgpu.providers.azure.calls import OperationPending, complete, find, inv
 from cloudgpu.providers.azure.client import MAX_PARALLEL, Azure
 from cloudgpu.providers.azure.compute import listing, machine, translate
 from cloudgpu.providers.azure.compute.request import is_system_disk
-from cloudgpu.providers.azure.error_codes import BUSY
+from cloudgpu.providers.azure.error_codes import BUSY_CODES
 from cloudgpu.providers.azure.errors import code_of
 from cloudgpu.providers.shared.calls import by_item, result_or_error, retry
 
@@ -55,7 +55,7 @@ def terminate(azure: Azure, id: str) -> None:  # noqa: A002
 
 
 def _delete(azure: Azure, id: str) -> None:  # noqa: A002
-    region, group = ids.machine(id)
+    region, group = ids.split_machine_id(id)
     if all(is_ours(one, group) for one in _resources_in_group(azure, id)):
         groups.delete(azure, region, group)
         return
@@ -65,7 +65,7 @@ def _delete(azure: Azure, id: str) -> None:  # noqa: A002
 
 def _resources_in_group(azure: Azure, id: str) -> list[Raw]:  # noqa: A002
     """Return the resources in a machine's group; none where there is no group, or it cannot be listed."""
-    region, group = ids.machine(id)
+    region, group = ids.split_machine_id(id)
     try:
         return groups.resources_in(azure, region, group, value=id) or []
     except CloudgpuError as error:
@@ -91,10 +91,10 @@ def terminate_keeping_disk(azure: Azure, id: str) -> None:  # noqa: A002
     Its interface and its address are deleted with it (`deleteOption`); its group gets the tag TAG_KEPT. Five calls,
     three where the disk is set so already.
     """
-    region, group = ids.machine(id)
+    region, group = ids.split_machine_id(id)
     try:
         found = machine.read(azure, id)
-        groups.tag(azure, group, {groups.TAG_KEPT: "yes"})
+        groups.tag(azure, group, {groups.TAG_DISK_RETAINED: "yes"})
         _keep_disk(azure, id, found)
     except InstanceNotFound:
         return
@@ -134,7 +134,7 @@ def stop(azure: Azure, id: str) -> None:  # noqa: A002
 
     Raises InstanceNotFound.
     """
-    region, group = ids.machine(id)
+    region, group = ids.split_machine_id(id)
     retry(
         lambda: invoke(
             azure,
@@ -144,7 +144,7 @@ def stop(azure: Azure, id: str) -> None:  # noqa: A002
             value=id,
         ),
         MAX_RETRIES + 1,
-        after=lambda error: code_of(error) in BUSY,
+        after=lambda error: code_of(error) in BUSY_CODES,
         pause=lambda _tries: azure.pause(RETRY_PAUSE_S),
     )
 
@@ -154,7 +154,7 @@ def start(azure: Azure, id: str) -> None:  # noqa: A002
 
     Raises InstanceNotFound, NoCapacity, QuotaExceeded, and InvalidRequest while it is just stopping.
     """
-    region, group = ids.machine(id)
+    region, group = ids.split_machine_id(id)
     found = listing.read_with_view(azure, region, group)
     if found is None or provisioning_state(found) == "deleting":
         message = f"Azure {region} has no machine {group}."
@@ -168,7 +168,7 @@ def start(azure: Azure, id: str) -> None:  # noqa: A002
 
 
 def _start(azure: Azure, region: str, group: str) -> None:
-    machines, id_ = azure.compute.virtual_machines, ids.joined(region, group)
+    machines, id_ = azure.compute.virtual_machines, ids.join_id(region, group)
     try:
         complete(
             azure,
@@ -187,7 +187,7 @@ def tag(azure: Azure, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
 
     A change of the machine itself would replace its tags, and erase a hold. Raises InstanceNotFound.
     """
-    region, group = ids.machine(id)
+    region, group = ids.split_machine_id(id)
     if tags:
         groups.merge_tags(azure, ids.machine_id(azure.subscription, group), tags, region=region, value=id)
 
@@ -227,7 +227,7 @@ def get_many(azure: Azure, machine_ids: Sequence[str]) -> MachinesById:
 def _error_of(id_: str, error: CloudgpuError) -> CloudgpuError:
     """Return the error of an invalid id, else the one of the listing."""
     try:
-        ids.machine(id_)
+        ids.split_machine_id(id_)
     except InvalidRequest as id_error:
         return id_error
     return error
@@ -242,7 +242,7 @@ def interrupt(azure: Azure, id: str) -> datetime:  # noqa: A002
     Azure does it within half an hour ("Simulate an eviction"), so the time may be later. Raises InstanceNotFound, and
     InvalidRequest for a machine on demand.
     """
-    region, group = ids.machine(id)
+    region, group = ids.split_machine_id(id)
     if not machine.is_spot(machine.read(azure, id)):
         message = f"{id} cannot be interrupted: it is not a spot machine."
         raise InvalidRequest(message, field="instance", value=id, next="Launch one with --spot.")

@@ -119,9 +119,9 @@ def _may_assign_role(azure: Azure) -> bool:
 
 def _sku(azure: Azure, item: MachineConfiguration) -> Sku:
     """Return the size as the region sells it; raise NoCapacity where it does not, or not to this subscription."""
-    sku, number = skus(azure, item.region).get(item.instance_type.lower()), ids.number_of(item.zone)
-    if sku is None or sku.withheld or (number is not None and number not in sku.zones):
-        why = f" ({sku.withheld})" if sku and sku.withheld else ""
+    sku, number = skus(azure, item.region).get(item.instance_type.lower()), ids.zone_number(item.zone)
+    if sku is None or sku.restriction or (number is not None and number not in sku.zones):
+        why = f" ({sku.restriction})" if sku and sku.restriction else ""
         message = f"Azure does not sell {item.instance_type} in {item.zone} to this subscription{why}."
         raise NoCapacity(message, field="offer", value=item.instance_type)
     return sku
@@ -131,7 +131,7 @@ def _call(azure: Azure, request: LaunchRequest, item: MachineConfiguration, foun
     image, sku = found.choice.image, found.sku
     return Call(
         region=item.region,
-        number=ids.number_of(item.zone),
+        number=ids.zone_number(item.zone),
         image=dict(image.reference),
         plan=image.plan,
         disk_gb=_disk_gb(request, image),
@@ -181,8 +181,8 @@ def _guards(azure: Azure, call: Call) -> tuple[str, ...]:
 def _remarks(azure: Azure, request: LaunchRequest, item: MachineConfiguration, found: _Lookups) -> Iterator[str]:
     yield from found.choice.remarks
     yield from found.network_placement.remarks
-    if found.sku.temp_gb:
-        erased = f"its temporary disk (/mnt, {found.sku.temp_gb:,.0f} GB) is erased whenever it is deallocated"
+    if found.sku.temp_disk_gb:
+        erased = f"its temporary disk (/mnt, {found.sku.temp_disk_gb:,.0f} GB) is erased whenever it is deallocated"
         yield Note(erased, NoteKind.ERASURE)
     if item.market is Market.SPOT:
         yield from _spot_remarks(request, item)

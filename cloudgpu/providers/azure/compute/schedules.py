@@ -55,7 +55,7 @@ def set_timer(azure: Azure, id: str, at: datetime) -> bool:  # noqa: A002
         raise InvalidRequest(f"{id} gets none: {why_no_timer(azure)}.", field=field, next="Run: cloudgpu init azure")
     previous = _tagged_timer(machine.read(azure, id))
     fires_at = max(at, azure.clock() + MIN_DELAY).astimezone(UTC).replace(microsecond=0)
-    region, _ = ids.machine(id)
+    region, _ = ids.split_machine_id(id)
     if previous is not None and previous[0] == fires_at and previous[1] in _pending(azure, region, [previous[1]]):
         return False
     operation = _submit(azure, id, fires_at)
@@ -74,7 +74,7 @@ def drop_timer(azure: Azure, id: str) -> None:  # noqa: A002
     except InstanceNotFound:
         return
     if previous is not None:
-        _cancel(azure, ids.machine(id)[0], previous[1])
+        _cancel(azure, ids.split_machine_id(id)[0], previous[1])
         power.tag(azure, id, {TIMER_TAG: NO_TIMER})
 
 
@@ -83,7 +83,7 @@ def timer(azure: Azure, id: str) -> datetime | None:  # noqa: A002
     scheduled = _tagged_timer(machine.read(azure, id))
     if scheduled is None or why_no_timer(azure):
         return None
-    return scheduled[0] if scheduled[1] in _pending(azure, ids.machine(id)[0], [scheduled[1]]) else None
+    return scheduled[0] if scheduled[1] in _pending(azure, ids.split_machine_id(id)[0], [scheduled[1]]) else None
 
 
 def timers(azure: Azure, region: str | None = None) -> dict[str, datetime]:
@@ -97,7 +97,7 @@ def timers(azure: Azure, region: str | None = None) -> dict[str, datetime]:
     scheduled = {machine.id_of(one): found for one in ours if (found := _tagged_timer(one)) is not None}
     by_region: dict[str, list[str]] = {}
     for one, (_, operation) in sorted(scheduled.items()):
-        by_region.setdefault(ids.machine(one)[0], []).append(operation)
+        by_region.setdefault(ids.split_machine_id(one)[0], []).append(operation)
     pending = {
         operation for region_name, listed in by_region.items() for operation in _pending(azure, region_name, listed)
     }
@@ -116,7 +116,7 @@ def _tagged_timer(raw: Raw) -> tuple[datetime, str] | None:
 
 def _submit(azure: Azure, id: str, at: datetime) -> str:  # noqa: A002
     """Submit the deallocation; return Azure's id of it."""
-    region, group = ids.machine(id)
+    region, group = ids.split_machine_id(id)
     body = {
         "schedule": {"deadline": f"{at:%Y-%m-%dT%H:%M:%SZ}", "timezone": "UTC", "deadlineType": "InitiateAt"},
         "executionParameters": {"retryPolicy": RETRY_POLICY},

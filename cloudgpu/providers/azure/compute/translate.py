@@ -47,7 +47,7 @@ def instance(raw: Raw, statuses: Sequence[Raw], *, account: str, address: Addres
     return Instance(
         provider="azure",
         account=account,
-        id=ids.joined(str(raw["location"]).lower(), str(raw["name"]).lower()),
+        id=ids.join_id(str(raw["location"]).lower(), str(raw["name"]).lower()),
         state=state,
         billed=state not in _UNBILLED,
         tags=tags_of(raw),
@@ -74,7 +74,7 @@ def of_group(group: Raw, *, account: str) -> Instance:
     return Instance(
         provider="azure",
         account=account,
-        id=ids.joined(region, str(group["name"]).lower()),
+        id=ids.join_id(region, str(group["name"]).lower()),
         state=State.STOPPING,
         billed=False,
         tags=tags_of(group),

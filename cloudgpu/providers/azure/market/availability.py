@@ -118,7 +118,7 @@ def available(azure: Azure, requirements: Requirements) -> Availability:
     regions = wanted_regions(azure, requirements, names) if names else ()
     if not regions:
         return Availability(())
-    answers, silent = ask_each(
+    answers, unanswered = ask_each(
         regions, lambda region: skus(azure, region), MAX_PARALLEL, patience=azure.timeouts.change_s
     )
     items = tuple(
@@ -128,9 +128,9 @@ def available(azure: Azure, requirements: Requirements) -> Availability:
         if (sku := answers[region].get(name.lower())) is not None
         for item in _items(azure, name, sku, region, requirements)
     )
-    if not items and not silent:
+    if not items and not unanswered:
         _explain_none(requirements, names, answers)
-    return Availability(items, silent)
+    return Availability(items, unanswered)
 
 
 def _fitting_sizes(requirements: Requirements) -> list[str]:
@@ -144,9 +144,9 @@ def _fitting_sizes(requirements: Requirements) -> list[str]:
 def _items(
     azure: Azure, name: str, sku: Sku, region: str, requirements: Requirements
 ) -> Iterator[MachineConfiguration]:
-    zone = requirements.zone if requirements.zone is not None and ids.number_of(requirements.zone) else region
-    number = ids.number_of(zone)
-    if sku.withheld or (number is not None and number not in sku.zones):
+    zone = requirements.zone if requirements.zone is not None and ids.zone_number(requirements.zone) else region
+    number = ids.zone_number(zone)
+    if sku.restriction or (number is not None and number not in sku.zones):
         return
     for market in allowed_markets(requirements):
         if market is Market.ON_DEMAND or sku.spot:
@@ -172,12 +172,12 @@ def _accelerators(name: str, sku: Sku) -> tuple[Accelerator, ...]:
 
 def _erased_by_stop(sku: Sku) -> str:
     """Return what stopping a machine of this size erases, as the beginning of `stop_effect`; empty for nothing."""
-    return f"erases its temporary disk of {sku.temp_gb:,.0f} GB (/mnt) and " if sku.temp_gb else ""
+    return f"erases its temporary disk of {sku.temp_disk_gb:,.0f} GB (/mnt) and " if sku.temp_disk_gb else ""
 
 
 def _explain_none(requirements: Requirements, names: list[str], answers: Mapping[str, SkusByName]) -> None:
     """Raise the error that explains why nothing is offered, if a zone, a size or a GPU was named; else return."""
-    number = ids.number_of(requirements.zone) if requirements.zone else None
+    number = ids.zone_number(requirements.zone) if requirements.zone else None
     zones = {zone for sizes in answers.values() for sku in sizes.values() for zone in sku.zones}
     if number is not None and number not in zones:
         listed = ", ".join(f"{next(iter(answers))}-{zone}" for zone in sorted(zones)) or "none"
@@ -192,7 +192,7 @@ def _explain_none(requirements: Requirements, names: list[str], answers: Mapping
         _refuse_unknown(requirements.instance_type, answers)
     if (
         found
-        and all(sku.withheld for skus in found.values() for sku in skus)
+        and all(sku.restriction for skus in found.values() for sku in skus)
         and (requirements.instance_type or requirements.gpu)
     ):
         _refuse_withheld(requirements, found, len(answers) - len(found))
@@ -231,7 +231,7 @@ def _refuse_withheld(requirements: Requirements, found: Mapping[str, list[Sku]],
         " The other region of this account does not offer it at all." if elsewhere == 1 else not_offered_text
     )
     raise NoCapacity(
-        f"Azure withholds {what} from this subscription in {where} ({sku.withheld}).{not_offered_text}",
+        f"Azure withholds {what} from this subscription in {where} ({sku.restriction}).{not_offered_text}",
         field="--instance-type" if requirements.instance_type else "--gpu",
         value=requirements.instance_type or requirements.gpu,
         next="Choose another --region or size, or ask for access: Help + support in the Azure portal, issue type "

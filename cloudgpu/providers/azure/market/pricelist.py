@@ -40,13 +40,13 @@ def price_list(settings: ProviderSettings) -> PriceList:
     Raises InvalidRequest for `regions` that is no list of names, and what the first region raised when none answered.
     """
     server = Retail()
-    answers, silent = ask_each(
+    answers, unanswered = ask_each(
         _regions(settings),
         lambda region: part_from(_items_of(server, region), region, settings.clock()),
         MAX_PARALLEL,
         patience=PAGE_TIMEOUT_S,
     )
-    return PriceList("azure", tuple(answers.values()), silent)
+    return PriceList("azure", tuple(answers.values()), unanswered)
 
 
 def _regions(settings: ProviderSettings) -> list[str]:

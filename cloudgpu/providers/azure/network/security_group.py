@@ -60,7 +60,7 @@ def _allow(azure: Azure, id: str, label: str, cidr: str | None) -> None:  # noqa
 
 def _rules_of(azure: Azure, id: str) -> list[Raw] | None:  # noqa: A002
     """Return the rules of a machine's own security group; None where it has none. Raises InstanceNotFound."""
-    region, group = ids.machine(id)
+    region, group = ids.split_machine_id(id)
     groups = azure.network.network_security_groups
     found = find(azure, f"{_GROUP}/read", lambda: groups.get(group, group).as_dict(), region=region, value=id)
     if found is None:
@@ -72,7 +72,7 @@ def _rules_of(azure: Azure, id: str) -> list[Raw] | None:  # noqa: A002
 
 
 def _put(azure: Azure, id: str, rule: security_rules.Rule) -> None:  # noqa: A002
-    region, group = ids.machine(id)
+    region, group = ids.split_machine_id(id)
     operations = azure.network.security_rules
     complete(
         azure,
@@ -85,7 +85,7 @@ def _put(azure: Azure, id: str, rule: security_rules.Rule) -> None:  # noqa: A00
 
 
 def _drop(azure: Azure, id: str, name: str) -> None:  # noqa: A002
-    region, group = ids.machine(id)
+    region, group = ids.split_machine_id(id)
     operations = azure.network.security_rules
     find(
         azure,

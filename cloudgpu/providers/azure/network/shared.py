@@ -78,7 +78,7 @@ def clear_shared(azure: Azure, cluster: str, region: str) -> bool:
     """
     found = [
         one
-        for one in groups.of_clusters(azure)
+        for one in groups.cluster_groups(azure)
         if (one.get("tags") or {}).get(TAG_ID) == node_name(cluster, 0) and str(one["location"]).lower() == region
     ]
     remaining = [str(one["name"]).lower() for one in found if not groups.is_being_deleted(one)]

@@ -47,7 +47,7 @@ def resources(azure: Azure, region: str | None) -> ResourceListing:
     """
     compute = azure.compute
     with Pool(4) as pool:
-        tags = pool.submit(groups.tags_of_all, azure)
+        tags = pool.submit(groups.tags_by_group, azure)
         disks, snapshots, images = (
             pool.submit(_listed, azure, kind, operations)
             for kind, operations in (
@@ -161,7 +161,7 @@ def holder(raw: Raw) -> str | None:
     user = ids.resource(azure_id)
     if user is None or not ids.GROUP.fullmatch(user.group):
         return azure_id or None
-    return ids.joined(str(raw["location"]), user.group)
+    return ids.join_id(str(raw["location"]), user.group)
 
 
 def group_of(raw: Raw) -> str:
@@ -314,7 +314,7 @@ def _attach(azure: Azure, id: str, disk: str) -> None:  # noqa: A002
 
     A cloud of Azure's kind without this call (it is of 2024) gets a change of the machine's list of disks instead.
     """
-    region, group = ids.machine(id)
+    region, group = ids.split_machine_id(id)
     send = azure.compute.virtual_machines.begin_attach_detach_data_disks
     body = {"dataDisksToAttach": [{"diskId": disk, "lun": VOLUME_LUN, "deleteOption": "Detach"}]}
     try:

@@ -43,7 +43,7 @@ def orphans(azure: Azure, region: str | None) -> ResourceListing:
         addresses = pool.submit(_listed, azure, f"{_NETWORK}/publicIPAddresses", network.public_ip_addresses.list_all)
         all_disks = pool.submit(_listed, azure, f"{_COMPUTE}/disks", azure.compute.disks.list)
         assignments = pool.submit(_role_assignments, azure)
-        launched = groups.of_launches(listed.result())
+        launched = groups.launch_groups(listed.result())
         networks = [one for one in listed.result() if ids.CLUSTER_GROUP.fullmatch(str(one["name"]).lower())]
         inventory = _Inventory(azure, launched, machines.result(), all_disks.result(), interfaces.result())
         found = [
@@ -87,7 +87,7 @@ class _Inventory:
     def group(self, raw: Raw) -> ProviderResource:
         """Return a launch's group; in use by its machine, else by the retained disk in it, else by nothing."""
         name, region = str(raw["name"]).lower(), str(raw["location"])
-        disk = self._disks.get(name) if groups.TAG_KEPT in (raw.get("tags") or {}) else None
+        disk = self._disks.get(name) if groups.TAG_DISK_RETAINED in (raw.get("tags") or {}) else None
         used_by = self._machines.get(name) or (refs.ResourceRef(region, name, "disks", disk).id if disk else None)
         ref = refs.ResourceRef(region, name, "resourceGroups", name)
         return self._resource(ref, Kind.GROUP, raw.get("tags") or {}, attached_to=used_by)
@@ -184,7 +184,7 @@ def _remove_group(azure: Azure, ref: refs.ResourceRef) -> None:
         return
     foreign_resources = [one for one in contents if not power.is_ours(one, ref.group)]
     disks_inside = [one for one in contents if str(one.get("type") or "").lower() == "microsoft.compute/disks"]
-    if disks_inside and groups.TAG_KEPT in groups.tags_of(azure, ref.group):
+    if disks_inside and groups.TAG_DISK_RETAINED in groups.tags_of(azure, ref.group):
         kept = f"the disk {disks_inside[0].get('name')}, which is kept"
         raise _in_use_error(ref, kept, remedy="Delete that disk first.")
     if foreign_resources:

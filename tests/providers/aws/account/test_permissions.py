@@ -8,11 +8,11 @@ import pytest
 from cloudgpu.config.files.user_files import data_dir
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.errors import AuthFailed, InvalidRequest
-from cloudgpu.providers.aws.account.permissions import CHANGES, READ_PROBES, UNTESTED
+from cloudgpu.providers.aws.account.permissions import CHANGE_PROBES, READ_PROBES, UNTESTED_PROBES
 from tests.providers.aws.accounts import TAGS, account, machine
 
-ALL = {probe.action for probe in (*READ_PROBES, *CHANGES, *UNTESTED)}
-CALLED = {probe.action.partition(":")[2] for probe in CHANGES}
+ALL = {probe.action for probe in (*READ_PROBES, *CHANGE_PROBES, *UNTESTED_PROBES)}
+CALLED = {probe.action.partition(":")[2] for probe in CHANGE_PROBES}
 
 
 @pytest.fixture(scope="module")

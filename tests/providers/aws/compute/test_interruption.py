@@ -68,7 +68,7 @@ def test_an_interruption_without_a_time_has_that_of_its_request_and_the_two_minu
     assert sent == [("DescribeInstances", "us-east-1"), (ASK, "us-east-1")]
     assert (seen.state, seen.reason) == (State.TERMINATED, "interrupted")
     assert abs(seen.since - ended) < timedelta(seconds=1)
-    assert seen.since == status(made)["UpdateTime"] + interruption.NOTICE
+    assert seen.since == status(made)["UpdateTime"] + interruption.INTERRUPTION_NOTICE
 
 
 def test_a_listing_asks_once_per_region_for_all_such_machines_and_only_where_there_are_any(aws, tmp_path):
@@ -218,7 +218,7 @@ def seen(code, *, state="terminated", cause="Server.SpotInstanceTermination", at
     }  # fmt: skip
     known = instance(found, account="lab", region="us-east-1", ssh_port=22)
     request = {"InstanceId": "i-1", "Status": {"Code": code, "UpdateTime": at}}
-    return interruption.with_cause(found, known, request, NOW)
+    return interruption.with_end_cause(found, known, request, NOW)
 
 
 @pytest.mark.parametrize(

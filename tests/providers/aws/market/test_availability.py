@@ -7,7 +7,7 @@ import pytest
 from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
-from cloudgpu.providers.aws.market.availability import PARKS, STOPS, STOPS_PERSISTENT
+from cloudgpu.providers.aws.market.availability import PARK_EFFECT, PERSISTENT_SPOT_STOP_EFFECT, STOP_EFFECT
 from tests.providers.aws.accounts import account, calls, impatient
 
 FEW = ["us-east-1", "us-west-2", "eu-west-1"]
@@ -78,20 +78,24 @@ def test_without_a_wish_everything_that_is_sold_is_offered(aws, tmp_path):
 def test_both_markets_are_offered_where_both_will_do(aws, tmp_path):
     want = Requirements(instance_type="g4dn.xlarge", zone="us-east-1a", market=Market.SPOT, or_on_demand=True)
     spot, on_demand = account(tmp_path).available(want).items
-    assert (spot.market, spot.stoppable, spot.stop_effect) == (Market.SPOT, False, ERASES + PARKS)
-    assert (on_demand.market, on_demand.stoppable, on_demand.stop_effect) == (Market.ON_DEMAND, True, ERASES + STOPS)
+    assert (spot.market, spot.stoppable, spot.stop_effect) == (Market.SPOT, False, ERASES + PARK_EFFECT)
+    assert (on_demand.market, on_demand.stoppable, on_demand.stop_effect) == (
+        Market.ON_DEMAND,
+        True,
+        ERASES + STOP_EFFECT,
+    )
 
 
 def test_a_persistent_spot_machine_can_be_stopped(aws, tmp_path):
     want = Requirements(instance_type="g4dn.xlarge", zone="us-east-1a", market=Market.SPOT, persistent=True)
     (item,) = account(tmp_path).available(want).items
-    assert (item.stoppable, item.stop_effect) == (True, ERASES + STOPS_PERSISTENT)
+    assert (item.stoppable, item.stop_effect) == (True, ERASES + PERSISTENT_SPOT_STOP_EFFECT)
 
 
 @pytest.mark.parametrize(("name", "erases"), [("p3.2xlarge", ""), ("t3.small", ""), ("m5d.large", "75 GB of scratch")])
 def test_what_a_stop_erases_is_said_of_those_alone_that_have_it(aws, tmp_path, name, erases):
     item = account(tmp_path).available(Requirements(instance_type=name)).items[0]
-    assert item.stop_effect.startswith(f"erases its {erases}" if erases else STOPS)
+    assert item.stop_effect.startswith(f"erases its {erases}" if erases else STOP_EFFECT)
 
 
 def test_a_type_that_the_catalogue_lacks_is_asked_of_aws(aws, tmp_path):

@@ -12,7 +12,7 @@ from cloudgpu.core.model.launch import Volume
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
-from cloudgpu.providers.aws.compute.request import TAG_BOOT, boot_tag, register_as
+from cloudgpu.providers.aws.compute.request import TAG_BOOT, boot_tag, registration_parameters
 from cloudgpu.testing import ManualClock
 from tests.clouds.aws.plain import client, look
 from tests.providers.aws.accounts import TAGS, account, machine, own
@@ -144,14 +144,14 @@ def test_the_tag_of_a_disk_says_how_it_boots_when_its_image_is_gone(cloud, ec2):
 def test_the_second_life_of_a_disk_remembers_how_the_first_booted(cloud, ec2):
     """A machine started from a parked image has a disk whose image is removed: its tag alone says how it boots."""
     image = {"RootDeviceName": "/dev/xvda", "Architecture": "x86_64", "BootMode": "uefi-preferred"}
-    assert register_as(boot_tag(image)) == {
+    assert registration_parameters(boot_tag(image)) == {
         "Architecture": "x86_64",
         "RootDeviceName": "/dev/xvda",
         "VirtualizationType": "hvm",
         "EnaSupport": True,
         "BootMode": "uefi-preferred",
     }
-    assert register_as("anything else") is None
+    assert registration_parameters("anything else") is None
 
 
 def test_an_image_of_a_machine_leaves_its_data_volume_out_and_may_do_without_a_restart(aws, cloud, ec2):

@@ -14,7 +14,7 @@ def looked(azure):
 
 def test_a_prepared_subscription_has_nothing_in_the_way(account, azure_arm):
     found = looked(with_role(account))
-    assert {one.good for one in found.values()} == {True}
+    assert {one.is_ok for one in found.values()} == {True}
     assert {call.action.rpartition(".")[2] for call in azure_arm.calls} >= {"Get"}
 
 
@@ -34,42 +34,42 @@ def test_looking_changes_nothing(account, azure_arm):
 def test_a_service_that_is_switched_off_is_needed_and_named_with_the_way(account, azure_arm):
     azure_arm.model.providers["Microsoft.Compute"] = "NotRegistered"
     found = looked(account())["Microsoft.Compute"]
-    assert (found.good, found.needed) == (False, True)
+    assert (found.is_ok, found.needed) == (False, True)
     assert services.register_command("Microsoft.Compute") in found.next
 
 
 def test_a_subscription_that_is_off_and_one_that_spends_its_credit_alone_are_told(account, azure_arm):
     azure_arm.model.subscription |= {"state": "Disabled", "spendingLimit": "On"}
     found = looked(account())
-    assert (found["subscription"].good, found["subscription"].needed) == (False, True)
-    assert found["spending limit"].good is False
+    assert (found["subscription"].is_ok, found["subscription"].needed) == (False, True)
+    assert found["spending limit"].is_ok is False
 
 
 def test_what_is_not_prepared_says_what_is_lost_and_what_prepares_it(account):
     found = looked(account())
     for what in ("machine role", "timers"):
-        assert found[what].good is False
+        assert found[what].is_ok is False
         assert found[what].next == "Run: cloudgpu init azure"
         assert not found[what].needed
-    assert "does not end a machine's bill" in found["machine role"].says
+    assert "does not end a machine's bill" in found["machine role"].message
 
 
 def test_a_role_that_somebody_took_away_is_told(account):
     azure = with_role(account)
     role.remove(azure)
-    assert looked(azure)["machine role"].good is False
+    assert looked(azure)["machine role"].is_ok is False
 
 
 def test_a_launcher_that_may_not_give_the_role_is_shown_the_narrow_way(account, azure_arm):
     azure = with_role(account)
     azure_arm.model.permissions = [{"actions": ["*"], "notActions": ["Microsoft.Authorization/*/Write"]}]
     found = looked(azure)["machine role"]
-    assert found.good is False
+    assert found.is_ok is False
     assert role.guid(azure) in found.next
 
 
 def test_what_could_not_be_looked_at_is_neither_good_nor_bad(account, azure_arm):
     azure_arm.faults.deny("Providers.Get")
     found = looked(account())
-    assert found["Microsoft.Compute"].good is None
-    assert found["subscription"].good is True
+    assert found["Microsoft.Compute"].is_ok is None
+    assert found["subscription"].is_ok is True

@@ -291,8 +291,8 @@ def test_a_usual_project_is_open_to_everybodys_ssh_and_says_so(gcp, cloud):
     with calls(gcp) as made:
         found = told(cloud)
     assert sorted(made) == ["compute.firewalls.list", "compute.networks.get", "compute.projects.get"]
-    assert {what for what, one in found.items() if not one.good} == {findings.OPEN_SSH}
-    assert "default-allow-ssh" in found[findings.OPEN_SSH].says
+    assert {what for what, one in found.items() if not one.is_ok} == {findings.OPEN_SSH}
+    assert "default-allow-ssh" in found[findings.OPEN_SSH].message
     assert "gcloud compute firewall-rules delete default-allow-ssh" in found[findings.OPEN_SSH].next
     assert not found[findings.OPEN_SSH].needed
 
@@ -300,27 +300,27 @@ def test_a_usual_project_is_open_to_everybodys_ssh_and_says_so(gcp, cloud):
 def test_a_project_that_is_not_there_is_said_so_and_nothing_is_said_of_what_is_in_it(gcp, cloud):
     gcp.faults.add("compute.projects.get", error="notFound")
     (found,) = told(cloud).values()
-    assert (found.what, found.good, found.needed) == (findings.PROJECT, False, True)
-    assert "has no project" in found.says
+    assert (found.what, found.is_ok, found.needed) == (findings.PROJECT, False, True)
+    assert "has no project" in found.message
 
 
 def test_os_login_is_noticed(gcp, cloud):
     gcp.model.project_metadata["enable-oslogin"] = "TRUE"
     found = told(cloud)[findings.LOGIN]
-    assert (found.good, found.needed) == (False, False)
-    assert "keys in metadata are ignored" in found.says
+    assert (found.is_ok, found.needed) == (False, False)
+    assert "keys in metadata are ignored" in found.message
 
 
 def test_a_new_project_without_gpus_says_where_to_ask(gcp, cloud):
     gcp.limit(ALL, 0)
     found = told(cloud)[findings.QUOTA]
-    assert (found.good, found.needed) == (False, True)
+    assert (found.is_ok, found.needed) == (False, True)
     assert f"metric={ALL}" in found.next
 
 
 def test_a_network_that_is_not_there_is_needed(gcp, tmp_path):
     found = told(account(gcp, tmp_path, network="lab"))[findings.NETWORK]
-    assert (found.good, found.needed) == (False, True)
+    assert (found.is_ok, found.needed) == (False, True)
     assert "gcloud compute networks create lab" in found.next
 
 
@@ -328,14 +328,14 @@ def test_a_service_that_is_off_is_the_only_finding(gcp, cloud):
     for action in ("compute.projects.get", "compute.networks.get", "compute.firewalls.list"):
         gcp.faults.add(action, error="SERVICE_DISABLED")
     (found,) = cloud.findings()
-    assert (found.what, found.good, found.needed) == (findings.PROJECT, False, True)
+    assert (found.what, found.is_ok, found.needed) == (findings.PROJECT, False, True)
     assert "gcloud services enable compute.googleapis.com" in found.next
 
 
 def test_a_project_that_nobody_names_is_a_finding(gcp, tmp_path, monkeypatch):
     monkeypatch.delenv("GOOGLE_CLOUD_PROJECT")
     (found,) = account(gcp, tmp_path).findings()
-    assert (found.what, found.good, found.needed) == (findings.PROJECT, False, True)
+    assert (found.what, found.is_ok, found.needed) == (findings.PROJECT, False, True)
     assert "accounts.lab.project" in found.next
 
 
@@ -343,7 +343,7 @@ def test_what_may_not_be_read_is_not_known_and_hides_nothing_else(gcp, cloud):
     gcp.faults.deny("compute.firewalls.list")
     gcp.faults.deny("compute.networks.get")
     found = told(cloud)
-    assert {what: one.good for what, one in found.items()} == {
+    assert {what: one.is_ok for what, one in found.items()} == {
         findings.PROJECT: True,
         findings.LOGIN: True,
         findings.QUOTA: True,
@@ -376,4 +376,4 @@ def test_a_rule_counts_as_open_where_it_lets_everybody_reach_ssh_of_every_machin
     plain = Plain(gcp)
     plain("Firewalls", "delete_unary", at="", firewall="default-allow-ssh")
     plain("Firewalls", "insert_unary", at="", firewall_resource=rule(**more))
-    assert (told(cloud)[findings.OPEN_SSH].good is False) == is_open
+    assert (told(cloud)[findings.OPEN_SSH].is_ok is False) == is_open
