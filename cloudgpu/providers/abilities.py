@@ -1,7 +1,7 @@
 """What a provider may be able to do beyond `Provider`: one small protocol for each ability, with its values.
 
 A provider with the methods of a protocol has the ability. Those of the account itself are in `account_abilities`,
-those for several machines at once in `cluster_abilities`. An `item` is what could be launched, without its price.
+those for several machines at once in `cluster_abilities`. A `configuration` is what could be launched, without price.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class HasPrices(Protocol):
 class HasPriceHistory(Protocol):
     """The provider remembers what spot machines cost, and since when each price holds."""
 
-    def price_history(self, items: Sequence[MachineConfiguration], since: datetime) -> Sequence[Sequence[Price]]:
+    def price_history(
+        self, configurations: Sequence[MachineConfiguration], since: datetime
+    ) -> Sequence[Sequence[Price]]:
         """Return for each spot item, in order, the prices that held from `since` (aware UTC) until now, oldest first.
 
         `as_of` is when a price began to hold: the first, at or before `since`, held at that time. Empty for an
@@ -69,7 +71,7 @@ class HasPriceHistory(Protocol):
 class HasPlacementScores(Protocol):
     """The provider says how likely a spot launch is to succeed in each of several zones."""
 
-    def placement_scores(self, items: Sequence[MachineConfiguration]) -> Sequence[int | None]:
+    def placement_scores(self, configurations: Sequence[MachineConfiguration]) -> Sequence[int | None]:
         """Return for each spot item, in order, from 1 (unlikely) to 10 how likely it can be had now.
 
         None for an item of another type than the first, for one on demand, and where nothing is known, for example
@@ -81,7 +83,9 @@ class HasPlacementScores(Protocol):
 class HasMeteredPrice(Protocol):
     """Its machines cost the electricity that they draw, so that their measured watts give their price."""
 
-    def metered_price(self, item: MachineConfiguration, gpu_watts: Decimal, measured_for: timedelta) -> Price | None:
+    def metered_price(
+        self, configuration: MachineConfiguration, gpu_watts: Decimal, measured_for: timedelta
+    ) -> Price | None:
         """Return what a machine costs whose GPUs drew `gpu_watts` on average, measured for `measured_for` in all.
 
         None where the settings give its watts, or no tariff: then the price of `prices` holds.
@@ -95,7 +99,7 @@ class SharesComputer(Protocol):
     `prices` gives the most that a machine can cost: all that the computer can draw.
     """
 
-    def shared_price(self, item: MachineConfiguration, share: ComputerShare) -> Price | None:
+    def shared_price(self, configuration: MachineConfiguration, share: ComputerShare) -> Price | None:
         """Return what an hour costs a machine with this share of the computer; None where the share is not known."""
 
     def agent_status(self, id: str, since: float) -> bytes:  # noqa: A002
@@ -220,7 +224,7 @@ class CanRehearseInterruption(Protocol):
 class KnowsHostKeys(Protocol):
     """Machines that have a host key already when they are launched, such as the user's own computers."""
 
-    def host_key(self, item: MachineConfiguration) -> str | None:
+    def host_key(self, configuration: MachineConfiguration) -> str | None:
         """Return the OpenSSH public line to pin for this offer; None: the launch gives the machine a new key.
 
         Raises InvalidRequest when the key is needed and nobody has confirmed it yet.
@@ -261,11 +265,12 @@ class WritesAtHome(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AttachedResource:
-    """A disk, image or address billed with a machine: `quantity` of `stored_as` in the catalogue's storage prices.
+    """A disk, image or address billed with a machine; `what` describes it to people.
 
-    `while_running` says whether it costs while the machine runs, `while_stopped` whether it costs while the machine is
-    stopped or parked. `what` describes it to people. `named`: a volume that the user retains by name; it is billed with
-    or without a machine. `rate` is its price where the offer itself has one (None: the catalogue's).
+    `stored_as` is the catalogue's name of the kind of storage that it is billed as (`gp3`, `ebs_snapshot`), `quantity`
+    how much of it. `while_running` says whether it costs while the machine runs, `while_stopped` whether it costs while
+    the machine is stopped or parked. `named`: a volume that the user retains by name; it is billed with or without a
+    machine. `rate` is its price where the offer itself has one (None: the catalogue's).
     """
 
     what: str
@@ -317,7 +322,7 @@ class Resolves(Protocol):
         Raises InvalidRequest for one that does not exist, or where the requirements name another region or zone.
         """
 
-    def resolve(self, request: LaunchRequest, item: MachineConfiguration) -> Resolved:
+    def resolve(self, request: LaunchRequest, configuration: MachineConfiguration) -> Resolved:
         """Look up what the exact call needs. Reads only.
 
         Raises NoCapacity (not offered there), QuotaExceeded, InvalidRequest, AuthFailed.
@@ -325,7 +330,7 @@ class Resolves(Protocol):
 
 
 @runtime_checkable
-class Reachable(Protocol):
+class HasFirewall(Protocol):
     """The provider has a firewall that decides who may connect to its machines, and that cloudgpu can change."""
 
     def allowed(self, id: str) -> Mapping[str, str]:  # noqa: A002
@@ -406,10 +411,10 @@ def can_keep_images(provider: Provider) -> bool:
     return isinstance(provider, Imageable) and isinstance(provider, HasResources)
 
 
-def limited_to_abilities(provider: Provider, item: MachineConfiguration) -> MachineConfiguration:
+def limited_to_abilities(provider: Provider, configuration: MachineConfiguration) -> MachineConfiguration:
     """Return an available item, `stoppable` and `parkable` only if its provider has these abilities."""
-    stoppable = item.stoppable and isinstance(provider, Pausable)
-    return replace(item, stoppable=stoppable, parkable=can_keep_images(provider))
+    stoppable = configuration.stoppable and isinstance(provider, Pausable)
+    return replace(configuration, stoppable=stoppable, parkable=can_keep_images(provider))
 
 
 def home_writes(provider: Provider, name: str, parts: Iterable[BootPart]) -> Sequence[str]:
@@ -425,11 +430,11 @@ def launch_safeguards(provider: Provider, resolved: Resolved) -> Safeguards:
     `follows`: its timer follows renew-until by itself, and is set by nobody. `alone`: only runs of the reaper end it.
     """
     guards = provider.guards
-    set_by_us = isinstance(provider, SetsTimer) and not provider.why_no_timer()
+    sets_timer = isinstance(provider, SetsTimer) and not provider.why_no_timer()
     return replace(
         guards,
         agent=resolved.agent or guards.agent,
-        follows=not set_by_us,
+        follows=not sets_timer,
         tagged=isinstance(provider, Taggable),
         alone=guards.only_reaper,
     )

@@ -15,7 +15,7 @@ from cloudgpu.core.model.identity import AccountIdentity
 class AccountFinding:
     """The result of one check of an account: `is_ok`, or a problem and its remedy (`next`); None: it was not possible.
 
-    `message` is the result as text. `needed`: while this check fails, nothing can be launched.
+    `what` names the check, `message` is its result as text. `needed`: while this check fails, nothing can be launched.
     """
 
     what: str
@@ -95,7 +95,7 @@ class ChecksPermissions(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A description of a credential, never the credential itself, and how long it lasts.
+    """A credential described in words (`what`), never the credential itself, and how long it lasts.
 
     `lasts`: nobody has to renew it (True), somebody has to (False), or that is not known (None). `until` is when it
     expires unless it is renewed; None where it does not, or that is not known.

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 KINDS_BILLED_BY_CHANGED_BLOCKS = ("ebs_snapshot",)  # billed for what was ever written, not for the size of the disk
 CHANGED_BLOCKS_BILLING = "snapshots are billed for the blocks that were written: from nothing to the whole size"
-PRICE_OF_ANOTHER_REGION = (
+OTHER_REGION_REMARK = (
     "no price is known in {region}: the most expensive one known of its kind is used, so it may cost less"
 )
-DERIVED_PRICE = "its price is derived, not listed: between {low} and {price} {per}"
-EGRESS_COUNT = "bytes that stay inside the region are free, and are counted too"
+DERIVED_PRICE_REMARK = "its price is derived, not listed: between {low} and {price} {per}"
+EGRESS_REMARK = "bytes that stay inside the region are free, and are counted too"
 _ADDRESS_KINDS = {  # the catalogue's kind of a machine's public address
     "aws": "public_ipv4",
     "azure": "public_ip_standard_static_regional",
@@ -82,22 +82,22 @@ def rate(provider: str, region: str, stored_as: str, quantity: float) -> Rate:
         source=listed.source,
         as_of=listed.as_of,
         basis=listed.basis,
-        why_maybe_less=_why_at_most(listed, region),
+        why_maybe_less=_why_upper_bound(listed, region),
         by_size=not is_flat,
         low=listed.low,
     )
 
 
-def _why_at_most(listed: DiskPrice, region: str) -> str:
+def _why_upper_bound(listed: DiskPrice, region: str) -> str:
     """Return why the listed price is an upper bound; empty where it is exact."""
     reasons = []
     if listed.kind in KINDS_BILLED_BY_CHANGED_BLOCKS:
         reasons.append(CHANGED_BLOCKS_BILLING)
     if listed.upper_bound:
-        reasons.append(PRICE_OF_ANOTHER_REGION.format(region=region))
+        reasons.append(OTHER_REGION_REMARK.format(region=region))
     elif listed.low is not None:
         per = _UNIT_TEXTS[listed.unit]
-        reasons.append(DERIVED_PRICE.format(low=listed.low.text(4), price=listed.price.text(4), per=per))
+        reasons.append(DERIVED_PRICE_REMARK.format(low=listed.low.text(4), price=listed.price.text(4), per=per))
     return "; ".join(reasons)
 
 
@@ -112,9 +112,9 @@ def egress_rate(provider: str, region: str, byte_count: int) -> Rate | None:
     listed = max((disk_price(provider, region, kind) for kind in kinds), key=lambda price: price.price)
     free_tier_note = next((part for part in listed.note.split(";") if "free" in part), "")
     reasons = [
-        EGRESS_COUNT,
+        EGRESS_REMARK,
         f"not taken off: {free_tier_note.strip()}" if free_tier_note else "",
-        _why_at_most(listed, region),
+        _why_upper_bound(listed, region),
     ]
     why = "; ".join(filter(None, reasons))
     source, as_of, basis = listed.source, listed.as_of, listed.basis
@@ -129,19 +129,19 @@ def offered_traffic_rate(
     return Rate(Resource.TRAFFIC, kind, byte_count, Per.GB, Money(price_nanos), source, as_of, Basis.QUOTED)
 
 
-def added_cost(provider: str, region: str, item: AttachedResource) -> AddedCost:
-    """Return what an attached resource costs per month there; a price that is not known is None, never left out."""
-    cost_rate = item.rate or rate(provider, region, item.stored_as, item.quantity)
+def added_cost(provider: str, region: str, attached: AttachedResource) -> AddedCost:
+    """Return what an attached resource costs per month in a region; an unknown price is None, never left out."""
+    cost_rate = attached.rate or rate(provider, region, attached.stored_as, attached.quantity)
     date_note = f", as of {cost_rate.as_of:%Y-%m-%d}" if cost_rate.as_of else ""
     return AddedCost(
-        what=item.what,
+        what=attached.what,
         per_month=cost_rate.per_month,
-        kept=item.while_stopped,
+        kept=attached.while_stopped,
         source=f"{cost_rate.source}{date_note}",
         upper_bound=bool(cost_rate.why_maybe_less),
-        running=item.while_running,
+        running=attached.while_running,
         rate=cost_rate,
-        named=item.named,
+        named=attached.named,
     )
 
 
@@ -150,11 +150,13 @@ def added_costs(offer: Offer, resolved: Resolved) -> tuple[AddedCost, ...]:
 
     Where a machine can be neither stopped nor parked, nothing of it stays but volumes that the user retains by name.
     """
-    item = offer.configuration
-    can_stay = item.stoppable or item.parkable
+    configuration = offer.configuration
+    can_stay = configuration.stoppable or configuration.parkable
     resources = (replace(one, while_stopped=one.while_stopped and (can_stay or one.named)) for one in resolved.attached)
     return tuple(
-        added_cost(item.provider, item.region, one) for one in resources if one.while_running or one.while_stopped
+        added_cost(configuration.provider, configuration.region, one)
+        for one in resources
+        if one.while_running or one.while_stopped
     )
 
 
@@ -177,15 +179,18 @@ def resource_rate(resource: ProviderResource) -> Rate:
 
 
 def discounted_prices(
-    provider: Provider, items: Sequence[MachineConfiguration], discounts: Sequence[Discount], now: datetime
+    provider: Provider, configurations: Sequence[MachineConfiguration], discounts: Sequence[Discount], now: datetime
 ) -> list[Price | None]:
     """Return one price for each item, in order, after discounts.
 
     None where no price is known, and no negotiated rate replaces it.
     """
-    listed = provider.prices(items) if isinstance(provider, HasPrices) else [None] * len(items)
+    listed = provider.prices(configurations) if isinstance(provider, HasPrices) else [None] * len(configurations)
     if not discounts:
         return list(listed)
     from cloudgpu.core.billing.discounts import agreed_price
 
-    return [agreed_price(discounts, item, price, now) for item, price in zip(items, listed, strict=True)]
+    return [
+        agreed_price(discounts, configuration, price, now)
+        for configuration, price in zip(configurations, listed, strict=True)
+    ]

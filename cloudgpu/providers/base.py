@@ -127,7 +127,7 @@ class Provider(Protocol):
         """
 
 
-Factory = Callable[[ProviderSettings], Provider]
+Factory = Callable[[ProviderSettings], Provider]  # makes the provider of one configured account
 
 
 # Returns a provider's price list for the catalogue. It is no method of `Provider`: a price list can be read for a

@@ -14,7 +14,9 @@ from decimal import Decimal
 from cloudgpu.core.model.offers import Accelerator
 from cloudgpu.core.values.times import duration_text
 
-SYSTEM_WATTS = Decimal(100)  # a desktop at work without its GPUs: T. Dettmers, "Which GPU(s) to Get for Deep Learning"
+REST_OF_COMPUTER_WATTS = Decimal(
+    100
+)  # a desktop at work without its GPUs: T. Dettmers, "Which GPU(s) to Get for Deep Learning"
 USD_PER_KWH = Decimal("0.12")  # the same text
 BOARD_WATTS = Decimal(300)  # of a GPU that the catalogue lacks: our guess, and said to be one
 
@@ -30,14 +32,17 @@ class PowerDraw:
 
 def draw_from_setting(watts: Decimal, gpus: Sequence[Accelerator]) -> PowerDraw:
     """Return what a machine draws whose computer draws `watts` at work: the share of the GPUs that it uses."""
-    used, total = _gpus_used(gpus)
-    return PowerDraw(watts * used / total, f"{watts} W" if used == total else f"{used} of {total} GPUs of {watts} W")
+    used_count, total_count = _gpus_used(gpus)
+    return PowerDraw(
+        watts * used_count / total_count,
+        f"{watts} W" if used_count == total_count else f"{used_count} of {total_count} GPUs of {watts} W",
+    )
 
 
 def assumed_draw(gpus: Sequence[Accelerator]) -> PowerDraw:
     """Return what a machine draws by the rated watts of its GPUs, and its share of the rest of the computer."""
-    used, total = _gpus_used(gpus)
-    rest_watts, gpu_draw = SYSTEM_WATTS * used / total, boards_draw(gpus)
+    used_count, total_count = _gpus_used(gpus)
+    rest_watts, gpu_draw = REST_OF_COMPUTER_WATTS * used_count / total_count, boards_draw(gpus)
     rest_text = f"{rest_watts.normalize():f} W for the rest"
     explanation = f"{gpu_draw.explanation} + {rest_text}" if gpus else rest_text
     return PowerDraw(rest_watts + gpu_draw.watts, explanation, gpu_draw.is_known)
@@ -45,21 +50,21 @@ def assumed_draw(gpus: Sequence[Accelerator]) -> PowerDraw:
 
 def boards_draw(gpus: Sequence[Accelerator]) -> PowerDraw:
     """Return what GPUs draw at work by the rated watts of their boards."""
-    total_watts, parts, is_known = Decimal(0), [], True
+    total_watts, texts, is_known = Decimal(0), [], True
     for gpu in gpus:
         listed_watts = board_watts(gpu)
         is_known = is_known and listed_watts is not None
         watts = BOARD_WATTS if listed_watts is None else listed_watts
         total_watts += watts * gpu.count
         guess = " as a guess" if listed_watts is None else ""
-        parts.append(f"{gpu.count} x {watts:f} W{guess} for {gpu.name}")
-    return PowerDraw(total_watts, " + ".join(parts), is_known)
+        texts.append(f"{gpu.count} x {watts:f} W{guess} for {gpu.name}")
+    return PowerDraw(total_watts, " + ".join(texts), is_known)
 
 
 def metered_draw(gpu_watts: Decimal, measured_for: timedelta, gpus: Sequence[Accelerator]) -> PowerDraw:
     """Return what a machine draws whose GPUs drew `gpu_watts` on average, and its share of the rest of the computer."""
-    used, total = _gpus_used(gpus)
-    rest_watts = SYSTEM_WATTS * used / total
+    used_count, total_count = _gpus_used(gpus)
+    rest_watts = REST_OF_COMPUTER_WATTS * used_count / total_count
     measured = f"measured: {gpu_watts:f} W on average over {duration_text(measured_for)}"
     return PowerDraw(gpu_watts + rest_watts, f"{measured} + {rest_watts.normalize():f} W assumed for the rest")
 

@@ -16,23 +16,23 @@ from cloudgpu.errors import InvalidRequest, Silent
 
 ENVIRONMENT_VARIABLE = "CLOUDGPU_PATIENCE"
 DEFAULT_S = 7.0  # for the answer to a read, over all its attempts
-CONNECT_S = 3.0
+MAX_CONNECT_S = 3.0
 _CHANGE_FACTOR = 2  # times a read's timeout, for a call that changes something: clouds take longer for it
-_REMEMBER_FACTOR = 2  # times a read's timeout, during which a read that timed out is not sent again
+_SKIP_FACTOR = 2  # times a read's timeout, during which a read that timed out is not sent again
 
 
 def patience_s() -> float:
     """Return how many seconds a read may go unanswered: CLOUDGPU_PATIENCE, else 7. Raises InvalidRequest."""
-    text = os.environ.get(ENVIRONMENT_VARIABLE) or str(DEFAULT_S)
+    setting = os.environ.get(ENVIRONMENT_VARIABLE) or str(DEFAULT_S)
     try:
-        seconds = float(text)
+        seconds = float(setting)
     except ValueError:
         seconds = math.nan
     if 0 < seconds < math.inf:
         return seconds
-    message = f"{ENVIRONMENT_VARIABLE} is {text!r}, which is not a number of seconds."
+    message = f"{ENVIRONMENT_VARIABLE} is {setting!r}, which is not a number of seconds."
     raise InvalidRequest(
-        message, field=ENVIRONMENT_VARIABLE, value=text, next=f"Unset it, or name seconds: {ENVIRONMENT_VARIABLE}=20"
+        message, field=ENVIRONMENT_VARIABLE, value=setting, next=f"Unset it, or name seconds: {ENVIRONMENT_VARIABLE}=20"
     )
 
 
@@ -42,10 +42,10 @@ class CallTimeouts:
     def __init__(self, seconds: float = DEFAULT_S, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.read_s = seconds
         self.change_s = _CHANGE_FACTOR * seconds
-        self.connect_s = min(CONNECT_S, seconds / 2)  # so that a lost connection can be tried once more
+        self.connect_s = min(MAX_CONNECT_S, seconds / 2)  # so that a lost connection can be tried once more
         self.now = monotonic
         self._lock = threading.Lock()
-        self._silent: dict[tuple[str, str], tuple[float, str]] = {}  # since when, and the error's message
+        self._timed_out_reads: dict[tuple[str, str], tuple[float, str]] = {}  # since when, and the error's message
 
     def is_spent(self, started_s: float, *, read: bool) -> bool:
         """Say whether a call that began at `started_s` has no time left to connect: then it is not sent again."""
@@ -58,18 +58,18 @@ class CallTimeouts:
     def raise_if_silent(self, action: str, where: str) -> None:
         """Raise Silent where this read timed out there a moment ago."""
         with self._lock:
-            silence = self._silent.get((action, where))
-        if silence is not None and self.now() - silence[0] < _REMEMBER_FACTOR * self.read_s:
-            raise Silent(silence[1], field="provider", next="Try again in a minute.")
+            timeout_record = self._timed_out_reads.get((action, where))
+        if timeout_record is not None and self.now() - timeout_record[0] < _SKIP_FACTOR * self.read_s:
+            raise Silent(timeout_record[1], field="provider", next="Try again in a minute.")
 
     def record_silence(self, action: str, where: str, seconds: float) -> Silent:
         """Remember that this read timed out there, and return the error for it."""
         message = f"{where} did not answer {action} within {seconds:g} seconds."
         with self._lock:
-            self._silent[action, where] = self.now(), message
+            self._timed_out_reads[action, where] = self.now(), message
         return Silent(message, field="provider", next="Try again in a minute.")
 
     def record_answer(self, action: str, where: str) -> None:
         """Forget that this read timed out: it was answered."""
         with self._lock:
-            self._silent.pop((action, where), None)
+            self._timed_out_reads.pop((action, where), None)

@@ -33,7 +33,7 @@ _PRICE_LISTS_WITH_KEY = {  # need an API key, and are read only where the provid
 
 def kinds() -> tuple[str, ...]:
     """Return the names of the installed providers, sorted; none of them is loaded."""
-    return tuple(sorted({point.name for point in _entry_points()}))
+    return tuple(sorted({entry_point.name for entry_point in _entry_points()}))
 
 
 def load(kind: str) -> Factory:
@@ -41,15 +41,15 @@ def load(kind: str) -> Factory:
 
     Raises InvalidRequest for a kind that is not known or broken, MissingExtra when its SDK is not installed.
     """
-    point = _entry_point(kind)
+    entry_point = _entry_point(kind)
     try:
-        factory: Factory = point.load()
+        factory: Factory = entry_point.load()
     except ModuleNotFoundError as error:
         if (error.name or _OUR_PACKAGE).partition(".")[0] == _OUR_PACKAGE:
-            raise _broken_provider(point, error) from error
-        raise _missing_extra(point, error) from error
+            raise _broken_provider(entry_point, error) from error
+        raise _missing_extra(entry_point, error) from error
     except Exception as error:  # a plugin may raise anything while it is imported
-        raise _broken_provider(point, error) from error
+        raise _broken_provider(entry_point, error) from error
     return factory
 
 
@@ -101,13 +101,13 @@ def _entry_points_on(_path: tuple[str, ...]) -> Sequence[EntryPoint]:
 
 def _entry_point(kind: str) -> EntryPoint:
     points = _entry_points()
-    found = {point.value: point for point in points if point.name == kind}
-    if len(found) > 1:
-        message = f"Two installed packages both offer a provider {kind}: {' and '.join(sorted(found))}."
+    point_by_value = {entry_point.value: entry_point for entry_point in points if entry_point.name == kind}
+    if len(point_by_value) > 1:
+        message = f"Two installed packages both offer a provider {kind}: {' and '.join(sorted(point_by_value))}."
         raise InvalidRequest(message, field="provider", value=kind, next="Uninstall one of them.")
-    if not found:
-        raise _unknown_provider(kind, {point.name for point in points})
-    return next(iter(found.values()))
+    if not point_by_value:
+        raise _unknown_provider(kind, {entry_point.name for entry_point in points})
+    return next(iter(point_by_value.values()))
 
 
 def _unknown_provider(kind: str, installed: set[str]) -> InvalidRequest:
@@ -115,14 +115,18 @@ def _unknown_provider(kind: str, installed: set[str]) -> InvalidRequest:
     return unknown_word(f"There is no provider {kind!r}", kind, installed, field="provider", next=remedy)
 
 
-def _missing_extra(point: EntryPoint, error: ModuleNotFoundError) -> MissingExtra:
-    package = point.dist.name if point.dist else _OUR_PACKAGE
-    to_install = f"'{_OUR_PACKAGE}[{point.name}]'" if package == _OUR_PACKAGE else f"--force-reinstall {package}"
-    message = f"The provider {point.name} needs {error.name}, which is not installed."
-    return MissingExtra(message, field="provider", value=point.name, next=f"Run: pip install {to_install}")
+def _missing_extra(entry_point: EntryPoint, error: ModuleNotFoundError) -> MissingExtra:
+    package = entry_point.dist.name if entry_point.dist else _OUR_PACKAGE
+    to_install = f"'{_OUR_PACKAGE}[{entry_point.name}]'" if package == _OUR_PACKAGE else f"--force-reinstall {package}"
+    message = f"The provider {entry_point.name} needs {error.name}, which is not installed."
+    return MissingExtra(message, field="provider", value=entry_point.name, next=f"Run: pip install {to_install}")
 
 
-def _broken_provider(point: EntryPoint, error: Exception) -> InvalidRequest:
-    message = f"The provider {point.name} ({point.value}) cannot be loaded: {type(error).__name__}: {error}."
-    package = point.dist.name if point.dist else _OUR_PACKAGE
-    return InvalidRequest(message, field="provider", value=point.name, next=f"Reinstall {package}, or report it there.")
+def _broken_provider(entry_point: EntryPoint, error: Exception) -> InvalidRequest:
+    message = (
+        f"The provider {entry_point.name} ({entry_point.value}) cannot be loaded: {type(error).__name__}: {error}."
+    )
+    package = entry_point.dist.name if entry_point.dist else _OUR_PACKAGE
+    return InvalidRequest(
+        message, field="provider", value=entry_point.name, next=f"Reinstall {package}, or report it there."
+    )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from cloudgpu.providers.abilities import Reachable
+    from cloudgpu.providers.abilities import HasFirewall
     from cloudgpu.views.documents.machines.access import AllowDocument, SkippedMachine, SshRule
 
 OWNER_LABEL = "caller"  # the label of the owner's rule, which providers also give the rule of a launch
@@ -139,9 +139,9 @@ def _check_may_change(session: Session, machine: Machine, cidr: str | None) -> M
 
 def _with_firewall(
     session: Session, machines: Sequence[Machine], cidr: str | None, outcome: _Outcome
-) -> list[tuple[Machine, Reachable]]:
+) -> list[tuple[Machine, HasFirewall]]:
     """Return the machines whose provider has SSH rules, each with that provider; add the others to `outcome`."""
-    with_rules: list[tuple[Machine, Reachable]] = []
+    with_rules: list[tuple[Machine, HasFirewall]] = []
     for machine in machines:
         try:
             firewall = firewall_of(session, machine)
@@ -166,7 +166,7 @@ def _rule_label(session: Session, machine: Machine) -> str:
 
 def _change_rule(
     machine: Machine,
-    firewall: Reachable,
+    firewall: HasFirewall,
     label: str,
     cidr: str,
     allowed: Mapping[str, str],

@@ -32,7 +32,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     QuotaExceeded,
 )
-from cloudgpu.providers.abilities import HasVolumes, Pausable, Reachable, Resolves
+from cloudgpu.providers.abilities import HasFirewall, HasVolumes, Pausable, Resolves
 from cloudgpu.providers.base import Provider
 
 # An InvalidRequest about one of these options means that an account does not sell what was requested.
@@ -244,7 +244,7 @@ def _check_setup(provider: Provider, setup: Setup, market: Market, *, or_on_dema
 def _unsupported_options(provider: Provider, setup: Setup) -> Iterator[tuple[str, str]]:
     """Yield each given option that the provider does not support, and the feature that it is about."""
     resolves, network = isinstance(provider, Resolves), setup.network
-    has_firewall = isinstance(provider, Reachable)
+    has_firewall = isinstance(provider, HasFirewall)
     options = (
         ("--image", setup.image, "images", resolves),
         ("--disk", setup.disk_gb, "system disk of a chosen size", resolves),

@@ -34,7 +34,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     QuotaExceeded,
 )
-from cloudgpu.providers.abilities import Reachable, Resolved, Resolves, limited_to_abilities, needs_reaper_run
+from cloudgpu.providers.abilities import HasFirewall, Resolved, Resolves, limited_to_abilities, needs_reaper_run
 from cloudgpu.providers.attached_costs import discounted_prices
 from cloudgpu.providers.base import Provider
 
@@ -191,12 +191,12 @@ def _open_candidate(candidate: Candidate, cidr: str) -> Candidate:
 def _needs_client_address(candidate: Candidate) -> bool:
     """Say whether SSH is to be opened for this client's address alone: no networks, group or jump host are given.
 
-    That takes a provider with a firewall that cloudgpu can change (`Reachable`). A machine without a public address is
+    It takes a provider with a firewall that cloudgpu can change (`HasFirewall`). A machine without a public address is
     reached from inside its network, which the provider allows.
     """
     network = candidate.request.setup.network
     is_open = network.ssh_from or network.security_group or network.jump or not network.public_ip
-    return isinstance(candidate.provider, Reachable) and not is_open
+    return isinstance(candidate.provider, HasFirewall) and not is_open
 
 
 def first_launchable(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cloudgpu.access.ssh.target import AccessBlocked
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.model.launch import Network
-    from cloudgpu.providers.abilities import Reachable
+    from cloudgpu.providers.abilities import HasFirewall
 
 ADDRESS_TIMEOUT_S = 5
 MAX_ADDRESS_BYTES = 200  # a longer answer is no address
@@ -83,12 +83,12 @@ def _query_address_service(url: str) -> str | None:
         return None
 
 
-def firewall_of(session: Session, machine: Machine) -> Reachable | None:
+def firewall_of(session: Session, machine: Machine) -> HasFirewall | None:
     """Return the provider that controls who may connect to this machine; None for no firewall, or no machine yet."""
-    from cloudgpu.providers.abilities import Reachable
+    from cloudgpu.providers.abilities import HasFirewall
 
     provider = session.provider_of(machine)
-    return provider if isinstance(provider, Reachable) and machine.provider_id else None
+    return provider if isinstance(provider, HasFirewall) and machine.provider_id else None
 
 
 def access_blocked_error(session: Session, machine: Machine) -> AccessBlocked | None:

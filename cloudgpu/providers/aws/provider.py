@@ -83,21 +83,23 @@ class AwsProvider:
         """Return one price per offer: spot prices of now per zone, on-demand prices from the catalogue."""
         return pricelist.prices(self._aws, offers)
 
-    def price_history(self, items: Sequence[MachineConfiguration], since: datetime) -> Sequence[Sequence[Price]]:
+    def price_history(
+        self, configurations: Sequence[MachineConfiguration], since: datetime
+    ) -> Sequence[Sequence[Price]]:
         """Return what each spot item cost since then, oldest first."""
-        return pricelist.price_history(self._aws, items, since)
+        return pricelist.price_history(self._aws, configurations, since)
 
-    def placement_scores(self, items: Sequence[MachineConfiguration]) -> Sequence[int | None]:
+    def placement_scores(self, configurations: Sequence[MachineConfiguration]) -> Sequence[int | None]:
         """Return how likely a spot launch of a type is to succeed in each zone, from 1 to 10."""
-        return availability.placement_scores(self._aws, items)
+        return availability.placement_scores(self._aws, configurations)
 
     def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:
         """Return the region or zone to which an own image, a volume or a subnet pins a launch."""
         return resolve.constraint(self._aws, setup, requirements)
 
-    def resolve(self, request: LaunchRequest, item: MachineConfiguration) -> Resolved:
+    def resolve(self, request: LaunchRequest, configuration: MachineConfiguration) -> Resolved:
         """Look up what the exact call needs: image, network, quota, volume. Reads only."""
-        return resolve.resolve(self._aws, request, item)
+        return resolve.resolve(self._aws, request, configuration)
 
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:
         """Launch the machine of an attempt, or return the one that its token has made already."""

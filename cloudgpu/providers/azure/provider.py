@@ -86,9 +86,9 @@ class AzureProvider:
         """Return one price per offer, from the catalogue; from the Retail Prices API where that lacks one."""
         return pricelist.prices(self._azure, offers)
 
-    def resolve(self, request: LaunchRequest, item: MachineConfiguration) -> Resolved:
+    def resolve(self, request: LaunchRequest, configuration: MachineConfiguration) -> Resolved:
         """Look up what the exact call needs: image, network, quota, volume. Reads only."""
-        return resolve.resolve(self._azure, request, item)
+        return resolve.resolve(self._azure, request, configuration)
 
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:
         """Launch the machine of an attempt in a group of its own, or return the one that its token has made already."""

@@ -89,9 +89,9 @@ class GcpProvider:
         """Return the region or zone of the launch's volume or subnet; images are usable in every region."""
         return resolve.constraint(self._gcp, setup, requirements)
 
-    def resolve(self, request: LaunchRequest, item: MachineConfiguration) -> Resolved:
+    def resolve(self, request: LaunchRequest, configuration: MachineConfiguration) -> Resolved:
         """Look up what the exact call needs: image, network, quota, volume. Reads only."""
-        return resolve.resolve(self._gcp, request, item)
+        return resolve.resolve(self._gcp, request, configuration)
 
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:
         """Launch the machine of an attempt, or return the one that its token has made already."""

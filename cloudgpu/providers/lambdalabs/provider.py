@@ -33,7 +33,7 @@ class LambdaProvider:
     """Implements Provider, and the abilities that fit Lambda.
 
     Not Pausable and Imageable (there is no stop and no image of one's own), Taggable (tags are fixed at the launch),
-    HasTimer, HasQuota (no call tells limits), Resolves (image and disk cannot be chosen), Reachable (the account's
+    HasTimer, HasQuota (no call tells limits), Resolves (image and disk cannot be chosen), HasFirewall (the account's
     global rules count for all machines), HasResources (nothing outlives a machine).
     """
 

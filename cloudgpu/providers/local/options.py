@@ -11,7 +11,7 @@ from typing import Any
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.times import parse_duration
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.electricity import SYSTEM_WATTS, USD_PER_KWH
+from cloudgpu.providers.electricity import REST_OF_COMPUTER_WATTS, USD_PER_KWH
 
 DEFAULT_NOTICE = timedelta(minutes=2)
 DEFAULT_START_TIMEOUT = timedelta(seconds=20)
@@ -47,7 +47,7 @@ def local_options(account: str, options: Mapping[str, Any]) -> LocalOptions:
         if key not in _KEYS + _IGNORED_KEYS:
             raise _unknown_setting_error(account, str(key))
     return LocalOptions(
-        watts=_sourced_number(account, options, "watts", SYSTEM_WATTS),
+        watts=_sourced_number(account, options, "watts", REST_OF_COMPUTER_WATTS),
         usd_per_kwh=_sourced_number(account, options, "usd_per_kwh", USD_PER_KWH),
         notice=_duration(account, options, "interruption_notice", DEFAULT_NOTICE),
         start_timeout=_duration(account, options, "machine_start_timeout", DEFAULT_START_TIMEOUT),

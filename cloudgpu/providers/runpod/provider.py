@@ -35,7 +35,7 @@ def make(settings: ProviderSettings) -> RunpodProvider:
 class RunpodProvider:
     """Implements Provider, and the abilities of providers/abilities.py that fit RunPod.
 
-    Not Taggable (a change of a pod's environment restarts it), HasTimer (RunPod has none), Reachable (nor rules about
+    Not Taggable (a change of a pod's environment restarts it), HasTimer (RunPod has none), HasFirewall (nor rules about
     who may connect), Imageable and HasVolumes.
     """
 
@@ -79,9 +79,9 @@ class RunpodProvider:
         """Return that a setup ties a launch to no place. Raises InvalidRequest for an image or a volume."""
         return launch_calls.constraint(setup, requirements)
 
-    def resolve(self, request: LaunchRequest, item: MachineConfiguration) -> Resolved:
+    def resolve(self, request: LaunchRequest, configuration: MachineConfiguration) -> Resolved:
         """Make the call exact: GPU, image, disks. Reads only."""
-        return launch_calls.resolve(self._runpod, request, item)
+        return launch_calls.resolve(self._runpod, request, configuration)
 
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:
         """Launch the pod of an attempt, or return the one that its token has made already."""

@@ -148,16 +148,20 @@ class SshProvider:
         host = self._hosts.get(offer.zone) if offer.provider == self.kind else None
         return translate.price(host, offer.accelerators, self._clock()) if host else None
 
-    def metered_price(self, item: MachineConfiguration, gpu_watts: Decimal, measured_for: timedelta) -> Price | None:
+    def metered_price(
+        self, configuration: MachineConfiguration, gpu_watts: Decimal, measured_for: timedelta
+    ) -> Price | None:
         """Return the price of a host's electricity by what its GPUs drew; None where its settings say its watts."""
-        host = self._hosts.get(item.zone) if item.provider == self.kind else None
-        draw = electricity.metered_draw(gpu_watts, measured_for, item.accelerators)
-        return translate.metered_price(host, item.accelerators, draw, self._clock()) if host else None
+        host = self._hosts.get(configuration.zone) if configuration.provider == self.kind else None
+        draw = electricity.metered_draw(gpu_watts, measured_for, configuration.accelerators)
+        return translate.metered_price(host, configuration.accelerators, draw, self._clock()) if host else None
 
-    def host_key(self, item: MachineConfiguration) -> str:
+    def host_key(self, configuration: MachineConfiguration) -> str:
         """Return the host's own key, from the settings or known_hosts. Raises InvalidRequest when it is not known."""
-        host = self._other_names.get(item.zone) or self._hosts.get(self._renamed_hosts.get(item.zone, item.zone))
-        return client.host_key(host or self._host_of_offer(item))
+        host = self._other_names.get(configuration.zone) or self._hosts.get(
+            self._renamed_hosts.get(configuration.zone, configuration.zone)
+        )
+        return client.host_key(host or self._host_of_offer(configuration))
 
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:
         """Make the machine on the host and start its agent; the same token returns the same machine.

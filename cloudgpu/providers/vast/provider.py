@@ -78,9 +78,9 @@ class VastProvider:
         """Return an empty constraint. Raises InvalidRequest for an image without its tag, and for volumes."""
         return launch_calls.constraint(self._vast, setup, requirements)
 
-    def resolve(self, request: LaunchRequest, item: MachineConfiguration) -> Resolved:
+    def resolve(self, request: LaunchRequest, configuration: MachineConfiguration) -> Resolved:
         """Read the offer again, with its price and end, and return the exact launch call. Reads only."""
-        return launch_calls.resolve(self._vast, request, item)
+        return launch_calls.resolve(self._vast, request, configuration)
 
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:
         """Rent the offer of an attempt, or return the machine that the attempt has created already."""

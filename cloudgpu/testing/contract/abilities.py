@@ -7,6 +7,7 @@ from typing import Any
 
 from cloudgpu.providers.abilities import (
     CanRehearseInterruption,
+    HasFirewall,
     HasMeteredPrice,
     HasOrphans,
     HasPlacementScores,
@@ -20,7 +21,6 @@ from cloudgpu.providers.abilities import (
     KnowsHostKeys,
     LeavesFiles,
     Pausable,
-    Reachable,
     ReadsHostKeys,
     ReportsActivity,
     ReportsProcesses,
@@ -148,7 +148,7 @@ ABILITY_SUITES: Mapping[type[Any], type[ContractBase]] = {
     ReportsProcesses: ReportsProcessesContract,
     LeavesFiles: LeavesFilesContract,
     Resolves: ResolvesContract,
-    Reachable: ReachableContract,
+    HasFirewall: ReachableContract,
     HasResources: HasResourcesContract,
     HasOrphans: HasOrphansContract,
     Imageable: ImageableContract,

@@ -14,7 +14,7 @@ from cloudgpu.core.model.instances import Instance, State
 from cloudgpu.core.model.launch import Network, Setup, Volume
 from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, NoCapacity
-from cloudgpu.providers.abilities import HasVolumes, PlacementConstraint, Reachable, Resolves
+from cloudgpu.providers.abilities import HasFirewall, HasVolumes, PlacementConstraint, Resolves
 from cloudgpu.providers.base import Provider
 from cloudgpu.testing.contract.base import ContractBase, MakeAttempt
 
@@ -97,13 +97,13 @@ class ReachableContract(ContractBase):
     def allow_each(self, provider: Provider, id: str, **cidr_by_label: str | None) -> dict[str, str]:  # noqa: A002
         """Let each label in from its CIDR, in order; return who may connect then."""
         for label, cidr in cidr_by_label.items():
-            cast("Reachable", provider).allow(id, label, cidr)
-        return dict(cast("Reachable", provider).allowed(id))
+            cast("HasFirewall", provider).allow(id, label, cidr)
+        return dict(cast("HasFirewall", provider).allowed(id))
 
     def test_only_the_caller_may_connect_at_first(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """From the address of the launch."""
         machine = self.launch_reachable(provider, make_attempt)
-        assert dict(cast("Reachable", provider).allowed(machine.id)) == {"caller": HERE}
+        assert dict(cast("HasFirewall", provider).allowed(machine.id)) == {"caller": HERE}
 
     def test_a_caller_who_has_moved_is_let_in_from_there_only(
         self, provider: Provider, make_attempt: MakeAttempt
@@ -134,6 +134,6 @@ class ReachableContract(ContractBase):
         """An unknown machine has no firewall to open."""
         unknown = self.launch_reachable(provider, make_attempt).id[:-4] + "0000"
         with pytest.raises(InstanceNotFound):
-            cast("Reachable", provider).allowed(unknown)
+            cast("HasFirewall", provider).allowed(unknown)
         with pytest.raises(InstanceNotFound):
-            cast("Reachable", provider).allow(unknown, "caller", THERE)
+            cast("HasFirewall", provider).allow(unknown, "caller", THERE)

@@ -12,7 +12,7 @@ from cloudgpu.core.model.launch import Network, Setup, Volume
 from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable, QuotaExceeded
-from cloudgpu.providers.abilities import Reachable
+from cloudgpu.providers.abilities import HasFirewall
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.testing import FakeProvider, ManualClock, ReachableFakeProvider, make, make_attempt, new_host_key, pick
 
@@ -194,7 +194,7 @@ def test_a_name_means_a_volume_of_the_own_ledger(cloud):
 
 
 def test_only_a_fake_that_is_told_so_says_who_may_connect(build):
-    assert not isinstance(build(), Reachable)
+    assert not isinstance(build(), HasFirewall)
     assert isinstance(build(reachable=True), ReachableFakeProvider)
 
 

@@ -54,16 +54,16 @@ class _Lookups:
     uses_placement_group: bool  # the nodes of the cluster share a placement group
 
 
-def resolve(aws: Aws, request: LaunchRequest, item: MachineConfiguration) -> Resolved:
+def resolve(aws: Aws, request: LaunchRequest, configuration: MachineConfiguration) -> Resolved:
     """Return the exact launch call of an offer, its attached costs and remarks. Reads only.
 
     Raises QuotaExceeded, AuthFailed, and InvalidRequest for an image, a disk, a network or a volume that cannot be.
     """
-    lookups = _look_up(aws, request, item)
+    lookups = _look_up(aws, request, configuration)
     disk_gb = _disk_gb(request, lookups.image_choice.image)
     call = Call(
-        region=item.region,
-        zone=item.zone,
+        region=configuration.region,
+        zone=configuration.zone,
         image=lookups.image_choice.image.id,
         root_device=lookups.image_choice.image.root_device,
         boot=lookups.image_choice.image.boot_tag,
@@ -79,24 +79,28 @@ def resolve(aws: Aws, request: LaunchRequest, item: MachineConfiguration) -> Res
     )
     return Resolved(
         call=asdict(call),
-        attached=tuple(_attached_resources(request, item, disk_gb, lookups.volume)),
-        guards=_guards(aws, request, item),
-        remarks=tuple(_remarks(aws, request, item, lookups, call)),
+        attached=tuple(_attached_resources(request, configuration, disk_gb, lookups.volume)),
+        guards=_guards(aws, request, configuration),
+        remarks=tuple(_remarks(aws, request, configuration, lookups, call)),
         driver=lookups.image_choice.driver,
         licence=lookups.image_choice.image.licence,
     )
 
 
-def _look_up(aws: Aws, request: LaunchRequest, item: MachineConfiguration) -> _Lookups:
+def _look_up(aws: Aws, request: LaunchRequest, configuration: MachineConfiguration) -> _Lookups:
     setup, nodes = request.setup, request.cluster.nodes if request.cluster else 1
-    vcpus = None if item.vcpus is None else nodes * item.vcpus
+    vcpus = None if configuration.vcpus is None else nodes * configuration.vcpus
     with Pool(5) as pool:
-        image_choice = pool.submit(images.choose_image, aws, item, setup.image, request.template)
-        network_choice = pool.submit(_choose_network, aws, request, item)
-        quota = pool.submit(quotas.check, aws, item.region, item.instance_type, item.market, vcpus, nodes)
-        volume = pool.submit(data_volume, aws, item, setup.volume)
+        image_choice = pool.submit(images.choose_image, aws, configuration, setup.image, request.template)
+        network_choice = pool.submit(_choose_network, aws, request, configuration)
+        quota = pool.submit(
+            quotas.check, aws, configuration.region, configuration.instance_type, configuration.market, vcpus, nodes
+        )
+        volume = pool.submit(data_volume, aws, configuration, setup.volume)
         placement_support = (
-            pool.submit(supports_placement_groups, aws, item.region, item.instance_type) if nodes > 1 else None
+            pool.submit(supports_placement_groups, aws, configuration.region, configuration.instance_type)
+            if nodes > 1
+            else None
         )
         chosen_network = network_choice.result()  # of several errors, always the same one is raised
         has_placement_group = placement_support is not None and placement_support.result()
@@ -104,15 +108,15 @@ def _look_up(aws: Aws, request: LaunchRequest, item: MachineConfiguration) -> _L
 
 
 def _choose_network(
-    aws: Aws, request: LaunchRequest, item: MachineConfiguration
+    aws: Aws, request: LaunchRequest, configuration: MachineConfiguration
 ) -> tuple[network.Subnet, Mapping[str, str], tuple[OpenRule, ...]]:
     network_setup = request.setup.network
-    subnet = network.subnet(aws, item.region, item.zone, network_setup)
+    subnet = network.subnet(aws, configuration.region, configuration.zone, network_setup)
     if network_setup.security_group is not None:
-        network.check_group(aws, item.region, subnet, network_setup.security_group)
+        network.check_group(aws, configuration.region, subnet, network_setup.security_group)
         return subnet, {}, ()
-    callers = network.ssh_sources(aws, item.region, subnet, network_setup)
-    return subnet, callers, network.open_rules(aws, item.region, subnet.vpc_id, request.owner)
+    callers = network.ssh_sources(aws, configuration.region, subnet, network_setup)
+    return subnet, callers, network.open_rules(aws, configuration.region, subnet.vpc_id, request.owner)
 
 
 def _disk_gb(request: LaunchRequest, image: Image) -> int:
@@ -122,22 +126,22 @@ def _disk_gb(request: LaunchRequest, image: Image) -> int:
 
 
 def _attached_resources(
-    request: LaunchRequest, item: MachineConfiguration, disk_gb: int, volume: DataVolume | None
+    request: LaunchRequest, configuration: MachineConfiguration, disk_gb: int, volume: DataVolume | None
 ) -> Iterator[AttachedResource]:
     disk, *others = attached_resources(
         request.setup, disk_gb, ROOT_VOLUME_TYPE, PUBLIC_ADDRESS, volume, lambda _size: ROOT_VOLUME_TYPE
     )
-    yield replace(disk, while_stopped=item.stoppable)
-    if request.setup.keep_disk and not item.stoppable:
+    yield replace(disk, while_stopped=configuration.stoppable)
+    if request.setup.keep_disk and not configuration.stoppable:
         # Such a machine is parked by `stop`: it ends, and `start` launches it again from an image of its disk.
         image = f"image of {disk_gb} GB while parked"
         yield AttachedResource(image, SNAPSHOT, disk_gb, while_stopped=True, while_running=False)
     yield from others
 
 
-def _max_spot_price_text(item: MachineConfiguration) -> str:
+def _max_spot_price_text(configuration: MachineConfiguration) -> str:
     """Return a sentence on what a spot machine costs at most: EC2 caps it at the on-demand price by default."""
-    listed = listed_price(KIND, item.instance_type, item.region, Market.ON_DEMAND)
+    listed = listed_price(KIND, configuration.instance_type, configuration.region, Market.ON_DEMAND)
     cap = f"{listed.per_hour.text(4)} an hour (listed {listed.as_of:%Y-%m-%d})" if listed else "not known here"
     return (
         f"the spot price can rise up to the on-demand price, {cap}; above it EC2 takes the machine. --max-price sets "
@@ -145,8 +149,8 @@ def _max_spot_price_text(item: MachineConfiguration) -> str:
     )
 
 
-def _guards(aws: Aws, request: LaunchRequest, item: MachineConfiguration) -> tuple[str, ...]:
-    ends_it = item.market is Market.SPOT and not request.setup.persistent
+def _guards(aws: Aws, request: LaunchRequest, configuration: MachineConfiguration) -> tuple[str, ...]:
+    ends_it = configuration.market is Market.SPOT and not request.setup.persistent
     disk = "its disk stays" if request.setup.keep_disk or not ends_it else "its disk is deleted"
     action = "ends" if ends_it else "stops"
     timer = () if why_no_timer(aws) else (cloud_timer_sentence(CLOUD_TIMER_NAME, action),)
@@ -154,14 +158,14 @@ def _guards(aws: Aws, request: LaunchRequest, item: MachineConfiguration) -> tup
 
 
 def _remarks(
-    aws: Aws, request: LaunchRequest, item: MachineConfiguration, lookups: _Lookups, call: Call
+    aws: Aws, request: LaunchRequest, configuration: MachineConfiguration, lookups: _Lookups, call: Call
 ) -> Iterator[str]:
     yield from (Note(one.risk, NoteKind.ACCESS) for one in lookups.open_rules)
     yield from lookups.image_choice.remarks
-    if item.market is Market.SPOT and request.requirements.max_price is None:
-        yield Note(_max_spot_price_text(item), NoteKind.MONEY)
+    if configuration.market is Market.SPOT and request.requirements.max_price is None:
+        yield Note(_max_spot_price_text(configuration), NoteKind.MONEY)
     if request.setup.volume is not None:
-        yield f"the volume {request.setup.volume.name} is bound to {item.zone}: only machines there can use it"
+        yield f"the volume {request.setup.volume.name} is bound to {configuration.zone}: only machines there can use it"
     if call.profile is None:
         yield (
             "without an instance profile the machine cannot report when it was last used, so idle cannot be evaluated "
@@ -172,22 +176,24 @@ def _remarks(
     if lookups.quota_remark is not None:
         yield lookups.quota_remark
     if request.cluster is not None:
-        yield from _cluster_remarks(request.cluster.nodes, request, item, lookups)
+        yield from _cluster_remarks(request.cluster.nodes, request, configuration, lookups)
 
 
 def _cluster_remarks(
-    nodes: int, request: LaunchRequest, item: MachineConfiguration, lookups: _Lookups
+    nodes: int, request: LaunchRequest, configuration: MachineConfiguration, lookups: _Lookups
 ) -> Iterator[str]:
     if lookups.uses_placement_group:
-        yield f"the {nodes} machines are placed close together in {item.zone} (a cluster placement group, free)"
+        where = configuration.zone
+        yield f"the {nodes} machines are placed close together in {where} (a cluster placement group, free)"
     elif nodes > 1:
-        yield f"{item.instance_type} takes no cluster placement group, so the machines may be far from each other"
+        size = configuration.instance_type
+        yield f"{size} takes no cluster placement group, so the machines may be far from each other"
     if request.setup.network.public_ip:
         yield Note(
             f"each of the {nodes} machines has a public address; from outside, only SSH from the caller is let in",
             NoteKind.ACCESS,
         )
-    if item.market is Market.SPOT and not request.setup.persistent:
+    if configuration.market is Market.SPOT and not request.setup.persistent:
         yield "no disk of a cluster's spot machines is kept when AWS takes one, or when it ends by itself"
 
 
@@ -225,17 +231,17 @@ def _check_same_region(image: str | None, region: str | None, volume: DataVolume
         )
 
 
-def data_volume(aws: Aws, item: MachineConfiguration, volume: Volume | None) -> DataVolume | None:
+def data_volume(aws: Aws, configuration: MachineConfiguration, volume: Volume | None) -> DataVolume | None:
     """Return the data volume of this name in the offer's zone; None where it does not exist yet, or none is requested.
 
     Raises InvalidRequest where another machine uses it, so that this one would run without it.
     """
     if volume is None:
         return None
-    volumes = _volumes(aws, item.region)
-    found = next((one for one in volumes if one.name == volume.name and one.zone == item.zone), None)
+    volumes = _volumes(aws, configuration.region)
+    found = next((one for one in volumes if one.name == volume.name and one.zone == configuration.zone), None)
     if found is not None and found.used_by is not None:
-        raise volume_in_use_error(volume, ids.join_id(item.region, found.used_by))
+        raise volume_in_use_error(volume, ids.join_id(configuration.region, found.used_by))
     return found
 
 

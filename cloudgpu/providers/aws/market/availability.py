@@ -133,15 +133,15 @@ def available(aws: Aws, requirements: Requirements) -> Availability:
     answers, unanswered = aws.ask_each(
         regions, lambda region: _offerings(aws, region, sorted(types), requirements.zone)
     )
-    items = tuple(
+    configurations = tuple(
         _configuration(aws, types[name], region, zone, market, persistent=requirements.persistent)
         for region in sorted(answers)
         for name, zone in answers[region]
         for market in allowed_markets(requirements)
     )
-    if requirements.zone is not None and not items and not unanswered:
+    if requirements.zone is not None and not configurations and not unanswered:
         check_zone(aws, requirements.zone)
-    return Availability(items, unanswered)
+    return Availability(configurations, unanswered)
 
 
 def _matching_types(aws: Aws, requirements: Requirements) -> dict[str, InstanceTypeInfo]:
@@ -239,18 +239,27 @@ SCORES_VALID_FOR = timedelta(hours=1)
 MAX_SCORED_REGIONS = 10  # in one query (EC2 API Reference, GetSpotPlacementScores)
 
 
-def placement_scores(aws: Aws, items: Sequence[MachineConfiguration]) -> list[int | None]:
+def placement_scores(aws: Aws, configurations: Sequence[MachineConfiguration]) -> list[int | None]:
     """Return the score of each spot item of the first one's type; None for others, and where AWS gives none.
 
     Raises nothing: an account that may not ask has no scores.
     """
-    spot_allowed = [item for item in items if item.market is Market.SPOT]
+    spot_allowed = [configuration for configuration in configurations if configuration.market is Market.SPOT]
     if not spot_allowed:
-        return [None for _ in items]
+        return [None for _ in configurations]
     name = spot_allowed[0].instance_type
-    regions = tuple(sorted({item.region for item in spot_allowed if item.instance_type == name})[:MAX_SCORED_REGIONS])
+    regions = tuple(
+        sorted({configuration.region for configuration in spot_allowed if configuration.instance_type == name})[
+            :MAX_SCORED_REGIONS
+        ]
+    )
     scores = _cached_scores(aws, name, regions)
-    return [scores.get(item.zone) if item in spot_allowed and item.instance_type == name else None for item in items]
+    return [
+        scores.get(configuration.zone)
+        if configuration in spot_allowed and configuration.instance_type == name
+        else None
+        for configuration in configurations
+    ]
 
 
 def _cached_scores(aws: Aws, name: str, regions: tuple[str, ...]) -> Mapping[str, int]:

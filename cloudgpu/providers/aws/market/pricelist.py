@@ -71,7 +71,7 @@ def _storage_kind(product: Product) -> str:
 
 
 def _add_price(part_builder: PartBuilder, product: Product, key: RowKey) -> None:
-    """Add a product's price, unless `key.item` is empty; of a tiered price, that of the first paid tier."""
+    """Add a product's price, unless `key.configuration` is empty; of a tiered price, that of the first paid tier."""
     if not key.item:
         return
     name = f"{product['sku']} ({key.item})"
@@ -187,22 +187,29 @@ def prices(aws: Aws, offers: Sequence[MachineConfiguration]) -> list[Price | Non
     One call per region with spot offers, one per type that the catalogue lacks and region. Raises ProviderUnavailable
     naming a region that did not answer: the cheapest of the rest is not known to be the cheapest.
     """
-    spot = _query_spot_prices(aws, [item for item in offers if item.market is Market.SPOT])
-    listed = _query_list_prices(aws, [item for item in offers if item.market is Market.ON_DEMAND])
+    spot = _query_spot_prices(aws, [configuration for configuration in offers if configuration.market is Market.SPOT])
+    listed = _query_list_prices(
+        aws, [configuration for configuration in offers if configuration.market is Market.ON_DEMAND]
+    )
     return [
-        spot.get((item.instance_type, item.zone)) if item.market is Market.SPOT else _on_demand(item, listed)
-        for item in offers
+        spot.get((configuration.instance_type, configuration.zone))
+        if configuration.market is Market.SPOT
+        else _on_demand(configuration, listed)
+        for configuration in offers
     ]
 
 
-def _on_demand(item: MachineConfiguration, queried: Mapping[PriceKey, Price | None]) -> Price | None:
-    key = (item.instance_type, item.region)
+def _on_demand(configuration: MachineConfiguration, queried: Mapping[PriceKey, Price | None]) -> Price | None:
+    key = (configuration.instance_type, configuration.region)
     return queried[key] if key in queried else listed_price(KIND, *key, Market.ON_DEMAND)
 
 
 def _query_spot_prices(aws: Aws, offers: Sequence[MachineConfiguration]) -> dict[PriceKey, Price]:
     """Return the spot price of now by type and zone."""
-    names = {item.region: sorted({one.instance_type for one in offers if one.region == item.region}) for item in offers}
+    names = {
+        configuration.region: sorted({one.instance_type for one in offers if one.region == configuration.region})
+        for configuration in offers
+    }
     if not names:
         return {}
     answers, unanswered = aws.ask_each(sorted(names), lambda region: _spot_prices_in(aws, region, names[region]))
@@ -237,7 +244,13 @@ def spot_price(record: Mapping[str, Any]) -> Price:
 def _query_list_prices(aws: Aws, offers: Sequence[MachineConfiguration]) -> dict[PriceKey, Price | None]:
     """Return the list price of each type that the catalogue lacks, by type and region, asked now."""
     known = {one.name for one in instance_types(KIND)}
-    keys = sorted({(item.instance_type, item.region) for item in offers if item.instance_type not in known})
+    keys = sorted(
+        {
+            (configuration.instance_type, configuration.region)
+            for configuration in offers
+            if configuration.instance_type not in known
+        }
+    )
     if not keys:
         return {}
     now = aws.clock()
@@ -265,15 +278,15 @@ def _hourly_usd(rates: Sequence[Product]) -> list[str]:
     return [hourly_usd for hourly_usd in found if float(hourly_usd) > 0]
 
 
-def price_history(aws: Aws, items: Sequence[MachineConfiguration], since: datetime) -> list[list[Price]]:
+def price_history(aws: Aws, configurations: Sequence[MachineConfiguration], since: datetime) -> list[list[Price]]:
     """Return the prices of each spot item since then, oldest first, by one call per region and page.
 
     The first held at `since`: EC2 returns the last change before StartTime, too (EC2 API Reference,
     DescribeSpotPriceHistory: "the effective price as of the start time"), for up to 90 days. Raises
     ProviderUnavailable naming a region that did not answer.
     """
-    spot = [item for item in items if item.market is Market.SPOT]
-    regions = sorted({item.region for item in spot})
+    spot = [configuration for configuration in configurations if configuration.market is Market.SPOT]
+    regions = sorted({configuration.region for configuration in spot})
     answers, unanswered = aws.ask_each(regions, lambda region: _spot_history(aws, region, spot, since))
     if unanswered:
         message = (
@@ -284,17 +297,22 @@ def price_history(aws: Aws, items: Sequence[MachineConfiguration], since: dateti
         )
     found = {key: prices for answer in answers.values() for key, prices in answer.items()}
     return [
-        _prices_since(found.get((item.instance_type, item.zone), []), since) if item in spot else [] for item in items
+        _prices_since(found.get((configuration.instance_type, configuration.zone), []), since)
+        if configuration in spot
+        else []
+        for configuration in configurations
     ]
 
 
 def _spot_history(
-    aws: Aws, region: str, items: Sequence[MachineConfiguration], since: datetime
+    aws: Aws, region: str, configurations: Sequence[MachineConfiguration], since: datetime
 ) -> dict[PriceKey, list[Price]]:
-    in_region = [item for item in items if item.region == region]
+    in_region = [configuration for configuration in configurations if configuration.region == region]
     query = {
-        "InstanceTypes": sorted({item.instance_type for item in in_region}),
-        "Filters": [{"Name": "availability-zone", "Values": sorted({item.zone for item in in_region})}],
+        "InstanceTypes": sorted({configuration.instance_type for configuration in in_region}),
+        "Filters": [
+            {"Name": "availability-zone", "Values": sorted({configuration.zone for configuration in in_region})}
+        ],
     }
     found: dict[PriceKey, list[Price]] = {}
     for record in _spot_price_records(aws, region, since, **query):

@@ -56,36 +56,36 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class ImageChoice:
-    """An image and what follows from it: settings of the template that installs a driver (None: none is needed)."""
+    """An image and what follows from it: `driver` are settings of the template that installs one (None: not needed)."""
 
     image: Image
     driver: Mapping[str, str] | None = None
     remarks: tuple[str, ...] = ()
 
 
-def choose_image(aws: Aws, item: MachineConfiguration, name_or_id: str | None, template: str) -> ImageChoice:
+def choose_image(aws: Aws, configuration: MachineConfiguration, name_or_id: str | None, template: str) -> ImageChoice:
     """Return the image for an offer. Reads only: two calls, one more for a type that the catalogue lacks.
 
     Raises InvalidRequest for a named image that is not there, not ready, or for another processor; and where no
     public image can be found.
     """
-    architecture = architecture_of(aws, item)
+    architecture = architecture_of(aws, configuration)
     if name_or_id is not None:
-        return _requested_image(aws, item, name_or_id, architecture)
-    image = _newest(aws, item.region, wanted_images(KIND, item, architecture, template))
+        return _requested_image(aws, configuration, name_or_id, architecture)
+    image = _newest(aws, configuration.region, wanted_images(KIND, configuration, architecture, template))
     return (
         ImageChoice(image)
-        if wants_driver_image(item, template)
-        else ImageChoice(image, *driver_install(item, image.name, template))
+        if wants_driver_image(configuration, template)
+        else ImageChoice(image, *driver_install(configuration, image.name, template))
     )
 
 
-def architecture_of(aws: Aws, item: MachineConfiguration) -> str:
+def architecture_of(aws: Aws, configuration: MachineConfiguration) -> str:
     """Return the processor architecture of a type, x86_64 or arm64: by the catalogue, else by one call."""
-    name = item.instance_type
+    name = configuration.instance_type
     with suppress(InvalidRequest):
         return instance_type(KIND, name).arch
-    found = describe(aws, "DescribeInstanceTypes", item.region, value=name, InstanceTypes=[name])
+    found = describe(aws, "DescribeInstanceTypes", configuration.region, value=name, InstanceTypes=[name])
     return next((one for one in found[0]["ProcessorInfo"]["SupportedArchitectures"] if one in _ARCHITECTURES), "x86_64")
 
 
@@ -149,12 +149,12 @@ def _image(raw: Mapping[str, Any]) -> Image:
     )
 
 
-def _requested_image(aws: Aws, item: MachineConfiguration, name_or_id: str, architecture: str) -> ImageChoice:
+def _requested_image(aws: Aws, configuration: MachineConfiguration, name_or_id: str, architecture: str) -> ImageChoice:
     """Return the image that the user named, by AWS's id or by the name of an own one. Raises InvalidRequest."""
-    found = _image_named(aws, item.region, name_or_id)
+    found = _image_named(aws, configuration.region, name_or_id)
     if found is None:
         raise InvalidRequest(
-            f"There is no image {name_or_id!r} in {item.region}; an image exists in one region only.",
+            f"There is no image {name_or_id!r} in {configuration.region}; an image exists in one region only.",
             field="--image",
             value=name_or_id,
             next="See your own: cloudgpu image ls; or name its --region.",
@@ -168,19 +168,19 @@ def _requested_image(aws: Aws, item: MachineConfiguration, name_or_id: str, arch
         )
     if found.architecture != architecture:
         raise InvalidRequest(
-            f"The image {name_or_id} is for {found.architecture} processors, and {item.instance_type} has an "
+            f"The image {name_or_id} is for {found.architecture} processors, and {configuration.instance_type} has an "
             f"{architecture} one.",
             field="--image",
             value=name_or_id,
             next=f"Name an image for {architecture}, or leave --image out.",
         )
-    return ImageChoice(found, None, (*_driver_remarks(item, found), *_licence_remarks(found)))
+    return ImageChoice(found, None, (*_driver_remarks(configuration, found), *_licence_remarks(found)))
 
 
-def _driver_remarks(item: MachineConfiguration, image: Image) -> tuple[str, ...]:
-    if not item.accelerators or TAG_ID in image.tags or TAG_IMAGE in image.tags:
+def _driver_remarks(configuration: MachineConfiguration, image: Image) -> tuple[str, ...]:
+    if not configuration.accelerators or TAG_ID in image.tags or TAG_IMAGE in image.tags:
         return ()  # made by cloudgpu from a machine, which had its driver
-    return (f"whether the image {image.id} has a driver for {item.accelerators[0].name} is not known",)
+    return (f"whether the image {image.id} has a driver for {configuration.accelerators[0].name} is not known",)
 
 
 def _licence_remarks(image: Image) -> tuple[str, ...]:

@@ -138,6 +138,6 @@ def _open_rules_finding(azure: Azure) -> AccountFinding:
     found = [
         opening
         for one in ours
-        for opening in security_rules.openings(str(one["name"]), properties_of(one).get("securityRules") or ())
+        for opening in security_rules.open_rules(str(one["name"]), properties_of(one).get("securityRules") or ())
     ]
     return open_rules_finding(found, _NO_OPEN_RULE_TEXT)

@@ -24,13 +24,13 @@ Raw = Mapping[str, Any]
 VERSION = "2015-04-01"  # of Microsoft.Insights/eventtypes
 LOG_RETENTION = timedelta(days=89)
 MAX_PARALLEL = 8
-REASON = "interrupted"
+EVICTION_REASON = "interrupted"
 _ACTION = "Microsoft.Insights/eventtypes/values/read"
-_EVICTIONS, _OTHER_ENDS = ("evictspotvm", "simulateeviction"), ("deallocate", "poweroff")
-_FAILED = ("failed", "cancelled")
+_EVICTION_ACTIONS, _OTHER_STOP_ACTIONS = ("evictspotvm", "simulateeviction"), ("deallocate", "poweroff")
+_FAILED_STATUSES = ("failed", "cancelled")
 
 
-def with_causes(azure: Azure, instances: Sequence[Instance]) -> list[Instance]:
+def with_end_causes(azure: Azure, instances: Sequence[Instance]) -> list[Instance]:
     """Return these machines, deallocated spot machines without a known cause with the cause in the activity log.
 
     One call for each of these, none where there are none. A cause that the log does not have, or a call that is not
@@ -45,39 +45,43 @@ def _lacks_cause(instance: Instance) -> bool:
     return instance.market is Market.SPOT and instance.state is State.DEALLOCATED and instance.reason is None
 
 
-def _with_cause(instance: Instance, at: datetime | None) -> Instance:
-    return instance if at is None else replace(instance, reason=REASON, since=instance.since or at)
+def _with_cause(instance: Instance, evicted_at: datetime | None) -> Instance:
+    return (
+        instance
+        if evicted_at is None
+        else replace(instance, reason=EVICTION_REASON, since=instance.since or evicted_at)
+    )
 
 
 def _evicted_at(azure: Azure, id: str) -> datetime | None:  # noqa: A002
     """Return when Azure evicted a machine; None where it was stopped otherwise since, or the log does not say."""
     try:
-        found = list(_events(azure, ids.split_machine_id(id)[1]))
+        log_events = list(_events(azure, ids.split_machine_id(id)[1]))
     except CloudgpuError:
         return None
-    return last_eviction(found)
+    return last_eviction(log_events)
 
 
 def _events(azure: Azure, group: str) -> Iterable[Raw]:
     path = f"/subscriptions/{azure.subscription}/providers/Microsoft.Insights/eventtypes/management/values"
     since = (azure.clock() - LOG_RETENTION).astimezone(UTC)
-    events_of_group = f"eventTimestamp ge '{since:%Y-%m-%dT%H:%M:%SZ}' and resourceGroupName eq '{group}'"
-    query = {"$filter": events_of_group, "$select": "eventTimestamp,operationName,status,resourceId"}
+    log_filter = f"eventTimestamp ge '{since:%Y-%m-%dT%H:%M:%SZ}' and resourceGroupName eq '{group}'"
+    query = {"$filter": log_filter, "$select": "eventTimestamp,operationName,status,resourceId"}
     return get_values(azure, _ACTION, path, VERSION, **query)
 
 
 def last_eviction(events: Iterable[Raw]) -> datetime | None:
     """Return when the machine was evicted, if that is the last stop in the log; None otherwise."""
-    ends = sorted(
+    stop_events = sorted(
         (_time_of(one), _action_of(one))
         for one in events
-        if _action_of(one) in (*_EVICTIONS, *_OTHER_ENDS) and _succeeded(one)
+        if _action_of(one) in (*_EVICTION_ACTIONS, *_OTHER_STOP_ACTIONS) and _succeeded(one)
     )
-    return ends[-1][0] if ends and ends[-1][1] in _EVICTIONS else None
+    return stop_events[-1][0] if stop_events and stop_events[-1][1] in _EVICTION_ACTIONS else None
 
 
 def _succeeded(event: Raw) -> bool:
-    return str((event.get("status") or {}).get("value") or "").lower() not in _FAILED
+    return str((event.get("status") or {}).get("value") or "").lower() not in _FAILED_STATUSES
 
 
 def _action_of(event: Raw) -> str:

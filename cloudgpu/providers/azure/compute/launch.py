@@ -36,7 +36,7 @@ from cloudgpu.providers.azure.compute.machine import WRITE
 from cloudgpu.providers.azure.compute.request import Call
 from cloudgpu.providers.azure.error_codes import BUSY_CODES, ERROR_MAPPINGS, GUEST_FAILURE_CODES
 from cloudgpu.providers.azure.errors import code_of
-from cloudgpu.providers.azure.network import security_rules as rules
+from cloudgpu.providers.azure.network import security_rules
 from cloudgpu.providers.azure.network.shared import make_shared
 from cloudgpu.providers.machine.user_data import too_large_error, user_data
 from cloudgpu.providers.shared.calls import WaitReports, retry
@@ -44,11 +44,11 @@ from cloudgpu.providers.shared.calls import WaitReports, retry
 MAX_CUSTOM_DATA = 65_535  # bytes of custom data, before they are encoded (REST reference, OSProfile)
 POLL_PAUSE_S = 3.0
 MAX_POLLS_OF_NEW = 10  # for a machine whose PUT was accepted: one poll that does not find it proves nothing
-DELETE_WITHIN = timedelta(
+DELETE_TIMEOUT = timedelta(
     minutes=10
 )  # even after a launch's deadline: what a failed launch leaves costs more than these minutes
-ROLE_TRIES = 5  # Azure may not know a new identity everywhere yet
-_REFUSED = (AuthFailed, InvalidRequest, NoCapacity, QuotaExceeded)
+ROLE_MAX_TRIES = 5  # Azure may not know a new identity everywhere yet
+_REFUSAL_ERRORS = (AuthFailed, InvalidRequest, NoCapacity, QuotaExceeded)
 # Error codes of the PUT where an earlier one has made the machine, or is making it.
 _ALREADY_SENT = BUSY_CODES | {"PropertyChangeNotAllowed"}
 
@@ -82,7 +82,7 @@ class _Launch:
             self._make()
             found = self._poll_machine()
         if found is None:
-            raise self._uncertain("it was accepted, and is not there")
+            raise self._uncertain_error("it was accepted, and is not there")
         self._finish(found)
         return listing.instance(self._azure, found)
 
@@ -91,7 +91,7 @@ class _Launch:
         try:
             self._azure.launch_subscriptions.check(self._group, lambda: self._azure.subscription)
         except AuthFailed as error:
-            raise self._uncertain(error.message) from error
+            raise self._uncertain_error(error.message) from error
         if not self._azure.launch_subscriptions.file(self._group).exists():
             self._azure.launch_subscriptions.remember(self._group, self._azure.subscription)
 
@@ -118,14 +118,14 @@ class _Launch:
             self._make_group()
             self._make_network()
             self._make_machine()
-        except _REFUSED as refusal:
+        except _REFUSAL_ERRORS as refusal:
             if self._exists_already():
                 return
             self._delete_group(refusal)
             self._azure.launch_subscriptions.forget(self._group)
             raise
         except InstanceNotFound as error:  # somebody has deleted the group meanwhile
-            raise self._uncertain(error.message) from error
+            raise self._uncertain_error(error.message) from error
 
     def _exists_already(self) -> bool:
         """Say whether an earlier call has made the machine: an error of this one is no reason to delete it."""
@@ -154,7 +154,7 @@ class _Launch:
         with Pool(2) as pool:
             pending_calls = []
             if call.group is None:
-                body = rules.security_group(call.region, tags, call.callers, call.ssh_port)
+                body = security_rules.security_group(call.region, tags, call.callers, call.ssh_port)
                 pending_calls.append(
                     pool.submit(self._put, network.network_security_groups, "networkSecurityGroups", body)
                 )
@@ -198,40 +198,42 @@ class _Launch:
     def _resolve_error(self, error: CloudgpuError) -> None:
         """Return if the machine exists in spite of the error; else raise the refusal, or LaunchUncertain."""
         code = code_of(error)
-        if isinstance(error, _REFUSED) and code not in _ALREADY_SENT:
+        if isinstance(error, _REFUSAL_ERRORS) and code not in _ALREADY_SENT:
             raise error
         while (found := self._poll_or_uncertain(error)) is not None:
             if _has_power_state(found):
                 return
             statuses = translate.statuses_of(found)
             if translate.creation_failed(found, statuses):
-                self._refuse_unmade(statuses)
+                self._raise_creation_error(statuses)
             if provisioning_state(found) in ("deleting", "failed") or code in GUEST_FAILURE_CODES:
-                if isinstance(error, _REFUSED):
+                if isinstance(error, _REFUSAL_ERRORS):
                     raise error
                 break
             self._wait(error)
-        raise self._uncertain(error.message) from error
+        raise self._uncertain_error(error.message) from error
 
-    def _refuse_unmade(self, statuses: Sequence[Raw]) -> None:
+    def _raise_creation_error(self, statuses: Sequence[Raw]) -> None:
         """Raise the error in a machine's instance view, where it has one of those that surely refuse a launch."""
         code = translate.failure_code(statuses)
         meaning = ERROR_MAPPINGS.get(code)
-        if meaning is not None and meaning.kind in _REFUSED:
-            item = self._attempt.offer.configuration
-            message = f"Azure {self._call.region} could not make {item.instance_type} ({code})."
-            raise meaning.kind(message, field=meaning.field, value=item.instance_type, next=meaning.remedy or None)
+        if meaning is not None and meaning.kind in _REFUSAL_ERRORS:
+            configuration = self._attempt.offer.configuration
+            message = f"Azure {self._call.region} could not make {configuration.instance_type} ({code})."
+            raise meaning.kind(
+                message, field=meaning.field, value=configuration.instance_type, next=meaning.remedy or None
+            )
 
     def _poll_or_uncertain(self, error: CloudgpuError) -> Raw | None:
         try:
             return self._poll_machine()
         except CloudgpuError:
-            raise self._uncertain(error.message) from error
+            raise self._uncertain_error(error.message) from error
 
     def _delete_group(self, refusal: CloudgpuError) -> None:
         """Delete all that the attempt has made, and wait until it is gone; raise LaunchUncertain where it is not."""
         operations = self._azure.resources.resource_groups
-        delete_deadline = max(self._deadline, self._azure.clock() + DELETE_WITHIN)
+        delete_deadline = max(self._deadline, self._azure.clock() + DELETE_TIMEOUT)
         try:
             complete(
                 self._azure,
@@ -242,13 +244,13 @@ class _Launch:
             )
         except CloudgpuError as error:
             if self._may_have_group():
-                raise self._uncertain(
+                raise self._uncertain_error(
                     f"{refusal.message} What it had made could not be removed yet: {error.message}"
                 ) from error
             return
         while self._may_have_group():  # an answer without an operation does not say when it ends
             if self._azure.clock() >= delete_deadline:
-                raise self._uncertain(f"{refusal.message} What it had made is not gone yet.") from refusal
+                raise self._uncertain_error(f"{refusal.message} What it had made is not gone yet.") from refusal
             self._azure.pause(POLL_PAUSE_S)
 
     def _may_have_group(self) -> bool:
@@ -274,17 +276,17 @@ class _Launch:
         except CloudgpuError as error:
             self._notify("has no GPU driver: the extension that installs it was not taken", error)
 
-    def _notify(self, what: str, error: CloudgpuError) -> None:
-        self._azure.notify(f"{self._attempt.request.name} {what}. {error.message}")
+    def _notify(self, consequence: str, error: CloudgpuError) -> None:
+        self._azure.notify(f"{self._attempt.request.name} {consequence}. {error.message}")
 
     def _assign_role(self, raw: Raw) -> None:
-        principal = str((raw.get("identity") or {}).get("principalId") or "")
-        if not principal or not self._call.role:
+        principal_id = str((raw.get("identity") or {}).get("principalId") or "")
+        if not principal_id or not self._call.role:
             return
-        machine = ids.machine_id(self._azure.subscription, self._group)
+        machine_id = ids.machine_id(self._azure.subscription, self._group)
         retry(
-            lambda: identity.assign(self._azure, machine, principal),
-            ROLE_TRIES,
+            lambda: identity.assign(self._azure, machine_id, principal_id),
+            ROLE_MAX_TRIES,
             after=lambda error: not isinstance(error, AuthFailed | Silent),
             pause=lambda _tries: self._azure.pause(POLL_PAUSE_S),
         )
@@ -309,11 +311,11 @@ class _Launch:
     def _wait(self, error: CloudgpuError) -> None:
         """Wait a little, unless the deadline has passed."""
         if self._azure.clock() >= self._deadline:
-            raise self._uncertain(error.message) from error
+            raise self._uncertain_error(error.message) from error
         self._wait_reports.report_progress(error.message)
         self._azure.pause(POLL_PAUSE_S)
 
-    def _uncertain(self, why: str) -> LaunchUncertain:
+    def _uncertain_error(self, why: str) -> LaunchUncertain:
         return LaunchUncertain(
             f"It is not known whether Azure has made the machine in {self._call.region}: {why}",
             field="launch",
@@ -338,8 +340,10 @@ def boot_data(attempt: Attempt, call: Call) -> bytes:
 
     Raises InvalidRequest when they are too large even so.
     """
-    plain = user_data(attempt, request.boot_options(attempt, call)).encode("ascii")
-    compressed = plain if len(plain) <= MAX_CUSTOM_DATA else gzip.compress(plain, compresslevel=9, mtime=0)
+    uncompressed = user_data(attempt, request.boot_options(attempt, call)).encode("ascii")
+    compressed = (
+        uncompressed if len(uncompressed) <= MAX_CUSTOM_DATA else gzip.compress(uncompressed, compresslevel=9, mtime=0)
+    )
     if len(compressed) > MAX_CUSTOM_DATA:
         raise too_large_error(attempt, len(compressed), MAX_CUSTOM_DATA, "Azure")
     return compressed

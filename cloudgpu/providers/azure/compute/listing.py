@@ -17,8 +17,8 @@ from cloudgpu.providers.azure.compute.machine import READ
 from cloudgpu.providers.machine.files import USER
 
 Raw = Mapping[str, Any]
-_ADDRESSES = "Microsoft.Network/publicIPAddresses/read"
-_INTERFACES = "Microsoft.Network/networkInterfaces/read"
+_READ_ADDRESSES = "Microsoft.Network/publicIPAddresses/read"
+_READ_INTERFACES = "Microsoft.Network/networkInterfaces/read"
 
 
 def get(azure: Azure, id: str) -> Instance:  # noqa: A002
@@ -31,7 +31,7 @@ def get(azure: Azure, id: str) -> Instance:  # noqa: A002
     """
     region, group = ids.split_machine_id(id)
     found = read_with_view(azure, region, group)
-    return _being_deleted(azure, region, group) if found is None else instance(azure, found)
+    return _machine_being_deleted(azure, region, group) if found is None else instance(azure, found)
 
 
 def read_with_view(azure: Azure, region: str, group: str) -> Raw | None:
@@ -48,15 +48,15 @@ def instance(azure: Azure, raw: Raw) -> Instance:
     is_running = translate.state_of(raw, statuses) in (State.PENDING, State.RUNNING)
     address = _address(azure, raw) if is_running else None
     found = translate.instance(raw, statuses, account=azure.account, address=address)
-    return interruption.with_causes(azure, [found])[0]
+    return interruption.with_end_causes(azure, [found])[0]
 
 
-def _being_deleted(azure: Azure, region: str, group: str) -> Instance:
+def _machine_being_deleted(azure: Azure, region: str, group: str) -> Instance:
     """Return a machine that is gone while its group is still being deleted; raise InstanceNotFound for none."""
     operations = azure.resources.resource_groups
     found = find(azure, groups.READ, lambda: operations.get(group).as_dict(), region=region, value=group)
     if found is not None and groups.is_being_deleted(found):
-        return translate.of_group(found, account=azure.account)
+        return translate.instance_of_group(found, account=azure.account)
     azure.launch_subscriptions.check(group, lambda: azure.subscription)
     azure.launch_subscriptions.forget(group)
     message = f"Azure {region} has no machine {group}."
@@ -67,7 +67,7 @@ def _address(azure: Azure, raw: Raw) -> Address | None:
     """Return the address of SSH: the public one in the machine's group, else that of its network interface."""
     group, region = str(raw["name"]), str(raw["location"])
     addresses = azure.network.public_ip_addresses
-    public = find(azure, _ADDRESSES, lambda: [one.as_dict() for one in addresses.list(group)], region=region) or []
+    public = find(azure, _READ_ADDRESSES, lambda: [one.as_dict() for one in addresses.list(group)], region=region) or []
     host = next((ip for one in public if (ip := _ip(one))), None) or _interface_host(azure, raw)
     return Address(str(host), azure.options.ssh_port, USER) if host else None
 
@@ -80,13 +80,13 @@ def _interface_host(azure: Azure, raw: Raw) -> str | None:
     if ref is None:
         return None
     read = network.network_interfaces.get
-    interface = find(azure, _INTERFACES, lambda: read(ref.group, ref.name).as_dict(), region=region)
+    interface = find(azure, _READ_INTERFACES, lambda: read(ref.group, ref.name).as_dict(), region=region)
     configurations = [properties_of(one) for one in properties_of(interface or {}).get("ipConfigurations") or ()]
     public = next((ref for one in configurations if (ref := ids.resource(_public_address_id(one)))), None)
     if public is None:
         return next((str(one["privateIPAddress"]) for one in configurations if one.get("privateIPAddress")), None)
     read = network.public_ip_addresses.get
-    return _ip(find(azure, _ADDRESSES, lambda: read(public.group, public.name).as_dict(), region=region) or {})
+    return _ip(find(azure, _READ_ADDRESSES, lambda: read(public.group, public.name).as_dict(), region=region) or {})
 
 
 def _public_address_id(configuration: Raw) -> str:
@@ -106,7 +106,9 @@ def listed(azure: Azure) -> Listing:
     """
     found, unanswered = list_ours(azure)
     unanswered += _in_other_subscriptions(azure)
-    return Listing(tuple(interruption.with_causes(azure, [one for _, one in sorted(found.items())])), tuple(unanswered))
+    return Listing(
+        tuple(interruption.with_end_causes(azure, [one for _, one in sorted(found.items())])), tuple(unanswered)
+    )
 
 
 def list_ours(azure: Azure) -> tuple[dict[str, Instance], list[Unanswered]]:
@@ -118,12 +120,12 @@ def list_ours(azure: Azure) -> tuple[dict[str, Instance], list[Unanswered]]:
         with_tags, with_power = pool.submit(_list_all, azure), pool.submit(_list_all, azure, status_only="true")
         statuses = {_azure_id(one): translate.statuses_of(one) for one in with_power.result()}
         ours = [one for one in with_tags.result() if TAG_ID in (one.get("tags") or {})]
-    in_place = [one for one in ours if _is_in_place(one)]
-    unknown = [one for one in in_place if _is_power_unknown(one, statuses.get(_azure_id(one), ()))]
+    in_own_group = [one for one in ours if _is_in_own_group(one)]
+    unknown = [one for one in in_own_group if _is_power_unknown(one, statuses.get(_azure_id(one), ()))]
     with Pool(MAX_PARALLEL) as pool:
         statuses |= zip(map(_azure_id, unknown), pool.map(lambda one: _read_statuses(azure, one), unknown), strict=True)
-    found = [translate.instance(one, statuses.get(_azure_id(one), ()), account=azure.account) for one in in_place]
-    return {one.id: one for one in found}, [_moved_away(one) for one in ours if not _is_in_place(one)]
+    found = [translate.instance(one, statuses.get(_azure_id(one), ()), account=azure.account) for one in in_own_group]
+    return {one.id: one for one in found}, [_moved_machine(one) for one in ours if not _is_in_own_group(one)]
 
 
 def _is_power_unknown(raw: Raw, statuses: Sequence[Raw]) -> bool:
@@ -144,16 +146,16 @@ def _azure_id(raw: Raw) -> str:
     return str(raw.get("id") or "").lower()
 
 
-def _is_in_place(raw: Raw) -> bool:
+def _is_in_own_group(raw: Raw) -> bool:
     resource, name = ids.resource(str(raw.get("id") or "")), str(raw.get("name") or "").lower()
     return resource is not None and resource.group == name and ids.GROUP.fullmatch(name) is not None
 
 
-def _moved_away(raw: Raw) -> Unanswered:
+def _moved_machine(raw: Raw) -> Unanswered:
     resource = ids.resource(str(raw.get("id") or ""))
-    where = resource.group if resource else "?"
-    why = f"the machine {raw.get('name')} has our tags and is in the group {where}, where cloudgpu did not make it"
-    return Unanswered(f"{raw.get('location')}/{where}", f"{why}: move it back, or end it at Azure.")
+    group_name = resource.group if resource else "?"
+    why = f"the machine {raw.get('name')} has our tags and is in the group {group_name}, where cloudgpu did not make it"
+    return Unanswered(f"{raw.get('location')}/{group_name}", f"{why}: move it back, or end it at Azure.")
 
 
 def _in_other_subscriptions(azure: Azure) -> list[Unanswered]:

@@ -23,7 +23,7 @@ from cloudgpu.providers.azure.error_codes import BUSY_CODES
 from cloudgpu.providers.azure.errors import code_of
 from cloudgpu.providers.shared.calls import by_item, result_or_error, retry
 
-START_WITHIN = timedelta(minutes=10)
+START_TIMEOUT = timedelta(minutes=10)
 Raw = Mapping[str, Any]
 _UNSUPPORTED_STATUSES = (405, 501)  # HTTP statuses of a server in Azure's place that does not have this call
 RETRY_PAUSE_S, MAX_RETRIES = 3.0, 20  # while another operation on the machine goes on, Azure refuses the next
@@ -48,10 +48,10 @@ def terminate(azure: Azure, id: str) -> None:  # noqa: A002
     Where somebody has put a resource of their own into the group, only the machine is deleted with what goes with it;
     the group stays, and `orphans` lists it. Raises EndRefused where a lock forbids it.
     """
-    assignment = identity.assignment_of(azure, id)
+    assignment_id = identity.assignment_of(azure, id)
     _delete(azure, id)
     # only now: a machine that could not be deleted needs its role to deallocate itself
-    identity.remove_machine_assignment(azure, assignment)
+    identity.remove_machine_assignment(azure, assignment_id)
 
 
 def _delete(azure: Azure, id: str) -> None:  # noqa: A002
@@ -79,10 +79,12 @@ def is_ours(resource: Raw, group: str) -> bool:
 
     Of disks, only the machine's system disk was.
     """
-    kind, name = str(resource.get("type") or "").lower(), str(resource.get("name") or "").lower()
-    if kind == "microsoft.compute/disks":
+    resource_type, name = str(resource.get("type") or "").lower(), str(resource.get("name") or "").lower()
+    if resource_type == "microsoft.compute/disks":
         return is_system_disk(name, group)
-    return kind in _LAUNCH_RESOURCE_TYPES and (name.startswith(group) or TAG_ID in (resource.get("tags") or {}))
+    return resource_type in _LAUNCH_RESOURCE_TYPES and (
+        name.startswith(group) or TAG_ID in (resource.get("tags") or {})
+    )
 
 
 def terminate_keeping_disk(azure: Azure, id: str) -> None:  # noqa: A002
@@ -95,7 +97,7 @@ def terminate_keeping_disk(azure: Azure, id: str) -> None:  # noqa: A002
     try:
         found = machine.read(azure, id)
         groups.tag(azure, group, {groups.TAG_DISK_RETAINED: "yes"})
-        _keep_disk(azure, id, found)
+        _let_disk_outlive(azure, id, found)
     except InstanceNotFound:
         return
     find(
@@ -107,14 +109,14 @@ def terminate_keeping_disk(azure: Azure, id: str) -> None:  # noqa: A002
     )
 
 
-def _keep_disk(azure: Azure, id: str, raw: Raw) -> None:  # noqa: A002
+def _let_disk_outlive(azure: Azure, id: str, raw: Raw) -> None:  # noqa: A002
     if _disk_outlives_machine(raw):
         return
     disk = raw["properties"]["storageProfile"]["osDisk"]
-    wanted = {"managedDisk": {"id": machine.system_disk(raw)}, "deleteOption": "Detach"}
+    new_disk = {"managedDisk": {"id": machine.system_disk(raw)}, "deleteOption": "Detach"}
     if "createOption" in disk:
-        wanted["createOption"] = disk["createOption"]
-    machine.change(azure, id, {"storageProfile": {"osDisk": wanted}})
+        new_disk["createOption"] = disk["createOption"]
+    machine.change(azure, id, {"storageProfile": {"osDisk": new_disk}})
     for _ in range(MAX_POLLS):
         if _disk_outlives_machine(machine.read(azure, id)):
             return
@@ -159,11 +161,11 @@ def start(azure: Azure, id: str) -> None:  # noqa: A002
     if found is None or provisioning_state(found) == "deleting":
         message = f"Azure {region} has no machine {group}."
         raise InstanceNotFound(message, field="instance", value=id)
-    power = translate.power_of(translate.statuses_of(found))
-    if power in ("deallocating", "stopping"):
+    power_state = translate.power_of(translate.statuses_of(found))
+    if power_state in ("deallocating", "stopping"):
         message = f"{id} is just stopping, and Azure starts only what has stopped."
         raise InvalidRequest(message, field="instance", value=id, next="Try again when it has stopped.")
-    if power not in ("running", "starting"):
+    if power_state not in ("running", "starting"):
         _start(azure, region, group)
 
 
@@ -174,7 +176,7 @@ def _start(azure: Azure, region: str, group: str) -> None:
             azure,
             f"{_MACHINE}/start/action",
             lambda polling: machines.begin_start(group, group, polling=polling),
-            deadline=azure.clock() + START_WITHIN,
+            deadline=azure.clock() + START_TIMEOUT,
             region=region,
             value=id_,
         )
@@ -201,8 +203,8 @@ def stop_many(azure: Azure, machine_ids: Sequence[str]) -> dict[str, CloudgpuErr
 
     One call each: Azure has none for many, so one that is refused keeps no other one running.
     """
-    outcomes = by_item(machine_ids, partial(result_or_error, stop, azure), MAX_PARALLEL)
-    return {id_: outcome for id_, outcome in outcomes.items() if isinstance(outcome, CloudgpuError)}
+    answers = by_item(machine_ids, partial(result_or_error, stop, azure), MAX_PARALLEL)
+    return {id_: answer for id_, answer in answers.items() if isinstance(answer, CloudgpuError)}
 
 
 def get_many(azure: Azure, machine_ids: Sequence[str]) -> MachinesById:
@@ -210,21 +212,21 @@ def get_many(azure: Azure, machine_ids: Sequence[str]) -> MachinesById:
 
     A machine that is missing in a listing is not proved to be gone: it is read by itself.
     """
-    wanted = list(dict.fromkeys(machine_ids))
-    if len(wanted) <= MAX_READ_SINGLY:
-        return by_item(wanted, partial(result_or_error, listing.get, azure), MAX_PARALLEL)
+    requested_ids = list(dict.fromkeys(machine_ids))
+    if len(requested_ids) <= MAX_READ_SINGLY:
+        return by_item(requested_ids, partial(result_or_error, listing.get, azure), MAX_PARALLEL)
     try:
         listed, _ = listing.list_ours(azure)
     except Silent:  # each may answer by itself
         listed = {}
     except CloudgpuError as error:
-        return {id_: _error_of(id_, error) for id_ in wanted}
-    found: MachinesById = {id_: listed[id_] for id_ in wanted if id_ in listed}
-    others = [id_ for id_ in wanted if id_ not in listed]
-    return {**found, **by_item(others, partial(result_or_error, listing.get, azure), MAX_PARALLEL)}
+        return {id_: _error_of_id(id_, error) for id_ in requested_ids}
+    found: MachinesById = {id_: listed[id_] for id_ in requested_ids if id_ in listed}
+    unlisted_ids = [id_ for id_ in requested_ids if id_ not in listed]
+    return {**found, **by_item(unlisted_ids, partial(result_or_error, listing.get, azure), MAX_PARALLEL)}
 
 
-def _error_of(id_: str, error: CloudgpuError) -> CloudgpuError:
+def _error_of_id(id_: str, error: CloudgpuError) -> CloudgpuError:
     """Return the error of an invalid id, else the one of the listing."""
     try:
         ids.split_machine_id(id_)
@@ -233,7 +235,7 @@ def _error_of(id_: str, error: CloudgpuError) -> CloudgpuError:
     return error
 
 
-NOTICE = timedelta(seconds=30)  # "Azure will try to provide up to 30 seconds' notice" (Use Azure Spot VMs)
+EVICTION_NOTICE = timedelta(seconds=30)  # "Azure will try to provide up to 30 seconds' notice" (Use Azure Spot VMs)
 
 
 def interrupt(azure: Azure, id: str) -> datetime:  # noqa: A002
@@ -249,4 +251,4 @@ def interrupt(azure: Azure, id: str) -> datetime:  # noqa: A002
     machines = azure.compute.virtual_machines
     action = f"{_MACHINE}/simulateEviction/action"
     invoke(azure, action, lambda: machines.simulate_eviction(group, group), region=region, value=id)
-    return azure.clock() + NOTICE
+    return azure.clock() + EVICTION_NOTICE

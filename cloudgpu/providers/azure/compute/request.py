@@ -15,26 +15,26 @@ from cloudgpu.core.model.cluster import node_of_tags
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Market
 from cloudgpu.providers.azure import ids
-from cloudgpu.providers.azure.compute.translate import GROUP_MARKET, GROUP_SIZE
+from cloudgpu.providers.azure.compute.translate import TAG_GROUP_MARKET, TAG_GROUP_SIZE
 from cloudgpu.providers.machine.files import USER, BootOptions
 
 Body = dict[str, Any]
-NETWORK, SUBNET = "10.77.0.0/16", "10.77.0.0/24"  # the address ranges of a machine's own network
+NETWORK_CIDR, SUBNET_CIDR = "10.77.0.0/16", "10.77.0.0/24"  # the address ranges of a machine's own network
 NETWORK_VERSION = "2022-11-01"  # of Microsoft.Network, for what the machine's PUT makes there
 _NETWORKS = "Microsoft.Network/virtualNetworks"
 _SECURITY = "Microsoft.Network/networkSecurityGroups"
-TRUSTED = "TrustedLaunch"
+TRUSTED_LAUNCH = "TrustedLaunch"
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """What was looked up for one launch, as it is saved with the attempt.
 
-    `image` is an imageReference, `plan` the purchase plan of an image of the marketplace. `subnet` and `group` are
-    Azure's ids of somebody else's (None: those of the launch's own group, which admits `callers`, CIDR per label).
-    `number` is the zone's (None: anywhere in the region). `role`: the machine gets an identity with a role.
-    `extension` is installed on the machine after the launch. `host_at`: its disks are encrypted at the host, too.
-    `trusted`: it has Trusted Launch.
+    `image` is an imageReference, `plan` the purchase plan of an image of the marketplace. `disk_sku` is the storage
+    type of the system disk (`Premium_LRS`). `subnet` and `group` are Azure's ids of a subnet and a security group of
+    somebody else's (None: the launch's own, which admit `callers`, CIDR per label). `number` is the number of the zone
+    (None: anywhere in the region). `role`: the machine gets an identity with a role. `extension` is installed on the
+    machine after the launch. `host_at`: its disks are encrypted at the host, too. `trusted`: it has Trusted Launch.
     """
 
     region: str
@@ -62,17 +62,21 @@ def boot_options(attempt: Attempt, call: Call) -> BootOptions:
 
 def group(attempt: Attempt, call: Call) -> Body:
     """Return the resource group, with all tags, and the machine's size and market: it outlives the machine."""
-    item = attempt.offer.configuration
+    configuration = attempt.offer.configuration
     return {
         "location": call.region,
-        "tags": {**attempt.tags, GROUP_SIZE: item.instance_type, GROUP_MARKET: str(item.market)},
+        "tags": {
+            **attempt.tags,
+            TAG_GROUP_SIZE: configuration.instance_type,
+            TAG_GROUP_MARKET: str(configuration.market),
+        },
     }
 
 
 def network(attempt: Attempt, call: Call, name: str) -> Body:
     """Return the machine's own network with one subnet."""
-    subnet = {"name": name, "properties": {"addressPrefix": SUBNET}}
-    properties = {"addressSpace": {"addressPrefixes": [NETWORK]}, "subnets": [subnet]}
+    subnet = {"name": name, "properties": {"addressPrefix": SUBNET_CIDR}}
+    properties = {"addressSpace": {"addressPrefixes": [NETWORK_CIDR]}, "subnets": [subnet]}
     return {"location": call.region, "tags": dict(attempt.tags), "properties": properties}
 
 
@@ -87,20 +91,20 @@ def network_group(attempt: Attempt, call: Call) -> str:
     return ids.cluster_group(node.id, attempt.number)
 
 
-def machine(attempt: Attempt, call: Call, subscription: str, boot: bytes) -> Body:
-    """Return the machine's body; `boot` are its boot data, which Azure calls custom data."""
+def machine(attempt: Attempt, call: Call, subscription: str, custom_data: bytes) -> Body:
+    """Return the machine's body; `custom_data` are its boot data, which Azure calls custom data."""
     name = ids.group_of(attempt.token)
-    item = attempt.offer.configuration
+    configuration = attempt.offer.configuration
     properties: Body = {
-        "hardwareProfile": {"vmSize": item.instance_type},
+        "hardwareProfile": {"vmSize": configuration.instance_type},
         "storageProfile": {"imageReference": dict(call.image), "osDisk": _disk(call, name)},
-        "osProfile": _os_profile(attempt, name, boot),
+        "osProfile": _os_profile(attempt, name, custom_data),
         "networkProfile": {
             "networkApiVersion": NETWORK_VERSION,
             "networkInterfaceConfigurations": [_interface(attempt, call, subscription, name)],
         },
     }
-    properties |= _security_profile(call) | (_spot_properties(attempt) if item.market is Market.SPOT else {})
+    properties |= _security_profile(call) | (_spot_properties(attempt) if configuration.market is Market.SPOT else {})
     body: Body = {"location": call.region, "tags": dict(attempt.tags), "properties": properties}
     if call.number is not None:
         body["zones"] = [call.number]
@@ -136,13 +140,13 @@ def _disk(call: Call, name: str) -> Body:
     }
 
 
-def _os_profile(attempt: Attempt, name: str, boot: bytes) -> Body:
+def _os_profile(attempt: Attempt, name: str, custom_data: bytes) -> Body:
     path = f"/home/{USER}/.ssh/authorized_keys"
     keys = [{"path": path, "keyData": line.strip()} for line in attempt.boot.client_public_keys]
     return {
         "computerName": name,
         "adminUsername": USER,
-        "customData": base64.b64encode(boot).decode("ascii"),
+        "customData": base64.b64encode(custom_data).decode("ascii"),
         "linuxConfiguration": {"disablePasswordAuthentication": True, "ssh": {"publicKeys": keys}},
     }
 
@@ -176,7 +180,7 @@ def _address(attempt: Attempt, name: str) -> Body:
 def _security_profile(call: Call) -> Body:
     profile: Body = {"encryptionAtHost": True} if call.host_at else {}
     if call.trusted:
-        profile["securityType"] = TRUSTED
+        profile["securityType"] = TRUSTED_LAUNCH
         profile["uefiSettings"] = {"secureBootEnabled": call.secure_boot, "vTpmEnabled": True}
     return {"securityProfile": profile} if profile else {}
 

@@ -62,46 +62,48 @@ ASSIGN_ROLE = "Microsoft.Authorization/roleAssignments/write"
 
 @dataclass(frozen=True, slots=True)
 class _Lookups:
-    """What the look-ups found."""
+    """What the look-ups of one launch found: its size, image, network and data volume."""
 
     sku: Sku
-    choice: ImageChoice
+    image_choice: ImageChoice
     network_placement: network.NetworkPlacement
-    limits: str | None  # a remark for the plan, where the quotas could not be checked
+    quota_remark: str | None  # a remark for the plan, where the quotas could not be checked
     volume: DataVolume | None
     role: bool  # the machine gets an identity with a role
 
 
-def resolve(azure: Azure, request: LaunchRequest, item: MachineConfiguration) -> Resolved:
+def resolve(azure: Azure, request: LaunchRequest, configuration: MachineConfiguration) -> Resolved:
     """Return the exact launch call of an offer, its attached costs and remarks. Reads only.
 
     Raises NoCapacity (withheld there), QuotaExceeded, AuthFailed, and InvalidRequest for an image, a disk, a network or
     a volume that cannot be.
     """
     notes = cluster_firewall_notes(request, "security group has")
-    found = _look_up(azure, request, item)
-    call = _call(azure, request, item, found)
+    lookups = _look_up(azure, request, configuration)
+    call = _call(azure, request, configuration, lookups)
     return Resolved(
         call=asdict(call),
-        attached=tuple(_attached(request, call, found.volume)),
+        attached=tuple(_attached_resources(request, call, lookups.volume)),
         guards=_guards(azure, call),
-        remarks=(*notes, *_remarks(azure, request, item, found)),
-        driver=found.choice.driver,
-        licence=found.choice.image.licence,
+        remarks=(*notes, *_remarks(azure, request, configuration, lookups)),
+        driver=lookups.image_choice.driver,
+        licence=lookups.image_choice.image.licence,
         agent=Agent.ENDS if call.role else Agent.TELLS,
     )
 
 
-def _look_up(azure: Azure, request: LaunchRequest, item: MachineConfiguration) -> _Lookups:
-    setup, sku, nodes = request.setup, _sku(azure, item), request.cluster.nodes if request.cluster else 1
+def _look_up(azure: Azure, request: LaunchRequest, configuration: MachineConfiguration) -> _Lookups:
+    setup, sku, nodes = request.setup, _sku(azure, configuration), request.cluster.nodes if request.cluster else 1
     with Pool(5) as pool:
-        choice = pool.submit(images.choose_image, azure, item, sku, setup.image, request.template)
-        placement = pool.submit(network.placement, azure, item.region, setup.network)
-        limits = pool.submit(quotas.check, azure, item.region, sku, item.market, nodes)
-        volume = pool.submit(data_volume, azure, item, setup.volume)
+        image_choice = pool.submit(images.choose_image, azure, configuration, sku, setup.image, request.template)
+        network_placement = pool.submit(network.placement, azure, configuration.region, setup.network)
+        quota_check = pool.submit(quotas.check, azure, configuration.region, sku, configuration.market, nodes)
+        volume = pool.submit(data_volume, azure, configuration, setup.volume)
         role = pool.submit(_may_assign_role, azure)
         # of several errors, always the same one is raised
-        return _Lookups(sku, choice.result(), placement.result(), limits.result(), volume.result(), role.result())
+        return _Lookups(
+            sku, image_choice.result(), network_placement.result(), quota_check.result(), volume.result(), role.result()
+        )
 
 
 def _may_assign_role(azure: Azure) -> bool:
@@ -117,34 +119,39 @@ def _may_assign_role(azure: Azure) -> bool:
         return True
 
 
-def _sku(azure: Azure, item: MachineConfiguration) -> Sku:
+def _sku(azure: Azure, configuration: MachineConfiguration) -> Sku:
     """Return the size as the region sells it; raise NoCapacity where it does not, or not to this subscription."""
-    sku, number = skus(azure, item.region).get(item.instance_type.lower()), ids.zone_number(item.zone)
+    sku, number = (
+        skus(azure, configuration.region).get(configuration.instance_type.lower()),
+        ids.zone_number(configuration.zone),
+    )
     if sku is None or sku.restriction or (number is not None and number not in sku.zones):
         why = f" ({sku.restriction})" if sku and sku.restriction else ""
-        message = f"Azure does not sell {item.instance_type} in {item.zone} to this subscription{why}."
-        raise NoCapacity(message, field="offer", value=item.instance_type)
+        message = (
+            f"Azure does not sell {configuration.instance_type} in {configuration.zone} to this subscription{why}."
+        )
+        raise NoCapacity(message, field="offer", value=configuration.instance_type)
     return sku
 
 
-def _call(azure: Azure, request: LaunchRequest, item: MachineConfiguration, found: _Lookups) -> Call:
-    image, sku = found.choice.image, found.sku
+def _call(azure: Azure, request: LaunchRequest, configuration: MachineConfiguration, lookups: _Lookups) -> Call:
+    image, sku = lookups.image_choice.image, lookups.sku
     return Call(
-        region=item.region,
-        number=ids.zone_number(item.zone),
+        region=configuration.region,
+        number=ids.zone_number(configuration.zone),
         image=dict(image.reference),
         plan=image.plan,
         disk_gb=_disk_gb(request, image),
         disk_sku=PREMIUM if sku.premium else STANDARD,
-        subnet=found.network_placement.subnet,
-        group=found.network_placement.group,
-        callers=dict(found.network_placement.callers),
+        subnet=lookups.network_placement.subnet,
+        group=lookups.network_placement.group,
+        callers=dict(lookups.network_placement.callers),
         ssh_port=azure.options.ssh_port,
         trusted=image.trusted and sku.trusted,
-        secure_boot=not item.accelerators,  # NVIDIA's modules are not signed for it
-        role=found.role,
+        secure_boot=not configuration.accelerators,  # NVIDIA's modules are not signed for it
+        role=lookups.role,
         host_at=azure.options.encryption_at_host and sku.encrypts_at_host,
-        extension=found.choice.extension,
+        extension=lookups.image_choice.extension,
     )
 
 
@@ -159,51 +166,57 @@ def _disk_gb(request: LaunchRequest, image: Image) -> int:
     )
 
 
-def _attached(request: LaunchRequest, call: Call, volume: DataVolume | None) -> Iterator[AttachedResource]:
+def _attached_resources(request: LaunchRequest, call: Call, volume: DataVolume | None) -> Iterator[AttachedResource]:
     """Yield what is billed with the machine: a disk by its size class, an address whether it is used or not."""
-    kind = tier(call.disk_sku, call.disk_gb)
+    storage_kind = tier(call.disk_sku, call.disk_gb)
     for one in attached_resources(
-        request.setup, call.disk_gb, kind, PUBLIC_ADDRESS, volume, lambda size: tier(VOLUME_SKU, size)
+        request.setup, call.disk_gb, storage_kind, PUBLIC_ADDRESS, volume, lambda size: tier(VOLUME_SKU, size)
     ):
         yield replace(one, while_stopped=True)
 
 
 def _guards(azure: Azure, call: Call) -> tuple[str, ...]:
-    on_machine = (
+    agent_guards = (
         (AGENT_SENTENCE, f"{TIMER_SENTENCE}, which stops it; its disk stays", DEALLOCATES_ITSELF)
         if call.role
         else (NO_AGENT,)
     )
-    in_cloud = () if why_no_timer(azure) else (cloud_timer_sentence("Azure's own scheduled actions", "deallocates"),)
-    return *on_machine, *in_cloud
+    timer_guards = (
+        () if why_no_timer(azure) else (cloud_timer_sentence("Azure's own scheduled actions", "deallocates"),)
+    )
+    return *agent_guards, *timer_guards
 
 
-def _remarks(azure: Azure, request: LaunchRequest, item: MachineConfiguration, found: _Lookups) -> Iterator[str]:
-    yield from found.choice.remarks
-    yield from found.network_placement.remarks
-    if found.sku.temp_disk_gb:
-        erased = f"its temporary disk (/mnt, {found.sku.temp_disk_gb:,.0f} GB) is erased whenever it is deallocated"
-        yield Note(erased, NoteKind.ERASURE)
-    if item.market is Market.SPOT:
-        yield from _spot_remarks(request, item)
+def _remarks(
+    azure: Azure, request: LaunchRequest, configuration: MachineConfiguration, lookups: _Lookups
+) -> Iterator[str]:
+    yield from lookups.image_choice.remarks
+    yield from lookups.network_placement.remarks
+    if lookups.sku.temp_disk_gb:
+        erasure_text = (
+            f"its temporary disk (/mnt, {lookups.sku.temp_disk_gb:,.0f} GB) is erased whenever it is deallocated"
+        )
+        yield Note(erasure_text, NoteKind.ERASURE)
+    if configuration.market is Market.SPOT:
+        yield from _spot_remarks(request, configuration)
     if request.setup.volume is not None:
-        yield f"the volume {request.setup.volume.name} is bound to {item.zone}: only machines there can use it"
+        yield f"the volume {request.setup.volume.name} is bound to {configuration.zone}: only machines there can use it"
     if not azure.options.machine_role:
         yield f"{NO_IDENTITY}. cloudgpu init azure prepares one (accounts.{request.account}.machine_role)"
-    elif not found.role:
+    elif not lookups.role:
         yield f"{NO_IDENTITY}. This login may not give it the role: cloudgpu doctor names who may"
     if why_no_timer(azure):
         yield Note(why_no_timer(azure), NoteKind.GUARD)
-    if azure.options.encryption_at_host and not found.sku.encrypts_at_host:
-        yield f"{item.instance_type} has no encryption at host: its disks are encrypted at rest alone"
-    if found.limits is not None:
-        yield found.limits
+    if azure.options.encryption_at_host and not lookups.sku.encrypts_at_host:
+        yield f"{configuration.instance_type} has no encryption at host: its disks are encrypted at rest alone"
+    if lookups.quota_remark is not None:
+        yield lookups.quota_remark
 
 
-def _spot_remarks(request: LaunchRequest, item: MachineConfiguration) -> Iterator[str]:
+def _spot_remarks(request: LaunchRequest, configuration: MachineConfiguration) -> Iterator[str]:
     yield "Azure takes a spot machine with 30 seconds' notice: it is deallocated then, and its disk stays"
     if request.requirements.max_price is None:
-        listed = listed_price(KIND, item.instance_type, item.region, Market.ON_DEMAND)
+        listed = listed_price(KIND, configuration.instance_type, configuration.region, Market.ON_DEMAND)
         cap = f"{listed.per_hour.text(4)} an hour (listed {listed.as_of:%Y-%m-%d})" if listed else "not known here"
         yield (
             f"the spot price can rise up to the on-demand price, {cap}, and Azure does not take the machine for its "
@@ -212,7 +225,7 @@ def _spot_remarks(request: LaunchRequest, item: MachineConfiguration) -> Iterato
 
 
 Raw = Mapping[str, Any]
-_SUBNETS = "Microsoft.Network/virtualNetworks/read"
+_READ_NETWORKS = "Microsoft.Network/virtualNetworks/read"
 
 
 def constraint(azure: Azure, setup: Setup, requirements: Requirements) -> PlacementConstraint:
@@ -221,42 +234,46 @@ def constraint(azure: Azure, setup: Setup, requirements: Requirements) -> Placem
     One call each. Raises InvalidRequest for one that does not exist, or that lies elsewhere than the requirements or
     another of them says.
     """
-    wanted_region = named_region(azure, requirements)
-    volume = _volume(azure, setup.volume, requirements, wanted_region) if setup.volume is not None else None
+    requested = named_region(azure, requirements)
+    volume = _volume(azure, setup.volume, requirements, requested) if setup.volume is not None else None
     constraints = [_Constraint("volume", volume.name, volume.zone)] if volume is not None else []
     image, subnet = setup.image or "", setup.network.subnet or ""
     constraints += [_Constraint("image", image, region) for region in _image_region(azure, image)]
     constraints += [_Constraint("subnet", subnet, region) for region in _subnet_region(azure, subnet)]
     for one in constraints:
-        check_location(one.what, one.name, one.region, wanted_region, "--region")
+        check_location(one.resource_kind, one.name, one.region, requested, "--region")
         if one.region != constraints[0].region:
             raise _different_places_error(constraints[0], one)
     if not constraints:
         return PlacementConstraint()
-    first = constraints[0]
-    zone = first.location if volume is not None else None
-    return PlacementConstraint(first.region, zone, why=f"the {first.what} {first.name} is in {first.location}")
+    first_constraint = constraints[0]
+    zone = first_constraint.location if volume is not None else None
+    return PlacementConstraint(
+        first_constraint.region,
+        zone,
+        why=f"the {first_constraint.resource_kind} {first_constraint.name} is in {first_constraint.location}",
+    )
 
 
-def data_volume(azure: Azure, item: MachineConfiguration, volume: Volume | None) -> DataVolume | None:
+def data_volume(azure: Azure, configuration: MachineConfiguration, volume: Volume | None) -> DataVolume | None:
     """Return the ledger's volume of this name in the offer's zone; None: not made yet, or not requested.
 
     Raises InvalidRequest where another machine uses it, so that this one would run without it.
     """
     if volume is None:
         return None
-    name_and_zone = (volume.name, item.zone or item.region)
-    found = next((one for one in _volumes(azure) if (one.name, one.zone) == name_and_zone), None)
-    if found is not None and found.used_by is not None:
-        raise volume_in_use_error(volume, found.used_by)
-    return found
+    name_and_zone = (volume.name, configuration.zone or configuration.region)
+    lookups = next((one for one in _volumes(azure) if (one.name, one.zone) == name_and_zone), None)
+    if lookups is not None and lookups.used_by is not None:
+        raise volume_in_use_error(volume, lookups.used_by)
+    return lookups
 
 
 @dataclass(frozen=True, slots=True)
 class _Constraint:
-    """A resource that pins a launch: its kind in words, its name, and the zone or region in which it is."""
+    """A resource that pins a launch: its kind (`volume`), its name, and the zone or region in which it is."""
 
-    what: str
+    resource_kind: str
     name: str
     location: str
 
@@ -265,11 +282,10 @@ class _Constraint:
         return ids.region_of(self.location) or self.location
 
 
-def _different_places_error(first: _Constraint, other: _Constraint) -> InvalidRequest:
-    message = (
-        f"The {first.what} {first.name} is in {first.location}, and the {other.what} {other.name} in {other.location}."
-    )
-    return InvalidRequest(message, field=f"--{other.what}", value=other.name, next="Leave one of them out.")
+def _different_places_error(first_constraint: _Constraint, other: _Constraint) -> InvalidRequest:
+    first_text = f"The {first_constraint.resource_kind} {first_constraint.name} is in {first_constraint.location}"
+    message = f"{first_text}, and the {other.resource_kind} {other.name} in {other.location}."
+    return InvalidRequest(message, field=f"--{other.resource_kind}", value=other.name, next="Leave one of them out.")
 
 
 # Images
@@ -283,9 +299,9 @@ def _image_region(azure: Azure, name_or_id: str) -> Iterator[str]:
     if ref is not None:
         yield ref.region
         return
-    found = images.own_image(azure, name_or_id)
-    if found is not None:
-        yield str(found["location"])
+    lookups = images.own_image(azure, name_or_id)
+    if lookups is not None:
+        yield str(lookups["location"])
 
 
 # Volumes
@@ -298,7 +314,9 @@ def _volumes(azure: Azure) -> list[DataVolume]:
 
 def _to_volume(raw: Raw) -> DataVolume:
     size = int(properties_of(raw).get("diskSizeGB") or 0)
-    return DataVolume(raw["tags"][TAG_VOLUME], str(raw["id"]), machine.zone_of(raw), size, used_by=disks.holder(raw))
+    return DataVolume(
+        raw["tags"][TAG_VOLUME], str(raw["id"]), machine.zone_of(raw), size, used_by=disks.machine_using(raw)
+    )
 
 
 def _volume(azure: Azure, volume: Volume, requirements: Requirements, region: str | None) -> DataVolume | None:
@@ -319,7 +337,7 @@ def _subnet_region(azure: Azure, name_or_id: str) -> Iterator[str]:
     if not name_or_id:
         return
     network_ref, networks = network.network_of_subnet(name_or_id), azure.network.virtual_networks
-    found = find(azure, _SUBNETS, lambda: networks.get(network_ref.group, network_ref.name), value=name_or_id)
-    if found is None:
+    lookups = find(azure, _READ_NETWORKS, lambda: networks.get(network_ref.group, network_ref.name), value=name_or_id)
+    if lookups is None:
         raise not_found_error("subnet", "--subnet", name_or_id, set(), (), "See what there is: az network vnet list")
-    yield str(found.as_dict()["location"])
+    yield str(lookups.as_dict()["location"])

@@ -25,13 +25,13 @@ from cloudgpu.providers.azure.compute import machine, power
 
 Raw = Mapping[str, Any]
 TIMER_TAG = "cloudgpu-timer"
-NO_TIMER = "none"
+NO_TIMER_VALUE = "none"
 MIN_DELAY = timedelta(minutes=2)
 MAX_IDS = 100  # ids in one call
-ENDED_STATES = ("succeeded", "failed", "cancelled", "blocked")  # a blocked one ends nothing
+ENDED_OPERATION_STATES = ("succeeded", "failed", "cancelled", "blocked")  # a blocked one ends nothing
 # Azure sends a call that failed again.
 RETRY_POLICY = {"retryCount": 5, "retryWindowInMinutes": 60}
-_ACTIONS = "Microsoft.ComputeSchedule/locations"
+_ACTION_PREFIX = "Microsoft.ComputeSchedule/locations"
 _TIMER_TAG_VALUE = re.compile(r"([1-9]\d{0,10})_([0-9a-zA-Z-]{1,50})")
 
 
@@ -58,8 +58,8 @@ def set_timer(azure: Azure, id: str, at: datetime) -> bool:  # noqa: A002
     region, _ = ids.split_machine_id(id)
     if previous is not None and previous[0] == fires_at and previous[1] in _pending(azure, region, [previous[1]]):
         return False
-    operation = _submit(azure, id, fires_at)
-    power.tag(azure, id, {TIMER_TAG: f"{int(fires_at.timestamp())}_{operation}"})
+    operation_id = _submit(azure, id, fires_at)
+    power.tag(azure, id, {TIMER_TAG: f"{int(fires_at.timestamp())}_{operation_id}"})
     if previous is not None:
         _cancel(azure, region, previous[1])
     return True
@@ -75,7 +75,7 @@ def drop_timer(azure: Azure, id: str) -> None:  # noqa: A002
         return
     if previous is not None:
         _cancel(azure, ids.split_machine_id(id)[0], previous[1])
-        power.tag(azure, id, {TIMER_TAG: NO_TIMER})
+        power.tag(azure, id, {TIMER_TAG: NO_TIMER_VALUE})
 
 
 def timer(azure: Azure, id: str) -> datetime | None:  # noqa: A002
@@ -96,12 +96,14 @@ def timers(azure: Azure, region: str | None = None) -> dict[str, datetime]:
     ours = [one for one in machine.listed(azure) if _is_of_ledger(azure, one) and region in (None, one["location"])]
     scheduled = {machine.id_of(one): found for one in ours if (found := _tagged_timer(one)) is not None}
     by_region: dict[str, list[str]] = {}
-    for one, (_, operation) in sorted(scheduled.items()):
-        by_region.setdefault(ids.split_machine_id(one)[0], []).append(operation)
+    for one, (_, operation_id) in sorted(scheduled.items()):
+        by_region.setdefault(ids.split_machine_id(one)[0], []).append(operation_id)
     pending = {
-        operation for region_name, listed in by_region.items() for operation in _pending(azure, region_name, listed)
+        operation_id
+        for region_name, listed in by_region.items()
+        for operation_id in _pending(azure, region_name, listed)
     }
-    return {one: at for one, (at, operation) in scheduled.items() if operation in pending}
+    return {one: at for one, (at, operation_id) in scheduled.items() if operation_id in pending}
 
 
 def _is_of_ledger(azure: Azure, raw: Raw) -> bool:
@@ -109,7 +111,7 @@ def _is_of_ledger(azure: Azure, raw: Raw) -> bool:
 
 
 def _tagged_timer(raw: Raw) -> tuple[datetime, str] | None:
-    """Return the time and Azure's id of a machine's timer, as its tag has them."""
+    """Return when a machine's timer fires and the id of its operation at Azure, as its tag has them; None for none."""
     match = _TIMER_TAG_VALUE.fullmatch(str((raw.get("tags") or {}).get(TIMER_TAG, "")))
     return None if match is None else (datetime.fromtimestamp(int(match[1]), UTC), match[2])
 
@@ -124,17 +126,17 @@ def _submit(azure: Azure, id: str, at: datetime) -> str:  # noqa: A002
         "correlationid": str(uuid4()),
     }
     results = _call_scheduled_actions(azure, region, "SubmitDeallocate", body)
-    operation: Raw = next((one["operation"] for one in results if one.get("operation")), {})
-    if operation.get("operationId"):
-        return str(operation["operationId"])
+    operation_id: Raw = next((one["operation"] for one in results if one.get("operation")), {})
+    if operation_id.get("operationId"):
+        return str(operation_id["operationId"])
     why = next((f"{one.get('errorCode')}: {one.get('errorDetails')}" for one in results), "it gave no id")
     message = f"Azure takes no timer of {id} at {at:%Y-%m-%d %H:%M} UTC ({why})."
     raise InvalidRequest(message, field="renew_until", value=f"{at:%Y-%m-%dT%H:%M:%SZ}", next="Choose an earlier time.")
 
 
-def _cancel(azure: Azure, region: str, operation: str) -> None:
+def _cancel(azure: Azure, region: str, operation_id: str) -> None:
     _call_scheduled_actions(
-        azure, region, "CancelOperations", {"operationIds": [operation], "correlationid": str(uuid4())}
+        azure, region, "CancelOperations", {"operationIds": [operation_id], "correlationid": str(uuid4())}
     )
 
 
@@ -148,7 +150,11 @@ def _pending(azure: Azure, region: str, operations: list[str]) -> set[str]:
             for one in _call_scheduled_actions(azure, region, "GetOperationStatus", body)
             if one.get("operation")
         ]
-        pending |= {str(one["operationId"]) for one in answers if str(one.get("state", "")).lower() not in ENDED_STATES}
+        pending |= {
+            str(one["operationId"])
+            for one in answers
+            if str(one.get("state", "")).lower() not in ENDED_OPERATION_STATES
+        }
     return pending
 
 
@@ -156,7 +162,7 @@ def _call_scheduled_actions(azure: Azure, region: str, name: str, body: Raw) -> 
     """Call Azure's scheduled actions; return the results, none where it does not know the ids."""
     method_suffix = "".join(f"_{one.lower()}" if one.isupper() else one for one in name)
     call = getattr(azure.client("computeschedule").scheduled_actions, f"virtual_machines{method_suffix}")
-    action = f"{_ACTIONS}/virtualMachines{name}/action"
+    action = f"{_ACTION_PREFIX}/virtualMachines{name}/action"
     if name == "SubmitDeallocate":
         found = invoke(azure, action, lambda: call(region, body), region=region)
     else:

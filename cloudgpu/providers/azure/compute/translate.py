@@ -22,7 +22,7 @@ from cloudgpu.providers.shared.rules import gpus_of, time_of_tag
 Raw = Mapping[str, Any]
 TAG_PREFIX = "cloudgpu-"
 # Tags of a group with its machine's size and market, for the minutes in which the machine is gone and the group not.
-GROUP_SIZE, GROUP_MARKET = "cloudgpu-group-size", "cloudgpu-group-market"
+TAG_GROUP_SIZE, TAG_GROUP_MARKET = "cloudgpu-group-size", "cloudgpu-group-market"
 SHUT_DOWN_INSIDE = "shut down from inside"
 _STATES = {
     "creating": State.PENDING,
@@ -33,8 +33,8 @@ _STATES = {
     "deallocating": State.STOPPING,
     "deallocated": State.DEALLOCATED,
 }
-_UNBILLED = (State.DEALLOCATED, State.TERMINATED)
-_AZURE_ONLY_TAGS = (GROUP_SIZE, GROUP_MARKET, "cloudgpu-timer")
+_UNBILLED_STATES = (State.DEALLOCATED, State.TERMINATED)
+_AZURE_ONLY_TAGS = (TAG_GROUP_SIZE, TAG_GROUP_MARKET, "cloudgpu-timer")
 
 
 def instance(raw: Raw, statuses: Sequence[Raw], *, account: str, address: Address | None = None) -> Instance:
@@ -49,14 +49,14 @@ def instance(raw: Raw, statuses: Sequence[Raw], *, account: str, address: Addres
         account=account,
         id=ids.join_id(str(raw["location"]).lower(), str(raw["name"]).lower()),
         state=state,
-        billed=state not in _UNBILLED,
+        billed=state not in _UNBILLED_STATES,
         tags=tags_of(raw),
         region=str(raw["location"]).lower(),
         zone=zone_of(raw).lower(),
         instance_type=size,
         market=Market.SPOT if is_spot(raw) else Market.ON_DEMAND,
-        launched_at=_time(properties_of(raw).get("timeCreated")),
-        since=_since(statuses),  # when the power state began
+        launched_at=_parse_time(properties_of(raw).get("timeCreated")),
+        since=_power_state_since(statuses),  # when the power state began
         address=address if state in (State.PENDING, State.RUNNING) else None,
         accelerators=gpus_of("azure", size),
         last_active=time_of_tag(str((raw.get("tags") or {}).get(TAG_LAST_ACTIVE, ""))),
@@ -64,13 +64,13 @@ def instance(raw: Raw, statuses: Sequence[Raw], *, account: str, address: Addres
     )
 
 
-def of_group(group: Raw, *, account: str) -> Instance:
+def instance_of_group(group: Raw, *, account: str) -> Instance:
     """Return a machine that is gone while its group is still being deleted, by the group's tags.
 
     Its disk may exist for some minutes, so its end is not proved yet.
     """
     tags, region = group.get("tags") or {}, str(group["location"]).lower()
-    size = str(tags.get(GROUP_SIZE, ""))
+    size = str(tags.get(TAG_GROUP_SIZE, ""))
     return Instance(
         provider="azure",
         account=account,
@@ -81,7 +81,7 @@ def of_group(group: Raw, *, account: str) -> Instance:
         region=region,
         zone=region,
         instance_type=size,
-        market=Market.SPOT if tags.get(GROUP_MARKET) == Market.SPOT else Market.ON_DEMAND,
+        market=Market.SPOT if tags.get(TAG_GROUP_MARKET) == Market.SPOT else Market.ON_DEMAND,
         accelerators=gpus_of("azure", size),
     )
 
@@ -97,11 +97,11 @@ def tags_of(raw: Raw) -> dict[str, str]:
 
 def state_of(raw: Raw, statuses: Sequence[Raw]) -> State:
     """Return the state by the power state, and where Azure gives none by the provisioning state."""
-    power, provisioning = power_of(statuses), provisioning_state(raw)
+    power_state, provisioning = power_of(statuses), provisioning_state(raw)
     if provisioning == "deleting":
         return State.STOPPING
-    if power in _STATES:
-        return _STATES[power]
+    if power_state in _STATES:
+        return _STATES[power_state]
     if provisioning == "creating":
         return State.PENDING
     return State.DEALLOCATED if creation_failed(raw, statuses) else State.UNKNOWN
@@ -141,16 +141,16 @@ def _kinds_and_codes(statuses: Sequence[Raw]) -> list[tuple[str, str]]:
     return [(kind, code) for kind, _, code in pairs]
 
 
-def _since(statuses: Sequence[Raw]) -> datetime | None:
+def _power_state_since(statuses: Sequence[Raw]) -> datetime | None:
     """Return when the power state began, where Azure says so.
 
     The time of the provisioning state is not used: a change of tags moves it, and a shutdown from inside does not.
     """
-    power = (one for one in statuses if str(one.get("code") or "").lower().startswith("powerstate/"))
-    return next((_time(one.get("time")) for one in power), None)
+    power_state = (one for one in statuses if str(one.get("code") or "").lower().startswith("powerstate/"))
+    return next((_parse_time(one.get("time")) for one in power_state), None)
 
 
-def _time(value: object) -> datetime | None:
+def _parse_time(value: object) -> datetime | None:
     if isinstance(value, datetime):
         return value.astimezone(UTC)
     try:

@@ -49,10 +49,10 @@ def wanted_regions(azure: Azure, requirements: Requirements, names: Sequence[str
     named = named_region(azure, requirements)
     if named is not None:
         return (named,)
-    priced = priced_regions("azure")
-    priced_somewhere = frozenset[str]().union(*(priced.get(name, ()) for name in names))
-    unlisted = any(name not in priced for name in names)
-    return tuple(one for one in account_regions(azure) if one in priced_somewhere or unlisted)
+    regions_by_size = priced_regions("azure")
+    regions_with_price = frozenset[str]().union(*(regions_by_size.get(name, ()) for name in names))
+    has_unpriced_size = any(name not in regions_by_size for name in names)
+    return tuple(one for one in account_regions(azure) if one in regions_with_price or has_unpriced_size)
 
 
 def named_region(azure: Azure, requirements: Requirements) -> str | None:
@@ -88,11 +88,11 @@ def endpoints(azure: Azure) -> list[Region]:
     ("Azure Resource Manager overview": https://westus.management.azure.com).
     """
     names = azure.options.regions or tuple(str(one["name"]) for one in _locations(azure)) or account_regions(azure)
-    used = dict.fromkeys(name for name in names if name not in azure.options.exclude_regions)
+    region_names = dict.fromkeys(name for name in names if name not in azure.options.exclude_regions)
     if azure.endpoint is None:
-        return [Region(name, f"{name}.management.azure.com", 443) for name in used]
+        return [Region(name, f"{name}.management.azure.com", 443) for name in region_names]
     parts = urlsplit(azure.endpoint)
-    return [Region(name, parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 443)) for name in used]
+    return [Region(name, parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 443)) for name in region_names]
 
 
 def _locations(azure: Azure) -> list[Mapping[str, Any]]:
@@ -103,7 +103,7 @@ def _locations(azure: Azure) -> list[Mapping[str, Any]]:
 
 
 # What `stop` does to a machine, as a sentence without its subject.
-STOPS = "deallocates it: keeps its disk and its address, and costs those alone"
+STOP_EFFECT = "deallocates it: keeps its disk and its address, and costs those alone"
 SIZE_PREFIX = "Standard_"
 SkusByName = Mapping[str, Sku]
 
@@ -114,26 +114,26 @@ def available(azure: Azure, requirements: Requirements) -> Availability:
     One call per region, none for one that was called some minutes ago. Raises InvalidRequest for a size, region or zone
     that does not exist, NoCapacity where Azure withholds all fitting sizes from this subscription.
     """
-    names = _fitting_sizes(requirements)
+    names = _matching_sizes(requirements)
     regions = wanted_regions(azure, requirements, names) if names else ()
     if not regions:
         return Availability(())
     answers, unanswered = ask_each(
         regions, lambda region: skus(azure, region), MAX_PARALLEL, patience=azure.timeouts.change_s
     )
-    items = tuple(
-        item
+    configurations = tuple(
+        configuration
         for region in sorted(answers)
         for name in names
         if (sku := answers[region].get(name.lower())) is not None
-        for item in _items(azure, name, sku, region, requirements)
+        for configuration in _configurations(azure, name, sku, region, requirements)
     )
-    if not items and not unanswered:
-        _explain_none(requirements, names, answers)
-    return Availability(items, unanswered)
+    if not configurations and not unanswered:
+        _raise_no_match(requirements, names, answers)
+    return Availability(configurations, unanswered)
 
 
-def _fitting_sizes(requirements: Requirements) -> list[str]:
+def _matching_sizes(requirements: Requirements) -> list[str]:
     """Return the sizes that satisfy the requirements: of the catalogue, or the one that is named."""
     known = {one.name: one for one in instance_types(KIND)}
     if requirements.instance_type is not None and requirements.instance_type not in known:
@@ -141,12 +141,12 @@ def _fitting_sizes(requirements: Requirements) -> list[str]:
     return sorted(one.name for one in known.values() if matches_requirements(one, requirements))
 
 
-def _items(
+def _configurations(
     azure: Azure, name: str, sku: Sku, region: str, requirements: Requirements
 ) -> Iterator[MachineConfiguration]:
     zone = requirements.zone if requirements.zone is not None and ids.zone_number(requirements.zone) else region
-    number = ids.zone_number(zone)
-    if sku.restriction or (number is not None and number not in sku.zones):
+    zone_number = ids.zone_number(zone)
+    if sku.restriction or (zone_number is not None and zone_number not in sku.zones):
         return
     for market in allowed_markets(requirements):
         if market is Market.ON_DEMAND or sku.spot:
@@ -160,7 +160,7 @@ def _items(
                 accelerators=_accelerators(name, sku),
                 vcpus=sku.vcpus,
                 memory_gib=sku.memory_gib,
-                stop_effect=_erased_by_stop(sku) + STOPS,
+                stop_effect=_erased_by_stop(sku) + STOP_EFFECT,
             )
 
 
@@ -175,11 +175,11 @@ def _erased_by_stop(sku: Sku) -> str:
     return f"erases its temporary disk of {sku.temp_disk_gb:,.0f} GB (/mnt) and " if sku.temp_disk_gb else ""
 
 
-def _explain_none(requirements: Requirements, names: list[str], answers: Mapping[str, SkusByName]) -> None:
+def _raise_no_match(requirements: Requirements, names: list[str], answers: Mapping[str, SkusByName]) -> None:
     """Raise the error that explains why nothing is offered, if a zone, a size or a GPU was named; else return."""
-    number = ids.zone_number(requirements.zone) if requirements.zone else None
+    zone_number = ids.zone_number(requirements.zone) if requirements.zone else None
     zones = {zone for sizes in answers.values() for sku in sizes.values() for zone in sku.zones}
-    if number is not None and number not in zones:
+    if zone_number is not None and zone_number not in zones:
         listed = ", ".join(f"{next(iter(answers))}-{zone}" for zone in sorted(zones)) or "none"
         message = f"This subscription has no zone {requirements.zone!r}."
         raise InvalidRequest(message, field="--zone", value=requirements.zone, next=f"Use one of: {listed}.")
@@ -189,16 +189,16 @@ def _explain_none(requirements: Requirements, names: list[str], answers: Mapping
         if (skus := [sku for name in names if (sku := sizes.get(name.lower())) is not None])
     }
     if requirements.instance_type is not None and not found:
-        _refuse_unknown(requirements.instance_type, answers)
+        _raise_unknown_size(requirements.instance_type, answers)
     if (
         found
         and all(sku.restriction for skus in found.values() for sku in skus)
         and (requirements.instance_type or requirements.gpu)
     ):
-        _refuse_withheld(requirements, found, len(answers) - len(found))
+        _raise_restricted(requirements, found, len(answers) - len(found))
 
 
-def _refuse_unknown(name: str, answers: Mapping[str, SkusByName]) -> None:
+def _raise_unknown_size(name: str, answers: Mapping[str, SkusByName]) -> None:
     """Raise InvalidRequest, which suggests a similar one, for an unknown size; return for one of the catalogue."""
     if name in {one.name for one in instance_types(KIND)}:
         return
@@ -217,18 +217,20 @@ def _refuse_unknown(name: str, answers: Mapping[str, SkusByName]) -> None:
     )
 
 
-def _refuse_withheld(requirements: Requirements, found: Mapping[str, list[Sku]], elsewhere: int) -> None:
-    """Raise NoCapacity for sizes that Azure lists, and withholds. `elsewhere` regions do not list any of them."""
-    first, *more = found
-    sku = found[first][0]
+def _raise_restricted(requirements: Requirements, found: Mapping[str, list[Sku]], other_region_count: int) -> None:
+    """Raise NoCapacity for sizes that Azure restricts. `other_region_count` regions do not list any of them."""
+    first_region, *more_regions = found
+    sku = found[first_region][0]
     others = {one.name for skus in found.values() for one in skus} - {sku.name}
-    what = f"{sku.name} and {_counted(len(others), 'other size')}" if others else sku.name
-    where = f"{first} and {_counted(len(more), 'more region')}" if more else first
+    what = f"{sku.name} and {_count_text(len(others), 'other size')}" if others else sku.name
+    where = f"{first_region} and {_count_text(len(more_regions), 'more region')}" if more_regions else first_region
     not_offered_text = (
-        f" {_counted(elsewhere, 'other region')} of this account do not offer it at all." if elsewhere > 1 else ""
+        f" {_count_text(other_region_count, 'other region')} of this account do not offer it at all."
+        if other_region_count > 1
+        else ""
     )
     not_offered_text = (
-        " The other region of this account does not offer it at all." if elsewhere == 1 else not_offered_text
+        " The other region of this account does not offer it at all." if other_region_count == 1 else not_offered_text
     )
     raise NoCapacity(
         f"Azure withholds {what} from this subscription in {where} ({sku.restriction}).{not_offered_text}",
@@ -239,5 +241,5 @@ def _refuse_withheld(requirements: Requirements, found: Mapping[str, list[Sku]],
     )
 
 
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def _count_text(zone_number: int, what: str) -> str:
+    return f"{zone_number} {what}" if zone_number == 1 else f"{zone_number} {what}s"

@@ -17,15 +17,15 @@ from cloudgpu.core.catalog.pricelist import PER_HOUR, PartBuilder, PriceList, Pr
 from cloudgpu.core.model.offers import MachineConfiguration, Market, Price
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.providers.azure.client import KIND, Azure
-from cloudgpu.providers.azure.market.retail import Item, Retail
+from cloudgpu.providers.azure.market.retail import Item, RetailPrices
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.shared.calls import ask_each, by_item
 
 SOURCE = "Azure Retail Prices API"
 MAX_PARALLEL = 6  # regions that are read at the same time
 PAGE_TIMEOUT_S = 60.0  # a page of prices may take long
-_DISKS = {"Premium SSD": "P", "Standard SSD": "E", "Standard HDD": "S"}
-_FILTERS = (  # serviceName, and the rest of the filter
+_TIER_LETTER_BY_PRODUCT = {"Premium SSD": "P", "Standard SSD": "E", "Standard HDD": "S"}
+_FILTERS_BY_SERVICE = (  # serviceName, and the rest of the filter
     ("Virtual Machines", " and contains(armSkuName, 'Standard_N')"),
     ("Storage", " and contains(productName, 'Managed Disks')"),
     ("Virtual Network", " and productName eq 'IP Addresses'"),
@@ -39,10 +39,10 @@ def price_list(settings: ProviderSettings) -> PriceList:
 
     Raises InvalidRequest for `regions` that is no list of names, and what the first region raised when none answered.
     """
-    server = Retail()
+    price_api = RetailPrices()
     answers, unanswered = ask_each(
         _regions(settings),
-        lambda region: part_from(_items_of(server, region), region, settings.clock()),
+        lambda region: price_part(_items_of(price_api, region), region, settings.clock()),
         MAX_PARALLEL,
         patience=PAGE_TIMEOUT_S,
     )
@@ -50,31 +50,33 @@ def price_list(settings: ProviderSettings) -> PriceList:
 
 
 def _regions(settings: ProviderSettings) -> list[str]:
-    named = settings.options.get("regions")
-    if not isinstance(named, list | None) or not all(isinstance(one, str) and one.isalnum() for one in named or ()):
+    configured = settings.options.get("regions")
+    if not isinstance(configured, list | None) or not all(
+        isinstance(one, str) and one.isalnum() for one in configured or ()
+    ):
         field = f"config.toml: accounts.{settings.account}.regions"
         remedy = 'Write it like regions = ["koreacentral", "eastus"].'
         raise InvalidRequest(f"{field} has to be a list of regions.", field=field, value=None, next=remedy)
-    return sorted(named or regions("azure"))
+    return sorted(configured or regions("azure"))
 
 
-def _items_of(server: Retail, region: str) -> Iterator[Item]:
-    for service, extra_filter in _FILTERS:
+def _items_of(price_api: RetailPrices, region: str) -> Iterator[Item]:
+    for service, extra_filter in _FILTERS_BY_SERVICE:
         region_filter = f"serviceName eq '{service}' and armRegionName eq '{region}' and priceType eq 'Consumption'"
-        yield from server.items(region_filter + extra_filter)
+        yield from price_api.items(region_filter + extra_filter)
 
 
-def part_from(items: Iterable[Item], region: str, read_at: datetime) -> PricePart:
+def price_part(items: Iterable[Item], region: str, read_at: datetime) -> PricePart:
     """Return the prices that the items of a region stand for."""
     part_builder = PartBuilder(region, read_at, region)
-    found: dict[tuple[RowKey, str], list[Item]] = {}
+    items_by_key: dict[tuple[RowKey, str], list[Item]] = {}
     for item in items:
         missing_fields = [key for key in (*_REQUIRED_FIELDS, "retailPrice") if key not in item]
         if missing_fields:
             part_builder.refuse(_item_name(item), f"has no {' and no '.join(missing_fields)}")
         elif item["type"] == "Consumption" and (key_and_unit := _key_and_unit(item, region)) is not None:
-            found.setdefault(key_and_unit, []).append(item)
-    for (key, unit), items_of_key in found.items():
+            items_by_key.setdefault(key_and_unit, []).append(item)
+    for (key, unit), items_of_key in items_by_key.items():
         for item in _current_items(items_of_key):
             amount, currency = item["retailPrice"], item.get("currencyCode", "no currency")
             free_note = (
@@ -100,26 +102,31 @@ def _key_and_unit(item: Item, region: str) -> tuple[RowKey, str] | None:
     return RowKey(name, region, market), unit
 
 
-Kind = tuple[str, str, Market | None]  # the catalogue's name of what is priced, the unit, the market of a machine
+PricedKind = tuple[str, str, Market | None]  # the catalogue's name of what is priced, the unit, the market of a machine
 
 
-def _machine(item: Item) -> Kind | None:
+def _machine(item: Item) -> PricedKind | None:
     names = (item["meterName"], item["skuName"])
-    is_excluded = "Windows" in item["productName"] or any(word.endswith("Low Priority") for word in names)
+    is_excluded = "Windows" in item["productName"] or any(label.endswith("Low Priority") for label in names)
     if is_excluded or not item.get("armSkuName") or item["unitOfMeasure"] != "1 Hour":
         return None
-    spot = any(word.endswith(" Spot") for word in names)
+    spot = any(label.endswith(" Spot") for label in names)
     return item["armSkuName"], PER_HOUR, Market.SPOT if spot else Market.ON_DEMAND
 
 
-def _disk(item: Item) -> Kind | None:
+def _disk(item: Item) -> PricedKind | None:
     product, sku, unit = item["productName"], item["skuName"], item["unitOfMeasure"]
-    letter = next((letter for name, letter in _DISKS.items() if product == f"{name} Managed Disks"), None)
-    if letter == "S" and item["meterName"] == "LRS Snapshots" and unit == "1 GB/Month":
+    tier_letter = next(
+        (tier_letter for name, tier_letter in _TIER_LETTER_BY_PRODUCT.items() if product == f"{name} Managed Disks"),
+        None,
+    )
+    if tier_letter == "S" and item["meterName"] == "LRS Snapshots" and unit == "1 GB/Month":
         return "snapshot", "usd_per_gb_month", None
     tier, _, redundancy = sku.partition(" ")
     size = TIER_SIZES_GIB.get(int(tier[1:]) if tier[1:].isdigit() else 0)
-    is_known_disk = letter is not None and tier.startswith(letter) and redundancy == "LRS" and size is not None
+    is_known_disk = (
+        tier_letter is not None and tier.startswith(tier_letter) and redundancy == "LRS" and size is not None
+    )
     if (
         is_known_disk
         and item["meterName"] in (f"{tier} LRS Disk", f"{tier} Disk", f"{tier} Disks")
@@ -129,17 +136,17 @@ def _disk(item: Item) -> Kind | None:
     return None
 
 
-def _address(item: Item) -> Kind | None:
+def _address(item: Item) -> PricedKind | None:
     if item["meterName"] == "Standard IPv4 Static Public IP" and item["unitOfMeasure"] == "1 Hour":
         return "public_ip_standard_static_regional", PER_HOUR, None
     return None
 
 
-def _traffic(item: Item) -> Kind | None:
+def _traffic(item: Item) -> PricedKind | None:
     return ("egress_internet", "usd_per_gb", None) if item["unitOfMeasure"] == "1 GB" else None
 
 
-_READERS: dict[str, Callable[[Item], Kind | None]] = {
+_READERS: dict[str, Callable[[Item], PricedKind | None]] = {
     "Virtual Machines": _machine,
     "Storage": _disk,
     "Virtual Network": _address,
@@ -150,15 +157,15 @@ _READERS: dict[str, Callable[[Item], Kind | None]] = {
 def _current_items(items_of_key: list[Item]) -> list[Item]:
     """Return those of the latest date and of the first tier that is not free, of the items with one key."""
     latest = max(str(item.get("effectiveStartDate", "")) for item in items_of_key)
-    dated = [item for item in items_of_key if str(item.get("effectiveStartDate", "")) == latest]
-    tier_starts = sorted({_tier_start(item) for item in dated})
+    latest_items = [item for item in items_of_key if str(item.get("effectiveStartDate", "")) == latest]
+    tier_starts = sorted({_tier_start(item) for item in latest_items})
     paid_tiers = (
         tier_start
         for tier_start in tier_starts
-        if any(_tier_start(item) == tier_start and item["retailPrice"] != 0 for item in dated)
+        if any(_tier_start(item) == tier_start and item["retailPrice"] != 0 for item in latest_items)
     )
     chosen = next(paid_tiers, tier_starts[0])
-    return [item for item in dated if _tier_start(item) == chosen]
+    return [item for item in latest_items if _tier_start(item) == chosen]
 
 
 def _tier_start(item: Item) -> float:
@@ -177,33 +184,39 @@ def prices(azure: Azure, offers: Sequence[MachineConfiguration]) -> list[Price |
     those move from month to month (Microsoft Learn, "Use Azure Spot Virtual Machines"). Where the
     Retail Prices API does not answer, the dated price is returned, if there is one.
     """
-    listed = [listed_price(KIND, one.instance_type, one.region, one.market) for one in offers]
-    since = azure.clock() - SPOT_VALID_FOR
-    outdated = sorted({_key(one) for one, price in zip(offers, listed, strict=True) if _is_outdated(price, one, since)})
+    listed_prices = [listed_price(KIND, one.instance_type, one.region, one.market) for one in offers]
+    oldest_valid_at = azure.clock() - SPOT_VALID_FOR
+    outdated = sorted(
+        {
+            _key(one)
+            for one, price in zip(offers, listed_prices, strict=True)
+            if _is_outdated(price, one, oldest_valid_at)
+        }
+    )
     queried = _query_prices(azure, outdated) if outdated else {}
     return [
-        (queried.get(_key(one), {}).get(one.market) or price) if _is_outdated(price, one, since) else price
-        for one, price in zip(offers, listed, strict=True)
+        (queried.get(_key(one), {}).get(one.market) or price) if _is_outdated(price, one, oldest_valid_at) else price
+        for one, price in zip(offers, listed_prices, strict=True)
     ]
 
 
-def _is_outdated(price: Price | None, item: MachineConfiguration, since: datetime) -> bool:
-    return price is None or (item.market is Market.SPOT and price.as_of < since)
+def _is_outdated(price: Price | None, configuration: MachineConfiguration, oldest_valid_at: datetime) -> bool:
+    return price is None or (configuration.market is Market.SPOT and price.as_of < oldest_valid_at)
 
 
-def _key(item: MachineConfiguration) -> PriceKey:
-    return item.instance_type, item.region
+def _key(configuration: MachineConfiguration) -> PriceKey:
+    return configuration.instance_type, configuration.region
 
 
 def _query_prices(azure: Azure, type_regions: Sequence[PriceKey]) -> dict[PriceKey, Mapping[Market, Price]]:
     try:
-        server = Retail(azure.timeouts.read_s)
+        price_api = RetailPrices(azure.timeouts.read_s)
     except CloudgpuError:
         return {}
-    return by_item(type_regions, lambda type_region: _prices_by_market(azure, server, type_region), MAX_PARALLEL)
+    return by_item(type_regions, lambda type_region: _prices_by_market(azure, price_api, type_region), MAX_PARALLEL)
 
 
-def _prices_by_market(azure: Azure, server: Retail, type_region: PriceKey) -> Mapping[Market, Price]:
+def _prices_by_market(azure: Azure, price_api: RetailPrices, type_region: PriceKey) -> Mapping[Market, Price]:
     """Return the prices of a size in a region, by market; none where the price list does not answer."""
     name, region = type_region
     type_filter = (
@@ -211,7 +224,7 @@ def _prices_by_market(azure: Azure, server: Retail, type_region: PriceKey) -> Ma
         "and priceType eq 'Consumption'"
     )
     try:
-        part = part_from(server.items(type_filter), region, azure.clock())
+        part = price_part(price_api.items(type_filter), region, azure.clock())
     except CloudgpuError:
         return {}
     return {

@@ -18,9 +18,9 @@ from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.ids import Sku
 from cloudgpu.providers.azure.market.availability import check_region
 
-SPOT, TOTAL = "lowPriorityCores", "cores"
-GPUS = re.compile(r"standard\s*N[CDGV]", re.IGNORECASE)  # families of sizes with GPUs: NC, ND, NG, NV
-PAGE = "https://portal.azure.com/#view/Microsoft_Azure_Capacity/QuotaMenuBlade/~/myQuotas"
+SPOT_CODE, TOTAL_CODE = "lowPriorityCores", "cores"
+_GPU_FAMILY = re.compile(r"standard\s*N[CDGV]", re.IGNORECASE)  # families of sizes with GPUs: NC, ND, NG, NV
+QUOTA_PAGE = "https://portal.azure.com/#view/Microsoft_Azure_Capacity/QuotaMenuBlade/~/myQuotas"
 Raw = Mapping[str, Any]
 
 
@@ -41,7 +41,7 @@ def usages(azure: Azure, region: str) -> list[Raw]:
 
 def page(_region: str, _code: str) -> str:
     """Return where a person asks for a higher limit: the portal's page of quotas, which has to be filtered there."""
-    return PAGE
+    return QUOTA_PAGE
 
 
 def request(azure: Azure, region: str, code: str, limit: float) -> str:
@@ -50,14 +50,14 @@ def request(azure: Azure, region: str, code: str, limit: float) -> str:
     Raises InvalidRequest for an unknown code, or a limit that is not higher.
     """
     check_region(azure, region)
-    found = {str(one["name"]["value"]): one for one in usages(azure, region)}
-    if code not in found:
+    usage_by_code = {str(one["name"]["value"]): one for one in usages(azure, region)}
+    if code not in usage_by_code:
         message = f"{code!r} is not a limit of Azure in {region}" + did_you_mean(
-            closest_match(code, [name for name in found if _is_relevant(name)]), "."
+            closest_match(code, [name for name in usage_by_code if _is_relevant(name)]), "."
         )
         remedy = f"See them: cloudgpu quota --provider azure --region {region}"
         raise InvalidRequest(message, field="--request", value=code, next=remedy)
-    current_limit = float(found[code]["limit"])
+    current_limit = float(usage_by_code[code]["limit"])
     if limit <= current_limit:
         message = f"The limit {code} in {region} is {current_limit:g} already."
         raise InvalidRequest(message, field="--request", value=f"{code}={limit:g}", next="Ask for more than that.")
@@ -69,7 +69,7 @@ def _request_limit(azure: Azure, region: str, code: str, limit: float) -> str:
     properties = {
         "limit": {"limitObjectType": "LimitValue", "value": round(limit)},
         "name": {"value": code},
-        "resourceType": "lowPriority" if code == SPOT else "dedicated",
+        "resourceType": "lowPriority" if code == SPOT_CODE else "dedicated",
     }
     headers: dict[str, str] = {}
 
@@ -85,17 +85,17 @@ def _request_limit(azure: Azure, region: str, code: str, limit: float) -> str:
 
 
 def _is_relevant(code: str) -> bool:
-    return code in (SPOT, TOTAL) or GPUS.match(code) is not None
+    return code in (SPOT_CODE, TOTAL_CODE) or _GPU_FAMILY.match(code) is not None
 
 
 def _quota(azure: Azure, region: str, raw: Raw) -> Quota:
     code, name = str(raw["name"]["value"]), str(raw["name"].get("localizedValue") or raw["name"]["value"])
-    market = Market.SPOT if code == SPOT else Market.ON_DEMAND
+    market = Market.SPOT if code == SPOT_CODE else Market.ON_DEMAND
     limit, used = float(raw["limit"]), float(raw["currentValue"])
     return Quota("azure", azure.account, region, code, name, market, "vCPU", limit, used)
 
 
-def check(azure: Azure, region: str, sku: Sku, market: Market, machines: int = 1) -> str | None:
+def check(azure: Azure, region: str, sku: Sku, market: Market, machine_count: int = 1) -> str | None:
     """Return what could not be checked, as a remark for the plan; None where the limits are large enough. One call.
 
     A machine counts for its family and for the region's total, one on spot for `lowPriorityCores` alone ("Check vCPU
@@ -104,31 +104,31 @@ def check(azure: Azure, region: str, sku: Sku, market: Market, machines: int = 1
     if sku.vcpus is None:
         return f"it is not known how many vCPUs {sku.name} counts, so no limit was checked"
     try:
-        found = {_name(one).lower(): one for one in usages(azure, region)}
+        usage_by_code = {_name(one).lower(): one for one in usages(azure, region)}
     except CloudgpuError as error:
         return f"the limits on vCPUs in {region} could not be read: {error.message}"
-    codes = (SPOT,) if market is Market.SPOT else (sku.family, TOTAL)
-    missing = [code for code in codes if code.lower() not in found]
+    codes = (SPOT_CODE,) if market is Market.SPOT else (sku.family, TOTAL_CODE)
+    missing = [code for code in codes if code.lower() not in usage_by_code]
     for code in codes:
-        if code.lower() in found:
-            _check_limit(azure, region, found[code.lower()], sku, machines)
+        if code.lower() in usage_by_code:
+            _check_limit(azure, region, usage_by_code[code.lower()], sku, machine_count)
     return f"Azure tells no limit {' or '.join(missing)} in {region}, so that was not checked" if missing else None
 
 
-def _check_limit(azure: Azure, region: str, raw: Raw, sku: Sku, machines: int) -> None:
-    used, needed = int(raw.get("currentValue") or 0), machines * (sku.vcpus or 0)
-    launch_text = f"{sku.name} needs" if machines == 1 else f"{machines} x {sku.name} need"
+def _check_limit(azure: Azure, region: str, raw: Raw, sku: Sku, machine_count: int) -> None:
+    used, needed = int(raw.get("currentValue") or 0), machine_count * (sku.vcpus or 0)
+    launch_text = f"{sku.name} needs" if machine_count == 1 else f"{machine_count} x {sku.name} need"
     limit = raw.get("limit")
     if limit is None or used + needed <= int(limit):
         return
-    name, title = _name(raw), (raw.get("name") or {}).get("localizedValue") or _name(raw)
+    name, display_name = _name(raw), (raw.get("name") or {}).get("localizedValue") or _name(raw)
     raise QuotaExceeded(
-        f"The limit {title!r} ({name}) in {region} allows {limit} vCPUs, of which {used} are used, and {launch_text} "
-        f"{needed}.",
+        f"The limit {display_name!r} ({name}) in {region} allows {limit} vCPUs, of which {used} are used, and "
+        f"{launch_text} {needed}.",
         field="quota",
         value=name,
         next=f"Run: cloudgpu quota --provider azure --account {azure.account} --region {region} "
-        f"--request '{name}={used + needed}'; or ask at {PAGE}",
+        f"--request '{name}={used + needed}'; or ask at {QUOTA_PAGE}",
     )
 
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra, ProviderUnavailable, RateLimited
 from cloudgpu.parallel import beat
-from cloudgpu.providers.patience import CONNECT_S, patience_s
+from cloudgpu.providers.patience import MAX_CONNECT_S, patience_s
 from cloudgpu.providers.shared.errors import retry_after
 
 DEFAULT_ENDPOINT, PATH = "https://prices.azure.com", "/api/retail/prices"
@@ -23,16 +23,16 @@ VERSION = "2023-01-01-preview"  # filters are exact about upper and lower case f
 MAX_PAGES = 500
 MAX_SENDS = 5
 _PORTS = {"https": 443, "http": 80}
-Item = Mapping[str, Any]
+Item = Mapping[str, Any]  # an item of the price list, or a page of it, as JSON
 
 
-class Retail:
+class RetailPrices:
     """The price list's server; after a timeout, no further call is sent. Makes no call by itself."""
 
-    def __init__(self, seconds: float | None = None) -> None:
+    def __init__(self, timeout_s: float | None = None) -> None:
         self.endpoint = os.environ.get(ENDPOINT, DEFAULT_ENDPOINT).rstrip("/")
-        self._client = _client(self.endpoint, seconds or patience_s())
-        self._is_silent = False
+        self._client = _client(self.endpoint, timeout_s or patience_s())
+        self._has_timed_out = False
 
     def items(self, odata_filter: str) -> Iterator[Item]:
         """Yield every item that matches an OData filter.
@@ -49,42 +49,42 @@ class Retail:
                 return
             self._check_next(next_link, seen_links)
             page = self._page(next_link, {})
-        raise _unavailable("has no end")
+        raise _unavailable_error("has no end")
 
     def _check_next(self, link: object, seen_links: set[str]) -> None:
-        if not isinstance(link, str) or _server(link) != _server(self.endpoint) or urlsplit(link).path != PATH:
-            raise _unavailable(f"sends us on to another server: {str(link)[:80]!r}")
+        if not isinstance(link, str) or _origin(link) != _origin(self.endpoint) or urlsplit(link).path != PATH:
+            raise _unavailable_error(f"sends us on to another server: {str(link)[:80]!r}")
         if link in seen_links:
-            raise _unavailable("gives the same page again and again, so it has no end")
+            raise _unavailable_error("gives the same page again and again, so it has no end")
         seen_links.add(link)
 
     def _page(self, url: str, query: Mapping[str, str]) -> Item:
         from azure.core.exceptions import AzureError, ServiceRequestTimeoutError, ServiceResponseTimeoutError
         from azure.core.rest import HttpRequest
 
-        if self._is_silent:
-            raise _unavailable("did not answer a moment ago")
+        if self._has_timed_out:
+            raise _unavailable_error("did not answer a moment ago")
         try:
             answer = self._client.send_request(HttpRequest("GET", url, params=dict(query)))
             status, body = answer.status_code, answer.read()
         except AzureError as error:
-            self._is_silent = isinstance(error, ServiceRequestTimeoutError | ServiceResponseTimeoutError)
-            raise _unavailable(f"did not answer ({type(error).__name__})") from error
+            self._has_timed_out = isinstance(error, ServiceRequestTimeoutError | ServiceResponseTimeoutError)
+            raise _unavailable_error(f"did not answer ({type(error).__name__})") from error
         beat()
         if status != 200:  # noqa: PLR2004  (the only status of a page)
-            raise _refused(status, answer.headers)
+            raise _refusal_error(status, answer.headers)
         try:
             page: Item = json.loads(body)
             page.get("Items")
         except (ValueError, AttributeError) as error:
-            raise _unavailable("answered with something that is not a page of prices") from error
+            raise _unavailable_error("answered with something that is not a page of prices") from error
         return page
 
 
-def _client(endpoint: str, seconds: float) -> Any:
+def _client(endpoint: str, timeout_s: float) -> Any:
     """Return azure-core's client: it waits where Azure says how long, and follows no redirection.
 
-    A page has `seconds`, over all its sends.
+    A page has `timeout_s`, over all its sends.
     """
     if urlsplit(endpoint).scheme not in _PORTS or not urlsplit(endpoint).hostname:
         message = f"{ENDPOINT} is {endpoint!r}, which is not an http or https address."
@@ -96,19 +96,19 @@ def _client(endpoint: str, seconds: float) -> Any:
         message = f"The price list of azure needs {error.name}, which is not installed."
         remedy = "Run: pip install 'cloudgpu[azure]'"
         raise MissingExtra(message, field="--provider", value="azure", next=remedy) from error
-    retry_policy = RetryPolicy(retry_total=MAX_SENDS - 1, retry_backoff_factor=0.4, timeout=seconds)
+    retry_policy = RetryPolicy(retry_total=MAX_SENDS - 1, retry_backoff_factor=0.4, timeout=timeout_s)
     policies = [HeadersPolicy({"Accept": "application/json"}), UserAgentPolicy("cloudgpu"), retry_policy]
-    return PipelineClient(endpoint, policies=policies, connection_timeout=CONNECT_S, read_timeout=seconds)
+    return PipelineClient(endpoint, policies=policies, connection_timeout=MAX_CONNECT_S, read_timeout=timeout_s)
 
 
 def _items(page: Item) -> Iterator[Item]:
     found = page.get("Items")
     if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
-        raise _unavailable("answered with a page that has no list of Items")
+        raise _unavailable_error("answered with a page that has no list of Items")
     yield from found
 
 
-def _server(url: str) -> tuple[str, str | None, int | None]:
+def _origin(url: str) -> tuple[str, str | None, int | None]:
     """Return scheme, host and port of a URL, to compare servers: Azure's links name the default port."""
     parts = urlsplit(url)
     try:
@@ -117,11 +117,11 @@ def _server(url: str) -> tuple[str, str | None, int | None]:
         return parts.scheme, None, None
 
 
-def _refused(status: int, headers: Mapping[str, str]) -> CloudgpuError:
+def _refusal_error(status: int, headers: Mapping[str, str]) -> CloudgpuError:
     if status == 429:  # noqa: PLR2004  (too many requests)
         return RateLimited("Azure's price list gets too many requests.", retry_after=retry_after(headers))
-    return _unavailable(f"answered with the status {status}")
+    return _unavailable_error(f"answered with the status {status}")
 
 
-def _unavailable(problem: str) -> ProviderUnavailable:
+def _unavailable_error(problem: str) -> ProviderUnavailable:
     return ProviderUnavailable(f"Azure's price list {problem}.", field="provider", value="azure")

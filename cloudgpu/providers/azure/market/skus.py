@@ -16,7 +16,7 @@ from cloudgpu.providers.azure.ids import Sku
 
 VALID_FOR = timedelta(minutes=10)
 VERSION = "2021-07-01"  # of Microsoft.Compute/skus
-MACHINES = "virtualmachines"
+MACHINE_RESOURCE_TYPE = "virtualmachines"
 _READ = "Microsoft.Compute/skus/read"
 _TRUE = "true"
 Raw = Mapping[str, Any]
@@ -36,7 +36,7 @@ def skus(azure: Azure, region: str) -> Mapping[str, Sku]:
 
 
 def _is_machine(raw: Raw) -> bool:
-    return str(raw.get("resourceType") or "").lower() == MACHINES
+    return str(raw.get("resourceType") or "").lower() == MACHINE_RESOURCE_TYPE
 
 
 def _is_sold_in(raw: Raw, region: str) -> bool:
@@ -47,7 +47,7 @@ def _sku(raw: Raw, region: str) -> Sku:
     capabilities = {str(one.get("name")): str(one.get("value")) for one in raw.get("capabilities") or ()}
     locations = [one for one in raw.get("locationInfo") or () if str(one.get("location", "")).lower() == region]
     restrictions = list(raw.get("restrictions") or ())
-    zones = {str(zone) for one in locations for zone in one.get("zones") or ()} - _closed_zones(restrictions)
+    zones = {str(zone) for one in locations for zone in one.get("zones") or ()} - _restricted_zones(restrictions)
     return Sku(
         name=str(raw["name"]),
         family=str(raw.get("family") or ""),
@@ -55,7 +55,7 @@ def _sku(raw: Raw, region: str) -> Sku:
         memory_gib=_number(capabilities.get("MemoryGB")),
         gpus=_integer(capabilities.get("GPUs")) or 0,
         zones=tuple(sorted(zones)),
-        restriction=_withheld(restrictions, region),
+        restriction=_region_restriction(restrictions, region),
         generations=frozenset(part.strip() for part in capabilities.get("HyperVGenerations", "V1,V2").split(",")),
         temp_disk_gb=(_number(capabilities.get("MaxResourceVolumeMB")) or 0.0) / 1024,
         architecture="arm64" if capabilities.get("CpuArchitectureType", "x64").lower() == "arm64" else "x86_64",
@@ -66,20 +66,20 @@ def _sku(raw: Raw, region: str) -> Sku:
     )
 
 
-def _withheld(restrictions: Iterable[Raw], region: str) -> str:
+def _region_restriction(restrictions: Iterable[Raw], region: str) -> str:
     """Return why a size is withheld in the whole region; empty where it is not, or in single zones only."""
     for one in restrictions:
         if str(one.get("type") or "").lower() == "location":
             locations = one.get("restrictionInfo") or {}
-            named = [
+            restricted_regions = [
                 str(location).lower() for location in (*(locations.get("locations") or ()), *(one.get("values") or ()))
             ]
-            if not named or region in named:
+            if not restricted_regions or region in restricted_regions:
                 return str(one.get("reasonCode") or "NotAvailableForSubscription")
     return ""
 
 
-def _closed_zones(restrictions: Iterable[Raw]) -> set[str]:
+def _restricted_zones(restrictions: Iterable[Raw]) -> set[str]:
     of_zones = (one for one in restrictions if str(one.get("type") or "").lower() == "zone")
     return {str(zone) for one in of_zones for zone in (one.get("restrictionInfo") or {}).get("zones") or ()}
 

@@ -12,11 +12,11 @@ from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.calls import find, properties_of
 from cloudgpu.providers.azure.client import Azure
-from cloudgpu.providers.azure.compute.request import NETWORK
+from cloudgpu.providers.azure.compute.request import NETWORK_CIDR
 from cloudgpu.providers.shared.rules import ssh_sources
 
 Raw = Mapping[str, Any]
-_NETWORKS, _GROUPS = "microsoft.network/virtualnetworks", "microsoft.network/networksecuritygroups"
+_NETWORKS, _SECURITY_GROUPS = "microsoft.network/virtualnetworks", "microsoft.network/networksecuritygroups"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def placement(azure: Azure, region: str, network_setup: Network) -> NetworkPlace
     found = network.result()
     if network_setup.security_group is not None:
         return NetworkPlacement(network_setup.subnet, network_setup.security_group, {})
-    cidr = _cidr(found) if found else NETWORK
+    cidr = _cidr(found) if found else NETWORK_CIDR
     return NetworkPlacement(
         network_setup.subnet, None, ssh_sources(network_setup, cidr), _subnet_remarks(found, network_setup.subnet)
     )
@@ -54,14 +54,14 @@ def _network(azure: Azure, region: str, subnet: str | None) -> Raw | None:
         return None
     ref, networks = network_of_subnet(subnet), azure.network.virtual_networks
     action = "Microsoft.Network/virtualNetworks/read"
-    found: Raw | None = find(
+    network: Raw | None = find(
         azure, action, lambda: networks.get(ref.group, ref.name).as_dict(), region=region, value=subnet
     )
-    if found is None or _subnet(found, subnet) is None:
+    if network is None or _subnet(network, subnet) is None:
         remedy = "See what there is: az network vnet list"
         raise InvalidRequest(f"There is no subnet {subnet}.", field="--subnet", value=subnet, next=remedy)
-    _check_region(found, region, "--subnet", subnet)
-    return found
+    _check_region(network, region, "--subnet", subnet)
+    return network
 
 
 def network_of_subnet(subnet: str) -> ids.Resource:
@@ -82,7 +82,7 @@ def _subnet(network: Raw, id_: str) -> Raw | None:
 
 def _cidr(network: Raw) -> str:
     spaces = (properties_of(network).get("addressSpace") or {}).get("addressPrefixes") or ()
-    return next((str(one) for one in spaces if ":" not in str(one)), NETWORK)
+    return next((str(one) for one in spaces if ":" not in str(one)), NETWORK_CIDR)
 
 
 def _subnet_remarks(network: Raw | None, subnet: str | None) -> tuple[str, ...]:
@@ -100,7 +100,7 @@ def _check_group(azure: Azure, region: str, id_: str | None) -> None:
     if id_ is None:
         return
     ref = ids.resource(id_)
-    if ref is None or ref.kind != _GROUPS or ref.rest:
+    if ref is None or ref.kind != _SECURITY_GROUPS or ref.rest:
         message = f"{id_!r} is not an id of a network security group on Azure."
         remedy = "See yours: az network nsg list --query [].id"
         raise InvalidRequest(message, field="--security-group", value=id_, next=remedy)

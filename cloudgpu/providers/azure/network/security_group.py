@@ -18,9 +18,9 @@ from cloudgpu.providers.azure.errors import code_of
 from cloudgpu.providers.azure.network import security_rules
 from cloudgpu.providers.shared.calls import retry
 
-CHANGE_WITHIN = timedelta(minutes=2)
-_PRIORITY_TAKEN, _TRIES = "SecurityRuleConflict", 5  # another process took the number in the same moment
-_GROUP = "Microsoft.Network/networkSecurityGroups"
+CHANGE_TIMEOUT = timedelta(minutes=2)
+_PRIORITY_TAKEN, _MAX_TRIES = "SecurityRuleConflict", 5  # another process took the number in the same moment
+_SECURITY_GROUPS = "Microsoft.Network/networkSecurityGroups"
 Raw = Mapping[str, Any]
 
 
@@ -36,7 +36,7 @@ def allow(azure: Azure, id: str, label: str, cidr: str | None) -> None:  # noqa:
 
     Raises InstanceNotFound, InvalidRequest where somebody else's security group decides.
     """
-    retry(lambda: _allow(azure, id, label, cidr), _TRIES, after=lambda error: code_of(error) == _PRIORITY_TAKEN)
+    retry(lambda: _allow(azure, id, label, cidr), _MAX_TRIES, after=lambda error: code_of(error) == _PRIORITY_TAKEN)
 
 
 def _allow(azure: Azure, id: str, label: str, cidr: str | None) -> None:  # noqa: A002
@@ -52,17 +52,17 @@ def _allow(azure: Azure, id: str, label: str, cidr: str | None) -> None:  # noqa
     previous = next((one for one in security_rules.rules(found) if one.label == label and one.port == str(port)), None)
     if cidr is None:
         if previous is not None:
-            _drop(azure, id, previous.name)
+            _delete_rule(azure, id, previous.name)
     elif previous is None or previous.cidr != cidr:
         priority = previous.priority if previous else security_rules.free_priority(found)
-        _put(azure, id, security_rules.rule(label, cidr, port, priority))
+        _put_rule(azure, id, security_rules.rule(label, cidr, port, priority))
 
 
 def _rules_of(azure: Azure, id: str) -> list[Raw] | None:  # noqa: A002
     """Return the rules of a machine's own security group; None where it has none. Raises InstanceNotFound."""
     region, group = ids.split_machine_id(id)
     groups = azure.network.network_security_groups
-    found = find(azure, f"{_GROUP}/read", lambda: groups.get(group, group).as_dict(), region=region, value=id)
+    found = find(azure, f"{_SECURITY_GROUPS}/read", lambda: groups.get(group, group).as_dict(), region=region, value=id)
     if found is None:
         machine = listing.read_with_view(azure, region, group)
         if machine is None or provisioning_state(machine) == "deleting":
@@ -71,30 +71,30 @@ def _rules_of(azure: Azure, id: str) -> list[Raw] | None:  # noqa: A002
     return list(properties_of(found).get("securityRules") or ())
 
 
-def _put(azure: Azure, id: str, rule: security_rules.Rule) -> None:  # noqa: A002
+def _put_rule(azure: Azure, id: str, rule: security_rules.Rule) -> None:  # noqa: A002
     region, group = ids.split_machine_id(id)
     operations = azure.network.security_rules
     complete(
         azure,
-        f"{_GROUP}/securityRules/write",
+        f"{_SECURITY_GROUPS}/securityRules/write",
         lambda polling: operations.begin_create_or_update(group, group, rule.name, rule.body(), polling=polling),
-        deadline=azure.clock() + CHANGE_WITHIN,
+        deadline=azure.clock() + CHANGE_TIMEOUT,
         region=region,
         value=rule.cidr,
     )
 
 
-def _drop(azure: Azure, id: str, name: str) -> None:  # noqa: A002
+def _delete_rule(azure: Azure, id: str, name: str) -> None:  # noqa: A002
     region, group = ids.split_machine_id(id)
     operations = azure.network.security_rules
     find(
         azure,
-        f"{_GROUP}/securityRules/delete",
+        f"{_SECURITY_GROUPS}/securityRules/delete",
         lambda: complete(
             azure,
-            f"{_GROUP}/securityRules/delete",
+            f"{_SECURITY_GROUPS}/securityRules/delete",
             lambda polling: operations.begin_delete(group, group, name, polling=polling),
-            deadline=azure.clock() + CHANGE_WITHIN,
+            deadline=azure.clock() + CHANGE_TIMEOUT,
             region=region,
         ),
         region=region,

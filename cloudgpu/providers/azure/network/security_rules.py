@@ -41,12 +41,12 @@ class Rule:
 
 def security_group(region: str, tags: Mapping[str, str], callers: Mapping[str, str], port: int) -> Body:
     """Return the security group of a launch: these callers may reach SSH, and nobody else on the Internet any port."""
-    allowed = [
+    allow_rules = [
         rule(label, cidr, port, FIRST_PRIORITY + number).body()
         for number, (label, cidr) in enumerate(sorted(callers.items()))
     ]
     deny_rule = _rule("nobody-else", DENY_PRIORITY, "Deny", "*", "Internet", "*", "cloudgpu: nobody else from outside")
-    return {"location": region, "tags": dict(tags), "properties": {"securityRules": [*allowed, deny_rule]}}
+    return {"location": region, "tags": dict(tags), "properties": {"securityRules": [*allow_rules, deny_rule]}}
 
 
 def rule(label: str, cidr: str, port: int, priority: int) -> Rule:
@@ -64,7 +64,7 @@ def name_of(label: str) -> str:
 
 def rules(raw_rules: Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
     """Return the rules of ours among those that a security group has; others' are left out."""
-    return tuple(one for one in map(_own_rule, raw_rules) if one is not None)
+    return tuple(one for one in map(_parse_own_rule, raw_rules) if one is not None)
 
 
 def free_priority(raw_rules: Collection[Mapping[str, Any]]) -> int:
@@ -73,16 +73,16 @@ def free_priority(raw_rules: Collection[Mapping[str, Any]]) -> int:
     return next(number for number in range(FIRST_PRIORITY, LAST_PRIORITY) if number not in taken)
 
 
-def openings(group: str, raw_rules: Sequence[Mapping[str, Any]]) -> tuple[OpenRule, ...]:
+def open_rules(group: str, raw_rules: Sequence[Mapping[str, Any]]) -> tuple[OpenRule, ...]:
     """Return the rules of a machine's own group that cloudgpu did not make and that let everybody in."""
     return tuple(
         OpenRule(
-            f"the security group {group} lets everybody ({_sources(one)[0]}) reach {_ports(one)}, by the rule "
+            f"the security group {group} lets everybody ({_open_sources(one)[0]}) reach {_ports(one)}, by the rule "
             f"{one.get('name')}, which is not cloudgpu's",
             f"az network nsg rule delete --resource-group {group} --nsg-name {group} --name {one.get('name')}",
         )
         for one in raw_rules
-        if _own_rule(one) is None and _is_open(one.get("properties") or {}) and _sources(one)
+        if _parse_own_rule(one) is None and _is_open(one.get("properties") or {}) and _open_sources(one)
     )
 
 
@@ -94,7 +94,7 @@ def _is_open(properties: Mapping[str, Any]) -> bool:
     return is_allowed_inbound and int(properties.get("priority") or 0) < DENY_PRIORITY
 
 
-def _sources(raw: Mapping[str, Any]) -> list[str]:
+def _open_sources(raw: Mapping[str, Any]) -> list[str]:
     properties = raw.get("properties") or {}
     all_values = [properties.get("sourceAddressPrefix") or "", *(properties.get("sourceAddressPrefixes") or ())]
     return [str(source) for source in all_values if is_open_to_all(str(source))]
@@ -103,11 +103,11 @@ def _sources(raw: Mapping[str, Any]) -> list[str]:
 def _ports(raw: Mapping[str, Any]) -> str:
     properties = raw.get("properties") or {}
     all_values = [properties.get("destinationPortRange") or "", *(properties.get("destinationPortRanges") or ())]
-    named = [str(port) for port in all_values if port]
-    return "every port" if "*" in named or not named else f"port {', '.join(named)}"
+    port_texts = [str(port) for port in all_values if port]
+    return "every port" if "*" in port_texts or not port_texts else f"port {', '.join(port_texts)}"
 
 
-def _own_rule(raw: Mapping[str, Any]) -> Rule | None:
+def _parse_own_rule(raw: Mapping[str, Any]) -> Rule | None:
     properties = raw.get("properties") or {}
     description = str(properties.get("description") or "")
     label = description.removeprefix(_DESCRIPTION_PREFIX)

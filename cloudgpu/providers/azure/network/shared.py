@@ -30,8 +30,10 @@ def make_shared(azure: Azure, attempt: Attempt, call: Call, *, deadline: datetim
     """
     name = network_group(attempt, call)
     networks, resources = azure.network.virtual_networks, azure.resources.resource_groups
-    found = find(azure, f"{_NETWORKS}/read", lambda: networks.get(name, name).as_dict(), region=call.region, value=name)
-    if found is not None and properties_of(found).get("provisioningState") == "Succeeded":
+    cluster_groups = find(
+        azure, f"{_NETWORKS}/read", lambda: networks.get(name, name).as_dict(), region=call.region, value=name
+    )
+    if cluster_groups is not None and properties_of(cluster_groups).get("provisioningState") == "Succeeded":
         return
     tags = _tags(attempt)
     body = {"location": call.region, "tags": tags}
@@ -49,26 +51,26 @@ def make_shared(azure: Azure, attempt: Attempt, call: Call, *, deadline: datetim
 def _tags(attempt: Attempt) -> dict[str, str]:
     """Return the tags of what all nodes share: the id of node 0, its ledger, owner and cluster."""
     node = node_of_tags(attempt.tags)
-    first = node_name(node.id, 0) if node else attempt.machine
-    return {TAG_ID: first} | {key: attempt.tags[key] for key in (TAG_LEDGER, TAG_OWNER, TAG_CLUSTER)}
+    first_node_id = node_name(node.id, 0) if node else attempt.machine
+    return {TAG_ID: first_node_id} | {key: attempt.tags[key] for key in (TAG_LEDGER, TAG_OWNER, TAG_CLUSTER)}
 
 
-def used_by(azure: Azure) -> Mapping[str, str]:
+def read_users_by_network(azure: Azure) -> Mapping[str, str]:
     """Return what uses each cluster network, by its group: Azure's id of one machine, or else of one interface."""
     listed = azure.network.network_interfaces.list_all
-    return used_by_of(invoke(azure, f"{_INTERFACES}/read", lambda: [one.as_dict() for one in listed()]))
+    return users_by_network(invoke(azure, f"{_INTERFACES}/read", lambda: [one.as_dict() for one in listed()]))
 
 
-def used_by_of(interfaces: Sequence[Raw]) -> Mapping[str, str]:
-    """Return what `used_by` does, from interfaces that were read already. Pure."""
-    found: dict[str, str] = {}
+def users_by_network(interfaces: Sequence[Raw]) -> Mapping[str, str]:
+    """Return what `read_users_by_network` does, from interfaces that were read already. Pure."""
+    cluster_groups: dict[str, str] = {}
     for one in interfaces:
         properties = properties_of(one)
-        for part in properties.get("ipConfigurations") or ():
-            subnet = ids.resource(str((properties_of(part).get("subnet") or {}).get("id") or ""))
+        for ip_configuration in properties.get("ipConfigurations") or ():
+            subnet = ids.resource(str((properties_of(ip_configuration).get("subnet") or {}).get("id") or ""))
             if subnet is not None and ids.CLUSTER_GROUP.fullmatch(subnet.group):
-                found[subnet.group] = str((properties.get("virtualMachine") or {}).get("id") or one.get("id"))
-    return found
+                cluster_groups[subnet.group] = str((properties.get("virtualMachine") or {}).get("id") or one.get("id"))
+    return cluster_groups
 
 
 def clear_shared(azure: Azure, cluster: str, region: str) -> bool:
@@ -76,14 +78,14 @@ def clear_shared(azure: Azure, cluster: str, region: str) -> bool:
 
     A network that a machine uses stays, and is no error. One call; where there are some, one more, and one for each.
     """
-    found = [
+    cluster_groups = [
         one
         for one in groups.cluster_groups(azure)
         if (one.get("tags") or {}).get(TAG_ID) == node_name(cluster, 0) and str(one["location"]).lower() == region
     ]
-    remaining = [str(one["name"]).lower() for one in found if not groups.is_being_deleted(one)]
-    used = used_by(azure) if remaining else {}
-    for name in remaining:
-        if name not in used:
+    group_names = [str(one["name"]).lower() for one in cluster_groups if not groups.is_being_deleted(one)]
+    users = read_users_by_network(azure) if group_names else {}
+    for name in group_names:
+        if name not in users:
             groups.delete(azure, region, name)
-    return not found
+    return not cluster_groups

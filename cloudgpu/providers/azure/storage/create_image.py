@@ -32,14 +32,14 @@ _TRUSTED_LAUNCH = "trustedlaunch"
 TAG_TRUSTED = "cloudgpu-trusted"  # on a snapshot: its machine has Trusted Launch
 
 
-def save_image(azure: Azure, source: str, name: str, tags: Mapping[str, str]) -> ProviderResource:
+def save_image(azure: Azure, source_id: str, name: str, tags: Mapping[str, str]) -> ProviderResource:
     """Take the next step to the image `name` and return what there is: a snapshot, or the image, `ready` at the end.
 
     Raises InstanceNotFound for a source that is not there, InvalidRequest for a name that is taken.
     """
-    region = source.partition("/")[0]
+    region = source_id.partition("/")[0]
     if not ids.LOCATION.fullmatch(region):
-        raise _not_found_error(source)
+        raise _not_found_error(source_id)
     snapshot_ref, image_ref = (ResourceRef(region, ids.SHARED_GROUP, kind, name) for kind in ("snapshots", "images"))
     snapshot, image = disks.read(azure, snapshot_ref), disks.read(azure, image_ref)
     if (
@@ -49,8 +49,8 @@ def save_image(azure: Azure, source: str, name: str, tags: Mapping[str, str]) ->
     ):
         image = gallery.read(azure, gallery.definition_name(name, region))
     if image is not None:
-        return _finish(azure, image, snapshot_ref, tags)
-    snapshot = snapshot or _begin_snapshot(azure, source, snapshot_ref, tags)
+        return _finish_image(azure, image, snapshot_ref, tags)
+    snapshot = snapshot or _begin_snapshot(azure, source_id, snapshot_ref, tags)
     _check_ours(snapshot, snapshot_ref, tags)
     if provisioning_state(snapshot) == "failed":
         disks.delete(azure, snapshot_ref)
@@ -60,12 +60,12 @@ def save_image(azure: Azure, source: str, name: str, tags: Mapping[str, str]) ->
     image_tags = {**tags, disks.TAG_MADE_AT: str(int(azure.clock().timestamp()))}
     if TAG_TRUSTED not in (snapshot.get("tags") or {}):
         return disks.image(azure, _create_managed_image(azure, snapshot, image_ref, image_tags))
-    gallery.make(azure, str(snapshot["id"]), name, region, image_tags)
-    registered = gallery.read(azure, gallery.definition_name(name, region))
-    return disks.snapshot(azure, snapshot) if registered is None else disks.image(azure, registered)
+    gallery.begin_image(azure, str(snapshot["id"]), name, region, image_tags)
+    gallery_image = gallery.read(azure, gallery.definition_name(name, region))
+    return disks.snapshot(azure, snapshot) if gallery_image is None else disks.image(azure, gallery_image)
 
 
-def _finish(azure: Azure, image: Raw, snapshot_ref: ResourceRef, tags: Mapping[str, str]) -> ProviderResource:
+def _finish_image(azure: Azure, image: Raw, snapshot_ref: ResourceRef, tags: Mapping[str, str]) -> ProviderResource:
     """Return the image as it is; once it is ready, delete the snapshot that it was made of.
 
     A managed image is a copy of its own: tools in wide use delete what they made theirs of (Packer, azure-chroot, does
@@ -82,9 +82,9 @@ def _finish(azure: Azure, image: Raw, snapshot_ref: ResourceRef, tags: Mapping[s
     return found
 
 
-def _begin_snapshot(azure: Azure, source: str, snapshot_ref: ResourceRef, tags: Mapping[str, str]) -> Raw:
+def _begin_snapshot(azure: Azure, source_id: str, snapshot_ref: ResourceRef, tags: Mapping[str, str]) -> Raw:
     """Begin a snapshot of a machine's system disk, or of a disk that no machine uses. Its name makes it idempotent."""
-    disk = _disk_of(azure, source)
+    disk = _disk_of(azure, source_id)
     groups.ensure_shared_group(azure, snapshot_ref.region)
     trusted_tags = {TAG_TRUSTED: "yes"} if _security_type(disk) == _TRUSTED_LAUNCH else {}
     body = {
@@ -93,7 +93,7 @@ def _begin_snapshot(azure: Azure, source: str, snapshot_ref: ResourceRef, tags: 
         "sku": {"name": "Standard_LRS"},
         "properties": {"creationData": {"createOption": "Copy", "sourceResourceId": disk["id"]}, "incremental": False},
     }
-    _put(azure, azure.compute.snapshots, snapshot_ref, body)
+    _send_put(azure, azure.compute.snapshots, snapshot_ref, body)
     return disks.read(azure, snapshot_ref) or {
         **body,
         "id": refs.azure_id(azure.subscription, snapshot_ref),
@@ -101,17 +101,17 @@ def _begin_snapshot(azure: Azure, source: str, snapshot_ref: ResourceRef, tags: 
     }
 
 
-def _disk_of(azure: Azure, source: str) -> Raw:
+def _disk_of(azure: Azure, source_id: str) -> Raw:
     """Return the system disk of a machine, or the disk that is named; raise InvalidRequest for a data volume."""
-    ref = refs.parse(source, "disks")
-    if ref is None and source.count("/") == 1:
-        ref = refs.from_azure_id(source.partition("/")[0], machine.system_disk(machine.read(azure, source)))
+    ref = refs.parse(source_id, "disks")
+    if ref is None and source_id.count("/") == 1:
+        ref = refs.from_azure_id(source_id.partition("/")[0], machine.system_disk(machine.read(azure, source_id)))
     found = None if ref is None else disks.read(azure, ref)
     if found is None:
-        raise _not_found_error(source)
+        raise _not_found_error(source_id)
     if TAG_VOLUME in (found.get("tags") or {}):
-        message = f"{source} is a data volume: it holds no system to start from."
-        raise InvalidRequest(message, field="id", value=source, next="Name a machine.")
+        message = f"{source_id} is a data volume: it holds no system to start from."
+        raise InvalidRequest(message, field="id", value=source_id, next="Name a machine.")
     return found
 
 
@@ -144,12 +144,12 @@ def _create_managed_image(azure: Azure, snapshot: Raw, image_ref: ResourceRef, t
             "storageProfile": {"osDisk": {key: value for key, value in disk.items() if value is not None}},
         },
     }
-    _put(azure, azure.compute.images, image_ref, body)
+    _send_put(azure, azure.compute.images, image_ref, body)
     found = disks.read(azure, image_ref)
     return found or {**body, "id": refs.azure_id(azure.subscription, image_ref), "name": image_ref.name}
 
 
-def _put(azure: Azure, operations: Any, ref: ResourceRef, body: Raw) -> None:
+def _send_put(azure: Azure, operations: Any, ref: ResourceRef, body: Raw) -> None:
     send = partial(operations.begin_create_or_update, ref.group, ref.name, body, polling=False)
     invoke(azure, f"Microsoft.Compute/{ref.kind}/write", send, region=ref.region, value=ref.name)
 
@@ -160,6 +160,6 @@ def _check_ours(raw: Raw, ref: ResourceRef, tags: Mapping[str, str]) -> None:
         raise InvalidRequest(message, field="--name", value=ref.name, next="Choose another --name.")
 
 
-def _not_found_error(source: str) -> InstanceNotFound:
-    message = f"Azure has no machine and no disk {source}."
-    return InstanceNotFound(message, field="id", value=source, next="Run: cloudgpu ls --refresh")
+def _not_found_error(source_id: str) -> InstanceNotFound:
+    message = f"Azure has no machine and no disk {source_id}."
+    return InstanceNotFound(message, field="id", value=source_id, next="Run: cloudgpu ls --refresh")

@@ -30,7 +30,7 @@ from cloudgpu.providers.shared.named_volumes import pick_in_zone, size_to_make, 
 from cloudgpu.providers.shared.rules import time_of_tag
 
 Raw = Mapping[str, Any]
-Tags = Mapping[str, Mapping[str, str]]  # of groups, by their names
+TagsByGroup = Mapping[str, Mapping[str, str]]  # of groups, by their names
 LARGEST_GB = 32_767  # of a Standard or Premium SSD: "Azure managed disk types"
 SNAPSHOT = "snapshot"  # the catalogue's name for what snapshots and images are billed as
 TAG_PREFIX = "cloudgpu-"
@@ -61,14 +61,16 @@ def resources(azure: Azure, region: str | None) -> ResourceListing:
         image_snapshots = {
             (group_of(one), plain_name(one)) for one in our_images
         }  # an image and its snapshot have one name
-        lone_snapshots = (one for one in snapshots.result() if (group_of(one), str(one["name"])) not in image_snapshots)
+        snapshots_without_image = (
+            one for one in snapshots.result() if (group_of(one), str(one["name"])) not in image_snapshots
+        )
         found = [
             *_ours(azure, disks.result(), tags.result()),
-            *(snapshot(azure, one) for one in lone_snapshots if _is_ours(one)),
+            *(snapshot(azure, one) for one in snapshots_without_image if _is_ours(one)),
             *(image(azure, one) for one in our_images),
         ]
-    here = tuple(one for one in found if region in (None, one.region))
-    return ResourceListing(here, regions=None if region is None else frozenset({region}))
+    in_region = tuple(one for one in found if region in (None, one.region))
+    return ResourceListing(in_region, regions=None if region is None else frozenset({region}))
 
 
 def _listed(azure: Azure, kind: str, operations: Any) -> list[Raw]:
@@ -76,13 +78,13 @@ def _listed(azure: Azure, kind: str, operations: Any) -> list[Raw]:
     return [one for one in found if provisioning_state(one) not in _DELETING]
 
 
-def _ours(azure: Azure, raws: Iterable[Raw], tags: Tags) -> list[ProviderResource]:
+def _ours(azure: Azure, raw_disks: Iterable[Raw], tags: TagsByGroup) -> list[ProviderResource]:
     """Return the disks with our tags, and system disks of launches, which get their group's tags.
 
     Any other disk in such a group is somebody else's.
     """
-    with_group_tags = ((one, tags.get(group_of(one), {}) if _has_system_disk_name(one) else {}) for one in raws)
-    tagged = ((one, {**of, **(one.get("tags") or {})}) for one, of in with_group_tags)
+    with_group_tags = ((one, tags.get(group_of(one), {}) if _has_system_disk_name(one) else {}) for one in raw_disks)
+    tagged = ((one, {**group_tags, **(one.get("tags") or {})}) for one, group_tags in with_group_tags)
     return [disk(azure, one, merged) for one, merged in tagged if TAG_LEDGER in merged]
 
 
@@ -107,7 +109,7 @@ def disk(azure: Azure, raw: Raw, tags: Mapping[str, str]) -> ProviderResource:
         name=name,
         size_gb=size,
         stored_as=tier(str((raw.get("sku") or {}).get("name") or ""), size),
-        attached_to=holder(raw),
+        attached_to=machine_using(raw),
     )
 
 
@@ -137,12 +139,12 @@ def is_in_gallery(raw: Raw) -> bool:
     return "/galleries/" in str(raw["id"]).lower()
 
 
-def _resource(azure: Azure, raw: Raw, tags: Mapping[str, str], **facts: Any) -> ProviderResource:
+def _resource(azure: Azure, raw: Raw, tags: Mapping[str, str], **known_fields: Any) -> ProviderResource:
     region = str(raw["location"])
     ref = refs.from_azure_id(region, str(raw["id"]))
     if is_in_gallery(raw):
-        ref = refs.ResourceRef(region, ids.SHARED_GROUP, gallery.KIND, str(raw["name"]))
-    fields = {"zone": "", "attached_to": None, **facts}
+        ref = refs.ResourceRef(region, ids.SHARED_GROUP, gallery.GALLERY_IMAGE_KIND, str(raw["name"]))
+    fields = {"zone": "", "attached_to": None, **known_fields}
     return ProviderResource(
         provider="azure",
         account=azure.account,
@@ -155,13 +157,13 @@ def _resource(azure: Azure, raw: Raw, tags: Mapping[str, str], **facts: Any) -> 
     )
 
 
-def holder(raw: Raw) -> str | None:
+def machine_using(raw: Raw) -> str | None:
     """Return our id of the machine that uses a disk, Azure's for somebody else's machine; None for no machine."""
     azure_id = str(raw.get("managedBy") or "")
-    user = ids.resource(azure_id)
-    if user is None or not ids.GROUP.fullmatch(user.group):
+    user_id = ids.resource(azure_id)
+    if user_id is None or not ids.GROUP.fullmatch(user_id.group):
         return azure_id or None
-    return ids.join_id(str(raw["location"]), user.group)
+    return ids.join_id(str(raw["location"]), user_id.group)
 
 
 def group_of(raw: Raw) -> str:
@@ -185,11 +187,11 @@ def remove(azure: Azure, resource: ProviderResource) -> None:
     more for the last disk of a launch.
     """
     ref = refs.parse_or_raise(resource.id, resource.kind)
-    if ref.kind == gallery.KIND:
+    if ref.kind == gallery.GALLERY_IMAGE_KIND:
         gallery.delete(azure, ref.name)
         return
     if ref.kind == "disks":
-        _refuse_used(azure, ref, resource.id)
+        _raise_if_used(azure, ref, resource.id)
     delete(azure, ref)
     if ref.kind == "images":
         delete(azure, refs.ResourceRef(ref.region, ref.group, "snapshots", ref.name))
@@ -202,11 +204,11 @@ def delete(azure: Azure, ref: refs.ResourceRef) -> None:
     refs.delete(azure, getattr(azure.compute, ref.kind), ref)
 
 
-def _refuse_used(azure: Azure, ref: refs.ResourceRef, id: str) -> None:  # noqa: A002
+def _raise_if_used(azure: Azure, ref: refs.ResourceRef, id: str) -> None:  # noqa: A002
     found = read(azure, ref)
-    user = None if found is None else holder(found)
-    if user is not None:
-        message = f"{id} is in use by {user}."
+    user_id = None if found is None else machine_using(found)
+    if user_id is not None:
+        message = f"{id} is in use by {user_id}."
         raise InvalidRequest(message, field="id", value=id, next="End that machine first.")
 
 
@@ -233,11 +235,11 @@ def attach(azure: Azure, id: str, volume: Volume, tags: Mapping[str, str]) -> Pr
     found = _find_volume(azure, machine.zone_of(raw), volume, tags) or _create_volume(azure, raw, volume, tags)
     is_requested = False
     for _ in range(MAX_POLLS):
-        user = holder(found)
-        if user == id:
+        user_id = machine_using(found)
+        if user_id == id:
             return disk(azure, found, found.get("tags") or {})
-        if user is not None:
-            raise volume_in_use_error(volume, user)
+        if user_id is not None:
+            raise volume_in_use_error(volume, user_id)
         if provisioning_state(found) == _SUCCEEDED and not is_requested:
             _attach(azure, id, str(found["id"]))
             is_requested = True
@@ -257,18 +259,18 @@ def named_disks(azure: Azure, ledger: str) -> list[Raw]:
     return [one for one in ours if provisioning_state(one) != "deleting"]
 
 
-def name_of(volume: str, ledger: str, zone: str) -> str:
+def volume_resource_name(volume: str, ledger: str, zone: str) -> str:
     """Return a volume's name at Azure: a hash of its name, ledger and zone."""
     return f"volume-{digest('volume', ledger, volume, zone)[:20]}"
 
 
 def _find_volume(azure: Azure, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw | None:
     """Return the ledger's volume of this name; raise InvalidRequest where it exists only in another zone."""
-    found = [one for one in named_disks(azure, "") if _is_named(one, volume.name, tags)]
+    found = [one for one in named_disks(azure, "") if _is_volume(one, volume.name, tags)]
     return pick_in_zone(zone, found, machine.zone_of, "name", volume)
 
 
-def _is_named(raw: Raw, name: str, tags: Mapping[str, str]) -> bool:
+def _is_volume(raw: Raw, name: str, tags: Mapping[str, str]) -> bool:
     disk_tags = raw["tags"]
     return (disk_tags.get(TAG_VOLUME), disk_tags.get(TAG_LEDGER, "")) == (name, tags.get(TAG_LEDGER, ""))
 
@@ -285,7 +287,7 @@ def _create_volume(azure: Azure, machine_raw: Raw, volume: Volume, tags: Mapping
         "properties": {"creationData": {"createOption": "Empty"}, "diskSizeGB": size_gb},
     }
     body |= {"zones": list(machine_raw["zones"])} if machine_raw.get("zones") else {}
-    name, disks = name_of(volume.name, tags.get(TAG_LEDGER, ""), zone), azure.compute.disks
+    name, disks = volume_resource_name(volume.name, tags.get(TAG_LEDGER, ""), zone), azure.compute.disks
     invoke(
         azure,
         _WRITE,
@@ -328,12 +330,12 @@ def _attach(azure: Azure, id: str, disk: str) -> None:  # noqa: A002
 def _attach_by_update(azure: Azure, id: str, disk: str) -> None:  # noqa: A002
     """Write the disk into the machine's list of data disks: a change of it has to name all of them."""
     profile = properties_of(machine.read(azure, id)).get("storageProfile") or {}
-    others = [_as_request(one) for one in profile.get("dataDisks") or ()]
-    new = {"lun": VOLUME_LUN, "createOption": "Attach", "deleteOption": "Detach", "managedDisk": {"id": disk}}
-    machine.change(azure, id, {"storageProfile": {"dataDisks": [*others, new]}})
+    other_disks = [_attached_disk_request(one) for one in profile.get("dataDisks") or ()]
+    new_disk = {"lun": VOLUME_LUN, "createOption": "Attach", "deleteOption": "Detach", "managedDisk": {"id": disk}}
+    machine.change(azure, id, {"storageProfile": {"dataDisks": [*other_disks, new_disk]}})
 
 
-def _as_request(raw: Raw) -> Raw:
+def _attached_disk_request(raw: Raw) -> Raw:
     """Return a data disk that is attached already as a change of the list has to name it."""
     fields_kept = {key: raw[key] for key in ("lun", "name", "createOption", "caching", "deleteOption") if key in raw}
     return {**fields_kept, "managedDisk": {"id": (raw.get("managedDisk") or {}).get("id")}}

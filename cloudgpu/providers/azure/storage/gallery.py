@@ -18,8 +18,8 @@ from cloudgpu.providers.azure.calls import complete, find, invoke, properties_of
 from cloudgpu.providers.azure.client import Azure
 
 Raw = Mapping[str, Any]
-KIND = "galleryImages"
-GALLERY, VERSION = "cloudgpu", "1.0.0"
+GALLERY_IMAGE_KIND = "galleryImages"
+GALLERY, IMAGE_VERSION = "cloudgpu", "1.0.0"
 TAG_GALLERY = "cloudgpu-gallery"
 CREATE_WITHIN = timedelta(minutes=5)  # for a gallery and a definition; a version takes longer, and is not waited for
 _ACTION = "Microsoft.Compute/galleries"
@@ -35,7 +35,7 @@ def read(azure: Azure, name: str) -> Raw | None:
     """Return an image (by its definition's name) as Azure describes a managed one; None for none. One call."""
     versions = azure.compute.gallery_image_versions
     action = f"{_ACTION}/images/versions/read"
-    found = find(azure, action, lambda: versions.get(*_GALLERY_PATH, name, VERSION).as_dict(), value=name)
+    found = find(azure, action, lambda: versions.get(*_GALLERY_PATH, name, IMAGE_VERSION).as_dict(), value=name)
     return None if found is None else _as_managed(found, name)
 
 
@@ -54,9 +54,9 @@ def listed(azure: Azure) -> list[Raw]:
     return [one for one in found if one is not None]
 
 
-def make(azure: Azure, snapshot: str, name: str, region: str, tags: Mapping[str, str]) -> None:
+def begin_image(azure: Azure, snapshot: str, name: str, region: str, tags: Mapping[str, str]) -> None:
     """Begin the image of a snapshot (Azure's id). Four calls and their polls; the version is not waited for."""
-    compute, own_name = azure.compute, definition_name(name, region)
+    compute, full_name = azure.compute, definition_name(name, region)
     groups.tag(azure, ids.SHARED_GROUP, {TAG_GALLERY: GALLERY})
     gallery = {"location": region, "properties": {"description": "Images that cloudgpu has saved"}}
     _create(azure, "write", compute.galleries.begin_create_or_update, _GALLERY_PATH, gallery)
@@ -67,12 +67,12 @@ def make(azure: Azure, snapshot: str, name: str, region: str, tags: Mapping[str,
             "osType": "Linux",
             "osState": "Generalized",
             "hyperVGeneration": "V2",
-            "identifier": {"publisher": "cloudgpu", "offer": own_name, "sku": own_name},
+            "identifier": {"publisher": "cloudgpu", "offer": full_name, "sku": full_name},
             "features": [{"name": "SecurityType", "value": "TrustedLaunchSupported"}],
         },
     }
     _create(
-        azure, "images/write", compute.gallery_images.begin_create_or_update, (*_GALLERY_PATH, own_name), definition
+        azure, "images/write", compute.gallery_images.begin_create_or_update, (*_GALLERY_PATH, full_name), definition
     )
     target = {"name": region, "regionalReplicaCount": 1, "storageAccountType": "Standard_LRS"}
     version = {
@@ -87,15 +87,17 @@ def make(azure: Azure, snapshot: str, name: str, region: str, tags: Mapping[str,
     invoke(
         azure,
         f"{_ACTION}/images/versions/write",
-        lambda: versions.begin_create_or_update(*_GALLERY_PATH, own_name, VERSION, version, polling=False),
+        lambda: versions.begin_create_or_update(*_GALLERY_PATH, full_name, IMAGE_VERSION, version, polling=False),
         region=region,
         value=name,
     )
 
 
-def _create(azure: Azure, action: str, begin: Any, names: tuple[str, ...], body: Raw) -> None:
+def _create(azure: Azure, action: str, begin_operation: Any, names: tuple[str, ...], body: Raw) -> None:
     deadline = azure.clock() + CREATE_WITHIN
-    complete(azure, f"{_ACTION}/{action}", lambda polling: begin(*names, body, polling=polling), deadline=deadline)
+    complete(
+        azure, f"{_ACTION}/{action}", lambda polling: begin_operation(*names, body, polling=polling), deadline=deadline
+    )
 
 
 def delete(azure: Azure, name: str) -> None:
@@ -103,9 +105,12 @@ def delete(azure: Azure, name: str) -> None:
     compute, deadline = azure.compute, azure.clock() + CREATE_WITHIN
 
     def version() -> Any:
-        begin = compute.gallery_image_versions.begin_delete
+        begin_operation = compute.gallery_image_versions.begin_delete
         return complete(
-            azure, action, lambda polling: begin(*_GALLERY_PATH, name, VERSION, polling=polling), deadline=deadline
+            azure,
+            action,
+            lambda polling: begin_operation(*_GALLERY_PATH, name, IMAGE_VERSION, polling=polling),
+            deadline=deadline,
         )
 
     action = f"{_ACTION}/images/versions/delete"

@@ -24,8 +24,8 @@ from cloudgpu.providers.shared.named_volumes import ambiguous_name, not_found_er
 from cloudgpu.providers.shared.rules import DRIVER_TEMPLATE, driver_install, wants_driver_image
 
 Raw = Mapping[str, Any]
-_IMAGES = "Microsoft.Compute/images/read"
-_READ = "Microsoft.Compute/locations/publishers/artifacttypes/vmimage/offers/skus/versions/read"
+_READ_IMAGES = "Microsoft.Compute/images/read"
+_READ_VERSIONS = "Microsoft.Compute/locations/publishers/artifacttypes/vmimage/offers/skus/versions/read"
 HPC_URNS = ("microsoft-dsvm:ubuntu-hpc:2204", "microsoft-dsvm:ubuntu-hpc:2404")
 ROCM_URNS = ("microsoft-dsvm:ubuntu-hpc:2204-rocm",)
 UBUNTU_URNS = ("Canonical:0001-com-ubuntu-server-jammy:22_04-lts-gen2", "Canonical:ubuntu-24_04-lts:server")
@@ -39,12 +39,12 @@ DRIVER_EXTENSION = {  # source: Terraform and ARM templates in public use
     "typeHandlerVersion": "1.9",
 }
 _URN = re.compile(r"([\w.-]+):([\w.-]+):([\w.-]+)(?::([\w.-]+))?")
-_GALLERY = re.compile(
+_GALLERY_IMAGE_ID = re.compile(
     r"(/subscriptions/[^/]+/resourceGroups/[^/]+/providers/Microsoft\.Compute/galleries/[^/]+/images/[^/]+"
     r"|/(?P<kind>CommunityGalleries|SharedGalleries)/[^/]+/Images/[^/]+)(/versions/[^/]+)?",
     re.IGNORECASE,
 )
-_LICENCES = {"redhat": "rhel", "suse": "suse"}
+_LICENCE_BY_PUBLISHER = {"redhat": "rhel", "suse": "suse"}
 V1, V2 = "V1", "V2"
 _ARCHITECTURES = {"x64": "x86_64", "arm64": "arm64"}
 
@@ -63,13 +63,16 @@ class Image:
     size_gb: int = 0
     trusted: bool = False
     plan: Mapping[str, str] | None = None
-    arch: str = ""
+    architecture: str = ""
     licence: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageChoice:
-    """An image and what follows from it: settings of the template that installs a driver (None: none is needed)."""
+    """An image and what follows from it.
+
+    `driver` are settings of the template that installs a driver, `extension` is Azure's that does so; None: not needed.
+    """
 
     image: Image
     driver: Mapping[str, str] | None = None
@@ -77,23 +80,25 @@ class ImageChoice:
     remarks: tuple[str, ...] = ()
 
 
-def choose_image(azure: Azure, item: MachineConfiguration, sku: Sku, named: str | None, template: str) -> ImageChoice:
+def choose_image(
+    azure: Azure, configuration: MachineConfiguration, sku: Sku, name_or_id: str | None, template: str
+) -> ImageChoice:
     """Return the image for an offer. Reads only: two calls for one of the marketplace, one for the user's own.
 
     Raises InvalidRequest for a named image that is not there, not ready, or that the size cannot boot.
     """
-    if named is not None:
-        return _requested_image(azure, item, sku, named)
-    gpu = item.accelerators[0].name if item.accelerators else ""
-    if GRID_SIZES.fullmatch(item.instance_type) and template != DRIVER_TEMPLATE:
-        image = _newest(azure, item.region, _ubuntu_urns(sku))
-        return ImageChoice(image, extension=DRIVER_EXTENSION, remarks=(_grid_remark(item, image),))
+    if name_or_id is not None:
+        return _requested_image(azure, configuration, sku, name_or_id)
+    gpu = configuration.accelerators[0].name if configuration.accelerators else ""
+    if GRID_SIZES.fullmatch(configuration.instance_type) and template != DRIVER_TEMPLATE:
+        image = _newest(azure, configuration.region, _ubuntu_urns(sku))
+        return ImageChoice(image, extension=DRIVER_EXTENSION, remarks=(_grid_remark(configuration, image),))
     if gpu in AMD_GPUS:
-        return ImageChoice(_newest(azure, item.region, ROCM_URNS))
-    if wants_driver_image(item, template) and V2 in sku.generations:
-        return ImageChoice(_newest(azure, item.region, HPC_URNS))
-    image = _newest(azure, item.region, _ubuntu_urns(sku))
-    driver, remarks = driver_install(item, image.name, template)
+        return ImageChoice(_newest(azure, configuration.region, ROCM_URNS))
+    if wants_driver_image(configuration, template) and V2 in sku.generations:
+        return ImageChoice(_newest(azure, configuration.region, HPC_URNS))
+    image = _newest(azure, configuration.region, _ubuntu_urns(sku))
+    driver, remarks = driver_install(configuration, image.name, template)
     return ImageChoice(image, driver=driver, remarks=remarks)
 
 
@@ -101,9 +106,9 @@ def _ubuntu_urns(sku: Sku) -> Sequence[str]:
     return UBUNTU_URNS if V2 in sku.generations else UBUNTU_GEN1_URNS
 
 
-def _grid_remark(item: MachineConfiguration, image: Image) -> str:
+def _grid_remark(configuration: MachineConfiguration, image: Image) -> str:
     return (
-        f"{item.instance_type} needs NVIDIA's GRID driver: {image.name} is used, and Azure's extension "
+        f"{configuration.instance_type} needs NVIDIA's GRID driver: {image.name} is used, and Azure's extension "
         f"{DRIVER_EXTENSION['name']} installs that driver in the machine's first quarter of an hour (unverified)"
     )
 
@@ -134,7 +139,7 @@ def _find_urn(azure: Azure, region: str, publisher: str, offer: str, sku: str, v
     if version == "latest":
         listed = find(
             azure,
-            _READ,
+            _READ_VERSIONS,
             lambda: images.list(region, publisher, offer, sku, top=1, orderby="name desc"),
             region=region,
             value=f"{publisher}:{offer}:{sku}",
@@ -143,7 +148,11 @@ def _find_urn(azure: Azure, region: str, publisher: str, offer: str, sku: str, v
             return None
         version = str(listed[0].name)
     found = find(
-        azure, _READ, lambda: images.get(region, publisher, offer, sku, version).as_dict(), region=region, value=version
+        azure,
+        _READ_VERSIONS,
+        lambda: images.get(region, publisher, offer, sku, version).as_dict(),
+        region=region,
+        value=version,
     )
     if found is None and not listed:
         return None
@@ -161,90 +170,96 @@ def _image_of(raw: Raw, publisher: str, offer: str, sku: str, version: str) -> I
         size_gb=int((properties.get("osDiskImage") or {}).get("sizeInGb") or 0),
         trusted="TrustedLaunch" in features.get("SecurityType", ""),
         plan={key: str(plan[key]) for key in ("name", "publisher", "product") if key in plan} if plan else None,
-        arch=_ARCHITECTURES.get(str(properties.get("architecture") or "").lower(), ""),
-        licence=_LICENCES.get(publisher.lower(), ""),
+        architecture=_ARCHITECTURES.get(str(properties.get("architecture") or "").lower(), ""),
+        licence=_LICENCE_BY_PUBLISHER.get(publisher.lower(), ""),
     )
 
 
 # The requested image
 
 
-def _requested_image(azure: Azure, item: MachineConfiguration, sku: Sku, named: str) -> ImageChoice:
+def _requested_image(azure: Azure, configuration: MachineConfiguration, sku: Sku, name_or_id: str) -> ImageChoice:
     """Return the requested image: of the marketplace, of a gallery by its id, or one of the user's own."""
-    image, remarks = _find_named(azure, item, named)
+    image, remarks = _find_named(azure, configuration, name_or_id)
     if image.generation and image.generation not in sku.generations:
         bootable = " and ".join(sorted(sku.generations))
         raise InvalidRequest(
-            f"The image {named} is of generation {image.generation}, and {item.instance_type} boots {bootable}.",
+            f"The image {name_or_id} is of generation {image.generation}, and {configuration.instance_type} boots "
+            f"{bootable}.",
             field="--image",
-            value=named,
+            value=name_or_id,
             next="Name another image, or another size.",
         )
-    if image.arch and image.arch != sku.architecture:
+    if image.architecture and image.architecture != sku.architecture:
         raise InvalidRequest(
-            f"The image {named} is for {image.arch} processors, and {item.instance_type} has an "
+            f"The image {name_or_id} is for {image.architecture} processors, and {configuration.instance_type} has an "
             f"{sku.architecture} one.",
             field="--image",
-            value=named,
+            value=name_or_id,
             next=f"Name an image for {sku.architecture}, or leave --image out.",
         )
     return ImageChoice(image, remarks=remarks)
 
 
-def _find_named(azure: Azure, item: MachineConfiguration, named: str) -> tuple[Image, tuple[str, ...]]:
-    urn, gallery_id = _URN.fullmatch(named), _GALLERY.fullmatch(named)
-    driver_remarks = _driver_remarks(item, named)
+def _find_named(azure: Azure, configuration: MachineConfiguration, name_or_id: str) -> tuple[Image, tuple[str, ...]]:
+    urn, gallery_id = _URN.fullmatch(name_or_id), _GALLERY_IMAGE_ID.fullmatch(name_or_id)
+    driver_remarks = _driver_remarks(configuration, name_or_id)
     if urn is not None:
-        found = _find_urn(azure, item.region, *filter(None, urn.groups()))
+        found = _find_urn(azure, configuration.region, *filter(None, urn.groups()))
         if found is None:
-            raise _not_in_region(named, item.region)
+            raise _not_in_region(name_or_id, configuration.region)
         return found, (*driver_remarks, *_plan_remarks(found))
     if gallery_id is not None:
-        fields = {"communitygalleries": "communityGalleryImageId", "sharedgalleries": "sharedGalleryImageId"}
-        field = fields.get(str(gallery_id["kind"] or "").lower(), "id")
-        return Image({field: named}, named), (
+        reference_key_by_kind = {
+            "communitygalleries": "communityGalleryImageId",
+            "sharedgalleries": "sharedGalleryImageId",
+        }
+        reference_key = reference_key_by_kind.get(str(gallery_id["kind"] or "").lower(), "id")
+        return Image({reference_key: name_or_id}, name_or_id), (
             *driver_remarks,
-            f"the image {named} was not looked into before the launch",
+            f"the image {name_or_id} was not looked into before the launch",
         )
-    return _own_image(azure, item, named)
+    return _own_image(azure, configuration, name_or_id)
 
 
-def _own_image(azure: Azure, item: MachineConfiguration, named: str) -> tuple[Image, tuple[str, ...]]:
-    ref = refs.parse(named, "images")  # an id as cloudgpu writes it
-    found = own_image(azure, named if ref is None else refs.azure_id(azure.subscription, ref))
-    if found is None or str(found.get("location") or "").lower() != item.region:
-        raise _not_in_region(named, item.region)
+def _own_image(azure: Azure, configuration: MachineConfiguration, name_or_id: str) -> tuple[Image, tuple[str, ...]]:
+    ref = refs.parse(name_or_id, "images")  # an id as cloudgpu writes it
+    found = own_image(azure, name_or_id if ref is None else refs.azure_id(azure.subscription, ref))
+    if found is None or str(found.get("location") or "").lower() != configuration.region:
+        raise _not_in_region(name_or_id, configuration.region)
     properties = properties_of(found)
     state = str(properties.get("provisioningState") or "Succeeded")
     if state.lower() != "succeeded":
-        message = f"The image {named} is {state.lower()}, so nothing can be launched from it yet."
-        raise InvalidRequest(message, field="--image", value=named, next="Wait until it is there: cloudgpu image ls")
+        message = f"The image {name_or_id} is {state.lower()}, so nothing can be launched from it yet."
+        raise InvalidRequest(
+            message, field="--image", value=name_or_id, next="Wait until it is there: cloudgpu image ls"
+        )
     disk = (properties.get("storageProfile") or {}).get("osDisk") or {}
     image = Image(
         {"id": str(found["id"])},
-        named,
+        name_or_id,
         generation=str(properties.get("hyperVGeneration") or V1),
         size_gb=int(disk.get("diskSizeGB") or 0),
         trusted=bool(properties.get("trusted")),
     )
     tags = found.get("tags") or {}
     is_ours = TAG_ID in tags or TAG_IMAGE in tags  # made by cloudgpu from a machine, which had its driver
-    return image, () if is_ours else _driver_remarks(item, named)
+    return image, () if is_ours else _driver_remarks(configuration, name_or_id)
 
 
-def _not_in_region(named: str, region: str) -> InvalidRequest:
+def _not_in_region(name_or_id: str, region: str) -> InvalidRequest:
     return InvalidRequest(
-        f"There is no image {named!r} in {region}.",
+        f"There is no image {name_or_id!r} in {region}.",
         field="--image",
-        value=named,
+        value=name_or_id,
         next="See your own: cloudgpu image ls; or name one as publisher:offer:sku:version.",
     )
 
 
-def _driver_remarks(item: MachineConfiguration, named: str) -> tuple[str, ...]:
-    if not item.accelerators:
+def _driver_remarks(configuration: MachineConfiguration, name_or_id: str) -> tuple[str, ...]:
+    if not configuration.accelerators:
         return ()
-    return (f"whether the image {named} has a driver for {item.accelerators[0].name} is not known",)
+    return (f"whether the image {name_or_id} has a driver for {configuration.accelerators[0].name} is not known",)
 
 
 def _plan_remarks(image: Image) -> tuple[str, ...]:
@@ -257,37 +272,37 @@ def _plan_remarks(image: Image) -> tuple[str, ...]:
     )
 
 
-def own_image(azure: Azure, named: str) -> Raw | None:
+def own_image(azure: Azure, name_or_id: str) -> Raw | None:
     """Return the own image that the user named by its id, its name at Azure, or the name it was saved under.
 
     An image of the gallery is returned in the form of a managed one. None for another Azure id. Raises InvalidRequest
     where there is none, or several, of that name. One call; for what is not there two, and those of the gallery.
     """
-    by_azure_id = ids.resource(named)
-    if by_azure_id is not None and by_azure_id.kind != "microsoft.compute/images":
+    azure_resource = ids.resource(name_or_id)
+    if azure_resource is not None and azure_resource.kind != "microsoft.compute/images":
         return None
-    ref = refs.parse(named) or by_azure_id
-    group, name = (ids.SHARED_GROUP, named) if ref is None else (ref.group, ref.name)
-    images = _managed_images(azure, group, named)
-    found = [one for one in images if _is_called(one, name, azure.ledger)]
-    if not found and by_azure_id is None and gallery.gallery_exists(azure):
+    ref = refs.parse(name_or_id) or azure_resource
+    group, name = (ids.SHARED_GROUP, name_or_id) if ref is None else (ref.group, ref.name)
+    images = _managed_images(azure, group, name_or_id)
+    found = [one for one in images if _has_name(one, name, azure.ledger)]
+    if not found and azure_resource is None and gallery.gallery_exists(azure):
         images += gallery.listed(azure)
-        found = [one for one in images if _is_called(one, name, azure.ledger)]
+        found = [one for one in images if _has_name(one, name, azure.ledger)]
     regions = sorted(str(one["location"]) for one in found)
     if len(set(regions)) > 1:
-        raise ambiguous_name(f"Images called {named!r}", regions, "--region")
+        raise ambiguous_name(f"Images called {name_or_id!r}", regions, "--region")
     if not found:
         known = {str((one.get("tags") or {}).get(TAG_IMAGE, "")) for one in images} - {""}
-        raise not_found_error("image", "--image", named, known, (), "See them: cloudgpu image ls")
+        raise not_found_error("image", "--image", name_or_id, known, (), "See them: cloudgpu image ls")
     return found[0]
 
 
-def _managed_images(azure: Azure, group: str, named: str) -> list[Raw]:
+def _managed_images(azure: Azure, group: str, name_or_id: str) -> list[Raw]:
     listed = azure.compute.images.list_by_resource_group
-    return find(azure, _IMAGES, lambda: [one.as_dict() for one in listed(group)], value=named) or []
+    return find(azure, _READ_IMAGES, lambda: [one.as_dict() for one in listed(group)], value=name_or_id) or []
 
 
-def _is_called(raw: Raw, name: str, ledger: str) -> bool:
+def _has_name(raw: Raw, name: str, ledger: str) -> bool:
     tags = raw.get("tags") or {}
     is_of_ledger = ledger in ("", tags.get(TAG_LEDGER, ledger))
     azure_names = {str(raw["name"]).lower(), disks.plain_name(raw).lower()}

@@ -38,27 +38,27 @@ def orphans(azure: Azure, region: str | None) -> ResourceListing:
     """
     network = azure.network
     with Pool(6) as pool:
-        listed, machines = pool.submit(groups.listed, azure), pool.submit(machine.listed, azure)
+        all_groups, machines = pool.submit(groups.listed, azure), pool.submit(machine.listed, azure)
         interfaces = pool.submit(_listed, azure, f"{_NETWORK}/networkInterfaces", network.network_interfaces.list_all)
         addresses = pool.submit(_listed, azure, f"{_NETWORK}/publicIPAddresses", network.public_ip_addresses.list_all)
         all_disks = pool.submit(_listed, azure, f"{_COMPUTE}/disks", azure.compute.disks.list)
         assignments = pool.submit(_role_assignments, azure)
-        launched = groups.launch_groups(listed.result())
-        networks = [one for one in listed.result() if ids.CLUSTER_GROUP.fullmatch(str(one["name"]).lower())]
-        inventory = _Inventory(azure, launched, machines.result(), all_disks.result(), interfaces.result())
+        launch_groups = groups.launch_groups(all_groups.result())
+        networks = [one for one in all_groups.result() if ids.CLUSTER_GROUP.fullmatch(str(one["name"]).lower())]
+        inventory = _Inventory(azure, launch_groups, machines.result(), all_disks.result(), interfaces.result())
         found = [
-            *(inventory.group(one) for one in launched),
+            *(inventory.group(one) for one in launch_groups),
             *(inventory.network(one) for one in networks if not groups.is_being_deleted(one)),
             *(inventory.interface(one) for one in interfaces.result() if inventory.tags_of(one)),
             *(inventory.address(one) for one in addresses.result() if inventory.tags_of(one)),
             *filter(None, map(inventory.role_assignment, assignments.result())),
         ]
-    here = tuple(one for one in found if TAG_LEDGER in one.tags and region in (None, one.region))
-    return ResourceListing(here, regions=None if region is None else frozenset({region}))
+    in_region = tuple(one for one in found if TAG_LEDGER in one.tags and region in (None, one.region))
+    return ResourceListing(in_region, regions=None if region is None else frozenset({region}))
 
 
-def _listed(azure: Azure, kind: str, listed: Any) -> list[Raw]:
-    return invoke(azure, f"{kind}/read", lambda: [one.as_dict() for one in listed()])
+def _listed(azure: Azure, kind: str, all_groups: Any) -> list[Raw]:
+    return invoke(azure, f"{kind}/read", lambda: [one.as_dict() for one in all_groups()])
 
 
 def _role_assignments(azure: Azure) -> list[identity.RoleAssignment]:
@@ -70,14 +70,14 @@ class _Inventory:
     """Groups, machines, disks and interfaces that were listed: they give the others' tags, and what uses these."""
 
     def __init__(
-        self, azure: Azure, launched: list[Raw], machines: list[Raw], all_disks: list[Raw], interfaces: list[Raw]
+        self, azure: Azure, launch_groups: list[Raw], machines: list[Raw], all_disks: list[Raw], interfaces: list[Raw]
     ) -> None:
         self._azure = azure
-        self._tags = {str(one["name"]).lower(): one.get("tags") or {} for one in launched}
-        self._regions = {str(one["name"]).lower(): str(one["location"]) for one in launched}
+        self._tags = {str(one["name"]).lower(): one.get("tags") or {} for one in launch_groups}
+        self._regions = {str(one["name"]).lower(): str(one["location"]) for one in launch_groups}
         self._machines = {str(one["name"]).lower(): machine.id_of(one) for one in machines}
         self._disks = {disks.group_of(one): str(one["name"]) for one in all_disks}
-        self._network_used_by = cluster_networks.used_by_of(interfaces)
+        self._network_used_by = cluster_networks.users_by_network(interfaces)
         self._address_used_by = {address: self._machine_of(one) for one in interfaces for address in _addresses_of(one)}
 
     def tags_of(self, raw: Raw) -> dict[str, str]:
@@ -142,8 +142,10 @@ class _Inventory:
         found = ids.resource(azure_id)
         return None if found is None else self._machines.get(found.name.lower(), azure_id)
 
-    def _resource(self, ref: refs.ResourceRef, kind: Kind, tags: Mapping[str, str], **facts: Any) -> ProviderResource:
-        fields = {"zone": "", "name": "", "size_gb": 0, "stored_as": "", **facts}
+    def _resource(
+        self, ref: refs.ResourceRef, kind: Kind, tags: Mapping[str, str], **known_fields: Any
+    ) -> ProviderResource:
+        fields = {"zone": "", "name": "", "size_gb": 0, "stored_as": "", **known_fields}
         ours = {key: value for key, value in tags.items() if key.startswith(disks.TAG_PREFIX)}
         return ProviderResource("azure", self._azure.account, ref.region, id=ref.id, kind=kind, tags=ours, **fields)
 
@@ -177,7 +179,9 @@ def _remove_group(azure: Azure, ref: refs.ResourceRef) -> None:
     """Delete a launch's group; first check by Compute that it has no machine. Three calls or four."""
     region = ref.region
     _check_no_machine(azure, ref)
-    if ids.CLUSTER_GROUP.fullmatch(ref.group) and (used_by := cluster_networks.used_by(azure).get(ref.group)):
+    if ids.CLUSTER_GROUP.fullmatch(ref.group) and (
+        used_by := cluster_networks.read_users_by_network(azure).get(ref.group)
+    ):
         raise _in_use_error(ref, used_by)
     contents = groups.resources_in(azure, region, ref.group)
     if contents is None:
@@ -185,11 +189,11 @@ def _remove_group(azure: Azure, ref: refs.ResourceRef) -> None:
     foreign_resources = [one for one in contents if not power.is_ours(one, ref.group)]
     disks_inside = [one for one in contents if str(one.get("type") or "").lower() == "microsoft.compute/disks"]
     if disks_inside and groups.TAG_DISK_RETAINED in groups.tags_of(azure, ref.group):
-        kept = f"the disk {disks_inside[0].get('name')}, which is kept"
-        raise _in_use_error(ref, kept, remedy="Delete that disk first.")
+        kept_disk = f"the disk {disks_inside[0].get('name')}, which is kept"
+        raise _in_use_error(ref, kept_disk, remedy="Delete that disk first.")
     if foreign_resources:
-        foreign = f"{foreign_resources[0].get('name')}, which cloudgpu has not made"
-        raise _in_use_error(ref, foreign, remedy="Delete that first, or keep the group.")
+        foreign_resource = f"{foreign_resources[0].get('name')}, which cloudgpu has not made"
+        raise _in_use_error(ref, foreign_resource, remedy="Delete that first, or keep the group.")
     groups.delete(azure, region, ref.group)
 
 
@@ -232,5 +236,5 @@ def _wait_gone(azure: Azure, ref: refs.ResourceRef) -> None:
         azure.pause(POLL_PAUSE_S)
 
 
-def _in_use_error(ref: refs.ResourceRef, by: str, *, remedy: str = "End that machine first.") -> InvalidRequest:
-    return InvalidRequest(f"{ref.id} is in use by {by}.", field="id", value=ref.id, next=remedy)
+def _in_use_error(ref: refs.ResourceRef, user: str, *, remedy: str = "End that machine first.") -> InvalidRequest:
+    return InvalidRequest(f"{ref.id} is in use by {user}.", field="id", value=ref.id, next=remedy)

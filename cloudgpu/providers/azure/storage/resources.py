@@ -27,7 +27,7 @@ NAMESPACES = {  # Azure's namespace of each type of resource
     "resourceGroups": "Microsoft.Resources",
     "roleAssignments": "Microsoft.Authorization",
 }
-AZURE_KINDS = {
+AZURE_TYPE_BY_KIND = {
     Kind.DISK: "disks",
     Kind.VOLUME: "disks",
     Kind.SNAPSHOT: "snapshots",
@@ -38,12 +38,12 @@ AZURE_KINDS = {
     Kind.ROLE: "roleAssignments",
 }
 GLOBAL_REGION = "global"  # the region in our id of a resource without one
-_ID = re.compile(rf"({ids.LOCATION.pattern})/([A-Za-z0-9_.()-]{{1,90}})/([a-zA-Z]+)/([A-Za-z0-9_.-]{{1,127}})")
+_OUR_ID = re.compile(rf"({ids.LOCATION.pattern})/([A-Za-z0-9_.()-]{{1,90}})/([a-zA-Z]+)/([A-Za-z0-9_.-]{{1,127}})")
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceRef:
-    """What an id of ours names: the region, the resource group, Azure's kind (`disks`) and name."""
+    """The parts of one of our ids: region, resource group, `kind`, which is a key of NAMESPACES (`disks`), and name."""
 
     region: str
     group: str
@@ -67,7 +67,7 @@ def from_azure_id(region: str, azure_id: str) -> ResourceRef | None:
 
 def parse(id: str, kind: str = "") -> ResourceRef | None:  # noqa: A002
     """Return the resource of one of our ids, of this type of Azure's where one is given; None for any other id."""
-    found = _ID.fullmatch(id)
+    found = _OUR_ID.fullmatch(id)
     if found is None or found[3] not in NAMESPACES or kind not in ("", found[3]):
         return None
     return ResourceRef(found[1], found[2], found[3], found[4])
@@ -75,7 +75,7 @@ def parse(id: str, kind: str = "") -> ResourceRef | None:  # noqa: A002
 
 def parse_or_raise(id: str, kind: Kind) -> ResourceRef:  # noqa: A002
     """Return the resource of one of our ids; raise InvalidRequest for one that is not of this kind."""
-    found = parse(id, AZURE_KINDS.get(kind, "-")) or (parse(id, "galleryImages") if kind is Kind.IMAGE else None)
+    found = parse(id, AZURE_TYPE_BY_KIND.get(kind, "-")) or (parse(id, "galleryImages") if kind is Kind.IMAGE else None)
     if found is None:
         message = f"{id!r} is not an id of a {kind} on Azure."
         raise InvalidRequest(message, field="id", value=id, next="Run: cloudgpu ls --refresh")

@@ -213,7 +213,9 @@ def _find_or_none(gcp: Gcp, requested: str) -> Image | None:
 def _find_saved(gcp: Gcp, name: str) -> Image | None:
     """Return the newest image that was saved under this name: its label has the name, which at Google is longer."""
     saved = [
-        item for item in gcp.items("compute.images.list", filter=OUR_RESOURCES) if our_tags(item).get(TAG_IMAGE) == name
+        configuration
+        for configuration in gcp.items("compute.images.list", filter=OUR_RESOURCES)
+        if our_tags(configuration).get(TAG_IMAGE) == name
     ]
     ours = [raw for raw in saved if gcp.ledger in ("", our_tags(raw).get(TAG_LEDGER))]
     return _to_image(max(ours, key=lambda raw: str(raw.get("creationTimestamp")), default=None), gcp.project)

@@ -7,7 +7,7 @@ import pytest
 
 from cloudgpu.core.model.launch import Network
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
-from cloudgpu.providers.abilities import Reachable
+from cloudgpu.providers.abilities import HasFirewall
 from cloudgpu.providers.aws.network.security_group import MAX_DESCRIPTION, Changes, Rule, changes, description, rules
 from cloudgpu.providers.aws.provider import AwsProvider
 from cloudgpu.providers.base import ProviderSettings
@@ -77,7 +77,7 @@ def net(aws, tmp_path):
 
 
 def test_the_provider_can_say_and_change_who_may_connect(net):
-    assert isinstance(net.provider, Reachable)
+    assert isinstance(net.provider, HasFirewall)
     assert net.provider.allowed(net.machine) == {}
     net.provider.allow(net.machine, "caller", HOME)
     assert net.provider.allowed(net.machine) == {"caller": HOME}

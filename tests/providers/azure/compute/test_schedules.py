@@ -143,10 +143,10 @@ def test_a_rehearsal_takes_a_spot_machine_after_its_notice_and_is_told_as_an_int
     azure = account()
     launch(sdk, **SPOT)
     taken = power.interrupt(azure, ID)
-    assert abs(taken - azure.clock() - power.NOTICE) < timedelta(seconds=5)
+    assert abs(taken - azure.clock() - power.EVICTION_NOTICE) < timedelta(seconds=5)
     azure_arm.advance(120)
     assert azure_arm.instance(ID).state == "deallocated"
-    (found,) = evicted.with_causes(azure, [seen(azure)])
+    (found,) = evicted.with_end_causes(azure, [seen(azure)])
     assert found.reason == "interrupted"
     assert found.since is not None
     assert found.since <= azure.clock()
@@ -165,7 +165,7 @@ def test_a_machine_that_somebody_stopped_is_not_called_interrupted(account, azur
     launch(sdk, **SPOT)
     power.stop(azure, ID)
     azure_arm.advance(600)
-    assert evicted.with_causes(azure, [seen(azure)])[0].reason is None
+    assert evicted.with_end_causes(azure, [seen(azure)])[0].reason is None
 
 
 def test_the_log_is_asked_of_spot_machines_without_a_known_cause_alone(account, azure_arm):
@@ -175,7 +175,7 @@ def test_the_log_is_asked_of_spot_machines_without_a_known_cause_alone(account, 
         seen(azure, state=State.RUNNING, billed=True),
         seen(azure, reason="lease"),
     ]
-    assert evicted.with_causes(azure, others) == others
+    assert evicted.with_end_causes(azure, others) == others
     assert azure_arm.calls == []
 
 
@@ -184,7 +184,7 @@ def test_a_log_that_does_not_answer_changes_nothing(account, azure_arm, sdk):
     launch(sdk, **SPOT)
     azure_arm.interrupt(ID)
     azure_arm.faults.deny("ActivityLogs.List")
-    assert evicted.with_causes(azure, [seen(azure)]) == [seen(azure)]
+    assert evicted.with_end_causes(azure, [seen(azure)]) == [seen(azure)]
 
 
 def event(name, hour, status="Succeeded"):

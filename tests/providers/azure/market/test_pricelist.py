@@ -12,7 +12,7 @@ from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable, RateLimited
 from cloudgpu.providers.azure.market.pricelist import price_list
-from cloudgpu.providers.azure.market.retail import Retail
+from cloudgpu.providers.azure.market.retail import RetailPrices
 from cloudgpu.providers.base import ProviderSettings
 from tests.clouds.azure_prices import REGIONS, AzurePrices, item, machine
 from tests.clouds.price_server import Wrong
@@ -216,7 +216,7 @@ def test_each_page_of_prices_is_an_answer_to_whoever_listens(azure_prices):
     def pages():
         part = parallel._THIS_THREAD.part
         begun = part._last_beat
-        next(Retail().items("serviceName eq 'Virtual Machines'"))
+        next(RetailPrices().items("serviceName eq 'Virtual Machines'"))
         return part._last_beat > begun
 
     assert in_a_part(pages)
