@@ -25,7 +25,7 @@ from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.lifecycle.timers import repair_timers
 from cloudgpu.control.outage import opening as sessions
 from cloudgpu.control.spot.history import better_location
-from cloudgpu.providers.aws.account.permissions import CHANGES, READ_PROBES, UNTESTED
+from cloudgpu.providers.aws.account.permissions import CHANGE_PROBES, READ_PROBES, UNTESTED_PROBES
 from tests.address_service import AddressService
 from tests.clouds.aws.calls import Call
 from tests.clouds.aws.errors import PERMISSIONS
@@ -388,7 +388,7 @@ def test_the_judge_refuses_what_a_document_does_not_allow(user):
 
 
 def test_doctor_asks_for_what_the_document_of_launching_has():
-    probed = {probe.action for probe in (*READ_PROBES, *CHANGES, *UNTESTED)}
+    probed = {probe.action for probe in (*READ_PROBES, *CHANGE_PROBES, *UNTESTED_PROBES)}
     assert probed == actions(document("aws-launch"))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from cloudgpu.core.billing.rules import ANY, GIB, HOUR_MICROS, MINUTE, RULES, SECOND, Rule, rule_for
 from cloudgpu.core.model.usage import Per, Resource, Usage
-from cloudgpu.providers.aws.compute.translate import _BILLED
+from cloudgpu.providers.aws.compute.translate import _BILLED_STATES
 
 HERE = Path(__file__).parents[1]
 PAGE = (HERE.parents[1] / "docs" / "billing.md").read_text(encoding="utf-8")
@@ -122,7 +122,7 @@ def test_a_licence_chooses_the_rule_only_where_there_is_one(provider, market, li
 def test_what_the_provider_of_aws_calls_billed_is_what_the_table_says():
     """A pending machine counts as billed for what ends machines; its bill begins when it runs (`from_running`)."""
     rule = _rule("aws", "on_demand", Resource.INSTANCE)
-    assert {state.value for state in _BILLED} - {"pending"} == {rule.states.split(";")[0]}
+    assert {state.value for state in _BILLED_STATES} - {"pending"} == {rule.states.split(";")[0]}
     assert rule.from_running
 
 
