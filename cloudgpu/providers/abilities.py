@@ -94,19 +94,13 @@ class HasMeteredPrice(Protocol):
 
 @runtime_checkable
 class SharesComputer(Protocol):
-    """Its machines share one computer and its electricity: together they never cost more than the computer.
-
-    `prices` gives the most that a machine can cost: all that the computer can draw.
-    """
+    """Its machines share one computer's electricity; `prices` is for all that it draws, the most that one can cost."""
 
     def shared_price(self, configuration: MachineConfiguration, share: ComputerShare) -> Price | None:
         """Return what an hour costs a machine with this share of the computer; None where the share is not known."""
 
     def agent_status(self, id: str, since: float) -> bytes:  # noqa: A002
-        """Return what `agent status --since` prints for a machine, a stopped one too; empty if it prints nothing.
-
-        `since` is in epoch seconds of the machine's clock. Raises InstanceNotFound.
-        """
+        """Return what `agent status --since` (epoch seconds) prints on a machine, also a stopped one; may be empty."""
 
 
 @runtime_checkable
