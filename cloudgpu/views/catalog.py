@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.catalog.pricelist import ListPriceChange, PriceRow
     from cloudgpu.views.documents.market.catalog import CatalogPrice, ChangedPrice, GpuOffer, PriceChange
 
+# A price in use, one that a refresh has replaced, and one that was quoted in the past.
 CURRENT, SUPERSEDED, HISTORIC = "current", "superseded", "historic"
 
 
@@ -75,18 +76,18 @@ def dated_price(price: DatedPrice, state: str, now: datetime) -> CatalogPrice:
     }
 
 
-def price_change_document(provider: str, move: ListPriceChange) -> PriceChange:
+def price_change_document(provider: str, change: ListPriceChange) -> PriceChange:
     """Return how a price has changed; `accepted` says whether the new price is in use."""
     return {
         "provider": provider,
-        "item": move.key.item,
-        "region": move.key.region,
-        "market": move.key.market and str(move.key.market),
-        "unit": move.unit,
-        "was": _price(move.old),
-        "now": _price(move.new),
-        "factor": round(move.factor, 4),
-        "accepted": move.is_accepted,
+        "item": change.key.item,
+        "region": change.key.region,
+        "market": change.key.market and str(change.key.market),
+        "unit": change.unit,
+        "was": _price(change.old),
+        "now": _price(change.new),
+        "factor": round(change.factor, 4),
+        "accepted": change.is_accepted,
     }
 
 

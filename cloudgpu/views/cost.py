@@ -145,8 +145,8 @@ def with_fees(totals: CostTotals, factor: Fraction) -> str:
 
 def period_name(key: str, query: CostQuery) -> str:
     """Return how a period is called: its first day in the zone, or its month."""
-    first = from_iso(key).astimezone(query.zone)
-    return f"{first:%Y-%m}" if query.by is By.MONTH else f"{first:%Y-%m-%d}"
+    begin = from_iso(key).astimezone(query.zone)
+    return f"{begin:%Y-%m}" if query.by is By.MONTH else f"{begin:%Y-%m-%d}"
 
 
 def to_csv(document: CostDocument) -> str:
@@ -154,20 +154,20 @@ def to_csv(document: CostDocument) -> str:
 
     A text that a spreadsheet would take for a formula begins with an apostrophe.
     """
-    out = StringIO()
-    writer = csv.writer(out, lineterminator="\r\n")  # as RFC 4180 has it
+    buffer = StringIO()
+    writer = csv.writer(buffer, lineterminator="\r\n")  # as RFC 4180 has it
     writer.writerow(CSV_COLUMNS)
     writer.writerows(_csv_rows(document))
-    return out.getvalue()
+    return buffer.getvalue()
 
 
 def _csv_rows(document: CostDocument) -> Iterator[list[str]]:
-    rate = document["currency"] or {"code": "USD", "per_usd": "1", "as_of": ""}
-    common = {"currency": rate["code"], "per_usd": rate["per_usd"], "rate_as_of": rate["as_of"]}
+    currency = document["currency"] or {"code": "USD", "per_usd": "1", "as_of": ""}
+    currency_columns = {"currency": currency["code"], "per_usd": currency["per_usd"], "rate_as_of": currency["as_of"]}
     dates = {"since": document["since"], "until": document["until"], "as_of": document["as_of"], "tz": document["tz"]}
     for group in document["groups"]:
         amount = group["usd"] if document["currency"] is None else group["amount"]
-        values: Mapping[str, object] = {**group, **common, **dates, "amount": amount}
+        values: Mapping[str, object] = {**group, **currency_columns, **dates, "amount": amount}
         yield [_cell(name, values[name]) for name in CSV_COLUMNS]
 
 
@@ -180,12 +180,12 @@ def _cell(name: str, value: object) -> str:
 QUANTITY_DIGITS = 15  # decimal places of quantities: at 1000 dollars a unit, the rest is worth less than a nano-dollar
 
 
-def decimal(value: Fraction | Money | int) -> str:
+def decimal_text(value: Fraction | Money | int) -> str:
     """Return plain decimal text, always with a point and never with an exponent; quantities to 15 places."""
     exact = Fraction(value.nanos, NANOS_PER_USD) if isinstance(value, Money) else Fraction(value)
     scaled = round(abs(exact) * 10**QUANTITY_DIGITS)
-    whole, decimals = divmod(scaled, 10**QUANTITY_DIGITS)
-    return f"{'-' if exact < 0 and scaled else ''}{whole}.{f'{decimals:0{QUANTITY_DIGITS}d}'.rstrip('0') or '0'}"
+    integer_part, decimals = divmod(scaled, 10**QUANTITY_DIGITS)
+    return f"{'-' if exact < 0 and scaled else ''}{integer_part}.{f'{decimals:0{QUANTITY_DIGITS}d}'.rstrip('0') or '0'}"
 
 
 def focus_time(moment: datetime) -> str:

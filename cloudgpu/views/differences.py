@@ -33,16 +33,16 @@ def differences_document(
     launch_lease = _rounded_to_minutes(from_iso(not_none(launch_body["expires"])) - from_iso(launched_at))
     lease = timedelta(seconds=request.lease_s)
     if abs(launch_lease - lease) > LEASE_TOLERANCE:
-        change = (
+        remedy = (
             f"cloudgpu extend {name} {span_text(lease - launch_lease)}"
             if lease > launch_lease
             else f"{NEVER_SHORTER}, or {launch_new}"
         )
-        yield _diff("--lease", duration_text(lease), f"a lease of {duration_text(launch_lease)}", change)
+        yield _difference("--lease", duration_text(lease), f"a lease of {duration_text(launch_lease)}", remedy)
     launch_renewal = timedelta(seconds=launch_body["renew_s"] or request.renew_s)
     renewal = timedelta(seconds=request.renew_s)
     if renewal != launch_renewal:
-        yield _diff(
+        yield _difference(
             "--renew-until",
             duration_text(renewal),
             f"one of {duration_text(launch_renewal)}",
@@ -50,17 +50,17 @@ def differences_document(
         )
     max_price = None if request.requirements.max_price is None else request.requirements.max_price.nanos
     if max_price != launch_body["max_price"]:
-        yield _diff(
+        yield _difference(
             "--max-price", _dollars(max_price), f"{_dollars(launch_body['max_price'])}{_cost_text(machine)}", launch_new
         )
     if request.policy != machine.policy:
-        yield _diff("--policy", request.policy, str(machine.policy), launch_new)
+        yield _difference("--policy", request.policy, str(machine.policy), launch_new)
     if not request.requirements.trust.accepts(Trust(machine.trust or Trust.CLOUD)):
-        yield _diff("--trust", str(request.requirements.trust), str(machine.trust), launch_new)
+        yield _difference("--trust", str(request.requirements.trust), str(machine.trust), launch_new)
     requested_networks = sorted(request.setup.network.ssh_from)
     open_networks = sorted(machine.setup.network.ssh_from if machine.setup else ())
     if requested_networks and requested_networks != open_networks:
-        yield _diff(
+        yield _difference(
             "--ssh-from",
             ", ".join(requested_networks),
             ", ".join(open_networks) or "nobody",
@@ -68,8 +68,8 @@ def differences_document(
         )
 
 
-def _diff(option: str, requested: str, current: str, change: str) -> RequestDifference:
-    return {"option": option, "requested": requested, "current": current, "next": change}
+def _difference(option: str, requested: str, current: str, remedy: str) -> RequestDifference:
+    return {"option": option, "requested": requested, "current": current, "next": remedy}
 
 
 def _rounded_to_minutes(duration: timedelta) -> timedelta:

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.machines import HistoryLine
 
 EventBody = Mapping[str, Any]
-_CLOCKS = {"provider": ", by its provider's clock", "machine": ", by the machine's clock"}
-_ACTIONS = {"keep": "left it", "warn": "warned", "renew": "renewed its lease"}
+_CLOCK_NOTES = {"provider": ", by its provider's clock", "machine": ", by the machine's clock"}
+_ACTION_TEXTS = {"keep": "left it", "warn": "warned", "renew": "renewed its lease"}
 _NO_LEASE = {"expires": None, "renew_until": None}
-GB = 1e9
+BYTES_PER_GB = 1e9
 
 
 def actor_text(line: HistoryLine) -> str:
@@ -38,29 +38,29 @@ def history_lines(lines: Iterable[HistoryLine]) -> list[str]:
 def event_text(line: HistoryLine) -> str:
     """Return what a line says, as a sentence without a full stop; an unknown kind as its name."""
     text_of = _TEXTS.get(line["kind"])
-    text = text_of(line["body"]) if text_of else _other_text(line["kind"], line["body"])
-    return text + _CLOCKS.get(line["clock"], "")
+    text = text_of(line["body"]) if text_of else _unknown_kind_text(line["kind"], line["body"])
+    return text + _CLOCK_NOTES.get(line["clock"], "")
 
 
-def _other_text(kind: str, body: EventBody) -> str:
-    why = body.get("why") or body.get("state") or body.get("proof") or ""
-    return f"{kind.replace('_', ' ')}{': ' * bool(why)}{why}"
+def _unknown_kind_text(kind: str, body: EventBody) -> str:
+    reason = body.get("why") or body.get("state") or body.get("proof") or ""
+    return f"{kind.replace('_', ' ')}{': ' * bool(reason)}{reason}"
 
 
 def _launched_text(body: EventBody) -> str:
     where = body.get("zone") or body.get("region")
     market = "on spot" if body.get("market") == "spot" else "on demand"
     policy_source = f" ({body['policy_by']})" if body.get("policy_by") else ""
-    number, type_, account = map(body.get, ("attempt", "instance_type", "account"))
-    parts = [f"attempt {number} to launch {type_} in {where} of {account}, {market}"]
+    attempt_number, type_, account = map(body.get, ("attempt", "instance_type", "account"))
+    parts = [f"attempt {attempt_number} to launch {type_} in {where} of {account}, {market}"]
     parts += [_price(body.get("price")), f"policy {body['policy']}{policy_source}" if body.get("policy") else ""]
     return ", ".join([part for part in parts if part] + _lease_parts(body))
 
 
 def _lease_parts(body: EventBody) -> list[str]:
     """Return until when it may live and until when its lease is renewable, as parts of a sentence."""
-    ends = (("lease until", body.get("expires")), ("renewable until", body.get("renew_until")))
-    return [f"{what} {minute_text(at)}" for what, at in ends if at]
+    lease_ends = (("lease until", body.get("expires")), ("renewable until", body.get("renew_until")))
+    return [f"{label} {minute_text(at)}" for label, at in lease_ends if at]
 
 
 def _price(price: EventBody | None) -> str:
@@ -82,26 +82,28 @@ def _observed_text(body: EventBody) -> str:
     return ", ".join([f"seen {body['state']} ({billed}){reason}", *_lease_parts(body)])
 
 
-def _request_text(what: str) -> Callable[[EventBody], str]:
+def _request_text(verb: str) -> Callable[[EventBody], str]:
     def text_of(body: EventBody) -> str:
         failed = ", as it never came up" if body.get("failed") else ""
-        return f"asked to {what}{failed}: {body['why']}{_right_text(body)}"
+        return f"asked to {verb}{failed}: {body['why']}{_right_text(body)}"
 
     return text_of
 
 
 def _right_text(body: EventBody) -> str:
     """Return by which right somebody acted on a machine that is not theirs; nothing for their own."""
-    right = {
+    right_text = {
         "payer": "by the payer's role",
         "members": "as the lab's limits let every member",
         "pass": "by the reaper, for the lab",  # a run of the reaper
     }.get(body.get("right", ""))
-    return f" (it is {body['whose'] or 'nobody'}'s; {right})" if right else ""
+    return f" (it is {body['whose'] or 'nobody'}'s; {right_text})" if right_text else ""
 
 
 def _retained_text(body: EventBody) -> str:
-    resources = ", ".join(f"{one['kind']} {one['id']} ({one['size_gb']} GB)" for one in body["retained"])
+    resources = ", ".join(
+        f"{resource['kind']} {resource['id']} ({resource['size_gb']} GB)" for resource in body["retained"]
+    )
     return f"retained: {resources}" if resources else "nothing of it is retained"
 
 
@@ -111,18 +113,18 @@ def _price_text(body: EventBody) -> str:
 
 
 def _traffic_text(body: EventBody) -> str:
-    received = f", {body['received']['bytes_in'] / GB:.3g} GB received" if body.get("received") else ""
-    return f"{body['bytes_out'] / GB:.3g} GB sent{received} since {minute_text(body['since'])}"
+    received = f", {body['received']['bytes_in'] / BYTES_PER_GB:.3g} GB received" if body.get("received") else ""
+    return f"{body['bytes_out'] / BYTES_PER_GB:.3g} GB sent{received} since {minute_text(body['since'])}"
 
 
 def _decision_text(body: EventBody) -> str:
-    action = _ACTIONS.get(body["do"], f"decided to {body['do']} it")
+    action = _ACTION_TEXTS.get(body["do"], f"decided to {body['do']} it")
     rule = "" if body["rule"] == "none" else f" ({body['rule']})"
     condition = "it stays in use" if body.get("activity") == "ACTIVE" else "nothing changes"
     has_warned = body["do"] == "warn" and rule  # the warning's own line says when it ends
     planned_end = (
         f"; ends {minute_text(body['at'])} if {condition}"
-        if body.get("at") and body["do"] in _ACTIONS and not has_warned
+        if body.get("at") and body["do"] in _ACTION_TEXTS and not has_warned
         else ""
     )
     return f"{action}{rule}: {body['why']}{planned_end}"
@@ -130,8 +132,12 @@ def _decision_text(body: EventBody) -> str:
 
 def _warning_text(body: EventBody) -> str:
     due = f", ends {minute_text(body['due'])}" if body["due"] else ""
-    how = body.get("how") or ()
-    channels = f" ({', '.join(how) if not isinstance(how, str) else how})" if how else ""
+    channel_names = body.get("how") or ()
+    channels = (
+        f" ({', '.join(channel_names) if not isinstance(channel_names, str) else channel_names})"
+        if channel_names
+        else ""
+    )
     rule = "use not known" if body["rule"] == "none" else body["rule"]
     return f"warning given ({rule}{due}){channels}: {body['why']}"
 
@@ -144,18 +150,18 @@ def _interruption_text(body: EventBody) -> str:
 
 
 def _timer_text(body: EventBody) -> str:
-    what = f"timer of its cloud set to {minute_text(body['at'])}" if body["at"] else "timer of its cloud dropped"
-    return f"{what}: {body['why']}" if body.get("why") else what
+    text = f"timer of its cloud set to {minute_text(body['at'])}" if body["at"] else "timer of its cloud dropped"
+    return f"{text}: {body['why']}" if body.get("why") else text
 
 
 def _override_text(body: EventBody) -> str:
-    exceeded = ", ".join(f"{one['name']} by up to {Money(one['nanos']).text()}" for one in body["passed"])
+    exceeded = ", ".join(f"{budget['name']} by up to {Money(budget['nanos']).text()}" for budget in body["passed"])
     return f"a budget was overridden ({exceeded}): {body['reason']}"
 
 
 def _resource_text(body: EventBody) -> str:
-    at = f", attached to {body['attached_to']}" if body.get("attached_to") else ""
-    return f"seen: {body['kind']} {body['id']} ({body['size_gb']} GB){at}"
+    attached_text = f", attached to {body['attached_to']}" if body.get("attached_to") else ""
+    return f"seen: {body['kind']} {body['id']} ({body['size_gb']} GB){attached_text}"
 
 
 def _label_text(label: str | None) -> str:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     )
 
 OWN_FAILURE_CODE = 255  # what `run` exits with for a failure of ours, once the command has begun
-_COMMAND_OUTCOMES = (State.SUCCEEDED, State.FAILED)
+_COMMAND_OUTCOMES = (State.SUCCEEDED, State.FAILED)  # the command itself ended
 _NOT_BEGUN_CODES = {State.SETUP_FAILED: 2, State.NOT_LAUNCHED: 4, State.CANCELLED: 130, State.LOST: 8}
 
 
@@ -48,17 +48,17 @@ def exit_code(job: Job) -> int | None:
         return None
     if job.outcome is State.FAILED and job.shell_status is not None:
         return job.shell_status
-    if job.outcome is State.SETUP_FAILED or first_began(job) is None:
+    if job.outcome is State.SETUP_FAILED or first_began_at(job) is None:
         return _NOT_BEGUN_CODES.get(job.outcome, OWN_FAILURE_CODE)
     return OWN_FAILURE_CODE if job.shell_status is None else job.shell_status
 
 
-def first_began(job: Job) -> datetime | None:
+def first_began_at(job: Job) -> datetime | None:
     """Return when the command began for the first time; None before that."""
     return min((attempt.began_at for attempt in job.attempts if attempt.began_at is not None), default=None)
 
 
-def ran_for(job: Job, now: datetime) -> timedelta:
+def run_time(job: Job, now: datetime) -> timedelta:
     """Return how long the command has run up to `now`, over all attempts."""
     durations = (
         max(timedelta(0), min(attempt.ended_at or now, now) - attempt.began_at)
@@ -86,12 +86,12 @@ def expected_end(job: Job, now: datetime) -> tuple[datetime, Literal["progress",
 def _end_by_progress(job: Job) -> datetime | None:
     if job.progress is None:
         return None
-    done, total, at = job.progress
-    ran = ran_for(job, at)
-    if total is None or not 0 < done <= total or not ran:
+    done, total, measured_at = job.progress
+    run_time_then = run_time(job, measured_at)
+    if total is None or not 0 < done <= total or not run_time_then:
         return None
     try:
-        return at + ran * ((total - done) / done)
+        return measured_at + run_time_then * ((total - done) / done)
     except OverflowError:  # it has hardly begun
         return None
 
@@ -100,9 +100,13 @@ def job_document(
     job: Job, machines: Mapping[str, Machine], now: datetime, *, cost: Money, unpriced: tuple[str, ...] = ()
 ) -> JobDocument:
     """Return one job; `machines` by id has those of its attempts, `cost` is what they have cost up to `now`."""
-    last = job.attempts[-1] if job.attempts else None
+    last_attempt = job.attempts[-1] if job.attempts else None
     machine = machines.get(next(reversed(job.machines), ""))
-    expected, planned_max_nanos, began = expected_end(job, now), job.spec["planned_max"], first_began(job)
+    expected_end_and_basis, planned_max_nanos, began_at = (
+        expected_end(job, now),
+        job.spec["planned_max"],
+        first_began_at(job),
+    )
     return {
         "id": job.id,
         "name": job.name,
@@ -114,19 +118,19 @@ def job_document(
         "machine": None if machine is None else machine_document(machine, launched_for_job=job.spec["machine"] is None),
         "slurm": _slurm(job, now),
         "waits": _waits(job),
-        "attempt": None if last is None else last.number,
+        "attempt": None if last_attempt is None else last_attempt.number,
         "attempts": [_attempt(attempt, machines) for attempt in job.attempts],
         "progress": _progress(job),
         "spent_usd": usd(cost),
         "unpriced": list(unpriced),
         "planned_max_usd": None if planned_max_nanos is None else usd(Money(planned_max_nanos)),
         "deadline": _deadline(job),
-        "expected_end": None if expected is None else iso(expected[0]),
-        "expected_by": None if expected is None else expected[1],
+        "expected_end": None if expected_end_and_basis is None else iso(expected_end_and_basis[0]),
+        "expected_by": None if expected_end_and_basis is None else expected_end_and_basis[1],
         "exit": _exit(job),
         "results": _results(job),
         "requested_at": iso(job.requested_at),
-        "began_at": _time_text(began),
+        "began_at": _time_text(began_at),
         "ended_at": _time_text(job.ended_at),
         "closed_at": _time_text(job.closed_at),
         "kept_until": _retention_text(job),
@@ -187,8 +191,8 @@ def _why_text(job: Job) -> str:
 def _waits(job: Job) -> JobWaits | None:
     if job.waits is None:
         return None
-    since, why = job.waits
-    return {"since": iso(since), "until": iso(waits_until(job, since)), "why": why}
+    since, reason = job.waits
+    return {"since": iso(since), "until": iso(waits_until(job, since)), "why": reason}
 
 
 def _slurm(job: Job, now: datetime) -> JobSlurm | None:
@@ -230,19 +234,19 @@ def _attempt(attempt: Attempt, machines: Mapping[str, Machine]) -> JobAttempt:
 def _progress(job: Job) -> JobProgress | None:
     if job.progress is None:
         return None
-    done, total, at = job.progress
+    done, total, measured_at = job.progress
     percent = round(min(100.0, max(0.0, 100 * done / total)), 1) if total is not None and total > 0 else None
-    return {"done": done, "of": total, "percent": percent, "at": iso(at)}
+    return {"done": done, "of": total, "percent": percent, "at": iso(measured_at)}
 
 
 def _deadline(job: Job) -> JobDeadline | None:
-    terms, attempt = job.deadline, job.attempt
-    if terms is None:
+    deadline, attempt = job.deadline, job.attempt
+    if deadline is None:
         return None
     return {
-        "at": terms["at"],
-        "work_s": terms["work_s"],
-        "policy": terms["policy"],
+        "at": deadline["at"],
+        "work_s": deadline["work_s"],
+        "policy": deadline["policy"],
         "market": None if attempt is None else attempt.market,
         "saved_s": 0.0 if job.saved is None else job.saved.work_s,
     }
@@ -252,7 +256,7 @@ def _exit(job: Job) -> JobExit | None:
     code = exit_code(job)
     if code is None:
         return None
-    ended_itself = job.outcome in _COMMAND_OUTCOMES and first_began(job) is not None
+    ended_itself = job.outcome in _COMMAND_OUTCOMES and first_began_at(job) is not None
     by: Literal["command", "cloudgpu"] = "command" if ended_itself else "cloudgpu"
     return {"status": job.status, "signal": job.signal, "code": code, "by": by}
 
@@ -273,8 +277,8 @@ def _results(job: Job) -> JobResults | None:
 
 
 def _retention_text(job: Job) -> str | None:
-    is_kept = job.outcome is not None and is_retained(job) and job.closed_at is None
-    return iso(retained_until(job)) if is_kept else None
+    is_retained_now = job.outcome is not None and is_retained(job) and job.closed_at is None
+    return iso(retained_until(job)) if is_retained_now else None
 
 
 def _time_text(at: datetime | None) -> str | None:

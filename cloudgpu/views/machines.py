@@ -249,5 +249,5 @@ def queried_accounts_document(
     """
     return {
         "queried": [{"account": account.account, "provider": account.provider} for account in queried],
-        "not_queried": [{"scope": gap.scope, "why": gap.why} for gap in not_queried],
+        "not_queried": [{"scope": unanswered.scope, "why": unanswered.why} for unanswered in not_queried],
     }

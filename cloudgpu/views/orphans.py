@@ -36,7 +36,7 @@ def orphans_document(
         "unpriced": sum(orphan.cost.per_month is None for orphan in orphans),
         "removed": [],
         "failed": [],
-        "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in unanswered],
+        "unanswered": [{"scope": account.scope, "why": account.why} for account in unanswered],
         **queried,
     }
 

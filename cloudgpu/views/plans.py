@@ -75,14 +75,14 @@ def plan_document(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
         "ends": _planned_ends(plan),
         "idle": None if plan.idle is None else _idle(plan.idle),
         "guards": list(plan.safeguard_texts),
-        "guarded": _guards(plan),
+        "guarded": _safeguards(plan),
         "lease_ends": plan.lease_ends,
         "further_offers": plan.further_offers,
         "highest_usd_per_hour": usd(plan.highest_price),
         "by_account": [_account_offers(offers) for offers in plan.by_account],
         "on_demand_fallback": request.requirements.or_on_demand,
         "setup": setup_document(request.setup),
-        "attached_costs": [extra_document(extra) for extra in plan.added_costs],
+        "attached_costs": [added_cost_document(extra) for extra in plan.added_costs],
         "notes": [str(remark) for remark in plan.remarks],
         "note_kinds": [note_kind(remark).value for remark in plan.remarks],
         "budgets": list(budgets),
@@ -102,7 +102,7 @@ def _account_offers(offers: OffersOfAccount) -> AccountOffers:
     }
 
 
-def _guards(plan: LaunchPlan) -> PlannedGuards:
+def _safeguards(plan: LaunchPlan) -> PlannedGuards:
     """Return which safeguards a planned machine has, and the scheduled run that it relies on."""
     return {
         "agent": str(plan.safeguards.agent),
@@ -157,17 +157,17 @@ def setup_document(setup: Setup) -> SetupDocument:
     }
 
 
-def extra_document(extra: AddedCost) -> ExtraDocument:
+def added_cost_document(cost: AddedCost) -> ExtraDocument:
     """Return an attached cost per month; null, never zero, if no price is known."""
     return {
-        "what": extra.what,
-        "usd_per_month": None if extra.per_month is None else usd(extra.per_month),
-        "low_usd_per_month": usd(low) if (low := extra.rate and extra.rate.least_per_month) else None,
-        "at_most": extra.upper_bound,
-        "while_running": extra.running,
-        "while_stopped": extra.kept,
-        "source": extra.source,
-        "basis": str(extra.rate.basis) if extra.rate and extra.rate.basis else None,
+        "what": cost.what,
+        "usd_per_month": None if cost.per_month is None else usd(cost.per_month),
+        "low_usd_per_month": usd(low) if (low := cost.rate and cost.rate.least_per_month) else None,
+        "at_most": cost.upper_bound,
+        "while_running": cost.running,
+        "while_stopped": cost.kept,
+        "source": cost.source,
+        "basis": str(cost.rate.basis) if cost.rate and cost.rate.basis else None,
     }
 
 

@@ -39,7 +39,11 @@ def policy_document(
     allowed: bool,
     limited_by: Iterable[str],
 ) -> PolicyDocument:
-    """Return a policy as one plain value; `rules` are what it says now, the strongest first."""
+    """Return a policy as one plain value; `rules` are what it says now, the strongest first.
+
+    `chosen_by` are the keys of config.toml that name it, `allowed`: the limits allow a launch under it, `limited_by` is
+    what the limits change of it.
+    """
     return {
         "name": policy.name,
         "description": policy.description,

@@ -44,21 +44,21 @@ def run_document(run: ReaperRun, *, explain: bool = False) -> ReapDocument:
         "exit_code": run.exit_code,
         "decided": run.decided,
         "decisions": [_decision(view, decision) for view, decision in zip(run.views, run.decisions, strict=True)],
-        "ended": [_ended_document(one) for one in run.ended],
-        "renewed": [_renewal_document(one) for one in run.renewed],
-        "warned": [_warning_document(one) for one in run.warned],
-        "skipped": [_unfinished_document(one) for one in run.skipped],
-        "unconfirmed": [_unfinished_document(one) for one in run.unconfirmed],
-        "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in run.unanswered],
+        "ended": [_ended_document(item) for item in run.ended],
+        "renewed": [_renewal_document(item) for item in run.renewed],
+        "warned": [_warning_document(item) for item in run.warned],
+        "skipped": [_unfinished_document(item) for item in run.skipped],
+        "unconfirmed": [_unfinished_document(item) for item in run.unconfirmed],
+        "unanswered": [{"scope": account.scope, "why": account.why} for account in run.unanswered],
         "errors": list(run.faults),
         "notes": list(run.sentences),
         "undelivered": list(run.undelivered),
         **queried_accounts_document(run.queried, run.not_queried),
-        "explained": explained(run) if explain else [],
+        "explained": explanations(run) if explain else [],
     }
 
 
-def explained(run: ReaperRun) -> list[WhyDocument]:
+def explanations(run: ReaperRun) -> list[WhyDocument]:
     """Return why each machine counts as active, idle or unknown, signal by signal, and what follows from it."""
     return [
         why_document(
@@ -227,15 +227,18 @@ def _policy(view: MachineView) -> ActivityPolicy:
 
 def _warnings(machine: Machine) -> list[RuleWarning]:
     warnings = machine.warnings
-    return [{"rule": rule, "at": one.at, "due": one.due, "count": one.times} for rule, one in warnings.items()]
+    return [
+        {"rule": rule, "at": warning.at, "due": warning.due, "count": warning.times}
+        for rule, warning in warnings.items()
+    ]
 
 
-def _rule_ends(view: MachineView, now: datetime, activity: str, quiet: timedelta | None) -> RuleEnds:
+def _rule_ends(view: MachineView, now: datetime, activity: str, unused_for: timedelta | None) -> RuleEnds:
     """Return when each rule by itself would end the machine, as things stand; null where it would not."""
     machine, policy = view.machine, view.policy
     scheduled_end = None if policy is None else next_scheduled_end(policy.schedules, now)
     return {
-        "idle": _idle_end(view, now, activity, quiet),
+        "idle": _idle_end(view, now, activity, unused_for),
         "lease": machine.expires,
         "renew_until": machine.renew_until,
         "schedule": None if scheduled_end is None else iso(scheduled_end),
@@ -243,13 +246,13 @@ def _rule_ends(view: MachineView, now: datetime, activity: str, quiet: timedelta
     }
 
 
-def _idle_end(view: MachineView, now: datetime, activity: str, quiet: timedelta | None) -> str | None:
+def _idle_end(view: MachineView, now: datetime, activity: str, unused_for: timedelta | None) -> str | None:
     """Return the earliest time at which idle time could end it if it is not used from now on."""
     policy = view.policy
     if policy is None or policy.idle.do != "stop" or activity == UNKNOWN:
         return None
-    limits = policy.idle
-    idle_at = now if activity == "IDLE" else now - (quiet or timedelta(0)) + limits.after
+    idle_policy = policy.idle
+    idle_at = now if activity == "IDLE" else now - (unused_for or timedelta(0)) + idle_policy.after
     idle_warning = view.machine.warnings.get("idle")
     warned_at = from_iso(idle_warning.at) if idle_warning and idle_warning.due else max(idle_at, now)
-    return iso(max(warned_at + limits.grace, now))
+    return iso(max(warned_at + idle_policy.grace, now))

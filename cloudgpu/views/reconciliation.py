@@ -26,6 +26,7 @@ def reconciled_document(
 ) -> ReconcileDocument:
     """Return the document: money as decimal text in USD; resources with the largest discrepancies first.
 
+    `head` says what was compared: the bill's file, its rows, accounts and period.
     `others` are the bill's totals for resources of other ledgers, and for rows that match no ledger. `ledger_usd` of a
     resource is without its parts that have no known price; `unpriced` names them.
     """

@@ -12,7 +12,7 @@ from cloudgpu.core.jobs.job import jobs_of
 from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.times import iso
-from cloudgpu.views.jobs import exit_code, expected_end, job_document, ran_for
+from cloudgpu.views.jobs import exit_code, expected_end, job_document, run_time
 from tests.cli.documents import faults_under
 from tests.core.jobs.worlds import START, machine, spec
 
@@ -106,7 +106,7 @@ def test_nothing_is_expected_of_a_job_that_waits_or_is_over():
 def test_the_speed_counts_what_ran_before_an_interruption():
     again = lines.job_try_ended("job-1", 1, at(11), interrupted=True, status=None, why="gone")
     job = folded(*began(), again, *began(2, 31), progressed(50, 100, 41, 2))  # ten minutes, and ten more
-    assert ran_for(job, at(41)) == 20 * MINUTE
+    assert run_time(job, at(41)) == 20 * MINUTE
     assert expected_end(job, at(42)) == (at(61), "progress")
 
 

@@ -125,7 +125,7 @@ def _is_full_run(session: Session, *, nightly: bool, cron: bool) -> bool:
 
 def _show(run: ReaperRun, output: Format, *, explain: bool, verbose: bool) -> None:
     """Print the run: all of it as JSON, else what happened on stdout and problems on stderr."""
-    from cloudgpu.views.reaper import explained, run_document
+    from cloudgpu.views.reaper import explanations, run_document
 
     if output is Format.JSON:
         emit(output, run_document(run, explain=explain), "")
@@ -133,7 +133,7 @@ def _show(run: ReaperRun, output: Format, *, explain: bool, verbose: bool) -> No
     if explain and run.views:
         from cloudgpu.cli.machines.why_text import why_texts
 
-        emit(output, None, why_texts(explained(run), run.begun_at) + "\n")
+        emit(output, None, why_texts(explanations(run), run.begun_at) + "\n")
     emit(output, None, run_text(run, verbose=verbose))
     problems = problems_text(run)
     if problems:

@@ -193,10 +193,10 @@ def _run_in_foreground(session: Session, job: Job) -> int:
 
 def _has_begun(session: Session, job: Job) -> bool:
     from cloudgpu.control.jobs.store import job_by_id
-    from cloudgpu.views.jobs import first_began
+    from cloudgpu.views.jobs import first_began_at
 
     try:
-        return first_began(job_by_id(session, job.id)) is not None
+        return first_began_at(job_by_id(session, job.id)) is not None
     except LedgerUnavailable:
         return True  # it is not known
 

@@ -56,7 +56,7 @@ def backtest_document(tested: BacktestedPolicy, machines: Sequence[BacktestResul
     ends = [(result, effect) for result in machines for effect in result.effects]
     cost, saved = add_results(result.cost for result in machines), add_results(result.saved for result in machines)
     restarted = [effect for _, effect in ends if effect.end.work is not None]
-    killed = [effect.end.work for effect in restarted if effect.end.work is not None and effect.end.work.under_way]
+    killed_work = [effect.end.work for effect in restarted if effect.end.work is not None and effect.end.work.under_way]
     return {
         "policy": tested.policy,
         "file": tested.file,
@@ -72,8 +72,8 @@ def backtest_document(tested: BacktestedPolicy, machines: Sequence[BacktestResul
         "off_hours": _hours(off_seconds(machines)),
         "restarts": len(restarted),
         "restarts_usd": _usd(add_results(effect.start_charge for effect in restarted)),
-        "killed": len(killed),
-        "killed_hours": _hours(sum(work.seconds for work in killed)),
+        "killed": len(killed_work),
+        "killed_hours": _hours(sum(work.seconds for work in killed_work)),
         "machines": [_machine(result) for result in machines],
         "stops": [_stop(result, effect) for result, effect in sorted(ends, key=lambda pair: pair[1].end.at)],
         "notes": [
@@ -127,6 +127,7 @@ def _replayed_work(work: Work) -> ReplayedWork:
 
 
 def _amount(amount: Amount) -> AmountValue:
+    """Return an amount with its bounds; null where nothing in it has a known price."""
     is_unpriced = amount.unpriced and not amount.high
     return {
         "usd": None if is_unpriced else usd(money(amount.amount)),

@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MAX_POINTS = 400  # of a curve; a longer one leaves out days, never its last day or the break-even
-_MICROS = 1_000_000
+MICROS_PER_S = 1_000_000
 
 
 def compare_document(
     facts: CompareFacts, tz: str, currency: Currency | None, changed: Sequence[str]
 ) -> CompareDocument:
-    """Return the whole document: amounts as decimal text in USD, hours as decimal text; null is never.
+    """Return the whole document: amounts as decimal text in USD, hours as decimal text; null means never.
 
     Of the cases, `low` favours the cloud and `high` the desktop. `changed` are the options that changed the desktop.
     """
@@ -79,7 +79,7 @@ def compare_document(
 
 def hours(seconds: float) -> str:
     """Return seconds as decimal hours, to a hundred-millionth."""
-    return usd(Money(round(Fraction(round(seconds * _MICROS), HOUR_MICROS) * 10**8) * 10))
+    return usd(Money(round(Fraction(round(seconds * MICROS_PER_S), HOUR_MICROS) * 10**8) * 10))
 
 
 def _time(at: datetime | None) -> str | None:
@@ -92,40 +92,42 @@ def _speeds(facts: CompareFacts) -> list[ScaledGpu]:
     for machine in [] if facts.history is None else facts.history.machines:
         if machine.gpus:
             by_gpu.setdefault((machine.gpu, machine.memory_gib, machine.speed), []).append(machine)
-    order = sorted(by_gpu, key=lambda gpu_key: (gpu_key[0], gpu_key[1] or 0.0))
-    return [_speed(gpu_key, by_gpu[gpu_key], facts.desktop_memory) for gpu_key in order]
+    gpu_keys = sorted(by_gpu, key=lambda gpu_key: (gpu_key[0], gpu_key[1] or 0.0))
+    return [_speed(gpu_key, by_gpu[gpu_key], facts.desktop_memory) for gpu_key in gpu_keys]
 
 
 def _speed(
     gpu_key: tuple[str, float | None, SpeedRatio], machines: Sequence[RentedMachine], desktop_memory_gib: float | None
 ) -> ScaledGpu:
-    gpu, memory, speed = gpu_key
+    gpu, memory_gib, speed = gpu_key
     return {
         "gpu": gpu,
-        "memory_gib": memory,
-        "hours": hours(sum(one.gpus * sum(gpu_seconds_by_day(one, Case.EXPECTED).values()) for one in machines)),
+        "memory_gib": memory_gib,
+        "hours": hours(
+            sum(machine.gpus * sum(gpu_seconds_by_day(machine, Case.EXPECTED).values()) for machine in machines)
+        ),
         "ratio": round(float(speed.ratio), 4),
         "low": round(float(speed.low), 4),
         "high": round(float(speed.high), 4),
         "basis": str(speed.basis),
-        "fits": None if memory is None or desktop_memory_gib is None else memory <= desktop_memory_gib,
+        "fits": None if memory_gib is None or desktop_memory_gib is None else memory_gib <= desktop_memory_gib,
     }
 
 
 def _cloud(facts: CompareFacts) -> CloudCost:
     machines = [] if facts.history is None else facts.history.machines
-    sums = [facts.cases[case].cloud if facts.cases else ZERO for case in (Case.LOW, Case.EXPECTED, Case.HIGH)]
-    low, expected, high = (None if facts.has_no_price else usd(amount) for amount in sums)
-    totals = [machine.total for machine in machines]
+    cloud_costs = [facts.cases[case].cloud if facts.cases else ZERO for case in (Case.LOW, Case.EXPECTED, Case.HIGH)]
+    low, expected, high = (None if facts.has_no_price else usd(amount) for amount in cloud_costs)
+    usage_seconds = [machine.total for machine in machines]
     return {
         "low_usd": low,
         "usd": expected,
         "high_usd": high,
-        "billed_hours": hours(sum(map(sum, totals))),
-        "gpu_hours": hours(sum(one.gpu for one in totals)),
-        "used_hours": hours(sum(one.used for one in totals)),
-        "idle_hours": hours(sum(one.idle for one in totals)),
-        "unknown_hours": hours(sum(one.unknown for one in totals)),
+        "billed_hours": hours(sum(map(sum, usage_seconds))),
+        "gpu_hours": hours(sum(usage.gpu for usage in usage_seconds)),
+        "used_hours": hours(sum(usage.used for usage in usage_seconds)),
+        "idle_hours": hours(sum(usage.idle for usage in usage_seconds)),
+        "unknown_hours": hours(sum(usage.unknown for usage in usage_seconds)),
         "unpriced": list(facts.unpriced),
     }
 
@@ -166,17 +168,17 @@ def _percent(share: Fraction) -> float:
 
 def _break_even(facts: CompareFacts) -> BreakEven:
     expected_costs = facts.cases.get(Case.EXPECTED)
-    price, paid = None if expected_costs is None else expected_costs.break_even_price, None
+    break_even_price, paid_per_hour = None if expected_costs is None else expected_costs.break_even_price, None
     if expected_costs is not None and expected_costs.worked and not facts.has_no_price:
-        paid = usd(expected_costs.cloud.scaled(Fraction(HOUR_MICROS, expected_costs.worked // MICRO)))
+        paid_per_hour = usd(expected_costs.cloud.scaled(Fraction(HOUR_MICROS, expected_costs.worked // MICRO)))
     return {
         "past": _times(facts, lambda costs: costs.first_break_even),
         "cloud_costs_more_since": _times(facts, lambda costs: costs.costlier_since),
         "projected": _times(facts, lambda costs: costs.projected_break_even),
         "desktop_costs_more_again": _costlier_again_cases(facts),
         "utilization_percent": _usage_cases(facts),
-        "price_usd_per_hour": None if price is None else usd(price),
-        "paid_usd_per_hour": paid,
+        "price_usd_per_hour": None if break_even_price is None else usd(break_even_price),
+        "paid_usd_per_hour": paid_per_hour,
     }
 
 
@@ -253,11 +255,11 @@ def own_machine_document(work: OwnMachineWork) -> OwnMachine:
 
 def _paid_usd(facts: CompareFacts) -> str | None:
     """Return what was paid in all: the cloud's cost and the electricity of the user's own machines; None: not known."""
-    if facts.has_no_price or any(one.electricity is None for one in facts.own_machines):
+    if facts.has_no_price or any(work.electricity is None for work in facts.own_machines):
         return None
-    own = sum(one.electricity.nanos for one in facts.own_machines if one.electricity is not None)
-    cloud = facts.expected.cloud.nanos if facts.cases else 0
-    return usd(Money(cloud + own))
+    own_electricity_nanos = sum(work.electricity.nanos for work in facts.own_machines if work.electricity is not None)
+    cloud_nanos = facts.expected.cloud.nanos if facts.cases else 0
+    return usd(Money(cloud_nanos + own_electricity_nanos))
 
 
 def curve(facts: CompareFacts) -> list[ComparedDay]:

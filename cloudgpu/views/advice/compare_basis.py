@@ -37,7 +37,7 @@ def assumptions(facts: CompareFacts, amounts: AmountFormat) -> list[str]:
 
 
 def cautions(facts: CompareFacts) -> list[str]:
-    """Return those that may make the sums wrong: a clock that is behind, and what has no price."""
+    """Return the assumptions that may make the sums wrong: a clock that is behind, and what has no price."""
     return [text for text in (_clock_sentence(facts), _unpriced_sentence(facts)) if text]
 
 
@@ -97,34 +97,54 @@ def _work_sentences(facts: CompareFacts) -> Iterator[str]:
         yield f"Which GPUs these have is not known, and they are counted as none: {first_few(facts.unknown_gpus)}."
     if any(machine.gpus > 1 and machine.total.gpu for machine in machines):
         yield "A machine with several GPUs counts with all of them while one works."
-    busiest = facts.expected.busiest
+    busiest = facts.expected.busiest  # a day, and the work on it
     if busiest is not None and busiest[1] > DAY * facts.expected.owned.number:
-        needed = -(-busiest[1] // DAY)
+        desktops_needed = -(-busiest[1] // DAY)
         yield (
-            f"On the busiest day, {busiest[0]}, the work takes {count_text(needed)} desktops; "
+            f"On the busiest day, {busiest[0]}, the work takes {count_text(desktops_needed)} desktops; "
             f"{'one does' if facts.expected.owned.number == 1 else 'fewer do'} it later, with a queue."
         )
 
 
 def _speed_sentences(facts: CompareFacts) -> Iterator[str]:
-    machines = [] if facts.history is None else [one for one in facts.history.machines if one.gpus and sum(one.total)]
+    machines = (
+        []
+        if facts.history is None
+        else [machine for machine in facts.history.machines if machine.gpus and sum(machine.total)]
+    )
     unknown = sorted(
-        {one.gpu for one in machines if one.speed.basis is RatioBasis.SAME and not _has_desktop_gpu(one, facts)}
+        {
+            machine.gpu
+            for machine in machines
+            if machine.speed.basis is RatioBasis.SAME and not _has_desktop_gpu(machine, facts)
+        }
     )
     if unknown:
         yield f"Their speed compared with the desktop's GPU is not known, and counts as the same: {first_few(unknown)}."
     speed_bases = sorted(
-        {f"{one.gpu} by {one.speed.basis}" for one in machines if one.speed.basis is not RatioBasis.SAME}
+        {
+            f"{machine.gpu} by {machine.speed.basis}"
+            for machine in machines
+            if machine.speed.basis is not RatioBasis.SAME
+        }
     )
     if speed_bases:
         yield f"Hours are scaled by speed at {facts.work}: {first_few(speed_bases)}."
     memory = facts.desktop_memory
-    large = {} if memory is None else {one.gpu: one.memory_gib for one in machines if (one.memory_gib or 0) > memory}
-    if large:
-        hours = sum(sum(gpu_seconds_by_day(one, Case.EXPECTED).values()) for one in machines if one.gpu in large)
+    larger_gpus = (
+        {}
+        if memory is None
+        else {machine.gpu: machine.memory_gib for machine in machines if (machine.memory_gib or 0) > memory}
+    )
+    if larger_gpus:
+        hours = sum(
+            sum(gpu_seconds_by_day(machine, Case.EXPECTED).values())
+            for machine in machines
+            if machine.gpu in larger_gpus
+        )
         yield (
             f"What needs more than {memory:g} GiB does not fit the desktop's GPU: {hours_text(hours)} of work were on "
-            f"{first_few([f'{gpu} ({size:g} GiB)' for gpu, size in sorted(large.items())])}."
+            f"{first_few([f'{gpu} ({size:g} GiB)' for gpu, size in sorted(larger_gpus.items())])}."
         )
 
 
@@ -167,9 +187,9 @@ def _own_machine_sentences(facts: CompareFacts) -> Iterator[str]:
         "Your own machines are not in the cloud's sum. Their electricity is what cost says of them: their price, "
         "for as long as they ran."
     )
-    assumed = [work.name for work in facts.own_machines if work.is_assumed]
-    if assumed:
-        yield f"Watts or tariff are not in the settings, and usual ones are assumed: {first_few(assumed)}."
+    assumed_names = [work.name for work in facts.own_machines if work.is_assumed]
+    if assumed_names:
+        yield f"Watts or tariff are not in the settings, and usual ones are assumed: {first_few(assumed_names)}."
     several = [work for work in facts.own_machines if work.gpus > 1]
     counted = [work.name for work in several if work.counted_time]
     if counted:

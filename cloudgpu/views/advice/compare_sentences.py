@@ -19,8 +19,22 @@ if TYPE_CHECKING:
     from cloudgpu.core.values.currency import Currency
     from cloudgpu.views.documents.parts import DesktopLine
 
-HOUR = 3600
-_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+HOUR_S = 3600
+_NUMBER_WORDS = (
+    "no",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +46,7 @@ class CompareFacts:
     `ledger_ahead` is when the ledger's last line was written, if this computer's clock is behind that.
     `uses_local_as_rented`: only local machines ran, and count as if they were a cloud's; `local_names` are those that
     do not count.
+    `unpriced` are the names of what has no known price, `unknown_gpus` those of machines whose GPUs are not known.
     `desktop_memory` is the memory of the desktop's GPU in GiB.
     """
 
@@ -74,8 +89,8 @@ class AmountFormat:
         """Return an amount; one below 1 with two more digits."""
         if self.currency is None:
             return amount.text(_CENT_DIGITS if amount and abs(amount.dollars) < 1 else 2)
-        more = 2 if amount and abs(self.currency.convert(amount)) < 1 else 0
-        return f"{self.currency.text(amount, more)} {self.currency.code}"
+        extra_digits = 2 if amount and abs(self.currency.convert(amount)) < 1 else 0
+        return f"{self.currency.text(amount, extra_digits)} {self.currency.code}"
 
 
 _CENT_DIGITS = 4  # digits after the point, for amounts below a dollar
@@ -101,13 +116,13 @@ def _no_usage_sentence(facts: CompareFacts, amounts: AmountFormat) -> str:
     )
 
 
-def _period(facts: CompareFacts, before: str = "until") -> str:
+def _period(facts: CompareFacts, until_word: str = "until") -> str:
     zone = facts.history.zone if facts.history else None
-    ends = (facts.since, None if facts.is_ongoing else facts.until)
-    since, until = (end and f"{end.astimezone(zone):%Y-%m-%d}" for end in ends)
+    period = (facts.since, None if facts.is_ongoing else facts.until)
+    since, until = (end and f"{end.astimezone(zone):%Y-%m-%d}" for end in period)
     if since and until:
         return f"from {since} until {until}"
-    return f"since {since}" if since else f"{before} {until}" if until else ""
+    return f"since {since}" if since else f"{until_word} {until}" if until else ""
 
 
 def _cost_so_far(facts: CompareFacts, amounts: AmountFormat) -> str:
@@ -115,18 +130,22 @@ def _cost_so_far(facts: CompareFacts, amounts: AmountFormat) -> str:
     start = capitalized(period) if period else "So far"
     ownership, desktop = costs.owned, desktops_text(facts.desktop, costs.owned.number)
     owned = f"{desktop} doing the same work would have cost {amounts(ownership.total)}"
-    first = amounts(facts.desktop.purchase.scaled(Fraction(ownership.number)))
-    first_day = f" ({first} on the first day)" if first != amounts(ownership.total) else ", all of it on the first day"
+    purchase_text = amounts(facts.desktop.purchase.scaled(Fraction(ownership.number)))
+    first_day = (
+        f" ({purchase_text} on the first day)"
+        if purchase_text != amounts(ownership.total)
+        else ", all of it on the first day"
+    )
     if facts.has_no_price:
         return (
             f"{start}, what the cloud has cost is not known: none of it has a price. {capitalized(owned)}{first_day}."
         )
-    least = "at least " if facts.unpriced else ""
+    at_least = "at least " if facts.unpriced else ""
     if not costs.worked:
         owned = f"{desktop} would have cost {amounts(ownership.total)}"
-        idle = f", for {hours_text(_billed_hours(facts))} in which no GPU is known to have worked"
-        return f"{start} the cloud has cost {least}{amounts(costs.cloud)}{idle}; {owned}{first_day}."
-    return f"{start} the cloud has cost {least}{amounts(costs.cloud)}; {owned}{first_day}."
+        idle = f", for {hours_text(_billed_seconds(facts))} in which no GPU is known to have worked"
+        return f"{start} the cloud has cost {at_least}{amounts(costs.cloud)}{idle}; {owned}{first_day}."
+    return f"{start} the cloud has cost {at_least}{amounts(costs.cloud)}; {owned}{first_day}."
 
 
 def _break_even_sentence(facts: CompareFacts, amounts: AmountFormat) -> str:
@@ -140,36 +159,38 @@ def _break_even_sentence(facts: CompareFacts, amounts: AmountFormat) -> str:
     if costs.pace is None:
         return _early_sentence(facts, amounts)
     pace = pace_name(facts)
-    early, late = facts.cases[Case.HIGH], facts.cases[Case.LOW]
-    earliest = "now" if early.cloud_is_costlier else _day(facts, early.projected_break_even)
+    early_case, late_case = facts.cases[Case.HIGH], facts.cases[Case.LOW]
+    earliest = "now" if early_case.cloud_is_costlier else _day(facts, early_case.projected_break_even)
     if costs.projected_break_even is None:
-        they = "they have met" if earliest == "now" else f"they meet on {earliest}"
-        maybe = "" if earliest == "never" else f"; taking all that is not known for the desktop, {they}"
-        return f"At {pace} they never meet: the cloud stays the cheaper one{maybe}."
-    expected_day, latest = _day(facts, costs.projected_break_even), _day(facts, late.projected_break_even)
-    between = "" if (earliest, latest) == (expected_day, expected_day) else f" (between {earliest} and {latest})"
-    return f"At {pace} they meet on {expected_day}{between}.{_costlier_again_sentence(facts)}"
+        meeting_text = "they have met" if earliest == "now" else f"they meet on {earliest}"
+        early_case_text = (
+            "" if earliest == "never" else f"; taking all that is not known for the desktop, {meeting_text}"
+        )
+        return f"At {pace} they never meet: the cloud stays the cheaper one{early_case_text}."
+    expected_day, latest = _day(facts, costs.projected_break_even), _day(facts, late_case.projected_break_even)
+    range_text = "" if (earliest, latest) == (expected_day, expected_day) else f" (between {earliest} and {latest})"
+    return f"At {pace} they meet on {expected_day}{range_text}.{_costlier_again_sentence(facts)}"
 
 
 def _early_sentence(facts: CompareFacts, amounts: AmountFormat) -> str:
     """Return when a day of history will show a trend, and what the hours so far are worth."""
-    history, cloud, billed_s = facts.history, facts.expected.cloud, round(_billed_hours(facts))
+    history, cloud, billed_s = facts.history, facts.expected.cloud, round(_billed_seconds(facts))
     if history is None:
         return ""
     trend_at = (history.begin + DAY).astimezone(history.zone)
-    wait = f"A trend needs a day of history, so compare again after {trend_at:%Y-%m-%d %H:%M %Z}"
-    per_hour = cloud.scaled(Fraction(HOUR, billed_s)) if billed_s else ZERO
+    advice = f"A trend needs a day of history, so compare again after {trend_at:%Y-%m-%d %H:%M %Z}"
+    per_hour = cloud.scaled(Fraction(HOUR_S, billed_s)) if billed_s else ZERO
     if not per_hour or facts.unpriced:
-        return f"{wait}."
+        return f"{advice}."
     price = facts.desktop.purchase.scaled(Fraction(facts.expected.owned.number))
     return (
-        f"{wait}; so far an hour came to {amounts(per_hour)}, and for the desktop's {amounts(price)} you would get "
-        f"about {_two_digits(Fraction(price.nanos, per_hour.nanos)):,} such hours."
+        f"{advice}; so far an hour came to {amounts(per_hour)}, and for the desktop's {amounts(price)} you would get "
+        f"about {_rounded_to_two_digits(Fraction(price.nanos, per_hour.nanos)):,} such hours."
     )
 
 
-def _two_digits(number: Fraction) -> int:
-    """Return a number with its first two digits: an hour so far says no more of all that follow."""
+def _rounded_to_two_digits(number: Fraction) -> int:
+    """Return a number rounded to two significant digits: no more are certain from the hours so far."""
     return int(float(f"{float(number):.1e}"))
 
 
@@ -184,16 +205,16 @@ def _costlier_again_sentence(facts: CompareFacts) -> str:
 
 def _costlier_since_sentence(facts: CompareFacts) -> str:
     """Return since when the cloud is more expensive, with the cases in which it is not yet."""
-    costs, early, late = facts.expected, facts.cases[Case.HIGH], facts.cases[Case.LOW]
+    costs, early_case, late_case = facts.expected, facts.cases[Case.HIGH], facts.cases[Case.LOW]
     since = _end_day(facts, costs.costlier_since)
-    first, last = (
-        _end_day(facts, early.costlier_since),
-        _end_day(facts, late.costlier_since) if late.cloud_is_costlier else "not yet",
+    earliest, latest = (
+        _end_day(facts, early_case.costlier_since),
+        _end_day(facts, late_case.costlier_since) if late_case.cloud_is_costlier else "not yet",
     )
-    between = "" if (first, last) == (since, since) else f" (between {first} and {last})"
-    if last == "not yet":
-        between = f" (at the earliest since {first}; where all that is not known is for the cloud, not yet)"
-    return f"The cloud has cost more than the desktop since {since}{between}."
+    range_text = "" if (earliest, latest) == (since, since) else f" (between {earliest} and {latest})"
+    if latest == "not yet":
+        range_text = f" (at the earliest since {earliest}; where all that is not known is for the cloud, not yet)"
+    return f"The cloud has cost more than the desktop since {since}{range_text}."
 
 
 def pace_name(facts: CompareFacts) -> str:
@@ -226,36 +247,40 @@ def desktops_text(desktop: Desktop, number: int) -> str:
 
 def count_text(number: int) -> str:
     """Return a small number as a word."""
-    return _NUMBERS[number] if number < len(_NUMBERS) else f"{number:,}"
+    return _NUMBER_WORDS[number] if number < len(_NUMBER_WORDS) else f"{number:,}"
 
 
 def hours_text(seconds: float) -> str:
     """Return `30.0 hours`, `12 minutes`."""
-    if seconds < HOUR:
+    if seconds < HOUR_S:
         minutes = round(seconds / 60)
         return counted(minutes, "minute") if minutes else "less than a minute"
-    return f"{seconds / HOUR:,.1f} hour{'s'[: round(seconds / 360) != 10]}"  # noqa: PLR2004  (one hour)
+    return f"{seconds / HOUR_S:,.1f} hour{'s'[: round(seconds / 360) != 10]}"  # noqa: PLR2004  (one hour)
 
 
-def _billed_hours(facts: CompareFacts) -> float:
+def _billed_seconds(facts: CompareFacts) -> float:
     return sum(sum(machine.total) for machine in facts.history.machines) if facts.history else 0.0
 
 
-def own_machines_sentence(own: Sequence[OwnMachineWork], amounts: AmountFormat) -> str:
+def own_machines_sentence(own_work: Sequence[OwnMachineWork], amounts: AmountFormat) -> str:
     """Return what the user's own machines did, and what the same would have cost on a cloud."""
-    seconds = sum(work.worked.total_seconds() for work in own)
-    electricity_costs = [work.electricity for work in own if work.electricity is not None]
-    unknown, subject = sum(work.unknown.total_seconds() for work in own), f"Your own machine{'s'[: len(own) != 1]}"
+    seconds = sum(work.worked.total_seconds() for work in own_work)
+    electricity_costs = [work.electricity for work in own_work if work.electricity is not None]
+    unknown, subject = (
+        sum(work.unknown.total_seconds() for work in own_work),
+        f"Your own machine{'s'[: len(own_work) != 1]}",
+    )
     if unknown >= _MIN_UNKNOWN_S and seconds < 1:
         return f"{subject} ran for {hours_text(unknown)} of which nobody knows whether they were work."
     text = f"{subject} worked for {hours_text(seconds)}"
     if electricity_costs:
-        least = "" if len(electricity_costs) == len(own) else "at least "
-        text += f", with {least}{amounts(sum(electricity_costs, ZERO))} of electricity"
-    clouds = [work.cloud for work in own if work.cloud is not None]
-    if clouds and any(clouds):
-        least = "" if len(clouds) == len(own) else "at least "
-        text += f"; the same work would have cost {least}{amounts(sum(clouds, ZERO))} at the cheapest on-demand price"
+        at_least = "" if len(electricity_costs) == len(own_work) else "at least "
+        text += f", with {at_least}{amounts(sum(electricity_costs, ZERO))} of electricity"
+    cloud_costs = [work.cloud for work in own_work if work.cloud is not None]
+    if cloud_costs and any(cloud_costs):
+        at_least = "" if len(cloud_costs) == len(own_work) else "at least "
+        cloud_text = f"{at_least}{amounts(sum(cloud_costs, ZERO))}"
+        text += f"; the same work would have cost {cloud_text} at the cheapest on-demand price"
     return f"{text}; of {hours_text(unknown)} nobody knows." if unknown >= _MIN_UNKNOWN_S else f"{text}."
 
 
@@ -278,12 +303,12 @@ def desktop_document(desktop: Desktop, cost: OwnershipCost, when: str) -> Deskto
 
 def _would_have_cost(desktop: Desktop, cost: OwnershipCost, when: str) -> str:
     amounts, desktops_name = AmountFormat(), desktops_text(desktop, cost.number)
-    first, more = amounts(desktop.purchase.scaled(Fraction(cost.number))), "cloudgpu compare says more"
+    purchase_text, hint = amounts(desktop.purchase.scaled(Fraction(cost.number))), "cloudgpu compare says more"
     if not cost.worked:
-        paid = "all of it" if first == amounts(cost.total) else f"{first} of it"
+        paid_first = "all of it" if purchase_text == amounts(cost.total) else f"{purchase_text} of it"
         message = f"{capitalized(desktops_name)} would have cost {amounts(cost.total)} {when}"
-        return f"{message}, {paid} on the first day; {more}."
+        return f"{message}, {paid_first} on the first day; {hint}."
     message = (
         f"If every billed hour was work, {desktops_name} doing the same would have cost {amounts(cost.total)} {when}"
     )
-    return f"{message}, {first} of it on the first day; {more}."
+    return f"{message}, {purchase_text} of it on the first day; {hint}."

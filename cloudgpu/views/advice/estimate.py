@@ -42,7 +42,8 @@ class DisplayOptions:
 class GpuSpeeds:
     """The known speeds of GPUs for the work, by GPU name, and why other GPUs are left out.
 
-    `peaks` are in TFLOPs; those of GPUs in `unverified` are from memory, without a source.
+    `peaks` are in TFLOPs; those of GPUs in `unverified` are from memory, without a source. `ratios` are relative to the
+    GPU that the user named, `left_out` the reasons.
     """
 
     peaks: dict[str, float] = field(default_factory=dict)
@@ -119,7 +120,7 @@ def _cost_split(parts: CostParts | None, display: DisplayOptions) -> CostSplit |
 
 def _attached_price(estimate: AttachedCostEstimate, display: DisplayOptions) -> AttachedPrice:
     rate = estimate.rate
-    old = rate.price is not None and (rate.as_of is None or is_old_price(rate.as_of, display.now))
+    is_old = rate.price is not None and (rate.as_of is None or is_old_price(rate.as_of, display.now))
     return {
         "part": estimate.part,
         "kind": rate.stored_as,
@@ -132,7 +133,7 @@ def _attached_price(estimate: AttachedCostEstimate, display: DisplayOptions) -> 
         "source": rate.source,
         "as_of": None if rate.as_of is None else iso(rate.as_of),
         "basis": None if rate.basis is None else str(rate.basis),
-        "old": old,
+        "old": is_old,
     }
 
 

@@ -55,19 +55,20 @@ def recommendation(answer: Recommendation, now: datetime, currency: Currency | N
         "precision": None if model is None else str(model.precision),
         "speed_by": str(answer.need.work),
         "cards": answer.need.cards,
-        "hours_per_week": _number(hours),
+        "hours_per_week": _rounded_or_none(hours),
         "memory_gib": _rounded(memory.total),
         "memory": [_memory_part(part) for part in memory.parts],
         "other_ways": [
-            {"method": str(method), "precision": str(precision), "memory_gib": _rounded(one.total)}
-            for method, precision, one in answer.other_methods
+            {"method": str(method), "precision": str(precision), "memory_gib": _rounded(memory_need.total)}
+            for method, precision, memory_need in answer.other_methods
         ],
         "machines": [_machine(machine, answer, now) for machine in answer.machines],
         "cheapest": None if answer.cheapest is None else _machine(answer.cheapest, answer, now),
         "desktops": [
-            _desktop(one, break_even, now) for one, break_even in zip(answer.builds, answer.break_evens, strict=True)
+            _desktop(memory_need, break_even, now)
+            for memory_need, break_even in zip(answer.builds, answer.break_evens, strict=True)
         ],
-        "power_supply": None if answer.power_supply is None else _supply(answer.power_supply),
+        "power_supply": None if answer.power_supply is None else _power_supply(answer.power_supply),
         "left_out": dict(answer.left_out),
         "without_price": list(answer.unpriced),
         "steps": [_step(step) for step in steps(answer)],
@@ -108,7 +109,7 @@ def _memory_part(part: MemoryComponent) -> MemoryPart:
     return {
         "what": part.label,
         "gib": _rounded(part.gib),
-        "bytes_per_parameter": _number(part.bytes_per_parameter, 6),
+        "bytes_per_parameter": _rounded_or_none(part.bytes_per_parameter, 6),
         "source": None if part.source is None else _source(part.source),
     }
 
@@ -142,14 +143,14 @@ def _machine(machine: FittingOffer, answer: Recommendation, now: datetime) -> Re
 
 
 def _desktop(build: Build, break_even: BreakEven | None, now: datetime) -> BuildableDesktop:
-    card = build.spec.card_prices
+    card_prices = build.spec.card_prices
     return {
         "gpu": build.spec.name,
         "cards": build.cards,
         "paid": str(build.price_kind),
         "card_usd": usd(build.price),
         "dated": build.dated,
-        "old": card is not None and is_old_price(card.as_of, now),
+        "old": card_prices is not None and is_old_price(card_prices.as_of, now),
         "desktop_usd": usd(build.desktop.purchase),
         "watts": _rounded(build.desktop.busy_power.watts),
         "idle_watts": _rounded(build.desktop.waiting_power.watts),
@@ -163,7 +164,7 @@ def _break_even(break_even: BreakEven) -> DesktopBreakEven:
     return {
         "hours_replaced": _rounded(break_even.speed, 4),
         "basis": str(break_even.speed_ratio.basis),
-        "from_hours_per_week": _number(break_even.weekly_hours, 1),
+        "from_hours_per_week": _rounded_or_none(break_even.weekly_hours, 1),
         "after_days": _days(break_even.after),
         "soonest_days": _days(break_even.soonest),
         "latest_days": _days(break_even.latest),
@@ -174,7 +175,7 @@ def _break_even(break_even: BreakEven) -> DesktopBreakEven:
     }
 
 
-def _supply(supply: PowerSupply) -> PowerSupplyPart:
+def _power_supply(supply: PowerSupply) -> PowerSupplyPart:
     return {
         "cards": supply.cards,
         "draw_watts": _rounded(supply.draw.watts),
@@ -188,7 +189,11 @@ def _supply(supply: PowerSupply) -> PowerSupplyPart:
 
 
 def _step(step: Step) -> StepPart:
-    return {"title": step.title, "text": step.text, "sources": [_source(one) for one in dict.fromkeys(step.sources)]}
+    return {
+        "title": step.title,
+        "text": step.text,
+        "sources": [_source(source) for source in dict.fromkeys(step.sources)],
+    }
 
 
 def _days(duration: timedelta | None) -> float | None:
@@ -199,5 +204,5 @@ def _rounded(value: Fraction, places: int = 2) -> float:
     return round(float(value), places)
 
 
-def _number(value: Fraction | None, places: int = 2) -> float | None:
+def _rounded_or_none(value: Fraction | None, places: int = 2) -> float | None:
     return None if value is None else _rounded(value, places)

@@ -48,10 +48,14 @@ def rent_source(machine: FittingOffer) -> Source:
 def purchase_sources(answer: Recommendation, build: Build) -> Iterator[Source]:
     """Yield the sources of a desktop's figures: the price of its cards, of the rest, and its power."""
     if build.spec.card_prices is not None:
-        kind = build.price_kind
-        what = "list price" if kind is PriceKind.LAUNCH else f"{kind} price".replace("yours price", "your price")
-        table = "as you gave it" if kind is PriceKind.YOURS else f"a public table of cards, {build.dated}"
-        name = f"{what} of an {build.spec.name}: {table}"
+        price_kind = build.price_kind
+        price_name = (
+            "list price"
+            if price_kind is PriceKind.LAUNCH
+            else f"{price_kind} price".replace("yours price", "your price")
+        )
+        table = "as you gave it" if price_kind is PriceKind.YOURS else f"a public table of cards, {build.dated}"
+        name = f"{price_name} of an {build.spec.name}: {table}"
         yield Source(name, build.spec.card_prices.as_of.date(), SourceQuality.PUBLISHED)
     yield answer.workload_data.figures.base_machine_usd.source
     base = answer.base
@@ -100,16 +104,16 @@ def sentence(answer: Recommendation) -> str:
 def rented_text(machine: FittingOffer) -> str:
     """Return a machine with its price and place, for people."""
     listed, gpu = machine.offer.listed, machine.offer.type.gpu
-    amount = f"{Fraction(gpu.share).limit_denominator(8)} of an" if gpu.share < 1 else f"{gpu.count}x"
+    gpus_text = f"{Fraction(gpu.share).limit_denominator(8)} of an" if gpu.share < 1 else f"{gpu.count}x"
     spot = " spot" if str(listed.market) == "spot" else ""
-    place = PROVIDER_NAMES.get(machine.offer.type.provider, machine.offer.type.provider)
+    provider = PROVIDER_NAMES.get(machine.offer.type.provider, machine.offer.type.provider)
     return (
-        f"{amount} {gpu.name} ({gpu.memory_gib:g} GiB{' each' if gpu.count > 1 else ''}) on {place}{spot} at "
-        f"{per_hour(machine.price)} an hour ({machine.offer.type.name}, {listed.region})"
+        f"{gpus_text} {gpu.name} ({gpu.memory_gib:g} GiB{' each' if gpu.count > 1 else ''}) on {provider}{spot} at "
+        f"{hourly_text(machine.price)} an hour ({machine.offer.type.name}, {listed.region})"
     )
 
 
-def per_hour(price: Money) -> str:
+def hourly_text(price: Money) -> str:
     """Return a price per hour for people."""
     return price.text(2 if price >= _TWO_DIGITS_FROM else 4)
 
@@ -128,15 +132,16 @@ def monthly_cost(machine: FittingOffer, hours: Fraction) -> Money:
 
 def _buy_text(build: Build) -> str:
     each = " each" if build.cards > 1 else ""
-    least = "at least" if build.cards > 1 else "about"
-    return (
-        f"Buy {_cards(build)} ({build.price.text(0)}{each}) for a desktop of {least} {build.desktop.purchase.text(0)}"
-    )
+    about = "at least" if build.cards > 1 else "about"
+    price = build.desktop.purchase.text(0)
+    return f"Buy {_cards(build)} ({build.price.text(0)}{each}) for a desktop of {about} {price}"
 
 
 def _cards(build: Build) -> str:
-    paid = "" if build.price_kind in (PriceKind.LAUNCH, PriceKind.YOURS) else f"{build.price_kind} "
-    return f"{_article(paid or build.spec.name) if build.cards == 1 else build.cards} {paid}{build.spec.name}"
+    price_word = "" if build.price_kind in (PriceKind.LAUNCH, PriceKind.YOURS) else f"{build.price_kind} "
+    return (
+        f"{_article(price_word or build.spec.name) if build.cards == 1 else build.cards} {price_word}{build.spec.name}"
+    )
 
 
 def _article(word: str) -> str:
@@ -152,26 +157,28 @@ def _more_desktops(break_even: BreakEven) -> str:
 
 
 def _buy_reason(machine: FittingOffer, break_even: BreakEven) -> str:
-    it = "it costs" if break_even.desktops == 1 else "they cost"
+    subject = "it costs" if break_even.desktops == 1 else "they cost"
     if break_even.over_life is None or break_even.hours is None:
-        return f"{it[:1].upper()}{it[1:]} less than renting {rented_text(machine)}."
+        return f"{subject[:1].upper()}{subject[1:]} less than renting {rented_text(machine)}."
     pace = f"At {number_text(break_even.hours)} hours a week over {_lifetime_text(break_even.over_life.elapsed)}"
-    net, rent = (one.text(0) for one in (break_even.over_life.costs.owned.total, break_even.over_life.costs.cloud))
-    text = f"{pace} {it} {net}. Renting {rented_text(machine)} costs {rent}."
+    desktop_cost, rent_cost = (
+        cost.text(0) for cost in (break_even.over_life.costs.owned.total, break_even.over_life.costs.cloud)
+    )
+    text = f"{pace} {subject} {desktop_cost}. Renting {rented_text(machine)} costs {rent_cost}."
     return f"{text} {_payback(break_even)}{_costlier_again_text(break_even)}"
 
 
 def _payback(break_even: BreakEven) -> str:
     """Return when the desktop has paid for itself where it is never sold."""
-    it = "it has" if break_even.desktops == 1 else "they have"
+    subject = "it has" if break_even.desktops == 1 else "they have"
     if break_even.after is None:
-        return f"Unsold, {it} never paid for {'itself' if break_even.desktops == 1 else 'themselves'}."
-    selves = "itself" if break_even.desktops == 1 else "themselves"
-    return f"Unsold, {it} paid for {selves} after {span_text(break_even.after)}{_range(break_even)}."
+        return f"Unsold, {subject} never paid for {'itself' if break_even.desktops == 1 else 'themselves'}."
+    itself = "itself" if break_even.desktops == 1 else "themselves"
+    return f"Unsold, {subject} paid for {itself} after {duration_text(break_even.after)}{_range_text(break_even)}."
 
 
-def _lifetime_text(span: timedelta) -> str:
-    years = number_text(Fraction(span // timedelta(days=1), 365))
+def _lifetime_text(duration: timedelta) -> str:
+    years = number_text(Fraction(duration // timedelta(days=1), 365))
     return f"{years} year{'s' * (years != '1')}"
 
 
@@ -181,30 +188,32 @@ def _costlier_again_text(break_even: BreakEven) -> str:
     until = (
         "from then on"
         if break_even.costlier.until is None
-        else f"until {span_text(break_even.costlier.until)} are over"
+        else f"until {duration_text(break_even.costlier.until)} are over"
     )
-    return f" Replaced after {span_text(break_even.costlier.since)}, it is more expensive again {until}."
+    return f" Replaced after {duration_text(break_even.costlier.since)}, it is more expensive again {until}."
 
 
 def _rent_reason(build: Build, break_even: BreakEven) -> str:
     desktop = f"A desktop with {_cards(build)} ({build.desktop.purchase.text(0)})"
     if break_even.over_life is None:
         return f"{desktop} costs more at that pace."
-    net, rent = (one.text(0) for one in (break_even.over_life.costs.owned.total, break_even.over_life.costs.cloud))
+    desktop_cost, rent_cost = (
+        cost.text(0) for cost in (break_even.over_life.costs.owned.total, break_even.over_life.costs.cloud)
+    )
     life = _lifetime_text(break_even.over_life.elapsed)
-    return f"Over {life} that is {rent}. {desktop} costs {net} with its electricity, sold at the end."
+    return f"Over {life} that is {rent_cost}. {desktop} costs {desktop_cost} with its electricity, sold at the end."
 
 
-def _range(break_even: BreakEven) -> str:
-    earliest, latest = span_text(break_even.soonest), span_text(break_even.latest)
+def _range_text(break_even: BreakEven) -> str:
+    earliest, latest = duration_text(break_even.soonest), duration_text(break_even.latest)
     return "" if earliest == latest else f" (between {earliest} and {latest}, by the speed of both)"
 
 
-def span_text(span: timedelta | None) -> str:
+def duration_text(duration: timedelta | None) -> str:
     """Return a duration for people: in days, from two months on in months; `never` for None."""
-    if span is None:
+    if duration is None:
         return "never"
-    days = span / timedelta(days=1)
+    days = duration / timedelta(days=1)
     return f"{days:.0f} days" if days < 60 else f"{days / 365 * 12:.0f} months"  # noqa: PLR2004
 
 
@@ -221,8 +230,8 @@ def _cheaper_from(build: Build, break_even: BreakEven | None) -> str:
 def _no_machine(answer: Recommendation) -> str:
     cards = answer.need.cards
     per_gpu = gib_text(answer.need.memory.total if cards is None else answer.need.memory.gib_per_gpu(cards))
-    several = f"has {cards} GPU{'s that hold' if cards != 1 else ' that holds'} it" if cards else "holds it"
-    holds = f"{several} ({per_gpu} of GPU memory{' each' if (cards or 1) > 1 else ''} for {answer.kind.title})"
+    holds_it = f"has {cards} GPU{'s that hold' if cards != 1 else ' that holds'} it" if cards else "holds it"
+    holds = f"{holds_it} ({per_gpu} of GPU memory{' each' if (cards or 1) > 1 else ''} for {answer.kind.title})"
     if not answer.hidden_types:
         return f"No machine of the catalogue {holds}."
     outside = f"{'is' if answer.hidden_types == 1 else 'are'} {counted(answer.hidden_types, 'type')}"
@@ -236,8 +245,8 @@ def _no_desktop(answer: Recommendation) -> str:
             f"No desktop that holds it is within the budget: the cheapest, with {_cards(cheapest)}, costs about "
             f"{cheapest.desktop.purchase.text(0)}."
         )
-    most = answer.workload_data.figures.most_cards.value
-    return f"No desktop of up to {most} cards with a known price holds it."
+    max_cards = answer.workload_data.figures.most_cards.value
+    return f"No desktop of up to {max_cards} cards with a known price holds it."
 
 
 def gib_text(value: Fraction) -> str:

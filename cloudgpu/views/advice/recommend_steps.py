@@ -18,13 +18,13 @@ from cloudgpu.core.catalog.gpus import Workload
 from cloudgpu.core.model.offers import Basis, Market
 from cloudgpu.core.values.money import Money
 from cloudgpu.views.advice.recommend_sentences import (
+    duration_text,
     gib_text,
     memory_sources,
     number_text,
     purchase_sources,
     rent_source,
     rented_text,
-    span_text,
     speed_source,
 )
 
@@ -61,14 +61,14 @@ def _memory_step(answer: Recommendation) -> Step:
     parts = "; ".join(
         f"{part.label}: {gib_text(part.gib)}{_bytes_text(part.bytes_per_parameter)}" for part in memory.parts
     )
-    done = "run" if model.method is Method.INFERENCE else f"trained ({model.method})"
+    method_text = "run" if model.method is Method.INFERENCE else f"trained ({model.method})"
     size = f"{model.parameters / 1e9:,g} billion parameters in {model.precision}"
-    text = f"{size}, {done}, take {gib_text(memory.total)}: {parts}."
-    others = [
+    text = f"{size}, {method_text}, take {gib_text(memory.total)}: {parts}."
+    alternatives = [
         f"{gib_text(memory_need.total)} with {method} in {precision}"
         for method, precision, memory_need in answer.other_methods
     ]
-    text += f" The same model would take {' or '.join(others)}." if others else ""
+    text += f" The same model would take {' or '.join(alternatives)}." if alternatives else ""
     return Step("Memory", text, tuple(sources))
 
 
@@ -81,20 +81,20 @@ def _fits_step(answer: Recommendation) -> Step:
     specs = [one.spec for one in (answer.machine, answer.build) if one is not None]
     sources = (*memory_sources(specs), *_exclusion_sources(answer))
     if not split_texts:
-        return Step("What fits", f"A GPU fits where all of it fits on one.{_left_out_step(answer)}", sources)
+        return Step("What fits", f"A GPU fits where all of it fits on one.{_left_out_text(answer)}", sources)
     speedup_note = "They count as so many times one, which no real work reaches."
     if answer.need.memory.fixed == answer.need.memory.total:
         text = f"{' '.join(split_texts)} That is a rule for one GPU, so each holds all of it. {speedup_note}"
-        return Step("What fits", text + _left_out_step(answer), sources)
+        return Step("What fits", text + _left_out_text(answer), sources)
     if answer.need.work is Workload.INFERENCE:
         text = f"{' '.join(split_texts)} The weights are split among them then: look for a fast link. {speedup_note}"
-        return Step("What fits", text + _left_out_step(answer), sources)
+        return Step("What fits", text + _left_out_text(answer), sources)
     sharding = answer.workload_data.figures.sharding_percent
     text = (
         f"{' '.join(split_texts)} Weights, gradients and optimizer are split among them then (ZeRO stage 3, FSDP): "
         f"that is {number_text(sharding.value)}% more communication, so look for a fast link. {speedup_note}"
     )
-    return Step("What fits", text + _left_out_step(answer), (sharding.source, *sources))
+    return Step("What fits", text + _left_out_text(answer), (sharding.source, *sources))
 
 
 def _exclusion_sources(answer: Recommendation) -> Iterator[Source]:
@@ -130,20 +130,20 @@ def _split_build(answer: Recommendation) -> str:
     return f"Of the cards with a known price it takes {build.cards}: {per_gpu} on each {build.spec.name}."
 
 
-def _left_out_step(answer: Recommendation) -> str:
+def _left_out_text(answer: Recommendation) -> str:
     reasons: dict[str, list[str]] = {}
-    for name, why in answer.left_out.items():
-        reasons.setdefault(why, []).append(name)
-    return "".join(f" Left out: {', '.join(names)} ({why})." for why, names in reasons.items())
+    for name, reason in answer.left_out.items():
+        reasons.setdefault(reason, []).append(name)
+    return "".join(f" Left out: {', '.join(names)} ({reason})." for reason, names in reasons.items())
 
 
 def _speed_step(answer: Recommendation) -> Step:
     if answer.need.work is Workload.INFERENCE:
-        what = "Decoding reads all weights for every token, so that memory bandwidth decides the speed"
+        rule = "Decoding reads all weights for every token, so that memory bandwidth decides the speed"
     else:
-        what = "Training speed is measured PyTorch throughput against an H100, or a stand-in that is named"
+        rule = "Training speed is measured PyTorch throughput against an H100, or a stand-in that is named"
     text = (
-        f"{what}. The fewest GPUs come first, then the most work: of machines for a dollar of rent, of desktops for a "
+        f"{rule}. The fewest GPUs come first, then the most work: of machines for a dollar of rent, of desktops for a "
         "dollar of their price."
     )
     machine, cheapest = answer.machine, answer.cheapest
@@ -161,7 +161,7 @@ def _speed_step(answer: Recommendation) -> Step:
 
 def _rent_or_buy_step(answer: Recommendation) -> Step:
     build, machine, break_even = answer.build, answer.machine, answer.break_even
-    rest = Money.usd(int(answer.workload_data.figures.base_machine_usd.value)).text(0)
+    rest_price = Money.usd(int(answer.workload_data.figures.base_machine_usd.value)).text(0)
     if build is None or machine is None:
         missing = "desktop" if build is None else "machine"
         return Step("Rent or buy", f"There is no {missing} to compare with.")
@@ -169,9 +169,9 @@ def _rent_or_buy_step(answer: Recommendation) -> Step:
     years = number_text(Fraction(desktop.life // timedelta(days=1), 365))
     text = (
         f"The desktop: {build.cards} {build.spec.name} at {build.price.text(0)} ({build.price_kind}, {build.dated}) "
-        f"and {rest} for the rest, {number_text(desktop.busy_power.watts)} W at work, {desktop.tariff.per_kwh.text(3)} "
-        f"a kWh, {years} years (an assumption). Sold at the end it brings what a used one does: "
-        f"{USED_SOURCE}. The machine: its list price, without disk and "
+        f"and {rest_price} for the rest, {number_text(desktop.busy_power.watts)} W at work, "
+        f"{desktop.tariff.per_kwh.text(3)} a kWh, {years} years (an assumption). Sold at the end it brings what a used "
+        f"one does: {USED_SOURCE}. The machine: its list price, without disk and "
         "address."
     )
     sources = (*purchase_sources(answer, build), rent_source(machine))
@@ -195,7 +195,7 @@ def _break_even_text(build: Build, break_even: BreakEven, years: str) -> str:
     if break_even.after is None:
         return text + f" At {number_text(break_even.hours)} they never meet."
     beyond = "" if break_even.after <= build.desktop.life else ", beyond its life"
-    return text + f" At {number_text(break_even.hours)} they meet after {span_text(break_even.after)}{beyond}."
+    return text + f" At {number_text(break_even.hours)} they meet after {duration_text(break_even.after)}{beyond}."
 
 
 def remarks(answer: Recommendation, now: datetime) -> Iterator[str]:
@@ -247,10 +247,10 @@ def warnings(answer: Recommendation) -> Iterator[str]:
 
 
 def _card_notes(answer: Recommendation, build: Build, now: datetime) -> Iterator[str]:
-    card = build.spec.card_prices
-    if card is not None:
-        old = " and old" if is_old_price(card.as_of, now) else ""
-        note = f" {card.note[:1].upper()}{card.note[1:]}." if card.note else ""
+    card_prices = build.spec.card_prices
+    if card_prices is not None:
+        old = " and old" if is_old_price(card_prices.as_of, now) else ""
+        note = f" {card_prices.note[:1].upper()}{card_prices.note[1:]}." if card_prices.note else ""
         if build.price_kind is PriceKind.YOURS:
             yield f"The price of the {build.spec.name} is yours."
             return
@@ -286,11 +286,11 @@ SourcedText = tuple[str, tuple[Source, ...]]
 
 def _supply_texts(supply: PowerSupply, build: Build, workload_data: WorkloadData) -> Iterator[SourcedText]:
     figures = workload_data.figures
-    card = build.desktop.gpu_power.watts
+    watts = build.desktop.gpu_power.watts
     low, high = figures.supply_low_percent, figures.supply_high_percent
     yield (
         (
-            f"{supply.cards} x {watts_text(card)} and {watts_text(supply.draw.watts - supply.cards * card)} for the "
+            f"{supply.cards} x {watts_text(watts)} and {watts_text(supply.draw.watts - supply.cards * watts)} for the "
             f"rest are {watts_text(supply.draw.watts)}; with {low.value} to {high.value}% more, take a power supply "
             f"of {round(supply.low.watts):,} to {watts_text(supply.high.watts)}."
         ),
@@ -326,7 +326,7 @@ def _limit_texts(supply: PowerSupply, workload_data: WorkloadData) -> Iterator[S
 def _space_texts(supply: PowerSupply, build: Build, workload_data: WorkloadData) -> Iterator[SourcedText]:
     if supply.cards < 2:  # noqa: PLR2004
         return
-    names = ["slots", "cooling", "lanes"] if build.desktop.gpu_power.watts >= _HOT_WATTS else ["cooling", "lanes"]
+    note_names = ["slots", "cooling", "lanes"] if build.desktop.gpu_power.watts >= _HOT_WATTS else ["cooling", "lanes"]
     if supply.cards >= 4 and build.spec.name == "RTX3090":  # noqa: PLR2004  (of what was tried)
-        names.append("quad")
-    yield from ((workload_data.notes[name].text, (workload_data.notes[name].source,)) for name in names)
+        note_names.append("quad")
+    yield from ((workload_data.notes[name].text, (workload_data.notes[name].source,)) for name in note_names)

@@ -63,16 +63,17 @@ def by_speed_sentence(calculation: Calculation, answers: Sequence[RentOrBuyResul
     if known_ratio is None or SIMILAR_SPEED[0] <= known_ratio.ratio <= SIMILAR_SPEED[1] or not answers[-1].case.use:
         return ""
     scaled = [evaluate_case(calculation.case_at(result.case.use, known_ratio.ratio)) for result in answers]
-    numbered = [result.break_even is not None and result.break_even > FIRST_HOUR for result in answers]
-    if not any(numbered) and [_break_even_text(result) for result in answers] == [
-        _break_even_text(one) for one in scaled
+    has_days = [result.break_even is not None and result.break_even > FIRST_HOUR for result in answers]
+    if not any(has_days) and [_break_even_text(result) for result in answers] == [
+        _break_even_text(scaled_result) for scaled_result in scaled
     ]:
         return " By speed it is the same."
-    begin = "it is" if all(numbered) else "the cloud has cost as much"
-    after = "" if all(numbered) else "after "
+    begin = "it is" if all(has_days) else "the cloud has cost as much"
+    after = "" if all(has_days) else "after "
     texts = [
-        _break_even_text(one, after) + (f" at {percent_text(one.case.use)}" if len(scaled) > 1 else "")
-        for one in scaled
+        _break_even_text(scaled_result, after)
+        + (f" at {percent_text(scaled_result.case.use)}" if len(scaled) > 1 else "")
+        for scaled_result in scaled
     ]
     return f" By speed {begin} {' and '.join(texts)}."
 
@@ -87,7 +88,7 @@ def _break_even_text(answer: RentOrBuyResult, after: str = "") -> str:
     return f"{after}{days} day{'s' * (days != '1.0')}{desktops}"
 
 
-STEPS = 48  # of a timeline
+TIMELINE_STEPS = 48  # of a timeline
 
 
 def rent_or_buy_document(
@@ -136,10 +137,10 @@ def rent_or_buy_document(
 def _timeline(calculation: Calculation, choice: Choice) -> Iterator[TimelinePoint]:
     """Yield what both have cost in even steps over the years, the first step from nothing."""
     case, year = choice.result.case, choice.result.year
-    cases = calculation.with_resale(case), choice.unsold.case
-    for step in range(STEPS + 1):
-        elapsed = calculation.rent.horizon * step / STEPS
-        sold, unsold = (costs_after(case_, elapsed, year) for case_ in cases)
+    sold_and_unsold = calculation.with_resale(case), choice.unsold.case
+    for step in range(TIMELINE_STEPS + 1):
+        elapsed = calculation.rent.horizon * step / TIMELINE_STEPS
+        sold, unsold = (costs_after(resale_case, elapsed, year) for resale_case in sold_and_unsold)
         yield {
             "years": rounded_number(hours(elapsed) / hours(YEAR)),
             "cloud_usd": usd(sold.cloud),
@@ -149,7 +150,7 @@ def _timeline(calculation: Calculation, choice: Choice) -> Iterator[TimelinePoin
 
 
 def _over_years(choice: Choice) -> OverYears:
-    costs, cheaper = choice.lifetime.costs, choice.lifetime.desktop_is_cheaper
+    costs, desktop_is_cheaper = choice.lifetime.costs, choice.lifetime.desktop_is_cheaper
     owned = costs.owned
     return {
         "utilization_percent": rounded_number(choice.result.case.use * 100),
@@ -157,15 +158,17 @@ def _over_years(choice: Choice) -> OverYears:
         "paid_usd": usd(owned.total + owned.worth),
         "sold_for_usd": usd(owned.worth),
         "desktop_usd": usd(owned.total),
-        "cheaper": "desktop" if cheaper else "cloud",
+        "cheaper": "desktop" if desktop_is_cheaper else "cloud",
         "difference_usd": usd(choice.lifetime.difference),
-        "desktop_cheaper_from_days": _days(choice.lifetime.cheaper_from if cheaper else choice.sold.break_even),
+        "desktop_cheaper_from_days": _days(
+            choice.lifetime.cheaper_from if desktop_is_cheaper else choice.sold.break_even
+        ),
         "paid_off_unsold_days": _days(choice.unsold.break_even),
     }
 
 
 def _cloud(rent: Rent, now: datetime) -> RentedMachine:
-    value: RentedMachine = {
+    rented: RentedMachine = {
         "gpu": None if rent.spec is None else rent.spec.name,
         "instead_of": None if rent.substitute_for is None else rent.substitute_for.name,
         "matching_gpus": list(rent.matching_gpus),
@@ -175,7 +178,7 @@ def _cloud(rent: Rent, now: datetime) -> RentedMachine:
     }
     if rent.offer is not None:
         listed, machine_type = rent.offer.listed, rent.offer.type
-        value["offer"] = {
+        rented["offer"] = {
             "provider": machine_type.provider,
             "region": listed.region,
             "instance_type": machine_type.name,
@@ -187,7 +190,7 @@ def _cloud(rent: Rent, now: datetime) -> RentedMachine:
             "uncertain": spot_uncertainty(rent.offer, now) or None,
             "legacy": machine_type.legacy_reason or None,
         }
-    return value
+    return rented
 
 
 def _speed(ratio: SpeedRatio) -> SpeedRatioValue:

@@ -66,7 +66,7 @@ def sentence(calculation: Calculation, choices: Sequence[Choice], currency: Curr
     if not choices[-1].result.case.use:
         desktop_name = _desktop(calculation, choices)
         return (
-            f"Rent: a machine that is not used costs nothing. {capitalized(desktop_name)} {_costs(desktop_name)} "
+            f"Rent: a machine that is not used costs nothing. {capitalized(desktop_name)} {_cost_verb(desktop_name)} "
             f"{amount(choices[-1].lifetime.costs.owned.total, currency)} over {_years(calculation)} all the same."
         )
     return (
@@ -82,12 +82,12 @@ def crossing(calculation: Calculation, choices: Sequence[Choice]) -> str:
         return ""
     if len(choices) == 1:
         return " ".join([*_crossing(calculation, choices[0]), *_beyond_bound_texts(calculation, choices[0])])
-    since = [
-        f"{_since_text(one)} at {percent_text(one.result.case.use)}"
-        for one in choices
-        if one.lifetime.desktop_is_cheaper
+    cheaper_since = [
+        f"{_since_text(choice)} at {percent_text(choice.result.case.use)}"
+        for choice in choices
+        if choice.lifetime.desktop_is_cheaper
     ]
-    return f"Sold when you stop, the desktop is cheaper {', and '.join(since)}." if since else ""
+    return f"Sold when you stop, the desktop is cheaper {', and '.join(cheaper_since)}." if cheaper_since else ""
 
 
 def remarks(calculation: Calculation) -> list[str]:
@@ -107,14 +107,15 @@ def _choice_sentence(calculation: Calculation, choice: Choice, currency: Currenc
     if not choice.lifetime.difference:
         return f"Buy or rent: over {years} {desktop} and {rent} cost the same, {owned}."
     if choice.lifetime.desktop_is_cheaper:
-        buy = f"Buy: over {years} {desktop} {_costs(desktop)} {owned}."
+        buy = f"Buy: over {years} {desktop} {_cost_verb(desktop)} {owned}."
         return f"{buy} {capitalized(rent)} costs {cloud}, {difference} more."
     return (
-        f"Rent: over {years} {rent} costs {cloud}. {capitalized(desktop)} {_costs(desktop)} {owned}, {difference} more."
+        f"Rent: over {years} {rent} costs {cloud}. {capitalized(desktop)} {_cost_verb(desktop)} {owned}, "
+        f"{difference} more."
     )
 
 
-def _costs(desktop: str) -> str:
+def _cost_verb(desktop: str) -> str:
     return "costs" if desktop.startswith("a ") else "cost"
 
 
@@ -128,7 +129,7 @@ def _both_costs(calculation: Calculation, choices: Sequence[Choice], currency: C
     owned = " to ".join(amount(choice.lifetime.costs.owned.total, currency) for choice in choices)
     return (
         f"{lead}: over {_years(calculation)}, used {' to '.join(shares)} of the time, {_desktop(calculation, choices)} "
-        f"{_costs(_desktop(calculation, choices))} {owned}. Renting costs {cloud}."
+        f"{_cost_verb(_desktop(calculation, choices))} {owned}. Renting costs {cloud}."
     )
 
 
@@ -250,13 +251,13 @@ def _desktop(calculation: Calculation, choices: Sequence[Choice]) -> str:
 
 def _renting(calculation: Calculation) -> str:
     rent = calculation.rent
-    what = f"{rent.gpus}x {rent.spec.name}" if rent.spec is not None else "a machine"
+    machine_text = f"{rent.gpus}x {rent.spec.name}" if rent.spec is not None else "a machine"
     if rent.use.bound is not Bound.AT:
-        return f"renting {what} for {percent_text(rent.use.shares[-1])} of the time"
+        return f"renting {machine_text} for {percent_text(rent.use.shares[-1])} of the time"
     if not rent.use.text.endswith("a day"):
-        return f"renting {what} for {rent.use.text} of the time"
+        return f"renting {machine_text} for {rent.use.text} of the time"
     hours = float(rent.use.shares[-1] * 24)
-    return f"renting {what} for " + (f"{hours:.3g} hours a day" if rent.substitute_for else rent.use.text)
+    return f"renting {machine_text} for " + (f"{hours:.3g} hours a day" if rent.substitute_for else rent.use.text)
 
 
 def _years(calculation: Calculation) -> str:

@@ -15,8 +15,8 @@ from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.units import hours
 
-CENT = 10_000_000
-_COUNTS = {1: "one", 2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight", 9: "nine"}
+CENT_NANOS = 10_000_000
+_NUMBER_WORDS = {1: "one", 2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight", 9: "nine"}
 MAX_PRICE = Money.usd(100_000)  # an hour; no machine costs more, and a higher break-even price is not shown
 DAYS_ONLY_BELOW = 60  # days; from here on, months are shown, too
 
@@ -30,7 +30,7 @@ def amount_text(amount: Money, currency: Currency | None, places: int = 2) -> st
 
 def hourly_text(price: Money, currency: Currency | None) -> str:
     """Return a price an hour: whole cents with two digits, others with four."""
-    return amount_text(price, currency, 4 if price.nanos % CENT else 2)
+    return amount_text(price, currency, 4 if price.nanos % CENT_NANOS else 2)
 
 
 def percent_text(share: Fraction) -> str:
@@ -57,12 +57,12 @@ def days_text(duration: timedelta, places: int = 0) -> str:
 
 def desktop_text(desktop: Desktop, number: int = 1) -> str:
     """Return `a desktop with one RTX 3090`, `2 desktops with two RTX 4090 each`; 0: without a number."""
-    each = desktop.gpus // desktop.boxes
-    cards, number = f"{_COUNTS.get(each, str(each))} {desktop.gpu}", number * desktop.boxes
+    gpus_per_box = desktop.gpus // desktop.boxes
+    cards, number = f"{_NUMBER_WORDS.get(gpus_per_box, str(gpus_per_box))} {desktop.gpu}", number * desktop.boxes
     return (
         f"a desktop with {cards}"
         if number == 1
-        else f"{f'{_COUNTS.get(number, format(number, chr(44)))} ' if number else ''}desktops with {cards} each"
+        else f"{f'{_NUMBER_WORDS.get(number, format(number, chr(44)))} ' if number else ''}desktops with {cards} each"
     )
 
 
@@ -74,35 +74,35 @@ def years_text(duration: timedelta) -> str:
 
 def sentence(calculation: Calculation, answers: Sequence[RentOrBuyResult], currency: Currency | None) -> str:
     """Return the break-even for people."""
-    first, last = answers[0], answers[-1]
+    first_result, last_result = answers[0], answers[-1]
     desktops_name = desktop_text(calculation.desktop, max(result.year.number for result in answers))
-    if not last.case.use:
+    if not last_result.case.use:
         return f"A cloud machine that is not used costs nothing, and {desktops_name} costs even when it is off."
-    fits = _fit_condition(calculation)
-    condition = f"At {hourly_text(calculation.rent.per_hour, currency)} an hour, {_use_text(calculation)},{fits}"
+    fits_text = _fit_condition(calculation)
+    condition = f"At {hourly_text(calculation.rent.per_hour, currency)} an hour, {_use_text(calculation)},{fits_text}"
     exact_condition = (
-        f"At {hourly_text(calculation.rent.per_hour, currency)} an hour, {_use_text(calculation, Bound.AT)},{fits}"
+        f"At {hourly_text(calculation.rent.per_hour, currency)} an hour, {_use_text(calculation, Bound.AT)},{fits_text}"
     )
     if not _holds_beyond_bound(calculation, answers):
         return f"{condition} {_per_use_text(calculation, answers)}{_costlier_again_text(answers)}"
-    if last.break_even is None:
-        otherwise_text = _otherwise_text(last, currency, names_use=len(answers) > 1)
+    if last_result.break_even is None:
+        otherwise_text = _otherwise_text(last_result, currency, names_use=len(answers) > 1)
         condition = (
             exact_condition if calculation.rent.use.bound is Bound.OVER else condition
         )  # used more, it may be otherwise
         return (
             f"{condition} the cloud stays cheaper than {desktops_name} for {years_text(MAX_HORIZON)}.{otherwise_text}"
         )
-    if first.break_even is None:
+    if first_result.break_even is None:
         return (
-            f"{condition} the cloud has cost as much as {desktops_name} after {days_text(last.break_even)} at the "
-            f"earliest, and never at {percent_text(first.case.use)}.{_costlier_again_text(answers)}"
+            f"{condition} the cloud has cost as much as {desktops_name} after {days_text(last_result.break_even)} at "
+            f"the earliest, and never at {percent_text(first_result.case.use)}.{_costlier_again_text(answers)}"
         )
-    if first.break_even <= FIRST_HOUR:
-        under = calculation.rent.use.bound is Bound.UNDER
+    if first_result.break_even <= FIRST_HOUR:
+        is_upper_bound = calculation.rent.use.bound is Bound.UNDER
         text = _first_hour_text(calculation.desktop, desktops_name)
-        return f"{exact_condition} {text}{_below_text(first)}" if under else f"{condition} {text}"
-    when = _when_text(calculation, first, last)
+        return f"{exact_condition} {text}{_below_text(first_result)}" if is_upper_bound else f"{condition} {text}"
+    when = _when_text(calculation, first_result, last_result)
     return f"{condition} the cloud has cost as much as {desktops_name} {when}{_costlier_again_text(answers)}"
 
 
@@ -146,19 +146,19 @@ def _use_text(calculation: Calculation, bound: Bound | None = None) -> str:
     return f"used {before}{' to '.join(shares)} of the time"
 
 
-def _first_hour_text(desktop: Desktop, what: str) -> str:
+def _first_hour_text(desktop: Desktop, desktops_name: str) -> str:
     if desktop.depreciation is Depreciation.NONE:
-        return f"the cloud costs more than {what} from the first hour on."
-    return f"the cloud costs more from the first hour on than {what} loses in worth and takes to run."
+        return f"the cloud costs more than {desktops_name} from the first hour on."
+    return f"the cloud costs more from the first hour on than {desktops_name} loses in worth and takes to run."
 
 
-def _when_text(calculation: Calculation, first: RentOrBuyResult, last: RentOrBuyResult) -> str:
-    earliest, latest = last.break_even or timedelta(0), first.break_even or timedelta(0)
+def _when_text(calculation: Calculation, first_result: RentOrBuyResult, last_result: RentOrBuyResult) -> str:
+    earliest, latest = last_result.break_even or timedelta(0), first_result.break_even or timedelta(0)
     if calculation.rent.use.bound is Bound.UNDER:
-        return f"after {days_text(latest)} at the earliest.{_below_text(first)}"
+        return f"after {days_text(latest)} at the earliest.{_below_text(first_result)}"
     if calculation.rent.use.bound is Bound.OVER:
         return f"after {days_text(latest)} at the latest."
-    if first.costlier is not None and latest > first.costlier.since - DAY:
+    if first_result.costlier is not None and latest > first_result.costlier.since - DAY:
         return f"only as that is sold, after {days_text(latest)}."
     after = days_text(latest) if latest == earliest else f"{float(hours(earliest) / 24):,.0f} to {days_text(latest)}"
     return f"after {after}."
@@ -172,12 +172,14 @@ def _below_text(answer: RentOrBuyResult) -> str:
 
 def _costlier_again_text(answers: Sequence[RentOrBuyResult]) -> str:
     """Return from when to when a replaced desktop is more expensive again; empty where it is not."""
-    for one in answers:
-        if one.costlier is not None:
-            since, until = (None if at is None else -(-at // DAY) for at in (one.costlier.since, one.costlier.until))
+    for result in answers:
+        if result.costlier is not None:
+            since, until = (
+                None if at is None else -(-at // DAY) for at in (result.costlier.since, result.costlier.until)
+            )
             end = " on" if until is None else f" to day {until:,}"
-            at = f" at {percent_text(one.case.use)}" if len(answers) > 1 else ""
-            lasts = f" A desktop lasts {years_text(one.case.desktop.life)}:"
+            at = f" at {percent_text(result.case.use)}" if len(answers) > 1 else ""
+            lasts = f" A desktop lasts {years_text(result.case.desktop.life)}:"
             return f"{lasts} replaced, it is more expensive again from day {since:,}{end}{at}."
     return ""
 
@@ -297,8 +299,8 @@ def faster_text(calculation: Calculation) -> str:
     """Return how fast the desktop's GPU is compared with the rented one, and what the ratio is based on."""
     ratio = calculation.speed_ratio if calculation.known_ratio is None else calculation.known_ratio
     gpu = calculation.desktop.gpu if calculation.desktop_gpu is None else calculation.desktop_gpu.name
-    other = "the rented GPU" if calculation.rent.spec is None else calculation.rent.spec.name
-    between = (
+    rented_gpu = "the rented GPU" if calculation.rent.spec is None else calculation.rent.spec.name
+    range_text = (
         "" if ratio.low == ratio.high else f" ({float(ratio.low):.2f} to {float(ratio.high):.2f} by other figures)"
     )
-    return f"By {ratio.basis} an hour of {gpu} does {float(ratio.ratio):.2f} hours of {other}{between}."
+    return f"By {ratio.basis} an hour of {gpu} does {float(ratio.ratio):.2f} hours of {rented_gpu}{range_text}."

@@ -26,7 +26,10 @@ _ROUNDING_ERROR = 1e-9  # a smaller sum of floats is zero
 def backtest_document(
     backtest: Backtest, traces: Sequence[Trace], *, seed: int, priced: bool, from_ledger: bool
 ) -> SpotBacktestDocument:
-    """Return a backtest as `-o json` prints it: hours, and amounts in the currency of the job's prices."""
+    """Return a backtest as `-o json` prints it: hours, and amounts in the currency of the job's prices.
+
+    `priced`: the user gave a price. `from_ledger`: the traces are what the ledger observed.
+    """
     job = backtest.job
     optima = [start.best for start in backtest.starts]
     return {
@@ -78,12 +81,12 @@ def _policy(result: PolicyResult) -> SpotPolicyResult:
 
 
 def _timeline(backtest: Backtest) -> SpotTimeline:
-    example, names = backtest.shown, [trace.name for trace in backtest.shown.traces]
+    shown_start, names = backtest.shown, [trace.name for trace in backtest.shown.traces]
     return {
         "traces": names,
-        "at_h": round(example.at_s / 3600, 4),
-        "optimum": _rounded(example.best.cost),
-        "available": [list(map(bool, zone)) for zone in example.zones(backtest.job)],
+        "at_h": round(shown_start.at_s / 3600, 4),
+        "optimum": _rounded(shown_start.best.cost),
+        "available": [list(map(bool, zone)) for zone in shown_start.zones(backtest.job)],
         "policies": [
             _run_document(result.policy, run, backtest.job, names)
             for result, run in zip(backtest.policies, backtest.timelines, strict=True)
@@ -135,9 +138,9 @@ def _merge_stretches(stretches: Iterable[SpotStretch]) -> list[SpotStretch]:
     """Return the stretches; consecutive ones of the same mode, market and zone become one."""
     merged: list[SpotStretch] = []
     for stretch in stretches:
-        before = merged[-1] if merged else None
-        if before is not None and all(before[key] == stretch[key] for key in ("mode", "market", "zone")):
-            before["until_h"], before["work_done"] = stretch["until_h"], stretch["work_done"]
+        previous = merged[-1] if merged else None
+        if previous is not None and all(previous[key] == stretch[key] for key in ("mode", "market", "zone")):
+            previous["until_h"], previous["work_done"] = stretch["until_h"], stretch["work_done"]
         else:
             merged.append(stretch)
     return merged

@@ -18,7 +18,7 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Per, Resource, Usage
 from cloudgpu.core.values.money import NANOS_PER_USD, Money
 from cloudgpu.core.values.naming import tag_value
-from cloudgpu.views.cost import decimal, focus_time
+from cloudgpu.views.cost import decimal_text, focus_time
 
 COLUMNS = (
     "AvailabilityZone BilledCost BillingAccountId BillingAccountName BillingCurrency BillingPeriodEnd "
@@ -84,7 +84,7 @@ _PER_DOLLAR = PARTS_PER_NANO * NANOS_PER_USD
 
 def focus_row(item: LineItem, ledger: str) -> dict[str, str]:
     """Return one line of the bill under `COLUMNS` and `OWN_COLUMNS`; an empty text is null, as CSV has no other."""
-    cost = decimal(item.amount)
+    cost = decimal_text(item.amount)
     row = dict.fromkeys((*COLUMNS, *OWN_COLUMNS), "")
     row |= dict.fromkeys(("BilledCost", "EffectiveCost", "ContractedCost"), cost)
     row["ListCost"] = _list_cost(item)
@@ -143,16 +143,16 @@ def _quantity(item: LineItem) -> dict[str, str]:
     pricing, consumed = _units(usage)
     billed_hours = Fraction(usage.quantity if consumed.startswith("GB-") else 1) * item.charge.billed_us / _HOUR
     quantities = {
-        "ConsumedQuantity": decimal(item.units if usage.per is Per.GB else billed_hours),
+        "ConsumedQuantity": decimal_text(item.units if usage.per is Per.GB else billed_hours),
         "ConsumedUnit": consumed,
-        "PricingQuantity": decimal(item.units),
+        "PricingQuantity": decimal_text(item.units),
         "PricingUnit": pricing,
         "PricingCategory": "Dynamic" if usage.market == "spot" and usage.resource is Resource.INSTANCE else "Standard",
     }
     price, listed = item.segment, _list_nanos(item)
     return quantities | {
-        "ListUnitPrice": "" if listed is None else decimal(Money(listed)),
-        "ContractedUnitPrice": "" if price is None else decimal(Money(price.nanos)),
+        "ListUnitPrice": "" if listed is None else decimal_text(Money(listed)),
+        "ContractedUnitPrice": "" if price is None else decimal_text(Money(price.nanos)),
     }
 
 
@@ -165,8 +165,8 @@ def _list_cost(item: LineItem) -> str:
     """Return the cost at the public price. Where that is not known, it is the billed cost, as FOCUS requires."""
     listed = _list_nanos(item)
     if item.segment is None or listed is None or listed == item.segment.nanos:
-        return decimal(item.amount)
-    return decimal(Money(round(item.units * listed)))
+        return decimal_text(item.amount)
+    return decimal_text(Money(round(item.units * listed)))
 
 
 def _units(usage: Usage) -> tuple[str, str]:
@@ -196,7 +196,7 @@ def _resource(item: LineItem) -> dict[str, str]:
         "ServiceCategory": _CATEGORIES.get(usage.resource, "Storage"),
         "ServiceName": services.get(usage.resource, services[None]),
         "SkuId": sku,
-        "SkuPriceId": sku if (listed := _list_nanos(item)) is None else f"{sku}@{decimal(Money(listed))}",
+        "SkuPriceId": sku if (listed := _list_nanos(item)) is None else f"{sku}@{decimal_text(Money(listed))}",
         "ChargeDescription": _description(item),
     }
 
@@ -215,12 +215,12 @@ def _description(item: LineItem) -> str:
 
 def _own_columns(item: LineItem) -> dict[str, str]:
     price, charge = item.segment, item.charge
-    on_demand = "" if charge.list_cost is None else decimal(Fraction(charge.list_cost, _PER_DOLLAR))
+    on_demand = "" if charge.list_cost is None else decimal_text(Fraction(charge.list_cost, _PER_DOLLAR))
     reasons = [*charge.reasons, *(["it is still billed"] if item.running else [])]
     return {
         "x_Estimate": "true" if item.estimate else "false",
-        "x_LowCost": decimal(item.low),
-        "x_HighCost": decimal(item.high),
+        "x_LowCost": decimal_text(item.low),
+        "x_HighCost": decimal_text(item.high),
         "x_PriceMissing": "false" if price else "true",
         "x_PriceSource": price.source if price else "",
         "x_PriceBasis": price.basis if price else "",

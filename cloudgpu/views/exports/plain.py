@@ -11,7 +11,7 @@ from cloudgpu.core.billing.line_items import LineItem
 from cloudgpu.core.billing.rules import PARTS_PER_NANO
 from cloudgpu.core.values.money import NANOS_PER_USD, Money, usd
 from cloudgpu.core.values.times import iso
-from cloudgpu.views.cost import FORMULA_STARTS, decimal
+from cloudgpu.views.cost import FORMULA_STARTS, decimal_text
 from cloudgpu.views.exports.focus import provider_resource_id
 
 COLUMNS = (
@@ -42,7 +42,12 @@ def charge_document(item: LineItem) -> dict[str, Any]:
         "resource_id": provider_resource_id(usage) or None,
         "what": usage.what,
     }
-    document |= {"market": usage.market, "units": decimal(item.units), "per": str(usage.per), "estimate": item.estimate}
+    document |= {
+        "market": usage.market,
+        "units": decimal_text(item.units),
+        "per": str(usage.per),
+        "estimate": item.estimate,
+    }
     document |= {"usd_per_unit": price and usd(Money(price.nanos)), "usd": price and usd(item.amount)}
     document |= {"low_usd": price and usd(item.low), "high_usd": price and usd(item.high)}
     document |= {"on_demand_usd": _on_demand(item), "reasons": list(item.charge.reasons)}
@@ -78,4 +83,4 @@ def _is_number(text: str) -> bool:
 
 def _on_demand(item: LineItem) -> str | None:
     exact = item.charge.list_cost
-    return None if exact is None else decimal(Fraction(exact, PARTS_PER_NANO * NANOS_PER_USD))
+    return None if exact is None else decimal_text(Fraction(exact, PARTS_PER_NANO * NANOS_PER_USD))
