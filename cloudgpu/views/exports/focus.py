@@ -42,6 +42,7 @@ _ISSUERS = {
     "vast": ("Vast.ai", "Vast.ai"),
     "lambda": ("Lambda Cloud", "Lambda"),
 }
+# By provider and kind of resource; None: all other kinds.
 _SERVICES: dict[str, dict[Resource | None, str]] = {
     "aws": {
         Resource.ADDRESS: "Amazon Virtual Private Cloud",
@@ -58,13 +59,13 @@ _SERVICES: dict[str, dict[Resource | None, str]] = {
         None: "Storage",
     },
 }
-_CATEGORIES = {
+_SERVICE_CATEGORIES = {
     Resource.INSTANCE: "Compute",
     Resource.ADDRESS: "Networking",
     Resource.TRAFFIC: "Networking",
     Resource.SLURM: "Compute",
 }
-_TYPES = {
+_RESOURCE_TYPES = {
     Resource.INSTANCE: "Virtual machine",
     Resource.DISK: "Disk",
     Resource.SNAPSHOT: "Snapshot",
@@ -77,19 +78,19 @@ _AZURE_DISK_TIER = re.compile(
     r"(Premium|Standard)?_?[PES]\d{1,2}\b.*", re.IGNORECASE
 )  # Azure bills such a disk by its tier, not by its size
 TAG_JOB = "cloudgpu-job"  # only in exports, on no resource: one machine runs many jobs
-_HOUR = 3_600_000_000  # microseconds
-_GB = 1_000_000_000  # bytes
-_PER_DOLLAR = PARTS_PER_NANO * NANOS_PER_USD
+_HOUR_US = 3_600_000_000  # microseconds
+_GB_BYTES = 1_000_000_000  # bytes
+_PARTS_PER_USD = PARTS_PER_NANO * NANOS_PER_USD
 
 
-def focus_row(item: LineItem, ledger: str) -> dict[str, str]:
+def focus_row(item: LineItem, ledger_id: str) -> dict[str, str]:
     """Return one line of the bill under `COLUMNS` and `OWN_COLUMNS`; an empty text is null, as CSV has no other."""
     cost = decimal_text(item.amount)
     row = dict.fromkeys((*COLUMNS, *OWN_COLUMNS), "")
     row |= dict.fromkeys(("BilledCost", "EffectiveCost", "ContractedCost"), cost)
     row["ListCost"] = _list_cost(item)
     row |= {"BillingCurrency": "USD", "ChargeCategory": "Usage", "ChargeFrequency": "Usage-Based"}
-    return row | _account(item, ledger) | _period(item) | _quantity(item) | _resource(item) | _own_columns(item)
+    return row | _account(item, ledger_id) | _period(item) | _quantity(item) | _resource(item) | _own_columns(item)
 
 
 def sku_of(item: LineItem) -> str:
@@ -106,7 +107,7 @@ def provider_resource_id(usage: Usage) -> str:
     return usage.id.rpartition("/")[2] if usage.provider in _ISSUERS else usage.id
 
 
-def _account(item: LineItem, ledger: str) -> dict[str, str]:
+def _account(item: LineItem, ledger_id: str) -> dict[str, str]:
     machine, usage = item.machine, item.charge.usage
     provider, issuer = _ISSUERS.get(usage.provider, (f"cloudgpu {usage.provider}", f"cloudgpu {usage.provider}"))
     return {
@@ -115,13 +116,13 @@ def _account(item: LineItem, ledger: str) -> dict[str, str]:
         "ProviderName": provider,
         "PublisherName": issuer,
         "InvoiceIssuerName": issuer,
-        "Tags": json.dumps(_tags(machine, ledger) | ({TAG_JOB: item.job} if item.job else {}), ensure_ascii=False),
+        "Tags": json.dumps(_tags(machine, ledger_id) | ({TAG_JOB: item.job} if item.job else {}), ensure_ascii=False),
     }
 
 
-def _tags(machine: Machine, ledger: str) -> dict[str, str]:
+def _tags(machine: Machine, ledger_id: str) -> dict[str, str]:
     """Return the cost allocation tags of a resource."""
-    tags = {TAG_ID: machine.id, TAG_NAME: machine.name, "cloudgpu-ledger": ledger, TAG_POLICY: machine.policy}
+    tags = {TAG_ID: machine.id, TAG_NAME: machine.name, "cloudgpu-ledger": ledger_id, TAG_POLICY: machine.policy}
     tags |= {TAG_OWNER: machine.owner, TAG_PROJECT: machine.project}
     return {key: tag_value(value) for key, value in tags.items() if value}
 
@@ -140,18 +141,18 @@ def _period(item: LineItem) -> dict[str, str]:
 
 def _quantity(item: LineItem) -> dict[str, str]:
     usage = item.charge.usage
-    pricing, consumed = _units(usage)
-    billed_hours = Fraction(usage.quantity if consumed.startswith("GB-") else 1) * item.charge.billed_us / _HOUR
+    pricing_unit, consumed_unit = _units(usage)
+    billed_hours = Fraction(usage.quantity if consumed_unit.startswith("GB-") else 1) * item.charge.billed_us / _HOUR_US
     quantities = {
         "ConsumedQuantity": decimal_text(item.units if usage.per is Per.GB else billed_hours),
-        "ConsumedUnit": consumed,
+        "ConsumedUnit": consumed_unit,
         "PricingQuantity": decimal_text(item.units),
-        "PricingUnit": pricing,
+        "PricingUnit": pricing_unit,
         "PricingCategory": "Dynamic" if usage.market == "spot" and usage.resource is Resource.INSTANCE else "Standard",
     }
-    price, listed = item.segment, _list_nanos(item)
+    price, list_nanos = item.segment, _list_nanos(item)
     return quantities | {
-        "ListUnitPrice": "" if listed is None else decimal_text(Money(listed)),
+        "ListUnitPrice": "" if list_nanos is None else decimal_text(Money(list_nanos)),
         "ContractedUnitPrice": "" if price is None else decimal_text(Money(price.nanos)),
     }
 
@@ -163,22 +164,24 @@ def _list_nanos(item: LineItem) -> int | None:
 
 def _list_cost(item: LineItem) -> str:
     """Return the cost at the public price. Where that is not known, it is the billed cost, as FOCUS requires."""
-    listed = _list_nanos(item)
-    if item.segment is None or listed is None or listed == item.segment.nanos:
+    list_nanos = _list_nanos(item)
+    if item.segment is None or list_nanos is None or list_nanos == item.segment.nanos:
         return decimal_text(item.amount)
-    return decimal_text(Money(round(item.units * listed)))
+    return decimal_text(Money(round(item.units * list_nanos)))
 
 
 def _units(usage: Usage) -> tuple[str, str]:
     """Return the units of the price and of what was used, in the words of attributes/unit_format.md."""
     if usage.per is Per.GB:
-        return ("GB", "GB") if rule_for(usage).gb_bytes == _GB else ("GiB", "GiB")
-    by_size = usage.resource in (Resource.DISK, Resource.SNAPSHOT, Resource.IMAGE) and not _AZURE_DISK_TIER.fullmatch(
-        usage.kind
-    )
+        return ("GB", "GB") if rule_for(usage).gb_bytes == _GB_BYTES else ("GiB", "GiB")
+    is_priced_by_size = usage.resource in (
+        Resource.DISK,
+        Resource.SNAPSHOT,
+        Resource.IMAGE,
+    ) and not _AZURE_DISK_TIER.fullmatch(usage.kind)
     if usage.per is Per.HOUR:
-        return ("GB-Hours", "GB-Hours") if by_size else ("Hours", "Hours")
-    return ("GB-Months", "GB-Hours") if by_size else ("Unit-Months", "Hours")
+        return ("GB-Hours", "GB-Hours") if is_priced_by_size else ("Hours", "Hours")
+    return ("GB-Months", "GB-Hours") if is_priced_by_size else ("Unit-Months", "Hours")
 
 
 def _resource(item: LineItem) -> dict[str, str]:
@@ -192,11 +195,11 @@ def _resource(item: LineItem) -> dict[str, str]:
         "RegionName": machine.region or "",
         "ResourceId": resource_id,
         "ResourceName": machine.name if resource_id and resource_id != machine.name and _is_named(item) else "",
-        "ResourceType": _TYPES[usage.resource] if resource_id else "",
-        "ServiceCategory": _CATEGORIES.get(usage.resource, "Storage"),
+        "ResourceType": _RESOURCE_TYPES[usage.resource] if resource_id else "",
+        "ServiceCategory": _SERVICE_CATEGORIES.get(usage.resource, "Storage"),
         "ServiceName": services.get(usage.resource, services[None]),
         "SkuId": sku,
-        "SkuPriceId": sku if (listed := _list_nanos(item)) is None else f"{sku}@{decimal_text(Money(listed))}",
+        "SkuPriceId": sku if (list_nanos := _list_nanos(item)) is None else f"{sku}@{decimal_text(Money(list_nanos))}",
         "ChargeDescription": _description(item),
     }
 
@@ -215,7 +218,7 @@ def _description(item: LineItem) -> str:
 
 def _own_columns(item: LineItem) -> dict[str, str]:
     price, charge = item.segment, item.charge
-    on_demand = "" if charge.list_cost is None else decimal_text(Fraction(charge.list_cost, _PER_DOLLAR))
+    on_demand = "" if charge.list_cost is None else decimal_text(Fraction(charge.list_cost, _PARTS_PER_USD))
     reasons = [*charge.reasons, *(["it is still billed"] if item.running else [])]
     return {
         "x_Estimate": "true" if item.estimate else "false",

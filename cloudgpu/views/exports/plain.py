@@ -82,5 +82,5 @@ def _is_number(text: str) -> bool:
 
 
 def _on_demand(item: LineItem) -> str | None:
-    exact = item.charge.list_cost
-    return None if exact is None else decimal_text(Fraction(exact, PARTS_PER_NANO * NANOS_PER_USD))
+    list_cost = item.charge.list_cost
+    return None if list_cost is None else decimal_text(Fraction(list_cost, PARTS_PER_NANO * NANOS_PER_USD))

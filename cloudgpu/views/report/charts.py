@@ -129,7 +129,7 @@ def cost_curves(points: Sequence[Point], break_even_day: BreakEvenDay | None, ti
     end = last if break_even_day is None else max(last, break_even_day.day)
     day_count = max(1, (end - first).days)
     grid_lines = axis_levels(
-        max(max(one.cloud, one.desktop) for one in (*drawn_points, *([break_even] if break_even else ())))
+        max(max(point.cloud, point.desktop) for point in (*drawn_points, *([break_even] if break_even else ())))
     )
     scale = _Scale(first, day_count, HEIGHT / grid_lines[-1])
     parts = [*_curves(drawn_points, break_even if break_even_day and break_even_day.projected else None, scale)]
@@ -173,10 +173,10 @@ def _break_even_point(points: Sequence[Point], break_even_day: BreakEvenDay) -> 
     if break_even_day.day <= last.day:
         next_point = points[bisect_left(points, break_even_day.day, key=lambda point: point.day)]
         return Point(break_even_day.day, next_point.desktop, next_point.desktop)
-    month = points[max(0, bisect_left(points, last.day - timedelta(days=30), key=lambda point: point.day))]
-    days = (last.day - month.day).days
-    pace = (last.desktop - month.desktop) / days if days else 0.0
-    amount = last.desktop + max(0.0, pace) * (break_even_day.day - last.day).days
+    month_earlier = points[max(0, bisect_left(points, last.day - timedelta(days=30), key=lambda point: point.day))]
+    days = (last.day - month_earlier.day).days
+    cost_per_day = (last.desktop - month_earlier.desktop) / days if days else 0.0
+    amount = last.desktop + max(0.0, cost_per_day) * (break_even_day.day - last.day).days
     return Point(break_even_day.day, amount, amount)
 
 
@@ -187,18 +187,18 @@ def _curves(points: Sequence[Point], projected_point: Point | None, scale: _Scal
     if projected_point is not None:
         end = (projected_point.day, projected_point.cloud)
         lines += [("cloud to-come", [cloud[-1], end]), ("desktop to-come", [desktop[-1], end])]
-    return [tag("path", class_=f"line {kind}", d=scale.path(one)) for kind, one in lines]
+    return [tag("path", class_=f"line {css_class}", d=scale.path(curve)) for css_class, curve in lines]
 
 
 def _point_marks(break_even: Point, scale: _Scale, *, projected: bool) -> tuple[str, ...]:
-    share, down = scale.width_share(break_even.day), TOP + scale.pixels_down(break_even.desktop)
-    across = percent(share)
+    share, y = scale.width_share(break_even.day), TOP + scale.pixels_down(break_even.desktop)
+    x = percent(share)
     is_left = share < 0.5  # noqa: PLR2004  (the words stand where there is more room)
     text = f"Break-even {'about ' if projected else ''}{day_text(break_even.day)}"
     return (
-        tag("line", class_="meets", x1=across, x2=across, y1=TOP, y2=TOP + HEIGHT),
-        tag("circle", class_="meets", cx=across, cy=f"{down:.1f}", r=5),
-        tag("text", escaped(text), class_="said", x=across, dx=6 if is_left else -6, y=TOP - 7,
+        tag("line", class_="meets", x1=x, x2=x, y1=TOP, y2=TOP + HEIGHT),
+        tag("circle", class_="meets", cx=x, cy=f"{y:.1f}", r=5),
+        tag("text", escaped(text), class_="said", x=x, dx=6 if is_left else -6, y=TOP - 7,
             text_anchor="start" if is_left else "end"),
     )  # fmt: skip
 
@@ -208,7 +208,11 @@ def machine_bars(machines: Sequence[MachineBar], title: str, description: str) -
     if not machines:
         return ""
     longest = max(sum(bar.seconds) for bar in machines) or 1.0
-    rows = [piece for number, one in enumerate(machines) for piece in _hours_row(one, number * ROW_HEIGHT, longest)]
+    rows = [
+        element
+        for number, machine_bar in enumerate(machines)
+        for element in _hours_row(machine_bar, number * ROW_HEIGHT, longest)
+    ]
     return chart_svg("hours", title, description, *rows, height=len(machines) * ROW_HEIGHT)
 
 
@@ -246,19 +250,21 @@ def _with_axes(
 ) -> str:
     """Return a chart's parts on labelled grid lines; labels of days are centred at their ticks, or right of them."""
     texts = axis_amounts(grid_lines)
-    rows = []
-    for line, text in zip(grid_lines, texts, strict=True):
-        down = TOP + HEIGHT - line / grid_lines[-1] * HEIGHT
-        rows.append(tag("line", class_="grid" if line else "base", x1=0, x2="100%", y1=f"{down:.1f}", y2=f"{down:.1f}"))
-        rows.append(tag("text", escaped(text), class_="axis", x=-8, y=f"{down + 4:.1f}", text_anchor="end"))
-    below = []
+    grid_parts = []
+    for level, text in zip(grid_lines, texts, strict=True):
+        y = TOP + HEIGHT - level / grid_lines[-1] * HEIGHT
+        grid_parts.append(
+            tag("line", class_="grid" if level else "base", x1=0, x2="100%", y1=f"{y:.1f}", y2=f"{y:.1f}")
+        )
+        grid_parts.append(tag("text", escaped(text), class_="axis", x=-8, y=f"{y + 4:.1f}", text_anchor="end"))
+    label_parts = []
     for share, text in ticks:
-        across = percent(share)
-        below.append(tag("line", class_="base", x1=across, x2=across, y1=TOP + HEIGHT, y2=TOP + HEIGHT + 5))
+        x = percent(share)
+        label_parts.append(tag("line", class_="base", x1=x, x2=x, y1=TOP + HEIGHT, y2=TOP + HEIGHT + 5))
         if is_centred or share + len(text) * DIGIT_WIDTH / MIN_WIDTH <= 1:  # else the words would not fit
             anchor = "middle" if is_centred else None
-            below.append(tag("text", escaped(text), class_="axis", x=across, y=TOP + HEIGHT + 19, text_anchor=anchor))
+            label_parts.append(tag("text", escaped(text), class_="axis", x=x, y=TOP + HEIGHT + 19, text_anchor=anchor))
     return chart_svg(
-        name, title, description, *rows, *parts, *below,
+        name, title, description, *grid_parts, *parts, *label_parts,
         height=TOP + HEIGHT + FOOT, left=max(map(len, texts)) * DIGIT_WIDTH + 10, right=END_MARK,
     )  # fmt: skip

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 MAX_DAYS = 400  # for more, a chart shows months
 MAX_MACHINES = 200
-_SECOND = 1_000_000
+_SECOND_US = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,22 +69,22 @@ class MachinesOfReport(NamedTuple):
     named: RetainedSum
 
 
-def days_document(daily: DailyCosts, last: date) -> DaysOfReport:
-    """Return what each day cost, from the first that cost anything to `last`, by month where they are many.
+def days_document(daily: DailyCosts, last_day: date) -> DaysOfReport:
+    """Return what each day cost, from the first that cost anything to `last_day`, by month where they are many.
 
     Amounts are rounded so that all of them add up to the rounded total.
     """
     if not daily.days:
         return DaysOfReport("day", [])
-    first = next(iter(daily.days))
-    last = max(last, next(reversed(tuple(daily.days))))
-    by_month = (last - first).days >= MAX_DAYS
+    first_day = next(iter(daily.days))
+    last_day = max(last_day, next(reversed(tuple(daily.days))))
+    is_by_month = (last_day - first_day).days >= MAX_DAYS
     sums: dict[str, dict[str, list[Sums]]] = {}
-    for day in _dates(first, last):
-        projects = sums.setdefault(f"{day:%Y-%m}" if by_month else f"{day}", {})
-        for project, one in daily.days.get(day, {}).items():
-            projects.setdefault(project, []).append(one)
-    return DaysOfReport("month" if by_month else "day", list(_rounded_days(sums)))
+    for day in _dates(first_day, last_day):
+        projects = sums.setdefault(f"{day:%Y-%m}" if is_by_month else f"{day}", {})
+        for project, costs in daily.days.get(day, {}).items():
+            projects.setdefault(project, []).append(costs)
+    return DaysOfReport("month" if is_by_month else "day", list(_rounded_days(sums)))
 
 
 def _dates(first: date, last: date) -> Iterator[date]:
@@ -111,8 +111,8 @@ def projects_document(daily: DailyCosts) -> list[ProjectSum]:
     """Return the cost of each project, the highest first; "" is without project."""
     sums: dict[str, list[Sums]] = {}
     for day in daily.days.values():
-        for project, one in day.items():
-            sums.setdefault(project, []).append(one)
+        for project, costs in day.items():
+            sums.setdefault(project, []).append(costs)
     return _project_sums(sums)
 
 
@@ -129,7 +129,9 @@ def owners_document(machines: Iterable[Machine], totals_by_id: Mapping[str, Cost
 
 
 def _project_sums(sums: Mapping[str, Sequence[Sums]]) -> list[ProjectSum]:
-    totals = sorted(((name, add_sums(costs)) for name, costs in sums.items()), key=lambda one: (-one[1].amount, one[0]))
+    totals = sorted(
+        ((name, add_sums(costs)) for name, costs in sums.items()), key=lambda pair: (-pair[1].amount, pair[0])
+    )
     amounts = rounded_to_sum(total.amount for _, total in totals)
     return [{"name": name, **_cost(total, amount)} for (name, total), amount in zip(totals, amounts, strict=True)]
 
@@ -141,9 +143,9 @@ def jobs_document(totals_by_id: Mapping[str, CostTotals], jobs: Mapping[str, Job
     """
     if not any(totals_by_id):
         return []
-    order = sorted(totals_by_id, key=lambda key: (key not in jobs, -totals_by_id[key].amount, key))
-    amounts = rounded_to_sum(totals_by_id[key].amount for key in order)
-    return [_job(key, totals_by_id[key], amount, jobs.get(key)) for key, amount in zip(order, amounts, strict=True)]
+    keys = sorted(totals_by_id, key=lambda key: (key not in jobs, -totals_by_id[key].amount, key))
+    amounts = rounded_to_sum(totals_by_id[key].amount for key in keys)
+    return [_job(key, totals_by_id[key], amount, jobs.get(key)) for key, amount in zip(keys, amounts, strict=True)]
 
 
 def _job(key: str, totals: CostTotals, amount: Money, job: Job | None) -> ReportJob:
@@ -152,7 +154,7 @@ def _job(key: str, totals: CostTotals, amount: Money, job: Job | None) -> Report
         "name": key if job is None else job.name,
         "state": None if job is None else str(job.state),
         **_cost(_sums(totals), amount),
-        "billed_s": round(totals.billed_us / _SECOND),
+        "billed_s": round(totals.billed_us / _SECOND_US),
         "without_price": totals.without_price,
     }
 
@@ -162,27 +164,27 @@ def machines_document(summaries: Iterable[MachineSummary], resources: Iterable[C
 
     All of them add up to the total.
     """
-    machines = sorted(summaries, key=lambda one: (-one.totals.amount, one.machine.id))
+    machines = sorted(summaries, key=lambda summary: (-summary.totals.amount, summary.machine.id))
     first, rest = machines[:MAX_MACHINES], machines[MAX_MACHINES:]
     resource_sums = [_sums(totals) for totals in resources]
-    exact = [
-        *(_sums(one.totals) for one in first),
-        add_sums(_sums(one.totals) for one in rest),
+    exact_sums = [
+        *(_sums(summary.totals) for summary in first),
+        add_sums(_sums(summary.totals) for summary in rest),
         add_sums(resource_sums),
     ]
-    amounts = rounded_to_sum(one.amount for one in exact)
+    amounts = rounded_to_sum(summary.amount for summary in exact_sums)
     return MachinesOfReport(
-        first=[_machine(one, amount) for one, amount in zip(first, amounts, strict=False)],
+        first=[_machine(summary, amount) for summary, amount in zip(first, amounts, strict=False)],
         left_out=len(rest),
-        rest={"number": len(rest), **_cost(exact[-2], amounts[-2]), **_times(rest)},
-        named={"number": len(resource_sums), **_cost(exact[-1], amounts[-1])},
+        rest={"number": len(rest), **_cost(exact_sums[-2], amounts[-2]), **_times(rest)},
+        named={"number": len(resource_sums), **_cost(exact_sums[-1], amounts[-1])},
     )
 
 
 def _machine(summary: MachineSummary, amount: Money) -> ReportMachine:
     machine = summary.machine
-    unknown_price = bool(summary.totals.without_price) and not summary.totals.high
-    cost = None if unknown_price else _cost(_sums(summary.totals), amount)
+    has_no_price = bool(summary.totals.without_price) and not summary.totals.high
+    cost = None if has_no_price else _cost(_sums(summary.totals), amount)
     return {
         "id": machine.id,
         "name": machine.name,
@@ -208,7 +210,7 @@ def _machine(summary: MachineSummary, amount: Money) -> ReportMachine:
 def _gpus(machine: Machine) -> str | None:
     """Return `T4`, `8 x A100`, `1/6 of A10`; None for a machine without one."""
     gpus = [(accelerator.name, accelerator.number, accelerator.share) for accelerator in machine.accelerators or ()]
-    return ", ".join(_gpu(*one) for one in gpus) or None
+    return ", ".join(_gpu(*gpu) for gpu in gpus) or None
 
 
 def _gpu(name: str, count: int, share: float) -> str:
@@ -218,19 +220,19 @@ def _gpu(name: str, count: int, share: float) -> str:
 
 def _times(summaries: Sequence[MachineSummary]) -> BilledTimes:
     """Return the billed time in whole seconds, and how much of it was GPU work, other use, idle and not known."""
-    billed = round(sum(summary.totals.billed_us for summary in summaries) / _SECOND)
-    gpu = used = idle = 0.0
+    billed_s = round(sum(summary.totals.billed_us for summary in summaries) / _SECOND_US)
+    gpu_s = used_s = idle_s = 0.0
     for hour in (hour for summary in summaries for hour in summary.hours):
-        gpu += hour.gpu_s
-        used += hour.used_s
-        idle += hour.idle_s
-    known = round(gpu) + round(used) + round(idle)
+        gpu_s += hour.gpu_s
+        used_s += hour.used_s
+        idle_s += hour.idle_s
+    known_s = round(gpu_s) + round(used_s) + round(idle_s)
     return {
-        "billed_s": billed,
-        "gpu_s": round(gpu),
-        "used_s": round(used),
-        "idle_s": round(idle),
-        "unknown_s": max(0, billed - known),
+        "billed_s": billed_s,
+        "gpu_s": round(gpu_s),
+        "used_s": round(used_s),
+        "idle_s": round(idle_s),
+        "unknown_s": max(0, billed_s - known_s),
     }
 
 
@@ -243,8 +245,8 @@ def idle_document(summaries: Sequence[MachineSummary]) -> IdleCost:
     times = _times([summary for summary in summaries if summary.totals.high or summary.totals.without_price])
     return {
         **_cost(total, money(total.amount)),
-        "hours": hours_text(times["idle_s"] * _SECOND),
-        "unknown_hours": hours_text(times["unknown_s"] * _SECOND),
+        "hours": hours_text(times["idle_s"] * _SECOND_US),
+        "unknown_hours": hours_text(times["unknown_s"] * _SECOND_US),
     }
 
 
@@ -276,14 +278,19 @@ def spot_document(summaries: Iterable[MachineSummary]) -> SpotSavings:
     A machine counts if its last launch was on spot, or if its cost is not its on-demand cost.
     """
     spot = [
-        one for one in summaries if one.machine.market == "spot" or one.totals.list_cost != one.totals.compared_cost
+        summary
+        for summary in summaries
+        if summary.machine.market == "spot" or summary.totals.list_cost != summary.totals.compared_cost
     ]
-    on_demand, compared = sum(one.totals.list_cost for one in spot), sum(one.totals.compared_cost for one in spot)
+    on_demand, compared = (
+        sum(summary.totals.list_cost for summary in spot),
+        sum(summary.totals.compared_cost for summary in spot),
+    )
     known = on_demand > 0 or compared > 0
     return {
         "usd": usd(money(on_demand - compared)) if known else None,
         "on_demand_usd": usd(money(on_demand)) if known else None,
-        "without_on_demand": sum(one.totals.uncompared_runs for one in spot),
+        "without_on_demand": sum(summary.totals.uncompared_runs for summary in spot),
         "machines": len(spot),
     }
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 SMALL_TOTAL = Decimal(10)  # dollars in all: below it amounts are shown with two more digits, as `cost` does
 NOT_KNOWN = "not known"
 SMALLEST_SHOWN = 0.01  # a smaller number that is not zero is shown as `<0.01`
-_DAY = len("2026-11-20")
-_MONTH = len("2026-11")
+_DAY_LENGTH = len("2026-11-20")
+_MONTH_LENGTH = len("2026-11")
 
 
 def escape_invisible(text: str) -> str:
@@ -43,10 +43,10 @@ class Amounts:
     """
 
     def __init__(self, document: ReportDocument) -> None:
-        rate = document["currency"]
-        self.code = "USD" if rate is None else rate["code"]
-        self.per_usd = 1.0 if rate is None else float(rate["per_usd"])
-        self._currency = currency_of(rate)
+        exchange_rate = document["currency"]
+        self.code = "USD" if exchange_rate is None else exchange_rate["code"]
+        self.per_usd = 1.0 if exchange_rate is None else float(exchange_rate["per_usd"])
+        self._currency = currency_of(exchange_rate)
         self._extra_digits = 2 if Decimal(document["total"]["high_usd"] or 0) < SMALL_TOTAL else 0
         self._texts: dict[tuple[str, int | None], str] = {}
 
@@ -103,7 +103,7 @@ class ZoneFormat:
         """Return a time to the minute, or a day; `never` for None."""
         if at is None:
             return "never"
-        if len(at) <= _DAY:
+        if len(at) <= _DAY_LENGTH:
             return self.day(at)
         local = from_iso(at).astimezone(self.zone)
         return f"{day_text(local.date())}, {local:%H:%M}"
@@ -127,9 +127,9 @@ class ZoneFormat:
 
     def date(self, at: str) -> date:
         """Return the day in the zone of a time; a month stands for its first day."""
-        if len(at) == _MONTH:
+        if len(at) == _MONTH_LENGTH:
             at = f"{at}-01"
-        return date.fromisoformat(at) if len(at) == _DAY else from_iso(at).astimezone(self.zone).date()
+        return date.fromisoformat(at) if len(at) == _DAY_LENGTH else from_iso(at).astimezone(self.zone).date()
 
 
 def hours_text(seconds: float) -> str:
@@ -170,15 +170,17 @@ _NOT_ONE_JOB = {
 def job_rows(jobs: Sequence[ReportJob], max_jobs: int) -> list[JobRow]:
     """Return the rows of the table of jobs: `max_jobs` jobs, and the others as one row. They add up to the total."""
     jobs_run = [job for job in jobs if job["state"] is not None]
-    others = jobs_run[max_jobs:]
+    other_jobs = jobs_run[max_jobs:]
     rows = [
-        JobRow(one["name"], (one["state"] or "").replace("_", " "), one["billed_s"], one["usd"])
-        for one in jobs_run[:max_jobs]
+        JobRow(job["name"], (job["state"] or "").replace("_", " "), job["billed_s"], job["usd"])
+        for job in jobs_run[:max_jobs]
     ]
-    if others:
-        others_usd = sum((Decimal(job["usd"]) for job in others), Decimal())
+    if other_jobs:
+        other_jobs_usd = sum((Decimal(job["usd"]) for job in other_jobs), Decimal())
         rows.append(
-            JobRow(counted(len(others), "other"), "", sum(job["billed_s"] for job in others), f"{others_usd:f}")
+            JobRow(
+                counted(len(other_jobs), "other"), "", sum(job["billed_s"] for job in other_jobs), f"{other_jobs_usd:f}"
+            )
         )
-    rest = (job for job in jobs if job["state"] is None)
-    return [*rows, *(JobRow(_NOT_ONE_JOB[one["id"]], "", one["billed_s"], one["usd"]) for one in rest)]
+    not_one_job = (job for job in jobs if job["state"] is None)
+    return [*rows, *(JobRow(_NOT_ONE_JOB[job["id"]], "", job["billed_s"], job["usd"]) for job in not_one_job)]

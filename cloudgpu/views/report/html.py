@@ -20,6 +20,7 @@ from cloudgpu.core.values.times import from_iso
 from cloudgpu.views.report import page
 from cloudgpu.views.report.formatting import (
     NOT_KNOWN,
+    SMALL_TOTAL,
     Amounts,
     ZoneFormat,
     currency_of,
@@ -60,7 +61,7 @@ def to_html(document: ReportDocument) -> str:
         time=zone_format,
         day=zone_format.day,
         last_day=zone_format.last_day,
-        first=_first(document, zone_format),
+        first=_first_day(document, zone_format),
         last=_final_day(document, zone_format),
         rate=amounts.rate,
         unit=amounts.unit,
@@ -73,7 +74,7 @@ def to_html(document: ReportDocument) -> str:
     )
 
 
-def _first(document: ReportDocument, zone_format: ZoneFormat) -> str | None:
+def _first_day(document: ReportDocument, zone_format: ZoneFormat) -> str | None:
     """Return the first day of the report; None where nothing was ever launched."""
     since = document["since"] or document["about"]["since"]
     return None if since is None else zone_format.day(since)
@@ -125,12 +126,12 @@ def _html_value(value: object) -> object:
     return value
 
 
-SMALL_AMOUNT = Decimal(10)  # dollars: below it, amounts have two more digits
-
-
 @dataclass(frozen=True, slots=True)
 class ReportMessage:
-    """A report that is sent: `text` refers to the attached `file`; `text_without_file` says how to make the file."""
+    """A report that is sent. `file` is the name of the attached file.
+
+    `text` refers to that file; `text_without_file` says how to make it.
+    """
 
     subject: str
     file: str
@@ -144,14 +145,14 @@ def report_message(document: ReportDocument, zone: tzinfo) -> ReportMessage:
     as_of = from_iso(document["as_of"]).astimezone(zone).date()
     file = file_name(document, zone)
     subject = f"cloudgpu: report {_period_text(since, until, as_of, zone)}: {amount_text(document)}"
-    parts = [one_line(one) for one in document["summary"]]
+    sentences = [one_line(sentence) for sentence in document["summary"]]
     file_note = f"The whole report is in the file {file}, which a browser shows, where this service takes files."
     command = f"cloudgpu report{_options(since, until, zone)}"
     return ReportMessage(
         subject,
         file,
-        "\n\n".join([*parts, f"{file_note} To make it again: {command}"]),
-        "\n\n".join([*parts, f"The whole report, as a page for a browser: {command}"]),
+        "\n\n".join([*sentences, f"{file_note} To make it again: {command}"]),
+        "\n\n".join([*sentences, f"The whole report, as a page for a browser: {command}"]),
     )
 
 
@@ -165,14 +166,14 @@ def file_name(document: ReportDocument, zone: tzinfo) -> str:
 
 def amount_text(document: ReportDocument) -> str:
     """Return the total for a subject line, in the report's currency; `at least` that where a price is missing."""
-    total, rate = document["total"], document["currency"]
+    total, exchange_rate = document["total"], document["currency"]
     if total["usd"] is None:
         return "no price is known"
     amount = Money.usd(Decimal(total["usd"]))
     at_least = "at least " if total["without_price"] else ""
-    if rate is None:
-        return at_least + amount.text(2 if amount >= Money.usd(SMALL_AMOUNT) or not amount else 4)
-    return f"{at_least}{currency_of(rate).text(amount)} {rate['code']}"
+    if exchange_rate is None:
+        return at_least + amount.text(2 if amount >= Money.usd(SMALL_TOTAL) or not amount else 4)
+    return f"{at_least}{currency_of(exchange_rate).text(amount)} {exchange_rate['code']}"
 
 
 def _period_text(since: datetime | None, until: datetime | None, as_of: date, zone: tzinfo) -> str:
@@ -187,8 +188,10 @@ def _options(since: datetime | None, until: datetime | None, zone: tzinfo) -> st
     month = whole_month(since, until, zone)
     if month is not None:
         return f" --month {month_name(month, zone)}"
-    named = (("--since", since), ("--until", until))
-    return "".join(f" {option} {at.astimezone(zone):%Y-%m-%dT%H:%M}" for option, at in named if at is not None)
+    times_by_option = (("--since", since), ("--until", until))
+    return "".join(
+        f" {option} {at.astimezone(zone):%Y-%m-%dT%H:%M}" for option, at in times_by_option if at is not None
+    )
 
 
 def _day(at: datetime | None, zone: tzinfo) -> date | None:

@@ -26,7 +26,7 @@ CaseName = Literal["low", "expected", "high"]
 MARK = "<!-- cloudgpu report -->"  # the first line: another file is never overwritten
 MAX_DAYS = 62  # days that are listed; for more, months are
 MAX_ROWS = 20  # of machines or jobs; the others are one row, or counted
-NONE = "(none)"
+NO_NAME = "(none)"
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>|~#&])|(?<=http)(:)|(?<=https)(:)|(?<=www)(\.)", re.IGNORECASE)
 
 
@@ -63,7 +63,7 @@ def _heading_lines(document: ReportDocument, amounts: Amounts, zone_format: Zone
         f"{period_text}{until}, as of {zone_format(document['as_of'])} ({escaped(document['tz'])}). "
         f"Amounts in {escaped(amounts.rate)}."
     )
-    yield "\n".join(f"- {escaped(one)}" for one in document["summary"])
+    yield "\n".join(f"- {escaped(sentence)}" for sentence in document["summary"])
 
 
 def _comparison_lines(document: ReportDocument, amounts: Amounts, zone_format: ZoneFormat) -> Iterator[str]:
@@ -114,18 +114,18 @@ def _spending_lines(document: ReportDocument, amounts: Amounts) -> Iterator[str]
     if not document["projects"]:
         return
     yield "## Spent"
-    rows = [[project["name"] or NONE, *_range(project, amounts)] for project in document["projects"]]
-    rows.append(["in all", *_range(document["total"], amounts)])
+    rows = [[project["name"] or NO_NAME, *_amount_and_bounds(project, amounts)] for project in document["projects"]]
+    rows.append(["in all", *_amount_and_bounds(document["total"], amounts)])
     yield _table(["project", "cost", "at least", "at most"], rows, right_aligned=3)
     if len(document["owners"]) > 1:
-        people = [[owner["name"] or NONE, *_range(owner, amounts)] for owner in document["owners"]]
-        yield _table(["owner", "cost", "at least", "at most"], people, right_aligned=3)
-    step, days = _few_days(document)
+        owner_rows = [[owner["name"] or NO_NAME, *_amount_and_bounds(owner, amounts)] for owner in document["owners"]]
+        yield _table(["owner", "cost", "at least", "at most"], owner_rows, right_aligned=3)
+    step, days = _days_or_months(document)
     yield _table([step, "cost"], [[day, amounts(amount)] for day, amount in days], right_aligned=1)
 
 
-def _few_days(document: ReportDocument) -> tuple[str, list[tuple[str, str]]]:
-    days = [(one["day"], one["usd"]) for one in document["days"]]
+def _days_or_months(document: ReportDocument) -> tuple[str, list[tuple[str, str]]]:
+    days = [(entry["day"], entry["usd"]) for entry in document["days"]]
     if document["step"] == "month" or len(days) <= MAX_DAYS:
         return document["step"], days
     months: dict[str, Decimal] = {}
@@ -155,8 +155,11 @@ def _budget_lines(document: ReportDocument, amounts: Amounts, zone_format: ZoneF
         return
     yield f"Now it costs {amounts.prose(burn['usd_per_hour'], 2)} an hour."
     if projected is not None:
-        ends = ((projected["end_of_day"], "day"), (projected["end_of_month"], "month"))
-        rows = [[f"at the end of the {what}", *_range(one, amounts)] for one, what in ends]
+        projections = ((projected["end_of_day"], "day"), (projected["end_of_month"], "month"))
+        rows = [
+            [f"at the end of the {period}", *_amount_and_bounds(projection, amounts)]
+            for projection, period in projections
+        ]
         yield _table(["the sum", "expected", "at least", "at most"], rows, right_aligned=3)
         yield escaped(projected["assumption"])
 
@@ -179,21 +182,27 @@ def _machine_lines(document: ReportDocument, amounts: Amounts) -> Iterator[str]:
         yield "No machine has cost anything."
         return
     rows = [
-        [one["name"] or one["id"], one["gpu"] or "no GPU", one["provider"], amounts(one["usd"]), *_times(one)]
-        for one in machines[:MAX_ROWS]
+        [
+            machine["name"] or machine["id"],
+            machine["gpu"] or "no GPU",
+            machine["provider"],
+            amounts(machine["usd"]),
+            *_hours_by_use(machine),
+        ]
+        for machine in machines[:MAX_ROWS]
     ]
-    more = len(machines) - MAX_ROWS + document["machines_left_out"]
-    yield _table(["machine", "GPU", "where", "cost", *_TIMES], rows, right_aligned=6)
-    if more > 0:
-        yield f"And {more} more, each of which cost less."
+    unlisted = len(machines) - MAX_ROWS + document["machines_left_out"]
+    yield _table(["machine", "GPU", "where", "cost", *_HOURS_HEADERS], rows, right_aligned=6)
+    if unlisted > 0:
+        yield f"And {unlisted} more, each of which cost less."
     if document["named_resources"]["number"]:
         yield f"Named volumes and images cost {amounts.prose(document['named_resources']['usd'])} in all."
 
 
-_TIMES = ("hours", "GPU work", "other use", "idle", "not known")
+_HOURS_HEADERS = ("hours", "GPU work", "other use", "idle", "not known")
 
 
-def _times(machine: ReportMachine) -> list[str]:
+def _hours_by_use(machine: ReportMachine) -> list[str]:
     return [
         hours_text(seconds)
         for seconds in (
@@ -260,7 +269,7 @@ def _price_age_lines(document: ReportDocument) -> Iterator[str]:
 
 
 def _assumption_lines(document: ReportDocument) -> Iterator[str]:
-    lines = [f"Without a price, and in no sum: {one}." for one in document["unpriced"]]
+    lines = [f"Without a price, and in no sum: {name}." for name in document["unpriced"]]
     for gap in document["unmetered"]:
         until = f" until {gap['until'][:10]}" if gap["until"] else ""
         lines.append(f"Bytes out of {gap['name']} are not counted since {gap['since'][:10]}{until}.")
@@ -270,7 +279,7 @@ def _assumption_lines(document: ReportDocument) -> Iterator[str]:
         yield "\n".join(f"- {escaped(line)}" for line in lines)
 
 
-def _range(costs: ProjectSum | CostSum | Projection, amounts: Amounts) -> list[str]:
+def _amount_and_bounds(costs: ProjectSum | CostSum | Projection, amounts: Amounts) -> list[str]:
     return [amounts(amount) for amount in (costs["usd"], costs["low_usd"], costs["high_usd"])]
 
 

@@ -52,32 +52,32 @@ class Chart:
     svg: str
     legend: Sequence[LegendEntry] = ()
     bar_unit: str = ""  # the period of each bar; where bars are machines, how many there are
-    head: Sequence[str] = ()
+    head: Sequence[str] = ()  # of the table's columns
     rows: Sequence[Sequence[str]] = ()
 
 
 def spending_chart(document: ReportDocument, amounts: Amounts, zone_format: ZoneFormat) -> Chart:
     """Return what each period cost, by project: the most expensive ones and the others; the table has all days."""
     days = document["days"]
-    names, others = _layers(document)
+    names, other_names = _projects_of_layers(document)
     step, periods = _periods([(zone_format.date(day["day"]), day["projects"]) for day in days], document["step"])
-    all_names = (*names, *others)
+    all_names = (*names, *other_names)
     sums_by_period = [
         [sum(map(amounts.to_float, sums.get(name, ()))) for name in all_names] for sums in periods.values()
     ]
     layers = [
-        Layer(escape_invisible(name or NO_PROJECT), [period_sums[n] for period_sums in sums_by_period])
-        for n, name in enumerate(names)
+        Layer(escape_invisible(name or NO_PROJECT), [period_sums[index] for period_sums in sums_by_period])
+        for index, name in enumerate(names)
     ]
-    if others:
+    if other_names:
         layers.append(
-            Layer(f"{len(others)} others", [sum(period_sums[len(names) :]) for period_sums in sums_by_period])
+            Layer(f"{len(other_names)} others", [sum(period_sums[len(names) :]) for period_sums in sums_by_period])
         )
-    message = f"Bars of {counted(len(periods), step)}, in {amounts.unit}. The same is in the table below the chart."
-    svg = spending_bars(list(periods), layers, f"Spending per {step} by project", message, step=step)
-    rows = [_spending_row(day, names, others, amounts, zone_format) for day in days]
+    description = f"Bars of {counted(len(periods), step)}, in {amounts.unit}. The same is in the table below the chart."
+    svg = spending_bars(list(periods), layers, f"Spending per {step} by project", description, step=step)
+    rows = [_spending_row(day, names, other_names, amounts, zone_format) for day in days]
     head = [document["step"].capitalize(), "In all", *(layer.name for layer in layers)]
-    return Chart(svg, _spending_legend(document, names, others, amounts), step, head, rows)
+    return Chart(svg, _spending_legend(document, names, other_names, amounts), step, head, rows)
 
 
 def _periods(
@@ -94,7 +94,7 @@ def _periods(
     return step, periods
 
 
-def _layers(document: ReportDocument) -> tuple[list[str], list[str]]:
+def _projects_of_layers(document: ReportDocument) -> tuple[list[str], list[str]]:
     """Return the projects with a layer of their own, the most expensive first, and the others."""
     names = [project["name"] for project in document["projects"]]
     listed = set(names)
@@ -104,34 +104,36 @@ def _layers(document: ReportDocument) -> tuple[list[str], list[str]]:
 
 
 def _spending_row(
-    day: ReportDay, names: Sequence[str], others: Sequence[str], amounts: Amounts, zone_format: ZoneFormat
+    day: ReportDay, names: Sequence[str], other_names: Sequence[str], amounts: Amounts, zone_format: ZoneFormat
 ) -> list[str]:
     cells = [amounts(day["projects"].get(name, "0")) for name in names]
-    if others:
-        cells.append(amounts(_sum(day["projects"].get(name) for name in others)))
-    when = day["day"][:7] if len(day["day"]) < len("2026-11-01") else day_text(zone_format.date(day["day"]))
-    return [when, amounts(day["usd"]), *cells]
+    if other_names:
+        cells.append(amounts(_sum(day["projects"].get(name) for name in other_names)))
+    day_label = day["day"][:7] if len(day["day"]) < len("2026-11-01") else day_text(zone_format.date(day["day"]))
+    return [day_label, amounts(day["usd"]), *cells]
 
 
 def _spending_legend(
-    document: ReportDocument, names: Sequence[str], others: Sequence[str], amounts: Amounts
+    document: ReportDocument, names: Sequence[str], other_names: Sequence[str], amounts: Amounts
 ) -> list[LegendEntry]:
     sums = {project["name"]: project["usd"] for project in document["projects"]}
-    legends = [LegendEntry(f"p{n}", name or NO_PROJECT, amounts(sums.get(name))) for n, name in enumerate(names, 1)]
-    if others:
-        total = amounts(_sum(sums.get(name) for name in others))
-        legends.append(LegendEntry(f"p{len(names) + 1}", f"{len(others)} others", total))
-    return legends
+    entries = [
+        LegendEntry(f"p{number}", name or NO_PROJECT, amounts(sums.get(name))) for number, name in enumerate(names, 1)
+    ]
+    if other_names:
+        total = amounts(_sum(sums.get(name) for name in other_names))
+        entries.append(LegendEntry(f"p{len(names) + 1}", f"{len(other_names)} others", total))
+    return entries
 
 
 def _sum(texts: Iterable[str | None]) -> str:
     """Return the exact sum of decimal texts; missing ones are skipped."""
-    return f"{sum((Decimal(one) for one in texts if one), Decimal(0)):f}"
+    return f"{sum((Decimal(text) for text in texts if text), Decimal(0)):f}"
 
 
 def curve_chart(compare: CompareDocument, amounts: Amounts, zone_format: ZoneFormat) -> Chart:
     """Return what cloud and desktop had cost day by day, with the break-even point where there is one."""
-    days = [one for one in compare["curve"] if one["cloud_usd"] is not None]
+    days = [point for point in compare["curve"] if point["cloud_usd"] is not None]
     points = [
         Point(zone_format.date(day["day"]), amounts.to_float(day["cloud_usd"]), amounts.to_float(day["desktop_usd"]))
         for day in days
@@ -140,7 +142,7 @@ def curve_chart(compare: CompareDocument, amounts: Amounts, zone_format: ZoneFor
         return Chart("")
     break_even_day = _break_even_date(compare["break_even"], zone_format)
     last = days[-1]
-    message = (
+    description = (
         f"Two curves from {day_text(points[0].day)} to {day_text(points[-1].day)}. The cloud ends at "
         f"{amounts.prose(last['cloud_usd'])}, the desktop at {amounts.prose(last['desktop_usd'])}. "
         f"{_met_text(break_even_day)}"
@@ -149,7 +151,7 @@ def curve_chart(compare: CompareDocument, amounts: Amounts, zone_format: ZoneFor
         LegendEntry("k-cloud", "Cloud", amounts(last["cloud_usd"])),
         LegendEntry("k-desktop", "Desktop", amounts(last["desktop_usd"])),
     ]
-    svg = cost_curves(points, break_even_day, "Cloud and desktop: what they have cost in all", message)
+    svg = cost_curves(points, break_even_day, "Cloud and desktop: what they have cost in all", description)
     rows = [
         [day_text(zone_format.date(day["day"])), amounts(day["cloud_usd"]), amounts(day["desktop_usd"])]
         for day in (days if len(days) <= MAX_ROWS else _month_ends(days))
@@ -172,22 +174,24 @@ def _met_text(break_even_day: BreakEvenDay | None) -> str:
 
 
 def _month_ends(days: Sequence[ComparedDay]) -> list[ComparedDay]:
-    ends = [one for one, after in pairwise(days) if one["day"][:7] != after["day"][:7]]
+    ends = [day for day, next_day in pairwise(days) if day["day"][:7] != next_day["day"][:7]]
     return [*ends, days[-1]]
 
 
 def hours_chart(document: ReportDocument, amounts: Amounts) -> Chart:
     """Return a bar for each of the most expensive machines that were billed."""
     machines = [machine for machine in document["machines"] if machine["billed_s"]][:MAX_MACHINES]
-    bars = [_bar(one, amounts) for one in machines]
-    message = f"One bar for each of {len(bars)} machines, the most expensive first, as long as its billed time."
-    sums = [sum(bar.seconds[part] for bar in bars) for part in range(4)]
+    bars = [_bar(machine, amounts) for machine in machines]
+    description = f"One bar for each of {len(bars)} machines, the most expensive first, as long as its billed time."
+    sums = [sum(bar.seconds[index] for bar in bars) for index in range(4)]
     names = ("GPU busy", "in use otherwise", "idle", "not known")
     legend = [
-        LegendEntry(f"p-{kind}", name, f"{hours_text(each)} h")
-        for kind, name, each in zip(ACTIVITIES, names, sums, strict=True)
+        LegendEntry(f"p-{activity}", name, f"{hours_text(seconds)} h")
+        for activity, name, seconds in zip(ACTIVITIES, names, sums, strict=True)
     ]
-    return Chart(machine_bars(bars, "Machines: what was done in their billed hours", message), legend, f"{len(bars)}")
+    return Chart(
+        machine_bars(bars, "Machines: what was done in their billed hours", description), legend, f"{len(bars)}"
+    )
 
 
 def _bar(machine: ReportMachine, amounts: Amounts) -> MachineBar:
@@ -200,8 +204,10 @@ def _bar(machine: ReportMachine, amounts: Amounts) -> MachineBar:
 
 def project_shares(projects: Sequence[ProjectSum]) -> dict[str, float]:
     """Return each project's share of the total, for its bar."""
-    total = sum(float(one["usd"]) for one in projects if one["usd"])
-    return {one["name"]: float(one["usd"]) / total if one["usd"] and total > 0 else 0.0 for one in projects}
+    total = sum(float(project["usd"]) for project in projects if project["usd"])
+    return {
+        project["name"]: float(project["usd"]) / total if project["usd"] and total > 0 else 0.0 for project in projects
+    }
 
 
 def monthly_idle_cost(idle: Sequence[IdleResource]) -> tuple[str, int]:

@@ -40,29 +40,31 @@ def summary(document: ReportDocument) -> list[str]:
         *_idle_cost_sentences(document, amounts),
         *_old_price_sentences(document),
     ]
-    return [escape_invisible(one) for one in sentences]
+    return [escape_invisible(sentence) for sentence in sentences]
 
 
 def _integrity_sentences(document: ReportDocument) -> Iterator[str]:
     if document["about"]["integrity_problem"]:
-        why = document["about"]["integrity_problem"]
-        yield f"Amounts may be incomplete: the ledger failed its integrity check. {why}"
+        problem = document["about"]["integrity_problem"]
+        yield f"Amounts may be incomplete: the ledger failed its integrity check. {problem}"
 
 
 def _stale_sentences(document: ReportDocument, zone_format: ZoneFormat) -> Iterator[str]:
-    seen, now = document["about"]["view_as_of"], document["as_of"]
-    if seen is not None and from_iso(now) - from_iso(seen) >= STALE_AFTER:
-        yield f"Not every machine was queried since {zone_format(seen)}: those count as they were then."
+    synced_at, as_of = document["about"]["view_as_of"], document["as_of"]
+    if synced_at is not None and from_iso(as_of) - from_iso(synced_at) >= STALE_AFTER:
+        yield f"Not every machine was queried since {zone_format(synced_at)}: those count as they were then."
 
 
 def _spending_sentence(document: ReportDocument, amounts: Amounts, zone_format: ZoneFormat) -> str:
     total, about = document["total"], document["about"]
-    when = _period_text(document, zone_format)
+    period_text = _period_text(document, zone_format)
     if not (about["machines"] or document["days"] or total["without_price"]):
         return (
-            "Nothing has been spent yet: the ledger knows of no machine." if not when else f"Nothing was spent{when}."
+            "Nothing has been spent yet: the ledger knows of no machine."
+            if not period_text
+            else f"Nothing was spent{period_text}."
         )
-    period = when or (f" since {zone_format.day(about['since'])}" if about["since"] else "")
+    period = period_text or (f" since {zone_format.day(about['since'])}" if about["since"] else "")
     runs_text, subject = _runs_and_subject(total["hours"], about["machines"], period)
     if total["usd"] is None:
         return f"{runs_text}; what that cost is not known, as nothing of it has a price."
@@ -73,15 +75,15 @@ def _spending_sentence(document: ReportDocument, amounts: Amounts, zone_format: 
     return f"{runs_text}, and {subject} {at_least}{_prose(amounts, total['usd'])}{range_text}."
 
 
-def _runs_and_subject(hours: str, machines: int, begin: str) -> tuple[str, str]:
+def _runs_and_subject(hours: str, machines: int, period_text: str) -> tuple[str, str]:
     """Return the first half of the sentence (how many machines ran, for how long) and its subject.
 
     Retained resources cost money even if no machine ran.
     """
     if not machines:
-        return f"No machine ran{begin}", "retained disks and images cost"
-    who = "1 machine" if machines == 1 else f"{machines:,} machines"
-    return f"{who} ran for {_hours(hours)}{begin}", "all of it cost"
+        return f"No machine ran{period_text}", "retained disks and images cost"
+    machines_text = "1 machine" if machines == 1 else f"{machines:,} machines"
+    return f"{machines_text} ran for {_hours(hours)}{period_text}", "all of it cost"
 
 
 def _period_text(document: ReportDocument, zone_format: ZoneFormat) -> str:
@@ -106,15 +108,17 @@ def _missing_sentences(document: ReportDocument) -> Iterator[str]:
 
 def _burn_sentences(document: ReportDocument, amounts: Amounts) -> Iterator[str]:
     burn, projected = document["burn"], document["projected"]
-    stopped = sum(idle_resource["usd_per_month"] is None for idle_resource in document["idle_resources"])
-    if burn["without_price"] > stopped:
+    unpriced_resources = sum(idle_resource["usd_per_month"] is None for idle_resource in document["idle_resources"])
+    if burn["without_price"] > unpriced_resources:
         yield "Of what runs now, something has no known price."
     if not Decimal(burn["usd_per_hour"]):
         return
-    month = ""
+    projection_text = ""
     if projected is not None:
-        month = f"; at that rate the sum is {_prose(amounts, projected['end_of_month']['usd'])} at the month's end"
-    yield f"Now it costs {amounts.prose(burn['usd_per_hour'], 2)} an hour{month}."
+        projection_text = (
+            f"; at that rate the sum is {_prose(amounts, projected['end_of_month']['usd'])} at the month's end"
+        )
+    yield f"Now it costs {amounts.prose(burn['usd_per_hour'], 2)} an hour{projection_text}."
 
 
 def _budget_sentences(document: ReportDocument, amounts: Amounts) -> Iterator[str]:
@@ -130,13 +134,13 @@ def _budget_sentences(document: ReportDocument, amounts: Amounts) -> Iterator[st
 
 
 def _prepaid_sentences(document: ReportDocument, amounts: Amounts, zone_format: ZoneFormat) -> Iterator[str]:
-    for one in document["prepaid"]:
+    for account in document["prepaid"]:
         end = ""
-        if one["ends_at"] is not None:
-            rate = amounts.prose(one["usd_per_hour"], 2)
-            end = f"; at {rate} an hour it ends {zone_format(one['ends_at'])}, and its data is deleted then"
-        left, as_of = _prose(amounts, one["left_usd"]), zone_format(one["as_of"])
-        yield f"The credit of {one['account']} was {left} at {as_of}{end}."
+        if account["ends_at"] is not None:
+            rate = amounts.prose(account["usd_per_hour"], 2)
+            end = f"; at {rate} an hour it ends {zone_format(account['ends_at'])}, and its data is deleted then"
+        remaining, as_of = _prose(amounts, account["left_usd"]), zone_format(account["as_of"])
+        yield f"The credit of {account['account']} was {remaining} at {as_of}{end}."
 
 
 def _idle_sentences(document: ReportDocument, amounts: Amounts) -> Iterator[str]:
@@ -173,11 +177,13 @@ def _idle_cost_sentences(document: ReportDocument, amounts: Amounts) -> Iterator
     idle_resources = document["idle_resources"]
     if not idle_resources:
         return
-    known = [Decimal(one["usd_per_month"]) for one in idle_resources if one["usd_per_month"] is not None]
+    prices = [
+        Decimal(resource["usd_per_month"]) for resource in idle_resources if resource["usd_per_month"] is not None
+    ]
     resources = counted(len(idle_resources), "resource")
-    amount = f" {_prose(amounts, f'{sum(known):f}')} a month" if known else ""
+    amount = f" {_prose(amounts, f'{sum(prices):f}')} a month" if prices else ""
     unpriced_text = (
-        f" ({len(idle_resources) - len(known)} without a known price)" if len(known) < len(idle_resources) else ""
+        f" ({len(idle_resources) - len(prices)} without a known price)" if len(prices) < len(idle_resources) else ""
     )
     costs = "costs" if len(idle_resources) == 1 else "cost"
     yield f"{resources} without a running machine {costs}{amount or ' money'}{unpriced_text}."

@@ -9,7 +9,7 @@ from itertools import accumulate, repeat, takewhile
 from math import ceil, floor, log10
 
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-YEAR_MONTHS = 12
+MONTHS_PER_YEAR = 12
 MIN_AMOUNT = 1e-12  # smaller amounts are rounding errors of floats
 _MONTH_STEPS = (1, 2, 3, 6, 12, 24, 60, 120, 600)
 _DAY_STEPS = (1, 2, 7, 14)
@@ -20,12 +20,12 @@ def tag(name: str, *children: str, **attributes: object) -> str:
 
     Children are SVG: use `escaped` for text.
     """
-    shown = "".join(
+    attributes_text = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
         for key, value in attributes.items()
         if value is not None
     )
-    return f"<{name}{shown}>{''.join(children)}</{name}>" if children else f"<{name}{shown}/>"
+    return f"<{name}{attributes_text}>{''.join(children)}</{name}>" if children else f"<{name}{attributes_text}/>"
 
 
 def escaped(text: str) -> str:
@@ -62,8 +62,10 @@ def axis_levels(highest: float, max_steps: int = 4) -> tuple[float, ...]:
     """Return round amounts from 0 to the first that is not below `highest`, in at most `max_steps` equal steps."""
     if not highest > MIN_AMOUNT:
         return (0.0, 1.0)
-    size = 10.0 ** floor(log10(highest / max_steps))
-    step = next(one * size for one in (1, 2, 5, 10) if one * size * max_steps >= highest * (1 - 1e-9))
+    magnitude = 10.0 ** floor(log10(highest / max_steps))
+    step = next(
+        factor * magnitude for factor in (1, 2, 5, 10) if factor * magnitude * max_steps >= highest * (1 - 1e-9)
+    )
     return tuple(step * number for number in range(ceil(highest / step - 1e-9) + 1))
 
 
@@ -83,26 +85,26 @@ def day_text(day: date) -> str:
 
 def axis_dates(first: date, last: date, max_labels: int = 5) -> list[tuple[date, str]]:
     """Return at most `max_labels` days of a period with their labels: days, first days of months, or years."""
-    span = (last - first).days + 1
-    step = next((one for one in _DAY_STEPS if ceil(span / one) <= max_labels), None)
+    day_count = (last - first).days + 1
+    step = next((days_apart for days_apart in _DAY_STEPS if ceil(day_count / days_apart) <= max_labels), None)
     if step is not None:
-        days = [first + timedelta(days=number) for number in range(0, span, step)]
+        days = [first + timedelta(days=number) for number in range(0, day_count, step)]
         return [(day, f"{day.day} {MONTHS[day.month - 1]}") for day in days]
     for months in _MONTH_STEPS:
-        found = list(_month_begins(first, last, months))
-        if len(found) <= max_labels:
+        month_begins = list(_month_begins(first, last, months))
+        if len(month_begins) <= max_labels:
             break
-    return [(day, _month_text(day, months)) for day in found]
+    return [(day, _month_text(day, months)) for day in month_begins]
 
 
 def _month_begins(first: date, last: date, step: int) -> Iterator[date]:
-    number = first.year * YEAR_MONTHS + first.month - 1 + (first.day > 1)
-    number += -number % step
-    ends = last.year * YEAR_MONTHS + last.month - 1
-    for one in takewhile(lambda one: one <= ends, accumulate(repeat(step), initial=number)):
-        yield date(one // YEAR_MONTHS, one % YEAR_MONTHS + 1, 1)
+    month_number = first.year * MONTHS_PER_YEAR + first.month - 1 + (first.day > 1)
+    month_number += -month_number % step
+    last_number = last.year * MONTHS_PER_YEAR + last.month - 1
+    for number in takewhile(lambda number: number <= last_number, accumulate(repeat(step), initial=month_number)):
+        yield date(number // MONTHS_PER_YEAR, number % MONTHS_PER_YEAR + 1, 1)
 
 
 def _month_text(day: date, step: int) -> str:
     """Return a month's name, and for January the year that it begins."""
-    return str(day.year) if step >= YEAR_MONTHS or day.month == 1 else MONTHS[day.month - 1]
+    return str(day.year) if step >= MONTHS_PER_YEAR or day.month == 1 else MONTHS[day.month - 1]
