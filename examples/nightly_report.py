@@ -1,4 +1,4 @@
-"""Ends what nobody uses, judges the budgets, and writes the report of the last seven days.
+"""Ends what nobody uses, checks the budgets, and writes the report of the last seven days.
 
 For cron, each night:
 

@@ -12,16 +12,16 @@ def main() -> int:
     with cloudgpu.connect() as gpu:
         try:
             # Nothing ends a box but the reaper, and the end of this program: no scheduled run is asked for.
-            asked = gpu.machines.up(provider="shelf", name="borrowed", lease="2h", wait=False, no_guard=True)
-            box = asked["machine"]
+            launched = gpu.machines.up(provider="shelf", name="borrowed", lease="2h", wait=False, no_guard=True)
+            box = launched["machine"]
         except cloudgpu.NoCapacity as error:
             print(error.message)
             for machine in gpu.machines.ls()["machines"]:
                 print(f"{machine['owner']} has one until {machine['expires']}")
             return error.exit_code
         print(f"{box['name']} is {box['state']} until {box['expires']}")
-        gone = gpu.machines.down("borrowed")["terminated"]
-        print(f"returned: {', '.join(machine['name'] for machine in gone)}")
+        terminated = gpu.machines.down("borrowed")["terminated"]
+        print(f"returned: {', '.join(machine['name'] for machine in terminated)}")
     return 0
 
 
