@@ -155,11 +155,9 @@ class SetsTimer(HasTimer, Protocol):
     def set_timer(self, id: str, at: datetime, *, action: TimerAction | None = None) -> bool:  # noqa: A002
         """Set the timer to fire at `at` (aware UTC, to the minute), whether there was one or not. Idempotent.
 
-        Return whether anything was changed: a timer that fires then already, or is fixed, stays as it is.
-
-        A time in the past means at once. `action` is what it is to do, where the caller knows; else it is looked up.
-        Raises InstanceNotFound where it has to fetch the machine, InvalidRequest after `timer_limit`, or where
-        `why_no_timer` gives a reason.
+        Return whether anything was changed: a timer that fires then already, or is fixed, stays as it is. A time in
+        the past means at once. `action` is what it is to do; None: it is looked up. Raises InstanceNotFound where it
+        has to fetch the machine, InvalidRequest after `timer_limit`, or where `why_no_timer` gives a reason.
         """
 
     def drop_timer(self, id: str) -> None:  # noqa: A002
@@ -292,8 +290,7 @@ class Resolved:
     `call` has the arguments of the launch call as JSON values; `launch` reads them from `Attempt.call`. `guards` are
     the safeguards that end the machine, as sentences. `remarks` are sentences for the plan: what is pinned, lost or
     could not be checked. `licence` is that of the image's operating system where it changes how the machine is billed
-    (`core.billing.rules`: `suse`, `rhel`), else empty. `agent` is what the agent can do on this machine, where that is
-    less than `Provider.guards` says.
+    (`core.billing.rules`: `suse`, `rhel`), else empty. `agent`: what the agent can do, if less than `Provider.guards`.
     """
 
     call: Mapping[str, Any]
@@ -395,8 +392,7 @@ class HasVolumes(Protocol):
     def attach(self, id: str, volume: Volume, tags: Mapping[str, str]) -> ProviderResource:  # noqa: A002
         """Make sure that the volume exists and is attached to this running machine. Idempotent.
 
-        Raises InvalidRequest for one that another machine uses, one in another zone, and one that does not exist while
-        `volume.size_gb` is None.
+        Raises InvalidRequest for one that another machine uses, one in another zone, and a missing one without a size.
         """
 
 
