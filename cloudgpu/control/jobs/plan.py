@@ -87,10 +87,10 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
     slurm = gang_slurm_record(request) if machine is None and request.slurm.nodes > 1 else None
     if machine is not None:
         slurm = slurm_record(session, machine, request)
-        jobs = all_jobs(session).values()
-        check_not_busy(
-            machine, jobs if slurm is None else (one for one in jobs if one.gang_size > 1)
-        )  # Slurm has a queue
+        jobs = list(all_jobs(session).values())
+        if slurm is not None:  # Slurm has a queue: only a job that needs the whole cluster keeps it busy
+            jobs = [job for job in jobs if job.gang_size > 1]
+        check_not_busy(machine, jobs)
         options = {"secret": request.secrets, "env_file": request.env_file}
         check_exposure_on(machine.name, machine.trust, host_visible_options(options), expose=request.is_exposed)
         volume_source = next((record["source"] for record in request.data if record["source"].startswith(VOLUME)), None)

@@ -263,19 +263,19 @@ def _send_in_one_call(
     deadline: datetime,
     closing_errors: ErrorTypes,
 ) -> None:
-    first = attempts[0]
+    first_attempt = attempts[0]
     for attempt in attempts:
         pin_launch_key(session, attempt)
     wait_for_cleanup(session, deadline)
-    session.ledger.check_lock(lock_name(first.request.key))  # else another client may have closed this attempt
-    cluster = first.request.cluster
-    name = cluster.name if cluster else first.request.name
+    session.ledger.check_lock(lock_name(first_attempt.request.key))  # else another client may have closed this attempt
+    cluster = first_attempt.request.cluster
+    name = cluster.name if cluster else first_attempt.request.name
     with on_abort(f"The launch of {name} may have been accepted: the next cloudgpu up or cloudgpu reap finds out."):
         try:
             instances = provider.launch_together(attempts, deadline=deadline)
         except closing_errors as error:
             _close_attempts(session, attempts, "refused", error.message)
-            _delete_unused_resources(session, first)
+            _delete_unused_resources(session, first_attempt)
             raise
         except ProviderUnavailable as error:
             error.next = error.next or "Run the same up again: it first finds out what became of this launch."

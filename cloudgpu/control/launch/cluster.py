@@ -48,7 +48,7 @@ def find_or_settle_node(
     """
     launch_statuses = ("open",) if prepared.new else ("made", "open", "refused", "void")
     machines = _latest_nodes(session, prepared, launch_statuses)
-    existing = [
+    existing_nodes = [
         machine
         for machine in machines
         if machine.launch_status == "made" and (machine.terminated_at is None or has_retained_resources(machine))
@@ -58,16 +58,16 @@ def find_or_settle_node(
             confirm()
         return _complete_or_end(session, prepared, machines, deadline, is_in_plan), False
     never_made = [machine for machine in machines if machine.launch_status in ("refused", "void")]
-    if existing and never_made:
-        _end_machines(session, existing, f"{never_made[0].name} was never launched")
+    if existing_nodes and never_made:
+        _end_machines(session, existing_nodes, f"{never_made[0].name} was never launched")
         return None, False
-    if existing and all(machine.terminated_at is None for machine in existing):
-        existing = [refresh(session, machine) for machine in existing]
-    living = next((machine for machine in existing if machine.terminated_at is None), None)
+    if existing_nodes and all(machine.terminated_at is None for machine in existing_nodes):
+        existing_nodes = [refresh(session, machine) for machine in existing_nodes]
+    living = next((machine for machine in existing_nodes if machine.terminated_at is None), None)
     if living is not None:
         return living, True
-    is_parked = bool(existing) and all(has_retained_resources(machine) for machine in existing)
-    return (existing[0], True) if is_parked else (None, False)
+    is_parked = bool(existing_nodes) and all(has_retained_resources(machine) for machine in existing_nodes)
+    return (existing_nodes[0], True) if is_parked else (None, False)
 
 
 def _latest_nodes(session: Session, prepared: PreparedLaunch, launch_statuses: Sequence[str]) -> list[Machine]:
@@ -77,10 +77,12 @@ def _latest_nodes(session: Session, prepared: PreparedLaunch, launch_statuses: S
         for machine in session.ledger.machines()
         if machine.cluster_node and lock_name(machine.key) == prepared.lock and machine.request == prepared.fingerprint
     ]
-    existing = [machine for machine in requested if machine.terminated_at is None or has_retained_resources(machine)]
-    if not existing:
+    existing_nodes = [
+        machine for machine in requested if machine.terminated_at is None or has_retained_resources(machine)
+    ]
+    if not existing_nodes:
         return []
-    latest_id = not_none(max(existing, key=lambda machine: machine.intended_at).cluster).id
+    latest_id = not_none(max(existing_nodes, key=lambda machine: machine.intended_at).cluster).id
     nodes = [
         machine
         for machine in requested
@@ -117,10 +119,10 @@ def _complete_or_end(
             if machine.launch_status == "open":
                 settle_by_listing(session, machine)
     current = [session.ledger.machine(machine.id) or machine for machine in machines]
-    made = [machine for machine in current if machine.terminated_at is None and machine.launch_status == "made"]
-    if len(made) == not_none(machines[0].cluster).nodes:
-        return made[0]
-    _end_machines(session, made, "its launch was interrupted, and not all of its cluster was made")
+    made_nodes = [machine for machine in current if machine.terminated_at is None and machine.launch_status == "made"]
+    if len(made_nodes) == not_none(machines[0].cluster).nodes:
+        return made_nodes[0]
+    _end_machines(session, made_nodes, "its launch was interrupted, and not all of its cluster was made")
     return None
 
 

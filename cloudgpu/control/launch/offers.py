@@ -119,14 +119,19 @@ def _quota_applies(error: QuotaExceeded, refused_offer: Offer, offer: Offer) -> 
     """Say whether a quota that refused one offer also refuses another."""
     from cloudgpu.catalog import quotas_of  # reads the whole catalogue
 
-    refused, other = refused_offer.configuration, offer.configuration
-    if (refused.provider, refused.account) != (other.provider, other.account):
+    refused_configuration, other_configuration = refused_offer.configuration, offer.configuration
+    if (refused_configuration.provider, refused_configuration.account) != (
+        other_configuration.provider,
+        other_configuration.account,
+    ):
         return False
     return any(
         quota.code == error.value
-        and (quota.is_overall or refused.region == other.region)
-        and _quota_units(quota, other) >= _quota_units(quota, refused)
-        for quota in quotas_of(other.provider, other.instance_type, other.market)
+        and (quota.is_overall or refused_configuration.region == other_configuration.region)
+        and _quota_units(quota, other_configuration) >= _quota_units(quota, refused_configuration)
+        for quota in quotas_of(
+            other_configuration.provider, other_configuration.instance_type, other_configuration.market
+        )
     )
 
 
@@ -313,7 +318,11 @@ def _query_offers(session: Session, provider: Provider, needs: Requirements, unt
     availability, needs_any_trust = provider.available(needs), replace(needs, trust=Trust.COMMUNITY)
     for gap in availability.unanswered:
         session.report(f"{gap.scope} did not answer, so nothing there is offered: {gap.why}")
-    available = [limited_to_abilities(provider, item) for item in availability.items if fits(item, needs_any_trust)]
+    available = [
+        limited_to_abilities(provider, configuration)
+        for configuration in availability.items
+        if fits(configuration, needs_any_trust)
+    ]
     priced_offers, unpriced = price_offers(
         available, discounted_prices(provider, available, session.settings.discounts, session.clock())
     )

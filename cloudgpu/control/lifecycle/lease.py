@@ -180,10 +180,10 @@ def extend(session: Session, extension: Extension, *, override: str | None = Non
         session.check_launchable()  # an incomplete ledger has neither all costs nor all budgets
         sync_before_admission(session, {}, lambda budget: budget.scope.covers(machine))
     with lock_machine(session, machine):
-        latest = refresh_lease(session, session.ledger.machine(machine.id) or machine)
-        check_follows_lease(session, latest)
-        lease, credit = keep_later_end(extension.lease, latest), credit_of_machine(session, latest)
-        return withdraw_request(session, set_lease(session, latest, lease, "extend", override, credit))
+        current = refresh_lease(session, session.ledger.machine(machine.id) or machine)
+        check_follows_lease(session, current)
+        lease, credit = keep_later_end(extension.lease, current), credit_of_machine(session, current)
+        return withdraw_request(session, set_lease(session, current, lease, "extend", override, credit))
 
 
 def keep_later_end(lease: Lease, machine: Machine) -> Lease:

@@ -366,9 +366,9 @@ def _unresolved_machine(session: Session, call: Attempt) -> Machine | None:
     It was never created then, or was terminated, or is parked: only the ledger knows. Raises NotReachableHere.
     """
     machine = _machine_from([_launch_intended(session, call)])
-    rule = session.provider_of(machine).token_rule
+    token_rule = session.provider_of(machine).token_rule
     # after this time a listing shows every machine that was created
-    return machine if session.clock() - call.made_at < rule.listing_proves_after else None
+    return machine if session.clock() - call.made_at < token_rule.listing_proves_after else None
 
 
 def _launch_intended(session: Session, call: Attempt) -> Draft:

@@ -69,9 +69,10 @@ class _EndableSession(Session):
 
 
 class Watch:
-    """The jobs of one process. `fault_counts` counts the errors of each job, `run_counts` how often each was run.
+    """The recurring jobs (`WatchJob`) of one `watch` process.
 
-    `tell` reports a sentence to the user.
+    `fault_counts` counts the errors of each job, `run_counts` how often each was run. `tell` reports a sentence to the
+    user.
     """
 
     def __init__(
