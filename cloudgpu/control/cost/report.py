@@ -29,7 +29,7 @@ from cloudgpu.core.jobs.shares import machine_assignments
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Resource
 from cloudgpu.core.reaper.savings import FOREVER, KINDS, idle_cost, policy_stops
-from cloudgpu.core.resources.idle_costs import left_over
+from cloudgpu.core.resources.idle_costs import idle_costs_of
 from cloudgpu.core.values.times import iso
 from cloudgpu.core.values.typed import check_keywords
 from cloudgpu.errors import InvalidRequest
@@ -165,7 +165,7 @@ def _report_document(session: Session, request: ReportRequest, now: datetime) ->
             ),
             "spot": values.spot_document(machines),
         },
-        "idle_resources": [values.idle_resource_document(cost) for cost in left_over(inputs.machines, now)],
+        "idle_resources": [values.idle_resource_document(cost) for cost in idle_costs_of(inputs.machines, now)],
         "prices": _price_ages(inputs.machines, now),
         "unmetered": [gap.value() for gap in gaps_within(inputs.machines, query.since, query.until)],
         "unpriced": list(by_machine.total.unpriced),

@@ -125,7 +125,7 @@ def finish_parking(session: Session, machine: Machine) -> Machine:
         try:
             resources = resources_of(session, machine, resources_in_region(session, machine))
             machine = record_retained(session, machine, resources)
-            if retention_rules.is_parked(machine):
+            if retention_rules.is_parking_complete(machine):
                 return machine
             if not has_retained_resources(machine):
                 raise _nothing_left_error(session, machine)
@@ -161,7 +161,7 @@ def _execute_steps(
     A disk that is still in use is removed in a later round.
     """
     outcomes = []
-    for step in retention_rules.steps(machine, resources, session.clock()):
+    for step in retention_rules.retention_steps(machine, resources, session.clock()):
         if step.do is StepKind.SAVE:
             report(f"making an image of its disk ({step.resource.size_gb} GB)")
         elif step.resource.kind is Kind.DISK:
@@ -208,7 +208,7 @@ def delete_superseded_image(session: Session, machine: Machine) -> Machine:
         resources = resources_of(session, machine, resources_in_region(session, machine))
         # The steps that will be due by then are executed now.
         when_deletable = session.clock() + retention_rules.DELETE_IMAGE_AFTER
-        for step in retention_rules.steps(machine, resources, when_deletable):
+        for step in retention_rules.retention_steps(machine, resources, when_deletable):
             execute_step(session, step)
             resources.remove(step.resource)
         return record_retained(session, machine, resources)

@@ -78,7 +78,7 @@ def _settle_one(
         unattached = f"Its disk has been unattached for {retention_rules.IMAGE_AFTER.days} days"
         sentences.append(f"{machine.name}: {unattached}. It is replaced by an image, which costs less.")
         machine = retention_records.record_parking(session, machine, f"{unattached}.")
-    for step in retention_rules.steps(machine, resources, session.clock()):
+    for step in retention_rules.retention_steps(machine, resources, session.clock()):
         image = retention_records.execute_step(session, step)
         resources = [resource for resource in resources if resource is not step.resource or step.do is StepKind.SAVE]
         if image is not None and image.kind is Kind.IMAGE:  # the price of an image includes its snapshot

@@ -169,7 +169,7 @@ def plan_restore(
     check_restorable(session, machine)
     with lock_machine(session, machine):
         machine = session.ledger.machine(machine.id) or machine
-        if has_retained_resources(machine) and not retention_rules.is_parked(machine):
+        if has_retained_resources(machine) and not retention_rules.is_parking_complete(machine):
             machine = park(session, machine, why="its start was asked")
         if machine.terminated_at is not None and machine.timer:  # the restored machine gets a new timer
             machine = delete_timer(session, machine)

@@ -73,7 +73,7 @@ def observe_machines(session: Session, *, sweep: bool) -> Snapshot:
     unfinished = [
         machine
         for machine in machines
-        if has_retained_resources(machine) and machine.parked and not retention_rules.is_parked(machine)
+        if has_retained_resources(machine) and machine.parked and not retention_rules.is_parking_complete(machine)
     ]
     with nullcontext() if sweep else session.use_remembered_regions(regions_that_may_cost(machines)):
         sync = sync_accounts(
@@ -157,7 +157,7 @@ def _retained_images(session: Session) -> list[Machine]:
     parked = [
         machine
         for machine in session.ledger.machines()
-        if has_retained_resources(machine) and retention_rules.is_parked(machine)
+        if has_retained_resources(machine) and retention_rules.is_parking_complete(machine)
     ]
     return parked + [image for image in named_resources(session.ledger) if image.state == Kind.IMAGE]
 

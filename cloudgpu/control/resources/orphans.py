@@ -17,7 +17,7 @@ from cloudgpu.core.model.identity import QueriedAccount, Unanswered, is_in_unans
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
-from cloudgpu.core.resources.orphan import Cleanup, CleanupOptions, Cost, LedgerKnowledge, Orphan, image_name, is_saved
+from cloudgpu.core.resources.orphan import Cleanup, CleanupOptions, Cost, LedgerKnowledge, Orphan, image_name, is_imaged_first
 from cloudgpu.core.resources.orphans import orphans
 from cloudgpu.core.values.money import ZERO
 from cloudgpu.core.values.naming import lock_name, unknown_word
@@ -183,14 +183,14 @@ def _ledger_knowledge(
     candidates = [machine for machine in machines if machine.id in tagged_ids or machine.terminated_at is None]
     return LedgerKnowledge(
         ledger=session.ledger.id,
-        rows=machines,
-        foreign=foreign,
-        busy=frozenset(
+        machines=machines,
+        foreign_instances=foreign,
+        busy_ids=frozenset(
             machine.id
             for machine in candidates
             if machine.id != locked_here and session.is_locked(lock_name(machine.key or machine.id))
         ),
-        silent=frozenset(gap.scope for gap in gaps),
+        silent_scopes=frozenset(gap.scope for gap in gaps),
         costs={resource.id: _cost(resource) for resource in resources},
         now=session.clock(),
     )
@@ -247,7 +247,7 @@ def cleanup_options(
 
 def build_orphans_document(survey: Survey, *, snapshot: bool = False) -> OrphansDocument:
     """Return the orphans as a document; with `snapshot` also the images that would be saved of disks, with costs."""
-    to_save = [one for one in survey.orphans if is_saved(one)] if snapshot else []
+    to_save = [one for one in survey.orphans if is_imaged_first(one)] if snapshot else []
     images = {one.id: (image_name(one), image_cost_of(one)) for one in to_save}
     accounts = queried_accounts_document(survey.queried, survey.not_queried)
     return orphans_document(survey.orphans, survey.unanswered, images, accounts)

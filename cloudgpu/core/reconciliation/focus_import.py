@@ -49,6 +49,7 @@ class Record:
     """One row of an export. Amounts are in `currency`; times are aware UTC; what is null there is empty here.
 
     `tags` are only those of cloudgpu, without the prefix that a provider puts before them. `line` is its line number.
+    `billed` is BilledCost, `category` ChargeCategory, `quantity` PricingQuantity in PricingUnits (`unit`).
     `list_cost`, `quantity`: None where they are null. `account` is what the row calls the account: the last part of it,
     in lower case.
     """
@@ -77,11 +78,11 @@ def records(lines: Iterable[tuple[int, Sequence[str]]], name: str) -> Iterator[R
     `name` is what errors call the file. Raises InvalidRequest for a wrong header, a line that is cut short, and a
     value that is none of its column.
     """
-    rest = iter(lines)
-    line_number, header = next(rest, (1, ()))
+    rows = iter(lines)
+    line_number, header = next(rows, (1, ()))
     column_indexes = _column_indexes(header, name)
     has_rows = False
-    for line_number, cells in rest:
+    for line_number, cells in rows:
         if not cells:
             continue
         if len(cells) != len(header):
@@ -107,57 +108,57 @@ def our_tags(text: str) -> dict[str, str]:
     Raises ValueError for what is neither.
     """
     parsed: Any = json.loads(text) if text else {}
-    pairs = parsed.items() if isinstance(parsed, dict) else [(one["key"], one["value"]) for one in parsed]
+    pairs = parsed.items() if isinstance(parsed, dict) else [(tag["key"], tag["value"]) for tag in parsed]
     normalized = ((_TAG_PREFIX.sub(r"\1", str(key)).lower().replace("_", "-"), str(value)) for key, value in pairs)
     return {key: value for key, value in normalized if key.startswith("cloudgpu-")}
 
 
 def provider_of(name: str) -> str:
     """Return our name of a provider, by the name that an export gives it."""
-    low = name.lower()
-    known = {"aws": "aws", "amazon": "aws", "google": "gcp", "microsoft": "azure", "azure": "azure"}
-    for word, ours in known.items():
-        if word in low:
-            return ours
-    return low.removeprefix("cloudgpu ")
+    lowercase_name = name.lower()
+    provider_by_word = {"aws": "aws", "amazon": "aws", "google": "gcp", "microsoft": "azure", "azure": "azure"}
+    for word, provider in provider_by_word.items():
+        if word in lowercase_name:
+            return provider
+    return lowercase_name.removeprefix("cloudgpu ")
 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A line of the file `name` with the index of each column (`places`)."""
+    """A line of the file `name`, and the index of each column in it."""
 
     name: str
     number: int
     cells: Sequence[str]
-    places: Mapping[str, int]
+    column_indexes: Mapping[str, int]
 
     def text(self, column: str) -> str:
-        found = self.cells[self.places[column]].strip() if column in self.places else ""
-        return "" if found in _NULLS else found
+        cell = self.cells[self.column_indexes[column]].strip() if column in self.column_indexes else ""
+        return "" if cell in _NULLS else cell
 
     def amount(self, column: str) -> Decimal | None:
-        found = self.text(column)
-        if not found:
+        cell = self.text(column)
+        if not cell:
             return None
         try:
-            if _NUMBER.fullmatch(found) and len(found) <= _MAX_NUMBER_LENGTH:
-                return Decimal(found)
+            if _NUMBER.fullmatch(cell) and len(cell) <= _MAX_NUMBER_LENGTH:
+                return Decimal(cell)
         except InvalidOperation:
             pass
-        raise self.fault(column, found, "is not a number")
+        raise self.fault(column, cell, "is not a number")
 
     def time(self, column: str) -> datetime:
-        found = self.text(column)
+        cell = self.text(column)
         try:
-            moment = datetime.fromisoformat(found.removesuffix(" UTC"))
+            moment = datetime.fromisoformat(cell.removesuffix(" UTC"))
             return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
         except (ValueError, OverflowError):
-            raise self.fault(column, found, "is not a time") from None
+            raise self.fault(column, cell, "is not a time") from None
 
-    def fault(self, column: str, value: str, says: str) -> InvalidRequest:
+    def fault(self, column: str, value: str, problem: str) -> InvalidRequest:
         shown = value if len(value) <= _MAX_SHOWN_LENGTH else f"{value[:_MAX_SHOWN_LENGTH]}..."
         return InvalidRequest(
-            f"{self.name}, line {self.number}: {column} {says}: {shown!r}.",
+            f"{self.name}, line {self.number}: {column} {problem}: {shown!r}.",
             field=column,
             value=shown,
             next="Take the export as the cloud wrote it: spreadsheets change numbers and times.",
@@ -197,8 +198,8 @@ def _column_indexes(header: Sequence[str], name: str) -> dict[str, int]:
     """Return the index of each column; raise InvalidRequest for a header that is none of FOCUS."""
     index_by_header = {column.strip(): index for index, column in enumerate(header)}
     indexes = {}
-    for column, others in (REQUIRED | OPTIONAL).items():
-        header_name = next((one for one in (column, *others) if one in index_by_header), None)
+    for column, aliases in (REQUIRED | OPTIONAL).items():
+        header_name = next((alias for alias in (column, *aliases) if alias in index_by_header), None)
         if header_name is not None:
             indexes[column] = index_by_header[header_name]
     missing = [column for column in REQUIRED if column not in indexes]
@@ -207,11 +208,13 @@ def _column_indexes(header: Sequence[str], name: str) -> dict[str, int]:
     return indexes
 
 
-def _not_focus_error(missing: Sequence[str], there: Sequence[str], name: str) -> InvalidRequest:
-    meant = closest_match(missing[0], there)
-    like = f" (it has {meant!r})" if meant and meant.lower() == missing[0].lower() else ""
-    message = f"has no column {missing[0]}{like}" if there and any(there) else "is empty"
-    if len(missing) == len(REQUIRED) and any(there):
+def _not_focus_error(missing: Sequence[str], columns: Sequence[str], name: str) -> InvalidRequest:
+    similar_column = closest_match(missing[0], columns)
+    similar_text = (
+        f" (it has {similar_column!r})" if similar_column and similar_column.lower() == missing[0].lower() else ""
+    )
+    message = f"has no column {missing[0]}{similar_text}" if columns and any(columns) else "is empty"
+    if len(missing) == len(REQUIRED) and any(columns):
         message = "has not one column of FOCUS that is needed"
     return InvalidRequest(
         f"{name} {message}: it is not a FOCUS export.",

@@ -24,7 +24,7 @@ from cloudgpu.core.values.naming import tag_value
 
 
 class Part(StrEnum):
-    """What a charge is for, as far as both sides can tell."""
+    """The part of a bill that a charge belongs to, as far as both the ledger and the export can tell."""
 
     COMPUTE = "compute"
     STORAGE = "storage"
@@ -45,7 +45,10 @@ _UNIT = re.compile(r"(?:(\d+) )?([a-z]+?)s?", re.IGNORECASE)
 
 @dataclass(slots=True)
 class ResourceTotal:
-    """What the bill, or the ledger, charges for a resource: dollars by part, its time, and the machine's hours."""
+    """What the bill, or the ledger, charges for a resource: dollars by part, its time, and the machine's hours.
+
+    `hours_known`: every row has a unit of time. `rows` counts the charges, `ids` are the resource's ids in them.
+    """
 
     parts: dict[Part, Fraction] = field(default_factory=dict)
     begin: datetime | None = None
@@ -107,9 +110,9 @@ class MachineIndex:
             self._register(use.id, subject)
 
     def _register(self, resource_id: str | None, subject: str) -> None:
-        for name in _comparable_ids(resource_id or ""):
-            if self._by_id.setdefault(name, subject) != subject:
-                self._by_id[name] = None  # two machines share it, so it identifies neither
+        for comparable_id in _comparable_ids(resource_id or ""):
+            if self._by_id.setdefault(comparable_id, subject) != subject:
+                self._by_id[comparable_id] = None  # two machines share it, so it identifies neither
 
     def of(self, record: Record) -> str | None:
         """Return the machine's id in the ledger; "" for one of another ledger, None where it is not known.
@@ -120,7 +123,7 @@ class MachineIndex:
         if ledger is not None and ledger != self._ledger:
             return ""
         found = (self._by_id.get(name) for name in _comparable_ids(record.resource))
-        return next((one for one in found if one), None) or record.tags.get(TAG_ID)
+        return next((machine_id for machine_id in found if machine_id), None) or record.tags.get(TAG_ID)
 
 
 def _comparable_ids(resource_id: str) -> list[str]:
@@ -185,9 +188,9 @@ def add_charge(ledger_total: LedgerTotal, billed: Billed, now: datetime, since: 
         ledger_total.hours += Fraction(charge.billed_us, HOUR_MICROS)
 
 
-def dollars(exact: int) -> Fraction:
-    """Return an exact amount of the billing engine in dollars."""
-    return Fraction(exact, PARTS_PER_NANO * NANOS_PER_USD)
+def dollars(amount_parts: int) -> Fraction:
+    """Return in dollars an amount of the billing engine, which counts in `PARTS_PER_NANO`."""
+    return Fraction(amount_parts, PARTS_PER_NANO * NANOS_PER_USD)
 
 
 def in_dollars(amount: Decimal, per_usd: Decimal) -> Fraction:
@@ -196,7 +199,7 @@ def in_dollars(amount: Decimal, per_usd: Decimal) -> Fraction:
 
 
 CENT = Fraction(1, 100)
-PER_MILLE = Fraction(1, 1000)
+PER_MILLE = Fraction(1, 1000)  # of the bill: amounts that differ by less, or by less than a cent, agree
 USAGE_LAG = timedelta(hours=48)  # the clouds document that usage shows within a day, two at most
 
 
@@ -209,73 +212,82 @@ class GapReason:
     why: str
 
 
-def gap_reasons(ours: LedgerTotal, theirs: ResourceTotal, last: datetime | None, now: datetime) -> list[GapReason]:
+def gap_reasons(
+    ledger: LedgerTotal, bill: ResourceTotal, export_end: datetime | None, now: datetime
+) -> list[GapReason]:
     """Return the reasons of a gap, the largest first; none where both agree to a cent or a thousandth.
 
-    `last` is when the export's last charge ends. The parts add up to the gap, but for what is below half a cent.
+    `export_end` is when the export's last charge ends. The parts add up to the gap, but for what is below half a cent.
     """
-    gap = theirs.total - ours.total
-    if abs(gap) <= max(CENT, abs(theirs.total) * PER_MILLE):
+    gap = bill.total - ledger.total
+    if abs(gap) <= max(CENT, abs(bill.total) * PER_MILLE):
         return []
-    reasons = [reason for reason in _unsorted_reasons(ours, theirs, last, now) if abs(reason.usd) * 2 > CENT]
-    reasons.sort(key=lambda one: -abs(one.usd))
-    if ours.low <= theirs.total <= ours.high and ours.rows:
-        why = "; ".join(ours.reasons) or "the amount is a range"
+    reasons = [reason for reason in _unsorted_reasons(ledger, bill, export_end, now) if abs(reason.usd) * 2 > CENT]
+    reasons.sort(key=lambda reason: -abs(reason.usd))
+    if ledger.low <= bill.total <= ledger.high and ledger.rows:
+        why = "; ".join(ledger.reasons) or "the amount is a range"
         return [GapReason("range", gap, f"within what the ledger could not know: {why}")]
     return reasons
 
 
 def _unsorted_reasons(
-    ours: LedgerTotal, theirs: ResourceTotal, last: datetime | None, now: datetime
+    ledger: LedgerTotal, bill: ResourceTotal, export_end: datetime | None, now: datetime
 ) -> Iterator[GapReason]:
-    if not theirs.rows:
-        yield _missing_there(ours, last, now)
+    if not bill.rows:
+        yield _missing_there(ledger, export_end, now)
         return
-    if not ours.rows:
-        yield GapReason("missing here", theirs.total, "the ledger has no charge of it in this period")
+    if not ledger.rows:
+        yield GapReason("missing here", bill.total, "the ledger has no charge of it in this period")
         return
     for part, why in _REASON_OF_PART.items():
-        yield GapReason(str(part), theirs.of(part) - ours.of(part), why)
-    yield from _compute_reasons(ours, theirs, last, now)
+        yield GapReason(str(part), bill.of(part) - ledger.of(part), why)
+    yield from _compute_reasons(ledger, bill, export_end, now)
 
 
-def _missing_there(ours: LedgerTotal, last: datetime | None, now: datetime) -> GapReason:
-    if last is not None and ours.begin is not None and ours.begin > last - USAGE_LAG and now - last < 3 * USAGE_LAG:
+def _missing_there(ledger: LedgerTotal, export_end: datetime | None, now: datetime) -> GapReason:
+    if (
+        export_end is not None
+        and ledger.begin is not None
+        and ledger.begin > export_end - USAGE_LAG
+        and now - export_end < 3 * USAGE_LAG
+    ):
         return GapReason(
-            "lag", -ours.total, f"it began shortly before the export ends ({last:%Y-%m-%d %H:%M} UTC): rows come later"
+            "lag",
+            -ledger.total,
+            f"it began shortly before the export ends ({export_end:%Y-%m-%d %H:%M} UTC): rows come later",
         )
     why = "no row has its tag or its id: is the tag cloudgpu-id active for billing, and is this the right account?"
-    return GapReason("missing there", -ours.total, why)
+    return GapReason("missing there", -ledger.total, why)
 
 
 def _compute_reasons(
-    ours: LedgerTotal, theirs: ResourceTotal, last: datetime | None, now: datetime
+    ledger: LedgerTotal, bill: ResourceTotal, export_end: datetime | None, now: datetime
 ) -> Iterator[GapReason]:
     """Cut the gap of the machine itself into what its hours and what their price make."""
-    gap = theirs.of(Part.COMPUTE) - ours.of(Part.COMPUTE)
-    if ours.unpriced:
+    gap = bill.of(Part.COMPUTE) - ledger.of(Part.COMPUTE)
+    if ledger.unpriced:
         yield GapReason("no price here", gap, "a part of it has no price in the ledger")
         return
-    if not (theirs.hours_known and theirs.hours and ours.hours):
-        late = _is_late(ours, theirs, last, now)
+    if not (bill.hours_known and bill.hours and ledger.hours):
+        late_text = _is_late(ledger, bill, export_end, now)
         yield (
-            GapReason("lag", gap, late)
-            if late and gap < 0
+            GapReason("lag", gap, late_text)
+            if late_text and gap < 0
             else GapReason("compute", gap, "its hours or its price differ")
         )
         return
-    price = ours.of(Part.COMPUTE) / ours.hours
-    gap_by_hours = (theirs.hours - ours.hours) * price
-    late = _is_late(ours, theirs, last, now)
-    hours_text = f"they charge {float(theirs.hours):.2f} hours, the ledger {float(ours.hours):.2f}"
+    ledger_price = ledger.of(Part.COMPUTE) / ledger.hours
+    gap_by_hours = (bill.hours - ledger.hours) * ledger_price
+    late_text = _is_late(ledger, bill, export_end, now)
+    hours_text = f"they charge {float(bill.hours):.2f} hours, the ledger {float(ledger.hours):.2f}"
     yield (
-        GapReason("lag", gap_by_hours, late)
-        if late and gap_by_hours < 0
+        GapReason("lag", gap_by_hours, late_text)
+        if late_text and gap_by_hours < 0
         else GapReason("hours", gap_by_hours, hours_text)
     )
-    paid, listed = theirs.of(Part.COMPUTE) / theirs.hours, theirs.list_cost / theirs.hours
-    prices_text = f"they charge ${float(paid):.4f} an hour, the ledger ${float(price):.4f}"
-    if paid < listed and abs(listed - price) <= price * PER_MILLE:
+    paid_price, list_price = bill.of(Part.COMPUTE) / bill.hours, bill.list_cost / bill.hours
+    prices_text = f"they charge ${float(paid_price):.4f} an hour, the ledger ${float(ledger_price):.4f}"
+    if paid_price < list_price and abs(list_price - ledger_price) <= ledger_price * PER_MILLE:
         yield GapReason("discount", gap - gap_by_hours, f"{prices_text}: theirs is below the list price")
     else:
         yield GapReason(
@@ -283,12 +295,12 @@ def _compute_reasons(
         )
 
 
-def _is_late(ours: ResourceTotal, theirs: ResourceTotal, last: datetime | None, now: datetime) -> str:
+def _is_late(ledger: ResourceTotal, bill: ResourceTotal, export_end: datetime | None, now: datetime) -> str:
     """Return that rows are still to come, empty where they should be there."""
-    if ours.end is None or theirs.end is None or last is None or now - last > 3 * USAGE_LAG:
+    if ledger.end is None or bill.end is None or export_end is None or now - export_end > 3 * USAGE_LAG:
         return ""
-    if theirs.end < ours.end and theirs.end > last - USAGE_LAG:
-        return f"its rows end at {theirs.end:%Y-%m-%d %H:%M} UTC, the ledger's do not: rows come later"
+    if bill.end < ledger.end and bill.end > export_end - USAGE_LAG:
+        return f"its rows end at {bill.end:%Y-%m-%d %H:%M} UTC, the ledger's do not: rows come later"
     return ""
 
 

@@ -30,11 +30,11 @@ class OngoingCost:
     why: str
 
 
-def left_over(machines: Iterable[Machine], now: datetime) -> list[OngoingCost]:
+def idle_costs_of(machines: Iterable[Machine], now: datetime) -> list[OngoingCost]:
     """Return what costs money without a running machine, of `View.billable_machines`: the most expensive first."""
     costs = [_ongoing_cost(open_usage) for open_usage in open_usages(machines, now) if _is_idle_cost(open_usage)]
     costs = [cost for cost in costs if cost.per_month is None or cost.per_month]  # what is free is no cost
-    return sorted(costs, key=lambda one: (-(one.per_month.nanos if one.per_month else 0), one.name, one.kind))
+    return sorted(costs, key=lambda cost: (-(cost.per_month.nanos if cost.per_month else 0), cost.name, cost.kind))
 
 
 def _is_idle_cost(ongoing: OngoingUsage) -> bool:

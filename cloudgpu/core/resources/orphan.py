@@ -16,7 +16,7 @@ from cloudgpu.core.values.naming import digest
 from cloudgpu.core.values.times import from_iso
 
 STOPPED, ALLOCATED = "stopped_machine", "allocated_machine"
-PAUSED = (State.STOPPED, State.DEALLOCATED)
+PAUSED = (State.STOPPED, State.DEALLOCATED)  # from which `start` brings a machine back
 
 
 class Cleanup(StrEnum):
@@ -24,7 +24,7 @@ class Cleanup(StrEnum):
 
     REMOVE = "remove"
     END = "end"  # the machine, with all that is kept of it
-    STAY = "stay"
+    STAY = "stay"  # nothing: `Orphan.stays` says why
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,10 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """An orphan: `why` it counts as one, why it `stays` in a cleanup (empty: it does not), the command (`way`) for it.
+    """An orphaned resource, and what a cleanup does with it (`do`).
+
+    `why` is why it counts as one, `stays` why a cleanup leaves it (empty: it does not), `way` the command to type for
+    it.
 
     `what` is a `resources.Kind`, or STOPPED or ALLOCATED for a stopped machine: ALLOCATED is billed as if it ran.
     `since` is when it was orphaned, None where nobody knows. `machine` is the one that it came from, None where its
@@ -89,17 +92,17 @@ class CleanupOptions:
 
 @dataclass(frozen=True, slots=True)
 class LedgerKnowledge:
-    """What is known besides the resources: the ledger's machines (`rows`), other ledgers' machines (`foreign`).
+    """What is known besides the resources: the machines of the ledger with the id `ledger`, other ledgers' instances.
 
-    `busy` are ids of machines that a running process works on, `silent` are zones, regions and accounts that did not
-    answer, `costs` is what resources cost, by their ids.
+    `busy_ids` are of machines that a running process works on, `silent_scopes` are zones, regions and accounts that did
+    not answer, `costs` is what resources cost, by their ids.
     """
 
     ledger: str
-    rows: Sequence[Machine]
-    foreign: Sequence[Instance]
-    busy: frozenset[str]
-    silent: frozenset[str]
+    machines: Sequence[Machine]
+    foreign_instances: Sequence[Instance]
+    busy_ids: frozenset[str]
+    silent_scopes: frozenset[str]
     costs: Mapping[str, Cost]
     now: datetime
 
@@ -120,22 +123,22 @@ def is_startable(orphan: Orphan) -> bool:
     )
 
 
-def comes_back(machine: Machine) -> str:
+def restart_text(machine: Machine) -> str:
     """Return why a paused machine is left alone, unless somebody asks for its end."""
     if machine.terminated_at is not None:
         return f"{machine.name} was parked, and comes back from it"
     return f"{machine.name} can be started again"
 
 
-def lives(machine: Machine | None) -> bool:
+def machine_exists(machine: Machine | None) -> bool:
     """Say whether the machine exists: it is not confirmed as terminated."""
     return machine is not None and machine.terminated_at is None
 
 
-def work_on(machines: Sequence[Machine], knowledge: LedgerKnowledge) -> str:
+def work_in_progress(machines: Sequence[Machine], knowledge: LedgerKnowledge) -> str:
     """Return a sentence on work under way at one of these machines, or on its unsettled launch; empty for none."""
     for machine in machines:
-        if machine.id in knowledge.busy:
+        if machine.id in knowledge.busy_ids:
             return f"something is under way at {machine.name}"
         if machine.launch_status == "open":
             return f"the launch of {machine.name} was interrupted (cloudgpu up or down resolves it)"
@@ -154,7 +157,7 @@ def origin_of(tags: Mapping[str, str], machine: Machine | None, knowledge: Ledge
     return Origin(*(tags.get(key, "") for key in (TAG_ID, TAG_NAME, TAG_OWNER, TAG_PROJECT, TAG_LEDGER)))
 
 
-def is_saved(orphan: Orphan) -> bool:
+def is_imaged_first(orphan: Orphan) -> bool:
     """Say whether `--snapshot` makes an image of it before its removal: it is a disk."""
     return orphan.do is Cleanup.REMOVE and orphan.what == Kind.DISK
 

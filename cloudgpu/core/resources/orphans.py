@@ -24,13 +24,13 @@ from cloudgpu.core.resources.orphan import (
     Cost,
     LedgerKnowledge,
     Orphan,
-    comes_back,
     has_hold,
     is_paused,
     is_startable,
-    lives,
+    machine_exists,
     origin_of,
-    work_on,
+    restart_text,
+    work_in_progress,
 )
 from cloudgpu.core.resources.retention import is_on_purpose
 from cloudgpu.core.values.money import Money
@@ -47,22 +47,22 @@ _GOES_WITH_ITS_MACHINE = {
 }
 
 
-def machines(knowledge: LedgerKnowledge) -> Iterator[Orphan]:
+def stopped_machines(knowledge: LedgerKnowledge) -> Iterator[Orphan]:
     """Yield the stopped machines of this ledger, with their monthly costs."""
-    for machine in knowledge.rows:
+    for machine in knowledge.machines:
         if machine.terminated_at is None and machine.state in PAUSED:
             yield _machine(machine, knowledge)
 
 
 def _machine(machine: Machine, knowledge: LedgerKnowledge) -> Orphan:
-    since, name, billed = machine.since or machine.seen_at, machine.name, machine.billed
-    reason_to_stay = work_on([machine], knowledge)
-    if not reason_to_stay and {machine.region, machine.account} & knowledge.silent:
+    since, name, is_billed = machine.since or machine.seen_at, machine.name, machine.billed
+    reason_to_stay = work_in_progress([machine], knowledge)
+    if not reason_to_stay and {machine.region, machine.account} & knowledge.silent_scopes:
         reason_to_stay = f"{machine.region} did not answer"
     if not reason_to_stay and has_hold(machine, knowledge.now):
         reason_to_stay = f"it is held until {minute_text(not_none(machine.hold_until))}"
     return Orphan(
-        what=ALLOCATED if billed else STOPPED,
+        what=ALLOCATED if is_billed else STOPPED,
         id=machine.provider_id or machine.id,
         name=name,
         provider=machine.provider,
@@ -70,50 +70,54 @@ def _machine(machine: Machine, knowledge: LedgerKnowledge) -> Orphan:
         region=machine.region,
         zone=machine.zone or "",
         size_gb=0,
-        cost=_while_stopped(machine),
+        cost=_cost_while_stopped(machine),
         origin=origin_of({}, machine, knowledge),
         since=from_iso(since) if since else None,
-        why="it was shut down from inside, and is billed as if it ran" if billed else "it is stopped",
+        why="it was shut down from inside, and is billed as if it ran" if is_billed else "it is stopped",
         do=Cleanup.STAY,
-        stays=reason_to_stay or comes_back(machine),
-        way=f"cloudgpu {'stop' if billed else 'down'} {name}",
+        stays=reason_to_stay or restart_text(machine),
+        way=f"cloudgpu {'stop' if is_billed else 'down'} {name}",
         machine=machine,
     )
 
 
-def _while_stopped(machine: Machine) -> Cost:
+def _cost_while_stopped(machine: Machine) -> Cost:
     """Return what a stopped machine costs a month: its attached costs, and itself if it is still billed."""
     costs = [attached_cost for attached_cost in machine.attached_costs or () if attached_cost.kept or machine.billed]
-    parts = [cost.nanos_per_month for cost in costs]
+    monthly_nanos = [cost.nanos_per_month for cost in costs]
     if machine.billed:
-        parts.append(machine.price and machine.price.nanos_per_hour * MONTH_H)
+        monthly_nanos.append(machine.price and machine.price.nanos_per_hour * MONTH_H)
     at_most = any(cost.at_most for cost in costs)
-    known = [part for part in parts if part is not None]
-    if machine.attached_costs is None or len(known) < len(parts):
+    known_nanos = [part for part in monthly_nanos if part is not None]
+    if machine.attached_costs is None or len(known_nanos) < len(monthly_nanos):
         return Cost(None, at_most)
-    return Cost(Money(sum(known)), at_most)
+    return Cost(Money(sum(known_nanos)), at_most)
 
 
-def others(facts: LedgerKnowledge, resources: Sequence[ProviderResource]) -> Iterator[Orphan]:
+def foreign_stopped_machines(knowledge: LedgerKnowledge, resources: Sequence[ProviderResource]) -> Iterator[Orphan]:
     """Yield the stopped machines of other ledgers, with what their disks cost."""
-    for one in facts.foreign:
-        if one.state not in PAUSED:
+    for instance in knowledge.foreign_instances:
+        if instance.state not in PAUSED:
             continue
-        disks = [facts.costs.get(resource.id, Cost(None)) for resource in resources if resource.attached_to == one.id]
-        origin = origin_of(one.tags, None, facts)
+        disks = [
+            knowledge.costs.get(resource.id, Cost(None))
+            for resource in resources
+            if resource.attached_to == instance.id
+        ]
+        origin = origin_of(instance.tags, None, knowledge)
         yield Orphan(
-            what=ALLOCATED if one.billed else STOPPED,
-            id=one.id,
+            what=ALLOCATED if instance.billed else STOPPED,
+            id=instance.id,
             name=origin.name,
-            provider=one.provider,
-            account=one.account,
-            region=one.region,
-            zone=one.zone,
+            provider=instance.provider,
+            account=instance.account,
+            region=instance.region,
+            zone=instance.zone,
             size_gb=0,
-            cost=Cost(None) if one.billed else _sum(disks),
+            cost=Cost(None) if instance.billed else _sum(disks),
             origin=origin,
-            since=one.since,
-            why="it was shut down from inside, and is billed as if it ran" if one.billed else "it is stopped",
+            since=instance.since,
+            why="it was shut down from inside, and is billed as if it ran" if instance.billed else "it is stopped",
             do=Cleanup.STAY,
             stays=f"it belongs to another ledger ({origin.ledger or 'not said'})",
         )
@@ -134,11 +138,19 @@ def orphans(
 ) -> list[Orphan]:
     """Return the orphans, by account and region. Nothing that a running machine uses is among them."""
     listed = list(resources)
-    found = [*counted(listed, knowledge), *machines(knowledge), *others(knowledge, listed)]
+    candidates = [
+        *orphaned_resources(listed, knowledge),
+        *stopped_machines(knowledge),
+        *foreign_stopped_machines(knowledge, listed),
+    ]
     if request.older_than is not None:
-        found = [one for one in found if one.since is None or knowledge.now - one.since >= request.older_than]
-    adapted = [_as_requested(orphan, knowledge, request) for orphan in found]
-    return sorted(adapted, key=lambda orphan: (orphan.account, orphan.region, orphan.what, orphan.name, orphan.id))
+        candidates = [
+            orphan
+            for orphan in candidates
+            if orphan.since is None or knowledge.now - orphan.since >= request.older_than
+        ]
+    with_actions = [_as_requested(orphan, knowledge, request) for orphan in candidates]
+    return sorted(with_actions, key=lambda orphan: (orphan.account, orphan.region, orphan.what, orphan.name, orphan.id))
 
 
 def _as_requested(orphan: Orphan, knowledge: LedgerKnowledge, request: CleanupOptions) -> Orphan:
@@ -149,36 +161,42 @@ def _as_requested(orphan: Orphan, knowledge: LedgerKnowledge, request: CleanupOp
         return replace(
             orphan, do=Cleanup.STAY, stays=f"{orphan.way} brings it back; --older-than or --snapshot lets it go"
         )
-    span = request.stopped_older_than
-    if span is None or orphan.machine is None or orphan.do is Cleanup.REMOVE or not is_paused(orphan.machine):
+    min_stopped = request.stopped_older_than
+    if min_stopped is None or orphan.machine is None or orphan.do is Cleanup.REMOVE or not is_paused(orphan.machine):
         return orphan
-    if orphan.stays != comes_back(orphan.machine) or orphan.since is None or knowledge.now - orphan.since < span:
+    if (
+        orphan.stays != restart_text(orphan.machine)
+        or orphan.since is None
+        or knowledge.now - orphan.since < min_stopped
+    ):
         return orphan
     return replace(orphan, do=Cleanup.END, stays="")
 
 
 @dataclass(frozen=True, slots=True)
 class _Cause:
-    """Why a resource is an orphan; `kept`: why it is there on purpose, `way`: the command that ends it then."""
+    """Why a resource is an orphan; `kept`: why it stays on purpose, `way`: the command that ends it then."""
 
     why: str
     kept: str = ""
     way: str = ""
 
 
-def counted(resources: Iterable[ProviderResource], knowledge: LedgerKnowledge) -> Iterator[Orphan]:
+def orphaned_resources(resources: Iterable[ProviderResource], knowledge: LedgerKnowledge) -> Iterator[Orphan]:
     """Yield the orphans among these resources; nothing that a running machine uses is among them."""
-    rows = {machine.id: machine for machine in knowledge.rows}
+    machines_by_id = {machine.id: machine for machine in knowledge.machines}
     for resource in resources:
-        machine = rows.get(resource.tags.get(TAG_ID, "")) if is_ours(resource, knowledge) else None
+        machine = machines_by_id.get(resource.tags.get(TAG_ID, "")) if is_ours(resource, knowledge) else None
         cause = _cause_of(resource, machine, knowledge)
         if cause is not None:
             yield _orphan(resource, machine, cause, knowledge)
 
 
-def is_ours(resource: ProviderResource, facts: LedgerKnowledge) -> bool:
+def is_ours(resource: ProviderResource, knowledge: LedgerKnowledge) -> bool:
     """Say whether a resource belongs to this ledger."""
-    return bool(facts.ledger) and resource.tags.get(TAG_LEDGER) == facts.ledger  # one without lines has no id yet
+    return (
+        bool(knowledge.ledger) and resource.tags.get(TAG_LEDGER) == knowledge.ledger
+    )  # one without lines has no id yet
 
 
 def is_shared(resource: ProviderResource) -> bool:
@@ -186,17 +204,21 @@ def is_shared(resource: ProviderResource) -> bool:
     return resource.kind in SHARED and TAG_ID not in resource.tags
 
 
-def _cause_of(resource: ProviderResource, machine: Machine | None, facts: LedgerKnowledge) -> _Cause | None:
+def _cause_of(resource: ProviderResource, machine: Machine | None, knowledge: LedgerKnowledge) -> _Cause | None:
     """Return why a resource is an orphan; None where it is none."""
     if resource.attached_to is not None:
-        return _cause_if_attached(resource, facts)
+        return _cause_if_attached(resource, knowledge)
     if is_on_purpose(resource) and resource.kind in (*_DISKS, Kind.VOLUME):
         word = "volume" if resource.kind is Kind.VOLUME else "image"
         return _Cause("it is a named image or volume", "on purpose", f"cloudgpu {word} rm {resource.name}")
     if is_shared(resource):
-        return None if _is_needed(resource, facts) else _Cause(f"no machine of its ledger is left in {resource.region}")
+        return (
+            None
+            if _is_needed(resource, knowledge)
+            else _Cause(f"no machine of its ledger is left in {resource.region}")
+        )
     if resource.kind in _GOES_WITH_ITS_MACHINE:
-        return None if lives(machine) else _Cause(_GOES_WITH_ITS_MACHINE[resource.kind])
+        return None if machine_exists(machine) else _Cause(_GOES_WITH_ITS_MACHINE[resource.kind])
     return _cause_if_unused(resource, machine)
 
 
@@ -206,15 +228,22 @@ def _cause_if_unused(resource: ProviderResource, machine: Machine | None) -> _Ca
         return _Cause("no machine uses it")
     if resource.kind in _DISKS:
         return _cause_of_disk(resource, machine)
-    if not lives(machine):
+    if not machine_exists(machine):
         return _Cause("its machine is gone")
     return _Cause("no machine uses it", f"{machine.name} is there", f"cloudgpu down {command_name(machine)}")
 
 
-def _cause_if_attached(resource: ProviderResource, facts: LedgerKnowledge) -> _Cause | None:
+def _cause_if_attached(resource: ProviderResource, knowledge: LedgerKnowledge) -> _Cause | None:
     """Return a volume that is kept by name and hangs on a stopped machine: `down` leaves it. Nothing else."""
-    machine = next((one for one in facts.rows if one.provider_id == resource.attached_to and is_paused(one)), None)
-    if machine is None or resource.kind is not Kind.VOLUME or not is_ours(resource, facts):
+    machine = next(
+        (
+            stopped
+            for stopped in knowledge.machines
+            if stopped.provider_id == resource.attached_to and is_paused(stopped)
+        ),
+        None,
+    )
+    if machine is None or resource.kind is not Kind.VOLUME or not is_ours(resource, knowledge):
         return None
     return _Cause(f"it is a named image or volume, at {machine.name}, which is stopped", "on purpose")
 
@@ -224,11 +253,13 @@ def _cause_of_disk(resource: ProviderResource, machine: Machine) -> _Cause | Non
     name = machine.name
     if resource.id not in {entry.id for entry in machine.retained}:
         return None
-    if lives(machine):
+    if machine_exists(machine):
         return _Cause(f"it is of an earlier life of {name}", f"{name} is back, and cloudgpu ls --refresh removes it")
     if machine.parked:
         return _Cause(
-            f"{name} is stopped, and was parked", comes_back(machine), f"cloudgpu start {name}, or cloudgpu down {name}"
+            f"{name} is stopped, and was parked",
+            restart_text(machine),
+            f"cloudgpu start {name}, or cloudgpu down {name}",
         )
     why = f"{name} was ended, and it was not removed" if machine.discard else f"{name} has ended by itself"
     return _Cause(why, "", f"cloudgpu down {name}" if machine.discard else f"cloudgpu start {name}")
@@ -236,12 +267,18 @@ def _cause_of_disk(resource: ProviderResource, machine: Machine) -> _Cause | Non
 
 def _is_needed(resource: ProviderResource, knowledge: LedgerKnowledge) -> bool:
     """Say whether its ledger has a machine, or may have one soon, where this is shared by all of them."""
-    here = (resource.account, resource.region)
+    place = (resource.account, resource.region)
     if is_ours(resource, knowledge):
-        return any(lives(machine) and (machine.account, machine.region) == here for machine in knowledge.rows)
-    ledger, over = resource.tags.get(TAG_LEDGER), State.TERMINATED
-    others = (one for one in knowledge.foreign if one.tags.get(TAG_LEDGER) == ledger and one.state is not over)
-    return any((instance.account, instance.region) == here for instance in others)
+        return any(
+            machine_exists(machine) and (machine.account, machine.region) == place for machine in knowledge.machines
+        )
+    ledger, terminated = resource.tags.get(TAG_LEDGER), State.TERMINATED
+    instances = (
+        instance
+        for instance in knowledge.foreign_instances
+        if instance.tags.get(TAG_LEDGER) == ledger and instance.state is not terminated
+    )
+    return any((instance.account, instance.region) == place for instance in instances)
 
 
 def _orphan(resource: ProviderResource, machine: Machine | None, cause: _Cause, knowledge: LedgerKnowledge) -> Orphan:
@@ -272,37 +309,42 @@ def _since(resource: ProviderResource, machine: Machine | None, knowledge: Ledge
     """Return since when a resource is orphaned: its machine's end, or, where that is not known, when it was made."""
     ends = [machine.terminated_at] if machine is not None else []
     if is_shared(resource) and is_ours(resource, knowledge):
-        here = (resource.account, resource.region)
-        ends = [row.terminated_at for row in knowledge.rows if (row.account, row.region) == here]
+        place = (resource.account, resource.region)
+        ends = [other.terminated_at for other in knowledge.machines if (other.account, other.region) == place]
     ended = max((from_iso(end) for end in ends if end), default=None)
     moments = [at for at in (ended, resource.made_at) if at is not None and not is_on_purpose(resource)]
     return max(moments, default=resource.made_at)
 
 
-def _is_settled(resource: ProviderResource, machine: Machine | None) -> bool:
+def _is_surely_unused(resource: ProviderResource, machine: Machine | None) -> bool:
     """Say whether nobody can need this any more: it is one machine's, which is proved gone, or never was."""
     return machine is not None and machine.terminated_at is not None and resource.kind not in (*_DISKS, Kind.VOLUME)
 
 
 def _reasons_to_stay(
-    resource: ProviderResource, machine: Machine | None, cause: _Cause, since: datetime | None, facts: LedgerKnowledge
+    resource: ProviderResource,
+    machine: Machine | None,
+    cause: _Cause,
+    since: datetime | None,
+    knowledge: LedgerKnowledge,
 ) -> Iterator[str | None]:
     """Yield what speaks against its removal, the most serious first; an empty text or None for what does not."""
-    if not is_ours(resource, facts):
+    if not is_ours(resource, knowledge):
         yield f"it belongs to another ledger ({resource.tags.get(TAG_LEDGER) or 'not said'})"
     yield (is_on_purpose(resource) and cause.kept) or None
     # without a machine's id, any launch may be making it just now
-    yield work_on(
-        [machine] if machine is not None else [row for row in facts.rows if row.account == resource.account], facts
+    yield work_in_progress(
+        [machine] if machine is not None else [each for each in knowledge.machines if each.account == resource.account],
+        knowledge,
     )
-    if is_in_unanswered(facts.silent, resource.account, resource.region):
+    if is_in_unanswered(knowledge.silent_scopes, resource.account, resource.region):
         yield f"{resource.region} did not answer in whole"
-    if machine is not None and has_hold(machine, facts.now):
+    if machine is not None and has_hold(machine, knowledge.now):
         yield f"{machine.name} is held until {minute_text(not_none(machine.hold_until))}"
     yield cause.kept
     if not resource.ready:
         yield "it is still being made"
-    if not _is_settled(resource, machine) and any(
-        at is not None and facts.now - at < RECENT for at in (since, resource.made_at)
+    if not _is_surely_unused(resource, machine) and any(
+        at is not None and knowledge.now - at < RECENT for at in (since, resource.made_at)
     ):
         yield f"it is younger than {RECENT // timedelta(minutes=1)} minutes"

@@ -25,7 +25,7 @@ class StepKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RetentionStep:
-    """One step that can be done now."""
+    """One step that can be done now: the action `do` on a resource."""
 
     do: StepKind
     resource: ProviderResource
@@ -49,21 +49,21 @@ def resources_of_machine(resources: Iterable[ProviderResource], machine: str, le
 def retained_of(machine: Machine, resources: Sequence[ProviderResource]) -> list[ProviderResource]:
     """Return those of a machine's resources that stay without it, the newest first.
 
-    A disk that another machine uses is that machine's matter. A living machine's own disk is no leftover, nor is one
+    A disk that another machine uses belongs to that one. A living machine's own disk is no leftover, nor is one
     that was made with it and is not attached yet.
     """
-    free = [resource for resource in resources if resource.attached_to in (None, machine.provider_id)]
+    unattached = [resource for resource in resources if resource.attached_to in (None, machine.provider_id)]
     if machine.terminated_at is None:
-        free = [  # a free disk of an earlier life is told by its tags, since clouds cut times
+        unattached = [  # a free disk of an earlier life is told by its tags, since clouds cut times
             resource
-            for resource in free
+            for resource in unattached
             if resource.kind is not Kind.DISK
             or (resource.attached_to is None and is_of_earlier_life(machine, resource.tags))
         ]
-    return sorted(free, key=lambda resource: (-_launch_seq(resource), resource.kind, resource.id))
+    return sorted(unattached, key=lambda resource: (-_launch_seq(resource), resource.kind, resource.id))
 
 
-def steps(machine: Machine, resources: Sequence[ProviderResource], now: datetime) -> list[RetentionStep]:
+def retention_steps(machine: Machine, resources: Sequence[ProviderResource], now: datetime) -> list[RetentionStep]:
     """Return what can be done now with what stays of this machine; none when it is as it should be.
 
     Level-triggered: it depends only on what exists now, whatever process was interrupted. An image is made of the
@@ -72,12 +72,12 @@ def steps(machine: Machine, resources: Sequence[ProviderResource], now: datetime
     retained = retained_of(machine, resources)
     if machine.terminated_at is None:
         since = machine.since or machine.seen_at
-        runs = machine.launch_status == "made" and machine.state == State.RUNNING
-        image_can_go = runs and since is not None and now - from_iso(since) >= DELETE_IMAGE_AFTER
+        is_running = machine.launch_status == "made" and machine.state == State.RUNNING
+        image_can_go = is_running and since is not None and now - from_iso(since) >= DELETE_IMAGE_AFTER
         return [RetentionStep(StepKind.REMOVE, resource) for resource in retained] if image_can_go else []
     if machine.discard:
         return [RetentionStep(StepKind.REMOVE, resource) for resource in retained if resource.attached_to is None]
-    return _parking(retained) if machine.parked else []
+    return _parking_steps(retained) if machine.parked else []
 
 
 def is_forgotten(machine: Machine, now: datetime) -> bool:
@@ -88,8 +88,8 @@ def is_forgotten(machine: Machine, now: datetime) -> bool:
     return has_disk and now - from_iso(machine.terminated_at) >= IMAGE_AFTER
 
 
-def is_parked(machine: Machine) -> bool:
-    """Say whether a parked machine is all that it should be: one image that is ready, and nothing else."""
+def is_parking_complete(machine: Machine) -> bool:
+    """Say whether parking a machine is complete: one image that is ready is retained of it, and nothing else."""
     kept = machine.retained
     return len(kept) == 1 and kept[0].kind == Kind.IMAGE and kept[0].ready
 
@@ -99,23 +99,23 @@ def image_name(resource: ProviderResource) -> str:
     return f"cloudgpu-{resource.tags[TAG_ID]}-{_launch_seq(resource)}"
 
 
-def _parking(resources: list[ProviderResource]) -> list[RetentionStep]:
+def _parking_steps(resources: list[ProviderResource]) -> list[RetentionStep]:
     """Return the steps to one ready image of the newest life, and nothing else."""
     newest = (
         [resource for resource in resources if _launch_seq(resource) == _launch_seq(resources[0])] if resources else []
     )
     ready = [resource for resource in newest if resource.kind is Kind.IMAGE and resource.ready]
     if ready:
-        others = [resource for resource in resources if resource is not ready[0] and resource.attached_to is None]
+        superseded = [resource for resource in resources if resource is not ready[0] and resource.attached_to is None]
         return [
             RetentionStep(StepKind.REMOVE, resource)
-            for resource in sorted(others, key=lambda resource: resource.kind is not Kind.DISK)
+            for resource in sorted(superseded, key=lambda resource: resource.kind is not Kind.DISK)
         ]
-    best = {Kind.DISK: 0, Kind.IMAGE: 1, Kind.SNAPSHOT: 2}
-    free = [resource for resource in newest if resource.attached_to is None]
+    preference = {Kind.DISK: 0, Kind.IMAGE: 1, Kind.SNAPSHOT: 2}
+    unattached = [resource for resource in newest if resource.attached_to is None]
     return [
         RetentionStep(StepKind.SAVE, resource)
-        for resource in sorted(free, key=lambda resource: best.get(resource.kind, 3))[:1]
+        for resource in sorted(unattached, key=lambda resource: preference.get(resource.kind, 3))[:1]
     ]
 
 

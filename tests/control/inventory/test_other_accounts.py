@@ -31,7 +31,7 @@ from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.resources.orphan import CleanupOptions as Sweep
-from cloudgpu.core.resources.retention import is_parked
+from cloudgpu.core.resources.retention import is_parking_complete
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import (
     AuthFailed,
@@ -327,7 +327,7 @@ def test_a_parking_that_was_left_half_done_goes_on_whatever_the_account_is_calle
     for _ in range(3):  # the first learns who the account is, then the image is made, then the disk is removed
         reap(two.bob, ReapOptions())
         two.later()
-    assert is_parked(two.machine())
+    assert is_parking_complete(two.machine())
 
 
 def test_looks_of_two_accounts_do_not_make_each_others_view_fresh(two):

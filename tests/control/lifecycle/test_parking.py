@@ -95,7 +95,7 @@ def test_a_machine_that_one_read_after_the_other_does_not_find_is_parked_only_wh
     late = replace(lab.cloud.token_rule, listing_proves_after=timedelta(minutes=10), gone_proves_after=timedelta(0))
     monkeypatch.setattr(lab.cloud, "token_rule", late)
     monkeypatch.setattr(lab.cloud, "terminate_keeping_disk", terminate_keeping_disk)
-    assert keeping.is_parked(stop(lab.session, row, why="test"))
+    assert keeping.is_parking_complete(stop(lab.session, row, why="test"))
     assert (lab.machines(), len(asked)) == ([], 2)
 
 
@@ -111,7 +111,7 @@ def test_a_start_that_another_has_overtaken_says_so(lab):
 def test_stop_parks_a_spot_machine_as_one_image_and_nothing_else(lab):
     row = parked(lab)
     assert (row.state, row.billed, row.parked, kinds_kept(row)) == ("terminated", False, True, ["image"])
-    assert keeping.is_parked(row)
+    assert keeping.is_parking_complete(row)
     assert lab.machines() == []
     (image,) = things(lab)
     assert (image.kind, image.ready, image.id) == (Kind.IMAGE, True, row.retained[0].id)
@@ -137,7 +137,7 @@ def test_a_spot_machine_without_a_launch_record_is_parked_when_it_cannot_be_stop
     sync_all(lab.session)
     stray = lab.session.find("cg-stray")
     assert stray.stoppable is None
-    assert keeping.is_parked(stop(lab.session, stray, why="test"))
+    assert keeping.is_parking_complete(stop(lab.session, stray, why="test"))
 
 
 def test_a_parked_machine_is_stopped_already(lab):
@@ -158,7 +158,7 @@ def test_an_image_that_takes_too_long_is_said_and_the_next_look_goes_on_with_it(
     lab.later(hours=1)
     sync_all(lab.session)  # the image is made of the snapshot
     sync_all(lab.session)  # the disk is removed
-    assert keeping.is_parked(now(lab, row))
+    assert keeping.is_parking_complete(now(lab, row))
     assert [one.kind for one in things(lab)] == [Kind.IMAGE]
 
 
@@ -223,7 +223,7 @@ def test_without_capacity_what_is_kept_stays(lab):
     assert "remain" in early.value.message
     assert "cloudgpu start" in late.value.next
     assert "--move" in early.value.next
-    assert keeping.is_parked(now(lab, row))
+    assert keeping.is_parking_complete(now(lab, row))
     for zone in ("north-a", "north-b"):
         lab.cloud.refill(zone)
     assert back(lab, row).state == "running"
@@ -293,7 +293,7 @@ def test_a_left_disk_is_imaged_and_removed_after_fourteen_days(lab):
     sync_all(lab.session)
     sync_all(lab.session)
     assert [one.kind for one in things(lab)] == [Kind.IMAGE]
-    assert keeping.is_parked(now(lab, row))
+    assert keeping.is_parking_complete(now(lab, row))
 
 
 def test_the_newest_disk_counts_when_an_older_image_is_still_there(lab):
@@ -472,10 +472,10 @@ def test_a_park_that_died_is_finished_by_whatever_comes_next(lab, monkeypatch, c
         for _ in range(3):
             sync_all(lab.session)
             assert len(images(lab)) <= 1
-        assert keeping.is_parked(now(lab, row))
+        assert keeping.is_parking_complete(now(lab, row))
     elif then == "stop":
         sync_all(lab.session)
-        assert keeping.is_parked(stop(lab.session, now(lab, row), why="again"))
+        assert keeping.is_parking_complete(stop(lab.session, now(lab, row), why="again"))
     elif then == "start":
         sync_all(lab.session)
         assert back(lab, row).state == "running"

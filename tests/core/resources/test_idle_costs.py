@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from cloudgpu.core.model.usage import Per, Resource
-from cloudgpu.core.resources.idle_costs import left_over
+from cloudgpu.core.resources.idle_costs import idle_costs_of
 from cloudgpu.core.values.money import Money
 from tests.core.costing import NOW, at, row, segment, use
 from tests.core.machines import retained
@@ -18,7 +18,7 @@ def disk(**more):
 
 def left(*uses, **facts):
     made, _ = row(*uses, **({"since": at(60)} | facts))
-    return [(one.kind, one.per_month, one.since, one.why) for one in left_over([made], NOW)]
+    return [(one.kind, one.per_month, one.since, one.why) for one in idle_costs_of([made], NOW)]
 
 
 def test_a_disk_of_a_running_machine_is_no_leftover_and_of_a_stopped_one_is():
@@ -61,6 +61,6 @@ def test_no_price_is_no_zero_and_the_dearest_stands_first():
     made, _ = row(
         disk(segments=()), disk(quantity=10), disk(), state="stopped", billed=False, since=None, seen_at=at(5)
     )
-    found = left_over([made], NOW + timedelta(days=1))
+    found = idle_costs_of([made], NOW + timedelta(days=1))
     assert [one.per_month for one in found] == [Money.usd("8"), Money.usd("0.8"), None]
     assert found[0].since == at(5)

@@ -41,7 +41,8 @@ def thing(**more):
 
 def known(*rows, **more):
     usual = {
-        "ledger": MINE, "rows": rows, "foreign": (), "busy": frozenset(), "silent": frozenset(), "costs": {},
+        "ledger": MINE, "machines": rows, "foreign_instances": (), "busy_ids": frozenset(),
+        "silent_scopes": frozenset(), "costs": {},
         "now": NOW,
     }  # fmt: skip
     return LedgerKnowledge(**(usual | more))
@@ -91,7 +92,7 @@ ROWS = st.builds(
 )
 WISHES = st.builds(CleanupOptions, older_than=st.none() | SPANS, stopped_older_than=st.none() | SPANS)
 KNOWN = st.builds(
-    lambda one, busy, silent: known(one, busy=busy, silent=silent),
+    lambda one, busy, silent: known(one, busy_ids=busy, silent_scopes=silent),
     ROWS,
     st.sampled_from([frozenset(), frozenset(), frozenset({"cg-1"})]),
     st.sampled_from([frozenset(), frozenset(), frozenset({"north"}), frozenset({"lab"})]),
@@ -101,14 +102,14 @@ KNOWN = st.builds(
 @settings(max_examples=some(300))
 @given(st.lists(THINGS, max_size=3), KNOWN, WISHES)
 def test_nothing_goes_that_somebody_uses_holds_makes_names_or_has_not_answered_for(things, sure, wish):
-    (one_of_ours,) = sure.rows
+    (one_of_ours,) = sure.machines
     for one in orphans(things, sure, wish):
         assert one.why
         assert (one.stays == "") == (one.do is not Cleanup.STAY), one
         if one.do is Cleanup.STAY:
             continue
-        assert not sure.busy
-        assert not sure.silent & {one.region, "lab"}
+        assert not sure.busy_ids
+        assert not sure.silent_scopes & {one.region, "lab"}
         assert one_of_ours.launch_status != "open"
         assert one.machine is None or not one_of_ours.hold_until or one_of_ours.hold_until <= iso(NOW)
         if wish.older_than is not None:
@@ -177,7 +178,7 @@ def test_a_stopped_machine_of_another_ledger_costs_its_disks_and_is_not_ended():
         instance_type="x", market=Market.ON_DEMAND,
     )  # fmt: skip
     disk = thing(id="disk-9", tags=tags, attached_to="i-9")
-    sure = known(foreign=(theirs,), costs={"disk-9": Cost(Money.usd("5.12"))})
+    sure = known(foreign_instances=(theirs,), costs={"disk-9": Cost(Money.usd("5.12"))})
     (one,) = orphans([disk], sure, CleanupOptions(stopped_older_than=timedelta(hours=1)))
     assert (one.name, one.cost.per_month, one.do) == ("heron", Money.usd("5.12"), Cleanup.STAY)
     assert one.stays == "it belongs to another ledger (led-2)"

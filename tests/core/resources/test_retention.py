@@ -29,7 +29,7 @@ def row(**more):
 
 
 def said(found, **more):
-    return [(step.do, step.resource.id) for step in keeping.steps(row(**more), found, NOW)]
+    return [(step.do, step.resource.id) for step in keeping.retention_steps(row(**more), found, NOW)]
 
 
 def test_a_parked_machine_comes_to_one_image_and_nothing_else():
@@ -111,7 +111,7 @@ def test_what_is_kept_on_purpose_or_of_another_ledger_is_no_machines():
 )
 def test_the_newest_data_is_never_removed_before_its_image_is_ready(found):
     for _ in itertools.repeat(None, 12):
-        todo = keeping.steps(row(), found, NOW)
+        todo = keeping.retention_steps(row(), found, NOW)
         if not todo:
             break
         newest = max(one.tags["cloudgpu-seq"] for one in found)
