@@ -70,15 +70,15 @@ def stop_if_abandoned() -> None:
         raise Abandoned
 
 
-def beat(pause: float = 0.0) -> None:
+def beat(pause_s: float = 0.0) -> None:
     """Report that this thread's call got an answer, so that callers that listen to it keep waiting.
 
-    `pause` is how many seconds the call now waits before its next request, as the server demanded: that is not silence,
-    up to LONGEST_PAUSE_S.
+    `pause_s` is how many seconds the call now waits before its next request, as the server demanded: that is not
+    silence, up to LONGEST_PAUSE_S.
     """
     part: Part[Any] | None = getattr(_THIS_THREAD, "part", None)
     if part is not None:
-        part.beat(min(pause, LONGEST_PAUSE_S))
+        part.beat(min(pause_s, LONGEST_PAUSE_S))
 
 
 def join_abandoned(seconds: float) -> None:
@@ -91,7 +91,7 @@ def join_abandoned(seconds: float) -> None:
 
 
 class Part(Generic[Answer]):
-    """One call of a pool, with its answer once that has come."""
+    """One call of a pool, with its answer once that has come; the call that made it is its parent."""
 
     def __init__(self, pool: Pool, call: Callable[[], Answer]) -> None:
         self._pool = pool
@@ -135,11 +135,11 @@ class Part(Generic[Answer]):
         now = time.monotonic()
         return min(self._last_beat + silent_s, self._begun_at + at_most_s) - now
 
-    def beat(self, pause: float = 0.0) -> None:
-        """Record a heartbeat, also for the parts that made this one. Its next request follows after `pause` seconds."""
-        self._last_beat = max(self._last_beat or 0.0, time.monotonic() + pause)
+    def beat(self, pause_s: float = 0.0) -> None:
+        """Record a heartbeat, also for the calls that made this one. Its next request follows after `pause_s`."""
+        self._last_beat = max(self._last_beat or 0.0, time.monotonic() + pause_s)
         if self._parent is not None:
-            self._parent.beat(pause)
+            self._parent.beat(pause_s)
 
     def result(self, seconds: float | None = None) -> Answer:
         """Return its answer or raise its error; raise TimeoutError when there is none after so many seconds."""
@@ -253,9 +253,9 @@ class Pool:
             part.run()
             part = self._next(part)
 
-    def _next(self, done: Part[Any] | None = None) -> Part[Any] | None:
+    def _next(self, ended_part: Part[Any] | None = None) -> Part[Any] | None:
         with self._lock:
-            if done is not None and done.was_abandoned:
+            if ended_part is not None and ended_part.was_abandoned:
                 return None  # another thread has taken over
             if self._waiting and not self.was_abandoned:
                 return self._waiting.popleft()

@@ -27,17 +27,17 @@ def on_abort(message: str) -> Iterator[None]:
     _leave_block(block)
 
 
-def unproved(name: str, what: str) -> str:
+def unproved_sentence(name: str, what: str) -> str:
     """Return the sentence on a machine whose end or stop (`what`) is requested, and not confirmed by its provider."""
     return f"The {what} of {name} is not proved: it may still be billed. Run the same command again to finish it."
 
 
-def unfinished_end(name: str, what: str = "end") -> str:
+def unfinished_end_sentence(name: str, what: str = "end") -> str:
     """Return the sentence on a machine or cluster whose end (or stop, `what`) is requested and not finished."""
     return f"The next run of cloudgpu reap finishes the {what} of {name}; cloudgpu start {name} cancels it."
 
 
-def postponed_end(name: str, what: str) -> str:
+def postponed_end_sentence(name: str, what: str) -> str:
     """Return the sentence on a machine whose end or stop (`what`) is recorded, as its provider does not answer now."""
     finished = f"the first run of cloudgpu reap that reaches {name} finishes it"
     return f"Its {what} is requested: {finished}; until then cloudgpu hold {name} 1h cancels it."

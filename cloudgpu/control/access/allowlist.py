@@ -108,7 +108,7 @@ def _split_by_owner(session: Session, machines: Sequence[Machine]) -> tuple[list
         if authorization.owns(machine) or share_with_this_home(session, machine) is not None
     ]
     return permitted, [
-        {"name": machine.name, "why": f"it is {authorization.whose(machine)}"}
+        {"name": machine.name, "why": f"it is {authorization.owner_text(machine)}"}
         for machine in machines
         if machine not in permitted
     ]

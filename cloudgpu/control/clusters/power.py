@@ -21,7 +21,7 @@ from cloudgpu.control.team.authorization import authorization_of, check_may
 from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
-from cloudgpu.underway import on_abort, unfinished_end
+from cloudgpu.underway import on_abort, unfinished_end_sentence
 
 _NO_RESTORE_TEXT = "clusters cannot be restored from images"
 
@@ -130,7 +130,7 @@ def end_all(session: Session, machines: Sequence[Machine], *, why: str) -> list[
             def end(thread_session: Session, machine: Machine) -> Termination:
                 return end_locked(thread_session, machine, why=why, is_requested=machine.id in requested_ids)
 
-            with on_abort(unfinished_end(command_name(machines[0]))):
+            with on_abort(unfinished_end_sentence(command_name(machines[0]))):
                 end_call = with_or_without_ledger(
                     end, lambda result: f"{result.machine.name} was ended and nothing of it is left"
                 )

@@ -59,7 +59,7 @@ from cloudgpu.ledger.log.base import View
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.providers.abilities import Pausable, RemainingFiles, WritesAtHome
 from cloudgpu.providers.base import Provider
-from cloudgpu.underway import on_abort, postponed_end, unfinished_end, unproved
+from cloudgpu.underway import on_abort, postponed_end_sentence, unfinished_end_sentence, unproved_sentence
 from cloudgpu.views.ended import ended_error
 
 _Check = Callable[[Machine], None] | None  # called under the lock; raises if the machine is to run on
@@ -96,7 +96,7 @@ def _stop_locking(session: Session, machine: Machine, *, why: str, check: _Check
     check_may(session, machine, "stop")
     with (
         lock_machine(session, machine),
-        on_abort(unproved(machine.name, "stop")),
+        on_abort(unproved_sentence(machine.name, "stop")),
         explain_refused_credential(session, machine, "stop"),
     ):
         machine = session.ledger.machine(machine.id) or machine
@@ -118,7 +118,7 @@ def stop_locked(session: Session, machine: Machine, *, why: str, is_requested: b
 
     `is_requested`: the caller has written the request, with those of other machines (`request_all`).
     """
-    with on_abort(unproved(machine.name, "stop")), explain_refused_credential(session, machine, "stop"):
+    with on_abort(unproved_sentence(machine.name, "stop")), explain_refused_credential(session, machine, "stop"):
         machine = _stop_and_confirm(session, resolve_launch(session, machine), why, is_requested=is_requested)
     clean_up_local_files(session)
     return machine
@@ -156,7 +156,7 @@ def _stop_and_confirm(
     if request is not None:
         session.ledger.append([request(machine)])
     try:
-        with nullcontext() if machine.cluster_node else on_abort(unfinished_end(machine.name, "stop")):
+        with nullcontext() if machine.cluster_node else on_abort(unfinished_end_sentence(machine.name, "stop")):
             latest = stop_proof.request_until_confirmed(
                 session, latest, stop_proof.is_stopped, lambda: provider.stop(machine.provider_id), seen_running=True
             )
@@ -283,7 +283,7 @@ def _end_with_resources(
     request = partial(
         _request_event, session, "terminate", why=why, launch_failed=launch_failed, is_by_reaper=is_by_reaper
     )
-    with on_abort(unproved(machine.name, "end")), explain_refused_credential(session, machine, "down"):
+    with on_abort(unproved_sentence(machine.name, "end")), explain_refused_credential(session, machine, "down"):
         try:
             machine = session.ledger.machine(machine.id) or machine
             machine = _resolve_and_end(session, machine, why, None if is_requested else request)
@@ -345,7 +345,8 @@ def _send_terminate(session: Session, machine: Machine, request: Callable[[Machi
         session.ledger.append([request(machine)])
     terminate = partial(provider.terminate, not_none(machine.provider_id))
     try:
-        with on_abort(unfinished_end(command_name(machine))) if request else nullcontext():  # else of its whole cluster
+        # without a request of its own, its cluster shows the message
+        with on_abort(unfinished_end_sentence(command_name(machine))) if request else nullcontext():
             machine = stop_proof.request_until_confirmed(
                 session,
                 machine,
@@ -370,7 +371,7 @@ def _record_for_reaper(
     """Record the request to a provider that cannot be asked now (`error`): the next run of the reaper finishes it."""
     if request is not None and not isinstance(error, NotReachableHere | LedgerUnavailable):
         session.ledger.append([request(machine)])
-        error.next = " ".join(filter(None, (error.next, postponed_end(command_name(machine), action))))
+        error.next = " ".join(filter(None, (error.next, postponed_end_sentence(command_name(machine), action))))
 
 
 def _refresh_before_end(session: Session, provider: Provider, machine: Machine) -> tuple[Machine, bool]:

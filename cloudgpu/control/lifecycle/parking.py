@@ -15,7 +15,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.errors import EndRefused, InvalidRequest
 from cloudgpu.providers.abilities import Imageable
-from cloudgpu.underway import on_abort, unproved
+from cloudgpu.underway import on_abort, unproved_sentence
 
 
 def park(session: Session, machine: Machine, *, why: str, finish: bool = True) -> Machine:
@@ -32,7 +32,7 @@ def park(session: Session, machine: Machine, *, why: str, finish: bool = True) -
     if not machine.parked or machine.terminated_at is None:
         machine = retention_records.record_parking(session, machine, why)
     if machine.terminated_at is None:
-        with on_abort(unproved(machine.name, "end")):
+        with on_abort(unproved_sentence(machine.name, "end")):
             machine = _end_keeping_disk(session, machine)
         session.report(f"{machine.name}: it has ended and is not billed for compute any more")
     if not finish:

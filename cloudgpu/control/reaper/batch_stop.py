@@ -29,7 +29,7 @@ from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import Pausable
 from cloudgpu.providers.cluster_abilities import BulkStop
 from cloudgpu.providers.shared.calls import UnansweredRounds, WaitReports
-from cloudgpu.underway import on_abort, unproved
+from cloudgpu.underway import on_abort, unproved_sentence
 
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.05, 5.0
 _UNSETTLED_STATES = (State.UNKNOWN, State.PENDING)
@@ -69,7 +69,7 @@ def stop_locked_batch(session: Session, items: Sequence[EndItem]) -> Outcome:
     items = [one for one in items if one not in start_refused]
     with ExitStack() as stack:
         for one in items:
-            stack.enter_context(on_abort(unproved(one.machine.name, "stop")))
+            stack.enter_context(on_abort(unproved_sentence(one.machine.name, "stop")))
         session.ledger.append(
             [
                 _stop_request(one, now, requested_by(session, one.machine, "stop", authorization=authorization))

@@ -29,7 +29,7 @@ from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, Led
 from cloudgpu.providers.abilities import Imageable, Pausable
 from cloudgpu.providers.base import Provider
 from cloudgpu.providers.shared.calls import UnansweredRounds
-from cloudgpu.underway import on_abort, unproved
+from cloudgpu.underway import on_abort, unproved_sentence
 
 MAX_PAUSE_S = 5.0
 
@@ -85,7 +85,7 @@ def _stop(session: Session, instance: Instance, why: str) -> str:
     if not _is_overdue(provider.get(instance.id), session.clock()):
         return ""
     session.check_lock(REAPER_LOCK)
-    with on_abort(unproved(name_of(instance), "stop")):
+    with on_abort(unproved_sentence(name_of(instance), "stop")):
         ownership = Ownership(name_of(instance), instance.tags.get(TAG_OWNER, ""))
         session.ledger.append([_stop_event(instance, why, session.clock(), requested_by(session, ownership, "stop"))])
         return _wait_until_stopped(session, provider, instance.id, instance.market)

@@ -68,7 +68,7 @@ def check_may(
     if right is None:
         name = str(machine.name).replace("the ", "The ", 1)  # of a named resource
         raise RoleNeeded(
-            f"{name} is {authorization.whose(machine)}, and {authorization.person} is a member: "
+            f"{name} is {authorization.owner_text(machine)}, and {authorization.person} is a member: "
             f"only its owner or a payer may {verb} it.",
             field="name",
             value=machine.name,
@@ -100,7 +100,7 @@ def ownership_note(session: Session, machine: OwnedSubject, verb: str) -> str:
         right = check_may(session, machine, verb, authorization=authorization)
     except LedgerAway:
         return ""
-    return "" if right is Right.OWNER else f" It is {authorization.whose(machine)}; {_RIGHT_TEXTS[right]}."
+    return "" if right is Right.OWNER else f" It is {authorization.owner_text(machine)}; {_RIGHT_TEXTS[right]}."
 
 
 def requested_by(
@@ -174,7 +174,9 @@ def claim_owner(session: Session, owner: str) -> None:
 def owners(session: Session) -> OwnersDocument:
     """Return each recorded owner's name with the database user that it belongs to."""
     people = people_of(session.ledger.events(PEOPLE_SUBJECT), session.ledger.members())
-    return {"owners": [{"owner": people.texts[name], "user": user} for name, user in sorted(people.of.items())]}
+    return {
+        "owners": [{"owner": people.spellings[name], "user": user} for name, user in sorted(people.persons.items())]
+    }
 
 
 def assign_owner(session: Session, owner: str, person: str) -> OwnersDocument:

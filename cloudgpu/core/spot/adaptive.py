@@ -19,11 +19,11 @@ from cloudgpu.core.spot.safety_net import SafetyNet
 from cloudgpu.core.spot.situation import Answer, JobFacts, Mode, Situation, State, Task, answer, situation_of, task_of
 
 MIN_SAVING_H = 0.1  # spot hours that a change has to save
-STEPS = 384  # of time that a plan has at most: it bounds the time that `reset` takes
+STEPS = 384  # steps of time that a plan has at most: it bounds the time that `reset` takes
 SHORTEST_STEP_H = 1 / 6
 PRIOR_HOURS = 7 * 24.0  # hours of prior history that count
-MIN_CHANCE = 1e-3  # of a model: a less likely one is ignored
-MAX_RATIO = 1000.0  # on-demand hours in spot hours at most; spot that costs nothing has no such ratio
+MIN_CHANCE = 1e-3  # a model that is less likely than this is ignored
+MAX_RATIO = 1000.0  # spot hours for the price of an on-demand hour, at most; spot that costs nothing has no such ratio
 
 
 class Adaptive:
@@ -39,35 +39,35 @@ class Adaptive:
         """Begin a new job: solve every model. Raises InvalidRequest where a number of the job is impossible."""
         task = task_of(job)
         self._net = SafetyNet(task.changeover, task.tick)
-        known = replace(task, history=())
-        if known != self._solved:  # a simulation begins one job again and again
-            self._plans, self._solved = plans_of(known, self._mixture), known
+        task_without_history = replace(task, history=())
+        if task_without_history != self._solved:  # a simulation begins one job again and again
+            self._plans, self._solved = plans_of(task_without_history, self._mixture), task_without_history
         self._belief = Belief(self._mixture, task.tick)
         self._ages: list[int] = []  # ticks for which each zone has had spot
-        self._decided_at: float | None = None  # elapsed hours of the last decision, and the ages before it
-        self._before = self._ages
+        self._decided_at: float | None = None  # elapsed hours of the last decision
+        self._ages_before = self._ages  # before that decision
         ticks = max(1, int(PRIOR_HOURS / task.tick))
-        for up in zip_longest(*(zone[-ticks:] for zone in task.history), fillvalue=False):
-            self._see(up)
+        for availability in zip_longest(*(zone[-ticks:] for zone in task.history), fillvalue=False):
+            self._observe(availability)
 
     def decide(self, state: State) -> Answer:
         """Return what runs in this tick."""
         now = situation_of(state)
         if self._decided_at == now.elapsed:
             self._belief.take_back()
-            self._ages = self._before
-        self._decided_at, self._before = now.elapsed, self._ages
-        self._see(now.available)
+            self._ages = self._ages_before
+        self._decided_at, self._ages_before = now.elapsed, self._ages
+        self._observe(now.available)
         if now.work <= 0:
             return answer("wait", now)
         costs = self._costs(now, self._zone(now))
         return self._net.check(answer(min(costs, key=costs.__getitem__), now, self._zone(now)), now)
 
-    def _see(self, available: tuple[bool, ...]) -> None:
+    def _observe(self, available: tuple[bool, ...]) -> None:
         """Learn from one tick, and count how long each zone has had spot."""
-        self._belief.see(any(available))
-        known = self._ages + [0] * (len(available) - len(self._ages))
-        self._ages = [age + 1 if has else 0 for age, has in zip(known, available, strict=False)]
+        self._belief.observe(any(available))
+        ages = self._ages + [0] * (len(available) - len(self._ages))
+        self._ages = [age + 1 if has else 0 for age, has in zip(ages, available, strict=False)]
 
     def _zone(self, now: Situation) -> int | None:
         """Return where spot runs, or the zone that has had it longest; None where no zone has it."""
@@ -81,15 +81,17 @@ class Adaptive:
         changeover = self._net.changeover
         costs: dict[Mode, float] = {}
         if self._net.is_safe("wait", now):
-            costs["wait"] = self._mean("wait", now, 0.0)
+            costs["wait"] = self._expected_cost("wait", now, 0.0)
         if zone is not None and self._net.is_safe("spot", now, zone):
-            costs["spot"] = self._mean("spot", now, now.pending if now.running_spot else changeover)
-        costs["on_demand"] = self._mean("on_demand", now, now.pending if now.mode == "on_demand" else changeover)
+            costs["spot"] = self._expected_cost("spot", now, now.pending if now.running_spot else changeover)
+        costs["on_demand"] = self._expected_cost(
+            "on_demand", now, now.pending if now.mode == "on_demand" else changeover
+        )
         if now.mode in costs and (now.mode == "on_demand" or now.running_spot):
             costs[now.mode] -= MIN_SAVING_H
         return costs
 
-    def _mean(self, action: Mode, now: Situation, pending: float) -> float:
+    def _expected_cost(self, action: Mode, now: Situation, pending: float) -> float:
         node = self._belief.node
         pairs = zip(self._belief.chances(), self._plans, strict=True)
         return sum(chance * plan.cost(action, node, now, pending) for chance, plan in pairs if chance > MIN_CHANCE)

@@ -18,7 +18,10 @@ EPSILON_H = 1e-9  # hours; ages are sums of ticks
 
 @dataclass(frozen=True, slots=True)
 class Hazards:
-    """`loss[i]` is the rate of a spot machine's loss from age `up_from[i]` on; `back` that of spot coming back."""
+    """The rates of one model: `loss[i]` is that of losing spot from age `up_from[i]` on, `back[i]` that of its return.
+
+    A node is the index of a bucket of age: first those of available spot, then those of spot that is away.
+    """
 
     up_from: tuple[float, ...]
     loss: tuple[float, ...]
@@ -41,18 +44,18 @@ class Hazards:
         up = len(self.loss)
         return self.loss[node] if node < up else self.back[node - up]
 
-    def older(self, node: int, step: float) -> tuple[int, float]:
+    def next_bucket(self, node: int, step: float) -> tuple[int, float]:
         """Return the next bucket of the same kind, and the chance to be in it `step` hours later, without a change."""
         ages, index = (self.up_from, node) if node < len(self.loss) else (self.down_from, node - len(self.loss))
         if index + 1 == len(ages):
             return node, 0.0
         return node + 1, min(1.0, step / (ages[index + 1] - ages[index]))
 
-    def change(self, node: int, step: float) -> float:
+    def chance_of_change(self, node: int, step: float) -> float:
         """Return the chance of a change within `step` hours."""
         return -expm1(-self.rate(node) * step)
 
-    def surprise(self, step: float) -> list[tuple[float, float]]:
+    def log_chances(self, step: float) -> list[tuple[float, float]]:
         """Return for each bucket the logarithm of the chance of no change and of a change within `step` hours."""
         rates = [self.rate(node) for node in range(self.nodes)]
         return [(-rate * step, log(max(1e-300, 1 - exp(-rate * step)))) for rate in rates]
@@ -89,25 +92,25 @@ class Belief:
         """Begin with the chances of the mixture; `tick` is in hours."""
         self._models = mixture.models
         self._tick = tick
-        self._surprise = [model.surprise(tick) for model in mixture.models]
+        self._log_chances = [model.log_chances(tick) for model in mixture.models]
         self._logs = [log(chance) for chance in mixture.chances]
         self._age = UNKNOWN_AGE
         self._up: bool | None = None
-        self._before: tuple[list[float], float, bool | None] = (self._logs, self._age, self._up)
+        self._state_before: tuple[list[float], float, bool | None] = (self._logs, self._age, self._up)
 
-    def see(self, up: bool) -> None:  # noqa: FBT001  the observation
+    def observe(self, up: bool) -> None:  # noqa: FBT001  the observation
         """Learn whether the zone has spot in this tick."""
-        self._before = (self._logs, self._age, self._up)
-        was, self._up = self._up, up
-        if was is None:
+        self._state_before = (self._logs, self._age, self._up)
+        was_up, self._up = self._up, up
+        if was_up is None:
             return
-        node, change = self.node_of(was), int(was != up)
-        self._logs = [value + table[node][change] for value, table in zip(self._logs, self._surprise, strict=True)]
+        node, change = self.node_of(was_up), int(was_up != up)
+        self._logs = [value + table[node][change] for value, table in zip(self._logs, self._log_chances, strict=True)]
         self._age = 0.0 if change else self._age + self._tick
 
     def take_back(self) -> None:
-        """Forget what was seen last; once."""
-        self._logs, self._age, self._up = self._before
+        """Undo the last `observe`; only one can be undone."""
+        self._logs, self._age, self._up = self._state_before
 
     def node_of(self, up: bool) -> int:  # noqa: FBT001  the observation
         """Return the bucket of the present age; all models have the same buckets."""

@@ -25,13 +25,13 @@ ROUNDING_H = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Steps of time and nodes of slack, in hours; the changeover, and the price of an on-demand hour in spot hours."""
+    """The grid of a plan: `steps` of `step` hours each, and the nodes of slack, in hours."""
 
     step: float
     steps: int
     slack: tuple[float, ...]
-    changeover: float
-    ratio: float
+    changeover: float  # hours
+    ratio: float  # the price of an on-demand hour in spot hours
 
     @property
     def carried(self) -> int:
@@ -43,7 +43,7 @@ class Grid:
         """Return what is left of the changeover, besides the carried steps."""
         return self.changeover - self.carried * self.step
 
-    def place(self, slack: float) -> tuple[int, float]:
+    def position(self, slack: float) -> tuple[int, float]:
         """Return the node below this slack, and how far it is to the next one, from 0 to 1."""
         last = len(self.slack) - 2
         below = min(last, max(0, bisect_right(self.slack, slack + ROUNDING_H) - 1))
@@ -52,7 +52,7 @@ class Grid:
 
     def shift(self, hours: float) -> Shift:
         """Return for every node where the slack is after `hours` of it have gone."""
-        return [(below, 1 - share, share) for below, share in (self.place(slack - hours) for slack in self.slack)]
+        return [(below, 1 - share, share) for below, share in (self.position(slack - hours) for slack in self.slack)]
 
 
 def grid_of(deadline: float, slack: float, step: float, changeover: float, ratio: float) -> Grid:
@@ -80,24 +80,24 @@ class Plan:
     def spot(self, node: int, time: float, slack: float, pending: float) -> float:
         """Return the cost to come on spot with `pending` hours of its changeover left."""
         step, carried = self._grid.step, self._grid.carried
-        whole = min(carried, max(0, int((pending - ROUNDING_H) / step)))
-        rest = pending - whole * step
-        if not whole:
-            return self._value(0, node, time, slack - rest)
-        return self._value(2 + whole, node, time, slack - (rest - self._grid.remainder))
+        whole_steps = min(carried, max(0, int((pending - ROUNDING_H) / step)))
+        remainder = pending - whole_steps * step
+        if not whole_steps:
+            return self._value(0, node, time, slack - remainder)
+        return self._value(2 + whole_steps, node, time, slack - (remainder - self._grid.remainder))
 
     def _value(self, kind: int, node: int, time: float, slack: float) -> float:
         """Return the cost to come of an action; `kind` is its index in a `Row`."""
         if time - slack <= ROUNDING_H:
             return 0.0
-        below, share = self._grid.place(slack)
-        exact = min(float(self._grid.steps), max(0.0, time / self._grid.step))  # a job may be past its deadline
-        number = int(exact + ROUNDING_H)
-        late = exact - number
-        value = _between(self._rows[number][kind][node], below, share)
-        if late <= ROUNDING_H:
+        below, share = self._grid.position(slack)
+        steps_left = min(float(self._grid.steps), max(0.0, time / self._grid.step))  # a job may be past its deadline
+        step_number = int(steps_left + ROUNDING_H)
+        fraction = steps_left - step_number
+        value = _between(self._rows[step_number][kind][node], below, share)
+        if fraction <= ROUNDING_H:
             return value
-        return value * (1 - late) + _between(self._rows[number + 1][kind][node], below, share) * late
+        return value * (1 - fraction) + _between(self._rows[step_number + 1][kind][node], below, share) * fraction
 
 
 def _between(row: Sequence[float], below: int, share: float) -> float:
@@ -129,38 +129,40 @@ class _Solver:
 
     def _moves(self, hazards: Hazards, node: int) -> tuple[int, int, float, float, float]:
         """Return the next older bucket, the one after a change, and the chances to stay, to grow older, to change."""
-        older, share = hazards.older(node, self._grid.step)
-        change = hazards.change(node, self._grid.step)
-        other = self._up if node < self._up else 0
-        return older, other, (1 - change) * (1 - share), (1 - change) * share, change
+        older, share = hazards.next_bucket(node, self._grid.step)
+        change = hazards.chance_of_change(node, self._grid.step)
+        after_change = self._up if node < self._up else 0
+        return older, after_change, (1 - change) * (1 - share), (1 - change) * share, change
 
     def rows(self) -> list[Row]:
         """Return the costs of all actions for every number of steps left."""
         empty = array("f", [0.0] * len(self._grid.slack))
-        found: list[Row] = [[[empty] * self._nodes for _ in range(3 + self._grid.carried)]]
-        found.extend(self._step(number * self._grid.step) for number in range(1, self._grid.steps + 1))
-        return found
+        rows_by_step: list[Row] = [[[empty] * self._nodes for _ in range(3 + self._grid.carried)]]
+        rows_by_step.extend(self._step(number * self._grid.step) for number in range(1, self._grid.steps + 1))
+        return rows_by_step
 
     def _step(self, time: float) -> Row:
         """Return the costs with `time` hours left, and keep the least of them for the step before."""
         step, ratio = self._grid.step, self._grid.ratio
-        run = [min(step, max(0.0, time - slack)) for slack in self._grid.slack]
-        on_demand_price = [ratio * hours for hours in run]
-        spot = [self._mean(self._spot_costs, node, self._idle_costs, run) for node in range(self._up)]
+        billed_hours = [min(step, max(0.0, time - slack)) for slack in self._grid.slack]
+        on_demand_price = [ratio * hours for hours in billed_hours]
+        spot = [self._mean(self._spot_costs, node, self._idle_costs, billed_hours) for node in range(self._up)]
         on_demand = [
             self._mean(self._on_demand_costs, node, self._on_demand_costs, on_demand_price)
             for node in range(self._nodes)
         ]
         idle = [self._waited(self._idle_costs, node, self._late_wait_cost) for node in range(self._nodes)]
-        late = [[_shift(vector, self._rest_shift) for vector in spot]]
-        late.extend(self._carried(begun) for begun in self._changeover_costs[:-1])
-        self._changeover_costs = late
+        changeover_costs = [[_shift(vector, self._rest_shift) for vector in spot]]
+        changeover_costs.extend(self._carried(begun) for begun in self._changeover_costs[:-1])
+        self._changeover_costs = changeover_costs
         self._choose(spot, on_demand, idle)
-        done = sum(1 for hours in run if hours > ROUNDING_H)  # a finished job costs nothing, whatever rounding says
+        finished_from = sum(
+            1 for hours in billed_hours if hours > ROUNDING_H
+        )  # a finished job costs nothing, whatever rounding says
         for vectors in (self._spot_costs, self._on_demand_costs, self._idle_costs, *self._changeover_costs):
             for vector in vectors:
-                vector[done:] = [0.0] * (len(vector) - done)
-        return [[array("f", vector) for vector in kind] for kind in (spot, on_demand, idle, *late[1:])]
+                vector[finished_from:] = [0.0] * (len(vector) - finished_from)
+        return [[array("f", vector) for vector in kind] for kind in (spot, on_demand, idle, *changeover_costs[1:])]
 
     def _mean(self, vectors: list[Vector], node: int, changed: list[Vector], cost: Vector) -> Vector:
         """Return the expected cost after a step: of `vectors`, or after a change of `changed`, plus its `cost`."""
@@ -174,33 +176,35 @@ class _Solver:
         rows = zip(vectors[node], vectors[older], self._idle_costs[other], strict=True)
         return _shift_and_add([stay * x + grow * y + change * z for x, y, z in rows], self._idle_shift, cost)
 
-    def _carried(self, begun: list[Vector]) -> list[Vector]:
-        """Return spot with one more carried step of changeover than `begun`: that step is billed without progress."""
+    def _carried(self, spot_costs: list[Vector]) -> list[Vector]:
+        """Return spot with one more carried step of changeover than `spot_costs`: it is billed without progress."""
         cost = [self._grid.step] * len(self._grid.slack)
-        return [self._waited([*begun, *self._idle_costs[self._up :]], node, cost) for node in range(self._up)]
+        return [self._waited([*spot_costs, *self._idle_costs[self._up :]], node, cost) for node in range(self._up)]
 
     def _choose(self, spot: list[Vector], on_demand: list[Vector], idle: list[Vector]) -> None:
         """Set the least cost of each mode: go on, stop, or change over."""
         switch = [_shift_and_add(vector, self._start_shift, self._late_switch_cost) for vector in on_demand]
-        begun = self._changeover_costs[-1]
+        start_costs = self._changeover_costs[-1]
         self._idle_costs, self._on_demand_costs = [], []
         for node in range(self._nodes):
-            free = idle[node]
+            idle_or_spot = idle[node]
             if node < self._up:
-                rows = zip(free, begun[node], self._late_start_cost, strict=True)
-                free = [x if x < y + z else y + z for x, y, z in rows]  # noqa: FURB136  min() takes twice the time
-            self._idle_costs.append(_minimum(free, switch[node]))
-            self._on_demand_costs.append(_minimum(free, on_demand[node]))
+                rows = zip(idle_or_spot, start_costs[node], self._late_start_cost, strict=True)
+                idle_or_spot = [x if x < y + z else y + z for x, y, z in rows]  # noqa: FURB136  min() takes twice the time
+            self._idle_costs.append(_minimum(idle_or_spot, switch[node]))
+            self._on_demand_costs.append(_minimum(idle_or_spot, on_demand[node]))
         self._spot_costs = [_minimum(_minimum(spot[node], switch[node]), idle[node]) for node in range(self._up)]
 
 
 def _shift(values: Vector, shift: Shift) -> Vector:
-    return [values[below] * one + values[below + 1] * other for below, one, other in shift]
+    return [values[below] * weight + values[below + 1] * next_weight for below, weight, next_weight in shift]
 
 
 def _shift_and_add(values: Vector, shift: Shift, cost: Vector) -> Vector:
     rows = zip(shift, cost, strict=True)
-    return [values[below] * one + values[below + 1] * other + c for (below, one, other), c in rows]
+    return [
+        values[below] * weight + values[below + 1] * next_weight + extra for (below, weight, next_weight), extra in rows
+    ]
 
 
 def _minimum(values: Vector, others: Vector) -> Vector:

@@ -26,20 +26,20 @@ def retry_after_h(changeover_h: float, refusals: int) -> float:
     return FIRST_RETRY_H * float(changeover_h**CHANGEOVER_EXPONENT) * backoff
 
 
-def resolve_wait(wanted: Answer, state: State, net: SafetyNet) -> Answer:
+def resolve_wait(policy_answer: Answer, state: State, net: SafetyNet) -> Answer:
     """Return what a live job does: what its policy wants, but where that is to wait, it may keep or try a machine.
 
     A machine that runs is kept: to end it saves less than its next start costs. Where nothing runs, spot is tried, if
     the net allows it: a refusal costs nothing.
     """
-    if wanted["action"] != "wait":
-        return wanted
+    if policy_answer["action"] != "wait":
+        return policy_answer
     if state["mode"] != "wait":  # also where the work seems done: its command says when it is
         return {"action": state["mode"], "zone": None}
     now = situation_of(state)
     if now.work > 0 and state["spot_available"] and net.is_safe("spot", now):
         return {"action": "spot", "zone": None}
-    return wanted
+    return policy_answer
 
 
 class ObservedSpot:

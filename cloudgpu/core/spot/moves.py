@@ -67,7 +67,7 @@ class PricedPlace:
 
 
 class Saving(NamedTuple):
-    """What a move is expected to save and to cost; `extra_cost`: what staying has cost more already.
+    """What a move is expected to save and to cost, in nano-dollars; `extra_cost`: what staying has cost more already.
 
     `margin` is how many times its cost a move has to save, beyond `least_saving`. `saved_before` is what it has saved
     to leave that place earlier; None where the job was never there.
@@ -97,10 +97,10 @@ def saving(
     there is not refused. It costs a start at the new price, the end of this machine, work that is done again, data that
     travels, and the losses that a younger machine is expected to have more.
     """
-    there_seen = [one for one in sightings if one.place == there.place and one.at <= now]
-    here_seen = [one for one in sightings if one.place == here.place and one.at <= now]
-    losses, lasts_h = _losses_and_hours(running.age_h, running.work_left_h, life_h(here_seen, now))
-    more_losses = max(0.0, _losses_and_hours(0.0, lasts_h, life_h(there_seen, now))[0] - losses)
+    sightings_there = [sighting for sighting in sightings if sighting.place == there.place and sighting.at <= now]
+    sightings_here = [sighting for sighting in sightings if sighting.place == here.place and sighting.at <= now]
+    losses, lasts_h = _losses_and_hours(running.age_h, running.work_left_h, life_h(sightings_here, now))
+    more_losses = max(0.0, _losses_and_hours(0.0, lasts_h, life_h(sightings_there, now))[0] - losses)
     one_loss = (running.start_h + running.redone_h) * there.price + there.transfer_cost
     costs = (
         (running.start_h + running.unsaved_h) * there.price
@@ -109,14 +109,14 @@ def saving(
         + more_losses * one_loss
     )
     margin = MARGIN * 2**running.moves
-    saves = _launch_chance(there_seen, now) * _lasting_difference(here, there, now) * lasts_h
+    saves = _launch_chance(sightings_there, now) * _lasting_difference(here, there, now) * lasts_h
     saved_before = None if running.left_at is None else -sum(_hourly_differences(here, there, running.left_at, now))
     extra_cost = extra_cost_here(here, there, now, costs * margin)
     return Saving(saves, costs, extra_cost, margin, MIN_SAVING_H * here.price, saved_before)
 
 
 def extra_cost_here(here: PricedPlace, there: PricedPlace, now: datetime, bound: float) -> float:
-    """Return what it has cost more to be here than there, since `LOOK_BACK`; never below `-most`, where it begins."""
+    """Return what it has cost more to be here than there, since `LOOK_BACK`; never below `-bound`, where it begins."""
     total = -bound
     for difference in _hourly_differences(here, there, now - LOOK_BACK, now):
         total = max(-bound, total + difference)
@@ -134,18 +134,18 @@ def _lasting_difference(here: PricedPlace, there: PricedPlace, now: datetime) ->
 
 def _hourly_differences(here: PricedPlace, there: PricedPlace, since: datetime, now: datetime) -> Iterator[float]:
     """Yield what it has cost more here than there, from each change of a price to the next, oldest first."""
-    changes = {at for one in (here, there) for at, _ in one.prices if since < at < now}
-    for begun, ended in pairwise(sorted({since, *changes, now})):
-        yield (here.price_at(begun) - there.price_at(begun)) * ((ended - begun) / timedelta(hours=1))
+    changes = {at for priced in (here, there) for at, _ in priced.prices if since < at < now}
+    for begin, end in pairwise(sorted({since, *changes, now})):
+        yield (here.price_at(begin) - there.price_at(begin)) * ((end - begin) / timedelta(hours=1))
 
 
 def _launch_chance(there: Sequence[Sighting], now: datetime) -> float:
     """Return how likely a launch there makes a machine, by what was seen; 1 before anything was refused."""
     made, refused = 1.0, 0.0
-    for one in there:
-        weight = 0.5 ** ((now - one.at) / HALF_LIFE)
-        made += weight * (one.kind == "made")
-        refused += weight * (one.kind == "refused")
+    for sighting in there:
+        weight = 0.5 ** ((now - sighting.at) / HALF_LIFE)
+        made += weight * (sighting.kind == "made")
+        refused += weight * (sighting.kind == "refused")
     return made / (made + refused)
 
 
@@ -155,12 +155,14 @@ def _losses_and_hours(age: float, hours: float, life: float) -> tuple[float, flo
     `life` is how many hours machines were seen to last at its place: the shipped rates are of a usual one.
     """
     losses = lasts_h = 0.0
-    for (begun, rate), (ended, _) in pairwise((*_losses_per_hour(), (FOR_EVER_H, 0.0))):
-        span = min(ended, age + hours) - max(begun, age)
-        if span > 0:
-            scaled = rate * DEFAULT_LIFE_H / life
-            lasts_h += exp(-losses) * (-expm1(-scaled * span) / scaled if scaled else span)
-            losses += scaled * span
+    for (from_age, rate), (to_age, _) in pairwise((*_losses_per_hour(), (FOR_EVER_H, 0.0))):
+        hours_in_bucket = min(to_age, age + hours) - max(from_age, age)
+        if hours_in_bucket > 0:
+            loss_rate = rate * DEFAULT_LIFE_H / life
+            lasts_h += exp(-losses) * (
+                -expm1(-loss_rate * hours_in_bucket) / loss_rate if loss_rate else hours_in_bucket
+            )
+            losses += loss_rate * hours_in_bucket
     return losses, lasts_h
 
 

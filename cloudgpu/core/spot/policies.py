@@ -67,7 +67,7 @@ class Greedy(_ThresholdPolicy):
 
 
 class UniformProgress(_ThresholdPolicy):
-    """Keep to the line of even progress: on demand when behind it, spot whenever it is there."""
+    """Keep to even progress from the start to the deadline: on demand when behind it, spot whenever it is there."""
 
     def _choose(self, now: Situation) -> Answer:
         if now.mode == "on_demand":
@@ -84,7 +84,7 @@ class UniformProgress(_ThresholdPolicy):
 
 
 def is_late(now: Situation, task: Task) -> bool:
-    """Return whether an idle job has to go on demand now: the net of the paper, with the clock of ticks."""
+    """Return whether an idle job has to go on demand now: the safety net of the paper, in whole ticks."""
     start = 2 * task.changeover
     needed = start if now.first_available is not None else max(start, task.changeover + task.tick)
     return now.slack < needed + TOLERANCE_H

@@ -36,15 +36,19 @@ class SafetyNet:
         keeps_machine = now.mode == "spot" and (zone is None or zone == now.zone)
         return now.pending if keeps_machine else self.changeover
 
-    def check(self, wanted: Answer, now: Situation) -> Answer:
+    def check(self, policy_answer: Answer, now: Situation) -> Answer:
         """Return the policy's answer, or on demand where that answer could miss the deadline."""
-        if wanted["action"] == "on_demand" or now.work <= 0:
-            return wanted
-        zone = wanted["zone"]
+        if policy_answer["action"] == "on_demand" or now.work <= 0:
+            return policy_answer
+        zone = policy_answer["zone"]
         has_spot = any(now.available) if zone is None else zone < len(now.available) and now.available[zone]
-        if wanted["action"] == "spot" and not has_spot:
-            wanted = {"action": "wait", "zone": None}
-        return wanted if self.is_safe(wanted["action"], now, wanted["zone"]) else {"action": "on_demand", "zone": None}
+        if policy_answer["action"] == "spot" and not has_spot:
+            policy_answer = {"action": "wait", "zone": None}
+        return (
+            policy_answer
+            if self.is_safe(policy_answer["action"], now, policy_answer["zone"])
+            else {"action": "on_demand", "zone": None}
+        )
 
 
 def latest_start(deadline: float, work: float, net: SafetyNet) -> float:

@@ -74,14 +74,14 @@ def checked_state(state: Mapping[str, object]) -> dict[str, object]:
         raise _wrong("mode", mode, "is not wait, spot or on_demand")
     return {
         **state,
-        "elapsed_h": _number(state, "elapsed_h", least=0),
-        "work_left_h": _number(state, "work_left_h", least=0),
+        "elapsed_h": _number(state, "elapsed_h", minimum=0),
+        "work_left_h": _number(state, "work_left_h", minimum=0),
         "time_left_h": _number(state, "time_left_h"),
         "spot_available": any(zones) if zones else _flag(state.get("spot_available"), "spot_available"),
         "zones_available": zones,
         "mode": mode,
         "zone": _zone(state.get("zone"), zones),
-        "pending_h": _number({"pending_h": 0, **state}, "pending_h", least=0),
+        "pending_h": _number({"pending_h": 0, **state}, "pending_h", minimum=0),
     }
 
 
@@ -106,16 +106,16 @@ def _object_at(request: Mapping[str, object], key: str) -> dict[str, object]:
     return value
 
 
-def _number(state: Mapping[str, object], key: str, *, least: float = -math.inf) -> float:
+def _number(state: Mapping[str, object], key: str, *, minimum: float = -math.inf) -> float:
     value = state.get(key)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not _is_within(value, least):
-        raise _wrong(key, value, "is not a number" if least < 0 else f"is not a number of at least {least:g}")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not _is_within(value, minimum):
+        raise _wrong(key, value, "is not a number" if minimum < 0 else f"is not a number of at least {minimum:g}")
     return float(value)
 
 
-def _is_within(value: float, least: float) -> bool:
+def _is_within(value: float, minimum: float) -> bool:
     try:
-        return math.isfinite(float(value)) and value >= least
+        return math.isfinite(float(value)) and value >= minimum
     except OverflowError:  # a whole number of hundreds of digits
         return False
 
@@ -140,6 +140,6 @@ def _zone(value: object, zones: list[bool] | None) -> int | None:
     return value
 
 
-def _wrong(key: str, value: object, fault: str) -> InvalidRequest:
+def _wrong(key: str, value: object, problem: str) -> InvalidRequest:
     shown = json.dumps(value, default=repr)[:60]
-    return InvalidRequest(f"{key} {shown} {fault}.", field=key, value=shown, next="See docs/spot.md.")
+    return InvalidRequest(f"{key} {shown} {problem}.", field=key, value=shown, next="See docs/spot.md.")

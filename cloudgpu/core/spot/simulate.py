@@ -122,10 +122,10 @@ def simulate(
     decider = _Decider(policy, net, ObservedSpot(job.changeover_h) if live else None)
     ticks: list[Tick] = []
     while not world.done:
-        up = world.available(zones)
-        if world.lose(up):
-            decider.lost(world.elapsed_h)
-        tick = world.step(*decider.chosen(world, up))
+        available = world.available(zones)
+        if world.lose(available):
+            decider.record_loss(world.elapsed_h)
+        tick = world.step(*decider.choice(world, available))
         if timeline:
             ticks.append(tick)
     world.run.timeline = tuple(ticks)
@@ -138,37 +138,41 @@ class _Decider:
     def __init__(self, policy: Policy, net: SafetyNet | None, seen_spot: ObservedSpot | None) -> None:
         self._policy, self._net, self._seen_spot = policy, net, seen_spot
 
-    def lost(self, elapsed_h: float) -> None:
+    def record_loss(self, elapsed_h: float) -> None:
         """Note that a spot machine was lost."""
         if self._seen_spot is not None:
             self._seen_spot.record_loss(elapsed_h)
 
-    def chosen(self, world: World, up: Sequence[bool]) -> Choice:
+    def choice(self, world: World, zones_up: Sequence[bool]) -> Choice:
         """Return what is done in this tick: spot where there is none becomes waiting."""
         if world.elapsed_h >= world.job.deadline_h - _ROUNDING:
             return "on_demand", None
-        answer = self._ask(world.state(up)) if self._seen_spot is None else self._try(world, self._seen_spot, up)
+        answer = (
+            self._ask(world.state(zones_up)) if self._seen_spot is None else self._try(world, self._seen_spot, zones_up)
+        )
         if answer["action"] != "spot":
             return answer["action"], None
         zone = answer["zone"]
         if zone is None:  # where it runs, else the first one that has spot
-            zone = world.zone if world.zone is not None else next((at for at, is_up in enumerate(up) if is_up), None)
-        return ("spot", zone) if zone is not None and 0 <= zone < len(up) and up[zone] else ("wait", None)
+            zone = (
+                world.zone if world.zone is not None else next((at for at, is_up in enumerate(zones_up) if is_up), None)
+            )
+        return ("spot", zone) if zone is not None and 0 <= zone < len(zones_up) and zones_up[zone] else ("wait", None)
 
-    def _try(self, world: World, seen_spot: ObservedSpot, up: Sequence[bool]) -> Answer:
+    def _try(self, world: World, seen_spot: ObservedSpot, zones_up: Sequence[bool]) -> Answer:
         """Return what a live job does: where spot is refused, the machine is gone, and the policy decides again."""
         may_have_spot = world.mode == "spot" or seen_spot.may_be_available(world.mode, world.elapsed_h)
-        state = world.unseen(spot=may_have_spot)
+        state = world.live_state(spot=may_have_spot)
         net = self._net or SafetyNet(world.job.changeover_h, world.job.tick_h)
         answer = self._within_net(resolve_wait(self._policy.decide(state), state, net), state)
         if answer["action"] != "spot":
             return answer
-        if any(up):
+        if any(zones_up):
             seen_spot.record_start()
             return answer
         seen_spot.record_refusal(world.elapsed_h)
         world.stop()
-        return self._ask(world.unseen(spot=False))
+        return self._ask(world.live_state(spot=False))
 
     def _ask(self, state: State) -> Answer:
         return self._within_net(self._policy.decide(state), state)
@@ -203,27 +207,27 @@ class World:
         """Return which zones have spot at this tick."""
         return [self.tick < len(zone) and zone[self.tick] > 0 for zone in zones]
 
-    def state(self, up: Sequence[bool]) -> State:
+    def state(self, zones_up: Sequence[bool]) -> State:
         """Return what a policy sees."""
         elapsed = self.elapsed_h
         return {
             "elapsed_h": elapsed,
             "work_left_h": self.work_left_h,
             "time_left_h": self.job.deadline_h - elapsed,
-            "spot_available": any(up),
-            "zones_available": list(up) if self.zones > 1 else None,
+            "spot_available": any(zones_up),
+            "zones_available": list(zones_up) if self.zones > 1 else None,
             "mode": self.mode,
             "zone": self.zone if self.zones > 1 else None,
             "pending_h": self.pending_h,
         }
 
-    def unseen(self, *, spot: bool) -> State:
-        """Return what a policy is told of a live job, where `spot` may be there."""
+    def live_state(self, *, spot: bool) -> State:
+        """Return what a policy is told of a live job, which sees no zone: `spot` says whether spot may be available."""
         return {**self.state([spot]), "spot_available": spot, "zones_available": None, "zone": None}
 
-    def lose(self, up: Sequence[bool]) -> bool:
+    def lose(self, zones_up: Sequence[bool]) -> bool:
         """Take the spot machine away where its zone has no spot any more, and say whether that was so."""
-        lost = self.mode == "spot" and self.zone is not None and not up[self.zone]
+        lost = self.mode == "spot" and self.zone is not None and not zones_up[self.zone]
         if lost:
             self.run.losses += 1
             self.stop()
@@ -234,7 +238,7 @@ class World:
         self.mode, self.zone, self.pending_h = "wait", None, 0.0
 
     def step(self, mode: Mode, zone: int | None) -> Tick:
-        """Do this for one tick, or until the work is done."""
+        """Run in this mode and zone for one tick, or until the work is done."""
         tick_h = self.job.tick_h
         self.tick += 1
         if mode == "wait":
@@ -266,5 +270,5 @@ class World:
             run.ended_on_demand = self.mode == "on_demand"
 
 
-def _invalid(field: str, value: float, fault: str) -> InvalidRequest:
-    return InvalidRequest(f"{field} is {value:g}, which {fault}.", field=field, value=f"{value:g}")
+def _invalid(field: str, value: float, problem: str) -> InvalidRequest:
+    return InvalidRequest(f"{field} is {value:g}, which {problem}.", field=field, value=f"{value:g}")

@@ -55,7 +55,7 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The job: hours and prices per hour."""
+    """The job: `work`, `deadline`, `tick` and `changeover` in hours, and prices per hour."""
 
     work: float
     deadline: float
@@ -73,7 +73,10 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """One tick, in hours. `available` has one flag for each zone; `zoned` says whether the answer needs a zone."""
+    """One tick. `elapsed`, `work` left, `time` to the deadline and `pending` changeover are hours.
+
+    `available` has one flag for each zone; `needs_zone` says whether the answer has to name a zone.
+    """
 
     elapsed: float
     work: float
@@ -82,7 +85,7 @@ class Situation:
     mode: Mode
     zone: int = 0
     pending: float = 0.0
-    zoned: bool = False
+    needs_zone: bool = False
 
     @property
     def slack(self) -> float:
@@ -118,8 +121,8 @@ def task_of(job: JobFacts) -> Task:
 def situation_of(state: State) -> Situation:
     """Read the argument of `decide`."""
     zones = state.get("zones_available")
-    zoned = zones is not None
-    available = tuple(map(bool, zones)) if zones else (bool(state["spot_available"]) and not zoned,)
+    needs_zone = zones is not None
+    available = tuple(map(bool, zones)) if zones else (bool(state["spot_available"]) and not needs_zone,)
     mode: Mode = state["mode"]
     return Situation(
         float(state["elapsed_h"]),
@@ -129,7 +132,7 @@ def situation_of(state: State) -> Situation:
         mode,
         int(state.get("zone") or 0),
         float(state.get("pending_h") or 0.0) if mode != "wait" else 0.0,
-        zoned,
+        needs_zone,
     )
 
 
@@ -140,14 +143,14 @@ def answer(action: Mode, now: Situation, zone: int | None = None) -> Answer:
     chosen = now.first_available if zone is None else zone
     if chosen is None:
         return {"action": "wait", "zone": None}
-    return {"action": "spot", "zone": chosen if now.zoned else None}
+    return {"action": "spot", "zone": chosen if now.needs_zone else None}
 
 
-def _number(job: JobFacts, key: str, least: float) -> float:
+def _number(job: JobFacts, key: str, minimum: float) -> float:
     value = job.get(key)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < float("inf"):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not minimum <= value < float("inf"):
         raise InvalidRequest(
-            f"{key} {value!r} is not a number of at least {least:g}.",
+            f"{key} {value!r} is not a number of at least {minimum:g}.",
             field=key,
             value=str(value),
             next=f"Give {key} as a finite number: hours, or a price per hour.",

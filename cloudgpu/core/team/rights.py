@@ -36,8 +36,8 @@ class People:
     `users` are the members of the team: their database names are theirs without a ledger line.
     """
 
-    of: Mapping[str, str] = field(default_factory=dict)  # the recorded person by owner's name, in tag form
-    texts: Mapping[str, str] = field(default_factory=dict, compare=False)  # the names as they were written
+    persons: Mapping[str, str] = field(default_factory=dict)  # the recorded person by owner's name, in tag form
+    spellings: Mapping[str, str] = field(default_factory=dict, compare=False)  # by the tag form: the name as written
     users: Collection[str] = field(default=(), compare=False)
 
     def person(self, owner: str | None) -> str | None:
@@ -45,16 +45,16 @@ class People:
         if not owner:
             return None
         name = comparable_name(owner)
-        known = (
+        same_user = (
             owner
             if owner in self.users
             else next((user for user in self.users if comparable_name(user) == name), owner)
         )
-        return self.of.get(name, known)
+        return self.persons.get(name, same_user)
 
     def is_known(self, owner: str) -> bool:
         """Say whether the owner of this name is recorded."""
-        return comparable_name(owner) in self.of
+        return comparable_name(owner) in self.persons
 
     def owns(self, person: str, owner: str | None) -> bool:
         """Say whether an owner's name belongs to this person."""
@@ -63,11 +63,14 @@ class People:
     def is_another(self, person: str, owner: str) -> bool:
         """Say whether another person has this name, or has launched under it."""
         name = comparable_name(owner)
-        return _calls(name, (*self.of.values(), *self.users), person) or self.of.get(name, person) != person
+        return (
+            _another_has(name, (*self.persons.values(), *self.users), person)
+            or self.persons.get(name, person) != person
+        )
 
     def names(self, person: str) -> list[str]:
         """Return the recorded names of a person."""
-        return sorted(self.texts.get(name, name) for name, known in self.of.items() if known == person)
+        return sorted(self.spellings.get(name, name) for name, holder in self.persons.items() if holder == person)
 
 
 def people_of(lines: Iterable[Event], users: Collection[str] = ()) -> People:
@@ -78,20 +81,20 @@ def people_of(lines: Iterable[Event], users: Collection[str] = ()) -> People:
     A claim counts only for whoever wrote it: the database signs the lines of a team. A line that does not say both, the
     name and the person, says nothing: the database does not look into a member's lines.
     """
-    found: dict[str, str] = {}
-    texts: dict[str, str] = {}
+    person_by_name: dict[str, str] = {}
+    spellings: dict[str, str] = {}
     for line in sorted(lines, key=lambda line: line.seq):
         owner, person = line.body.get("owner"), line.body.get("person")
         if not (isinstance(owner, str) and isinstance(person, str) and owner and person):
             continue
         name = comparable_name(owner)
-        is_claim = line.kind == CLAIMED and name not in found and line.actor == person
-        if line.kind == ASSIGNED or (is_claim and not _calls(name, users, person)):
-            found[name], texts[name] = person, owner
-    return People(found, texts, users)
+        is_claim = line.kind == CLAIMED and name not in person_by_name and line.actor == person
+        if line.kind == ASSIGNED or (is_claim and not _another_has(name, users, person)):
+            person_by_name[name], spellings[name] = person, owner
+    return People(person_by_name, spellings, users)
 
 
-def _calls(name: str, users: Iterable[str], person: str) -> bool:
+def _another_has(name: str, users: Iterable[str], person: str) -> bool:
     """Say whether one of these users, other than this person, is called so."""
     return any(user != person and comparable_name(user) == name for user in users)
 
@@ -123,14 +126,14 @@ class Published:
 
 def published_of(lines: Iterable[Event]) -> dict[str, Published]:
     """Return the policies and limits that are published after these lines, by name."""
-    found: dict[str, Published] = {}
+    published: dict[str, Published] = {}
     for line in sorted(lines, key=lambda line: line.seq):
         body = line.body
         if line.kind == PUBLISHED:
-            found[body["name"]] = Published(body["name"], body["text"], body["tz"], line.actor, line.occurred_at)
+            published[body["name"]] = Published(body["name"], body["text"], body["tz"], line.actor, line.occurred_at)
         elif line.kind == WITHDRAWN:
-            found.pop(body["name"], None)
-    return found
+            published.pop(body["name"], None)
+    return published
 
 
 TEAM_SET = "team_set"
@@ -191,9 +194,9 @@ def claim(people: People, role: Role, person: str, owner: str, own_owner: str) -
     """
     if role is Role.ALONE or (people.is_known(owner) and people.owns(person, owner)):
         return Claim.GRANTED
-    free = not people.is_another(person, owner)
-    has_one = any(comparable_name(name) != comparable_name(person) for name in people.names(person))
-    if free and (owner == person or (comparable_name(owner) == comparable_name(own_owner) and not has_one)):
+    is_free = not people.is_another(person, owner)
+    has_own_name = any(comparable_name(name) != comparable_name(person) for name in people.names(person))
+    if is_free and (owner == person or (comparable_name(owner) == comparable_name(own_owner) and not has_own_name)):
         return Claim.NEW
     return Claim.GRANTED if role is Role.PAYER else Claim.REFUSED
 
@@ -201,9 +204,10 @@ def claim(people: People, role: Role, person: str, owner: str, own_owner: str) -
 def right_to(
     role: Role, *, mine: bool, stops: bool, stoppers: Stoppers = Stoppers.OWNER, for_lab: bool = False
 ) -> Right | None:
-    """Return by which right somebody may do this to a machine, None where they may not.
+    """Return by which right somebody may act on a machine, None where they may not.
 
-    `stops`: it stops the machine and keeps its disk, which `stoppers` may allow every member. `for_lab`: by the reaper.
+    `mine`: the machine is theirs. `stops`: the action stops it and keeps its disk, which `stoppers` may allow every
+    member. `for_lab`: the reaper acts.
     """
     if for_lab:
         return Right.REAPER
@@ -218,7 +222,7 @@ def right_to(
 class Authorization:
     """Who makes a request, in which role, and the persons of the owners' names.
 
-    `person` is the user of the database, `own_owner` the owner of config.toml.
+    `person` is the user of the database, `own_owner` the owner of config.toml. `for_lab`: the reaper acts for the lab.
     """
 
     role: Role
@@ -241,7 +245,7 @@ class Authorization:
         """Say whether no person has this name yet, so that their first action under it makes it theirs."""
         return bool(owner) and claim(self.people, self.role, self.person, owner or "", self.own_owner) is Claim.NEW
 
-    def whose(self, machine: OwnedSubject) -> str:
+    def owner_text(self, machine: OwnedSubject) -> str:
         """Return the owner of a machine in words: `ada's`, `ada@example.org's (ada)`."""
         owner, person = machine.owner, self.people.person(machine.owner)
         if not owner:

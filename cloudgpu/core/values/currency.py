@@ -58,11 +58,11 @@ class Currency:
     def text(self, amount: Money, extra_places: int = 0) -> str:
         """Return an amount for people, rounded half-even; one that is not zero is never shown as zero."""
         smallest = Decimal(1).scaleb(-self.decimal_places - extra_places)
-        exact = self.convert(amount)
-        shown = exact.quantize(smallest, ROUND_HALF_EVEN, _EXACT_ARITHMETIC)
-        if exact and not shown:
-            return f"{'-' if exact < 0 else ''}<{smallest:f}"
-        return f"{shown:,f}"
+        converted = self.convert(amount)
+        rounded = converted.quantize(smallest, ROUND_HALF_EVEN, _EXACT_ARITHMETIC)
+        if converted and not rounded:
+            return f"{'-' if converted < 0 else ''}<{smallest:f}"
+        return f"{rounded:,f}"
 
     def to_json(self) -> CurrencyRecord:
         """Return it as a part of a JSON document: the rate, its day and its source."""

@@ -62,10 +62,10 @@ class Money:
 
     def text(self, places: int = 2) -> str:
         """Return `$1.23`, rounded half-even to `places`; a non-zero amount is never shown as zero."""
-        shown = round(self.dollars, places)
-        if self.nanos and not shown:
+        rounded = round(self.dollars, places)
+        if self.nanos and not rounded:
             return f"{'-' if self.nanos < 0 else ''}<${Decimal(1).scaleb(-places):f}"
-        return f"{'-' if shown < 0 else ''}${abs(shown):,.{places}f}"
+        return f"{'-' if rounded < 0 else ''}${abs(rounded):,.{places}f}"
 
 
 ZERO = Money(0)
@@ -96,5 +96,5 @@ def half_even(numerator: int, denominator: int) -> int:
 
 def hours_text(micros: int) -> str:
     """Return microseconds as decimal hours, rounded half-even to a hundred-millionth (36 microseconds)."""
-    whole, rest = divmod(micros * 10**8, HOUR_MICROS)
-    return usd(Money(10 * (whole + (2 * rest > HOUR_MICROS or (2 * rest == HOUR_MICROS and whole % 2)))))
+    units, remainder = divmod(micros * 10**8, HOUR_MICROS)
+    return usd(Money(10 * (units + (2 * remainder > HOUR_MICROS or (2 * remainder == HOUR_MICROS and units % 2)))))

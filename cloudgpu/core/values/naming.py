@@ -78,10 +78,10 @@ def closest_match(word: str, known: Iterable[str]) -> str | None:
     """Return the known word that is most similar to `word`, else one that contains it, or None."""
     from difflib import get_close_matches  # slow to load, and `ls` does not need it
 
-    original = {name.lower(): str(name) for name in sorted(known)}
-    close_matches = get_close_matches(word.lower(), original, n=1, cutoff=SIMILAR)
-    close_matches += [name for name in original if len(word) >= MIN_PART and word.lower() in name]
-    return original[close_matches[0]] if close_matches else None
+    spelling = {name.lower(): str(name) for name in sorted(known)}
+    close_matches = get_close_matches(word.lower(), spelling, n=1, cutoff=SIMILAR)
+    close_matches += [name for name in spelling if len(word) >= MIN_PART and word.lower() in name]
+    return spelling[close_matches[0]] if close_matches else None
 
 
 def did_you_mean(match: str | None, otherwise: str = "") -> str:

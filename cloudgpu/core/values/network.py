@@ -28,25 +28,25 @@ def parse_cidr(text: str, field: str, *, any_source: bool = False) -> str:
     Raises InvalidRequest that names `field`: for IPv6, for an address inside the network where the network's own was
     meant, and for one wider than /8, unless `any_source` says that the user asked for that.
     """
-    typed = text.strip()
-    if ":" in typed:
+    cidr = text.strip()
+    if ":" in cidr:
         raise _invalid(text, field, "is not an IPv4 network, and machines are reached over IPv4", "203.0.113.7/32")
-    if not re.fullmatch(r"[0-9.]{7,15}(/[0-9]{1,2})?", typed, re.ASCII):
+    if not re.fullmatch(r"[0-9.]{7,15}(/[0-9]{1,2})?", cidr, re.ASCII):
         raise _invalid(text, field, "is not an IPv4 address or network", "203.0.113.7 or 203.0.113.0/24")
     try:
-        network = ipaddress.IPv4Network(typed, strict=False)
+        network = ipaddress.IPv4Network(cidr, strict=False)
     except ValueError:
         raise _invalid(text, field, "is not an IPv4 address or network", "203.0.113.7 or 203.0.113.0/24") from None
-    address = typed.partition("/")[0]
+    address = cidr.partition("/")[0]
     if str(network.network_address) != address:
         problem = f"names an address inside a network: that network is {network}"
         raise _invalid(text, field, problem, f"{network}, or {address}/32 for that address alone")
     if network == _NOBODY:
         raise _invalid(text, field, "is nobody's address; everybody's network would be 0.0.0.0/0", "203.0.113.7")
     if network.prefixlen < MIN_PREFIX_LENGTH and not any_source:
-        who = "everybody" if network.prefixlen == 0 else f"{network.num_addresses:,} addresses"
+        who_may_connect = "everybody" if network.prefixlen == 0 else f"{network.num_addresses:,} addresses"
         raise InvalidRequest(
-            f"{field} {typed} would let {who} try to log in.",
+            f"{field} {cidr} would let {who_may_connect} try to log in.",
             field=field,
             value=text,
             next=f"Name the network you come from (/{MIN_PREFIX_LENGTH} at the widest); if you mean it, "

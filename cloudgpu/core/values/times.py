@@ -9,10 +9,10 @@ from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import cache
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}  # seconds
 _DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?[smhdw])+")
 _DATE = re.compile(r"(20\d\d)(?:-(\d\d))?(?:-(\d\d))?")
-_PIECE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
+_NUMBER_AND_UNIT = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
 
 
 def iso(moment: datetime) -> str:
@@ -68,7 +68,7 @@ def parse_duration(text: str) -> timedelta:
     text = text.strip().lower()
     if not _DURATION.fullmatch(text):
         raise ValueError(f"{text!r} is not a duration")
-    seconds = sum(float(number) * _UNITS[unit] for number, unit in _PIECE.findall(text))
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in _NUMBER_AND_UNIT.findall(text))
     if seconds > 10 * 366 * 86400 or not timedelta(seconds=seconds):
         raise ValueError(f"{text!r} is not a duration above zero and up to ten years")
     return timedelta(seconds=seconds)

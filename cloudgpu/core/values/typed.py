@@ -19,7 +19,7 @@ MAX_USD_PER_HOUR = 100_000  # more expensive than any machine on offer
 
 
 def check_keywords(verb: str, keywords: Mapping[str, object], parameters: Mapping[str, object]) -> None:
-    """Raise TypeError, like a call with an unknown keyword, for a keyword that the verb's method does not take."""
+    """Raise TypeError, like a call with an unknown keyword, for a keyword that the method `verb` does not take."""
     if unknown := keywords.keys() - parameters:
         raise TypeError(f"{verb}() got an unexpected keyword argument {min(unknown)!r}")
 
@@ -38,8 +38,8 @@ def parse_gpu(text: str | None) -> tuple[str | None, int | None]:
     if not isinstance(text, str):  # from a caller of the library
         raise _invalid_gpu(text)
     model, colon, count = text.partition(":")
-    digits = count.isascii() and count.isdecimal() and len(count) < 4  # noqa: PLR2004  (MAX_GPUS has two digits)
-    if not model.strip() or (colon and not (digits and 1 <= int(count) <= MAX_GPUS)):
+    is_count = count.isascii() and count.isdecimal() and len(count) < 4  # noqa: PLR2004  (MAX_GPUS has two digits)
+    if not model.strip() or (colon and not (is_count and 1 <= int(count) <= MAX_GPUS)):
         raise _invalid_gpu(text)
     return model.lower(), int(count) if count else None
 

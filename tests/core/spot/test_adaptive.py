@@ -59,10 +59,10 @@ def test_belief_moves_to_the_model_that_explains_what_was_seen():
     belief = Belief(BOTH, 1 / 6)
     assert belief.chances() == pytest.approx([0.5, 0.5])
     for _ in range(30):
-        belief.see(True)
+        belief.observe(True)
     assert belief.chances()[0] > 0.99
     for up in (False, True) * 10:
-        belief.see(up)
+        belief.observe(up)
     assert belief.chances()[1] > 0.5
 
 
@@ -151,6 +151,6 @@ def drawn(model, seed, ticks):
     draws, up, age, found = Draws(seed), True, 0.0, bytearray()
     for _ in range(ticks):
         found.append(up)
-        changes = draws.uniform() < model.change(model.node(up, age), 1 / 6)
+        changes = draws.uniform() < model.chance_of_change(model.node(up, age), 1 / 6)
         up, age = up != changes, 0.0 if changes else age + 1 / 6
     return bytes(found)

@@ -37,7 +37,7 @@ def test_a_place_that_takes_machines_often_is_worth_its_price_less():
 
 
 def test_a_move_that_costs_more_than_the_price_saves_is_not_made():
-    assert order([PlaceOffer(A, 100), PlaceOffer(B, 95, move=1000)]) == [A, B]
+    assert order([PlaceOffer(A, 100), PlaceOffer(B, 95, move_cost=1000)]) == [A, B]
 
 
 def test_a_place_that_its_provider_thinks_unlikely_comes_later():

@@ -28,7 +28,7 @@ class Start:
     """One start: in which traces (one, or all together as zones), when, and the least that it can cost."""
 
     traces: tuple[Trace, ...]
-    at_s: float  # of the traces, from their begin
+    at_s: float  # seconds since the begin of the traces
     best: Optimum
 
     def zones(self, job: SpotJob) -> list[bytes]:
@@ -53,14 +53,14 @@ class PolicyResult:
     runs: tuple[Run, ...]  # one for each start, in their order
     cost: Interval
     cost_p95: float
-    above: Interval  # cost minus optimum, in parts of the cost on demand only
+    above: Interval  # cost minus optimum, as a fraction of the cost with only on-demand machines
     above_p95: float
     on_demand_h: float
     on_demand_work_h: float  # without changeovers
     spot_h: float
     starts: float
     losses: float
-    missed: int
+    missed: int  # runs that missed the deadline
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Backtest:
     shown: Start  # the start with the middling cost under the last policy
     timelines: tuple[Run, ...]  # what each policy does from there, tick by tick
     too_short: tuple[str, ...] = ()  # traces that no run fits into
-    together: bool = False
+    together: bool = False  # all traces were the zones of one world
 
     @property
     def optimum(self) -> float:
@@ -102,16 +102,16 @@ def starts_of(
     Traces that are used together begin at the same moment; the shortest one says how long they are. `progress` is
     called with the number of starts so far: the optimum of each takes a while.
     """
-    window = job.deadline_h * 3600
+    window_s = job.deadline_h * 3600
     worlds = [tuple(traces)] if together else [(trace,) for trace in traces]
     starts: list[Start] = []
     for world in worlds:
         shortest = min(world, key=lambda trace: trace.seconds)
-        places = shortest.window_starts(window)
-        drawn = draws.fork("+".join(trace.name for trace in world))
-        for _ in range(count if places else 0):
-            at = drawn.below(places) * shortest.interval_s
-            starts.append(Start(world, at, optimum(job, zones_of(world, job, at))))
+        start_count = shortest.window_starts(window_s)
+        world_draws = draws.fork("+".join(trace.name for trace in world))
+        for _ in range(count if start_count else 0):
+            at_s = world_draws.below(start_count) * shortest.interval_s
+            starts.append(Start(world, at_s, optimum(job, zones_of(world, job, at_s))))
             if progress is not None:
                 progress(len(starts))
     return starts
@@ -141,22 +141,22 @@ def backtest(
     worlds = (0 if short else 1) if together else len(traces) - len(short)
     if not worlds:
         raise _no_window(traces, job)
-    draws, most = Draws(seed), worlds * starts
-    count = None if progress is None else partial(_tell, progress, "optimum", most)
-    found = starts_of(traces, job, starts, draws, together=together, progress=count)
-    made = {name: make() for name, make in policies.items()}
-    tested = []
-    for name, policy in made.items():
-        runs = runs_of(policy, job, found, None if progress is None else partial(_tell, progress, name, most))
-        tested.append(summarised(name, job, found, runs, draws.fork("bootstrap")))
-    by_cost = sorted(zip(found, tested[-1].runs, strict=True), key=lambda start_and_run: start_and_run[1].cost)
+    draws, run_count = Draws(seed), worlds * starts
+    report_optimum = None if progress is None else partial(_tell, progress, "optimum", run_count)
+    all_starts = starts_of(traces, job, starts, draws, together=together, progress=report_optimum)
+    policy_by_name = {name: make() for name, make in policies.items()}
+    results = []
+    for name, policy in policy_by_name.items():
+        runs = runs_of(policy, job, all_starts, None if progress is None else partial(_tell, progress, name, run_count))
+        results.append(summarised(name, job, all_starts, runs, draws.fork("bootstrap")))
+    by_cost = sorted(zip(all_starts, results[-1].runs, strict=True), key=lambda start_and_run: start_and_run[1].cost)
     shown = by_cost[len(by_cost) // 2][0]
-    timelines = tuple(run_of(policy, job, shown, timeline=True) for policy in made.values())
-    return Backtest(job, tuple(found), tuple(tested), shown, timelines, () if together else short, together)
+    timelines = tuple(run_of(policy, job, shown, timeline=True) for policy in policy_by_name.values())
+    return Backtest(job, tuple(all_starts), tuple(results), shown, timelines, () if together else short, together)
 
 
-def _tell(progress: Callable[[str, int, int], None], what: str, most: int, done: int) -> None:
-    progress(what, done, most)
+def _tell(progress: Callable[[str, int, int], None], what: str, total: int, done: int) -> None:
+    progress(what, done, total)
 
 
 def run_of(policy: Policy, job: SpotJob, start: Start, *, timeline: bool = False) -> Run:
@@ -193,15 +193,15 @@ class _Sums:
 def summarised(name: str, job: SpotJob, starts: Sequence[Start], runs: Sequence[Run], draws: Draws) -> PolicyResult:
     """Return the figures of one policy over these runs, one for each start."""
     on_demand_only = job.on_demand_only
-    aboves = [(run.cost - start.best.cost) / on_demand_only for run, start in zip(runs, starts, strict=True)]
+    costs_above = [(run.cost - start.best.cost) / on_demand_only for run, start in zip(runs, starts, strict=True)]
     groups = _groups(starts, runs)
-    total, resampled = _added(groups), [_added(draws.again(groups)) for _ in range(RESAMPLES if groups[1:] else 0)]
+    total, resampled = _added(groups), [_added(draws.resample(groups)) for _ in range(RESAMPLES if groups[1:] else 0)]
 
     def interval(figure: Callable[[_Sums], float]) -> Interval:
         values = sorted(map(figure, resampled))
         tail = (1 - CONFIDENCE) / 2
-        ends = (percentile(values, tail), percentile(values, 1 - tail)) if values else (None, None)
-        return Interval(figure(total), *ends)
+        bounds = (percentile(values, tail), percentile(values, 1 - tail)) if values else (None, None)
+        return Interval(figure(total), *bounds)
 
     return PolicyResult(
         policy=name,
@@ -209,7 +209,7 @@ def summarised(name: str, job: SpotJob, starts: Sequence[Start], runs: Sequence[
         cost=interval(lambda sums: sums.cost / sums.count),
         cost_p95=percentile(sorted(run.cost for run in runs), 0.95),
         above=interval(lambda sums: sums.above / sums.count / on_demand_only),
-        above_p95=percentile(sorted(aboves), 0.95),
+        above_p95=percentile(sorted(costs_above), 0.95),
         on_demand_h=mean([run.on_demand_h for run in runs]),
         on_demand_work_h=mean([run.on_demand_work_h for run in runs]),
         spot_h=mean([run.spot_h for run in runs]),
@@ -223,8 +223,8 @@ def _groups(starts: Sequence[Start], runs: Sequence[Run]) -> list[_Sums]:
     """Return sums by trace, which a bootstrap draws from; by start where all are of one trace."""
     by_trace = len({start.traces for start in starts}) > 1
     groups: dict[object, _Sums] = {}
-    for place, (start, run) in enumerate(zip(starts, runs, strict=True)):
-        group = groups.setdefault(start.traces if by_trace else place, _Sums())
+    for number, (start, run) in enumerate(zip(starts, runs, strict=True)):
+        group = groups.setdefault(start.traces if by_trace else number, _Sums())
         group.add(_Sums(1, run.cost, run.cost - start.best.cost))
     return list(groups.values())
 
@@ -243,10 +243,10 @@ def mean(values: Sequence[float]) -> float:
 
 def percentile(values: Sequence[float], share: float) -> float:
     """Return the value below which this share of the sorted values is, interpolated."""
-    place = share * (len(values) - 1)
-    below = int(place)
+    position = share * (len(values) - 1)
+    below = int(position)
     above = min(below + 1, len(values) - 1)
-    return values[below] + (values[above] - values[below]) * (place - below)
+    return values[below] + (values[above] - values[below]) * (position - below)
 
 
 def _no_window(traces: Sequence[Trace], job: SpotJob) -> InvalidRequest:

@@ -41,12 +41,12 @@ class Draws:
         return (self.bits() * bound) >> 64  # the bias is below bound / 2**64
 
     def weighted(self, weights: Sequence[int]) -> int:
-        """Return a place, each as often as its weight says; raise ValueError where all weights are zero."""
-        rest = self.below(sum(weights))
-        for place, weight in enumerate(weights):
-            rest -= weight
-            if rest < 0:
-                return place
+        """Return an index, each as often as its weight says; raise ValueError where all weights are zero."""
+        remaining = self.below(sum(weights))
+        for index, weight in enumerate(weights):
+            remaining -= weight
+            if remaining < 0:
+                return index
         raise ValueError(f"a weight is below zero: {weights!r}")
 
     def fork(self, name: str) -> Draws:
@@ -56,6 +56,6 @@ class Draws:
             seed = Draws(seed ^ byte).bits()
         return Draws(seed)
 
-    def again(self, items: Sequence[T]) -> list[T]:
+    def resample(self, items: Sequence[T]) -> list[T]:
         """Return as many items, each drawn from all of them: a bootstrap sample."""
         return [items[self.below(len(items))] for _ in items]

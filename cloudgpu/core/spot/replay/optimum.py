@@ -105,18 +105,18 @@ class _Search:
 
     def _bound(self, price: float) -> _Bound:
         """Return the lower bound for this price of a unit of work, computed backwards from the deadline."""
-        started = price * self.changeover
-        runs = [(self.spot - price) * self.tick] * len(self.zones) + [(self.on_demand - price) * self.tick]
-        ups = [*self.zones, b"\1" * self.ticks]
-        after = [[0.0] * (self.ticks + 1) for _ in range(len(runs) + 1)]
+        start_cost = price * self.changeover
+        tick_costs = [(self.spot - price) * self.tick] * len(self.zones) + [(self.on_demand - price) * self.tick]
+        availability = [*self.zones, b"\1" * self.ticks]
+        after = [[0.0] * (self.ticks + 1) for _ in range(len(tick_costs) + 1)]
         idle = after[-1]
-        machines = list(zip(runs, ups, after, strict=False))
+        machines = list(zip(tick_costs, availability, after, strict=False))
         for index in reversed(range(self.ticks)):
-            least, then = idle[index + 1], index + 1
+            least, next_tick = idle[index + 1], index + 1
             for run, up, values in machines:
                 if up[index]:
-                    values[index] = stays = values[then] + run
-                    least = min(least, stays + started)
+                    values[index] = cost_if_kept = values[next_tick] + run
+                    least = min(least, cost_if_kept + start_cost)
                 else:
                     values[index] = inf
             idle[index] = least
@@ -128,18 +128,18 @@ class _Search:
         """Return the best way to finish that costs at most `limit`; None where there is none."""
         best: _Label | None = None
         states: list[list[_Label]] = [[] for _ in self.zones] + [[], [(0, 0.0, 0, 0, 0)]]
-        ups = [*self.zones, b"\1" * self.ticks]
+        availability = [*self.zones, b"\1" * self.ticks]
         for index in range(self.ticks):
             reached = _undominated(chain.from_iterable(states))
             if not reached:
                 break
-            started, paid = self._start(reached, 0), self._start(reached, 1)
-            for state, up in enumerate(ups):
+            spot_starts, on_demand_starts = self._start(reached, 0), self._start(reached, 1)
+            for state, up in enumerate(availability):
                 if not up[index]:
                     states[state] = []
                     continue
-                new = paid if state == len(self.zones) else started
-                labels, ended = self._run(index, state, _undominated(chain(states[state], new)), limit)
+                starts = on_demand_starts if state == len(self.zones) else spot_starts
+                labels, ended = self._run(index, state, _undominated(chain(states[state], starts)), limit)
                 states[state] = labels
                 if ended is not None and ended[1] <= limit and (best is None or ended[1] < best[1]):
                     best, limit = ended, ended[1] - _EPSILON
@@ -148,43 +148,57 @@ class _Search:
 
     def _start(self, reached: list[_Label], on_demand: int) -> list[_Label]:
         """Return the labels of a machine that is started now, in whatever state the job was; `on_demand` is 1 or 0."""
-        most, lost = self.slack - self.changeover, self.changeover
-        return [(one[0] + lost, one[1], one[2], one[3] + 1, one[4] + on_demand) for one in reached if one[0] <= most]
+        max_lost, lost = self.slack - self.changeover, self.changeover
+        return [
+            (label[0] + lost, label[1], label[2], label[3] + 1, label[4] + on_demand)
+            for label in reached
+            if label[0] <= max_lost
+        ]
 
     def _wait(self, reached: list[_Label]) -> list[_Label]:
         """Return the labels after a tick without a machine."""
-        most, lost = self.slack - self.tick, self.tick
-        return [(one[0] + lost, *one[1:]) for one in reached if one[0] <= most]
+        max_lost, lost = self.slack - self.tick, self.tick
+        return [(label[0] + lost, *label[1:]) for label in reached if label[0] <= max_lost]
 
     def _run(self, index: int, state: int, labels: list[_Label], limit: float) -> tuple[list[_Label], _Label | None]:
         """Return the labels after a tick on a machine, and the best of those that finish in it."""
         on_demand = state == len(self.zones)
         price = self.on_demand if on_demand else self.spot
         end = (index + 1) * self.tick
-        cost, hours = price * self.tick, self.tick * on_demand
-        last = end - self.work  # with less time lost, the work is done within the tick
-        ran = [(label[0], label[1] + cost, label[2] + hours, label[3], label[4]) for label in labels if label[0] > last]
+        cost, on_demand_ms = price * self.tick, self.tick * on_demand
+        finishing_lost = end - self.work  # with less time lost, the work is done within the tick
+        running = [
+            (label[0], label[1] + cost, label[2] + on_demand_ms, label[3], label[4])
+            for label in labels
+            if label[0] > finishing_lost
+        ]
         ended: _Label | None = None
-        for lost, so_far, hours_before, *starts in labels[: len(labels) - len(ran)]:
-            used = self.work + lost - end + self.tick
-            done = (lost, so_far + price * used, hours_before + used * on_demand, starts[0], starts[1])
-            ended = done if ended is None or done[1] < ended[1] else ended
-        return self._within_limit(index + 1, state, ran, limit), ended
+        for lost, cost_before, on_demand_ms_before, *starts in labels[: len(labels) - len(running)]:
+            used_ms = self.work + lost - end + self.tick
+            finished = (
+                lost,
+                cost_before + price * used_ms,
+                on_demand_ms_before + used_ms * on_demand,
+                starts[0],
+                starts[1],
+            )
+            ended = finished if ended is None or finished[1] < ended[1] else ended
+        return self._within_limit(index + 1, state, running, limit), ended
 
     def _within_limit(self, index: int, state: int, labels: list[_Label], limit: float) -> list[_Label]:
         """Return the labels whose lower bound is within the limit."""
-        done = self.work - index * self.tick
+        work_done = self.work - index * self.tick
         for price, after in self.bounds:
-            most = limit - after[state][index] - price * done
-            labels = [label for label in labels if label[1] + price * label[0] <= most]
+            max_cost = limit - after[state][index] - price * work_done
+            labels = [label for label in labels if label[1] + price * label[0] <= max_cost]
         return labels
 
 
 def _undominated(labels: Iterable[_Label]) -> list[_Label]:
     """Return the labels that no other one beats in both time lost and cost, by time lost."""
-    found, minimum = [], inf
+    kept, minimum = [], inf
     for label in sorted(labels):
         if label[1] < minimum:
             minimum = label[1] - _EPSILON
-            found.append(label)
-    return found
+            kept.append(label)
+    return kept

@@ -20,7 +20,7 @@ from cloudgpu.core.spot.safety_net import SafetyNet
 from cloudgpu.core.spot.simulate import SpotJob, simulate
 from cloudgpu.core.spot.situation import Policy
 
-RUNS = 96
+RUNS = 96  # simulated runs of a quotation
 ADAPTIVE_RUNS = 48  # of the adaptive policy, which takes longer to simulate
 MAX_TICKS = 144  # of one simulated run: a quotation needs no finer ones
 _NUMBER_WORDS = (
@@ -40,7 +40,7 @@ _NUMBER_WORDS = (
 )
 _DEFAULT_POLICY = "uniform-progress"
 _CENTS_BELOW = 10  # dollars
-_WARM_UP_H = 48.0  # so long has generated availability been going on when the job begins
+_WARM_UP_H = 48.0  # generated availability begins so long before the job, so that its ages are realistic
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,8 @@ class Quote:
     def sentence(self) -> str:
         """Return the quotation in words: `about $14 to $19; on demand $55; one run in twelve needs on demand ...`."""
         low, high = _dollars(self.low), _dollars(self.high)
-        span = low if low == high else f"{low} to {high}"
-        return f"about {span}; on demand {_dollars(self.on_demand)}; {_frequency_text(self.on_demand_share, self.runs)}"
+        cost = low if low == high else f"{low} to {high}"
+        return f"about {cost}; on demand {_dollars(self.on_demand)}; {_frequency_text(self.on_demand_share, self.runs)}"
 
 
 def quote(
@@ -110,17 +110,17 @@ def _zones(job: SpotJob, traces: Sequence[Trace], draws: Draws) -> list[bytes]:
 
 
 def _frequency_text(share: float, runs: int) -> str:
-    needs = "on demand for the last hours"
+    need_text = "on demand for the last hours"
     if share <= 0:
-        return f"none of {runs} simulated runs needs {needs}"
+        return f"none of {runs} simulated runs needs {need_text}"
     if share >= 1:
-        return f"every run needs {needs}"
+        return f"every run needs {need_text}"
     if round(share * 10) == 5:  # noqa: PLR2004  (a half)
-        return f"half of the runs need {needs}"
+        return f"half of the runs need {need_text}"
     if share >= 0.4:  # noqa: PLR2004  (one run in two and a half, or more)
-        return f"{_NUMBER_WORDS[min(9, round(share * 10))]} runs in ten need {needs}"
+        return f"{_NUMBER_WORDS[min(9, round(share * 10))]} runs in ten need {need_text}"
     number = round(1 / share)
-    return f"one run in {_NUMBER_WORDS[number] if number < len(_NUMBER_WORDS) else number} needs {needs}"
+    return f"one run in {_NUMBER_WORDS[number] if number < len(_NUMBER_WORDS) else number} needs {need_text}"
 
 
 def _dollars(amount: float) -> str:

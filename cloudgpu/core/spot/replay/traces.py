@@ -47,8 +47,8 @@ class Trace:
         After the end of the trace spot is not available: nothing is known of it.
         """
         data, gap = self.data, self.interval_s
-        places = (math.floor((start_s + tick * tick_s) / gap + 1e-9) for tick in range(ticks))
-        return bytes(data[place] if place < len(data) else 0 for place in places)
+        indexes = (math.floor((start_s + tick * tick_s) / gap + 1e-9) for tick in range(ticks))
+        return bytes(data[place] if place < len(data) else 0 for place in indexes)
 
     def window_starts(self, window_s: float) -> int:
         """Return at how many samples a window of so many seconds can begin; 0 where the trace is too short."""
@@ -85,9 +85,9 @@ def _data(name: str, data: object) -> bytes:
         raise _invalid(name, "has no samples: its data is not a list with at least one number", None)
     if len(data) > MAX_SAMPLES:
         raise _invalid(name, f"has more than {MAX_SAMPLES:,} samples", len(data))
-    for place, sample in enumerate(data):
+    for index, sample in enumerate(data):
         if not _is_number(sample) or sample < 0:
-            raise _invalid(name, f"has a sample at data[{place}] that is not a number of instances", sample)
+            raise _invalid(name, f"has a sample at data[{index}] that is not a number of instances", sample)
     return bytes(1 if sample else 0 for sample in data)
 
 
@@ -95,9 +95,9 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _invalid(name: str, fault: str, value: object) -> InvalidRequest:
+def _invalid(name: str, problem: str, value: object) -> InvalidRequest:
     shown = None if value is None else repr(value)[:60]
-    return InvalidRequest(f"The trace {name} {fault}.", field="--traces", value=shown, next=FORMAT)
+    return InvalidRequest(f"The trace {name} {problem}.", field="--traces", value=shown, next=FORMAT)
 
 
 def trace_of_changes(
@@ -107,13 +107,13 @@ def trace_of_changes(
 
     `changes` are (epoch seconds, whether spot was there), oldest first. None where nothing was seen before `until_s`.
     """
-    seen = [change for change in changes if change[0] < until_s]
-    if not seen:
+    changes_before_end = [change for change in changes if change[0] < until_s]
+    if not changes_before_end:
         return None
-    data, place = bytearray(), 0
-    for sample in range(min(MAX_SAMPLES, math.floor((until_s - seen[0][0]) / interval_s) + 1)):
-        at = seen[0][0] + sample * interval_s
-        while place + 1 < len(seen) and seen[place + 1][0] <= at:
-            place += 1
-        data.append(seen[place][1])
+    data, index = bytearray(), 0
+    for sample in range(min(MAX_SAMPLES, math.floor((until_s - changes_before_end[0][0]) / interval_s) + 1)):
+        at = changes_before_end[0][0] + sample * interval_s
+        while index + 1 < len(changes_before_end) and changes_before_end[index + 1][0] <= at:
+            index += 1
+        data.append(changes_before_end[index][1])
     return Trace(name, interval_s, bytes(data))
