@@ -136,7 +136,9 @@ def _split_by_owner(session: Session, orphans: Sequence[Orphan]) -> tuple[list[O
         (one, machine) for one, machine in with_ownership if authorization.is_member and not authorization.owns(machine)
     ]
     kept_orphans = [
-        replace(one, do=Cleanup.STAY, stays=f"it is {authorization.owner_text(machine)}: its owner or a payer removes it")
+        replace(
+            one, do=Cleanup.STAY, stays=f"it is {authorization.owner_text(machine)}: its owner or a payer removes it"
+        )
         for one, machine in of_others
     ]
     return [

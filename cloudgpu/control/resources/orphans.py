@@ -17,7 +17,15 @@ from cloudgpu.core.model.identity import QueriedAccount, Unanswered, is_in_unans
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
-from cloudgpu.core.resources.orphan import Cleanup, CleanupOptions, Cost, LedgerKnowledge, Orphan, image_name, is_imaged_first
+from cloudgpu.core.resources.orphan import (
+    Cleanup,
+    CleanupOptions,
+    Cost,
+    LedgerKnowledge,
+    Orphan,
+    image_name,
+    is_imaged_first,
+)
 from cloudgpu.core.resources.orphans import orphans
 from cloudgpu.core.values.money import ZERO
 from cloudgpu.core.values.naming import lock_name, unknown_word
