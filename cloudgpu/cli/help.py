@@ -95,26 +95,26 @@ def write_verbs(page: Page) -> None:
     """Write all verbs in parts, without importing one: a line each at 80 columns."""
     width = max(map(len, VERBS))
     starts = [*map(list(VERBS).index, HEADINGS), len(VERBS)]
-    for title, (term, end) in zip(HEADINGS.values(), pairwise(starts), strict=True):
-        rows = list(VERBS.items())[term:end]
+    for title, (start, end) in zip(HEADINGS.values(), pairwise(starts), strict=True):
+        rows = list(VERBS.items())[start:end]
         page.write_rows(title, [(verb.ljust(width), summary) for verb, (_, summary) in rows])
 
 
 def write_options(command: Any, ctx: Any, page: Page, groups: Mapping[str, Sequence[str]]) -> None:
     """Write arguments and options under the titles of `groups`, which list options; those in no group come last."""
-    group_of = {option: title for title, options in groups.items() for option in options}
+    title_of = {option: title for title, options in groups.items() for option in options}
     rows: dict[str, list[tuple[str, str]]] = {"Arguments": [], **{title: [] for title in groups}, "Options": []}
     for param in command.get_params(ctx):
         help_record = param.get_help_record(ctx)
         if help_record is not None:
-            argument = param.param_type_name == "argument"
-            title = next((group_of[option] for option in param.opts if option in group_of), "Options")
-            rows["Arguments" if argument else title].append(help_record)
+            is_argument = param.param_type_name == "argument"
+            title = next((title_of[option] for option in param.opts if option in title_of), "Options")
+            rows["Arguments" if is_argument else title].append(help_record)
     width = max(
         (len(term) for group_rows in rows.values() for term, _ in group_rows if len(term) <= _OPTION_WIDTH),
         default=0,
     )
-    position_of = {option: number for number, option in enumerate(group_of)}
+    position_of = {option: number for number, option in enumerate(title_of)}
     for title, group_rows in rows.items():
         if title in groups:
             group_rows.sort(

@@ -65,7 +65,7 @@ def plan_line(plan: Plan, *, for_job: bool = False) -> str:
     place = plan["provider"] if is_on_prem(plan["provider"]) else f"{plan['provider']} {plan['zone']}"
     end = plan["expires"] if plan["lease_ends"] and not for_job else plan.get("renew_until")
     latest_text = " at the latest" if for_job else ""
-    hourly_text = f"{dollars(plan['price']['usd_per_hour'], 4)}/h{_per_node_text(plan)}{_others_text(plan)}"
+    hourly_text = f"{dollars(plan['price']['usd_per_hour'], 4)}/h{_per_node_text(plan)}{_other_offers_text(plan)}"
     name = f"{plan['name']}: " if plan["name"] else ""
     message = (
         f"{name}{_count_prefix(plan)}{gpus_text(plan, briefly=True)}{spot_text}, {place}, {hourly_text}, "
@@ -100,6 +100,7 @@ def _note_facts(plan: Plan) -> Iterator[tuple[str, str]]:
         yield LABELS[note_kind], note
 
 
+# By the kind of a note.
 LABELS = {"note": "note", "money": "money", "erasure": "erases", "access": "open", "guard": "guard"}
 ERASES = "erases "  # begins the `stop_effect` of a machine whose stop deletes data
 BUILT_IN_PROVIDERS = (
@@ -139,7 +140,7 @@ def _where_briefly(plan: Plan) -> str:
 
 def _price_briefly(plan: Plan) -> str:
     """Return the price with how far it can be trusted, and the highest of the other offers where that is higher."""
-    return price_briefly(plan["price"]) + _per_node_text(plan) + _others_text(plan)
+    return price_briefly(plan["price"]) + _per_node_text(plan) + _other_offers_text(plan)
 
 
 def _count_prefix(plan: Plan) -> str:
@@ -157,9 +158,13 @@ def _hourly_text(plan: Plan) -> str:
     return dollars(str(Decimal(plan["price"]["usd_per_hour"]) * plan["nodes"]), 4)
 
 
-def _others_text(plan: Plan) -> str:
-    price, highest = plan["price"], plan["highest_usd_per_hour"]
-    return f"; other offers up to {dollars(highest, 4)}" if Decimal(highest) > Decimal(price["usd_per_hour"]) else ""
+def _other_offers_text(plan: Plan) -> str:
+    price, highest_usd_per_hour = plan["price"], plan["highest_usd_per_hour"]
+    return (
+        f"; other offers up to {dollars(highest_usd_per_hour, 4)}"
+        if Decimal(highest_usd_per_hour) > Decimal(price["usd_per_hour"])
+        else ""
+    )
 
 
 def _ends_text(plan: Plan, now: datetime) -> str:
@@ -172,18 +177,18 @@ def _ends_text(plan: Plan, now: datetime) -> str:
 
 def _cost_briefly(plan: Plan) -> str:
     """Return what it costs at most, and what up to the end of its lease."""
-    lease, renew_until_length = short_duration(plan["lease_s"]), short_duration(plan["renew_until_s"])
+    lease_length, renew_until_length = short_duration(plan["lease_s"]), short_duration(plan["renew_until_s"])
     lease_cost_text = (
-        f", {dollars(plan['cost_to_lease_end_usd'])} in {lease}"
-        if plan["lease_ends"] and lease != renew_until_length
+        f", {dollars(plan['cost_to_lease_end_usd'])} in {lease_length}"
+        if plan["lease_ends"] and lease_length != renew_until_length
         else ""
     )
     price_may_change = plan["further_offers"] or plan["market"] == "spot"
     attached_text = ", with attached costs" if any(cost["while_running"] for cost in plan["attached_costs"]) else ""
-    price_text = " at this price" if price_may_change else ""
+    at_price_text = " at this price" if price_may_change else ""
     return (
         f"at most {dollars(plan['cost_to_renew_until_usd'])} in "
-        f"{renew_until_length}{lease_cost_text}{price_text}{attached_text}"
+        f"{renew_until_length}{lease_cost_text}{at_price_text}{attached_text}"
     )
 
 
@@ -196,21 +201,21 @@ def _idle_text(plan: Plan) -> str:
             if has_no_agent
             else "it keeps running: its policy does not end idle machines"
         )
-    after, grace = short_duration(idle["after_s"]), short_duration(idle["grace_s"])
+    after_text, grace_text = short_duration(idle["after_s"]), short_duration(idle["grace_s"])
     if idle["do"] is None:
-        return f"only a warning after {after}"
+        return f"only a warning after {after_text}"
     has_scratch = idle["spares_scratch"] and plan["stop_effect"].startswith(ERASES)
     scratch_text = "; only warned while its scratch disks hold data" if has_scratch else ""
-    return f"{_ACTION_TEXTS[idle['do']]} after {after} and a {grace} warning{scratch_text}"
+    return f"{_ACTION_TEXTS[idle['do']]} after {after_text} and a {grace_text} warning{scratch_text}"
 
 
 def _ended_by(guarded: PlannedGuards, nodes: int) -> str:
-    agent = ["its agent (idle, lease)"] if guarded["agent"] == "ends" else []
+    agent_texts = ["its agent (idle, lease)"] if guarded["agent"] == "ends" else []
     if nodes > 1:
-        node_agents = ["each node's agent (renew-until)"] if agent else []
-        agent = ["cloudgpu reap or watch (idle, lease, for all nodes)", *node_agents]
-    timer = [_TIMER_TEXTS[guarded["timer"]]] if guarded["timer"] in _TIMER_TEXTS else []
-    return ", ".join(agent + timer) or "only cloudgpu reap or watch"
+        node_agents = ["each node's agent (renew-until)"] if agent_texts else []
+        agent_texts = ["cloudgpu reap or watch (idle, lease, for all nodes)", *node_agents]
+    timer_texts = [_TIMER_TEXTS[guarded["timer"]]] if guarded["timer"] in _TIMER_TEXTS else []
+    return ", ".join(agent_texts + timer_texts) or "only cloudgpu reap or watch"
 
 
 def _engine_text(plan: Plan) -> str | None:
@@ -229,6 +234,7 @@ def _budgets_briefly(budgets: Sequence[BudgetFit]) -> str | None:
 
 
 def _is_doubtful(fit: BudgetFit) -> bool:
+    """Return whether a launch does not fit, or does so only by an override or a guess: this is always shown."""
     return bool(not fit["fits"] or fit["overridden"] or fit["unpriced"] or fit["assumed"])
 
 
@@ -301,15 +307,15 @@ def _where_text(plan: Plan) -> str:
     first_place = place_text(plan)
     if not plan["further_offers"]:
         return first_place
-    further_offers, costliest = plan["further_offers"], dollars(plan["highest_usd_per_hour"], 4)
-    return f"{first_place}; then {counted(further_offers, 'other offer')} at up to {costliest} an hour"
+    further_offers, highest_text = plan["further_offers"], dollars(plan["highest_usd_per_hour"], 4)
+    return f"{first_place}; then {counted(further_offers, 'other offer')} at up to {highest_text} an hour"
 
 
-def _chosen_text(shares: Sequence[AccountOffers]) -> str:
+def _chosen_text(account_offers: Sequence[AccountOffers]) -> str:
     """Return why it is this account's: what each has, in the order of trying."""
     account_texts = [
         f"{share['account']} at {dollars(share['usd_per_hour'], 4)} ({counted(share['offers'], 'offer')})"
-        for share in shares
+        for share in account_offers
     ]
     if len(account_texts) == 1:
         return f"of all accounts only {account_texts[0]} has what fits"

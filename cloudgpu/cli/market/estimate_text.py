@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.market.estimate import Estimate, EstimateDocument, NodesDocument, NodesSpeedUp
 
 
-Columns = list[tuple[str, list[str]]]
+Columns = list[tuple[str, list[str]]]  # the heading and the cells of each column
 PeriodName = Literal["day", "month", "year", "low", "expected", "high"]
 _MIN_CUT_WIDTHS = {2: 11, 1: 16}  # columns that may be cut (location, type), and the characters that they keep at least
 MAIN_NUMBER_COLUMN = 1  # the column of numbers that is never left out
 SHORT_ROWS = 6  # of the short table
 PARTS_ROWS = 12  # of the table of parts
-TWO_DIGITS_BELOW = 100  # hours
+TWO_DIGITS_BELOW = 100  # hours; from here on they are shown without decimals
 
 
 def estimate_text(
@@ -90,32 +90,34 @@ def _answer_text(document: EstimateDocument, format_usd: RoundedAmountFormatter)
         f"{cheapest['provider']} {cheapest['region']})"
     )
     lead_text = "Cheapest" if len(document["estimates"]) > 1 else "Cost"
-    spot = " spot" if request["market"] == "spot" else ""
+    spot_text = " spot" if request["market"] == "spot" else ""
     doubt_text = f", if that price still holds: {cheapest['uncertain']}" if cheapest["uncertain"] else ""
     if cheapest["expected"] is not None:
         hours = _hours_text(cheapest["expected"]["hours"])
         return (
-            f"{lead_text}{spot}: {machines_text}, {_amount_text(cheapest, 'expected', format_usd)} in all for "
+            f"{lead_text}{spot_text}: {machines_text}, {_amount_text(cheapest, 'expected', format_usd)} in all for "
             f"{hours} hours{doubt_text}."
         )
     year, day = _amount_text(cheapest, "year", format_usd), _amount_text(cheapest, "day", format_usd)
     return (
-        f"{lead_text}{spot}: {machines_text}, {_amount_text(cheapest, 'month', format_usd)} a month, {day} a "
+        f"{lead_text}{spot_text}: {machines_text}, {_amount_text(cheapest, 'month', format_usd)} a month, {day} a "
         f"day, {year} a year{doubt_text}."
     )
 
 
-def _amount_text(estimate: Estimate, name: PeriodName, format_usd: RoundedAmountFormatter) -> str:
+def _amount_text(estimate: Estimate, period: PeriodName, format_usd: RoundedAmountFormatter) -> str:
     at_least = "at least " if estimate["unpriced"] else ""
-    return f"{at_least}{format_usd.with_code(not_none(estimate[name])['usd'])}"
+    return f"{at_least}{format_usd.with_code(not_none(estimate[period])['usd'])}"
 
 
 def _costs_table(document: EstimateDocument, estimates: Sequence[Estimate], format_usd: RoundedAmountFormatter) -> str:
     machine_count = document["request"]["number"]
-    numbers = _work_columns(estimates, format_usd) if has_total(document) else _time_columns(estimates, format_usd)
+    number_columns = (
+        _work_columns(estimates, format_usd) if has_total(document) else _time_columns(estimates, format_usd)
+    )
     hidden_count = len(document["estimates"]) - len(estimates)
     text = _fitted_table(
-        ["GPU", "TYPE", "WHERE"], [_offer_cells(estimate) for estimate in estimates], numbers, _MIN_CUT_WIDTHS
+        ["GPU", "TYPE", "WHERE"], [_offer_cells(estimate) for estimate in estimates], number_columns, _MIN_CUT_WIDTHS
     )
     text += f"\n... and {hidden_count} more with -v." if hidden_count else ""
     return f"{machine_count:,} machines, together:\n{text}" if machine_count > 1 else text
@@ -168,8 +170,8 @@ def _offer_cells(estimate: Estimate) -> list[str]:
     ]
 
 
-def _amount_texts(estimates: Sequence[Estimate], name: PeriodName, format_usd: RoundedAmountFormatter) -> list[str]:
-    return [format_usd(not_none(estimate[name])["usd"]) for estimate in estimates]
+def _amount_texts(estimates: Sequence[Estimate], period: PeriodName, format_usd: RoundedAmountFormatter) -> list[str]:
+    return [format_usd(not_none(estimate[period])["usd"]) for estimate in estimates]
 
 
 def _marked_texts(amounts: Sequence[str], suffixes: Iterable[str]) -> list[str]:
@@ -182,8 +184,8 @@ def _marked_texts(amounts: Sequence[str], suffixes: Iterable[str]) -> list[str]:
 def _parts_table(document: EstimateDocument, format_usd: RoundedAmountFormatter) -> str:
     """Return of what the first rows are made up, with the marks of each price: the parts add up to the sum."""
     estimates = document["estimates"][:PARTS_ROWS]
-    name: PeriodName = "expected" if has_total(document) else "month"
-    numbers = [
+    period: PeriodName = "expected" if has_total(document) else "month"
+    number_columns = [
         (
             f"{format_usd.code.strip() or '$'}/H",
             _marked_texts(
@@ -191,15 +193,15 @@ def _parts_table(document: EstimateDocument, format_usd: RoundedAmountFormatter)
                 [("c" if estimate["committed"] else "") + basis_mark(estimate) for estimate in estimates],
             ),
         ),
-        ("MACHINE", [format_usd(not_none(estimate[name])["machine_usd"]) for estimate in estimates]),
-        *((part.upper(), _part_texts(estimates, name, part, format_usd)) for part in ("disk", "address")),
-        ("IN ALL" if has_total(document) else "A MONTH", _amount_texts(estimates, name, format_usd)),
+        ("MACHINE", [format_usd(not_none(estimate[period])["machine_usd"]) for estimate in estimates]),
+        *((part.upper(), _part_texts(estimates, period, part, format_usd)) for part in ("disk", "address")),
+        ("IN ALL" if has_total(document) else "A MONTH", _amount_texts(estimates, period, format_usd)),
     ]
     hidden_count = len(document["estimates"]) - len(estimates)
     text = _fitted_table(
         ["OF WHICH", "AT"],
         [[short_type(estimate), estimate["provider"]] for estimate in estimates],
-        numbers,
+        number_columns,
         {0: _MIN_CUT_WIDTHS[1]},
     )
     return text + (f"\n... and {hidden_count} more: -o json has the parts of all." if hidden_count else "")
@@ -211,10 +213,10 @@ def _hourly_text(estimate: Estimate, format_usd: RoundedAmountFormatter) -> str:
 
 
 def _part_texts(
-    estimates: Sequence[Estimate], name: PeriodName, part: str, format_usd: RoundedAmountFormatter
+    estimates: Sequence[Estimate], period: PeriodName, part: str, format_usd: RoundedAmountFormatter
 ) -> list[str]:
-    period_costs = [not_none(estimate[name]) for estimate in estimates]
-    texts = [cost["disk_usd"] if part == "disk" else cost["address_usd"] for cost in period_costs]
+    period_costs = [not_none(estimate[period]) for estimate in estimates]
+    usd_texts = [cost["disk_usd"] if part == "disk" else cost["address_usd"] for cost in period_costs]
     marks_list = [
         "".join(
             dict.fromkeys(
@@ -228,11 +230,14 @@ def _part_texts(
         for estimate in estimates
     ]
     return _marked_texts(
-        ["-" if text == "0" else format_usd(text) for text in texts], (marks.replace("+", "") for marks in marks_list)
+        ["-" if text == "0" else format_usd(text) for text in usd_texts],
+        (marks.replace("+", "") for marks in marks_list),
     )
 
 
-def _fitted_table(headers: list[str], rows: list[list[str]], numbers: Columns, min_widths: dict[int, int]) -> str:
+def _fitted_table(
+    headers: list[str], rows: list[list[str]], number_columns: Columns, min_widths: dict[int, int]
+) -> str:
     """Return the table with texts cut, and numbers left out, so that it is not too wide.
 
     `min_widths` are the columns of text that may be cut, with the characters that each keeps at least; the first of
@@ -240,26 +245,30 @@ def _fitted_table(headers: list[str], rows: list[list[str]], numbers: Columns, m
     """
     widths = [max(len(row[column]) for row in [headers, *rows]) for column in range(len(headers))]
     column_widths = [min(width, min_widths.get(column, width)) for column, width in enumerate(widths)]
-    while sum(column_widths) > _text_width(headers, numbers) and len(numbers) > 1:
-        numbers = [numbers[MAIN_NUMBER_COLUMN]] if len(numbers) == MAIN_NUMBER_COLUMN + 1 else numbers[:-1]
-    spare_width = max(0, _text_width(headers, numbers) - sum(column_widths))
+    while sum(column_widths) > _text_width(headers, number_columns) and len(number_columns) > 1:
+        number_columns = (
+            [number_columns[MAIN_NUMBER_COLUMN]]
+            if len(number_columns) == MAIN_NUMBER_COLUMN + 1
+            else number_columns[:-1]
+        )
+    spare_width = max(0, _text_width(headers, number_columns) - sum(column_widths))
     for column in min_widths:
         added_width = min(spare_width, widths[column] - column_widths[column])
         column_widths[column], spare_width = column_widths[column] + added_width, spare_width - added_width
     cut_rows = [[cut(text, width) for text, width in zip(row, column_widths, strict=True)] for row in rows]
     cells = [
         [*row, *values]
-        for row, values in zip(cut_rows, zip(*(cells for _, cells in numbers), strict=True), strict=True)
+        for row, values in zip(cut_rows, zip(*(cells for _, cells in number_columns), strict=True), strict=True)
     ]
-    names = [_aligned_heading(heading, values) for heading, values in numbers]
-    return table(cells, [*headers, *names], right=range(len(headers), len(headers) + len(numbers)))
+    number_headings = [_aligned_heading(heading, values) for heading, values in number_columns]
+    return table(cells, [*headers, *number_headings], right=range(len(headers), len(headers) + len(number_columns)))
 
 
-def _text_width(headers: list[str], numbers: Columns) -> int:
+def _text_width(headers: list[str], number_columns: Columns) -> int:
     """Return how many characters the numbers leave to the texts."""
     return (
         MAX_TABLE_WIDTH
-        - sum(max(map(len, (heading, *cells))) + 2 for heading, cells in numbers)
+        - sum(max(map(len, (heading, *cells))) + 2 for heading, cells in number_columns)
         - 2 * (len(headers) - 1)
     )
 
@@ -269,6 +278,7 @@ def _aligned_heading(heading: str, values: Sequence[str]) -> str:
     return heading + " " * min(len(value) - len(value.rstrip(" m+<~?!cbwtfp")) for value in values)
 
 
+# Of the table of several machines as one, without its first column.
 HEADINGS = ("GBIT/S", "SPEED-UP", "NO OVERLAP", "COST", "HIDDEN AT", "VERDICT")
 UNKNOWN = "-"
 
@@ -301,13 +311,13 @@ def own_nodes_text(document: NodesDocument, no_match_text: str) -> str:
     if not document["worth"]:
         return no_match_text
     text = "\n".join(paragraph(f"{speed_up['gpu']}: {speed_up['says']}") for speed_up in document["worth"])
-    price = paragraph(
+    price_note = paragraph(
         "No price: nobody in the catalogue rents it out. COST is that of each result, as times one machine's."
     )
     speed_ups = [speed_up for speed_up in document["worth"] if speed_up["verdict"]]
     tables = [_nodes_table(document, speed_ups), _step_seconds_table(speed_ups)] if speed_ups else []
     return "\n\n".join(
-        (text, *tables, "\n".join(paragraph(assumption) for assumption in document["assumptions"]), price)
+        (text, *tables, "\n".join(paragraph(assumption) for assumption in document["assumptions"]), price_note)
     )
 
 

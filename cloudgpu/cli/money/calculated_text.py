@@ -25,8 +25,7 @@ if TYPE_CHECKING:
         RentOrBuyDocument,
     )
 
-MONTH = 365 / 12
-YEAR = 365
+MONTH, YEAR = 365 / 12, 365  # days
 SHORT_ROWS = 4  # of the table of years
 NO_CENTS_FROM = 100  # dollars; smaller amounts are shown with cents
 MAX_PRICE = 100_000  # dollars an hour; no machine costs more, and a higher break-even price is not shown
@@ -44,10 +43,10 @@ def calculated_text(
 
     With `chart` the years are drawn instead of the table.
     """
-    format_usd = _AmountFormatter(currency)
-    answer = [document["sentence"], document["crossing"], *document["remarks"]]
+    format_usd = _ComparisonAmountFormatter(currency)
+    sentences = [document["sentence"], document["crossing"], *document["remarks"]]
     blocks = [
-        "\n".join(paragraph(text) for text in answer if text),
+        "\n".join(paragraph(text) for text in sentences if text),
         *([years_chart(document)] if chart else []),
         *(
             _evidence_blocks(document, format_usd)
@@ -86,7 +85,9 @@ def years_chart(document: RentOrBuyDocument) -> str:
     return f"{line_chart(series, columns())}\nUS dollars by year"
 
 
-def _short_text(document: RentOrBuyDocument, format_usd: _AmountFormatter, *, has_table: bool) -> Iterator[str]:
+def _short_text(
+    document: RentOrBuyDocument, format_usd: _ComparisonAmountFormatter, *, has_table: bool
+) -> Iterator[str]:
     """Yield the years as a table, or two utilizations, and the source of the price."""
     if len(document["answers"]) > 1:
         yield _usage_table(document, format_usd)
@@ -103,7 +104,7 @@ def _short_text(document: RentOrBuyDocument, format_usd: _AmountFormatter, *, ha
     )
 
 
-def _price_source(cloud: RentedMachine, format_usd: _AmountFormatter) -> str:
+def _price_source(cloud: RentedMachine, format_usd: _ComparisonAmountFormatter) -> str:
     """Return the source of the price; empty if it was typed."""
     offer = cloud["offer"]
     if offer is None:
@@ -113,22 +114,23 @@ def _price_source(cloud: RentedMachine, format_usd: _AmountFormatter) -> str:
         "old" if offer["old"] else "",
     ]
     caveats = dict.fromkeys([*caveat_texts, offer["uncertain"] or ""])
-    kind = "Cheapest spot" if offer["market"] == "spot" else "Cheapest"
+    lead_text = "Cheapest spot" if offer["market"] == "spot" else "Cheapest"
     caveat_text = "".join(f", {caveat}" for caveat in caveats if caveat) + (
         f"; {offer['legacy']}" if offer["legacy"] else ""
     )
     return (
-        f"{kind}: {offer['provider']} {str(offer['instance_type']).removeprefix('Standard_')} in {offer['region']}, "
+        f"{lead_text}: {offer['provider']} {str(offer['instance_type']).removeprefix('Standard_')} in "
+        f"{offer['region']}, "
         f"{format_usd.price(cloud['usd_per_hour'])} an hour ({offer['as_of'][:10]}{caveat_text})."
     )
 
 
-def _years_table(curve: list[CurvePoint], years: float, format_usd: _AmountFormatter) -> str:
+def _years_table(curve: list[CurvePoint], years: float, format_usd: _ComparisonAmountFormatter) -> str:
     """Return what each has cost after each year, if the desktop is sold then; a few of many years."""
     whole_years = [point for point in curve if point["days"] >= YEAR and not point["days"] % YEAR]
-    last_point = [point for point in curve if point["days"] == curve[-1]["days"]]
-    half_year = [point for point in curve if abs(point["days"] - YEAR / 2) < 1]
-    rows = list({row["days"]: row for row in (*half_year, *whole_years, *last_point)}.values())
+    last_points = [point for point in curve if point["days"] == curve[-1]["days"]]
+    half_year_points = [point for point in curve if abs(point["days"] - YEAR / 2) < 1]
+    rows = list({row["days"]: row for row in (*half_year_points, *whole_years, *last_points)}.values())
     rows = sorted((row for row in rows if row["days"] <= years * YEAR + 1), key=lambda row: row["days"])
     rows = rows[1:] if len(rows) > SHORT_ROWS and rows[0]["days"] < YEAR else rows
     shown_rows = rows if len(rows) <= SHORT_ROWS else [*rows[: SHORT_ROWS - 1], rows[-1]]
@@ -147,7 +149,7 @@ def _years_table(curve: list[CurvePoint], years: float, format_usd: _AmountForma
     return table(cells, ["AFTER", f"CLOUD{code}", "PAID", "SOLD FOR", f"DESKTOP{code}", "CHEAPER"], right=(1, 2, 3, 4))
 
 
-def _usage_table(document: RentOrBuyDocument, format_usd: _AmountFormatter) -> str:
+def _usage_table(document: RentOrBuyDocument, format_usd: _ComparisonAmountFormatter) -> str:
     rows = [
         [
             f"{year['utilization_percent']:g}%",
@@ -163,7 +165,7 @@ def _usage_table(document: RentOrBuyDocument, format_usd: _AmountFormatter) -> s
     return table(rows, ["USED", f"CLOUD{code}", "PAID", "SOLD FOR", f"DESKTOP{code}", "CHEAPER"], right=(1, 2, 3, 4))
 
 
-def _evidence_blocks(document: RentOrBuyDocument, format_usd: _AmountFormatter) -> Iterator[str]:
+def _evidence_blocks(document: RentOrBuyDocument, format_usd: _ComparisonAmountFormatter) -> Iterator[str]:
     yield labelled_lines(list(_facts(document, format_usd)))
     sentence = document["break_even_sentence"]
     yield paragraph(f"Counted as it is paid: {sentence[:1].lower()}{sentence[1:]}")
@@ -181,7 +183,9 @@ def _resale_source_text(document: RentOrBuyDocument) -> str:
     return f"What a used desktop brings: {source}." if source else ""
 
 
-class _AmountFormatter(AmountFormatter):
+class _ComparisonAmountFormatter(AmountFormatter):
+    """Formats the amounts of a comparison: fewer digits the larger they are."""
+
     def for_table(self, usd: str) -> str:
         """Return an amount for a table, without cents if it is large."""
         return self(usd, 0 if Decimal(usd) < NO_CENTS_FROM and Decimal(usd) else -2)
@@ -195,7 +199,7 @@ class _AmountFormatter(AmountFormatter):
         return self.with_code(usd, -2 if Decimal(usd) >= 10 or usd == "0" else 0)  # noqa: PLR2004  (dollars)
 
 
-def _facts(document: RentOrBuyDocument, format_usd: _AmountFormatter) -> Iterator[tuple[str, str | None]]:
+def _facts(document: RentOrBuyDocument, format_usd: _ComparisonAmountFormatter) -> Iterator[tuple[str, str | None]]:
     cloud, desktop = document["cloud"], document["desktop"]
     gpus_text = f"{cloud['gpus']}x {cloud['gpu']}" if cloud["gpu"] else "a machine"
     yield "rented", f"{gpus_text} at {format_usd.price(cloud['usd_per_hour'])} an hour{_offer_text(cloud['offer'])}"
@@ -228,16 +232,16 @@ def _offer_text(offer: CatalogOffer | None) -> str:
     )
 
 
-def _desktop_text(profile: DesktopProfile, format_usd: _AmountFormatter) -> str:
+def _desktop_text(profile: DesktopProfile, format_usd: _ComparisonAmountFormatter) -> str:
     quoted_price = profile["quoted"]
     cards_text = profile["gpu"] if profile["gpus"] == 1 else f"{profile['gpus']}x {profile['gpu']}"
     power_text = f"{profile['gpus']}x {profile['gpu_watts']} W" if profile["gpus"] > 1 else f"{profile['gpu_watts']} W"
     price, quoted_text = format_usd.for_facts(profile["purchase_usd"]), ""
     if quoted_price is not None:
-        amount = "" if _quoted_text(quoted_price) == price else f"{_quoted_text(quoted_price)} "
-        quoted_text = f" ({amount}at {quoted_price['per_usd']} of {quoted_price['as_of']})"
+        amount_text = "" if _quoted_text(quoted_price) == price else f"{_quoted_text(quoted_price)} "
+        quoted_text = f" ({amount_text}at {quoted_price['per_usd']} of {quoted_price['as_of']})"
     maintenance_usd, resale_usd = profile["maintenance_usd_per_year"], profile["resale_usd"]
-    running_costs = [
+    further_facts = [
         f"PUE {profile['pue']:g}" if profile["pue"] != 1 else "",
         f"maintenance {format_usd(maintenance_usd)} a year" if maintenance_usd != "0" else "",
         f"resale {format_usd(resale_usd)}" if resale_usd != "0" else "",
@@ -247,7 +251,7 @@ def _desktop_text(profile: DesktopProfile, format_usd: _AmountFormatter) -> str:
         f"{power_text} + {profile['system_watts']} W at work, {profile['idle_watts']} W while it waits",
         f"{format_usd.price(profile['usd_per_kwh'])} per kWh",
         f"lasts {_years_text(profile['life_years'])}",
-        *running_costs,
+        *further_facts,
     ]
     return "; ".join(filter(None, parts))
 
@@ -257,7 +261,7 @@ def _quoted_text(quoted: QuotedPrice) -> str:
 
 
 def _answer_facts(
-    answer: Outcomes, life_years: float, format_usd: _AmountFormatter, *, shows_utilization: bool
+    answer: Outcomes, life_years: float, format_usd: _ComparisonAmountFormatter, *, shows_utilization: bool
 ) -> Iterator[tuple[str, str | None]]:
     outcome, hours_per_day = answer["expected"], answer["hours_per_day"]
     if shows_utilization:
@@ -288,7 +292,7 @@ def _by_use_text(outcome: Outcome, life_years: float) -> str:
     return f"over {_years_text(life_years)} {subject} is cheaper with {use_text} at this price{limit_text}"
 
 
-def _by_price_text(usd_per_hour: str | None, life_years: float, format_usd: _AmountFormatter) -> str | None:
+def _by_price_text(usd_per_hour: str | None, life_years: float, format_usd: _ComparisonAmountFormatter) -> str | None:
     if usd_per_hour is None or Decimal(usd_per_hour) > MAX_PRICE:
         return None
     condition_text = (
@@ -320,7 +324,7 @@ def _years_text(years: float) -> str:
     return f"{years:g} year{'s' * (years != 1)}"
 
 
-def _curve_table(curve: list[CurvePoint], format_usd: _AmountFormatter) -> str:
+def _curve_table(curve: list[CurvePoint], format_usd: _ComparisonAmountFormatter) -> str:
     rows = [
         [
             _days_text(point["days"]),

@@ -21,7 +21,7 @@ MAX_DESKTOP_RATIO = 10  # a desktop that costs more than this times what was spe
 MAX_NAMED = 6  # names or reasons in a list
 READ_MINUTES = 15  # a traffic counter is read at least so often while a machine is in use
 MAX_GROUPS = 10  # groups in the table without -v
-CALENDAR_GROUPS = ("day", "week", "month")
+CALENDAR_GROUPS = ("day", "week", "month")  # groups that are periods: all of them are shown
 RUNNING_MACHINES = "machines that run"
 SMALL_AMOUNT = Decimal(10)  # dollars; smaller amounts are shown with two more digits
 _HEADINGS = {
@@ -53,16 +53,16 @@ def cost_text(document: CostDocument, currency: Currency | None, *, verbose: boo
 def _answer_text(document: CostDocument, format_usd: AmountFormatter) -> str:
     """Return the cost of this month and in all, and the present cost per hour."""
     total, this_month_usd = document["total"], document["this_month_usd"]
-    usd = (
+    total_text = (
         format_usd.with_code(document["total_usd"]) if total["usd"] is None else _bounded_amount_text(total, format_usd)
     )
     owner_text = f" for {document['owner']}" if document["owner"] else ""
     if document["since"] or document["until"]:
-        message = f"{usd} {_period_text(document)}{owner_text}"
+        message = f"{total_text} {_period_text(document)}{owner_text}"
     elif this_month_usd is not None and format_usd(this_month_usd) != format_usd(document["total_usd"]):
-        message = f"{format_usd.with_code(this_month_usd)} so far this month, {usd} in all{owner_text}"
+        message = f"{format_usd.with_code(this_month_usd)} so far this month, {total_text} in all{owner_text}"
     else:
-        message = f"{usd} so far{owner_text}"
+        message = f"{total_text} so far{owner_text}"
     burn_text = (
         ""
         if document["projected"] is None
@@ -83,14 +83,14 @@ def _bounded_amount_text(cost_sum: CostSum, format_usd: AmountFormatter) -> str:
 def _daily_sparkline(document: CostDocument, format_usd: AmountFormatter) -> str:
     """Return the last days as a sparkline; empty if at most one of them has a cost."""
     days = document["days"] or []
-    spent = [float(day["usd"]) for day in days]
-    if sum(usd > 0 for usd in spent) < 2:  # noqa: PLR2004  (one day is the first line)
+    daily_usd = [float(day["usd"]) for day in days]
+    if sum(usd > 0 for usd in daily_usd) < 2:  # noqa: PLR2004  (one day is the first line)
         return ""
     from cloudgpu.cli.money.chart import sparkline
 
     most_expensive = max(days, key=lambda day: Decimal(day["usd"]))
     return (
-        f"{len(days)} days  {sparkline(spent)}  at most {format_usd.with_code(most_expensive['usd'])}, on "
+        f"{len(days)} days  {sparkline(daily_usd)}  at most {format_usd.with_code(most_expensive['usd'])}, on "
         f"{most_expensive['day']}"
     )
 
@@ -101,9 +101,9 @@ def _days_chart(document: CostDocument) -> str:
     from cloudgpu.cli.terminal import columns
 
     days = document["days"] or []
-    spent = [float(day["usd"]) for day in days]
+    daily_usd = [float(day["usd"]) for day in days]
     title = f"Spending by day, {days[0]['day']} to {days[-1]['day']}, {document['tz']}, in USD"
-    return f"{title}\n\n{column_chart([day['day'][-2:].lstrip('0') for day in days], spent, columns())}"
+    return f"{title}\n\n{column_chart([day['day'][-2:].lstrip('0') for day in days], daily_usd, columns())}"
 
 
 def _no_costs_text(document: CostDocument) -> str:

@@ -122,39 +122,40 @@ def _budget_line(preparation: Preparation, verb: str) -> str:
         return f"{verb} the budget that mails when the account costs too much"
     existing = preparation.existing_budget
     replaced_text = (
-        f" in place of one of {existing.per_month.text()}, to {_emails(existing.emails)}" if existing else ""
+        f" in place of one of {existing.per_month.text()}, to {_emails_text(existing.emails)}" if existing else ""
     )
     return (
         f"makes a budget of {preparation.budget.per_month.text()} a month on the whole account{replaced_text}: "
-        f"it mails {_emails(preparation.budget.emails)} at 80 % and 100 %, and when the forecast passes it. "
+        f"it mails {_emails_text(preparation.budget.emails)} at 80 % and 100 %, and when the forecast passes it. "
         "It stops nothing, and the cloud's figures are hours behind."
     )
 
 
 def _ssh_line(preparation: Preparation) -> str:
     """Return how the account's rules for SSH change."""
-    current_networks, new_networks = (
+    current_text, new_text = (
         ", ".join(preparation.current_ssh_from) or "nobody",
         ", ".join(preparation.ssh_from),
     )
     return (
-        f"opens SSH on every machine of the account, those that run too, to {new_networks} alone; now it is open to "
-        f"{current_networks}. Whoever connects from elsewhere is shut out."
+        f"opens SSH on every machine of the account, those that run too, to {new_text} alone; now it is open to "
+        f"{current_text}. Whoever connects from elsewhere is shut out."
     )
 
 
-def _emails(emails: Sequence[str]) -> str:
+def _emails_text(emails: Sequence[str]) -> str:
     return ", ".join(emails) or "nobody"
 
 
 def _show_plan(preparation: Preparation, verb: str, changes: Sequence[str]) -> None:
+    """Print what will be done: `verb` is `makes` or `takes away`, `changes` are the parts that this is done to."""
     role_name = preparation.role.parts[0].name if preparation.role else ""
     tell(f"{preparation.account_in_cloud} (account {preparation.account} of config.toml)")
     _show_credit(preparation)
     for change in changes:
         part_name = change if change.split()[-1].startswith("cloudgpu") else f"{change} {role_name}"
-        lines = {"budget": _budget_line(preparation, verb), "SSH rules": _ssh_line(preparation)}
-        tell(lines.get(change, f"{verb} the {part_name}"))
+        special_lines = {"budget": _budget_line(preparation, verb), "SSH rules": _ssh_line(preparation)}
+        tell(special_lines.get(change, f"{verb} the {part_name}"))
     for part in preparation.parts:
         if not part.is_ours:
             tell(f"left alone: the {part.description} {part.name}, which lacks our tag and is somebody else's")
@@ -212,13 +213,13 @@ def _show_uses(preparation: Preparation, role_name: str) -> None:
 
 
 def _role_names_text(preparation: Preparation) -> str:
-    role, timer = (plan.parts[0].name if plan else None for plan in (preparation.role, preparation.timer))
-    return _names_with_verb(role, timer)
+    role, timer_role = (plan.parts[0].name if plan else None for plan in (preparation.role, preparation.timer))
+    return _names_with_verb(role, timer_role)
 
 
-def _names_with_verb(role: str | None, timer: str | None) -> str:
+def _names_with_verb(role: str | None, timer_role: str | None) -> str:
     """Return the roles' names, and the verb that goes with them."""
-    return f"{role} is" if timer is None else f"{role} and {timer} are"
+    return f"{role} is" if timer_role is None else f"{role} and {timer_role} are"
 
 
 def _init_cloud_document(preparation: Preparation, changes: Sequence[str], *, removed: bool) -> InitCloudDocument:
@@ -257,11 +258,11 @@ def _credit_document(preparation: Preparation) -> AccountCredit | None:
 
 
 def _result_text(document: InitCloudDocument) -> str:
-    kind = document["cloud"]
+    cloud = document["cloud"]
     wrote_lines = [f"Wrote {document['file']}"] if document["written"] else []
     if not document["created"] and not document["removed"]:
         nothing_text = f"Nothing {'else ' * bool(wrote_lines)}to change."
-        return "\n".join([*wrote_lines, nothing_text, *[_next_text(kind)] * bool(wrote_lines)])
+        return "\n".join([*wrote_lines, nothing_text, *[_next_text(cloud)] * bool(wrote_lines)])
     if document["removed"]:
         left_text = (
             f"Left: [accounts.{document['account']}] in config.toml; machines, disks, images, keys and security groups"
@@ -271,14 +272,14 @@ def _result_text(document: InitCloudDocument) -> str:
         gone_lines += ["The budget is gone."] * ("budget" in document["removed"])
         return "\n".join([*wrote_lines, *gone_lines, f"{left_text} (cloudgpu ls --refresh shows what costs)."])
     budget_lines = (
-        [f"The budget is there: it mails {_emails(document['budget']['emails'])}."] if document["budget"] else []
+        [f"The budget is there: it mails {_emails_text(document['budget']['emails'])}."] if document["budget"] else []
     )
     ssh_lines = ["SSH is open to these networks alone."] * ("SSH rules" in document["created"])
     role_lines = [f"{_names_with_verb(document['role'], document['timer_role'])} there."] * (
         document["role"] is not None
     )
-    return "\n".join([*wrote_lines, *role_lines, *ssh_lines, *budget_lines, _next_text(kind)])
+    return "\n".join([*wrote_lines, *role_lines, *ssh_lines, *budget_lines, _next_text(cloud)])
 
 
-def _next_text(kind: str) -> str:
-    return f"Next: cloudgpu doctor --provider {kind}, then cloudgpu up --provider {kind} --dry-run"
+def _next_text(cloud: str) -> str:
+    return f"Next: cloudgpu doctor --provider {cloud}, then cloudgpu up --provider {cloud} --dry-run"
