@@ -44,25 +44,25 @@ def short_table_notes(
 ) -> str:
     """Return the notes to the short table: doubts, marks, what the name means, free hours, and fees."""
     lines = [
-        *_doubtful_spot(estimates),
+        *_doubtful_spot_note(estimates),
         _short_marks_text(estimates),
         *document["marketplaces"],
         *_derived_notes(estimates),
-        *_matching_gpus(document),
-        *_fixed_hours(document),
+        *_matching_gpus_note(document),
+        *_fixed_hours_note(document),
         *([document["free_hours"]] if document["free_hours"] else []),
     ]
     lines += [text for text in (rate_text(document["currency"]), _fees_text(document, format_usd)) if text]
     return "\n".join(paragraph(line) for line in lines if line)
 
 
-def _fixed_hours(document: EstimateDocument) -> Iterator[str]:
+def _fixed_hours_note(document: EstimateDocument) -> Iterator[str]:
     """Yield that fixed hours are no fixed work."""
     if document["request"]["hours"] is not None and len({estimate["gpu"] for estimate in document["estimates"]}) > 1:
         yield "The hours are the same on every GPU: a faster one does more in them."
 
 
-def _doubtful_spot(estimates: Sequence[Estimate]) -> Iterator[str]:
+def _doubtful_spot_note(estimates: Sequence[Estimate]) -> Iterator[str]:
     """Yield why some spot prices come last, each reason once."""
     reasons = dict.fromkeys(
         f"{estimate['provider']}: {estimate['uncertain']}" for estimate in estimates if estimate["uncertain"]
@@ -110,9 +110,9 @@ def _source_text(source: str, as_of: str | None, basis: str | None) -> str:
     return f"{source}; {as_of[:10] if as_of else 'undated'}, {basis}"
 
 
-def _range_note(first: Estimate, format_usd: RoundedAmountFormatter) -> Iterator[str]:
+def _range_note(cheapest: Estimate, format_usd: RoundedAmountFormatter) -> Iterator[str]:
     """Yield the range of the first estimate, which the table leaves out if amounts are long."""
-    low, high = first["low"], first["high"]
+    low, high = cheapest["low"], cheapest["high"]
     if low is not None and high is not None and low != high:
         bounds_text = " and ".join(format_usd.with_code(bound["usd"]) for bound in (low, high))
         yield f"The first is between {bounds_text}."
@@ -207,7 +207,7 @@ def _unpriced_text(estimates: Sequence[Estimate]) -> str:
 
 
 def _left_out_notes(document: EstimateDocument) -> Iterator[str]:
-    yield from _matching_gpus(document)
+    yield from _matching_gpus_note(document)
     if document["withheld"]:
         yield f"Old types, hardly launched any more, with --all: {first_few(document['withheld'])}."
     reasons: dict[str, list[str]] = {}
@@ -217,7 +217,7 @@ def _left_out_notes(document: EstimateDocument) -> Iterator[str]:
         yield f"Left out: {', '.join(names)}: {why}."
 
 
-def _matching_gpus(document: EstimateDocument) -> Iterator[str]:
+def _matching_gpus_note(document: EstimateDocument) -> Iterator[str]:
     matching = document["matching_gpus"]
     if len(matching) > 1:
         yield f"{document['request']['gpu']} means {', '.join(matching[:-1])} or {matching[-1]}; each row says which."

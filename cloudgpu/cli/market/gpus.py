@@ -48,7 +48,9 @@ def command(
     use_refreshed_prices(os.environ)
     filters = parse_filters(gpu, min_memory, max_price, provider, region, spot=spot, with_legacy=all_, trust=trust)
     document = gpus_document(filters, sort, datetime.now(UTC))
-    text = offers_text(document, requested=gpu, region=region, by_speed=sort is Order.SPEED_PER_DOLLAR, verbose=verbose)
+    text = offers_text(
+        document, requested_gpu=gpu, region=region, by_speed=sort is Order.SPEED_PER_DOLLAR, verbose=verbose
+    )
     progress.end()  # the terminal is the pager's
     if output is not Format.TEXT or not paged(colour_for(text.rstrip("\n"), sys.stdout)):
         emit(output, document, text)

@@ -34,11 +34,16 @@ PARTS_RULE = "Some of Google's prices are sums: of the list prices of the machin
 
 
 def offers_text(
-    document: GpusDocument, *, requested: str | None, region: str | None, by_speed: bool = False, verbose: bool = False
+    document: GpusDocument,
+    *,
+    requested_gpu: str | None,
+    region: str | None,
+    by_speed: bool = False,
+    verbose: bool = False,
 ) -> str:
-    """Return the first offer and what the list is, the table, and its marks: in short, or `verbose` one by one.
+    """Return the first offer, what the list contains, the table, and what its marks mean: `verbose`, one by one.
 
-    `requested` is the GPU as it was typed, `region` the only one, if any.
+    `requested_gpu` is the GPU as it was typed, `region` the only one, if any.
     """
     offers = document["offers"]
     if not offers:
@@ -49,8 +54,12 @@ def offers_text(
         return "\n".join([*no_match_lines(obstacles), *([] if obstacles else [NO_SINGLE_OBSTACLE])])
     headings = ["GPU", "GIB", "TYPE", "WHERE", "$/H", "WORK/$"]
     rows = fitted([_offer_row(offer) for offer in offers], headings, LOCATION_COLUMN)
-    marks = [*_price_marks(offers, document), *_speed_marks(offers)] if verbose else [_marks_briefly(offers, document)]
-    notes = [_matches_text(document["matching_gpus"], requested), *marks, *_azure_spot_note(offers)]
+    marks = (
+        [*_price_mark_notes(offers, document), *_speed_mark_notes(offers)]
+        if verbose
+        else [_marks_briefly(offers, document)]
+    )
+    notes = [_matching_gpus_text(document["matching_gpus"], requested_gpu), *marks, *_azure_spot_note(offers)]
     notes += map(paragraph, document["marketplaces"])
     notes += [
         *(_marked_note("*", legacy_note) for legacy_note in legacy_notes(offers)),
@@ -79,12 +88,12 @@ def _answer_text(document: GpusDocument, region: str | None, *, by_speed: bool) 
 def _marks_briefly(offers: Sequence[GpuOffer], document: GpusDocument) -> str:
     """Return what the marks mean in a few words each; the error of derived spot prices is always included."""
     marks = {basis_mark(offer) for offer in offers}
-    unverified = "?" in marks or any(offer["unverified"] or offer["speed"] is None for offer in offers)
-    speeds = {offer["speed"]["basis"] for offer in offers if offer["speed"]}
-    basis_marks = ", ".join(mark for basis, mark in SPEED_BASIS_MARKS.items() if basis in speeds)
+    has_unverified = "?" in marks or any(offer["unverified"] or offer["speed"] is None for offer in offers)
+    speed_bases = {offer["speed"]["basis"] for offer in offers if offer["speed"]}
+    basis_marks = ", ".join(mark for basis, mark in SPEED_BASIS_MARKS.items() if basis in speed_bases)
     mark_texts = [
         f"~ derived{f' (EC2 spot was {EC2_SPOT_ERROR} where observed)' * has_ec2_spot(offers)}" if "~" in marks else "",
-        "? unverified, or not known" if unverified else "",
+        "? unverified, or not known" if has_unverified else "",
         f"! older than {document['old_after_days']} days" if "!" in marks else "",
         "some of Google's prices are sums of machine and GPUs" if _has_parts(offers) else "",
         f"{basis_marks}: its speed was not measured" if basis_marks else "",
@@ -114,10 +123,10 @@ def _offer_row(offer: GpuOffer) -> list[str]:
     ]
 
 
-def _matches_text(matching: list[str], requested: str | None) -> str:
+def _matching_gpus_text(matching: list[str], requested_gpu: str | None) -> str:
     if len(matching) < 2:  # noqa: PLR2004  (one is what was asked for)
         return ""
-    model = (requested or "").partition(":")[0]
+    model = (requested_gpu or "").partition(":")[0]
     return paragraph(f"{model} means {', '.join(matching[:-1])} or {matching[-1]}; each row says which.")
 
 
@@ -129,7 +138,7 @@ def _dates_text(document: GpusDocument, region: str | None) -> str:
     return f"{region_text}, at {market} list prices {days_text}, in USD; `up` shows what it will pay"
 
 
-def _price_marks(offers: list[GpuOffer], document: GpusDocument) -> Iterator[str]:
+def _price_mark_notes(offers: list[GpuOffer], document: GpusDocument) -> Iterator[str]:
     marks = {basis_mark(offer) for offer in offers}
     if "~" in marks:
         yield _marked_note("~", f"derived: {SPOT_RULE if has_ec2_spot(offers) else DERIVED_RULE}.")
@@ -148,11 +157,11 @@ def _azure_spot_note(offers: Sequence[GpuOffer]) -> Iterator[str]:
         yield paragraph(AZURE_SPOT)
 
 
-def _speed_marks(offers: list[GpuOffer]) -> Iterator[str]:
+def _speed_mark_notes(offers: list[GpuOffer]) -> Iterator[str]:
     yield _marked_note("WORK/$", "hours of one H100 SXM's training that a dollar buys; GPUs added up.")
-    bases = {offer["speed"]["basis"] for offer in offers if offer["speed"]}
+    speed_bases = {offer["speed"]["basis"] for offer in offers if offer["speed"]}
     for basis, mark in SPEED_BASIS_MARKS.items():
-        if basis in bases:
+        if basis in speed_bases:
             yield _marked_note(mark, f"training speed not measured: {basis} against an H100's replaces it.")
     if any(offer["speed"] is None for offer in offers):
         yield _marked_note("?", "under WORK/$: nothing is known of this GPU's speed.")

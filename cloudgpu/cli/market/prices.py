@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MAX_NAME_WIDTH = 18  # columns of a name in a table
 MAX_ROWS = 40  # of a table; -o json has all
+# What follows `$/` in a heading, by the unit of the price.
 UNITS = {
     "usd_per_hour": "h",
     "usd_per_gb_month": "GB-month",
@@ -47,7 +48,7 @@ def overview_text(document: CatalogDocument) -> str:
 
 
 def _summary_row(provider: CatalogProvider) -> list[str]:
-    refreshed = sorted(part["refreshed_at"][:10] for part in provider["refreshed"])
+    refreshed_days = sorted(part["refreshed_at"][:10] for part in provider["refreshed"])
     return [
         provider["provider"],
         *(
@@ -61,7 +62,7 @@ def _summary_row(provider: CatalogProvider) -> list[str]:
             )
         ),
         provider["newest"][:10],
-        refreshed[0] if refreshed else "never",
+        refreshed_days[0] if refreshed_days else "never",
     ]
 
 
@@ -124,7 +125,7 @@ def difference_text(document: CatalogDiffDocument) -> str:
         lines.append(f"{len(changes) - MAX_ROWS} more changes: -o json has all.")
     count_text = f"{counted(len(changes), 'change')} against {document['against']}"
     lines.append(paragraph(f"{count_text}, {document['jumps']} by more than {document['factor']:g}. {new_text}"))
-    return "\n".join([*lines, *_held_note(changes)])
+    return "\n".join([*lines, *_held_back_note(changes)])
 
 
 def _changes_table(changes: Iterable[PriceChange]) -> str:
@@ -144,7 +145,7 @@ def _changes_table(changes: Iterable[PriceChange]) -> str:
     return table(fitted(rows, headings, 1), headings, right=(3, 5, 6))
 
 
-def _held_note(changes: Iterable[PriceChange]) -> Iterator[str]:
+def _held_back_note(changes: Iterable[PriceChange]) -> Iterator[str]:
     if any(not change["accepted"] for change in changes):
         message = (
             "changed too much and was not used; the old price remains. To use it: cloudgpu catalog refresh --accept"
@@ -160,7 +161,7 @@ def refresh_text(document: CatalogRefreshDocument) -> str:
     jumps = [jump for provider in document["providers"] for jump in provider["jumps"]]
     if jumps:
         message = f"Moved by more than {document['factor']:g}:"
-        lines += ["", message, _changes_table(jumps[:MAX_ROWS]), *_held_note(jumps)]
+        lines += ["", message, _changes_table(jumps[:MAX_ROWS]), *_held_back_note(jumps)]
     if any(provider["unnamed"] for provider in document["providers"]):
         lines += ["", paragraph("NOT NAMED: on-demand prices that the answer did not contain; they keep their dates.")]
     return "\n".join(lines)

@@ -22,8 +22,8 @@ from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.market import (
+        PlannedQuotaIncrease,
         QuotaDocument,
-        QuotaIncreaseValue,
         QuotaLimit,
         QuotaRequestDocument,
     )
@@ -100,7 +100,7 @@ def _answer_text(document: QuotaRequestDocument) -> str:
     return f"Requested: {document['id']}. See its state: {command}"
 
 
-def _request_text(increase: QuotaIncreaseValue) -> str:
+def _request_text(increase: PlannedQuotaIncrease) -> str:
     current, place_text = increase["current"], f"{increase['code']} in {increase['region']}"
     if current is None:
         return f"limit {place_text}: to be {increase['requested']:g}; what it is now is not known"

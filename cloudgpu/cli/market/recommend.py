@@ -99,7 +99,7 @@ def command(
 
 
 LOCATION_WIDTH = 22
-ORDER = "Listed by work per dollar, the fewest GPUs first."
+ORDER_NOTE = "Listed by work per dollar, the fewest GPUs first."
 SHORT_ROWS = 3  # machines and desktops of the short answer
 
 
@@ -121,9 +121,9 @@ def recommendation_text(document: RecommendDocument, *, verbose: bool, sources: 
     if verbose:
         blocks += [paragraph(note) for note in document["notes"]]
     free_hours = document["free_hours"]
-    last_lines = [ORDER] if not verbose and max(len(document["machines"]), len(document["desktops"])) > 1 else []
+    last_lines = [ORDER_NOTE] if not verbose and max(len(document["machines"]), len(document["desktops"])) > 1 else []
     last_lines += [paragraph(free_hours["sentence"])] if free_hours is not None and not verbose else []
-    last_lines += [more_options] if (more_options := more_text(verbose=verbose, sources=sources).strip()) else []
+    last_lines += [more_line] if (more_line := more_text(verbose=verbose, sources=sources).strip()) else []
     return (
         "\n\n".join(blocks)
         + ("\n\n" if len(blocks) == 1 and last_lines else "\n" if last_lines else "")
@@ -157,12 +157,12 @@ def _machine_row(machine: RentableMachine) -> list[str]:
 
 def _marks_text(machines: list[RentableMachine]) -> str:
     lines = ["WORK/$: hours of an H100's work that a dollar buys"]
-    bases = {machine["speed"]["basis"] for machine in machines if machine["speed"]}
-    lines += [f"{mark}: by {basis}, not measured" for basis, mark in SPEED_BASIS_MARKS.items() if basis in bases]
+    speed_bases = {machine["speed"]["basis"] for machine in machines if machine["speed"]}
+    lines += [f"{mark}: by {basis}, not measured" for basis, mark in SPEED_BASIS_MARKS.items() if basis in speed_bases]
     if any(machine["speed"] is None for machine in machines):
         lines.append("? in its place: not known")
-    prices = _price_marks_text(machines)
-    return paragraph("; ".join([*lines, prices] if prices else lines) + ".")
+    price_marks = _price_marks_text(machines)
+    return paragraph("; ".join([*lines, price_marks] if price_marks else lines) + ".")
 
 
 def _price_marks_text(machines: list[RentableMachine]) -> str:

@@ -52,14 +52,16 @@ def _regions_text(document: RegionsDocument, query: RegionsQuery) -> str:
 
     sold_regions = [region for region in document["regions"] if query.gpu is None or region["price"]]
     unsold_regions = [region["region"] for region in document["regions"] if region not in sold_regions]
-    columns = [("REGION", [row["region"] for row in sold_regions])]
+    columns = [("REGION", [region["region"] for region in sold_regions])]
     if query.needs_pings:
-        columns.append(("PING", ["-" if row["ping_ms"] is None else f"{row['ping_ms']:.0f}" for row in sold_regions]))
+        columns.append(
+            ("PING", ["-" if region["ping_ms"] is None else f"{region['ping_ms']:.0f}" for region in sold_regions])
+        )
     if query.gpu:
         columns += [
-            ("$/H", [dollars(row["price"] and row["price"]["usd_per_hour"], 4) for row in sold_regions]),
-            ("TYPE", [row["instance_type"] or "" for row in sold_regions]),
-            ("ZONE", [row["zone"] or "" for row in sold_regions]),
+            ("$/H", [dollars(region["price"] and region["price"]["usd_per_hour"], 4) for region in sold_regions]),
+            ("TYPE", [region["instance_type"] or "" for region in sold_regions]),
+            ("ZONE", [region["zone"] or "" for region in sold_regions]),
         ]
     headings = [heading for heading, _ in columns]
     cells = [[column[number] for _, column in columns] for number in range(len(sold_regions))]

@@ -32,8 +32,8 @@ _WARNINGS = {
     EXCEEDED_BY_RUNNING: "will be passed by what runs",
     NEARLY_USED_UP: "is nearly used up",
 }
-MAX_NAMED = 5  # budgets in the first line
-WITH_CENTS = Decimal(10_000)  # smaller amounts are shown to the cent
+MAX_BUDGETS_NAMED = 5  # budgets in the first line
+CENTS_BELOW = Decimal(10_000)  # smaller amounts are shown to the cent
 
 
 def list_text(statuses: Sequence[BudgetStatus]) -> str:
@@ -43,8 +43,8 @@ def list_text(statuses: Sequence[BudgetStatus]) -> str:
     warnings = [
         f"{status['name']} {_WARNINGS[state]}" for status in statuses if (state := _state_words(status)) in _WARNINGS
     ]
-    hidden_text = f"; and {len(warnings) - MAX_NAMED} more" if len(warnings) > MAX_NAMED else ""
-    message = f"{'; '.join(warnings[:MAX_NAMED])}{hidden_text}." if warnings else _fit_text(statuses)
+    hidden_text = f"; and {len(warnings) - MAX_BUDGETS_NAMED} more" if len(warnings) > MAX_BUDGETS_NAMED else ""
+    message = f"{'; '.join(warnings[:MAX_BUDGETS_NAMED])}{hidden_text}." if warnings else _fit_text(statuses)
     return f"{paragraph(message)}\n\n{budget_table(statuses)}"
 
 
@@ -184,4 +184,4 @@ def _hourly_text(usd: str) -> str:
 
 def _amount_text(usd: str) -> str:
     amount = Decimal(usd)
-    return Money.usd(amount).text(2 if abs(amount) < WITH_CENTS else 0)
+    return Money.usd(amount).text(2 if abs(amount) < CENTS_BELOW else 0)

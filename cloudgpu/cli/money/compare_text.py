@@ -129,13 +129,13 @@ def _break_even_day(document: CompareDocument, case: CaseName, zone: tzinfo) -> 
 
 def _hours_text(document: CompareDocument, format_usd: AmountFormatter) -> str:
     cloud, break_even = document["cloud"], document["break_even"]
-    parts = (
+    hours_by_use = (
         (cloud["gpu_hours"], "with a busy GPU"),
         (cloud["used_hours"], "otherwise in use"),
         (cloud["idle_hours"], "idle"),
         (cloud["unknown_hours"], "not known"),
     )
-    hours_texts = [f"{Decimal(text):,.1f} {use}" for text, use in parts if Decimal(text)]
+    hours_texts = [f"{Decimal(hours):,.1f} {use}" for hours, use in hours_by_use if Decimal(hours)]
     notes = [f"Machines were billed for {Decimal(cloud['billed_hours']):,.1f} hours: {', '.join(hours_texts)}."]
     if break_even["paid_usd_per_hour"] is not None:
         notes.append(

@@ -62,7 +62,7 @@ def _reconcile_text(document: ReconcileDocument) -> str:
         "",
     ]
     resources_table = table([*rows, total], ["NAME", "OURS", "THEIRS", "GAP", "LIKELY"], right=(1, 2, 3))
-    lines = [paragraph(sentence) for sentence in (*_reason_sentences(document), *_rest_lines(document))]
+    lines = [paragraph(sentence) for sentence in (*_reason_sentences(document), *_uncompared_lines(document))]
     return "\n".join([_headline(document), "", resources_table, "", *lines])
 
 
@@ -87,7 +87,7 @@ def _reason_sentences(document: ReconcileDocument) -> list[str]:
     return sentences
 
 
-def _rest_lines(document: ReconcileDocument) -> list[str]:
+def _uncompared_lines(document: ReconcileDocument) -> list[str]:
     notes = []
     if document["unmatched"]["rows"]:
         parts = ", ".join(f"{category} {dollars(usd)}" for category, usd in document["unmatched"]["parts"].items())

@@ -100,7 +100,7 @@ class _Narrator:
 
     def __init__(self, output: Format) -> None:
         self._stream = sys.stdout if output is Format.TEXT else sys.stderr
-        self._began = time.monotonic()
+        self._begun_at = time.monotonic()
         self._step = 0
 
     def step(self, sentence: str) -> None:
@@ -109,7 +109,7 @@ class _Narrator:
         self.say(f"\n{self._step}. {sentence}")
 
     def detail(self, sentence: str) -> None:
-        prefix = f"   {time.monotonic() - self._began:5.1f}s  "
+        prefix = f"   {time.monotonic() - self._begun_at:5.1f}s  "
         self.say(wrapped(sentence, prefix, " " * len(prefix)))
 
     def block(self, text: str) -> None:
@@ -127,7 +127,7 @@ def _run_demo(session: Session, narrator: _Narrator) -> DemoDocument:
     machine = _plan_and_launch(session, narrator)
     cell_output, activity = _run_notebook(session, machine, narrator)
     narrator.step("What it has cost, compared with a desktop of your own.")
-    spent, desktop = _show_cost(session, narrator)
+    spent_usd, desktop = _show_cost(session, narrator)
     narrator.step("Stop it: programs end, the disk stays, and the provider confirms it.")
     machine = stop(session, machine, why="the demo is over")
     narrator.detail(f"{machine.name} is {machine.state}, billed: {'yes' if machine.billed else 'no'}")
@@ -138,7 +138,7 @@ def _run_demo(session: Session, narrator: _Narrator) -> DemoDocument:
         "machine": machine.name,
         "cell_output": cell_output,
         "activity": activity,
-        "spent_usd": spent,
+        "spent_usd": spent_usd,
         "desktop": desktop,
         "remaining": remains,
     }
@@ -229,11 +229,13 @@ def _check_nothing_left(session: Session, narrator: _Narrator) -> DemoRemains:
 def _count_processes(directory: str) -> int:
     """Count the processes that were started in this directory, whatever their parent is by now; 0 without /proc."""
     count = 0
-    for process in Path("/proc").glob("[0-9]*"):
-        if process.name == str(os.getpid()):
+    for process_directory in Path("/proc").glob("[0-9]*"):
+        if process_directory.name == str(os.getpid()):
             continue
         with contextlib.suppress(OSError):  # another user's, or gone
-            environ_and_command = (process / "environ").read_bytes() + (process / "cmdline").read_bytes()
+            environ_and_command = (process_directory / "environ").read_bytes() + (
+                process_directory / "cmdline"
+            ).read_bytes()
             count += directory.encode() in environ_and_command
     return count
 

@@ -96,8 +96,11 @@ def _run_live_checks(*, yes: bool, **selection: str | None) -> tuple[LiveCheck, 
     plans = plan_trials(session, **selection)
     max_cost, unpriced = max_cost_of(plans)
     for prepared in plans:
-        offer, price = prepared.plan.offer.configuration, prepared.plan.offer.price
-        tell(f"{offer.instance_type} in {offer.zone}, on demand, {price.per_hour.text(4)} an hour ({price.source})")
+        configuration, price = prepared.plan.offer.configuration, prepared.plan.offer.price
+        tell(
+            f"{configuration.instance_type} in {configuration.zone}, on demand, {price.per_hour.text(4)} an "
+            f"hour ({price.source})"
+        )
         for note in prepared.plan.remarks:
             tell(f"  {note}")
     unpriced_text = "; the price of something attached to it is not known" if unpriced else ""
@@ -144,10 +147,10 @@ def _checks_text(checks: Sequence[Check], *, verbose: bool, next_command: str) -
         entries = [check_text(check, with_next=True) for check in (*notes, *by_verdict[Verdict.OK])]
         return "\n".join([*lines, *entries])
     hidden_count = len(notes)
-    lines_left = MAX_NOTE_LINES
+    remaining_lines = MAX_NOTE_LINES
     for text in (check_text(check, with_next=False) for check in notes):
-        lines_left -= text.count("\n") + 1
-        if lines_left < 0:
+        remaining_lines -= text.count("\n") + 1
+        if remaining_lines < 0:
             break
         lines.append(text)
         hidden_count -= 1
@@ -194,6 +197,8 @@ def _live_sentence(document: LiveCheck) -> str:
     remaining_count = sum(len(machine["remaining"]) for machine in document["machines"])
     if document["ok"]:
         return "All of it works here, and nothing is left."
-    failed = [stage["name"] for machine in document["machines"] for stage in machine["stages"] if not stage["ok"]]
-    message = f"Not all of it works: {', '.join(failed) or 'something'} failed."
+    failed_stages = [
+        stage["name"] for machine in document["machines"] for stage in machine["stages"] if not stage["ok"]
+    ]
+    message = f"Not all of it works: {', '.join(failed_stages) or 'something'} failed."
     return f"{message} {remaining_count} may still be billed." if remaining_count else f"{message} Nothing is left."

@@ -27,8 +27,8 @@ from cloudgpu.providers.shared.calls import result_or_error
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.market import (
+        PlannedQuotaIncrease,
         QuotaDocument,
-        QuotaIncreaseValue,
         QuotaLimit,
         QuotaNeed,
         QuotaRequestDocument,
@@ -189,7 +189,7 @@ class QuotaIncrease:
     demand: QuotaDemand | None = None
     further_limits: Mapping[str, float] = field(default_factory=dict[str, float])
 
-    def document(self) -> QuotaIncreaseValue:
+    def document(self) -> PlannedQuotaIncrease:
         """Return it as plain values, as `quota --request` shows it before it is sent."""
         return {
             "provider": self.provider.kind,

@@ -164,7 +164,7 @@ def test_marks_are_explained_in_short_and_with_v_one_by_one(gpus):
 @pytest.mark.parametrize("columns", [60, 120])
 def test_no_line_is_wider_than_the_terminal(monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
-    text = offers_text(value(gpu="v100", with_legacy=True), requested="v100", region=None)
+    text = offers_text(value(gpu="v100", with_legacy=True), requested_gpu="v100", region=None)
     assert max(map(len, text.splitlines())) <= columns
 
 
@@ -207,7 +207,7 @@ EVERYTHING = [
 def test_no_line_is_wider_than_80_columns(wishes, order):
     found = value(order=order, **wishes)
     assert found["offers"]
-    text = offers_text(found, requested=None, region=wishes["region"])
+    text = offers_text(found, requested_gpu=None, region=wishes["region"])
     assert [line for line in text.splitlines() if len(line) > 80] == []
 
 

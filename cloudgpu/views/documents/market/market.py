@@ -89,7 +89,7 @@ class QuotaDocument(OfAccount):
     """Regions that did not answer; exit code 8 then."""
 
 
-class QuotaIncreaseValue(OfAccount):
+class PlannedQuotaIncrease(OfAccount):
     """A higher limit that is about to be requested."""
 
     region: str
@@ -102,7 +102,7 @@ class QuotaIncreaseValue(OfAccount):
     """The present limit; null where that is not known."""
 
 
-class QuotaRequestDocument(QuotaIncreaseValue):
+class QuotaRequestDocument(PlannedQuotaIncrease):
     """A request for a higher limit."""
 
     id: str
