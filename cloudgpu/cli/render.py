@@ -126,8 +126,8 @@ def steps(commands: Sequence[tuple[str, str]]) -> str:
 
 def next_steps(name: str, *, jupyter: bool) -> str:
     """Return what can be done with a machine that is ready."""
-    first = (f"tunnel {name}", "Jupyter") if jupyter else (f"exec {name} -- CMD", "run a command")
-    return steps([first, (f"ssh {name}", "a shell"), (f"down {name}", "end it")])
+    first_step = (f"tunnel {name}", "Jupyter") if jupyter else (f"exec {name} -- CMD", "run a command")
+    return steps([first_step, (f"ssh {name}", "a shell"), (f"down {name}", "end it")])
 
 
 def place_text(document: MachineDocument | Plan) -> str:
@@ -184,11 +184,11 @@ def rate_text(rate: ExchangeRate | None) -> str:
     return f"1 USD = {rate['per_usd']} {rate['code']}, rate of {rate['as_of']}{source}, for every amount."
 
 
-def when(text: str | None, now: datetime) -> str:
+def when(iso_time: str | None, now: datetime) -> str:
     """Return a ledger time for people, with its distance from now: `2026-11-20 19:00 UTC (in 8h)`."""
-    if text is None:
+    if iso_time is None:
         return "never"
-    at = from_iso(text)
+    at = from_iso(iso_time)
     distance_s = (at - now).total_seconds()
     distance_text = f"in {short_duration(distance_s)}" if distance_s >= 0 else f"{short_duration(-distance_s)} ago"
     return f"{at:%Y-%m-%d %H:%M} UTC ({distance_text})"
@@ -199,11 +199,11 @@ def short_duration(seconds: float) -> str:
     return duration_text(round(seconds / 60) * 60 if seconds >= TEN_MINUTES_S else round(seconds))
 
 
-def ago(text: str | None, now: datetime) -> str:
+def ago(iso_time: str | None, now: datetime) -> str:
     """Return how long ago a ledger time was."""
-    if text is None:
+    if iso_time is None:
         return "never"
-    seconds = (now - from_iso(text)).total_seconds()
+    seconds = (now - from_iso(iso_time)).total_seconds()
     return "just now" if seconds < 1 else f"{short_duration(seconds)} ago"
 
 
@@ -338,9 +338,9 @@ def stopped_costs_text(machine: MachineDocument) -> str | None:
     costs = [attached_cost for attached_cost in machine["attached_costs"] or () if attached_cost["while_stopped"]]
     if not costs:
         return None
-    at_most = "at most " if any(cost["at_most"] for cost in costs) else ""
+    at_most_text = "at most " if any(cost["at_most"] for cost in costs) else ""
     resources = ", ".join(cost["what"] for cost in costs)
-    return f"{resources}: {at_most}{dollars(machine['stopped_usd_per_month'])} a month"
+    return f"{resources}: {at_most_text}{dollars(machine['stopped_usd_per_month'])} a month"
 
 
 def _price_cell(machine: MachineDocument) -> str:
@@ -370,17 +370,17 @@ def _lease_cell(machine: MachineDocument, now: datetime) -> str:
         return f"held {short_duration((from_iso(machine['held_until']) - now).total_seconds())}"
     if machine["expires"] is None:
         return "none"
-    seconds = (from_iso(machine["expires"]) - now).total_seconds()
+    lease_s = (from_iso(machine["expires"]) - now).total_seconds()
     renew_until = machine.get("renew_until")
     if not machine["lease_ends"] and renew_until is not None:
         remaining_s = (from_iso(renew_until) - now).total_seconds()
-        warning_text = f"warns in {short_duration(seconds)}" if seconds > 0 else "warned"
+        warning_text = f"warns in {short_duration(lease_s)}" if lease_s > 0 else "warned"
         return (
             f"{warning_text}, ends in {short_duration(remaining_s)}"
             if remaining_s > 0
             else f"over {short_duration(-remaining_s)}"
         )
-    return f"{short_duration(seconds)} left" if seconds > 0 else f"over {short_duration(-seconds)}"
+    return f"{short_duration(lease_s)} left" if lease_s > 0 else f"over {short_duration(-lease_s)}"
 
 
 def console_text(machine: MachineDocument) -> str | None:

@@ -147,8 +147,10 @@ def cleanup_result_text(document: OrphansDocument, now: datetime) -> str:
     lines = [
         f"Removed: {_kind_text(orphan)} {orphan['id']} ({_monthly_text(orphan)})" for orphan in document["removed"]
     ]
-    staying = _staying_text(document["orphans"], now)
-    return "\n".join([*lines, *image_lines]) + (f"\n\n{staying}" if staying else "") if lines else staying
+    staying_text = _staying_text(document["orphans"], now)
+    return (
+        "\n".join([*lines, *image_lines]) + (f"\n\n{staying_text}" if staying_text else "") if lines else staying_text
+    )
 
 
 def _orphans_table(title: str, orphans: Sequence[Orphan], now: datetime) -> str:
@@ -163,10 +165,10 @@ def _orphans_table(title: str, orphans: Sequence[Orphan], now: datetime) -> str:
 
 
 def _reason_lines(orphans: Sequence[Orphan]) -> str:
-    def why(orphan: Orphan) -> str:
+    def reason_text(orphan: Orphan) -> str:
         return f"{orphan['why']}{_next_text(orphan)}"
 
-    grouped = groupby(sorted(orphans, key=why), key=why)
+    grouped = groupby(sorted(orphans, key=reason_text), key=reason_text)
     return labelled_lines(
         (", ".join(sorted({_kind_text(orphan) for orphan in orphans_with_reason})), text)
         for text, orphans_with_reason in grouped
@@ -215,9 +217,13 @@ def _images_text(removable: Sequence[Orphan]) -> str:
 def _total_text(document: OrphansDocument) -> str:
     unpriced = document["unpriced"]
     unpriced_text = f", and {unpriced} without a known price" if unpriced else ""
-    removable = document["removable_usd_per_month"]
-    total = f"All of it costs {dollars(document['usd_per_month'])} a month{unpriced_text}"
-    return f"{total}; the same with --clean ends {dollars(removable)} of that." if removable != "0" else f"{total}."
+    removable_usd = document["removable_usd_per_month"]
+    total_text = f"All of it costs {dollars(document['usd_per_month'])} a month{unpriced_text}"
+    return (
+        f"{total_text}; the same with --clean ends {dollars(removable_usd)} of that."
+        if removable_usd != "0"
+        else f"{total_text}."
+    )
 
 
 def _kind_text(orphan: Orphan) -> str:

@@ -174,7 +174,7 @@ def run_text(run: ReaperRun, *, verbose: bool) -> str:
 def problems_text(run: ReaperRun) -> str:
     """Return the text of a run for stderr: what may still be billed, what did not answer, and errors."""
     lines = [f"{machine.name} may still be billed: {machine.why}" for machine in run.unconfirmed]
-    lines += [unanswered_text(gap.scope, gap.why) for gap in run.unanswered]
+    lines += [unanswered_text(unanswered.scope, unanswered.why) for unanswered in run.unanswered]
     lines += [f"{error_text[:1].upper()}{error_text[1:]}." for error_text in run.faults]
     lines += [f"An alert was not delivered: {why}." for why in run.undelivered]
     return "\n".join(map(paragraph, lines))
@@ -206,8 +206,8 @@ def _counts(run: ReaperRun) -> dict[str, int]:
 
 
 def _done_lines(run: ReaperRun) -> Iterator[str]:
-    for ended in (*run.ended, *run.renewed):
-        yield f"{ended.name}: {_DONE_TEXTS[ended.do]} ({ended.rule}): {ended.why}"
+    for action in (*run.ended, *run.renewed):
+        yield f"{action.name}: {_DONE_TEXTS[action.do]} ({action.rule}): {action.why}"
     yield from map(_warning_text, run.warned)
     for machine in run.skipped:
         yield f"{machine.name}: left, {machine.why}"

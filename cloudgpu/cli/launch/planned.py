@@ -103,14 +103,8 @@ def _note_facts(plan: Plan) -> Iterator[tuple[str, str]]:
 # By the kind of a note.
 LABELS = {"note": "note", "money": "money", "erasure": "erases", "access": "open", "guard": "guard"}
 ERASES = "erases "  # begins the `stop_effect` of a machine whose stop deletes data
-BUILT_IN_PROVIDERS = (
-    "aws",
-    "azure",
-    "gcp",
-    "local",
-    "ssh",
-    "fake",
-)  # their `stop_effect` begins with what a stop erases, if anything
+# Providers whose `stop_effect` begins with what a stop erases, if anything.
+BUILT_IN_PROVIDERS = ("aws", "azure", "gcp", "local", "ssh", "fake")
 NOBODY = "nobody uses them"  # the text of providers for unused GPUs
 _ACTION_TEXTS = {"stop": "stopped", "park": "kept as an image and ended", "terminate": "ended, and its disk deleted,"}
 _TIMER_TEXTS = {"cloud": "a timer in the cloud (renew-until)", "own": "its own timer (renew-until)"}

@@ -61,8 +61,8 @@ def command(
         _record_as_gone(session, names or [], lost, all_=all_, yes=yes, output=output)
         return
     request = machines_to_end(session, names or [], all_=all_)
-    running = machines_with_processes(session, request.machines)
-    for line in running_lines(running):
+    busy_machines = machines_with_processes(session, request.machines)
+    for line in running_lines(busy_machines):
         tell(line)
     if request.machines:
         names_text = ", ".join(dict.fromkeys(command_name(machine) for machine in request.machines))
@@ -73,7 +73,7 @@ def command(
             shown_machines, named_volumes, termination_sentences(session, request.machines), other_owner_text
         )
         confirm(f"End {names_text}?", yes=yes, about=about)
-    document, worst_error = end_machines(session, request, running)
+    document, worst_error = end_machines(session, request, busy_machines)
     now = session.clock()
     lines = [
         f"{_gone_text(terminated, now)} It cost {_cost_text(session, terminated)}{without_price(terminated)}."
@@ -82,7 +82,7 @@ def command(
     lines += [
         f"Not removed: {resource['kind']} {resource['name']}, {monthly(resource)}." for resource in document["retained"]
     ]
-    lines += [_kept_files_text(files) for files in document["kept_files"]]
+    lines += [_kept_files_text(retained_files) for retained_files in document["kept_files"]]
     lines += [
         f"Left alone: {machine.name}, for {machine.owner or 'nobody that is known'}." for machine in request.others
     ]

@@ -69,7 +69,7 @@ def command(
 
 def _check_job(name: str | None, options: dict[str, bool]) -> None:
     """Raise InvalidRequest for an option that says nothing of a job."""
-    option = next((option for option, typed in options.items() if typed), None)
+    option = next((option for option, is_given in options.items() if is_given), None)
     if option is not None:
         raise InvalidRequest(
             f"{option} is about machines, and {name} is a job.",

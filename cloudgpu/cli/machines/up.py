@@ -106,16 +106,20 @@ def command(
         check_budgets(session, prepared_launch)
         confirm("Launch it?", yes=yes)
 
-    plan = prepared
+    agreed_launch = prepared
     if document["existing"] is None:
-        plan = ask_for_agreement(
+        agreed_launch = ask_for_agreement(
             session, prepared, lambda: prepare(session, request), show_and_confirm, launch_of=lambda prepared: prepared
         )
-    launched = launch(session, plan, wait=not no_wait, confirm=lambda: show_and_confirm(plan))
+    launched = launch(session, agreed_launch, wait=not no_wait, confirm=lambda: show_and_confirm(agreed_launch))
     is_ready = not no_wait and all(node.state == "running" for node in launched.nodes)
-    statuses = [_on_start(session, node, plan.template, wait=wait_start) for node in launched.nodes] if is_ready else []
+    statuses = (
+        [_on_start_status(session, node, agreed_launch.template, wait=wait_start) for node in launched.nodes]
+        if is_ready
+        else []
+    )
     on_start = next((status for status in ("failed", "running", "done") if status in statuses), None)
-    result = launch_document(session, plan, launched, on_start)
+    result = launch_document(session, agreed_launch, launched, on_start)
     emit(
         output,
         result,
@@ -125,7 +129,7 @@ def command(
     )
 
 
-def _on_start(session: Session, machine: Machine, template: Template, *, wait: bool) -> str | None:
+def _on_start_status(session: Session, machine: Machine, template: Template, *, wait: bool) -> str | None:
     """Return the status of the template's script; with `wait`, at its end."""
     from cloudgpu.control.access.on_start import on_start_state_of, wait_for_on_start
 
@@ -180,10 +184,10 @@ def _result_text(result: UpDocument, *, has_waited: bool, jupyter: bool) -> str:
     if machine["state"] in ("stopped", "deallocated"):
         return f"{name} is {machine['state']}. Start it again: cloudgpu start {name}"
     if not has_waited:
-        return f"{name} is launched ({machine['state']}). See: cloudgpu show {name} --refresh\n{_at_cloud(machine)}"
+        return f"{name} is launched ({machine['state']}). See: cloudgpu show {name} --refresh\n{_console_line(machine)}"
     steps_text = next_steps(name, jupyter=jupyter)
-    ready_text = paragraph(f"{name} is ready{_start_text(name, result['on_start'])}.")
-    return f"{ready_text}\n{_at_cloud(machine)}{steps_text}"
+    ready_text = paragraph(f"{name} is ready{_on_start_text(name, result['on_start'])}.")
+    return f"{ready_text}\n{_console_line(machine)}{steps_text}"
 
 
 def _cluster_text(result: UpDocument, *, has_waited: bool) -> str:
@@ -211,7 +215,7 @@ def _cluster_text(result: UpDocument, *, has_waited: bool) -> str:
     return f"{name} is ready: {total} machines, {first_name} to {last_name}.\n{text}"
 
 
-def _start_text(name: str, on_start: str | None) -> str:
+def _on_start_text(name: str, on_start: str | None) -> str:
     """Return the status of the template's script, after `ready`; empty if it has succeeded."""
     from cloudgpu.control.access.on_start import LOG_PATH
 
@@ -226,7 +230,7 @@ def _difference_text(difference: RequestDifference) -> str:
     return f"{message}. To change it: {difference['next']}"
 
 
-def _at_cloud(machine: MachineDocument) -> str:
+def _console_line(machine: MachineDocument) -> str:
     """Return the line that says how to find a machine in its cloud's console; empty where there is no console."""
     console_id = None if is_on_prem(machine["provider"]) else console_text(machine)
     return f"  at the cloud: {console_id}\n" if console_id else ""

@@ -102,7 +102,7 @@ _UNIT_TEXTS: dict[str, Callable[[Any], str]] = {
 def _fact_lines(document: WhyDocument, now: datetime) -> str:
     decision, policy, rule_ends = document["decision"], document["policy"], document["ends"]
     idle = policy["idle"]
-    rule = "" if decision["rule"] == "none" else f" ({decision['rule']})"
+    rule_text = "" if decision["rule"] == "none" else f" ({decision['rule']})"
     condition = "it stays in use" if document["activity"] == "ACTIVE" else "nothing changes"
     return labelled_lines(
         [
@@ -120,7 +120,7 @@ def _fact_lines(document: WhyDocument, now: datetime) -> str:
                     f"{directory['path']} ({size_text(directory['bytes'])})" for directory in document["scratch"]
                 ),
             ),
-            ("decision", f"{decision['do']}{rule}: {decision['why']}"),
+            ("decision", f"{decision['do']}{rule_text}: {decision['why']}"),
             (
                 "ends",
                 f"{when(decision['at'], now)} if {condition}" if decision["at"] else "no rule ends it",
@@ -150,16 +150,16 @@ def _idle_text(idle: ActivityIdle, rule_ends: RuleEnds, now: datetime) -> str:
     if idle["do"] == "off":
         return "does not end it"
     idle_after, grace = short_duration(idle["after_s"]), short_duration(idle["grace_s"])
-    rule = f"{idle_after} without a sign of life, then a warning and {grace}"
+    idle_text = f"{idle_after} without a sign of life, then a warning and {grace}"
     if idle["do"] == "warn":
-        return f"{rule}; it is only warned"
+        return f"{idle_text}; it is only warned"
     idle_end, held_until = rule_ends["idle"], rule_ends["held_until"]
     if idle_end and held_until:  # which is warned of once the hold is over
         idle_end = max(idle_end, iso(from_iso(held_until) + timedelta(seconds=idle["grace_s"])))
-    return rule + (f"; not used from now on, it ends {when(idle_end, now)} at the earliest" if idle_end else "")
+    return idle_text + (f"; not used from now on, it ends {when(idle_end, now)} at the earliest" if idle_end else "")
 
 
 def _warning_text(warning: GivenWarning, now: datetime) -> str:
     due_text = f", ends {when(warning['due'], now)}" if warning["due"] else ""
-    rule = "use not known" if warning["rule"] == "none" else warning["rule"]
-    return f"{rule}, {ago(warning['at'], now)}{due_text}" if from_iso(warning["at"]) <= now else rule
+    rule_text = "use not known" if warning["rule"] == "none" else warning["rule"]
+    return f"{rule_text}, {ago(warning['at'], now)}{due_text}" if from_iso(warning["at"]) <= now else rule_text
