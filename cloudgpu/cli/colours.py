@@ -10,7 +10,7 @@ from itertools import groupby
 
 from cloudgpu.cli.terminal import paint
 
-BY_COLOUR = {
+STATES_BY_COLOUR = {
     "green": ("running", "ready"),
     # In transition.
     "magenta": ("pending", "stopping", "parking", "disk left"),
@@ -24,7 +24,7 @@ BY_COLOUR = {
         "terminated",
     ),
 }
-STATES = {state: colour for colour, states in BY_COLOUR.items() for state in states}
+COLOURS_BY_STATE = {state: colour for colour, states in STATES_BY_COLOUR.items() for state in states}
 # Words that begin a line: what a check found, and errors.
 MARKS = {
     "ok": "green",
@@ -51,8 +51,8 @@ LABELS |= {"still billed": "bold magenta", "also billed": "magenta"}
 # What can stand anywhere in a line. A state stands in a column: two spaces before it, and as many behind, or nothing.
 _WORDS = re.compile(
     r"(?P<money><?\$-?\d[\d,]*(?:\.\d+)?)"
-    rf"|(?<=  )(?P<state>{'|'.join(map(re.escape, STATES))})(?=  | \(|,|$)"
-    rf"|(?<= is )(?P<is>{'|'.join(map(re.escape, STATES))})(?=[ ,;])"
+    rf"|(?<=  )(?P<state>{'|'.join(map(re.escape, COLOURS_BY_STATE))})(?=  | \(|,|$)"
+    rf"|(?<= is )(?P<is>{'|'.join(map(re.escape, COLOURS_BY_STATE))})(?=[ ,;])"
     r"|(?<=  )(?P<over>over \d+\w+)"  # a lease that ended: `over 7d`
 )
 _MARK = re.compile(rf"(?P<indent> *)(?P<mark>{'|'.join(map(re.escape, MARKS))})(?= )")
@@ -99,5 +99,5 @@ def _labelled(line: str) -> str:
 
 def _painted_match(match: re.Match[str]) -> str:
     if match["state"] or match["is"]:
-        return paint(match[0], STATES[match[0]])
+        return paint(match[0], COLOURS_BY_STATE[match[0]])
     return paint(match[0], "bold" if match["money"] else "bold magenta")

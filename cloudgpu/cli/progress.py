@@ -91,18 +91,18 @@ class Spinner:
 
     def _line(self, now: float) -> str:
         frame = self._frames[self._frame_number % len(self._frames)]
-        head = f"{frame} {int(now - self._begun_at)} s  "
-        width, words, detail_text = (
-            columns() - 1 - len(head),
+        prefix = f"{frame} {int(now - self._begun_at)} s  "
+        width, words, shown_text = (
+            columns() - 1 - len(prefix),
             f"{self.step}{self._detail or _counts_text()}".split(),
             "",
         )
         for word in words:
-            if len(f"{detail_text} {word}") > width - 3:
-                detail_text += " .."
+            if len(f"{shown_text} {word}") > width - 3:
+                shown_text += " .."
                 break
-            detail_text = f"{detail_text} {word}".lstrip()
-        return (paint(frame, "bold") if is_coloured(self.stream) else frame) + head[1:] + detail_text
+            shown_text = f"{shown_text} {word}".lstrip()
+        return (paint(frame, "bold") if is_coloured(self.stream) else frame) + prefix[1:] + shown_text
 
     def begin(self, step: str) -> None:
         """Begin this step, and count its seconds; an empty text continues the previous step after an answer."""
@@ -164,7 +164,7 @@ class _ReportingStream:
         return getattr(self._stream, name)
 
 
-_running: list[Spinner] = []
+_active_spinners: list[Spinner] = []
 
 
 @contextmanager
@@ -175,7 +175,7 @@ def show_spinner(verb: str) -> Iterator[None]:
         yield
         return
     spinner = Spinner(err, STEPS.get(verb, verb))
-    _running.append(spinner)
+    _active_spinners.append(spinner)
     step_listeners.append(spinner.begin)
     reporting_out: Any = None if out is None else _ReportingStream(out, spinner)  # a reader of a pipe may show it, too
     reporting_err: Any = _ReportingStream(err, spinner)
@@ -190,13 +190,13 @@ def show_spinner(verb: str) -> Iterator[None]:
 
 def begin(step: str) -> None:
     """Show this step in the spinner; nothing in a pipe."""
-    for spinner in _running:
+    for spinner in _active_spinners:
         spinner.begin(step)
 
 
 def show_detail(detail: str) -> None:
     """Show in the spinner how far the step is (`3 of 8 runs`); nothing in a pipe."""
-    for spinner in _running:
+    for spinner in _active_spinners:
         spinner.show_detail(detail)
 
 
@@ -209,27 +209,35 @@ class Transfer:
         self._now, self._show_detail = now, show_detail
         self._progress: list[tuple[float, int]] = []  # of the last seconds: when, and the bytes until then
 
-    def show(self, done: int, total: int) -> None:
-        """Show that `done` of `total` bytes have arrived; a small copy is not shown."""
-        if total >= MIN_TRANSFER:
+    def show(self, done_bytes: int, total_bytes: int) -> None:
+        """Show that `done_bytes` of `total_bytes` have arrived; a small copy is not shown."""
+        if total_bytes >= MIN_TRANSFER:
             now = self._now()
-            self._progress = [point for point in self._progress if now - point[0] <= RATE_WINDOW_S] + [(now, done)]
-            unit, size = ("GB", 1e9) if total >= GIGABYTE else ("MB", 1e6)
-            self._show_detail(f"{done / size:,.1f} of {total / size:,.1f} {unit}{self._speed(total)}")
+            self._progress = [point for point in self._progress if now - point[0] <= RATE_WINDOW_S] + [
+                (now, done_bytes)
+            ]
+            unit, unit_bytes = ("GB", 1e9) if total_bytes >= GIGABYTE else ("MB", 1e6)
+            self._show_detail(
+                f"{done_bytes / unit_bytes:,.1f} of {total_bytes / unit_bytes:,.1f} {unit}{self._speed(total_bytes)}"
+            )
 
-    def _speed(self, total: int) -> str:
+    def _speed(self, total_bytes: int) -> str:
         (begun_at, first_bytes), (last_at, done_bytes) = self._progress[0], self._progress[-1]
         if last_at - begun_at < MIN_RATE_WINDOW_S or done_bytes <= first_bytes:
             return ""
         from cloudgpu.core.values.times import duration_text
 
-        rate = (done_bytes - first_bytes) / (last_at - begun_at)
-        left_text = "" if done_bytes >= total else f", {duration_text(math.ceil((total - done_bytes) / rate))} left"
-        return f", {rate / 1e6:,.1f} MB/s{left_text}"
+        bytes_per_s = (done_bytes - first_bytes) / (last_at - begun_at)
+        left_text = (
+            ""
+            if done_bytes >= total_bytes
+            else f", {duration_text(math.ceil((total_bytes - done_bytes) / bytes_per_s))} left"
+        )
+        return f", {bytes_per_s / 1e6:,.1f} MB/s{left_text}"
 
 
 def end() -> None:
     """End the spinner: another program uses the terminal from now on, or what follows has no end."""
     step_listeners.clear()
-    while _running:
-        _running.pop().stop()
+    while _active_spinners:
+        _active_spinners.pop().stop()

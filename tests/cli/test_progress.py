@@ -155,7 +155,7 @@ def test_the_line_is_cleared_before_a_pipe_is_written_whose_reader_shows_it_on_t
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr(sys, "stdout", pipe)
     with progress.show_spinner("doctor"):
-        progress._running[-1]._drawn = True
+        progress._active_spinners[-1]._drawn = True
         sys.stdout.write("{}")
     assert order[:2] == [("err", "\r\x1b[K"), ("out", "{}")]
 

@@ -150,8 +150,8 @@ def start(session: Session, machines: Sequence[Machine], options: StartOptions, 
             cluster_as_machine(document), hourly_text, lease_cost_text, iso(lease.expires), session.clock()
         )
         confirm(f"Start {document['name']}, all {len(machines)} nodes?", yes=options.yes, about=about)
-    result = start_all(session, machines, lease, override=options.override, no_guard=options.no_guard, wait=wait)
-    emit_all(session, result, output, _started_text)
+    started = start_all(session, machines, lease, override=options.override, no_guard=options.no_guard, wait=wait)
+    emit_all(session, started, output, _started_text)
 
 
 def _started_text(document: ClusterMachinesDocument) -> str:
@@ -188,10 +188,10 @@ def extend(
 
     def text_of(_document: object) -> str:
         end_text = when(result.machines[0].expires, session.clock())
-        lives_until = (
+        until_phrase = (
             "live until" if all(machine.state == "running" for machine in result.machines) else "have a lease until"
         )
-        return f"All {len(machines)} nodes of {name} {lives_until} {end_text}{renewal_text}."
+        return f"All {len(machines)} nodes of {name} {until_phrase} {end_text}{renewal_text}."
 
     emit_all(session, result, output, text_of)
 
