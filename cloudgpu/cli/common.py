@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from cloudgpu.control.session.session import Session
-    from cloudgpu.views.documents.parts import Gap
+    from cloudgpu.views.documents.parts import UnansweredScope
 
 __all__ = ["Format", "colour_for", "emit", "tell"]  # they need no parser, and are imported with the options
 
@@ -85,7 +85,9 @@ def _warn_overdue(session: Session) -> None:
             tell(message)
 
 
-def exit_if_unanswered(unanswered: Sequence[Gap], text_of: Callable[[str, str], str] = unanswered_text) -> None:
+def exit_if_unanswered(
+    unanswered: Sequence[UnansweredScope], text_of: Callable[[str, str], str] = unanswered_text
+) -> None:
     """Print who did not answer and why, and exit with the code for that; return if everybody has answered."""
     for unanswered_scope in unanswered:
         tell(text_of(unanswered_scope["scope"], unanswered_scope["why"]))

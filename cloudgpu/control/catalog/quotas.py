@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         QuotaNeed,
         QuotaRequestDocument,
     )
-    from cloudgpu.views.documents.parts import Gap
+    from cloudgpu.views.documents.parts import UnansweredScope
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def _regions(provider: Any, region: str | None) -> list[str]:
     raise InvalidRequest("Name a region.", field="--region", value=None, next="Add --region NAME.")
 
 
-def _query_regions(provider: HasQuota, regions: list[str]) -> tuple[list[Quota], list[Gap]]:
+def _query_regions(provider: HasQuota, regions: list[str]) -> tuple[list[Quota], list[UnansweredScope]]:
     """Return the quotas of these regions, and the regions that did not answer. Raises if none did."""
     with Pool(16, "regions") as pool:
         answers = dict(

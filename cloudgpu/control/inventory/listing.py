@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         MachineDocument,
     )
     from cloudgpu.views.documents.money.budgets import CreditDocument
-    from cloudgpu.views.documents.parts import Gap
+    from cloudgpu.views.documents.parts import UnansweredScope
 
 
 def oldest_synced_at(session: Session, machines: list[Machine]) -> str | None:
@@ -126,7 +126,7 @@ def _is_of_other_computer(gap: Unanswered) -> bool:
     return isinstance(gap, AccountElsewhere) and gap.only_there
 
 
-def _gap_document(gap: Unanswered) -> Gap:
+def _gap_document(gap: Unanswered) -> UnansweredScope:
     return {"scope": gap.scope, "why": gap.why}
 
 

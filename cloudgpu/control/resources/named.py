@@ -31,7 +31,7 @@ from cloudgpu.underway import on_abort
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.views.documents.machines.storage import ImagesDocument, NamedResource, VolumesDocument
-    from cloudgpu.views.documents.parts import Gap
+    from cloudgpu.views.documents.parts import UnansweredScope
 
 Result = TypeVar("Result")
 SAVE_TIMEOUT = timedelta(minutes=60)
@@ -70,7 +70,7 @@ def volumes_document(listing: ResourceListing) -> VolumesDocument:
     return {"volumes": [named_resource_document(one) for one in listing.items], "unanswered": _gap_documents(listing)}
 
 
-def _gap_documents(listing: ResourceListing) -> list[Gap]:
+def _gap_documents(listing: ResourceListing) -> list[UnansweredScope]:
     return [{"scope": gap.scope, "why": gap.why} for gap in listing.unanswered]
 
 

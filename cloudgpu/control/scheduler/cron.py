@@ -23,7 +23,7 @@ from cloudgpu.ledger.log import files
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.views.documents.automation.cron import CronChangeDocument, CronDocument, LastRun
-    from cloudgpu.views.documents.parts import Gap
+    from cloudgpu.views.documents.parts import UnansweredScope
 
 SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
 
@@ -122,7 +122,7 @@ def show_cron(session: Session, environ: Mapping[str, str]) -> CronDocument:
     home = str(session.home.root)
     installed = [(table, text) for table in find_tables(environ) if (text := table.installed(home)) is not None]
     last_run: LastRun | None = None
-    unanswered: list[Gap] = []
+    unanswered: list[UnansweredScope] = []
     try:
         last_run = last_run_document(session)
     except LedgerUnavailable as error:

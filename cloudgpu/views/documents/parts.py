@@ -200,7 +200,7 @@ class AccountAnswer(OfAccount):
     """An account that was queried."""
 
 
-class Gap(TypedDict):
+class UnansweredScope(TypedDict):
     """An account or region that did not answer, or was not queried."""
 
     scope: str
@@ -232,7 +232,7 @@ class AccountAnswers(TypedDict):
 
     queried: list[AccountAnswer]
     """The accounts that were queried."""
-    not_queried: list[Gap]
+    not_queried: list[UnansweredScope]
     """Clouds that config.toml does not name: credentials were found here, and do not open them."""
 
 

@@ -2,7 +2,7 @@
 
 from typing import TypedDict
 
-from cloudgpu.views.documents.parts import Fault, Gap, Time
+from cloudgpu.views.documents.parts import Fault, Time, UnansweredScope
 
 
 class CronChangeDocument(TypedDict):
@@ -70,7 +70,7 @@ class CronDocument(TypedDict):
     """The program that `install` would write."""
     last_run: LastRun | None
     """The last run; null: none yet, or not known."""
-    unanswered: list[Gap]
+    unanswered: list[UnansweredScope]
     """`ledger`, where it cannot be read: then the last run is not known."""
 
 

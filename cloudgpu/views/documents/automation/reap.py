@@ -1,7 +1,7 @@
 """The document of `reap`."""
 
 from cloudgpu.views.documents.automation.activity import ReapVerdict, WhyDocument
-from cloudgpu.views.documents.parts import AccountAnswers, Gap, MachineInRun, ReapAction, Time
+from cloudgpu.views.documents.parts import AccountAnswers, MachineInRun, ReapAction, Time, UnansweredScope
 
 
 class MachineDecision(ReapVerdict):
@@ -98,7 +98,7 @@ class ReapDocument(AccountAnswers):
     """What was to be ended and was not: it came into use, or another command works on it."""
     unconfirmed: list[UnconfirmedAction]
     """What may still be billed though a rule ends it; exit code 9."""
-    unanswered: list[Gap]
+    unanswered: list[UnansweredScope]
     """Accounts, regions or machines that did not answer; exit code 8."""
     errors: list[str]
     """What else could not be evaluated or set: missing policies, timers; exit code 8."""

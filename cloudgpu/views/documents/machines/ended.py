@@ -4,7 +4,7 @@ from typing import TypedDict
 
 from cloudgpu.views.documents.machines.machines import MachineDocument
 from cloudgpu.views.documents.machines.storage import NamedResource
-from cloudgpu.views.documents.parts import AccountAnswer, Fault, Gap, NamedMachine
+from cloudgpu.views.documents.parts import AccountAnswer, Fault, NamedMachine, UnansweredScope
 
 
 class MachineProcess(TypedDict):
@@ -69,5 +69,5 @@ class DownDocument(TypedDict):
     """With `--all`, in a team: machines of others, which are left alone: `name`, `id`, `owner`."""
     queried: list[AccountAnswer]
     """With `--all`: the accounts that were queried."""
-    not_queried: list[Gap]
+    not_queried: list[UnansweredScope]
     """Clouds that config.toml does not name: credentials were found here, and do not open them."""

@@ -10,7 +10,6 @@ from cloudgpu.views.documents.parts import (
     Address,
     AgentGuard,
     Fault,
-    Gap,
     Identity,
     MachineOrPlan,
     NamedMachine,
@@ -20,6 +19,7 @@ from cloudgpu.views.documents.parts import (
     State,
     Time,
     TimerGuard,
+    UnansweredScope,
     Usd,
 )
 
@@ -276,13 +276,13 @@ class LsDocument(TypedDict):
     """With `--refresh`: machines of another ledger on the same accounts, never touched."""
     integrity_problem: str | None
     """Why the ledger cannot be trusted, so that machines may be missing; null when it can."""
-    unanswered: list[Gap]
+    unanswered: list[UnansweredScope]
     """With `--refresh`: accounts or regions that did not answer; exit code 8 then."""
-    elsewhere: list[Gap]
+    elsewhere: list[UnansweredScope]
     """With `--refresh`: other computers with local machines, which can be seen only from there; shown as last seen."""
     queried: list[AccountAnswer]
     """With `--refresh`: the accounts that were queried; empty if only the ledger answered."""
-    not_queried: list[Gap]
+    not_queried: list[UnansweredScope]
     """Clouds that config.toml does not name: credentials were found here, and do not open them."""
 
 

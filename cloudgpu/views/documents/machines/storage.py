@@ -4,7 +4,7 @@ from typing import Annotated, Literal, TypedDict
 
 from cloudgpu.core.resources.orphan import Cleanup as _Do
 from cloudgpu.views.documents.machines.machines import RetainedPart
-from cloudgpu.views.documents.parts import AccountAnswers, Fault, Gap, OfAccount, Time, Usd
+from cloudgpu.views.documents.parts import AccountAnswers, Fault, OfAccount, Time, UnansweredScope, Usd
 
 OrphanAction = Annotated[str, _Do]
 OrphanKind = Annotated[
@@ -43,7 +43,7 @@ class ImagesDocument(TypedDict):
 
     images: list[NamedResource]
     """The named images."""
-    unanswered: list[Gap]
+    unanswered: list[UnansweredScope]
     """Accounts or regions that did not answer; exit code 8 then."""
 
 
@@ -52,7 +52,7 @@ class VolumesDocument(TypedDict):
 
     volumes: list[NamedResource]
     """The data volumes."""
-    unanswered: list[Gap]
+    unanswered: list[UnansweredScope]
     """Accounts or regions that did not answer; exit code 8 then."""
 
 
@@ -134,7 +134,7 @@ class OrphansDocument(AccountAnswers):
     """With `--clean`: what is verified gone."""
     failed: list[Fault]
     """With `--clean`: what could not be removed, or is not verified gone."""
-    unanswered: list[Gap]
+    unanswered: list[UnansweredScope]
     """Accounts or regions that did not answer; exit code 8 then."""
 
 

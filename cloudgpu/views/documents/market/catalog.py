@@ -2,7 +2,17 @@
 
 from typing import Annotated, Literal, TypedDict
 
-from cloudgpu.views.documents.parts import Day, Gap, ListedOffer, Market, Price, PriceBasis, Speed, Time, Usd
+from cloudgpu.views.documents.parts import (
+    Day,
+    ListedOffer,
+    Market,
+    Price,
+    PriceBasis,
+    Speed,
+    Time,
+    UnansweredScope,
+    Usd,
+)
 
 
 class RefreshedPart(TypedDict):
@@ -127,7 +137,7 @@ class RefreshedProvider(TypedDict):
     """Prices that moved too far, the largest first."""
     refused: list[RefusedRow]
     """Rows that were not accepted: `row` and `why`."""
-    unanswered: list[Gap]
+    unanswered: list[UnansweredScope]
     """Parts that did not answer: `scope` and `why`."""
     unknown: list[str]
     """Machines of the list that the catalogue does not know."""

@@ -2,7 +2,7 @@
 
 from typing import TypedDict
 
-from cloudgpu.views.documents.parts import Gap, Market, OfAccount, Price
+from cloudgpu.views.documents.parts import Market, OfAccount, Price, UnansweredScope
 
 
 class Region(TypedDict):
@@ -29,7 +29,7 @@ class RegionsHead(OfAccount):
     """`on_demand` or `spot`."""
     regions: list[Region]
     """In the requested order."""
-    unanswered: list[Gap]
+    unanswered: list[UnansweredScope]
     """Regions that did not answer, and round trips that failed; exit code 8 then."""
 
 
@@ -85,7 +85,7 @@ class QuotaDocument(OfAccount):
     """The limits on machines with GPUs."""
     needs: list[QuotaNeed]
     """With `--gpu`: what the smallest machine with it counts, per market."""
-    unanswered: list[Gap]
+    unanswered: list[UnansweredScope]
     """Regions that did not answer; exit code 8 then."""
 
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, NotRequired, TypedDict
 
-from cloudgpu.views.documents.parts import AccountAnswer, Gap, Time
+from cloudgpu.views.documents.parts import AccountAnswer, Time, UnansweredScope
 
 
 class VerifyDocument(TypedDict):
@@ -20,9 +20,9 @@ class VerifyDocument(TypedDict):
     """Why the ledger could not be trusted, with `settled`."""
     queried: list[AccountAnswer]
     """The accounts that were queried to resolve it."""
-    not_queried: list[Gap]
+    not_queried: list[UnansweredScope]
     """Clouds that config.toml does not name: credentials were found here, and do not open them."""
-    unanswered: list[Gap]
+    unanswered: list[UnansweredScope]
     """Accounts that this home knows and that were not queried: what runs there is unknown, and the exit code is 8."""
 
 
