@@ -72,9 +72,9 @@ def read_head(path: Path, lock_timeout_s: float) -> HeadContent:
     except FileNotFoundError:
         return None
     try:
-        found = _parse_head(path, handle)
-        if not isinstance(found, DamagedHead):
-            return found
+        record = _parse_head(path, handle)
+        if not isinstance(record, DamagedHead):
+            return record
         _lock(handle, fcntl.LOCK_SH, path, lock_timeout_s)
         return _parse_head(path, handle)
     finally:
@@ -193,10 +193,10 @@ class MoveMark:
 
 def last_line_and_mark(connection: Connection) -> tuple[LastLine, MoveMark | None]:
     """Return the last line's seq, hash and time, and the move that it records, if any."""
-    found = connection.execute(_SELECT_LAST).fetchone()
-    if found is None:
+    row = connection.execute(_SELECT_LAST).fetchone()
+    if row is None:
         return (0, "", ""), None
-    *last_line, kind, body = found
+    *last_line, kind, body = row
     mark = None
     if kind in (LEDGER_MOVED, LEDGER_MOVING):
         stored = json.loads(body)
@@ -270,11 +270,11 @@ def head_problem(connection: Connection, location: str, record: HeadContent) -> 
         return f"The head record {record.path} of the ledger is damaged."
     if record.ledger_id != lines.id_of(connection):
         return f"The ledger {location} is not the ledger {record.ledger_id} that was used here before."
-    found = connection.execute("SELECT hash FROM line WHERE seq = ?", (record.seq,)).fetchone()
-    if found is None:
+    hash_row = connection.execute("SELECT hash FROM line WHERE seq = ?", (record.seq,)).fetchone()
+    if hash_row is None:
         seq = lines.last_line(connection)[0]
         return f"The ledger {location} ends at line {seq}, and its head record knew line {record.seq}."
-    if found[0] != record.hash:
+    if hash_row[0] != record.hash:
         return f"The ledger {location} has another line {record.seq} than the one its head record knew."
     return None
 

@@ -71,11 +71,13 @@ class MachineCache:
 
     def machine(self, connection: Connection, subject: str) -> Machine | None:
         """Return one machine's record, or None."""
-        found = connection.execute("SELECT row FROM machine WHERE id = ? AND is_resource = 0", (subject,)).fetchone()
-        if found is None:
+        record_row = connection.execute(
+            "SELECT row FROM machine WHERE id = ? AND is_resource = 0", (subject,)
+        ).fetchone()
+        if record_row is None:
             return None
-        if subject not in self._known or self._known[subject][0] != hash(found[0]):
-            self._known[subject] = hash(found[0]), Machine.of(json.loads(found[0]))
+        if subject not in self._known or self._known[subject][0] != hash(record_row[0]):
+            self._known[subject] = hash(record_row[0]), Machine.of(json.loads(record_row[0]))
         return self._known[subject][1]
 
     def _read_all(self, connection: Connection) -> list[Machine]:
@@ -103,13 +105,13 @@ class MachineCache:
         if len(new_lines) > _MAX_NEW_LINES or len(changed) > _MAX_CHANGED:
             return False
         for subject in changed:
-            found = connection.execute("SELECT row FROM machine WHERE id = ?", (subject,)).fetchone()
-            if found is None:
+            record_row = connection.execute("SELECT row FROM machine WHERE id = ?", (subject,)).fetchone()
+            if record_row is None:
                 continue  # a line of no machine
-            machine = Machine.of(json.loads(found[0]))
+            machine = Machine.of(json.loads(record_row[0]))
             if subject not in machines or machines[subject].intended_at != machine.intended_at:
                 return False
-            self._known[subject] = hash(found[0]), machine
+            self._known[subject] = hash(record_row[0]), machine
             machines[subject] = machine
         return True
 

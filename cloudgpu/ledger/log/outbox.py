@@ -58,10 +58,12 @@ class Outbox:
 
     def refused(self) -> list[tuple[Path, list[tuple[Draft, str]]]]:
         """Return each file of lines that a ledger has refused, with those lines, and why. Raises OSError."""
-        found = (
+        lines_by_file = (
             (path, _parse_file(path.read_bytes())) for path in sorted(self.path.parent.glob(f"*{_REFUSED_SUFFIX}"))
         )
-        return [(path, [(row.draft, row.refusal) for row in rows if row.draft is not None]) for path, rows in found]
+        return [
+            (path, [(row.draft, row.refusal) for row in rows if row.draft is not None]) for path, rows in lines_by_file
+        ]
 
     def keep_refused(self, ledger: str, refused: Sequence[tuple[Draft, str]]) -> Path:
         """Write these lines, and why each was refused, once to a file next to this one; return it. Raises OSError.
@@ -94,10 +96,10 @@ class Outbox:
         Raises OSError.
         """
         try:
-            found = _lines(self.path.read_bytes(), now)
+            in_file = _lines(self.path.read_bytes(), now)
         except FileNotFoundError:
-            found = []
-        return [draft for id_, draft in [*found, *_unwritten.get(self.path, ())] if id_ == ledger]
+            in_file = []
+        return [draft for id_, draft in [*in_file, *_unwritten.get(self.path, ())] if id_ == ledger]
 
     @contextmanager
     def emptied(self, ledger: str, *, wait: bool = False, now: datetime | None = None) -> Iterator[list[Draft] | None]:

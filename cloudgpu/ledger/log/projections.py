@@ -149,10 +149,10 @@ class Replay:
     def states(self) -> Iterator[tuple[str, State]]:
         """Yield the folded state of each subject."""
         for subject in sorted(self._out_of_order):
-            found = folded(lines_of(self._connection, subject))
-            if found is not None:
-                self._states[subject] = found.state
-                self._add_usages(subject, found.closed)
+            projected = folded(lines_of(self._connection, subject))
+            if projected is not None:
+                self._states[subject] = projected.state
+                self._add_usages(subject, projected.closed)
         yield from sorted(self._states.items())
 
     def _read(self) -> None:
@@ -173,14 +173,14 @@ class Replay:
     def _start_subject(self, line: EventSummary) -> None:
         if line.subject in self._out_of_order:
             return
-        found = folded((line,))
-        if found is None:
+        projected = folded((line,))
+        if projected is None:
             self._without_record.add(line.subject)
         elif line.subject in self._without_record:
             self._out_of_order.add(line.subject)  # earlier lines may belong after this one
         else:
-            self._states[line.subject] = found.state
-            self._add_usages(line.subject, found.closed)
+            self._states[line.subject] = projected.state
+            self._add_usages(line.subject, projected.closed)
 
     def _add_usages(self, subject: str, closed_usages: Iterable[dict[str, Any]]) -> None:
         self.ended_usages.setdefault(subject, []).extend(map(_usage_texts, closed_usages))

@@ -164,12 +164,12 @@ def check_format(connection: Connection, location: object) -> None:
 
 def format_mismatch(connection: Connection, problem: str, older_remedy: str) -> tuple[str, str] | None:
     """Return why lines of another format cannot be read, and what to do; None if they have the present format."""
-    found = lines.format_of(connection)
-    if found is None or found == FORMAT:
+    stored_format = lines.format_of(connection)
+    if stored_format is None or stored_format == FORMAT:
         return None
-    if found > FORMAT:
-        return f"{problem} has format {found}, and this cloudgpu reads format {FORMAT}.", "Update cloudgpu."
-    mismatch = f"has format {found}" if found else "has no format number"
+    if stored_format > FORMAT:
+        return f"{problem} has format {stored_format}, and this cloudgpu reads format {FORMAT}.", "Update cloudgpu."
+    mismatch = f"has format {stored_format}" if stored_format else "has no format number"
     why = f"{problem} {mismatch}: it is of before 0.1.0. This cloudgpu reads format {FORMAT}."
     return why, f"End its machines with the cloudgpu that wrote it; then {older_remedy}"
 

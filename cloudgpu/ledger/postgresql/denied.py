@@ -48,8 +48,8 @@ def not_connected_error(address: Address) -> LedgerDenied:
     """Return the error for a user who may not connect to the database: its roles can then only be guessed."""
     parameters = conninfo_to_dict(address.conninfo)
     person, database = str(parameters.get("user", "")), str(parameters.get("dbname", ""))
-    found = _SEARCH_PATH.findall(str(parameters.get("options") or ""))
-    role = rights.role_name("members", database, found[-1] if found else "public")
+    schema_names = _SEARCH_PATH.findall(str(parameters.get("options") or ""))
+    role = rights.role_name("members", database, schema_names[-1] if schema_names else "public")
     statement = f"GRANT {role} TO {_quoted(person)};"
     return denied_error(
         address,
@@ -74,13 +74,13 @@ def older_schema_error(connection: Connection, address: Address, schema_name: st
 
 
 def _explanation(connection: Connection, location: str, person: str, schema_name: str) -> Explanation:
-    found = connection.execute(_OWNER_OF_TABLES, (schema_name,)).fetchone()
-    if found is None:
+    ownership = connection.execute(_OWNER_OF_TABLES, (schema_name,)).fetchone()
+    if ownership is None:
         return (
             f"The database user {person} may not make a ledger in the schema {schema_name} of {location}.",
             f"Let whoever owns the database run: cloudgpu ledger init --team --member {quote(person)}",
         )
-    owner, is_owner = found
+    owner, is_owner = ownership
     members_role = next((role for (role,) in connection.execute(_ROLES_WITH_RIGHTS, (schema_name,))), None)
     if is_owner:
         return f"The ledger {location} does not let its owner {owner} do this.", "Run: cloudgpu doctor"

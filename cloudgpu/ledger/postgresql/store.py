@@ -346,9 +346,9 @@ class PostgresStore:
                 if time.monotonic() >= deadline:
                     raise errors.unknown_commit_error(self._address, error_text) from None
                 time.sleep(_RETRY_PAUSE_S)
-        found = connection and connection.execute("SELECT hash FROM line WHERE seq = ?", last_line[:1]).fetchone()
+        hash_row = connection and connection.execute("SELECT hash FROM line WHERE seq = ?", last_line[:1]).fetchone()
         self.rollback()
-        if found != (last_line[1],):
+        if hash_row != (last_line[1],):
             raise errors.unwritten_error(self._address, error_text)
 
 

@@ -99,13 +99,13 @@ def sharing(
             own_missing = rights.missing_membership(connection, person, team.members)
             missing = [own_missing, *missing] if own_missing else missing
     role = current_role(connection)[0]
-    found = tuple(_remarks(connection, team, ownership))
+    remarks = tuple(_remarks(connection, team, ownership))
     is_recorded = present is not None and team == present
     has_all_rights = team is not None and all(one.is_of_person for one in missing)
     roles = (team.members, team.payers) if team else ("", "")
     members, payers = (users_with_role(connection, one) for one in roles)
     return Sharing(
-        location, person, owner, role, team, is_recorded, members, payers, tuple(missing), found, has_all_rights
+        location, person, owner, role, team, is_recorded, members, payers, tuple(missing), remarks, has_all_rights
     )
 
 
@@ -147,10 +147,14 @@ def grant(connection: Connection, location: str, request: TeamRequest) -> Sharin
             raise _reserved_name_error(str(error)) from None
         except _SKIPPED_ERRORS:
             continue
-    found = sharing(connection, location, (), request)
+    new_sharing = sharing(connection, location, (), request)
     new = [rights.quoted(connection, name) for name in dict.fromkeys(names) if rights.exists(connection, name)]
-    others = tuple(one for one in found.missing if not _is_allowed(connection, one))
-    return replace(found, remarks=(*found.remarks, *map(_NEW_USER_REMARK.format, new)), missing=others or found.missing)
+    others = tuple(one for one in new_sharing.missing if not _is_allowed(connection, one))
+    return replace(
+        new_sharing,
+        remarks=(*new_sharing.remarks, *map(_NEW_USER_REMARK.format, new)),
+        missing=others or new_sharing.missing,
+    )
 
 
 def regrant_tables(connection: Connection) -> None:

@@ -80,8 +80,8 @@ class SampleStore:
     def read(self, since: float, until: float) -> list[Sample]:
         """Return the samples that ended in (since, until], oldest first, one for each time."""
         wanted = [day for day in self._days() if _day(since) <= day <= _day(until)]
-        found = {one["t"]: one for day in wanted for one in self._read(day) if since < one["t"] <= until}
-        return [found[at] for at in sorted(found)]
+        sample_by_end = {one["t"]: one for day in wanted for one in self._read(day) if since < one["t"] <= until}
+        return [sample_by_end[at] for at in sorted(sample_by_end)]
 
     def utilization(self, since: float, until: float) -> list[UsageSpan]:
         """Return what the samples that ended on the days of [since, until] showed, the day before and after too.
@@ -91,18 +91,20 @@ class SampleStore:
         """
         first, last = _day(since - DAY_S), _day(until + DAY_S)
         with suppress(OSError), self._locked(fcntl.LOCK_SH) as exists:  # a day that is packed changes its file
-            known = Workdays(self.directory).read() if exists else {}
-            found = {day: known[day] for day in known if first <= day <= last and not self._path(day).exists()}
-            for day in set(self._days()) - found.keys():
+            summaries = Workdays(self.directory).read() if exists else {}
+            spans_by_day = {
+                day: summaries[day] for day in summaries if first <= day <= last and not self._path(day).exists()
+            }
+            for day in set(self._days()) - spans_by_day.keys():
                 if first <= day <= last:
-                    found[day] = self._usage_of_day(day, must_read=False)
-            return join_days(found[day] for day in sorted(found))
+                    spans_by_day[day] = self._usage_of_day(day, must_read=False)
+            return join_days(spans_by_day[day] for day in sorted(spans_by_day))
         return []
 
     def _usage_of_day(self, day: str, *, must_read: bool) -> tuple[UsageSpan, ...]:
         """Return what the samples of a day show; with `must_read`, raise OSError for a file that cannot be read."""
-        found = {one["t"]: one for one in self._read(day, must_read=must_read) if has_length(one)}
-        samples = [found[at] for at in sorted(found)]
+        sample_by_end = {one["t"]: one for one in self._read(day, must_read=must_read) if has_length(one)}
+        samples = [sample_by_end[at] for at in sorted(sample_by_end)]
         try:
             return usage_intervals(samples)
         except (TypeError, ValueError):  # a file that somebody else wrote: what is no reading shows nothing
@@ -176,9 +178,9 @@ class SampleStore:
         return deleted
 
     def _pack(self, day: str) -> None:
-        found = {one["t"]: one for one in self._read(day)}
+        sample_by_end = {one["t"]: one for one in self._read(day)}
         new_file = self._path(day, ".fresh")
-        write_durably(new_file, pack_valid([found[at] for at in sorted(found)]))
+        write_durably(new_file, pack_valid([sample_by_end[at] for at in sorted(sample_by_end)]))
         new_file.replace(self._path(day, _PACKED_SUFFIX))
         self._write_summaries([day])
         self._path(day).unlink()

@@ -352,12 +352,12 @@ def _loader(data_path: str | None) -> Any:
         @instance_cache  # type: ignore[untyped-decorator]
         def list_available_services(self, type_name: str) -> list[str]:
             """Return those of SERVICES that there are; botocore's own method looks into the directories of all 400."""
-            found: list[str] = []
+            available: list[str] = []
             for service in SERVICES:
                 with suppress(DataNotFoundError):
                     self.list_api_versions(service, type_name)
-                    found.append(service)
-            return found
+                    available.append(service)
+            return available
 
     paths = data_path.split(os.pathsep) if data_path else ()
     return ReducedLoader(extra_search_paths=[str(Path(os.path.expandvars(path)).expanduser()) for path in paths])
@@ -437,13 +437,15 @@ def describe_all(
     from botocore import xform_name
 
     with aws.calling(action, region, value=value):
-        found = pages(client, xform_name(action), **parameters)
-        return [one for page in found for one in page[action.removeprefix("Describe")]]
+        answer_pages = pages(client, xform_name(action), **parameters)
+        return [one for page in answer_pages for one in page[action.removeprefix("Describe")]]
 
 
 def describe_instances(aws: Aws, region: str, *, value: str | None = None, **query: Any) -> list[dict[str, Any]]:
     """Return the machines of a region that DescribeInstances reports, of all pages. One call per page."""
     client = aws.ec2(region)
     with aws.calling("DescribeInstances", region, value=value):
-        found = pages(client, "describe_instances", **query)
-        return [one for page in found for reservation in page["Reservations"] for one in reservation["Instances"]]
+        answer_pages = pages(client, "describe_instances", **query)
+        return [
+            one for page in answer_pages for reservation in page["Reservations"] for one in reservation["Instances"]
+        ]

@@ -34,11 +34,11 @@ def split_machine_id(id: str) -> tuple[str, str]:  # noqa: A002
 
     Raises InvalidRequest for any other text, not InstanceNotFound: AWS was not asked, so no machine is proved gone.
     """
-    found = split_id(id, "i")
-    if found is None:
+    region_and_id = split_id(id, "i")
+    if region_and_id is None:
         message = f"{id!r} is not an id of a machine on AWS."
         raise InvalidRequest(message, field="instance", value=id, next="It looks like us-east-1/i-0123456789abcdef0.")
-    return found
+    return region_and_id
 
 
 def region_of(zone: str) -> str | None:

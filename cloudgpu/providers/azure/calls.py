@@ -138,13 +138,13 @@ def _name_locks(azure: Azure, error: EndRefused) -> None:
     scopes = (
         _LOCKED_SCOPE.findall(code_and_message(error.__cause__)[1].partition("locked")[2]) if error.__cause__ else []
     )
-    found = [one for scope in scopes for one in _locks_at(azure, scope)]
-    if not found:
+    locks = [one for scope in scopes for one in _locks_at(azure, scope)]
+    if not locks:
         error.next = f"Find the lock: {_LIST_LOCKS}; then run: az lock delete --ids ID"
         return
-    locks_text = ", ".join(f"{one['name']} ({_level(one)}) on {_short_scope(str(one['id']))}" for one in found)
+    locks_text = ", ".join(f"{one['name']} ({_level(one)}) on {_short_scope(str(one['id']))}" for one in locks)
     error.message += f" Locked by: {locks_text}."
-    error.lifts = f"az lock delete --ids {' '.join(str(one['id']) for one in found)}"
+    error.lifts = f"az lock delete --ids {' '.join(str(one['id']) for one in locks)}"
     error.next = f"Run: {error.lifts}"
 
 

@@ -161,16 +161,18 @@ class Azure(CloudAccount):
     @property
     def subscription(self) -> str:
         """The subscription's id: of the settings, else of the environment. Raises InvalidRequest for none."""
-        found = self.options.subscription or os.environ.get(SUBSCRIPTION_VARIABLE, "")
-        if ids.SUBSCRIPTION.fullmatch(found):
-            return found
+        subscription_id = self.options.subscription or os.environ.get(SUBSCRIPTION_VARIABLE, "")
+        if ids.SUBSCRIPTION.fullmatch(subscription_id):
+            return subscription_id
         problem = (
-            f"{SUBSCRIPTION_VARIABLE} is {found[:80]!r}, which is not an id" if found else "no subscription is named"
+            f"{SUBSCRIPTION_VARIABLE} is {subscription_id[:80]!r}, which is not an id"
+            if subscription_id
+            else "no subscription is named"
         )
         raise InvalidRequest(
             f"Account {self.account} of azure: {problem}.",
             field=f"accounts.{self.account}.subscription",
-            value=found[:80] or None,
+            value=subscription_id[:80] or None,
             next="See yours: az account show --query id; then set subscription in config.toml, "
             f"or {SUBSCRIPTION_VARIABLE}.",
         )

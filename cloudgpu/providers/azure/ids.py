@@ -82,12 +82,12 @@ def split_machine_id(id: str) -> tuple[str, str]:  # noqa: A002
 
     Raises InvalidRequest for any other text, not InstanceNotFound: Azure was not asked, so no machine is proved gone.
     """
-    found = _MACHINE.fullmatch(id)
-    if found is None:
+    match = _MACHINE.fullmatch(id)
+    if match is None:
         message = f"{id!r} is not an id of a machine on Azure."
         remedy = "It looks like eastus/cloudgpu-0123456789abcdef0123."
         raise InvalidRequest(message, field="instance", value=id, next=remedy)
-    return found[1], found[2]
+    return match[1], match[2]
 
 
 def region_of(zone: str) -> str | None:

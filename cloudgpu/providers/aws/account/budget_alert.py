@@ -40,12 +40,12 @@ COST_TYPES = {
 def read_alert(aws: Aws) -> BudgetAlert | None:
     """Return the alert as AWS has it, None for none; without `emails` where somebody changed it. Up to five calls."""
     account_id, _ = caller_identity(aws)
-    found = _call_budgets(
+    answer = _call_budgets(
         aws, VIEW, "describe_budget", tolerated="NotFoundException", AccountId=account_id, BudgetName=BUDGET_NAME
     )
-    if found is None:
+    if answer is None:
         return None
-    budget = found["Budget"]
+    budget = answer["Budget"]
     limit = budget.get("BudgetLimit", {})
     cost_types = {name: budget.get("CostTypes", {}).get(name) for name in COST_TYPES}
     if limit.get("Unit") != "USD" or budget.get("TimeUnit") != "MONTHLY" or cost_types != COST_TYPES:
@@ -95,7 +95,7 @@ def _emails(aws: Aws, account_id: str) -> tuple[str, ...]:
     """Return who gets mail, where all NOTIFICATIONS go to the same people; empty otherwise."""
     addresses: set[tuple[str, ...]] = set()
     for kind, percent in NOTIFICATIONS:
-        found = _call_budgets(
+        answer = _call_budgets(
             aws,
             VIEW,
             "describe_subscribers_for_notification",
@@ -104,7 +104,7 @@ def _emails(aws: Aws, account_id: str) -> tuple[str, ...]:
             BudgetName=BUDGET_NAME,
             Notification=_notification(kind, percent),
         )
-        addresses.add(tuple(one["Address"] for one in (found or {}).get("Subscribers", [])))
+        addresses.add(tuple(one["Address"] for one in (answer or {}).get("Subscribers", [])))
     return addresses.pop() if len(addresses) == 1 else ()
 
 

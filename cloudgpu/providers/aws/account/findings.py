@@ -19,14 +19,14 @@ def findings(aws: Aws, region: str | None) -> Sequence[AccountFinding]:
     if not aws.ledger:
         return [open_rules_finding((), NO_OPEN_RULE_TEXT)]
     answers, unanswered = aws.ask_each(aws.regions() if region is None else (region,), lambda one: _groups(aws, one))
-    found = [
+    open_rules = [
         one
         for region_name, groups in answers.items()
         for group in groups
         for one in security_group.open_rules(group, region_name)
     ]
-    if found or not unanswered:
-        return [open_rules_finding(found, NO_OPEN_RULE_TEXT)]
+    if open_rules or not unanswered:
+        return [open_rules_finding(open_rules, NO_OPEN_RULE_TEXT)]
     return [
         AccountFinding(
             OPEN_RULES_FINDING,

@@ -92,15 +92,15 @@ def _unknown(probe: Probe) -> Permission:
 
 def _our_resources(aws: Aws, answers: Iterable[Mapping[str, Any]]) -> OurResources:
     """Return our own resources among the answers, one of each kind, and an image that a machine could start from."""
-    found: dict[str, str] = {}
+    id_by_name: dict[str, str] = {}
     for answer in answers:
         for key, name, id_key in _RESOURCES:
             first = next((one[id_key] for one in _resources(answer, key) if one.get(id_key)), None)
             if first is not None:
-                found.setdefault(name, str(first))
+                id_by_name.setdefault(name, str(first))
     if aws.options.instance_profile:
-        found["profile"] = aws.options.instance_profile
-    return found
+        id_by_name["profile"] = aws.options.instance_profile
+    return id_by_name
 
 
 # The key of an answer, how probes name one of what is under it, and the key of its id.

@@ -84,9 +84,9 @@ def _create_part(aws: Aws, action: str, read: Callable[[], Part | None], **param
     if _call_iam(aws, action, name, tolerated="EntityAlreadyExists", Tags=tags, **parameters) is not None:
         return {"Tags": tags}
     for _ in range(MAX_READS):  # what was made a moment ago may not be shown at once
-        found = read()
-        if found is not None:
-            return found
+        part = read()
+        if part is not None:
+            return part
         aws.pause(1)
     raise ProviderUnavailable(f"AWS says that {name} exists and does not show it.", field="provider", next="Try again.")
 

@@ -96,10 +96,10 @@ def _spot_requests(aws: Aws, region: str, filter_name: str, ids: Sequence[str]) 
     filters = ([{"Name": filter_name, "Values": batch}] for batch in batches(sorted(set(ids)), MAX_FILTER_VALUES))
     action = "DescribeSpotInstanceRequests"
     try:
-        found = [one for batch_filter in filters for one in describe_all(aws, action, region, Filters=batch_filter)]
+        requests = [one for batch_filter in filters for one in describe_all(aws, action, region, Filters=batch_filter)]
     except CloudgpuError:
         return {}
-    return {one["InstanceId"]: one for one in found if "InstanceId" in one}
+    return {one["InstanceId"]: one for one in requests if "InstanceId" in one}
 
 
 def with_end_cause(raw: Raw, instance: Instance, request: Raw | None, now: datetime) -> Instance:

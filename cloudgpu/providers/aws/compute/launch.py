@@ -99,11 +99,11 @@ class Sender:
     def _send_once(self, parameters: dict[str, Any]) -> list[dict[str, Any]]:
         with self._aws.calling("RunInstances", self._region, value=self._zone):
             answer = self._aws.client("ec2", self._region, sends=SDK_ATTEMPTS).run_instances(**parameters)
-        found = _by_index(answer["Instances"])
-        for one in found:
+        machines = _by_index(answer["Instances"])
+        for one in machines:
             with suppress(KeyError, OSError):  # a full disk, say: the machine is there all the same
                 self._aws.launch_accounts.remember(one["InstanceId"], answer["OwnerId"])
-        return self._check_count(found, None)
+        return self._check_count(machines, None)
 
     def _find_by_token(self, error: CloudgpuError) -> list[dict[str, Any]]:
         """Return the machines that this token has made; raise the refusal where it is certain that there are none.
@@ -113,22 +113,22 @@ class Sender:
         """
         filters = [{"Name": "client-token", "Values": [self._token]}]
         try:
-            found = describe_instances(self._aws, self._region, Filters=filters)
+            machines = describe_instances(self._aws, self._region, Filters=filters)
         except CloudgpuError:
             raise self._uncertain(error) from error
-        if found:
-            return self._check_count(_by_index(found), error)
+        if machines:
+            return self._check_count(_by_index(machines), error)
         if isinstance(error, (NoCapacity, QuotaExceeded)):
             raise error
         raise self._uncertain(error) from error
 
-    def _check_count(self, found: list[dict[str, Any]], error: CloudgpuError | None) -> list[dict[str, Any]]:
+    def _check_count(self, machines: list[dict[str, Any]], error: CloudgpuError | None) -> list[dict[str, Any]]:
         """Return the machines of a launch if these are all; raise LaunchUncertain where AWS lists another number."""
         if self._count == 1:
-            return found[:1]
-        if len(found) == self._count:
-            return found
-        message = f"AWS shows {len(found)} of the {self._count} machines of this launch"
+            return machines[:1]
+        if len(machines) == self._count:
+            return machines
+        message = f"AWS shows {len(machines)} of the {self._count} machines of this launch"
         raise self._uncertain(InvalidRequest(message, field="--nodes", value=str(self._count))) from error
 
     def _with_profile_remedy(self, error: CloudgpuError, parameters: dict[str, Any]) -> CloudgpuError:
@@ -153,8 +153,8 @@ class Sender:
         )
 
 
-def _by_index(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(found, key=lambda one: int(one.get("AmiLaunchIndex", 0)))
+def _by_index(machines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(machines, key=lambda one: int(one.get("AmiLaunchIndex", 0)))
 
 
 NOT_LAUNCHED = (
@@ -174,12 +174,12 @@ def launch_together(aws: Aws, attempts: Sequence[Attempt], *, deadline: datetime
     call = Call(**first_attempt.call)
     try:
         parameters = _cluster_call_parameters(aws, attempts, call)
-        found = Sender(aws, first_attempt, call.region, deadline, count=len(attempts)).send(parameters)
+        machines = Sender(aws, first_attempt, call.region, deadline, count=len(attempts)).send(parameters)
     except NOT_LAUNCHED:
         with suppress(CloudgpuError):  # it is free, and `cloudgpu orphans` finds it
             clear_shared(aws, first_attempt.machine.removesuffix("-0"), call.region)
         raise
-    return [_instance(aws, call.region, one) for one in found]
+    return [_instance(aws, call.region, one) for one in machines]
 
 
 def _cluster_call_parameters(aws: Aws, attempts: Sequence[Attempt], call: Call) -> dict[str, Any]:

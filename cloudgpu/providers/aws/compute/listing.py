@@ -24,13 +24,13 @@ def get(aws: Aws, id: str) -> Instance:  # noqa: A002
     """
     region, native_id = ids.split_machine_id(id)
     try:
-        found = describe_raw(aws, region, native_id)
+        raw = describe_raw(aws, region, native_id)
     except InstanceNotFound:
         ended_spot = interruption.from_spot_requests(aws, region, [native_id])
         if native_id not in ended_spot:
             raise
         return ended_spot[native_id]
-    return instances(aws, region, [found])[0]
+    return instances(aws, region, [raw])[0]
 
 
 def describe_raw(aws: Aws, region: str, native_id: str) -> dict[str, Any]:

@@ -53,12 +53,12 @@ def _request_end(aws: Aws, region: str, instance_id: str, *, keep_disk: bool) ->
     developer guide, Ensuring idempotency and Eventual consistency).
     """
     try:
-        found = describe_raw(aws, region, instance_id)
+        raw = describe_raw(aws, region, instance_id)
     except InstanceNotFound:
-        found = None
+        raw = None
     with suppress(InstanceNotFound):
-        if found is not None:
-            _end_described(aws, region, instance_id, found, keep_disk=keep_disk)
+        if raw is not None:
+            _end_described(aws, region, instance_id, raw, keep_disk=keep_disk)
         elif not keep_disk:
             _cancel_request_of(aws, region, instance_id)
             _terminate(aws, region, instance_id)
@@ -115,11 +115,11 @@ def stop(aws: Aws, id: str) -> None:  # noqa: A002
     """
     region, native_id = ids.split_machine_id(id)
     for _ in range(MAX_READS):
-        found = describe_raw(aws, region, native_id)
-        state = found["State"]["Name"]
+        raw = describe_raw(aws, region, native_id)
+        state = raw["State"]["Name"]
         raise_if_ended(id, state)
         if state == "running":
-            _raise_if_one_time(aws, region, found)
+            _raise_if_one_time(aws, region, raw)
             with aws.calling("StopInstances", region, value=id):
                 aws.ec2(region).stop_instances(InstanceIds=[native_id])
         if state != "pending":
@@ -204,10 +204,10 @@ def _stop_in_region(aws: Aws, region: str, native_ids: Sequence[str]) -> dict[st
         with aws.calling("StopInstances", region, value=value):
             aws.ec2(region).stop_instances(InstanceIds=list(batch))
 
-    found: dict[str, CloudgpuError] = {}
+    error_by_id: dict[str, CloudgpuError] = {}
     for batch in batches(native_ids, MAX_IDS):
-        found |= call_in_halves(batch, stop_batch)
-    return {ids.join_id(region, one): error for one, error in found.items()}
+        error_by_id |= call_in_halves(batch, stop_batch)
+    return {ids.join_id(region, one): error for one, error in error_by_id.items()}
 
 
 def get_many(aws: Aws, machine_ids: Sequence[str]) -> MachinesById:
@@ -217,7 +217,7 @@ def get_many(aws: Aws, machine_ids: Sequence[str]) -> MachinesById:
     exist any more: the ids are put into a filter then, 200 a call.
     """
     ids_by_region, invalid_ids = _by_region(machine_ids)
-    found: MachinesById = dict(invalid_ids)
+    by_id: MachinesById = dict(invalid_ids)
     by_region = gather(
         list(ids_by_region),
         lambda region: _read_instances(aws, region, ids_by_region[region]),
@@ -226,10 +226,10 @@ def get_many(aws: Aws, machine_ids: Sequence[str]) -> MachinesById:
     )
     for (region, native_ids), region_answer in zip(ids_by_region.items(), by_region, strict=True):
         if isinstance(region_answer, Silent):
-            found.update(dict.fromkeys((ids.join_id(region, one) for one in native_ids), region_answer))
+            by_id.update(dict.fromkeys((ids.join_id(region, one) for one in native_ids), region_answer))
         else:
-            found |= region_answer
-    return found
+            by_id |= region_answer
+    return by_id
 
 
 def _read_instances(aws: Aws, region: str, native_ids: Sequence[str]) -> MachinesById:

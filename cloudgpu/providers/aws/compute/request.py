@@ -30,13 +30,13 @@ def boot_tag(image: Mapping[str, Any]) -> str:
 
 def registration_parameters(tag: str) -> dict[str, Any] | None:
     """Return the parameters of RegisterImage that a value of TAG_BOOT stands for; None for any other text."""
-    found = _BOOT_TAG_VALUE.fullmatch(tag)
-    if found is None:
+    match = _BOOT_TAG_VALUE.fullmatch(tag)
+    if match is None:
         return None
-    boot_mode = {} if found[3] == "none" else {"BootMode": found[3]}
+    boot_mode = {} if match[3] == "none" else {"BootMode": match[3]}
     return {
-        "Architecture": found[1],
-        "RootDeviceName": f"/dev/{found[2]}",
+        "Architecture": match[1],
+        "RootDeviceName": f"/dev/{match[2]}",
         "VirtualizationType": "hvm",
         "EnaSupport": True,  # every type that is on offer needs it, and every image since 2016 has the driver
         **boot_mode,

@@ -239,10 +239,10 @@ def data_volume(aws: Aws, configuration: MachineConfiguration, volume: Volume | 
     if volume is None:
         return None
     volumes = _volumes(aws, configuration.region)
-    found = next((one for one in volumes if one.name == volume.name and one.zone == configuration.zone), None)
-    if found is not None and found.used_by is not None:
-        raise volume_in_use_error(volume, ids.join_id(configuration.region, found.used_by))
-    return found
+    existing = next((one for one in volumes if one.name == volume.name and one.zone == configuration.zone), None)
+    if existing is not None and existing.used_by is not None:
+        raise volume_in_use_error(volume, ids.join_id(configuration.region, existing.used_by))
+    return existing
 
 
 # Images

@@ -220,12 +220,12 @@ def _query_spot_prices(aws: Aws, offers: Sequence[MachineConfiguration]) -> dict
 
 
 def _spot_prices_in(aws: Aws, region: str, names: Sequence[str]) -> dict[PriceKey, Price]:
-    found: dict[PriceKey, Price] = {}
+    price_by_key: dict[PriceKey, Price] = {}
     for record in _spot_price_records(aws, region, aws.clock(), InstanceTypes=list(names)):
         key, price = (record["InstanceType"], record["AvailabilityZone"]), spot_price(record)
-        if key not in found or found[key].as_of < price.as_of:
-            found[key] = price
-    return found
+        if key not in price_by_key or price_by_key[key].as_of < price.as_of:
+            price_by_key[key] = price
+    return price_by_key
 
 
 def _spot_price_records(aws: Aws, region: str, since: datetime, **query: Any) -> Iterator[Mapping[str, Any]]:
@@ -295,9 +295,9 @@ def price_history(aws: Aws, configurations: Sequence[MachineConfiguration], sinc
         raise ProviderUnavailable(
             message, field="--region", value=unanswered[0].scope, next="Run: cloudgpu ls --refresh"
         )
-    found = {key: prices for answer in answers.values() for key, prices in answer.items()}
+    prices_by_key = {key: prices for answer in answers.values() for key, prices in answer.items()}
     return [
-        _prices_since(found.get((configuration.instance_type, configuration.zone), []), since)
+        _prices_since(prices_by_key.get((configuration.instance_type, configuration.zone), []), since)
         if configuration in spot
         else []
         for configuration in configurations
@@ -314,10 +314,10 @@ def _spot_history(
             {"Name": "availability-zone", "Values": sorted({configuration.zone for configuration in in_region})}
         ],
     }
-    found: dict[PriceKey, list[Price]] = {}
+    prices_by_key: dict[PriceKey, list[Price]] = {}
     for record in _spot_price_records(aws, region, since, **query):
-        found.setdefault((record["InstanceType"], record["AvailabilityZone"]), []).append(spot_price(record))
-    return found
+        prices_by_key.setdefault((record["InstanceType"], record["AvailabilityZone"]), []).append(spot_price(record))
+    return prices_by_key
 
 
 def _prices_since(prices: list[Price], since: datetime) -> list[Price]:

@@ -44,10 +44,10 @@ def subnet(aws: Aws, region: str, zone: str, network: Network) -> Subnet:
     parameters: dict[str, Any] = (
         {"SubnetIds": [network.subnet]} if network.subnet else {"Filters": _default_subnet_filters(zone)}
     )
-    found = describe(aws, "DescribeSubnets", region, value=network.subnet, **parameters)
-    if not found:
+    subnets = describe(aws, "DescribeSubnets", region, value=network.subnet, **parameters)
+    if not subnets:
         raise _no_default_subnet_error(region, zone)
-    chosen = Subnet(found[0]["SubnetId"], found[0]["VpcId"], found[0]["AvailabilityZone"])
+    chosen = Subnet(subnets[0]["SubnetId"], subnets[0]["VpcId"], subnets[0]["AvailabilityZone"])
     if chosen.zone != zone:
         raise InvalidRequest(
             f"The subnet {chosen.id} is in {chosen.zone}, not in {zone}.",
@@ -98,9 +98,9 @@ def ensure_key_pair(aws: Aws, region: str, public_key_line: str, owner: str, led
     for _ in range(_MAX_TRIES):
         with aws.calling("DescribeKeyPairs", region, value=name):
             parameters = [{"Name": "key-name", "Values": [name]}]
-            found = ec2.describe_key_pairs(Filters=parameters, IncludePublicKey=True)["KeyPairs"]
-        if found:
-            return _check_same_key(found[0], name, public_key_line, region)
+            key_pairs = ec2.describe_key_pairs(Filters=parameters, IncludePublicKey=True)["KeyPairs"]
+        if key_pairs:
+            return _check_same_key(key_pairs[0], name, public_key_line, region)
         with (
             Tolerating(code_of, "InvalidKeyPair.Duplicate"),  # another process created one: the next try checks its key
             aws.calling("ImportKeyPair", region, value=name),
@@ -139,10 +139,10 @@ def _key_bytes(public_key_line: str) -> bytes:
 
 def check_group(aws: Aws, region: str, subnet: Subnet, id: str) -> None:  # noqa: A002
     """Raise InvalidRequest for somebody else's group that is not there, or lies in another VPC than the subnet."""
-    found = describe(aws, "DescribeSecurityGroups", region, value=id, GroupIds=[id])
-    if found and found[0]["VpcId"] != subnet.vpc_id:
+    groups = describe(aws, "DescribeSecurityGroups", region, value=id, GroupIds=[id])
+    if groups and groups[0]["VpcId"] != subnet.vpc_id:
         raise InvalidRequest(
-            f"The security group {id} belongs to {found[0]['VpcId']}, the subnet {subnet.id} to {subnet.vpc_id}.",
+            f"The security group {id} belongs to {groups[0]['VpcId']}, the subnet {subnet.id} to {subnet.vpc_id}.",
             field="--security-group",
             value=id,
             next="Name a group and a subnet of one VPC.",
@@ -187,16 +187,16 @@ def ensure_group(aws: Aws, attempt: Attempt, call: Call) -> str:
     """
     if call.group is not None:
         return call.group
-    found = _find_group(aws, attempt, call) or _create_group(aws, attempt, call) or _find_group(aws, attempt, call)
-    if found is None:
+    group = _find_group(aws, attempt, call) or _create_group(aws, attempt, call) or _find_group(aws, attempt, call)
+    if group is None:
         raise InvalidRequest(
             f"The security group {group_name(attempt)} in {call.vpc} is there and cannot be seen.",
             field="--security-group",
             value=group_name(attempt),
             next="Run it again, or name a group with --security-group.",
         )
-    _admit_callers(aws, call, found)
-    return str(found["GroupId"])
+    _admit_callers(aws, call, group)
+    return str(group["GroupId"])
 
 
 def _admit_callers(aws: Aws, call: Call, raw: Mapping[str, Any]) -> None:
@@ -211,17 +211,17 @@ def _admit_callers(aws: Aws, call: Call, raw: Mapping[str, Any]) -> None:
 
 def _find_group(aws: Aws, attempt: Attempt, call: Call) -> Mapping[str, Any] | None:
     name = group_name(attempt)
-    found = _groups_named(aws, call.region, call.vpc, name)
-    if not found:
+    groups = _groups_named(aws, call.region, call.vpc, name)
+    if not groups:
         return None
-    if not security_group.is_ours(found[0], attempt.tags[TAG_OWNER]):
+    if not security_group.is_ours(groups[0], attempt.tags[TAG_OWNER]):
         raise InvalidRequest(
             f"The security group {name} in {call.vpc} does not have cloudgpu's tag: it is somebody else's.",
             field="--security-group",
             value=name,
             next="Remove or rename it, or name another with --security-group.",
         )
-    return found[0]
+    return groups[0]
 
 
 def _create_group(aws: Aws, attempt: Attempt, call: Call) -> Mapping[str, Any] | None:

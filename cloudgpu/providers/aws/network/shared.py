@@ -59,8 +59,8 @@ def clear_shared(aws: Aws, cluster: str, region: str) -> bool:
         {"Name": f"tag:{TAG_ID}", "Values": [node_name(cluster, 0)]},
         {"Name": "tag-key", "Values": [TAG_CLUSTER]},
     ]
-    found = describe(aws, "DescribePlacementGroups", region, value=cluster, Filters=filters)
-    placements = [one for one in found if one.get("State") != "deleted"]
+    placement_groups = describe(aws, "DescribePlacementGroups", region, value=cluster, Filters=filters)
+    placements = [one for one in placement_groups if one.get("State") != "deleted"]
     groups = describe_all(aws, "DescribeSecurityGroups", region, value=cluster, Filters=filters)
     ec2 = aws.ec2(region)
     for one in placements:

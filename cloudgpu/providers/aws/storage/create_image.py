@@ -38,17 +38,17 @@ def save_image(aws: Aws, source_id: str, name: str, tags: Mapping[str, str], *, 
     raw = _snapshot_named(aws, region, name) or _begin_snapshot(aws, region, source_id, name, tags)
     if raw["State"] == "completed":
         return _register(aws, region, raw, name, tags)
-    found = snapshot(aws, region, raw)
+    resource = snapshot(aws, region, raw)
     if raw["State"] == "error":  # it failed: no image uses it
-        remove(aws, found)
-    return found
+        remove(aws, resource)
+    return resource
 
 
 def _image_named(aws: Aws, region: str, name: str) -> Raw | None:
-    found = describe(
+    images = describe(
         aws, "DescribeImages", region, value=name, Owners=["self"], Filters=[{"Name": "name", "Values": [name]}]
     )
-    return found[0] if found else None
+    return images[0] if images else None
 
 
 def _check_image(aws: Aws, region: str, raw: Raw, name: str, tags: Mapping[str, str]) -> ProviderResource:
@@ -68,11 +68,11 @@ def _image_machine(
 ) -> ProviderResource:
     """Image a machine's system disk. Its data volumes are left out: they outlive it."""
     id_ = ids.join_id(region, native_id)
-    found = describe_instances(aws, region, value=id_, InstanceIds=[native_id])
-    if not found:
+    machines = describe_instances(aws, region, value=id_, InstanceIds=[native_id])
+    if not machines:
         raise _not_found_error(id_)
-    devices = [one["DeviceName"] for one in found[0].get("BlockDeviceMappings", ())]
-    data_devices = [device for device in devices if device != found[0]["RootDeviceName"]]
+    devices = [one["DeviceName"] for one in machines[0].get("BlockDeviceMappings", ())]
+    data_devices = [device for device in devices if device != machines[0]["RootDeviceName"]]
     parameters: dict[str, Any] = {
         "InstanceId": native_id,
         "Name": name,
@@ -101,7 +101,7 @@ def _read_image(aws: Aws, region: str, name: str, tags: Mapping[str, str]) -> Pr
 
 def _snapshot_named(aws: Aws, region: str, name: str) -> Raw | None:
     """Return the first snapshot that was begun under this name, if there is one."""
-    found = describe(
+    snapshots = describe(
         aws,
         "DescribeSnapshots",
         region,
@@ -109,7 +109,7 @@ def _snapshot_named(aws: Aws, region: str, name: str) -> Raw | None:
         OwnerIds=["self"],
         Filters=[{"Name": "tag:Name", "Values": [name]}],
     )
-    return min(found, key=lambda one: (one["StartTime"], one["SnapshotId"]), default=None)
+    return min(snapshots, key=lambda one: (one["StartTime"], one["SnapshotId"]), default=None)
 
 
 def _begin_snapshot(aws: Aws, region: str, source_id: str, name: str, tags: Mapping[str, str]) -> Raw:
@@ -144,9 +144,9 @@ def _boot_tag(aws: Aws, region: str, disk: Raw) -> str:
     if registration_parameters(tag) is not None:
         return tag
     filters = [{"Name": "block-device-mapping.snapshot-id", "Values": [disk.get("SnapshotId") or "snap-none"]}]
-    found = describe(aws, "DescribeImages", region, Filters=filters)
-    if found:
-        return boot_tag(found[0])
+    images = describe(aws, "DescribeImages", region, Filters=filters)
+    if images:
+        return boot_tag(images[0])
     native_id = disk["VolumeId"]
     message = f"It is not known how the disk {native_id} boots: it has no tag {TAG_BOOT}, and its image is gone."
     remedy = f"Tag it, for example {TAG_BOOT}=x86_64_sda1_uefi-preferred, and run it again."

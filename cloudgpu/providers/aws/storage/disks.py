@@ -242,19 +242,19 @@ def attach(aws: Aws, id: str, volume: Volume, tags: Mapping[str, str]) -> Provid
     region, native_id = ids.split_machine_id(id)
     zone = describe_raw(aws, region, native_id)["Placement"]["AvailabilityZone"]
     tags = {**tags, TAG_VOLUME: volume.name}
-    found = _find_volume(aws, region, zone, volume, tags) or _create_volume(aws, region, zone, volume, tags)
+    raw = _find_volume(aws, region, zone, volume, tags) or _create_volume(aws, region, zone, volume, tags)
     for _ in range(MAX_POLLS):
-        attachment = attachment_of(found)
+        attachment = attachment_of(raw)
         if attachment is not None and attachment["State"] != "detaching":
             if attachment["InstanceId"] == native_id:
-                return disk(aws, region, found)
+                return disk(aws, region, raw)
             raise volume_in_use_error(volume, ids.join_id(region, attachment["InstanceId"]))
-        if found["State"] == "available":
-            _attach(aws, region, found["VolumeId"], native_id)
+        if raw["State"] == "available":
+            _attach(aws, region, raw["VolumeId"], native_id)
         else:
             aws.pause(POLL_PAUSE_S)
-        found = _read_volume(aws, region, found["VolumeId"])
-    message = f"The volume {volume.name} is not ready after {MAX_POLLS * POLL_PAUSE_S:.0f} seconds ({found['State']})."
+        raw = _read_volume(aws, region, raw["VolumeId"])
+    message = f"The volume {volume.name} is not ready after {MAX_POLLS * POLL_PAUSE_S:.0f} seconds ({raw['State']})."
     raise ProviderUnavailable(message, field="--volume", value=volume.name, next="Run the same up again.")
 
 

@@ -99,9 +99,9 @@ def _newest(aws: Aws, region: str, images: Sequence[PublicImage]) -> Image:
         filters = [{"Name": "name", "Values": [one.pattern]}, {"Name": "state", "Values": ["available"]}]
         queries.append({"Owners": [one.owner], "Filters": filters})
     for query in queries:
-        found = describe_images(aws, region, **query)
-        if found:
-            return found[0]
+        matches = describe_images(aws, region, **query)
+        if matches:
+            return matches[0]
     names_text = " or ".join(one.parameter for one in images) or "any"
     raise InvalidRequest(
         f"No public image was found in {region} (looked for {names_text}, and by name).",
@@ -124,12 +124,12 @@ def _ids_by_parameter(aws: Aws, region: str, images: Sequence[PublicImage]) -> d
 def describe_images(aws: Aws, region: str, **query: Any) -> list[Image]:
     """Return the images of DescribeImages, the newest first; none for an unknown id."""
     try:
-        found = describe(aws, "DescribeImages", region, **query)
+        raw_images = describe(aws, "DescribeImages", region, **query)
     except InvalidRequest as error:
         if code_of(error).startswith("InvalidAMIID"):
             return []
         raise
-    newest = sorted(found, key=lambda one: str(one.get("CreationDate", "")), reverse=True)
+    newest = sorted(raw_images, key=lambda one: str(one.get("CreationDate", "")), reverse=True)
     return [_image(one) for one in newest]
 
 
@@ -151,30 +151,30 @@ def _image(raw: Mapping[str, Any]) -> Image:
 
 def _requested_image(aws: Aws, configuration: MachineConfiguration, name_or_id: str, architecture: str) -> ImageChoice:
     """Return the image that the user named, by AWS's id or by the name of an own one. Raises InvalidRequest."""
-    found = _image_named(aws, configuration.region, name_or_id)
-    if found is None:
+    image = _image_named(aws, configuration.region, name_or_id)
+    if image is None:
         raise InvalidRequest(
             f"There is no image {name_or_id!r} in {configuration.region}; an image exists in one region only.",
             field="--image",
             value=name_or_id,
             next="See your own: cloudgpu image ls; or name its --region.",
         )
-    if found.state != "available":
+    if image.state != "available":
         raise InvalidRequest(
-            f"The image {name_or_id} is {found.state or 'not available'}, so nothing can be launched from it yet.",
+            f"The image {name_or_id} is {image.state or 'not available'}, so nothing can be launched from it yet.",
             field="--image",
             value=name_or_id,
             next="Wait until it is available: cloudgpu image ls",
         )
-    if found.architecture != architecture:
+    if image.architecture != architecture:
         raise InvalidRequest(
-            f"The image {name_or_id} is for {found.architecture} processors, and {configuration.instance_type} has an "
+            f"The image {name_or_id} is for {image.architecture} processors, and {configuration.instance_type} has an "
             f"{architecture} one.",
             field="--image",
             value=name_or_id,
             next=f"Name an image for {architecture}, or leave --image out.",
         )
-    return ImageChoice(found, None, (*_driver_remarks(configuration, found), *_licence_remarks(found)))
+    return ImageChoice(image, None, (*_driver_remarks(configuration, image), *_licence_remarks(image)))
 
 
 def _driver_remarks(configuration: MachineConfiguration, image: Image) -> tuple[str, ...]:
@@ -201,9 +201,9 @@ def _image_named(aws: Aws, region: str, name_or_id: str) -> Image | None:
     id_match = AMI.fullmatch(name_or_id)
     if id_match is None:
         filters = [{"Name": f"tag:{TAG_IMAGE}", "Values": [name_or_id]}]
-        found = describe_images(aws, region, Owners=["self"], Filters=filters)
+        images = describe_images(aws, region, Owners=["self"], Filters=filters)
     elif id_match["region"] in (None, region):
-        found = describe_images(aws, region, ImageIds=[id_match["id"]])
+        images = describe_images(aws, region, ImageIds=[id_match["id"]])
     else:
         return None
-    return found[0] if found else None
+    return images[0] if images else None

@@ -126,8 +126,8 @@ def _placement_group_users(aws: Aws, region: str, names: Sequence[str]) -> Mappi
         {"Name": "placement-group-name", "Values": list(names)},
         {"Name": "instance-state-name", "Values": ["pending", "running", "stopping", "stopped", "shutting-down"]},
     ]
-    found = describe_instances(aws, region, Filters=filters)
-    return {one["Placement"]["GroupName"]: one["InstanceId"] for one in found}
+    machines = describe_instances(aws, region, Filters=filters)
+    return {one["Placement"]["GroupName"]: one["InstanceId"] for one in machines}
 
 
 def _placement_group(aws: Aws, region: str, raw: Raw, user_by_group: Mapping[str, str]) -> ProviderResource:

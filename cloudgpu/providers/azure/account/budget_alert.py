@@ -29,10 +29,10 @@ Raw = Mapping[str, Any]
 
 def read_alert(azure: Azure) -> BudgetAlert | None:
     """Return what there is of the budget; without `emails` where somebody changed it. One call."""
-    found = _read_budget(azure)
-    if found is None:
+    raw_budget = _read_budget(azure)
+    if raw_budget is None:
         return None
-    properties = found["properties"]
+    properties = raw_budget["properties"]
     is_unchanged = (
         properties.get("category") == "Cost"
         and properties.get("timeGrain") == "Monthly"
@@ -47,7 +47,7 @@ def make(azure: Azure, alert: BudgetAlert) -> None:
 
     The first month of a budget cannot be changed, and a change has to name its latest `eTag`.
     """
-    found = _read_budget(azure)
+    existing = _read_budget(azure)
     month_start = f"{azure.clock().astimezone(UTC):%Y-%m}-01T00:00:00Z"
     body: dict[str, Any] = {
         "properties": {
@@ -58,9 +58,9 @@ def make(azure: Azure, alert: BudgetAlert) -> None:
             "notifications": {name: _notification(*one, alert) for name, one in NOTIFICATIONS.items()},
         }
     }
-    if found is not None:
-        body["properties"]["timePeriod"] = found["properties"]["timePeriod"]
-        body |= {"eTag": found["eTag"]} if found.get("eTag") else {}
+    if existing is not None:
+        body["properties"]["timePeriod"] = existing["properties"]["timePeriod"]
+        body |= {"eTag": existing["eTag"]} if existing.get("eTag") else {}
     budgets = azure.client("consumption").budgets
     invoke(azure, f"{_ACTION}/write", lambda: budgets.create_or_update(_scope(azure), NAME, body), value=NAME)
 

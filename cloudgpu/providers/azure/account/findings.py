@@ -50,9 +50,12 @@ def _run_check(check_name: str, check: Callable[[], list[AccountFinding]]) -> li
 def _subscription_findings(azure: Azure) -> list[AccountFinding]:
     """Return whether the subscription is enabled, and whether a spending limit may disable it."""
     path = f"/subscriptions/{azure.subscription}"
-    found = get_json(azure, "Microsoft.Resources/subscriptions/read", path, availability.VERSION)
-    state, name = str(found.get("state") or "unknown"), str(found.get("displayName") or azure.subscription)
-    limit = str((found.get("subscriptionPolicies") or {}).get("spendingLimit") or "Off")
+    subscription = get_json(azure, "Microsoft.Resources/subscriptions/read", path, availability.VERSION)
+    state, name = (
+        str(subscription.get("state") or "unknown"),
+        str(subscription.get("displayName") or azure.subscription),
+    )
+    limit = str((subscription.get("subscriptionPolicies") or {}).get("spendingLimit") or "Off")
     is_ok = None if state == "unknown" else state == "Enabled"
     remedy = "" if is_ok else "Open it in the Azure portal and finish what it asks for: a payment, mostly."
     return [
@@ -135,9 +138,9 @@ def _open_rules_finding(azure: Azure) -> AccountFinding:
     with azure.calling("Microsoft.Network/networkSecurityGroups/read"):
         listed = [one.as_dict() for one in azure.network.network_security_groups.list_all()]
     ours = [one for one in listed if (one.get("tags") or {}).get(TAG_LEDGER) == azure.ledger]
-    found = [
+    open_rules = [
         opening
         for one in ours
         for opening in security_rules.open_rules(str(one["name"]), properties_of(one).get("securityRules") or ())
     ]
-    return open_rules_finding(found, _NO_OPEN_RULE_TEXT)
+    return open_rules_finding(open_rules, _NO_OPEN_RULE_TEXT)

@@ -55,8 +55,8 @@ def role_assignments(azure: Azure, role_id: str) -> list[RoleAssignment]:
     """
     role_guid = role_id.rpartition("/")[2].lower()
     listed = azure.client("authorization").role_assignments.list_for_subscription
-    found = invoke(azure, f"{_ACTION}/read", lambda: list(listed()))
-    ours = (one for one in found if str(one.role_definition_id).rpartition("/")[2].lower() == role_guid)
+    raw_assignments = invoke(azure, f"{_ACTION}/read", lambda: list(listed()))
+    ours = (one for one in raw_assignments if str(one.role_definition_id).rpartition("/")[2].lower() == role_guid)
     return [RoleAssignment(str(one.id), str(one.scope), str(one.principal_id)) for one in ours]
 
 

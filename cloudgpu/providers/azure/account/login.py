@@ -26,9 +26,9 @@ def login(azure: Azure) -> Login:
     if azure.endpoint is not None and not os.environ.get(AUTHORITY_VARIABLE) and _managed_identity_login() is None:
         what = f"none: the server that {ENDPOINT} names is sent no credential that was found by default"
         return Login(what, None, lasts=True)
-    found = _environment_login() or _managed_identity_login() or _cli_login() or _azure_machine_login()
-    if found is not None:
-        return found
+    known_login = _environment_login() or _managed_identity_login() or _cli_login() or _azure_machine_login()
+    if known_login is not None:
+        return known_login
     raise AuthFailed(
         f"There are no Azure credentials for account {azure.account} in this environment.",
         field="credentials",

@@ -27,10 +27,10 @@ _WRITE_ASSIGNMENT, _DELETE_ASSIGNMENT = (
 
 def read_role(azure: Azure, document: str) -> ProviderRole:
     """Return what there is of the role, and in which subscription. One call; changes nothing."""
-    found = _roles_of_this_name(azure)
-    our_role = next((one for one in found if _guid(one) == guid(azure)), None)
+    same_name_roles = _roles_of_this_name(azure)
+    our_role = next((one for one in same_name_roles if _guid(one) == guid(azure)), None)
     is_current = our_role is not None and _actions(our_role.permissions) == set(json.loads(document)["Actions"])
-    part = RolePart(PART_KIND, name(azure), exists=is_current, is_ours=our_role is not None or not found)
+    part = RolePart(PART_KIND, name(azure), exists=is_current, is_ours=our_role is not None or not same_name_roles)
     subscription_label = f"Azure subscription {azure.subscription}, where {groups.TIMERS} is switched on for timers"
     return ProviderRole(subscription_label, (part,), {"machine_role": id_of(azure), "timers": True})
 
@@ -40,8 +40,8 @@ def make(azure: Azure, document: str) -> None:
 
     Raises InvalidRequest for somebody else's role of this name, AuthFailed naming the action.
     """
-    found = _roles_of_this_name(azure)
-    if found and all(_guid(one) != guid(azure) for one in found):
+    same_name_roles = _roles_of_this_name(azure)
+    if same_name_roles and all(_guid(one) != guid(azure) for one in same_name_roles):
         message = f"There is a custom role {name(azure)!r} already that cloudgpu init did not create."
         remedy = "Remove or rename it there, or use cloudgpu without it: launches work, and say what is lost."
         raise InvalidRequest(message, field="machine_role", value=name(azure), next=remedy)

@@ -110,8 +110,8 @@ def permissions(azure: Azure, region: str | None = None) -> Sequence[Permission]
     """
     if region is not None:
         check_region(azure, region)
-    found = rights(azure)
-    return [_permission(probe, found) for probe in PROBES]
+    role_rights = rights(azure)
+    return [_permission(probe, role_rights) for probe in PROBES]
 
 
 def rights(azure: Azure) -> list[Rights]:

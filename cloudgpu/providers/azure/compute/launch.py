@@ -77,14 +77,14 @@ class _Launch:
     def run(self) -> Instance:
         """Return the machine, made now or before."""
         self._check_subscription()
-        found = self._wait_until_made()
-        if found is None or translate.creation_failed(found, translate.statuses_of(found)):
+        raw = self._wait_until_made()
+        if raw is None or translate.creation_failed(raw, translate.statuses_of(raw)):
             self._make()
-            found = self._poll_machine()
-        if found is None:
+            raw = self._poll_machine()
+        if raw is None:
             raise self._uncertain_error("it was accepted, and is not there")
-        self._finish(found)
-        return listing.instance(self._azure, found)
+        self._finish(raw)
+        return listing.instance(self._azure, raw)
 
     def _check_subscription(self) -> None:
         """Raise LaunchUncertain where the attempt was sent before in another subscription; else record this one."""
@@ -97,9 +97,9 @@ class _Launch:
 
     def _wait_until_made(self) -> Raw | None:
         """Return the machine once its creation has ended, which an earlier call for this attempt may have begun."""
-        while (found := self._read_machine()) is not None and _is_being_made(found):
+        while (raw := self._read_machine()) is not None and _is_being_made(raw):
             self._wait(ProviderUnavailable("Azure is still making it."))
-        return found
+        return raw
 
     def _read_machine(self) -> Raw | None:
         return listing.read_with_view(self._azure, self._call.region, self._group)
@@ -107,9 +107,9 @@ class _Launch:
     def _poll_machine(self) -> Raw | None:
         """Return a machine whose PUT Azure has accepted; polled while Azure does not find it. None for none."""
         for _ in range(MAX_POLLS_OF_NEW):
-            found = self._read_machine()
-            if found is not None or self._azure.clock() >= self._deadline:
-                return found
+            raw = self._read_machine()
+            if raw is not None or self._azure.clock() >= self._deadline:
+                return raw
             self._azure.pause(POLL_PAUSE_S)
         return self._read_machine()
 
@@ -130,10 +130,10 @@ class _Launch:
     def _exists_already(self) -> bool:
         """Say whether an earlier call has made the machine: an error of this one is no reason to delete it."""
         try:
-            found = self._read_machine()
+            raw = self._read_machine()
         except CloudgpuError:  # without the read permission: the group is deleted, or the launch is uncertain
             return False
-        return found is not None and _has_power_state(found)
+        return raw is not None and _has_power_state(raw)
 
     def _make_group(self) -> None:
         """Create the group; wait first while an earlier one of this name is being deleted."""
@@ -200,13 +200,13 @@ class _Launch:
         code = code_of(error)
         if isinstance(error, _REFUSAL_ERRORS) and code not in _ALREADY_SENT:
             raise error
-        while (found := self._poll_or_uncertain(error)) is not None:
-            if _has_power_state(found):
+        while (raw := self._poll_or_uncertain(error)) is not None:
+            if _has_power_state(raw):
                 return
-            statuses = translate.statuses_of(found)
-            if translate.creation_failed(found, statuses):
+            statuses = translate.statuses_of(raw)
+            if translate.creation_failed(raw, statuses):
                 self._raise_creation_error(statuses)
-            if provisioning_state(found) in ("deleting", "failed") or code in GUEST_FAILURE_CODES:
+            if provisioning_state(raw) in ("deleting", "failed") or code in GUEST_FAILURE_CODES:
                 if isinstance(error, _REFUSAL_ERRORS):
                     raise error
                 break

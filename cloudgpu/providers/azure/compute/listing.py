@@ -30,8 +30,8 @@ def get(azure: Azure, id: str) -> Instance:  # noqa: A002
     deleted is `stopping`: its disk may be there. `orphans` lists a group that stays without its machine.
     """
     region, group = ids.split_machine_id(id)
-    found = read_with_view(azure, region, group)
-    return _machine_being_deleted(azure, region, group) if found is None else instance(azure, found)
+    raw = read_with_view(azure, region, group)
+    return _machine_being_deleted(azure, region, group) if raw is None else instance(azure, raw)
 
 
 def read_with_view(azure: Azure, region: str, group: str) -> Raw | None:
@@ -54,9 +54,9 @@ def instance(azure: Azure, raw: Raw) -> Instance:
 def _machine_being_deleted(azure: Azure, region: str, group: str) -> Instance:
     """Return a machine that is gone while its group is still being deleted; raise InstanceNotFound for none."""
     operations = azure.resources.resource_groups
-    found = find(azure, groups.READ, lambda: operations.get(group).as_dict(), region=region, value=group)
-    if found is not None and groups.is_being_deleted(found):
-        return translate.instance_of_group(found, account=azure.account)
+    raw_group = find(azure, groups.READ, lambda: operations.get(group).as_dict(), region=region, value=group)
+    if raw_group is not None and groups.is_being_deleted(raw_group):
+        return translate.instance_of_group(raw_group, account=azure.account)
     azure.launch_subscriptions.check(group, lambda: azure.subscription)
     azure.launch_subscriptions.forget(group)
     message = f"Azure {region} has no machine {group}."
@@ -124,8 +124,10 @@ def list_ours(azure: Azure) -> tuple[dict[str, Instance], list[Unanswered]]:
     unknown = [one for one in in_own_group if _is_power_unknown(one, statuses.get(_azure_id(one), ()))]
     with Pool(MAX_PARALLEL) as pool:
         statuses |= zip(map(_azure_id, unknown), pool.map(lambda one: _read_statuses(azure, one), unknown), strict=True)
-    found = [translate.instance(one, statuses.get(_azure_id(one), ()), account=azure.account) for one in in_own_group]
-    return {one.id: one for one in found}, [_moved_machine(one) for one in ours if not _is_in_own_group(one)]
+    instances = [
+        translate.instance(one, statuses.get(_azure_id(one), ()), account=azure.account) for one in in_own_group
+    ]
+    return {one.id: one for one in instances}, [_moved_machine(one) for one in ours if not _is_in_own_group(one)]
 
 
 def _is_power_unknown(raw: Raw, statuses: Sequence[Raw]) -> bool:

@@ -95,9 +95,9 @@ def terminate_keeping_disk(azure: Azure, id: str) -> None:  # noqa: A002
     """
     region, group = ids.split_machine_id(id)
     try:
-        found = machine.read(azure, id)
+        raw = machine.read(azure, id)
         groups.tag(azure, group, {groups.TAG_DISK_RETAINED: "yes"})
-        _let_disk_outlive(azure, id, found)
+        _let_disk_outlive(azure, id, raw)
     except InstanceNotFound:
         return
     find(
@@ -157,11 +157,11 @@ def start(azure: Azure, id: str) -> None:  # noqa: A002
     Raises InstanceNotFound, NoCapacity, QuotaExceeded, and InvalidRequest while it is just stopping.
     """
     region, group = ids.split_machine_id(id)
-    found = listing.read_with_view(azure, region, group)
-    if found is None or provisioning_state(found) == "deleting":
+    raw = listing.read_with_view(azure, region, group)
+    if raw is None or provisioning_state(raw) == "deleting":
         message = f"Azure {region} has no machine {group}."
         raise InstanceNotFound(message, field="instance", value=id)
-    power_state = translate.power_of(translate.statuses_of(found))
+    power_state = translate.power_of(translate.statuses_of(raw))
     if power_state in ("deallocating", "stopping"):
         message = f"{id} is just stopping, and Azure starts only what has stopped."
         raise InvalidRequest(message, field="instance", value=id, next="Try again when it has stopped.")
@@ -221,9 +221,9 @@ def get_many(azure: Azure, machine_ids: Sequence[str]) -> MachinesById:
         listed = {}
     except CloudgpuError as error:
         return {id_: _error_of_id(id_, error) for id_ in requested_ids}
-    found: MachinesById = {id_: listed[id_] for id_ in requested_ids if id_ in listed}
+    listed_instances: MachinesById = {id_: listed[id_] for id_ in requested_ids if id_ in listed}
     unlisted_ids = [id_ for id_ in requested_ids if id_ not in listed]
-    return {**found, **by_item(unlisted_ids, partial(result_or_error, listing.get, azure), MAX_PARALLEL)}
+    return {**listed_instances, **by_item(unlisted_ids, partial(result_or_error, listing.get, azure), MAX_PARALLEL)}
 
 
 def _error_of_id(id_: str, error: CloudgpuError) -> CloudgpuError:

@@ -164,7 +164,7 @@ def _call_scheduled_actions(azure: Azure, region: str, name: str, body: Raw) -> 
     call = getattr(azure.client("computeschedule").scheduled_actions, f"virtual_machines{method_suffix}")
     action = f"{_ACTION_PREFIX}/virtualMachines{name}/action"
     if name == "SubmitDeallocate":
-        found = invoke(azure, action, lambda: call(region, body), region=region)
+        answer = invoke(azure, action, lambda: call(region, body), region=region)
     else:
-        found = find(azure, action, lambda: call(region, body), region=region)
-    return [] if found is None else list(found.as_dict().get("results") or ())
+        answer = find(azure, action, lambda: call(region, body), region=region)
+    return [] if answer is None else list(answer.as_dict().get("results") or ())

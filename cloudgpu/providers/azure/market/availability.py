@@ -183,19 +183,19 @@ def _raise_no_match(requirements: Requirements, names: list[str], answers: Mappi
         listed = ", ".join(f"{next(iter(answers))}-{zone}" for zone in sorted(zones)) or "none"
         message = f"This subscription has no zone {requirements.zone!r}."
         raise InvalidRequest(message, field="--zone", value=requirements.zone, next=f"Use one of: {listed}.")
-    found = {
+    skus_by_region = {
         region: skus
         for region, sizes in sorted(answers.items())
         if (skus := [sku for name in names if (sku := sizes.get(name.lower())) is not None])
     }
-    if requirements.instance_type is not None and not found:
+    if requirements.instance_type is not None and not skus_by_region:
         _raise_unknown_size(requirements.instance_type, answers)
     if (
-        found
-        and all(sku.restriction for skus in found.values() for sku in skus)
+        skus_by_region
+        and all(sku.restriction for skus in skus_by_region.values() for sku in skus)
         and (requirements.instance_type or requirements.gpu)
     ):
-        _raise_restricted(requirements, found, len(answers) - len(found))
+        _raise_restricted(requirements, skus_by_region, len(answers) - len(skus_by_region))
 
 
 def _raise_unknown_size(name: str, answers: Mapping[str, SkusByName]) -> None:
@@ -217,11 +217,13 @@ def _raise_unknown_size(name: str, answers: Mapping[str, SkusByName]) -> None:
     )
 
 
-def _raise_restricted(requirements: Requirements, found: Mapping[str, list[Sku]], other_region_count: int) -> None:
+def _raise_restricted(
+    requirements: Requirements, skus_by_region: Mapping[str, list[Sku]], other_region_count: int
+) -> None:
     """Raise NoCapacity for sizes that Azure restricts. `other_region_count` regions do not list any of them."""
-    first_region, *more_regions = found
-    sku = found[first_region][0]
-    others = {one.name for skus in found.values() for one in skus} - {sku.name}
+    first_region, *more_regions = skus_by_region
+    sku = skus_by_region[first_region][0]
+    others = {one.name for skus in skus_by_region.values() for one in skus} - {sku.name}
     what = f"{sku.name} and {_count_text(len(others), 'other size')}" if others else sku.name
     where = f"{first_region} and {_count_text(len(more_regions), 'more region')}" if more_regions else first_region
     not_offered_text = (

@@ -38,14 +38,17 @@ def placement(azure: Azure, region: str, network_setup: Network) -> NetworkPlace
     Raises InvalidRequest for a subnet or a group that does not exist, or is in another region.
     """
     with Pool(2) as pool:
-        network = pool.submit(_network, azure, region, network_setup.subnet)
+        pending_network = pool.submit(_network, azure, region, network_setup.subnet)
         pool.submit(_check_group, azure, region, network_setup.security_group).result()
-    found = network.result()
+    named_network = pending_network.result()
     if network_setup.security_group is not None:
         return NetworkPlacement(network_setup.subnet, network_setup.security_group, {})
-    cidr = _cidr(found) if found else NETWORK_CIDR
+    cidr = _cidr(named_network) if named_network else NETWORK_CIDR
     return NetworkPlacement(
-        network_setup.subnet, None, ssh_sources(network_setup, cidr), _subnet_remarks(found, network_setup.subnet)
+        network_setup.subnet,
+        None,
+        ssh_sources(network_setup, cidr),
+        _subnet_remarks(named_network, network_setup.subnet),
     )
 
 
@@ -106,13 +109,13 @@ def _check_group(azure: Azure, region: str, id_: str | None) -> None:
         raise InvalidRequest(message, field="--security-group", value=id_, next=remedy)
     groups = azure.network.network_security_groups
     action = "Microsoft.Network/networkSecurityGroups/read"
-    found = find(azure, action, lambda: groups.get(ref.group, ref.name).as_dict(), region=region, value=id_)
-    if found is None:
+    raw_group = find(azure, action, lambda: groups.get(ref.group, ref.name).as_dict(), region=region, value=id_)
+    if raw_group is None:
         message = f"There is no network security group {ref.name} in the resource group {ref.group}."
         raise InvalidRequest(
             message, field="--security-group", value=id_, next="See what there is: az network nsg list"
         )
-    _check_region(found, region, "--security-group", id_)
+    _check_region(raw_group, region, "--security-group", id_)
 
 
 def _check_region(raw: Raw, region: str, option: str, value: str) -> None:

@@ -26,9 +26,9 @@ Raw = Mapping[str, Any]
 
 def allowed(azure: Azure, id: str) -> Mapping[str, str]:  # noqa: A002
     """Return the CIDR per label that may reach SSH; empty where another's group decides. Raises InstanceNotFound."""
-    found = _rules_of(azure, id)
+    raw_rules = _rules_of(azure, id)
     port = str(azure.options.ssh_port)
-    return {one.label: one.cidr for one in security_rules.rules(found or ()) if one.port == port}
+    return {one.label: one.cidr for one in security_rules.rules(raw_rules or ()) if one.port == port}
 
 
 def allow(azure: Azure, id: str, label: str, cidr: str | None) -> None:  # noqa: A002
@@ -40,8 +40,8 @@ def allow(azure: Azure, id: str, label: str, cidr: str | None) -> None:  # noqa:
 
 
 def _allow(azure: Azure, id: str, label: str, cidr: str | None) -> None:  # noqa: A002
-    found = _rules_of(azure, id)
-    if found is None:
+    raw_rules = _rules_of(azure, id)
+    if raw_rules is None:
         raise InvalidRequest(
             f"Somebody else's security group decides who may connect to {id}: cloudgpu does not change it.",
             field="--security-group",
@@ -49,12 +49,14 @@ def _allow(azure: Azure, id: str, label: str, cidr: str | None) -> None:  # noqa
             next="Ask whoever keeps that group to let the address in, or launch without --security-group.",
         )
     port = azure.options.ssh_port
-    previous = next((one for one in security_rules.rules(found) if one.label == label and one.port == str(port)), None)
+    previous = next(
+        (one for one in security_rules.rules(raw_rules) if one.label == label and one.port == str(port)), None
+    )
     if cidr is None:
         if previous is not None:
             _delete_rule(azure, id, previous.name)
     elif previous is None or previous.cidr != cidr:
-        priority = previous.priority if previous else security_rules.free_priority(found)
+        priority = previous.priority if previous else security_rules.free_priority(raw_rules)
         _put_rule(azure, id, security_rules.rule(label, cidr, port, priority))
 
 
@@ -62,13 +64,15 @@ def _rules_of(azure: Azure, id: str) -> list[Raw] | None:  # noqa: A002
     """Return the rules of a machine's own security group; None where it has none. Raises InstanceNotFound."""
     region, group = ids.split_machine_id(id)
     groups = azure.network.network_security_groups
-    found = find(azure, f"{_SECURITY_GROUPS}/read", lambda: groups.get(group, group).as_dict(), region=region, value=id)
-    if found is None:
+    raw_group = find(
+        azure, f"{_SECURITY_GROUPS}/read", lambda: groups.get(group, group).as_dict(), region=region, value=id
+    )
+    if raw_group is None:
         machine = listing.read_with_view(azure, region, group)
         if machine is None or provisioning_state(machine) == "deleting":
             raise InstanceNotFound(f"Azure {region} has no machine {group}.", field="instance", value=id)
         return None
-    return list(properties_of(found).get("securityRules") or ())
+    return list(properties_of(raw_group).get("securityRules") or ())
 
 
 def _put_rule(azure: Azure, id: str, rule: security_rules.Rule) -> None:  # noqa: A002

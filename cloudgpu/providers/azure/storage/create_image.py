@@ -72,14 +72,14 @@ def _finish_image(azure: Azure, image: Raw, snapshot_ref: ResourceRef, tags: Map
     so with disks; of snapshots it is unverified).
     """
     _check_ours(image, snapshot_ref, tags)
-    found = disks.image(azure, image)
+    resource = disks.image(azure, image)
     if provisioning_state(image) == "failed":
-        disks.remove(azure, found)
+        disks.remove(azure, resource)
         message = f"The image {snapshot_ref.name} in {snapshot_ref.region} failed and was removed."
         raise InvalidRequest(message, field="image", value=snapshot_ref.name, next="Run it again.")
-    if found.ready:
+    if resource.ready:
         disks.delete(azure, snapshot_ref)
-    return found
+    return resource
 
 
 def _begin_snapshot(azure: Azure, source_id: str, snapshot_ref: ResourceRef, tags: Mapping[str, str]) -> Raw:
@@ -106,13 +106,13 @@ def _disk_of(azure: Azure, source_id: str) -> Raw:
     ref = refs.parse(source_id, "disks")
     if ref is None and source_id.count("/") == 1:
         ref = refs.from_azure_id(source_id.partition("/")[0], machine.system_disk(machine.read(azure, source_id)))
-    found = None if ref is None else disks.read(azure, ref)
-    if found is None:
+    disk = None if ref is None else disks.read(azure, ref)
+    if disk is None:
         raise _not_found_error(source_id)
-    if TAG_VOLUME in (found.get("tags") or {}):
+    if TAG_VOLUME in (disk.get("tags") or {}):
         message = f"{source_id} is a data volume: it holds no system to start from."
         raise InvalidRequest(message, field="id", value=source_id, next="Name a machine.")
-    return found
+    return disk
 
 
 def _security_type(raw: Raw) -> str:
@@ -145,8 +145,8 @@ def _create_managed_image(azure: Azure, snapshot: Raw, image_ref: ResourceRef, t
         },
     }
     _send_put(azure, azure.compute.images, image_ref, body)
-    found = disks.read(azure, image_ref)
-    return found or {**body, "id": refs.azure_id(azure.subscription, image_ref), "name": image_ref.name}
+    created = disks.read(azure, image_ref)
+    return created or {**body, "id": refs.azure_id(azure.subscription, image_ref), "name": image_ref.name}
 
 
 def _send_put(azure: Azure, operations: Any, ref: ResourceRef, body: Raw) -> None:

@@ -64,12 +64,12 @@ def resources(azure: Azure, region: str | None) -> ResourceListing:
         snapshots_without_image = (
             one for one in snapshots.result() if (group_of(one), str(one["name"])) not in image_snapshots
         )
-        found = [
+        our_resources = [
             *_ours(azure, disks.result(), tags.result()),
             *(snapshot(azure, one) for one in snapshots_without_image if _is_ours(one)),
             *(image(azure, one) for one in our_images),
         ]
-    in_region = tuple(one for one in found if region in (None, one.region))
+    in_region = tuple(one for one in our_resources if region in (None, one.region))
     return ResourceListing(in_region, regions=None if region is None else frozenset({region}))
 
 
@@ -232,20 +232,20 @@ def attach(azure: Azure, id: str, volume: Volume, tags: Mapping[str, str]) -> Pr
     """
     raw = machine.read(azure, id)
     tags = {**tags, TAG_VOLUME: volume.name}
-    found = _find_volume(azure, machine.zone_of(raw), volume, tags) or _create_volume(azure, raw, volume, tags)
+    raw_disk = _find_volume(azure, machine.zone_of(raw), volume, tags) or _create_volume(azure, raw, volume, tags)
     is_requested = False
     for _ in range(MAX_POLLS):
-        user_id = machine_using(found)
+        user_id = machine_using(raw_disk)
         if user_id == id:
-            return disk(azure, found, found.get("tags") or {})
+            return disk(azure, raw_disk, raw_disk.get("tags") or {})
         if user_id is not None:
             raise volume_in_use_error(volume, user_id)
-        if provisioning_state(found) == _SUCCEEDED and not is_requested:
-            _attach(azure, id, str(found["id"]))
+        if provisioning_state(raw_disk) == _SUCCEEDED and not is_requested:
+            _attach(azure, id, str(raw_disk["id"]))
             is_requested = True
         else:
             azure.pause(POLL_PAUSE_S)
-        found = _read_disk(azure, found, volume)
+        raw_disk = _read_disk(azure, raw_disk, volume)
     message = f"The volume {volume.name} is not attached after {MAX_POLLS * POLL_PAUSE_S:.0f} seconds."
     raise ProviderUnavailable(message, field="--volume", value=volume.name, next="Run the same up again.")
 

@@ -122,9 +122,9 @@ def _newest(azure: Azure, region: str, urns: Sequence[str]) -> Image:
     Where Azure lists none of them, return the first with the version `latest`: the launch fails if it does not exist.
     """
     for urn in urns:
-        found = _find_urn(azure, region, *urn.split(":"))
-        if found is not None:
-            return found
+        image = _find_urn(azure, region, *urn.split(":"))
+        if image is not None:
+            return image
     publisher, offer, sku = urns[0].split(":")
     return _image_of({}, publisher, offer, sku, "latest")
 
@@ -147,16 +147,16 @@ def _find_urn(azure: Azure, region: str, publisher: str, offer: str, sku: str, v
         if not listed:
             return None
         version = str(listed[0].name)
-    found = find(
+    raw = find(
         azure,
         _READ_VERSIONS,
         lambda: images.get(region, publisher, offer, sku, version).as_dict(),
         region=region,
         value=version,
     )
-    if found is None and not listed:
+    if raw is None and not listed:
         return None
-    return _image_of(found or {}, publisher, offer, sku, version)
+    return _image_of(raw or {}, publisher, offer, sku, version)
 
 
 def _image_of(raw: Raw, publisher: str, offer: str, sku: str, version: str) -> Image:
@@ -205,10 +205,10 @@ def _find_named(azure: Azure, configuration: MachineConfiguration, name_or_id: s
     urn, gallery_id = _URN.fullmatch(name_or_id), _GALLERY_IMAGE_ID.fullmatch(name_or_id)
     driver_remarks = _driver_remarks(configuration, name_or_id)
     if urn is not None:
-        found = _find_urn(azure, configuration.region, *filter(None, urn.groups()))
-        if found is None:
+        image = _find_urn(azure, configuration.region, *filter(None, urn.groups()))
+        if image is None:
             raise _not_in_region(name_or_id, configuration.region)
-        return found, (*driver_remarks, *_plan_remarks(found))
+        return image, (*driver_remarks, *_plan_remarks(image))
     if gallery_id is not None:
         reference_key_by_kind = {
             "communitygalleries": "communityGalleryImageId",
@@ -224,10 +224,10 @@ def _find_named(azure: Azure, configuration: MachineConfiguration, name_or_id: s
 
 def _own_image(azure: Azure, configuration: MachineConfiguration, name_or_id: str) -> tuple[Image, tuple[str, ...]]:
     ref = refs.parse(name_or_id, "images")  # an id as cloudgpu writes it
-    found = own_image(azure, name_or_id if ref is None else refs.azure_id(azure.subscription, ref))
-    if found is None or str(found.get("location") or "").lower() != configuration.region:
+    raw = own_image(azure, name_or_id if ref is None else refs.azure_id(azure.subscription, ref))
+    if raw is None or str(raw.get("location") or "").lower() != configuration.region:
         raise _not_in_region(name_or_id, configuration.region)
-    properties = properties_of(found)
+    properties = properties_of(raw)
     state = str(properties.get("provisioningState") or "Succeeded")
     if state.lower() != "succeeded":
         message = f"The image {name_or_id} is {state.lower()}, so nothing can be launched from it yet."
@@ -236,13 +236,13 @@ def _own_image(azure: Azure, configuration: MachineConfiguration, name_or_id: st
         )
     disk = (properties.get("storageProfile") or {}).get("osDisk") or {}
     image = Image(
-        {"id": str(found["id"])},
+        {"id": str(raw["id"])},
         name_or_id,
         generation=str(properties.get("hyperVGeneration") or V1),
         size_gb=int(disk.get("diskSizeGB") or 0),
         trusted=bool(properties.get("trusted")),
     )
-    tags = found.get("tags") or {}
+    tags = raw.get("tags") or {}
     is_ours = TAG_ID in tags or TAG_IMAGE in tags  # made by cloudgpu from a machine, which had its driver
     return image, () if is_ours else _driver_remarks(configuration, name_or_id)
 
@@ -284,17 +284,17 @@ def own_image(azure: Azure, name_or_id: str) -> Raw | None:
     ref = refs.parse(name_or_id) or azure_resource
     group, name = (ids.SHARED_GROUP, name_or_id) if ref is None else (ref.group, ref.name)
     images = _managed_images(azure, group, name_or_id)
-    found = [one for one in images if _has_name(one, name, azure.ledger)]
-    if not found and azure_resource is None and gallery.gallery_exists(azure):
+    matches = [one for one in images if _has_name(one, name, azure.ledger)]
+    if not matches and azure_resource is None and gallery.gallery_exists(azure):
         images += gallery.listed(azure)
-        found = [one for one in images if _has_name(one, name, azure.ledger)]
-    regions = sorted(str(one["location"]) for one in found)
+        matches = [one for one in images if _has_name(one, name, azure.ledger)]
+    regions = sorted(str(one["location"]) for one in matches)
     if len(set(regions)) > 1:
         raise ambiguous_name(f"Images called {name_or_id!r}", regions, "--region")
-    if not found:
+    if not matches:
         known = {str((one.get("tags") or {}).get(TAG_IMAGE, "")) for one in images} - {""}
         raise not_found_error("image", "--image", name_or_id, known, (), "See them: cloudgpu image ls")
-    return found[0]
+    return matches[0]
 
 
 def _managed_images(azure: Azure, group: str, name_or_id: str) -> list[Raw]:

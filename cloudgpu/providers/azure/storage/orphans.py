@@ -46,14 +46,14 @@ def orphans(azure: Azure, region: str | None) -> ResourceListing:
         launch_groups = groups.launch_groups(all_groups.result())
         networks = [one for one in all_groups.result() if ids.CLUSTER_GROUP.fullmatch(str(one["name"]).lower())]
         inventory = _Inventory(azure, launch_groups, machines.result(), all_disks.result(), interfaces.result())
-        found = [
+        our_resources = [
             *(inventory.group(one) for one in launch_groups),
             *(inventory.network(one) for one in networks if not groups.is_being_deleted(one)),
             *(inventory.interface(one) for one in interfaces.result() if inventory.tags_of(one)),
             *(inventory.address(one) for one in addresses.result() if inventory.tags_of(one)),
             *filter(None, map(inventory.role_assignment, assignments.result())),
         ]
-    in_region = tuple(one for one in found if TAG_LEDGER in one.tags and region in (None, one.region))
+    in_region = tuple(one for one in our_resources if TAG_LEDGER in one.tags and region in (None, one.region))
     return ResourceListing(in_region, regions=None if region is None else frozenset({region}))
 
 
