@@ -110,7 +110,7 @@ def egress_rate(provider: str, region: str, byte_count: int) -> Rate | None:
     if not kinds:
         return None
     listed = max((disk_price(provider, region, kind) for kind in kinds), key=lambda price: price.price)
-    free_tier_note = next((part for part in listed.note.split(";") if "free" in part), "")
+    free_tier_note = next((sentence for sentence in listed.note.split(";") if "free" in sentence), "")
     reasons = [
         EGRESS_REMARK,
         f"not taken off: {free_tier_note.strip()}" if free_tier_note else "",

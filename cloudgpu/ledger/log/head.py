@@ -147,11 +147,13 @@ def _parse_head(path: Path, handle: int) -> HeadContent:
     data = os.pread(handle, _LENGTH + 1, 0)
     if not data.strip(b" \n\0"):
         return None
-    text, _, checksum = data.rstrip().decode(errors="replace").rpartition(_CHECKSUM_KEY)  # without the blanks behind it
-    if checksum != _checksum(text):
+    unsigned_text, _, checksum = (
+        data.rstrip().decode(errors="replace").rpartition(_CHECKSUM_KEY)
+    )  # without the blanks behind it
+    if checksum != _checksum(unsigned_text):
         return DamagedHead(path)
     try:
-        stored = json.loads(f"{text}}}")
+        stored = json.loads(f"{unsigned_text}}}")
         fields = str(stored["ledger"]), int(stored["seq"]), str(stored["hash"]), str(stored["recorded_at"])
         return HeadRecord(*fields, str(stored.get("moved", "")), str(stored.get("goes_on", "")))
     except (ValueError, KeyError, TypeError):
@@ -322,9 +324,9 @@ def verification(connection: Connection, location: str, record: HeadContent, mis
     """
     from cloudgpu.ledger.log.projections import differences  # `ls` does without
 
-    count, last, faults = lines.check_chain(lines.stored_lines(connection))
+    count, last_hash, faults = lines.check_chain(lines.stored_lines(connection))
     differing = [] if faults else differences(connection)
     faults += [f"The guard {name} was taken off or changed." for name in missing_guards]
     problem = head_problem(connection, location, record)
     problems = (*differing, *faults, *((problem,) if problem else ()))
-    return Verification(count, last, problems, rebuildable=bool(differing) and len(differing) == len(problems))
+    return Verification(count, last_hash, problems, rebuildable=bool(differing) and len(differing) == len(problems))

@@ -126,7 +126,7 @@ def line_hash(line: Event, body: str) -> str:
     """
     import hashlib  # `ls` does without
 
-    fields = (
+    hashed_fields = (
         line.seq,
         line.occurred_at,
         line.clock,
@@ -138,7 +138,7 @@ def line_hash(line: Event, body: str) -> str:
         line.prev_hash,
         body,
     )
-    return hashlib.sha256(_encode(fields).encode()).hexdigest()
+    return hashlib.sha256(_encode(hashed_fields).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,17 +159,17 @@ _MAX_FAULTS = 20  # sentences of `verify`
 
 def check_chain(stored: Iterable[tuple[Any, ...]]) -> tuple[int, str, list[str]]:
     """Return (lines, last hash, faults) of the stored lines by seq: the event's ten columns, then the hash."""
-    count, last, faults = 0, "", _FaultList()
+    line_count, last_hash, faults = 0, "", _FaultList()
     for values in stored:
-        count += 1
-        text, digest = values[-2:]
+        line_count += 1
+        body, digest = values[-2:]
         line = Event(*values[:9], {})  # type: ignore[call-arg]  # the columns are the fields
-        faults.add(line.seq != count, f"Line {count} is missing: line {line.seq} is in its place.")
-        faults.add(line.prev_hash != last, f"Line {line.seq} does not follow from the line before it.")
-        faults.add(line_hash(line, text) != digest, f"Line {line.seq} was changed: its hash does not fit.")
-        faults.add(not _is_canonical(text), f"Line {line.seq} has a body that is not as it was written.")
-        count, last = line.seq, digest
-    return count, last, faults.sentences
+        faults.add(line.seq != line_count, f"Line {line_count} is missing: line {line.seq} is in its place.")
+        faults.add(line.prev_hash != last_hash, f"Line {line.seq} does not follow from the line before it.")
+        faults.add(line_hash(line, body) != digest, f"Line {line.seq} was changed: its hash does not fit.")
+        faults.add(not _is_canonical(body), f"Line {line.seq} has a body that is not as it was written.")
+        line_count, last_hash = line.seq, digest
+    return line_count, last_hash, faults.sentences
 
 
 class _FaultList:

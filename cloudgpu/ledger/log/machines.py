@@ -82,13 +82,15 @@ class MachineCache:
 
     def _read_all(self, connection: Connection) -> list[Machine]:
         """Return all records, brought up to date."""
-        last = last_line(connection)  # before the records: what is written in between is read again the next time
+        last_line_now = last_line(
+            connection
+        )  # before the records: what is written in between is read again the next time
         previous_last, machines = self._latest
-        if not last[1] or (
-            previous_last[1] != last[1] and not self._update_changed(connection, previous_last, machines)
+        if not last_line_now[1] or (
+            previous_last[1] != last_line_now[1] and not self._update_changed(connection, previous_last, machines)
         ):
             machines = self._read(connection)
-        self._latest = last, machines
+        self._latest = last_line_now, machines
         return list(machines.values())
 
     def _update_changed(self, connection: Connection, previous_last: LastLine, machines: _SortedMachines) -> bool:
@@ -116,14 +118,14 @@ class MachineCache:
         return True
 
     def _read(self, connection: Connection) -> _SortedMachines:
-        found, known, subjects = iter(connection.execute(_SELECT_RECORDS)), self._known, list[str]()
+        found, cached, subjects = iter(connection.execute(_SELECT_RECORDS)), self._known, list[str]()
         while batch := list(islice(found, _BATCH)):
             subjects += [subject for subject, _ in batch]
-            changed_texts = [(id_, text) for id_, text in batch if id_ not in known or known[id_][0] != hash(text)]
+            changed_texts = [(id_, text) for id_, text in batch if id_ not in cached or cached[id_][0] != hash(text)]
             parsed = json.loads(f"[{','.join([text for _, text in changed_texts])}]")
             for (id_, text), machine in zip(changed_texts, map(Machine.of, parsed), strict=True):
-                known[id_] = hash(text), machine
-        return {id_: known[id_][1] for _, id_ in sorted((known[id_][1].intended_at, id_) for id_ in subjects)}
+                cached[id_] = hash(text), machine
+        return {id_: cached[id_][1] for _, id_ in sorted((cached[id_][1].intended_at, id_) for id_ in subjects)}
 
 
 def present_machines(connection: Connection) -> list[Machine]:

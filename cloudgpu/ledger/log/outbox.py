@@ -72,8 +72,8 @@ class Outbox:
         """
         refused_file = Outbox(self.path.with_suffix(_REFUSED_SUFFIX))
         with refused_file._locked() as handle:
-            known = {draft.dedupe for _, draft in _lines(refused_file.path.read_bytes())}
-            new_texts = (_line_text(ledger, draft, why) for draft, why in refused if draft.dedupe not in known)
+            stored_dedupes = {draft.dedupe for _, draft in _lines(refused_file.path.read_bytes())}
+            new_texts = (_line_text(ledger, draft, why) for draft, why in refused if draft.dedupe not in stored_dedupes)
             refused_file._write(handle, "".join(new_texts).encode())
         return refused_file.path
 
@@ -137,10 +137,10 @@ class Outbox:
         A line that only a newer version can read stays, too.
         """
         rows = _parse_file(self.path.read_bytes())
-        others = "".join(f"{row.text}\n" for row in rows if row.draft is None or row.ledger != ledger)
-        if others:
+        other_lines = "".join(f"{row.text}\n" for row in rows if row.draft is None or row.ledger != ledger)
+        if other_lines:
             temporary = self.path.with_suffix(".part")
-            write_durably(temporary, others.encode())
+            write_durably(temporary, other_lines.encode())
             temporary.replace(self.path)
         else:
             self.path.unlink()
@@ -203,8 +203,8 @@ def _line_text(ledger: str, draft: Draft, refusal: str = "") -> str:
         "clock": draft.clock,
         "stamp": clock_stamp(),
     }
-    text = json.dumps(line | ({"refused": refusal} if refusal else {}), separators=(",", ":"))
-    return f"{_hash(text)} {text}\n"
+    json_text = json.dumps(line | ({"refused": refusal} if refusal else {}), separators=(",", ":"))
+    return f"{_hash(json_text)} {json_text}\n"
 
 
 class _OutboxLine(NamedTuple):

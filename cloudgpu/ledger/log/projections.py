@@ -35,11 +35,11 @@ def append_lines(
     for draft in drafts:
         if connection.execute(_HAS_DEDUPE, (draft.dedupe,)).fetchone():
             continue
-        text = canonical(draft.body)
+        body_text = canonical(draft.body)
         columns = _columns(draft, last_line, actor, recorded_at)
-        line = Event(*columns, json.loads(text))
-        last_line = line.seq, line_hash(line, text), recorded_at
-        connection.execute(_INSERT, (*columns, text, last_line[1]))
+        line = Event(*columns, json.loads(body_text))
+        last_line = line.seq, line_hash(line, body_text), recorded_at
+        connection.execute(_INSERT, (*columns, body_text, last_line[1]))
         written.append(line)
     return tuple(written), last_line
 
@@ -116,16 +116,18 @@ def rebuild(connection: Connection) -> None:
 
 def differences(connection: Connection) -> list[str]:
     """Return a sentence for each machine whose record or usages are not what its lines fold to."""
-    stored: dict[str, _StateTexts] = {subject: tuple(texts) for subject, *texts in connection.execute(_SELECT_STORED)}
+    stored_texts: dict[str, _StateTexts] = {
+        subject: tuple(texts) for subject, *texts in connection.execute(_SELECT_STORED)
+    }
     ended_usages: dict[str, list[_UsageTexts]] = {}
     for subject, *texts in connection.execute("SELECT subject, ended, intervals, usage FROM ended_usage"):
         ended_usages.setdefault(subject, []).append(cast("_UsageTexts", tuple(texts)))
     replay = Replay(connection)
-    expected = {subject: _state_texts(state) for subject, state in replay.states()}
+    expected_texts = {subject: _state_texts(state) for subject, state in replay.states()}
     return [
         f"The current state of {subject} is not what its lines say."
-        for subject in sorted(stored.keys() | expected.keys() | ended_usages.keys())
-        if stored.get(subject) != expected.get(subject)
+        for subject in sorted(stored_texts.keys() | expected_texts.keys() | ended_usages.keys())
+        if stored_texts.get(subject) != expected_texts.get(subject)
         or sorted(ended_usages.get(subject, ()), key=_usage_order)
         != sorted(replay.ended_usages.get(subject, ()), key=_usage_order)
     ]
@@ -204,11 +206,15 @@ def _usage_texts(usage_record: dict[str, Any]) -> _UsageTexts:
 
     A usage without a price has no rate intervals: a check of budgets finds what to count instead.
     """
-    until, intervals = ended_intervals(usage_of_record(usage_record))
-    text = None if intervals is None else ",".join([f"[{begin},{end},{rate}]" for begin, end, rate in intervals])
+    billed_until, intervals = ended_intervals(usage_of_record(usage_record))
+    intervals_text = (
+        None
+        if intervals is None
+        else ",".join([f"[{begins_at},{ends_at},{rate}]" for begins_at, ends_at, rate in intervals])
+    )
     return (
-        until,
-        None if text is None else f"[{text}]",
+        billed_until,
+        None if intervals_text is None else f"[{intervals_text}]",
         canonical(usage_record),
     )  # as JSON, in a quarter of an encoder's time
 

@@ -179,24 +179,28 @@ def nested_append_error(location: str) -> CloudgpuError:
     return CloudgpuError("A decision tried to append by itself; it returns its lines.", field="ledger", value=location)
 
 
-def away_error(location: object, problem: str, text: str, remedy: str) -> LedgerAway:
+def away_error(location: object, problem: str, database_message: str, remedy: str) -> LedgerAway:
     """Return the error, like `unavailable_error`, of a ledger that cannot be written now: full, locked or unreachable.
 
     Stops and terminations do not wait for it.
     """
-    error = LedgerAway(f"The ledger {location} {problem} ({text}).", field="ledger", value=str(location), next=remedy)
+    error = LedgerAway(
+        f"The ledger {location} {problem} ({database_message}).", field="ledger", value=str(location), next=remedy
+    )
     error.is_disk_full = problem == FULL[0] or "disk is full" in problem
     error.is_locked, error.is_lasting = problem.startswith(LOCKED[0].rpartition(" ")[0]), problem in _LASTING_PROBLEMS
     return error
 
 
-def entry_refused_error(location: object, problem: str, text: str, remedy: str) -> EntryRefused:
+def entry_refused_error(location: object, problem: str, database_message: str, remedy: str) -> EntryRefused:
     """Return the error, like `unavailable_error`, of an entry that the ledger refuses."""
-    return EntryRefused(f"The ledger {location} {problem} ({text}).", field="ledger", value=str(location), next=remedy)
+    return EntryRefused(
+        f"The ledger {location} {problem} ({database_message}).", field="ledger", value=str(location), next=remedy
+    )
 
 
-def unavailable_error(location: object, problem: str, text: str, remedy: str) -> LedgerUnavailable:
+def unavailable_error(location: object, problem: str, database_message: str, remedy: str) -> LedgerUnavailable:
     """Return the error in one sentence: the ledger, what is wrong, the database's message, and what to do."""
     return LedgerUnavailable(
-        f"The ledger {location} {problem} ({text}).", field="ledger", value=str(location), next=remedy
+        f"The ledger {location} {problem} ({database_message}).", field="ledger", value=str(location), next=remedy
     )

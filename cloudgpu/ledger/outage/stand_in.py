@@ -113,11 +113,12 @@ class StandInLedger:
         with self._thread_lock:
             if not self.is_readable:
                 return list(self._machines.values())
-            known = {machine.id: machine for machine in self._real.billable_machines()}
+            ledger_machines = {machine.id: machine for machine in self._real.billable_machines()}
             waiting = ((subject, self._folded(subject)) for subject in self._lines)
             return list(
                 (
-                    known | {subject: Machine.of(found.state["row"]) for subject, found in waiting if found is not None}
+                    ledger_machines
+                    | {subject: Machine.of(found.state["row"]) for subject, found in waiting if found is not None}
                 ).values()
             )
 
@@ -146,11 +147,13 @@ class StandInLedger:
 
     def summaries(self, kinds: Collection[str]) -> list[EventSummary]:
         """Return a summary of every line of these kinds."""
-        before = self._real.summaries(kinds) if self.is_readable else []
+        ledger_summaries = self._real.summaries(kinds) if self.is_readable else []
         with self._thread_lock:
             waiting = [line for lines in self._lines.values() for line in lines if line.kind in kinds]
         ordered = sorted(waiting, key=lambda line: line.seq)
-        return before + [EventSummary(one.seq, one.occurred_at, one.kind, one.subject, "", one.body) for one in ordered]
+        return ledger_summaries + [
+            EventSummary(one.seq, one.occurred_at, one.kind, one.subject, "", one.body) for one in ordered
+        ]
 
     def head(self) -> tuple[int, str, str]:
         """Return seq, hash and time of the last known line."""
@@ -357,6 +360,8 @@ class StandInLedger:
         """Return a subject's state folded with the lines of the outbox; None if those have none of it."""
         if subject not in self._lines:
             return None
-        known = list(self._real.events(subject))
-        recorded = {line.dedupe for line in known}  # another command may have offered the ledger what waited
-        return folded([*known, *(line for line in self._lines[subject] if line.dedupe not in recorded)])
+        ledger_events = list(self._real.events(subject))
+        recorded_dedupes = {
+            line.dedupe for line in ledger_events
+        }  # another command may have offered the ledger what waited
+        return folded([*ledger_events, *(line for line in self._lines[subject] if line.dedupe not in recorded_dedupes)])

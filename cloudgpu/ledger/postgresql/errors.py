@@ -125,20 +125,20 @@ def without_secrets(text: str, address: Address) -> str:
     return " ".join(text.split()).rstrip(".")
 
 
-def unknown_commit_error(address: Address, text: str) -> LedgerUnavailable:
+def unknown_commit_error(address: Address, database_message: str) -> LedgerUnavailable:
     """Return the error for entries whose commit is not known."""
     return storage_errors.away_error(
         address.location,
         "was lost during a write, so whether the entries were recorded is not known",
-        text,
+        database_message,
         "Run the same again when it can be reached: no entry is written twice.",
     )
 
 
-def unwritten_error(address: Address, text: str) -> LedgerUnavailable:
+def unwritten_error(address: Address, database_message: str) -> LedgerUnavailable:
     """Return the error for entries that were not committed."""
     return storage_errors.away_error(
-        address.location, "was lost while it wrote, and nothing was written", text, "Run the same again."
+        address.location, "was lost while it wrote, and nothing was written", database_message, "Run the same again."
     )
 
 

@@ -61,9 +61,9 @@ def requested_team(connection: Connection, request: TeamRequest, present_team: T
 
 def role_name(group: str, database: str, schema: str) -> str:
     """Return a role name that is unique to this ledger, as roles belong to all databases of a server."""
-    parts = [database] if schema == "public" else [database, schema]
-    name = "_".join(("cloudgpu", group, *parts))
-    if all(_UNQUOTED_NAME.fullmatch(part) for part in parts) and len(name) <= _MAX_NAME_BYTES:
+    name_parts = [database] if schema == "public" else [database, schema]
+    name = "_".join(("cloudgpu", group, *name_parts))
+    if all(_UNQUOTED_NAME.fullmatch(part) for part in name_parts) and len(name) <= _MAX_NAME_BYTES:
         return name
     digest = hashlib.sha256(f"{database}\n{schema}".encode()).hexdigest()[:8]
     prefix = re.sub(r"[^a-z0-9]+", "_", name.lower())[: _MAX_NAME_BYTES - len(digest) - 1].strip("_")

@@ -90,8 +90,8 @@ def sharing(
 ) -> Sharing:
     """Return how the ledger is shared; with a request, how it would be: `missing` is what that lacks yet."""
     person, owner, is_owner, _ = ownership = connection.execute(_OWNERSHIP).fetchone()
-    present = team_of(connection)
-    team = present if request is None else rights.requested_team(connection, request, present)
+    present_team = team_of(connection)
+    team = present_team if request is None else rights.requested_team(connection, request, present_team)
     missing: list[MissingRight] = []
     if team is not None:
         missing = [*rights.missing_rights(connection, team, request or TeamRequest()), *_missing_guards(guards, owner)]
@@ -100,7 +100,7 @@ def sharing(
             missing = [own_missing, *missing] if own_missing else missing
     role = current_role(connection)[0]
     remarks = tuple(_remarks(connection, team, ownership))
-    is_recorded = present is not None and team == present
+    is_recorded = present_team is not None and team == present_team
     has_all_rights = team is not None and all(one.is_of_person for one in missing)
     roles = (team.members, team.payers) if team else ("", "")
     members, payers = (users_with_role(connection, one) for one in roles)
@@ -148,12 +148,12 @@ def grant(connection: Connection, location: str, request: TeamRequest) -> Sharin
         except _SKIPPED_ERRORS:
             continue
     new_sharing = sharing(connection, location, (), request)
-    new = [rights.quoted(connection, name) for name in dict.fromkeys(names) if rights.exists(connection, name)]
-    others = tuple(one for one in new_sharing.missing if not _is_allowed(connection, one))
+    new_users = [rights.quoted(connection, name) for name in dict.fromkeys(names) if rights.exists(connection, name)]
+    not_allowed = tuple(one for one in new_sharing.missing if not _is_allowed(connection, one))
     return replace(
         new_sharing,
-        remarks=(*new_sharing.remarks, *map(_NEW_USER_REMARK.format, new)),
-        missing=others or new_sharing.missing,
+        remarks=(*new_sharing.remarks, *map(_NEW_USER_REMARK.format, new_users)),
+        missing=not_allowed or new_sharing.missing,
     )
 
 

@@ -49,20 +49,20 @@ def unpack(data: bytes) -> list[Sample]:
 
 def _deltas(column: Sequence[Any]) -> list[Any]:
     """Return each number as its difference from the one before; other values stay as they are."""
-    deltas, last = [], 0.0
+    deltas, previous = [], 0.0
     for value in column:
         is_number = value is not None and value is not MISSING
-        deltas.append(_rounded_to_thousandths(value - last) if is_number else value)
-        last = value if is_number else last
+        deltas.append(_rounded_to_thousandths(value - previous) if is_number else value)
+        previous = value if is_number else previous
     return deltas
 
 
 def _undo_deltas(column: Sequence[Any]) -> list[Any]:
-    values, last = [], 0.0
+    values, previous = [], 0.0
     for delta in column:
         is_number = delta is not None and delta is not MISSING
-        last = _rounded_to_thousandths(last + delta) if is_number else last
-        values.append(last if is_number else delta)
+        previous = _rounded_to_thousandths(previous + delta) if is_number else previous
+        values.append(previous if is_number else delta)
     return values
 
 
@@ -126,35 +126,37 @@ def _line(day: str, spans: Sequence[UsageSpan]) -> bytes:
     for one in spans:
         offsets += [one.begin - last_end, one.end - one.begin]
         last_end = one.end
-    value: dict[str, Any] = {"v": VERSION, "day": day, "steps": offsets}
-    value["kinds"] = "".join(_LETTER_OF_KIND[one.kind] for one in spans)
+    record: dict[str, Any] = {"v": VERSION, "day": day, "steps": offsets}
+    record["kinds"] = "".join(_LETTER_OF_KIND[one.kind] for one in spans)
     if any(one.joules is not None for one in spans):
-        value["joules"] = [one.joules for one in spans]
+        record["joules"] = [one.joules for one in spans]
     if any(one.gpu_seconds is not None for one in spans):
-        value["cards"] = [one.gpu_seconds for one in spans]
-    return json.dumps(value, separators=(",", ":")).encode() + b"\n"
+        record["cards"] = [one.gpu_seconds for one in spans]
+    return json.dumps(record, separators=(",", ":")).encode() + b"\n"
 
 
 def _spans(day: Mapping[str, Any]) -> Iterator[UsageSpan]:
     """Yield the spans of a line; raise ValueError for spans that samples of that day cannot have."""
     midnight = last_end = _midnight(day["day"])
     steps, kinds = iter(day["steps"]), day["kinds"]
-    joules, cards = (day.get(name, [None] * len(kinds)) for name in ("joules", "cards"))
+    joules, gpu_seconds_list = (day.get(name, [None] * len(kinds)) for name in ("joules", "cards"))
     earliest = midnight - DAY_S  # a sample is of the day on which it ends
-    for gap, length, letter, joules_, gpu_seconds in zip(steps, steps, kinds, joules, cards, strict=True):
+    for gap, length, letter, joules_drawn, gpu_seconds in zip(
+        steps, steps, kinds, joules, gpu_seconds_list, strict=True
+    ):
         begin, end = last_end + gap, last_end + gap + length
         is_plausible = all(
             one is None or 0 <= one < maximum
-            for one, maximum in ((joules_, MAX_JOULES), (gpu_seconds, MAX_GPU_SECONDS))
+            for one, maximum in ((joules_drawn, MAX_JOULES), (gpu_seconds, MAX_GPU_SECONDS))
         )
         if not earliest <= begin < end <= midnight + DAY_S or not is_plausible:
-            raise ValueError(f"no day: {begin} to {end}, {joules_} J, {gpu_seconds} s of GPUs")
+            raise ValueError(f"no day: {begin} to {end}, {joules_drawn} J, {gpu_seconds} s of GPUs")
         earliest = last_end = end
         yield UsageSpan(
             begin,
             end,
             _KIND_OF_LETTER[letter],
-            *(None if one is None else float(one) for one in (joules_, gpu_seconds)),
+            *(None if one is None else float(one) for one in (joules_drawn, gpu_seconds)),
         )
 
 

@@ -81,7 +81,7 @@ class SampleStore:
         """Return the samples that ended in (since, until], oldest first, one for each time."""
         wanted = [day for day in self._days() if _day(since) <= day <= _day(until)]
         sample_by_end = {one["t"]: one for day in wanted for one in self._read(day) if since < one["t"] <= until}
-        return [sample_by_end[at] for at in sorted(sample_by_end)]
+        return [sample_by_end[ended_at] for ended_at in sorted(sample_by_end)]
 
     def utilization(self, since: float, until: float) -> list[UsageSpan]:
         """Return what the samples that ended on the days of [since, until] showed, the day before and after too.
@@ -89,14 +89,16 @@ class SampleStore:
         For days whose samples were deleted, the daily summary is used; it gives the same result. Unreadable files are
         skipped.
         """
-        first, last = _day(since - DAY_S), _day(until + DAY_S)
+        first_day, last_day = _day(since - DAY_S), _day(until + DAY_S)
         with suppress(OSError), self._locked(fcntl.LOCK_SH) as exists:  # a day that is packed changes its file
             summaries = Workdays(self.directory).read() if exists else {}
             spans_by_day = {
-                day: summaries[day] for day in summaries if first <= day <= last and not self._path(day).exists()
+                day: summaries[day]
+                for day in summaries
+                if first_day <= day <= last_day and not self._path(day).exists()
             }
             for day in set(self._days()) - spans_by_day.keys():
-                if first <= day <= last:
+                if first_day <= day <= last_day:
                     spans_by_day[day] = self._usage_of_day(day, must_read=False)
             return join_days(spans_by_day[day] for day in sorted(spans_by_day))
         return []
@@ -104,7 +106,7 @@ class SampleStore:
     def _usage_of_day(self, day: str, *, must_read: bool) -> tuple[UsageSpan, ...]:
         """Return what the samples of a day show; with `must_read`, raise OSError for a file that cannot be read."""
         sample_by_end = {one["t"]: one for one in self._read(day, must_read=must_read) if has_length(one)}
-        samples = [sample_by_end[at] for at in sorted(sample_by_end)]
+        samples = [sample_by_end[ended_at] for ended_at in sorted(sample_by_end)]
         try:
             return usage_intervals(samples)
         except (TypeError, ValueError):  # a file that somebody else wrote: what is no reading shows nothing
@@ -149,9 +151,9 @@ class SampleStore:
             if os.fstat(handle).st_size + len(text) <= MAX_DAY_BYTES:
                 file.write(missing_newline(handle) + text)
 
-    def _pack_and_delete_old(self, today: str, at: datetime) -> None:
+    def _pack_and_delete_old(self, today: str, now: datetime) -> None:
         """Pack the days before `today` and delete those that are too old."""
-        oldest = _day((at - RETENTION).timestamp())
+        oldest = _day((now - RETENTION).timestamp())
         for day in self._days():
             if oldest <= day < today and self._path(day).exists():
                 self._pack(day)
@@ -169,8 +171,8 @@ class SampleStore:
         """Delete these days' samples after their summaries are written; return the number of deleted files."""
         if not days:
             return 0
-        known, deleted = Workdays(self.directory).days(), 0
-        self._write_summaries([day for day in days if day not in known or self._path(day).exists()])
+        summarized_days, deleted = Workdays(self.directory).days(), 0
+        self._write_summaries([day for day in days if day not in summarized_days or self._path(day).exists()])
         for path in (self._path(day, suffix) for day in days for suffix in (_JSON_LINES_SUFFIX, _PACKED_SUFFIX)):
             with suppress(FileNotFoundError):
                 path.unlink()
@@ -180,7 +182,7 @@ class SampleStore:
     def _pack(self, day: str) -> None:
         sample_by_end = {one["t"]: one for one in self._read(day)}
         new_file = self._path(day, ".fresh")
-        write_durably(new_file, pack_valid([sample_by_end[at] for at in sorted(sample_by_end)]))
+        write_durably(new_file, pack_valid([sample_by_end[ended_at] for ended_at in sorted(sample_by_end)]))
         new_file.replace(self._path(day, _PACKED_SUFFIX))
         self._write_summaries([day])
         self._path(day).unlink()
@@ -207,9 +209,9 @@ class SampleStore:
             os.close(handle)
 
 
-def sweep(root: Path, at: datetime) -> int:
+def sweep(root: Path, now: datetime) -> int:
     """Delete samples older than 90 days of all machines, also ended ones; return the number of deleted files."""
-    oldest, deleted = _day((at - RETENTION).timestamp()), 0
+    oldest, deleted = _day((now - RETENTION).timestamp()), 0
     for directory in root.iterdir() if root.is_dir() else ():
         if directory.is_dir():
             deleted += SampleStore(root, directory.name).drop_before(oldest)  # the name is plain, or a hash: also plain
@@ -218,16 +220,16 @@ def sweep(root: Path, at: datetime) -> int:
     return deleted
 
 
-def sweep_daily(root: Path, at: datetime) -> int:
+def sweep_daily(root: Path, now: datetime) -> int:
     """Call `sweep` unless that was done today, by the date in the file `swept`; return the number of deleted files.
 
     Raises OSError.
     """
-    sweep_date_file, today = root / "swept", _day(at.timestamp())
+    sweep_date_file, today = root / "swept", _day(now.timestamp())
     with suppress(OSError):
         if not root.is_dir() or sweep_date_file.read_text() == today:
             return 0
-    deleted = sweep(root, at)
+    deleted = sweep(root, now)
     with os.fdopen(open_to_write(sweep_date_file, os.O_WRONLY | os.O_TRUNC), "w") as file:
         file.write(today)
     return deleted
@@ -248,5 +250,5 @@ def _on_our_clock(samples: Sequence[Sample], machine_now: float, now: float) -> 
     return [{**one, "t": one["t"] + correction} for one in samples]
 
 
-def _day(at: float) -> str:
-    return datetime.fromtimestamp(max(0.0, at), UTC).strftime("%Y-%m-%d")
+def _day(epoch_s: float) -> str:
+    return datetime.fromtimestamp(max(0.0, epoch_s), UTC).strftime("%Y-%m-%d")

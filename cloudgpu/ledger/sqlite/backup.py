@@ -103,16 +103,16 @@ def write_copy(connection: Connection, path: Path) -> None:
 
 def _count_missing_lines(present: Connection, source: Connection) -> int:
     """Return how many lines the present ledger has after those that both have; equal hashes mean equal lines before."""
-    low, high = 0, lines.last_line(present)[0]
-    last = high
-    while low < high:
-        middle = (low + high + 1) // 2
+    common_until, search_until = 0, lines.last_line(present)[0]
+    line_count = search_until
+    while common_until < search_until:
+        middle = (common_until + search_until + 1) // 2
         ours, theirs = (one.execute(_HASH, (middle,)).fetchone() for one in (present, source))
         if ours is not None and ours == theirs:
-            low = middle
+            common_until = middle
         else:
-            high = middle - 1
-    return last - low
+            search_until = middle - 1
+    return line_count - common_until
 
 
 @contextmanager
@@ -141,10 +141,10 @@ def _describe_copy(source: sqlite3.Connection, path: Path) -> LedgerCopy:
     mismatch = format_mismatch(source, f"The backup {path}", "restore a backup that this cloudgpu made.")
     if mismatch is not None:
         raise _backup_error(mismatch[0], path, mismatch[1])
-    count, last, faults = lines.check_chain(lines.stored_lines(source))
+    count, last_hash, faults = lines.check_chain(lines.stored_lines(source))
     if faults or not count:
         raise _not_a_copy_error(path, faults[0] if faults else "it has no lines")
-    return LedgerCopy(path, lines.id_of(source), count, last, lines.last_line(source)[2])
+    return LedgerCopy(path, lines.id_of(source), count, last_hash, lines.last_line(source)[2])
 
 
 def _checked(temporary: Path, location: str) -> LedgerCopy:
@@ -170,9 +170,9 @@ def _create_file(temporary: Path, path: Path) -> None:
 
 
 def _older_copy_error(location: str, path: Path, missing_line_count: int) -> InvalidRequest:
-    what = f"{missing_line_count} lines" if missing_line_count > 1 else "a line"
+    lines_text = f"{missing_line_count} lines" if missing_line_count > 1 else "a line"
     return _backup_error(
-        f"The ledger {location} has {what} that the backup {path} lacks.",
+        f"The ledger {location} has {lines_text} that the backup {path} lacks.",
         path,
         "Take a newer backup; or add --even-if-older: the ledger of now is set aside, not removed.",
     )

@@ -153,10 +153,12 @@ class Aws(CloudAccount):
                 started_s, read=is_read
             )  # older botocore does not look at it
             return
-        where = _service_label(context)
+        service_label = _service_label(context)
         if is_read:
-            raise self.timeouts.record_silence(operation.name, where, self.timeouts.read_s) from caught_exception
-        message = f"{where} did not answer {operation.name} within {self.timeouts.change_s:g} seconds."
+            raise self.timeouts.record_silence(
+                operation.name, service_label, self.timeouts.read_s
+            ) from caught_exception
+        message = f"{service_label} did not answer {operation.name} within {self.timeouts.change_s:g} seconds."
         raise Silent(message, field="provider") from caught_exception
 
     def _after_call(self, model: Any, context: dict[str, Any], **_more: Any) -> None:
@@ -421,7 +423,10 @@ def batches(values: Sequence[str], size: int) -> Iterator[list[str]]:
 
 
 def describe(aws: Aws, action: str, region: str, *, value: str | None = None, **query: Any) -> list[Mapping[str, Any]]:
-    """Return what EC2 answers to `action` (`DescribeVolumes`, say) with the parameters `query`. One call, one page."""
+    """Return what EC2 answers to `action` (`DescribeVolumes`, say) with the parameters `query`. One call, one page.
+
+    `value` is what the user named, for the error's text.
+    """
     client = aws.ec2(region)  # first: it says so where the SDK is not installed
     from botocore import xform_name
 

@@ -181,9 +181,11 @@ def _bad_credentials_error(code: str, call: CallContext) -> AuthFailed:
         "SignatureDoesNotMatch": "do not fit together: the secret key is not the one of this access key",
         "InvalidSignatureException": "do not fit together: the secret key is not the one of this access key",
     }.get(code, "are not accepted")
-    where = f"in {call.region}, or this account has not enabled that region" if code == "AuthFailure" else "by AWS"
+    not_accepted_where = (
+        f"in {call.region}, or this account has not enabled that region" if code == "AuthFailure" else "by AWS"
+    )
     sentence = f"The AWS credentials of account {call.account} ({call.credentials_label}) {problem}"
-    sentence += f" {where} ({code})." if problem == "are not accepted" else f" ({code})."
+    sentence += f" {not_accepted_where} ({code})." if problem == "are not accepted" else f" ({code})."
     return AuthFailed(sentence, field="credentials", value=call.credentials_label, next=_renewal_remedy(call))
 
 

@@ -39,7 +39,7 @@ _LIST_LOCKS = "az lock list --output table"
 
 
 def invoke(azure: Azure, action: str, call: Callable[[], T], *, region: str = "", value: str | None = None) -> T:
-    """Return what a call answers; `action` is the permission that it takes. Raises the errors of `cloudgpu.errors`.
+    """Return what a call answers; `action` is the permission that it takes, `value` what the user named, for errors.
 
     Where a lock refuses a deletion, more calls find that lock: the error names it and the command that removes it.
     """
@@ -89,7 +89,9 @@ def complete(
     value: str | None = None,
     field: str | None = None,
 ) -> Any:
-    """Begin an operation, wait for its end and return its result; `begin` takes the SDK's `polling`.
+    """Start a long-running operation, wait for its end and return its result.
+
+    `begin` is a `begin_...` method of the SDK, called with its argument `polling`.
 
     Raises OperationPending at the deadline, OperationUnknown where a query of its progress fails, and other errors
     for a call that is refused or an operation that failed.

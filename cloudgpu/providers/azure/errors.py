@@ -169,10 +169,10 @@ def _refusal_error(error: Any, call: CallContext) -> CloudgpuError:
             return wrong_clock("Azure", call.region, headers, call.now)
         return _bad_credentials_error(code, call)
     if meaning.kind is AuthFailed and (code in DENIED or code not in ERROR_MAPPINGS):
-        denied_action, where = _DENIED_ACTION.search(message), f" in {call.region}" if call.region else ""
+        denied_action, region_text = _DENIED_ACTION.search(message), f" in {call.region}" if call.region else ""
         credentials = f"The Azure credentials of account {call.account} ({credentials_label()})"
         return denied_error(
-            credentials, denied_action[1] if denied_action else call.action, where, grant="a role that allows"
+            credentials, denied_action[1] if denied_action else call.action, region_text, grant="a role that allows"
         )
     if not code and meaning is UNKNOWN:
         return unanswered_error(f"{call.where} answered {call.action} with the status {status} and no code", call.value)
@@ -200,8 +200,8 @@ def _bad_credentials_error(code: str, call: CallContext) -> AuthFailed:
         "ExpiredAuthenticationToken": "have expired",
         "InvalidAuthenticationTokenTenant": "are of another tenant than the subscription",
     }.get(code, "are not accepted by Azure")
-    whose = f"The Azure credentials of account {call.account} ({credentials_label()})"
-    message = f"{whose} {problem} ({code or UNAUTHENTICATED})."
+    credentials_text = f"The Azure credentials of account {call.account} ({credentials_label()})"
+    message = f"{credentials_text} {problem} ({code or UNAUTHENTICATED})."
     remedy = "Run: az login (with --tenant, where there are several), or renew the client secret of the environment."
     return AuthFailed(message, field="credentials", value=credentials_label(), next=remedy)
 

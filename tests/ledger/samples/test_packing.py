@@ -310,7 +310,7 @@ def test_the_answer_is_that_of_all_samples_whatever_was_packed_or_dropped(lived)
 
 
 def _same(found, whole):
-    assert [(one.at, one.gpu_s, one.used_s, one.idle_s, one.unknown_s, one.drawing) for one in found] == [
-        (one.at, one.gpu_s, one.used_s, one.idle_s, one.unknown_s, one.drawing) for one in whole
+    assert [(one.at, one.gpu_s, one.used_s, one.idle_s, one.unknown_s, one.drawing_s) for one in found] == [
+        (one.at, one.gpu_s, one.used_s, one.idle_s, one.unknown_s, one.drawing_s) for one in whole
     ]
     assert [one.joules for one in found] == pytest.approx([one.joules for one in whole], abs=0.01)

@@ -110,15 +110,15 @@ def _source_method(profile_table: Mapping[str, Any]) -> str:
 def _sso_login(config: Mapping[str, Any], profile: str, profile_table: Mapping[str, Any]) -> Login:
     session = profile_table.get("sso_session")
     start_url = config.get("sso_sessions", {}).get(session, {}).get("sso_start_url") if session else None
-    what = f"a login of aws sso (profile {profile})"
+    description = f"a login of aws sso (profile {profile})"
     token = _sso_token(start_url or profile_table.get("sso_start_url", ""), session)
     if token is None:
-        return Login(f"{what}, which is over: run aws sso login", None, lasts=False)
+        return Login(f"{description}, which is over: run aws sso login", None, lasts=False)
     registration_expires_at = token.get("registrationExpiresAt") if token.get("refreshToken") else None
     expires_at = _parse_time(registration_expires_at or token["expiresAt"])
     if registration_expires_at:  # refreshed until then at the latest; the organisation may end the session sooner
-        return Login(f"{what}, refreshed by itself until then at the latest", expires_at, lasts=None)
-    return Login(what, expires_at, lasts=False)
+        return Login(f"{description}, refreshed by itself until then at the latest", expires_at, lasts=None)
+    return Login(description, expires_at, lasts=False)
 
 
 def _sso_token(start_url: str, session: str | None) -> Mapping[str, Any] | None:

@@ -95,9 +95,9 @@ def _our_resources(aws: Aws, answers: Iterable[Mapping[str, Any]]) -> OurResourc
     id_by_name: dict[str, str] = {}
     for answer in answers:
         for key, name, id_key in _RESOURCES:
-            first = next((one[id_key] for one in _resources(answer, key) if one.get(id_key)), None)
-            if first is not None:
-                id_by_name.setdefault(name, str(first))
+            first_id = next((one[id_key] for one in _resources(answer, key) if one.get(id_key)), None)
+            if first_id is not None:
+                id_by_name.setdefault(name, str(first_id))
     if aws.options.instance_profile:
         id_by_name["profile"] = aws.options.instance_profile
     return id_by_name

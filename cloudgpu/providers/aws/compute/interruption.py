@@ -109,24 +109,24 @@ def with_end_cause(raw: Raw, instance: Instance, request: Raw | None, now: datet
     """
     status = (request or {}).get("Status", {})
     code = status.get("Code", "")
-    at = _ended_at(raw, code, status.get("UpdateTime"), now)
-    if at is None:
+    ended_at = _ended_at(raw, code, status.get("UpdateTime"), now)
+    if ended_at is None:
         return instance
     return replace(
-        instance, since=instance.since or at, reason="interrupted" if code in _INTERRUPTIONS else instance.reason
+        instance, since=instance.since or ended_at, reason="interrupted" if code in _INTERRUPTIONS else instance.reason
     )
 
 
-def _ended_at(raw: Raw, code: str, at: datetime | None, now: datetime) -> datetime | None:
-    """Return when the machine ended by this status of its request, set `at`; None where it is about another event."""
-    if at is None or raw["State"]["Name"] not in _END_CODES.get(code, ()):
+def _ended_at(raw: Raw, code: str, status_set_at: datetime | None, now: datetime) -> datetime | None:
+    """Return when the machine ended by a status of its request, set at that time; None if it is about another event."""
+    if status_set_at is None or raw["State"]["Name"] not in _END_CODES.get(code, ()):
         return None
     if code in _INTERRUPTIONS and _cause(raw).startswith("Client."):
         return None  # the user ended it within the two minutes of the notice
-    launched_at = raw.get("LaunchTime", at).replace(microsecond=0)
-    if not launched_at <= at <= now:
+    launched_at = raw.get("LaunchTime", status_set_at).replace(microsecond=0)
+    if not launched_at <= status_set_at <= now:
         return None  # the status is about an earlier start, or from a clock that differs
-    return (min(at + INTERRUPTION_NOTICE, now) if code == _NO_CAPACITY else at).astimezone(UTC)
+    return (min(status_set_at + INTERRUPTION_NOTICE, now) if code == _NO_CAPACITY else status_set_at).astimezone(UTC)
 
 
 def _cause(raw: Raw) -> str:

@@ -128,10 +128,10 @@ def _disk_gb(request: LaunchRequest, image: Image) -> int:
 def _attached_resources(
     request: LaunchRequest, configuration: MachineConfiguration, disk_gb: int, volume: DataVolume | None
 ) -> Iterator[AttachedResource]:
-    disk, *others = attached_resources(
+    system_disk, *others = attached_resources(
         request.setup, disk_gb, ROOT_VOLUME_TYPE, PUBLIC_ADDRESS, volume, lambda _size: ROOT_VOLUME_TYPE
     )
-    yield replace(disk, while_stopped=configuration.stoppable)
+    yield replace(system_disk, while_stopped=configuration.stoppable)
     if request.setup.keep_disk and not configuration.stoppable:
         # Such a machine is parked by `stop`: it ends, and `start` launches it again from an image of its disk.
         image = f"image of {disk_gb} GB while parked"
@@ -183,8 +183,8 @@ def _cluster_remarks(
     nodes: int, request: LaunchRequest, configuration: MachineConfiguration, lookups: _Lookups
 ) -> Iterator[str]:
     if lookups.uses_placement_group:
-        where = configuration.zone
-        yield f"the {nodes} machines are placed close together in {where} (a cluster placement group, free)"
+        zone = configuration.zone
+        yield f"the {nodes} machines are placed close together in {zone} (a cluster placement group, free)"
     elif nodes > 1:
         size = configuration.instance_type
         yield f"{size} takes no cluster placement group, so the machines may be far from each other"

@@ -105,7 +105,9 @@ def timers(aws: Aws, region: str | None = None, machine_ids: Collection[str] | N
             field="provider",
             value=unanswered[0].scope,
         )
-    return {ids.join_id(one, native_id): at for one, found in answers.items() for native_id, at in found.items()}
+    return {
+        ids.join_id(one, native_id): fires_at for one, found in answers.items() for native_id, fires_at in found.items()
+    }
 
 
 def _timers_of_region(aws: Aws, region: str, machines: Collection[tuple[str, str]] | None) -> dict[str, datetime]:
@@ -114,7 +116,7 @@ def _timers_of_region(aws: Aws, region: str, machines: Collection[tuple[str, str
         one for one in _schedule_names(aws, region) if machines is None or (region, one.rpartition(".")[2]) in machines
     ]
     times = by_item(names, lambda name: _start_time(aws, region, name), MAX_PARALLEL)
-    return {name.rpartition(".")[2]: at for name, at in times.items() if at is not None}
+    return {name.rpartition(".")[2]: fires_at for name, fires_at in times.items() if fires_at is not None}
 
 
 def _schedule_names(aws: Aws, region: str) -> Iterator[str]:

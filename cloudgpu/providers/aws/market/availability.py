@@ -38,20 +38,20 @@ def wanted_regions(aws: Aws, requirements: Requirements, names: Sequence[str]) -
 
     Raises InvalidRequest for a region that the account does not use, an unknown zone, or one of another region.
     """
-    named = named_region(aws, requirements)
-    if named is not None:
-        return (named,)
+    requested_region = named_region(aws, requirements)
+    if requested_region is not None:
+        return (requested_region,)
     priced_regions_by_type = priced_regions("aws")
     regions_with_price = frozenset[str]().union(*(priced_regions_by_type.get(name, ()) for name in names))
     has_unpriced_type = any(name not in priced_regions_by_type for name in names)
     spot_allowed = Market.SPOT in allowed_markets(
         requirements
     )  # spot is sold also in regions that the catalogue does not have
-    cached = regions("aws")
+    catalogue_regions = regions("aws")
     return tuple(
         one
         for one in aws.regions()
-        if one in regions_with_price or has_unpriced_type or (spot_allowed and one not in cached)
+        if one in regions_with_price or has_unpriced_type or (spot_allowed and one not in catalogue_regions)
     )
 
 

@@ -112,10 +112,10 @@ def _price_of(rate: Product) -> tuple[str, object]:
     return currency, by_currency.get(currency)
 
 
-def _products(aws: Aws, service: str, fields: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+def _products(aws: Aws, service: str, attribute_filters: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """Yield the attributes of the products that fit, each with its `sku` and the `rates` of its on-demand terms."""
-    filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in fields.items()]
-    value = fields.get("instanceType") or fields.get("regionCode")
+    filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in attribute_filters.items()]
+    value = attribute_filters.get("instanceType") or attribute_filters.get("regionCode")
     with aws.calling("pricing:GetProducts", LIST_REGION, value=value):
         for page in pages(aws.client("pricing", LIST_REGION), "get_products", ServiceCode=service, Filters=filters):
             yield from map(_product, page["PriceList"])
@@ -123,11 +123,11 @@ def _products(aws: Aws, service: str, fields: Mapping[str, str]) -> Iterator[dic
 
 def _product(product_json: str) -> dict[str, Any]:
     try:
-        value = json.loads(product_json)
-        terms = value.get("terms", {}).get("OnDemand", {}).values()
+        product = json.loads(product_json)
+        terms = product.get("terms", {}).get("OnDemand", {}).values()
         rates = [rate for term in terms for rate in term["priceDimensions"].values()]
-        attributes = {"usagetype": "", "instanceType": "", **value["product"]["attributes"]}
-        return {**attributes, "sku": value["product"]["sku"], "rates": rates}
+        attributes = {"usagetype": "", "instanceType": "", **product["product"]["attributes"]}
+        return {**attributes, "sku": product["product"]["sku"], "rates": rates}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         message = (
             f"The AWS price list has a product that cannot be read ({type(error).__name__}): {product_json[:60]!r}."
@@ -243,12 +243,12 @@ def spot_price(record: Mapping[str, Any]) -> Price:
 
 def _query_list_prices(aws: Aws, offers: Sequence[MachineConfiguration]) -> dict[PriceKey, Price | None]:
     """Return the list price of each type that the catalogue lacks, by type and region, asked now."""
-    known = {one.name for one in instance_types(KIND)}
+    catalogue_types = {one.name for one in instance_types(KIND)}
     keys = sorted(
         {
             (configuration.instance_type, configuration.region)
             for configuration in offers
-            if configuration.instance_type not in known
+            if configuration.instance_type not in catalogue_types
         }
     )
     if not keys:

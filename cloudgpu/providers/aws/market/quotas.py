@@ -132,9 +132,9 @@ def request(aws: Aws, region: str, code: str, limit: float) -> str:
     """
     check_region(aws, region)
     if code not in {one.code for one in listed_quotas(KIND)}:
-        known = ", ".join(f"{one.code} ({one.name})" for one in _gpu_quotas())
+        codes_text = ", ".join(f"{one.code} ({one.name})" for one in _gpu_quotas())
         message = f"{code!r} is not a quota of AWS that cloudgpu knows."
-        raise InvalidRequest(message, field="--request", value=code, next=f"Use one of: {known}.")
+        raise InvalidRequest(message, field="--request", value=code, next=f"Use one of: {codes_text}.")
     with aws.calling("servicequotas:RequestServiceQuotaIncrease", region, value=code):
         answer = aws.client(SERVICE, region).request_service_quota_increase(
             ServiceCode="ec2", QuotaCode=code, DesiredValue=float(limit)

@@ -69,20 +69,22 @@ def rules(group: Mapping[str, Any]) -> tuple[Rule, ...]:
 
 def changes(rules: Sequence[Rule], cidr_by_label: Mapping[str, str | None], port: int) -> Changes:
     """Return the changes after which each label has this CIDR and no other; a CIDR of None: no rule at all."""
-    before = {(rule.cidr, rule.first_port, rule.last_port): rule.labels for rule in rules}
-    after = {key: [label for label in labels if label not in cidr_by_label] for key, labels in before.items()}
+    labels_before = {(rule.cidr, rule.first_port, rule.last_port): rule.labels for rule in rules}
+    new_labels = {
+        key: [label for label in labels if label not in cidr_by_label] for key, labels in labels_before.items()
+    }
     for label, cidr in cidr_by_label.items():
         if cidr is not None:
-            after.setdefault((cidr, port, port), []).append(label)
-    labels_after = {key: tuple(sorted(labels)) for key, labels in after.items() if labels}
+            new_labels.setdefault((cidr, port, port), []).append(label)
+    labels_after = {key: tuple(sorted(labels)) for key, labels in new_labels.items() if labels}
     return Changes(
-        added=tuple(Rule(*key, labels) for key, labels in labels_after.items() if key not in before),
+        added=tuple(Rule(*key, labels) for key, labels in labels_after.items() if key not in labels_before),
         renamed=tuple(
             Rule(*key, labels)
             for key, labels in labels_after.items()
-            if key in before and set(before[key]) != set(labels)
+            if key in labels_before and set(labels_before[key]) != set(labels)
         ),
-        removed=tuple(Rule(*key, labels) for key, labels in before.items() if key not in labels_after),
+        removed=tuple(Rule(*key, labels) for key, labels in labels_before.items() if key not in labels_after),
     )
 
 
@@ -146,10 +148,14 @@ def _foreign_sources(group: Mapping[str, Any], permission: Mapping[str, Any]) ->
 def _open_rule(
     group: Mapping[str, Any], region: str, permission: Mapping[str, Any], key: str, source: str, source_text: str
 ) -> OpenRule:
-    protocol, first, last = permission["IpProtocol"], permission.get("FromPort"), permission.get("ToPort")
-    ports = "" if protocol == "-1" or first is None else f",FromPort={first},ToPort={last}"
-    ports_text = "every port" if not ports or (first, last) in ((0, 65535), (-1, -1)) else f"{protocol} port {first}"
-    ports_text += f" to {last}" if ports and first != last and "every" not in ports_text else ""
+    protocol, first_port, last_port = permission["IpProtocol"], permission.get("FromPort"), permission.get("ToPort")
+    ports = "" if protocol == "-1" or first_port is None else f",FromPort={first_port},ToPort={last_port}"
+    ports_text = (
+        "every port"
+        if not ports or (first_port, last_port) in ((0, 65535), (-1, -1))
+        else f"{protocol} port {first_port}"
+    )
+    ports_text += f" to {last_port}" if ports and first_port != last_port and "every" not in ports_text else ""
     name = f"{group.get('GroupName', group['GroupId'])} ({group['GroupId']}, {region})"
     return OpenRule(
         f"the security group {name} lets {source_text} reach {ports_text}, by a rule that is not cloudgpu's",

@@ -137,10 +137,10 @@ def _open_rules_finding(azure: Azure) -> AccountFinding:
         return open_rules_finding((), _NO_OPEN_RULE_TEXT)
     with azure.calling("Microsoft.Network/networkSecurityGroups/read"):
         listed = [one.as_dict() for one in azure.network.network_security_groups.list_all()]
-    ours = [one for one in listed if (one.get("tags") or {}).get(TAG_LEDGER) == azure.ledger]
+    our_groups = [one for one in listed if (one.get("tags") or {}).get(TAG_LEDGER) == azure.ledger]
     open_rules = [
         opening
-        for one in ours
+        for one in our_groups
         for opening in security_rules.open_rules(str(one["name"]), properties_of(one).get("securityRules") or ())
     ]
     return open_rules_finding(open_rules, _NO_OPEN_RULE_TEXT)

@@ -56,8 +56,8 @@ def role_assignments(azure: Azure, role_id: str) -> list[RoleAssignment]:
     role_guid = role_id.rpartition("/")[2].lower()
     listed = azure.client("authorization").role_assignments.list_for_subscription
     raw_assignments = invoke(azure, f"{_ACTION}/read", lambda: list(listed()))
-    ours = (one for one in raw_assignments if str(one.role_definition_id).rpartition("/")[2].lower() == role_guid)
-    return [RoleAssignment(str(one.id), str(one.scope), str(one.principal_id)) for one in ours]
+    of_role = (one for one in raw_assignments if str(one.role_definition_id).rpartition("/")[2].lower() == role_guid)
+    return [RoleAssignment(str(one.id), str(one.scope), str(one.principal_id)) for one in of_role]
 
 
 def remove_assignment(azure: Azure, assignment_id: str) -> None:

@@ -24,8 +24,8 @@ def login(azure: Azure) -> Login:
     The order is DefaultAzureCredential's: the environment, workload and managed identity, the Azure CLI's login.
     """
     if azure.endpoint is not None and not os.environ.get(AUTHORITY_VARIABLE) and _managed_identity_login() is None:
-        what = f"none: the server that {ENDPOINT} names is sent no credential that was found by default"
-        return Login(what, None, lasts=True)
+        description = f"none: the server that {ENDPOINT} names is sent no credential that was found by default"
+        return Login(description, None, lasts=True)
     known_login = _environment_login() or _managed_identity_login() or _cli_login() or _azure_machine_login()
     if known_login is not None:
         return known_login
@@ -43,8 +43,8 @@ def _azure_machine_login() -> Login | None:
         tag = _CHASSIS_TAG_FILE.read_text(encoding="ascii").strip()
     except (OSError, ValueError):
         return None
-    what = "the managed identity of this machine, if it was given one; renewed by itself"
-    return Login(what, None, lasts=True) if tag == _AZURE_CHASSIS_TAG else None
+    description = "the managed identity of this machine, if it was given one; renewed by itself"
+    return Login(description, None, lasts=True) if tag == _AZURE_CHASSIS_TAG else None
 
 
 def _environment_login() -> Login | None:
@@ -76,5 +76,5 @@ def _cli_login() -> Login | None:
     names = ("msal_token_cache.json", "msal_token_cache.bin", "service_principal_entries.json")
     if not any((folder / name).is_file() for name in names):
         return None
-    what = "a login of the Azure CLI, refreshed by itself until the organisation asks for it again"
-    return Login(what, None, lasts=None)
+    description = "a login of the Azure CLI, refreshed by itself until the organisation asks for it again"
+    return Login(description, None, lasts=None)

@@ -69,8 +69,8 @@ class _Launch:
         self._azure, self._attempt, self._deadline = azure, attempt, deadline
         self._call = Call(**attempt.call)
         self._group = ids.group_of(attempt.token)
-        what = f"Azure has not accepted the launch in {self._call.region}"
-        self._wait_reports = WaitReports(azure.notify, azure.clock, what, deadline, after=0)
+        waiting_text = f"Azure has not accepted the launch in {self._call.region}"
+        self._wait_reports = WaitReports(azure.notify, azure.clock, waiting_text, deadline, after=0)
         boot = boot_data(attempt, self._call)  # raises for bad boot data before anything is created
         self._body = request.machine(attempt, self._call, azure.subscription, boot)
 

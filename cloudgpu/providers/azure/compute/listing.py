@@ -119,15 +119,17 @@ def list_ours(azure: Azure) -> tuple[dict[str, Instance], list[Unanswered]]:
     with Pool(2) as pool:
         with_tags, with_power = pool.submit(_list_all, azure), pool.submit(_list_all, azure, status_only="true")
         statuses = {_azure_id(one): translate.statuses_of(one) for one in with_power.result()}
-        ours = [one for one in with_tags.result() if TAG_ID in (one.get("tags") or {})]
-    in_own_group = [one for one in ours if _is_in_own_group(one)]
+        tagged_machines = [one for one in with_tags.result() if TAG_ID in (one.get("tags") or {})]
+    in_own_group = [one for one in tagged_machines if _is_in_own_group(one)]
     unknown = [one for one in in_own_group if _is_power_unknown(one, statuses.get(_azure_id(one), ()))]
     with Pool(MAX_PARALLEL) as pool:
         statuses |= zip(map(_azure_id, unknown), pool.map(lambda one: _read_statuses(azure, one), unknown), strict=True)
     instances = [
         translate.instance(one, statuses.get(_azure_id(one), ()), account=azure.account) for one in in_own_group
     ]
-    return {one.id: one for one in instances}, [_moved_machine(one) for one in ours if not _is_in_own_group(one)]
+    return {one.id: one for one in instances}, [
+        _moved_machine(one) for one in tagged_machines if not _is_in_own_group(one)
+    ]
 
 
 def _is_power_unknown(raw: Raw, statuses: Sequence[Raw]) -> bool:

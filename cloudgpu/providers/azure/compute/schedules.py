@@ -93,8 +93,10 @@ def timers(azure: Azure, region: str | None = None) -> dict[str, datetime]:
     """
     if why_no_timer(azure):
         return {}
-    ours = [one for one in machine.listed(azure) if _is_of_ledger(azure, one) and region in (None, one["location"])]
-    scheduled = {machine.id_of(one): found for one in ours if (found := _tagged_timer(one)) is not None}
+    ledger_machines = [
+        one for one in machine.listed(azure) if _is_of_ledger(azure, one) and region in (None, one["location"])
+    ]
+    scheduled = {machine.id_of(one): found for one in ledger_machines if (found := _tagged_timer(one)) is not None}
     by_region: dict[str, list[str]] = {}
     for one, (_, operation_id) in sorted(scheduled.items()):
         by_region.setdefault(ids.split_machine_id(one)[0], []).append(operation_id)
@@ -103,7 +105,7 @@ def timers(azure: Azure, region: str | None = None) -> dict[str, datetime]:
         for region_name, listed in by_region.items()
         for operation_id in _pending(azure, region_name, listed)
     }
-    return {one: at for one, (at, operation_id) in scheduled.items() if operation_id in pending}
+    return {one: fires_at for one, (fires_at, operation_id) in scheduled.items() if operation_id in pending}
 
 
 def _is_of_ledger(azure: Azure, raw: Raw) -> bool:
@@ -116,11 +118,11 @@ def _tagged_timer(raw: Raw) -> tuple[datetime, str] | None:
     return None if match is None else (datetime.fromtimestamp(int(match[1]), UTC), match[2])
 
 
-def _submit(azure: Azure, id: str, at: datetime) -> str:  # noqa: A002
+def _submit(azure: Azure, id: str, fires_at: datetime) -> str:  # noqa: A002
     """Submit the deallocation; return Azure's id of it."""
     region, group = ids.split_machine_id(id)
     body = {
-        "schedule": {"deadline": f"{at:%Y-%m-%dT%H:%M:%SZ}", "timezone": "UTC", "deadlineType": "InitiateAt"},
+        "schedule": {"deadline": f"{fires_at:%Y-%m-%dT%H:%M:%SZ}", "timezone": "UTC", "deadlineType": "InitiateAt"},
         "executionParameters": {"retryPolicy": RETRY_POLICY},
         "resources": {"ids": [ids.machine_id(azure.subscription, group)]},
         "correlationid": str(uuid4()),
@@ -130,8 +132,10 @@ def _submit(azure: Azure, id: str, at: datetime) -> str:  # noqa: A002
     if operation_id.get("operationId"):
         return str(operation_id["operationId"])
     why = next((f"{one.get('errorCode')}: {one.get('errorDetails')}" for one in results), "it gave no id")
-    message = f"Azure takes no timer of {id} at {at:%Y-%m-%d %H:%M} UTC ({why})."
-    raise InvalidRequest(message, field="renew_until", value=f"{at:%Y-%m-%dT%H:%M:%SZ}", next="Choose an earlier time.")
+    message = f"Azure takes no timer of {id} at {fires_at:%Y-%m-%d %H:%M} UTC ({why})."
+    raise InvalidRequest(
+        message, field="renew_until", value=f"{fires_at:%Y-%m-%dT%H:%M:%SZ}", next="Choose an earlier time."
+    )
 
 
 def _cancel(azure: Azure, region: str, operation_id: str) -> None:
@@ -143,8 +147,8 @@ def _cancel(azure: Azure, region: str, operation_id: str) -> None:
 def _pending(azure: Azure, region: str, operations: list[str]) -> set[str]:
     """Return those of these operations that are not over yet."""
     pending = set[str]()
-    for begin in range(0, len(operations), MAX_IDS):
-        body = {"operationIds": operations[begin : begin + MAX_IDS], "correlationid": str(uuid4())}
+    for start in range(0, len(operations), MAX_IDS):
+        body = {"operationIds": operations[start : start + MAX_IDS], "correlationid": str(uuid4())}
         answers = [
             one["operation"]
             for one in _call_scheduled_actions(azure, region, "GetOperationStatus", body)

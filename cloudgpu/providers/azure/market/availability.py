@@ -46,9 +46,9 @@ def wanted_regions(azure: Azure, requirements: Requirements, names: Sequence[str
 
     Raises InvalidRequest for a region that the account does not use, an unknown zone, or one of another region.
     """
-    named = named_region(azure, requirements)
-    if named is not None:
-        return (named,)
+    requested_region = named_region(azure, requirements)
+    if requested_region is not None:
+        return (requested_region,)
     regions_by_size = priced_regions("azure")
     regions_with_price = frozenset[str]().union(*(regions_by_size.get(name, ()) for name in names))
     has_unpriced_size = any(name not in regions_by_size for name in names)
@@ -68,14 +68,14 @@ def check_region(azure: Azure, region: str) -> None:
 
     No call for a region of the settings or the price list; for any other, Azure's list of regions is read.
     """
-    known, configured_regions = listed_regions("azure"), azure.options.regions
+    catalogue_regions, configured_regions = listed_regions("azure"), azure.options.regions
     if region in azure.options.exclude_regions or (
-        configured_regions and region not in configured_regions and region in known
+        configured_regions and region not in configured_regions and region in catalogue_regions
     ):
         raise excluded_place_error(azure.account, "--region", region)
-    if region in (*configured_regions, *known):
+    if region in (*configured_regions, *catalogue_regions):
         return
-    names = [str(one["name"]) for one in _locations(azure)] or known
+    names = [str(one["name"]) for one in _locations(azure)] or catalogue_regions
     if region not in names:
         message = f"Azure has no region {region!r} for account {azure.account}"
         raise unknown_word(message, region, sorted(names), field="--region", use="Use {}.")
@@ -135,10 +135,10 @@ def available(azure: Azure, requirements: Requirements) -> Availability:
 
 def _matching_sizes(requirements: Requirements) -> list[str]:
     """Return the sizes that satisfy the requirements: of the catalogue, or the one that is named."""
-    known = {one.name: one for one in instance_types(KIND)}
-    if requirements.instance_type is not None and requirements.instance_type not in known:
+    catalogue_types = {one.name: one for one in instance_types(KIND)}
+    if requirements.instance_type is not None and requirements.instance_type not in catalogue_types:
         return [requirements.instance_type]
-    return sorted(one.name for one in known.values() if matches_requirements(one, requirements))
+    return sorted(one.name for one in catalogue_types.values() if matches_requirements(one, requirements))
 
 
 def _configurations(
@@ -202,13 +202,13 @@ def _raise_unknown_size(name: str, answers: Mapping[str, SkusByName]) -> None:
     """Raise InvalidRequest, which suggests a similar one, for an unknown size; return for one of the catalogue."""
     if name in {one.name for one in instance_types(KIND)}:
         return
-    known = {sku.name for sizes in answers.values() for sku in sizes.values()} | {
+    known_sizes = {sku.name for sizes in answers.values() for sku in sizes.values()} | {
         one.name for one in instance_types(KIND)
     }
-    suggestion = f"{SIZE_PREFIX}{name}" if f"{SIZE_PREFIX}{name}" in known else closest_match(name, known)
-    where = f"in {next(iter(answers))}" if len(answers) == 1 else "in the regions of this account"
+    suggestion = f"{SIZE_PREFIX}{name}" if f"{SIZE_PREFIX}{name}" in known_sizes else closest_match(name, known_sizes)
+    regions_text = f"in {next(iter(answers))}" if len(answers) == 1 else "in the regions of this account"
     raise InvalidRequest(
-        f"Azure has no size {name!r} {where}" + did_you_mean(suggestion, "."),
+        f"Azure has no size {name!r} {regions_text}" + did_you_mean(suggestion, "."),
         field="--instance-type",
         value=name,
         next=f"Use {suggestion}, or name the --region that has it."
@@ -223,9 +223,11 @@ def _raise_restricted(
     """Raise NoCapacity for sizes that Azure restricts. `other_region_count` regions do not list any of them."""
     first_region, *more_regions = skus_by_region
     sku = skus_by_region[first_region][0]
-    others = {one.name for skus in skus_by_region.values() for one in skus} - {sku.name}
-    what = f"{sku.name} and {_count_text(len(others), 'other size')}" if others else sku.name
-    where = f"{first_region} and {_count_text(len(more_regions), 'more region')}" if more_regions else first_region
+    other_sizes = {one.name for skus in skus_by_region.values() for one in skus} - {sku.name}
+    sizes_text = f"{sku.name} and {_count_text(len(other_sizes), 'other size')}" if other_sizes else sku.name
+    regions_text = (
+        f"{first_region} and {_count_text(len(more_regions), 'more region')}" if more_regions else first_region
+    )
     not_offered_text = (
         f" {_count_text(other_region_count, 'other region')} of this account do not offer it at all."
         if other_region_count > 1
@@ -235,7 +237,7 @@ def _raise_restricted(
         " The other region of this account does not offer it at all." if other_region_count == 1 else not_offered_text
     )
     raise NoCapacity(
-        f"Azure withholds {what} from this subscription in {where} ({sku.restriction}).{not_offered_text}",
+        f"Azure withholds {sizes_text} from this subscription in {regions_text} ({sku.restriction}).{not_offered_text}",
         field="--instance-type" if requirements.instance_type else "--gpu",
         value=requirements.instance_type or requirements.gpu,
         next="Choose another --region or size, or ask for access: Help + support in the Azure portal, issue type "

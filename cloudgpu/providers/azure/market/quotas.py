@@ -116,19 +116,19 @@ def check(azure: Azure, region: str, sku: Sku, market: Market, machine_count: in
 
 
 def _check_limit(azure: Azure, region: str, raw: Raw, sku: Sku, machine_count: int) -> None:
-    used, needed = int(raw.get("currentValue") or 0), machine_count * (sku.vcpus or 0)
+    used_vcpus, needed_vcpus = int(raw.get("currentValue") or 0), machine_count * (sku.vcpus or 0)
     launch_text = f"{sku.name} needs" if machine_count == 1 else f"{machine_count} x {sku.name} need"
     limit = raw.get("limit")
-    if limit is None or used + needed <= int(limit):
+    if limit is None or used_vcpus + needed_vcpus <= int(limit):
         return
     name, display_name = _name(raw), (raw.get("name") or {}).get("localizedValue") or _name(raw)
     raise QuotaExceeded(
-        f"The limit {display_name!r} ({name}) in {region} allows {limit} vCPUs, of which {used} are used, and "
-        f"{launch_text} {needed}.",
+        f"The limit {display_name!r} ({name}) in {region} allows {limit} vCPUs, of which {used_vcpus} are used, and "
+        f"{launch_text} {needed_vcpus}.",
         field="quota",
         value=name,
         next=f"Run: cloudgpu quota --provider azure --account {azure.account} --region {region} "
-        f"--request '{name}={used + needed}'; or ask at {QUOTA_PAGE}",
+        f"--request '{name}={used_vcpus + needed_vcpus}'; or ask at {QUOTA_PAGE}",
     )
 
 

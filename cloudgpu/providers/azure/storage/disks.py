@@ -254,9 +254,9 @@ def named_disks(azure: Azure, ledger: str) -> list[Raw]:
     """Return the data volumes of this ledger; empty: of any ledger. A call per page."""
     listed = azure.compute.disks.list_by_resource_group
     found = find(azure, _READ, lambda: [one.as_dict() for one in listed(ids.SHARED_GROUP)], value=ids.SHARED_GROUP)
-    named = (one for one in found or () if TAG_VOLUME in (one.get("tags") or {}))
-    ours = (one for one in named if ledger in ("", one["tags"].get(TAG_LEDGER)))
-    return [one for one in ours if provisioning_state(one) != "deleting"]
+    volumes = (one for one in found or () if TAG_VOLUME in (one.get("tags") or {}))
+    ledger_volumes = (one for one in volumes if ledger in ("", one["tags"].get(TAG_LEDGER)))
+    return [one for one in ledger_volumes if provisioning_state(one) != "deleting"]
 
 
 def volume_resource_name(volume: str, ledger: str, zone: str) -> str:

@@ -292,8 +292,8 @@ def own_image(azure: Azure, name_or_id: str) -> Raw | None:
     if len(set(regions)) > 1:
         raise ambiguous_name(f"Images called {name_or_id!r}", regions, "--region")
     if not matches:
-        known = {str((one.get("tags") or {}).get(TAG_IMAGE, "")) for one in images} - {""}
-        raise not_found_error("image", "--image", name_or_id, known, (), "See them: cloudgpu image ls")
+        known_names = {str((one.get("tags") or {}).get(TAG_IMAGE, "")) for one in images} - {""}
+        raise not_found_error("image", "--image", name_or_id, known_names, (), "See them: cloudgpu image ls")
     return matches[0]
 
 
