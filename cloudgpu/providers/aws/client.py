@@ -155,9 +155,8 @@ class Aws(CloudAccount):
             return
         service_label = _service_label(context)
         if is_read:
-            raise self.timeouts.record_silence(
-                operation.name, service_label, self.timeouts.read_s
-            ) from caught_exception
+            silent_error = self.timeouts.record_silence(operation.name, service_label, self.timeouts.read_s)
+            raise silent_error from caught_exception
         message = f"{service_label} did not answer {operation.name} within {self.timeouts.change_s:g} seconds."
         raise Silent(message, field="provider") from caught_exception
 
@@ -245,10 +244,7 @@ class Aws(CloudAccount):
         return ask_each(regions, query, MAX_PARALLEL, patience=self.timeouts.read_s)
 
     def calling(self, action: str, region: str, *, value: str | None = None) -> AbstractContextManager[None]:
-        """Turn what boto3 raises inside into our own errors.
-
-        These name the `action` of the API, the `region`, and in their `value` what the user named.
-        """
+        """Turn what boto3 raises inside into our errors, which name `action`, `region` and `value` (of the user)."""
         account, profile = self.account, self.options.profile
         return translated_errors(
             lambda error: translated(
@@ -265,9 +261,8 @@ class _Client:
 
     def __getattr__(self, name: str) -> Any:
         operation = self._read_client.meta.method_to_api_mapping.get(name)
-        return getattr(
-            self._read_client if operation is None or _is_read(operation) else self._make_change_client(), name
-        )
+        is_read = operation is None or _is_read(operation)
+        return getattr(self._read_client if is_read else self._make_change_client(), name)
 
 
 def _session(profile: str | None) -> tuple[Any, int]:
@@ -278,9 +273,8 @@ def _session(profile: str | None) -> tuple[Any, int]:
         message = f"The provider {KIND} needs {error.name}, which is not installed."
         raise MissingExtra(message, field="provider", value=KIND, next="Run: pip install 'cloudgpu[aws]'") from error
     botocore_session = fast_session(profile)
-    return boto3.Session(botocore_session=botocore_session), botocore_session.get_config_variable(
-        "max_attempts"
-    ) or ATTEMPTS
+    attempts = botocore_session.get_config_variable("max_attempts") or ATTEMPTS
+    return boto3.Session(botocore_session=botocore_session), attempts
 
 
 def fast_session(profile: str | None) -> Any:
@@ -423,10 +417,7 @@ def batches(values: Sequence[str], size: int) -> Iterator[list[str]]:
 
 
 def describe(aws: Aws, action: str, region: str, *, value: str | None = None, **query: Any) -> list[Mapping[str, Any]]:
-    """Return what EC2 answers to `action` (`DescribeVolumes`, say) with the parameters `query`. One call, one page.
-
-    `value` is what the user named, for the error's text.
-    """
+    """Return what EC2 answers to `action` (`DescribeVolumes`); `value`: what the user named, for errors. One page."""
     client = aws.ec2(region)  # first: it says so where the SDK is not installed
     from botocore import xform_name
 
