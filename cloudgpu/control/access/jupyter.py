@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 STATUS_TIMEOUT_S = 20.0
 SETUP_TIMEOUT = timedelta(minutes=30)  # from the launch: packages, a driver, Jupyter
-SETUP_PAUSE_S = 5.0
+SETUP_PAUSE_S = 5.0  # between two tries
 FIREWALL_CHECK_AFTER_TRIES = 2  # after so many tries to reconnect, the machine's SSH rules are checked
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LOG_PATH = ".cloudgpu/on_start.log"  # below the user's home there
 TIMEOUT = timedelta(hours=1)  # for the script to end
-POLL_S, ANSWER_TIMEOUT_S = 1.0, 30.0
+POLL_S, ANSWER_TIMEOUT_S = 1.0, 30.0  # between two reads of the status, and for one of them
 _STATUS_COMMAND = 'cat "$HOME/.cloudgpu/on_start.status" 2>/dev/null || echo running'  # no file: it has not started
 
 

@@ -37,7 +37,7 @@ from cloudgpu.errors import (
 from cloudgpu.providers.abilities import HasVolumes
 from cloudgpu.views.ended import ended_error
 
-READY_TIMEOUT = timedelta(minutes=10)
+READY_TIMEOUT = timedelta(minutes=10)  # for a machine to run, and its SSH server to answer
 FIREWALL_CHECK_AFTER_S = 30.0  # most machines answer sooner; after it, the machine's SSH rules are checked
 
 

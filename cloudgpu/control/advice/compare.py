@@ -55,13 +55,13 @@ CLOCK_TOLERANCE = timedelta(minutes=1)  # two clocks that differ by less agree
 
 @dataclass(frozen=True, slots=True)
 class PeriodCosts:
-    """The machines, their ended usages (`ended`), and their hours of activity by machine id, in a period.
+    """The machines, their `ended_usages`, and their hours of activity by machine id, in a period.
 
     `cost` is the daily cost of all of these machines, if the caller has computed it already.
     """
 
     machines: Sequence[Machine]
-    ended: Sequence[Ended]
+    ended_usages: Sequence[Ended]
     hours: Mapping[str, Sequence[Hour]]
     cost: DailyCosts | None = None
 
@@ -69,8 +69,10 @@ class PeriodCosts:
 def read_period_costs(session: Session, since: datetime | None, until: datetime | None) -> PeriodCosts:
     """Return a period's machines, usages and hours, all from one read of the ledger."""
     since_text = "" if since is None else iso(since)
-    machines, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.ended_usages(since_text))))
-    return PeriodCosts(machines, ended, utilization_of(session, machines, ended, since, until))
+    machines, ended_usages = session.ledger.read(
+        lambda view: (view.billable_machines(), list(view.ended_usages(since_text)))
+    )
+    return PeriodCosts(machines, ended_usages, utilization_of(session, machines, ended_usages, since, until))
 
 
 def compare_with_desktop(
@@ -135,11 +137,17 @@ def _history(
 ) -> tuple[History | None, tuple[str, ...]]:
     """Return the rented machines' daily cost and work, and names of what has no price; None if nothing was billed."""
     rented_ids, are_all_rented = {machine.id for machine in rented}, len(rented) == len(costs.machines)
-    ended = costs.ended if are_all_rented else [(id_, usage) for id_, usage in costs.ended if id_ in rented_ids]
-    begins = [usage.begin for _, usage in ended] + [usage.begin for machine in rented for usage in machine.open_usage]
+    ended_usages = (
+        costs.ended_usages
+        if are_all_rented
+        else [(id_, usage) for id_, usage in costs.ended_usages if id_ in rented_ids]
+    )
+    begins = [usage.begin for _, usage in ended_usages] + [
+        usage.begin for machine in rented for usage in machine.open_usage
+    ]
     cost = costs.cost if are_all_rented else None
     if cost is None:
-        cost = daily(rented, ended, now, request.zone, since=request.since, until=request.until)
+        cost = daily(rented, ended_usages, now, request.zone, since=request.since, until=request.until)
     if not begins or not (cost.days or cost.without_price or rented_ids & costs.hours.keys()):
         return None, ()
     begin = max(filter(None, (from_iso(min(begins)), request.since)))
@@ -197,17 +205,17 @@ def _own_machines_work(session: Session, request: CompareRequest, costs: PeriodC
             by_id[own.id],
             own,
             request.work or Workload.TRAINING,
-            _cost_of(by_id[own.id], costs.ended, session.clock(), request),
+            _cost_of(by_id[own.id], costs.ended_usages, session.clock(), request),
             is_measured=_is_measured(session, by_id[own.id], costs.hours[own.id]),
         )
         for own in own_machines(costs.machines, costs.hours)
     ]
 
 
-def _cost_of(machine: Machine, ended: Sequence[Ended], now: datetime, request: CompareRequest) -> Money | None:
+def _cost_of(machine: Machine, ended_usages: Sequence[Ended], now: datetime, request: CompareRequest) -> Money | None:
     """Return the cost of one machine in the period, as `cost` shows it; None if a part has no price."""
-    ended_usages = [(machine_id, usage) for machine_id, usage in ended if machine_id == machine.id]
-    costs = daily([machine], ended_usages, now, request.zone, since=request.since, until=request.until)
+    usages = [(machine_id, usage) for machine_id, usage in ended_usages if machine_id == machine.id]
+    costs = daily([machine], usages, now, request.zone, since=request.since, until=request.until)
     return None if costs.without_price else money(costs.total.amount)
 
 

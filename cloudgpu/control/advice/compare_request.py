@@ -171,7 +171,11 @@ def _check_mode(options: CompareOptions) -> None:
             continue
         option = f"--{name.replace('_', '-')}"
         if is_calculator:
-            given = [f"--{one.replace('_', '-')}" for one in _CALCULATOR_MODE if options.get(one) is not None]
+            given = [
+                f"--{mode_option.replace('_', '-')}"
+                for mode_option in _CALCULATOR_MODE
+                if options.get(mode_option) is not None
+            ]
             message = f"{option} cannot be combined with {' or '.join(given)}."
             remedy = f"Leave it out, or {' and '.join(given)}."
         else:

@@ -108,7 +108,10 @@ def command_text(verb: str, options: Mapping[str, Any]) -> str:
         if value is None or value is False:
             continue
         values = value if isinstance(value, list | tuple) else [value]
-        parts += [_option(name) if one is True else f"{_option(name)} {shlex.quote(str(one))}" for one in values]
+        parts += [
+            _option(name) if option_value is True else f"{_option(name)} {shlex.quote(str(option_value))}"
+            for option_value in values
+        ]
     return " ".join(parts)
 
 
@@ -162,7 +165,7 @@ def _check_consistent(desktop: Desktop, typed: Mapping[str, object]) -> None:
         raise _option_error(name, typed, message, "Write what it is sold for after its life: --resale 300")
     power_at_work = desktop.gpu_power.times(desktop.gpus) + desktop.rest_power
     if desktop.idle_power > power_at_work:
-        name = next(one for one in ("idle_watts", "watts", "system_watts") if one in typed)
+        name = next(figure for figure in ("idle_watts", "watts", "system_watts") if figure in typed)
         message = f"It would take {desktop.idle_power.watts} W while it waits, and {power_at_work.watts} W at work."
         raise _option_error(name, typed, message, "Write what all of it takes while it waits: --idle-watts 60")
     if desktop.depreciation is Depreciation.DECLINING and not desktop.yearly_loss:

@@ -89,7 +89,7 @@ if TYPE_CHECKING:
     )
 
 
-PERIODS = {"day": DAY_US, "month": MONTH_US, "year": YEAR_US}
+PERIODS = {"day": DAY_US, "month": MONTH_US, "year": YEAR_US}  # in microseconds
 
 
 def estimate_document(session: Session, request: EstimateQuery, machines: Sequence[Machine] = ()) -> EstimateDocument:
@@ -133,7 +133,10 @@ def estimate(
     )
     if request.filters.gpu_count is not None:
         estimates = whole_gpus_first(estimates)
-    with_costs = [replace(one, costs=_costs_by_period(request, one.machines, one.work_hours)) for one in estimates]
+    with_costs = [
+        replace(estimate, costs=_costs_by_period(request, estimate.machines, estimate.work_hours))
+        for estimate in estimates
+    ]
     gpu = request.filters.gpu
     return {
         "as_of": iso(now),
@@ -148,7 +151,7 @@ def estimate(
         "matching_gpus": [] if gpu is None else [spec.name for spec in matching_gpus(gpu, catalog.gpus())],
         "without": [] if offers else obstacles_document(relaxations(request)),
         "precisions": [] if with_costs or request.flops is None else precisions(offers),
-        "marketplaces": marketplace_notes(one.machines.offer for one in with_costs),
+        "marketplaces": marketplace_notes(estimate.machines.offer for estimate in with_costs),
         "withheld": discontinued_types(request, offers),
         "old_after_days": OLD_PRICE_AGE.days,
         "free_hours": _kaggle_sentence(request, with_costs),
@@ -161,7 +164,7 @@ def _kaggle_sentence(request: EstimateQuery, estimates: Sequence[Estimate]) -> s
     """Return that Kaggle's free hours are enough, if its GPU is among the estimates; None if they are not."""
     figures = shipped_workload_data().figures
     free_hours, session_hours = figures.kaggle_hours.value, figures.kaggle_session_hours.value
-    on_t4 = [one for one in estimates if _is_kaggle_gpu(one)]
+    on_t4 = [estimate for estimate in estimates if _is_kaggle_gpu(estimate)]
     if not on_t4 or request.machine_count > 1:
         return None
     needed = (
@@ -260,7 +263,7 @@ def _hours_of_flops(flops: Flops, spec: GpuSpec, gpus: Fraction, speeds: GpuSpee
     speeds.peaks[spec.name] = peak
     if is_unverified(spec, flops.precision):
         speeds.unverified.add(spec.name)
-    return WorkHours(*(compute_hours(flops.operations, peak, gpus, one) for one in flops.efficiency))
+    return WorkHours(*(compute_hours(flops.operations, peak, gpus, efficiency) for efficiency in flops.efficiency))
 
 
 def _hours_like_past(
@@ -295,7 +298,7 @@ def _estimate_request(request: EstimateQuery) -> EstimateRequest:
         "hours": None if request.total_hours is None else float(request.total_hours),
         "flops": None if flops is None else float(flops.operations),
         "precision": None if flops is None else str(flops.precision),
-        "efficiency": None if flops is None else [float(one) for one in flops.efficiency],
+        "efficiency": None if flops is None else [float(efficiency) for efficiency in flops.efficiency],
         "like": request.like,
         "work": str(request.work) if request.like else None,
     }
@@ -310,7 +313,7 @@ def nodes_document(
     is about the user's own machines.
     """
     training = query.training
-    clusters = [_cluster_of_offer(query, one, machines) for one in estimates]
+    clusters = [_cluster_of_offer(query, estimate, machines) for estimate in estimates]
     return {
         "nodes": query.nodes,
         "parameters": training.parameters,

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.values.money import Money
     from cloudgpu.views.documents.market.estimate import PastRun
 
+# By the name that `--disk-type` takes.
 AZURE_SKUS = {"premium-ssd": "Premium_LRS", "standard-ssd": "StandardSSD_LRS", "standard-hdd": "Standard_LRS"}
 _DEFAULT_DISKS = {"aws": "gp3", "azure": "premium-ssd"}  # of `up`; on Google the default depends on the type
 _NOT_ATTACHABLE = ("local-ssd",)  # part of the machine
@@ -167,7 +168,9 @@ def past_machine(session: Session, name: str) -> PastMachine:
     in use.
     """
     machines, ended_usages = session.ledger.read(lambda view: (view.machines(), list(view.ended_usages(""))))
-    matches = find_any([one for one in machines if not one.is_named_resource], name, session.clock(), ended=True)
+    matches = find_any(
+        [machine for machine in machines if not machine.is_named_resource], name, session.clock(), ended=True
+    )
     machine = single_machine(matches, name, "a past run")
     spec, accelerator = _gpu_of(machine)
     usages = [(machine_id, use) for machine_id, use in ended_usages if machine_id == machine.id]
@@ -283,7 +286,9 @@ def _normalized_type(name: str) -> str:
 
 
 def _unknown_type_error(name: str, types: list[str]) -> InvalidRequest:
-    with_gpu = [one for one in types if _normalized_type(one).startswith(f"{_normalized_type(name)}+")]
+    with_gpu = [
+        type_name for type_name in types if _normalized_type(type_name).startswith(f"{_normalized_type(name)}+")
+    ]
     if name and with_gpu:
         remedy = f"Say which is attached to it: {', '.join(with_gpu)}."
         return InvalidRequest(f"{name!r} has no GPU by itself.", field="--instance-type", value=name, next=remedy)
@@ -326,6 +331,7 @@ def discontinued_types(request: EstimateQuery, offers: list[CatalogOffer]) -> li
     return sorted(f"{provider} {name}" for provider, name in priced - shown)
 
 
+# The value with which each filter leaves no offer out.
 _UNSET_FILTERS: dict[str, Any] = {
     "gpu": None,
     "gpu_count": None,

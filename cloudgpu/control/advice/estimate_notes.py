@@ -25,7 +25,7 @@ def assumptions(
     """Yield the assumptions of the figures, each as one or two sentences."""
     yield _time_sentence(request)
     if request.filters.gpu_count is not None:
-        yield from _share_sentences({one.machines.offer.type.gpu.share for one in estimates})
+        yield from _share_sentences({estimate.machines.offer.type.gpu.share for estimate in estimates})
     if request.flops:
         yield _flops_sentence(request.flops, request.machine_count)
     if request.total_hours:
@@ -131,11 +131,14 @@ def _disk_sentence(request: EstimateQuery, disk_types: dict[str, str], estimates
 def _address_sentence(request: EstimateQuery, estimates: Sequence[Estimate]) -> str:
     if request.address is Address.NONE:
         return "No public address is counted."
-    if not any(address_kind(one.machines.offer.type.provider, one.machines.offer.listed.market) for one in estimates):
+    if not any(
+        address_kind(estimate.machines.offer.type.provider, estimate.machines.offer.listed.market)
+        for estimate in estimates
+    ):
         return "Public addresses cost nothing there."
-    has_azure = any(one.machines.offer.type.provider == "azure" for one in estimates)
+    has_azure = any(estimate.machines.offer.type.provider == "azure" for estimate in estimates)
     if request.address is Address.STATIC:
-        has_google = any(one.machines.offer.type.provider == "gcp" for one in estimates)
+        has_google = any(estimate.machines.offer.type.provider == "gcp" for estimate in estimates)
         unused_text = "; Google's costs more while no machine uses it" * has_google
         return f"A static public address is paid as long as the disk{unused_text}."
     static_text = "; at Azure, where every standard address is static, as long as the disk" * has_azure
@@ -147,7 +150,7 @@ def _commitment_sentence(request: EstimateQuery, estimates: Sequence[Estimate]) 
     if committed is None:
         return ""
     paid_text = "A commitment is paid for every hour of its term, used or not"
-    priced = [one for one in estimates if one.machines.committed]
+    priced = [estimate for estimate in estimates if estimate.machines.committed]
     discount_percent = percent_off(committed, priced[0].machines.offer) if priced else None
     break_even_text = (
         ""

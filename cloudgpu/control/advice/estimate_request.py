@@ -319,7 +319,9 @@ def _parse_choice(text: str | None, field: str, choices: Sequence[str], default:
         return default
     if text in choices:
         return text
-    raise unknown_word(f"{text!r} is not a valid value of {field}", text, [str(one) for one in choices], field=field)
+    raise unknown_word(
+        f"{text!r} is not a valid value of {field}", text, [str(choice) for choice in choices], field=field
+    )
 
 
 _EXAMPLES = {"--disk": f"{DEFAULT_DISK_GB} (GB); its kind is --disk-type gp3", "--nodes": 4}

@@ -76,14 +76,14 @@ def answer(
         limits=request.limits,
         machines=tuple(machines[:MAX_CHOICES]),
         cheapest=min(
-            (one for one in machines if one.offer.type.gpu.count == machines[0].offer.type.gpu.count),
-            key=lambda one: one.price,
+            (machine for machine in machines if machine.offer.type.gpu.count == machines[0].offer.type.gpu.count),
+            key=lambda machine: machine.price,
             default=None,
         ),
         builds=shown_builds,
         break_evens=tuple(
-            desktop_break_even(one, machines[0], need, request.limits.hours) if machines else None
-            for one in shown_builds
+            desktop_break_even(shown_build, machines[0], need, request.limits.hours) if machines else None
+            for shown_build in shown_builds
         ),
         over_budget=tuple(build for build in builds if build not in affordable),
         unpriced=tuple(_cards_without_price(specs, need, figures)),

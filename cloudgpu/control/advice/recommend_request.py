@@ -27,8 +27,8 @@ from cloudgpu.errors import InvalidRequest
 Number = str | int | float | Decimal
 Choice = TypeVar("Choice", WeightPrecision, Method)
 MIN_PARAMETERS, MAX_PARAMETERS = 10**6, 10**13
-MAX_CARDS = 64
-MAX_GIB = 100_000
+MAX_CARDS = 64  # GPUs of one machine or desktop
+MAX_GIB = 100_000  # of GPU memory
 HOURS_A_WEEK = 168
 TUNING, RUNNING = "fine-tuning", "inference"  # the kinds of work with a model, as WORK names them
 _COUNT = re.compile(r"([0-9]{1,14}(?:\.[0-9]{1,6})?)\s*([kmbt]?)", re.IGNORECASE)
@@ -251,7 +251,7 @@ def _parse_choice(value: object, option: str, choices: type[Choice]) -> Choice |
         choices,
         field=option,
         value=str(value),
-        next=f"Use one of: {', '.join(one for one in choices if one is not Method.INFERENCE)}.",
+        next=f"Use one of: {', '.join(choice for choice in choices if choice is not Method.INFERENCE)}.",
     )
 
 

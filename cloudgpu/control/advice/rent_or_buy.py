@@ -173,7 +173,7 @@ def substitute(
             candidates.append((bool(spot_uncertainty(offer, now)), cost, offer.type.name, offer, ratio.ratio))
     if not candidates:
         return None
-    *_, offer, ratio_of_best = min(candidates, key=lambda one: one[:3])
+    *_, offer, ratio_of_best = min(candidates, key=lambda candidate: candidate[:3])
     return offer, ratio_of_best
 
 

@@ -186,8 +186,8 @@ def outcomes_document(outcomes: Iterable[Outcome]) -> DeliveryDocument:
     """Return who accepted a message (`sent`) and who did not and why (`failed`), as parts of a JSON document."""
     attempts = list(outcomes)
     return {
-        "sent": [one.receiver for one in attempts if one.why is None],
-        "failed": [{"receiver": one.receiver, "why": one.why} for one in attempts if one.why is not None],
+        "sent": [each.receiver for each in attempts if each.why is None],
+        "failed": [{"receiver": each.receiver, "why": each.why} for each in attempts if each.why is not None],
     }
 
 
@@ -313,7 +313,7 @@ def _send_undelivered(session: Session, findings: Sequence[Finding]) -> tuple[Ou
             state = _alert_state(session)  # as it is under the lock: another command may have sent all of it
             audience = _audience(session)
             addresses = all_receivers(session.settings.alerts, session.home)
-            by_address = {one: alerts_now(state.waiting(label_of(one), audience), findings) for one in addresses}
+            by_address = {to: alerts_now(state.waiting(label_of(to), audience), findings) for to in addresses}
             outcomes = _send_and_record(session, {address: alerts for address, alerts in by_address.items() if alerts})
             return (*outcomes, *_send_and_record(session, _escalated_to_lab(session, audience, findings, outcomes)))
     except LedgerUnavailable:
@@ -349,11 +349,13 @@ def _send_and_record(session: Session, by_address: Mapping[str, Sequence[RaisedA
     if not by_address:
         return ()
     outcomes = send([(address, _message(session, alerts)) for address, alerts in by_address.items()])
-    accepted = [(one, alerts) for one, alerts in zip(outcomes, by_address.values(), strict=True) if one.why is None]
-    if accepted:
-        session.ledger.append(
-            [alert_sent(one.receiver, [alert.id for alert in alerts], session.clock()) for one, alerts in accepted]
-        )
+    events = [
+        alert_sent(outcome.receiver, [alert.id for alert in alerts], session.clock())
+        for outcome, alerts in zip(outcomes, by_address.values(), strict=True)
+        if outcome.why is None
+    ]
+    if events:
+        session.ledger.append(events)
     return outcomes
 
 

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 WAIT_S = (
     30.0  # a receiver's whole time; apprise itself waits 4 seconds for a connection and for each answer, 15 for mail
 )
-_THREAD = "cloudgpu-alert"
+_THREAD_PREFIX = "cloudgpu-alert"
+# Their records may have addresses, which are secret.
 _LOGGERS = ("apprise", "urllib3.connectionpool", "urllib3.util.retry", "urllib3.connection", "requests", "asyncio")
 _ATTACHMENT_REFUSALS = ("answered 400", "answered 413", "answered 415", "answered 422")  # perhaps for the attached file
 _DESKTOP_ADDRESSES = {"Darwin": ("macosx://",), "Linux": ("dbus://", "gnome://")}
@@ -99,7 +100,9 @@ def _run_parallel(calls: list[Callable[[], str | None]], wait_s: float) -> list[
         except Exception as error:  # noqa: BLE001  (apprise has 130 services; their messages may have the address)
             results[i] = f"failed ({type(error).__name__})"
 
-    threads = [threading.Thread(target=run, args=(i,), name=f"{_THREAD}-{i}", daemon=True) for i in range(len(calls))]
+    threads = [
+        threading.Thread(target=run, args=(i,), name=f"{_THREAD_PREFIX}-{i}", daemon=True) for i in range(len(calls))
+    ]
     deadline = time.monotonic() + wait_s
     for thread in threads:
         thread.start()

@@ -177,13 +177,18 @@ def end_machines(
     errors = [*(outcome for outcome in outcomes if isinstance(outcome, CloudgpuError)), *to_end.account_errors]
     now = session.clock()
     document: DownDocument = {
-        "terminated": [machine_document(one.machine, now) for one in ended],
+        "terminated": [machine_document(termination.machine, now) for termination in ended],
         "running": list(busy),
         "retained": _named_resources(ended),
         "kept_files": [
-            {"name": one.machine.name, "where": files.directory, "files": list(files.files), "count": files.count}
-            for one in ended
-            if (files := one.remaining_files)
+            {
+                "name": termination.machine.name,
+                "where": files.directory,
+                "files": list(files.files),
+                "count": files.count,
+            }
+            for termination in ended
+            if (files := termination.remaining_files)
         ],
         "failed": [error.as_dict() for error in errors],
         "others": [{"name": machine.name, "id": machine.id, "owner": machine.owner} for machine in to_end.others],
@@ -194,7 +199,7 @@ def end_machines(
 
 def _named_resources(ended: Sequence[Termination]) -> list[NamedResource]:
     """Return the named volumes and images of these machines that stay, each once."""
-    resources = {resource.id: resource for one in ended for resource in one.named_resources}
+    resources = {resource.id: resource for termination in ended for resource in termination.named_resources}
     if not resources:
         return []
     from cloudgpu.control.resources.named import named_resource_document

@@ -227,19 +227,19 @@ def _plan_document(session: Session, planned: PlannedRun) -> JobPlan:
         "launch": None if planned.prepared is None else launch_plan_document(session, planned.prepared)["plan"],
         "files": len(snapshot.files),
         "bytes": snapshot.total_bytes,
-        "left_out": [{"path": one.path, "bytes": one.size} for one in snapshot.left_out],
+        "left_out": [{"path": file.path, "bytes": file.size} for file in snapshot.left_out],
         "secrets": [*snapshot.secrets],
         "results": request.results_to or str(request.workdir / request.results / request.name),
         "data": [
             {
-                "source": one.source,
-                "target": one.target,
-                "objects": one.objects,
-                "bytes": one.bytes,
-                "region": one.region,
-                "traffic": one.traffic,
+                "source": entry.source,
+                "target": entry.target,
+                "objects": entry.objects,
+                "bytes": entry.bytes,
+                "region": entry.region,
+                "traffic": entry.traffic,
             }
-            for one in planned.data
+            for entry in planned.data
         ],
         "traffic": None if planned.traffic is None else traffic_document(planned.traffic),
         "notice": None if planned.notice_fit is None else notice_document(planned.notice_fit),

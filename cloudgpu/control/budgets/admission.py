@@ -134,10 +134,12 @@ def admit(
     refusals = request.admission().refusals if request.budget_sums else ()
     if not refusals:
         return []
-    if override is None or not all(one.budget.allow_override for one in refusals):
+    if override is None or not all(refusal.budget.allow_override for refusal in refusals):
         raise NotAdmitted(request)
     check_override(session, override)
-    exceeded = [(one.budget.name, max(one.tightest.total - one.budget.limit, Money(0))) for one in refusals]
+    exceeded = [
+        (refusal.budget.name, max(refusal.tightest.total - refusal.budget.limit, Money(0))) for refusal in refusals
+    ]
     for name, amount in exceeded:
         session.report(f"Budget {name} overridden: it may be exceeded by up to {amount.text()}.")
     return [budget_overridden(subject, override, exceeded, session.clock(), platform.node())]
@@ -189,7 +191,11 @@ def evaluate_credit_fit(
     `scope` is the ledger subject of the account. A requested machine that runs already is not counted twice.
     """
     ids = {machine.id for machine in machines}
-    other_machines = (one for one in view.present_machines() if one.id not in ids and sync_subject_of(one) == scope)
+    other_machines = (
+        present_machine
+        for present_machine in view.present_machines()
+        if present_machine.id not in ids and sync_subject_of(present_machine) == scope
+    )
     others_hourly_cost = hourly_spend(credit, other_machines)
     return credit_fit(machines[0].account, credit, others_hourly_cost, hourly_of(machines), lease, session.clock())
 
@@ -247,10 +253,16 @@ def check_credit_of_hold(session: Session, machines: Sequence[Machine], until: d
 
     A hold ends at renew-until at the latest. `until` is None for a release, which is never refused.
     """
-    held = [one for one in machines if until is not None and (one.expires is None or from_iso(one.expires) < until)]
+    held = [
+        machine
+        for machine in machines
+        if until is not None and (machine.expires is None or from_iso(machine.expires) < until)
+    ]
     if not held or until is None:
         return
-    held_until = max(until if one.renew_until is None else min(until, from_iso(one.renew_until)) for one in held)
+    held_until = max(
+        until if machine.renew_until is None else min(until, from_iso(machine.renew_until)) for machine in held
+    )
     credit = credit_of_machine(session, held[0])
     session.ledger.read(
         lambda view: check_credit_until(session, view, credit, held, held_until, "hold", "hold it for a shorter time")

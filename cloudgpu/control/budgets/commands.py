@@ -264,7 +264,9 @@ def _evaluate_and_alert(session: Session, name: str | None, every: timedelta) ->
 
 def has_exceeded_budget(document: BudgetsDocument | BudgetEvaluation) -> bool:
     """Return whether a budget with the action `refuse` or `stop` is exceeded."""
-    return any(one["exhausted"] and set(one["actions"]) & {Action.REFUSE, Action.STOP} for one in document["budgets"])
+    return any(
+        budget["exhausted"] and set(budget["actions"]) & {Action.REFUSE, Action.STOP} for budget in document["budgets"]
+    )
 
 
 def send_sample(session: Session) -> BudgetTestDocument:

@@ -56,11 +56,11 @@ def budgets_for_run(session: Session) -> tuple[tuple[Budget, ...], tuple[str, ..
     """
     in_files, in_ledger = _file_budgets(session), budgets_of(session.ledger.events(SUBJECT), zone_of)
     duplicates = tuple(
-        f"the budget {one.name} is in the ledger and in {one.file}: only the ledger's counts"
-        for one in in_files
-        if one.name in in_ledger
+        f"the budget {budget.name} is in the ledger and in {budget.file}: only the ledger's counts"
+        for budget in in_files
+        if budget.name in in_ledger
     )
-    return (*in_ledger.values(), *(one for one in in_files if one.name not in in_ledger)), duplicates
+    return (*in_ledger.values(), *(budget for budget in in_files if budget.name not in in_ledger)), duplicates
 
 
 def ledger_budgets(session: Session) -> dict[str, Budget]:

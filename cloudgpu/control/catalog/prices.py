@@ -124,7 +124,7 @@ def _find_item(name: str, provider: str | None) -> tuple[str, ItemKind, str]:
     providers = _listed_providers(provider)
     kinds = {listed: dict(_named_items(listed)) for listed in providers}
     spellings = {one: {_normalized(written): written for written in names} for one, names in kinds.items()}
-    provider_names = [one for one in providers if _normalized(name) in spellings[one]]
+    provider_names = [provider for provider in providers if _normalized(name) in spellings[provider]]
     if len(provider_names) == 1:
         written = spellings[provider_names[0]][_normalized(name)]
         return provider_names[0], kinds[provider_names[0]][written], written

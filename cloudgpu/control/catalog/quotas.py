@@ -136,9 +136,11 @@ def demands_of(provider: str, gpu: str, count: int = 1) -> list[QuotaDemand]:
     model, gpu_count = parse_gpu(gpu)
     matching_gpus(model or "", gpus())  # raises for an unknown GPU
     fitting = [
-        one
-        for one in instance_types(provider)
-        if same_gpu(one.gpu.name, model or "") and one.gpu.count == (gpu_count or 1) and one.gpu.share == 1
+        instance_type
+        for instance_type in instance_types(provider)
+        if same_gpu(instance_type.gpu.name, model or "")
+        and instance_type.gpu.count == (gpu_count or 1)
+        and instance_type.gpu.share == 1
     ]
     if not fitting:
         raise NoCapacity(
@@ -147,7 +149,7 @@ def demands_of(provider: str, gpu: str, count: int = 1) -> list[QuotaDemand]:
             value=gpu,
             next=f"See what it sells: cloudgpu gpus --provider {provider} --all",
         )
-    smallest = min(fitting, key=lambda one: (one.vcpus, one.name))
+    smallest = min(fitting, key=lambda machine_type: (machine_type.vcpus, machine_type.name))
     return [
         QuotaDemand(smallest, market, quota, count)
         for market in Market
@@ -158,7 +160,7 @@ def demands_of(provider: str, gpu: str, count: int = 1) -> list[QuotaDemand]:
 ENOUGH = "enough"  # requests as much as `count` machines with the GPU need
 MAX_LIMIT = 100_000  # vCPUs or GPUs: no cloud grants more at once
 MAX_MACHINES = 1000
-_SYNTAX = f"For example --request L-417A185B=8, or --request {ENOUGH} --gpu v100."
+_EXAMPLE = f"For example --request L-417A185B=8, or --request {ENOUGH} --gpu v100."
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +256,9 @@ def _check_options(options: QuotaOptions) -> None:
 def _demands(provider: str, options: QuotaOptions) -> list[QuotaDemand]:
     """Return how much the machines count against each quota of their market. Raises InvalidRequest if not known."""
     demands = [
-        one for one in demands_of(provider, str(options.gpu), options.count or 1) if one.market is options.market
+        demand
+        for demand in demands_of(provider, str(options.gpu), options.count or 1)
+        if demand.market is options.market
     ]
     if demands:
         return demands
@@ -281,7 +285,7 @@ def _parse_limit(request: str) -> tuple[str, float]:
         shown(request),
         f"{shown(request)!r} is not a valid limit: write CODE=VALUE with a whole number up to {MAX_LIMIT:,}, or "
         f"{ENOUGH}.",
-        _SYNTAX,
+        _EXAMPLE,
     )
 
 

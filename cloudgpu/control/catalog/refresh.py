@@ -72,7 +72,7 @@ def _kinds(session: Session, account: str | None) -> list[str]:
 
 def is_complete(document: CatalogRefreshDocument) -> bool:
     """Return whether every part of the lists answered and no row of it was refused."""
-    return not any(one["unanswered"] or one["refused"] for one in document["providers"])
+    return not any(provider["unanswered"] or provider["refused"] for provider in document["providers"])
 
 
 def _settings(session: Session, kind: str, account: str | None) -> ProviderSettings:
@@ -85,7 +85,9 @@ def _settings(session: Session, kind: str, account: str | None) -> ProviderSetti
 
 def _any_account(session: Session, kind: str, account: str | None) -> str | None:
     """Return the named account, else the default one, else the first: a price list is the same for all accounts."""
-    account_names = sorted(name for name, one in session.settings.accounts.items() if one.provider == kind)
+    account_names = sorted(
+        name for name, configured in session.settings.accounts.items() if configured.provider == kind
+    )
     default = session.settings.account if session.settings.account in account_names else None
     return account or default or (account_names[0] if account_names else None)
 

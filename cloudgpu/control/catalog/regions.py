@@ -34,7 +34,7 @@ from cloudgpu.views.plans import price_document
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.market import Region as RegionValue, RegionsDocument, RegionsHead
 
-TRIES = 3
+TRIES = 3  # connections to each region
 CONNECT_TIMEOUT_S = 3.0
 MAX_PARALLEL = 32
 Ping = float | str  # seconds, or why there is no answer

@@ -169,9 +169,9 @@ def cost_document(session: Session, request: CostRequest | None = None, *, days:
     all_owners = cost_request.query.owner is None
     if cost_request.query.owner is not None:
         inputs = _inputs_of_owner(inputs, cost_request.query.owner)
-    machines, ended = inputs.machines, inputs.ended
+    machines, ended_usages = inputs.machines, inputs.ended_usages
     jobs = all_jobs(session) if cost_request.query.by is By.JOB else {}
-    grouped_costs = grouped(machines, ended, now, cost_request.query, machine_assignments(jobs.values()))
+    grouped_costs = grouped(machines, ended_usages, now, cost_request.query, machine_assignments(jobs.values()))
     names = group_names(grouped_costs.groups, machines, cost_request.query, {job.id: job.name for job in jobs.values()})
     return {
         **_document_head(cost_request, now),
@@ -189,16 +189,16 @@ def cost_document(session: Session, request: CostRequest | None = None, *, days:
         "prepaid": credits_document(read_last_run(session.ledger).credits, machines, now) if all_owners else [],
         **(deductions(session, machines, cost_request.query, now) if all_owners else NO_DEDUCTIONS),
         "fees": _fees(session, grouped_costs.total),
-        "desktop": _desktop_or_none(session, machines, ended, cost_request, now),
+        "desktop": _desktop_or_none(session, machines, ended_usages, cost_request, now),
     }
 
 
 def _desktop_or_none(
-    session: Session, machines: list[Machine], ended: Sequence[Ended], request: CostRequest, now: datetime
+    session: Session, machines: list[Machine], ended_usages: Sequence[Ended], request: CostRequest, now: datetime
 ) -> DesktopLine | None:
     """Return what a desktop would have cost; None, with a notice, if the desktop's file cannot be read."""
     try:
-        return desktop_line(session, machines, ended, request.query, now, request.currency)
+        return desktop_line(session, machines, ended_usages, request.query, now, request.currency)
     except InvalidRequest as error:
         session.report(f"what a desktop would have cost is not known: {error.message}")
         return None
@@ -207,20 +207,20 @@ def _desktop_or_none(
 def desktop_line(
     session: Session,
     machines: Sequence[Machine],
-    ended: Iterable[Ended],
+    ended_usages: Iterable[Ended],
     query: CostQuery,
     now: datetime,
     currency: Currency | None = None,
 ) -> DesktopLine:
     """Return what the desktop of the settings would have cost in a period, if it had worked for all billed GPU hours.
 
-    Hours are scaled by the GPUs' speed at training. Idle hours count, unlike in `compare`. `ended` are the ended
+    Hours are scaled by the GPUs' speed at training. Idle hours count, unlike in `compare`. `ended_usages` are the ended
     usages, needed unless the query is for totals. `currency` is that of --currency, with its rate. Raises
     InvalidRequest for an invalid file of the desktop.
     """
     desktop = load_desktop_of(session, currency=currency)
     rented, _ = rented_machines(machines)
-    billed_times = billed_within(rented, ended, query, now)
+    billed_times = billed_within(rented, ended_usages, query, now)
     elapsed = max([time_owned_within(rented, query, now), *billed_times.values()])
     cost = desktops_cost(desktop, elapsed, _work_time(rented, billed_times, desktop))
     return desktop_document(desktop, cost, "by then" if query.until and query.until <= now else "by now")
@@ -248,11 +248,11 @@ def readable_budget_forecasts(session: Session, now: datetime) -> list[BudgetFor
 
 @dataclass(frozen=True, slots=True)
 class _CostInputs:
-    """The machines in the ledger, the ended usages of the period (`ended`), and those of the last days."""
+    """The machines in the ledger, the ended usages of the period (`ended_usages`), and those of the last days."""
 
     machines: list[Machine]
-    ended: Sequence[Ended]
-    recent_ended: Sequence[Ended]
+    ended_usages: Sequence[Ended]
+    recent_ended_usages: Sequence[Ended]
 
 
 def _read_costs(session: Session, query: CostQuery, last_days: CostQuery | None) -> _CostInputs:
@@ -275,7 +275,7 @@ def _read_costs(session: Session, query: CostQuery, last_days: CostQuery | None)
 
 def _inputs_of_owner(inputs: _CostInputs, owner: str) -> _CostInputs:
     """Return the inputs of this owner. Raises InvalidRequest if the ledger has no machine of this owner."""
-    owned, usages = of_owner(list(inputs.machines), inputs.ended, owner)
+    owned, usages = of_owner(list(inputs.machines), inputs.ended_usages, owner)
     if inputs.machines and not owned:
         owners = sorted({str(machine.owner) for machine in inputs.machines if machine.owner})
         raise InvalidRequest(
@@ -284,7 +284,7 @@ def _inputs_of_owner(inputs: _CostInputs, owner: str) -> _CostInputs:
             value=owner,
             next=f"Owners here: {', '.join(owners[:MAX_NAMED_OWNERS])}",
         )
-    return _CostInputs(list(owned), usages, of_owner(list(inputs.machines), inputs.recent_ended, owner)[1])
+    return _CostInputs(list(owned), usages, of_owner(list(inputs.machines), inputs.recent_ended_usages, owner)[1])
 
 
 def _last_days(query: CostQuery, now: datetime) -> CostQuery:
@@ -298,7 +298,7 @@ def _last_days(query: CostQuery, now: datetime) -> CostQuery:
 
 def _day_costs(inputs: _CostInputs, last_days: CostQuery, now: datetime) -> list[DayCost]:
     """Return the cost of each of these days, also of days without cost; rounded so that they add up to the total."""
-    groups = grouped(inputs.machines, inputs.recent_ended, now, last_days).groups
+    groups = grouped(inputs.machines, inputs.recent_ended_usages, now, last_days).groups
     begin, end = last_days.since or now, last_days.until or now
     day_begins = [day.begin for day in periods("day", begin, end, last_days.zone)]
     amounts = rounded_to_sum(groups[key].amount if (key := iso(day)) in groups else 0 for day in day_begins)
@@ -314,7 +314,7 @@ def _this_month(inputs: _CostInputs, last_days: CostQuery, now: datetime) -> str
     if (last_days.since and last_days.since > this_month.begin) or (last_days.until or now) < now:
         return None
     month_query = CostQuery(By.MONTH, last_days.zone, this_month.begin, this_month.end, last_days.owner)
-    return usd(money(grouped(inputs.machines, inputs.recent_ended, now, month_query).total.amount))
+    return usd(money(grouped(inputs.machines, inputs.recent_ended_usages, now, month_query).total.amount))
 
 
 def _document_head(request: CostRequest, now: datetime) -> CostHead:
@@ -383,11 +383,11 @@ def jobs_spent(session: Session, wanted: Iterable[Job], *, jobs: Mapping[str, Jo
             view.ended_usages(iso(min(existing_machine_starts)))
         ) if existing_machine_starts else ()
 
-    machines, ended = session.ledger.read(read)
+    machines, ended_usages = session.ledger.read(read)
     jobs_by_id = all_jobs(session) if jobs is None else jobs
     assignments = machine_assignments({**jobs_by_id, **{job.id: job for job in requested}}.values())
     job_machines = [machine for machine in machines if machine.id in assignments]
-    job_usages = [(machine_id, usage) for machine_id, usage in ended if machine_id in assignments]
+    job_usages = [(machine_id, usage) for machine_id, usage in ended_usages if machine_id in assignments]
     costs = {job.id: job_cost(job.id, assignments, job_machines, job_usages, now) for job in requested}
     return costs | {job.id: tariff for job in requested if (tariff := tariff_cost(job, now)) is not None}
 

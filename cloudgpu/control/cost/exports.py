@@ -114,8 +114,12 @@ def export(
 def _items(session: Session, period: ExportPeriod) -> Iterator[LineItem]:
     """Yield the line items of all charges in the period."""
     since = iso(period.since) if period.since else ""
-    machines, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.ended_usages(since))))
-    charges = period_charges(with_tariffs(session, machines), ended, period.now, since=period.since, until=period.until)
+    machines, ended_usages = session.ledger.read(
+        lambda view: (view.billable_machines(), list(view.ended_usages(since)))
+    )
+    charges = period_charges(
+        with_tariffs(session, machines), ended_usages, period.now, since=period.since, until=period.until
+    )
     assignments = machine_assignments(all_jobs(session).values())
     return line_items(charges, period.now, since=period.since, until=period.until, assigned=assignments)
 

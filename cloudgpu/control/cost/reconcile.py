@@ -74,8 +74,8 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> Reco
     """
     now = session.clock()
     # Read together: a usage that ends between two reads would count twice, or not at all.
-    machines, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.ended_usages())))
-    index = MachineIndex(session.ledger.id, machines, ended)
+    machines, ended_usages = session.ledger.read(lambda view: (view.billable_machines(), list(view.ended_usages())))
+    index = MachineIndex(session.ledger.id, machines, ended_usages)
     with _open_csv(file) as numbered_rows:
         rate_of = partial(exchange_rate, session.settings.currencies, field="BillingCurrency")
         export = _read_export(records(numbered_rows, str(file)), index, provider, rate_of)
@@ -88,7 +88,7 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> Reco
         )
     providers = {provider} if provider else set(export.providers)
     other_accounts = _other_accounts(index.machines, export)
-    ledger_totals = _ledger_totals(machines, ended, export, providers, now)
+    ledger_totals = _ledger_totals(machines, ended_usages, export, providers, now)
     left_out = {id_: other_accounts[id_] for id_ in ledger_totals if id_ in other_accounts}
     ledger_totals = {id_: total for id_, total in ledger_totals.items() if id_ not in left_out}
     reasons = {
@@ -150,7 +150,7 @@ def _other_accounts(machines: Mapping[str, Machine], export: ParsedExport) -> di
 
 def _ledger_totals(
     machines: Sequence[Machine],
-    ended: Sequence[tuple[str, Usage]],
+    ended_usages: Sequence[tuple[str, Usage]],
     export: ParsedExport,
     providers: set[str],
     now: datetime,
@@ -159,7 +159,7 @@ def _ledger_totals(
     totals = dict[str, LedgerTotal]()
     if export.begin is None or export.end is None:
         return totals
-    for charge in period_charges(machines, ended, now, since=export.begin, until=export.end):
+    for charge in period_charges(machines, ended_usages, now, since=export.begin, until=export.end):
         if charge.charge.usage.provider in providers:
             add_charge(totals.setdefault(charge.machine.id, LedgerTotal()), charge, now, export.begin, export.end)
     return totals

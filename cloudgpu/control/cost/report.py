@@ -103,7 +103,7 @@ class ReportInputs:
     """What one read of the ledger has: machines, ended usages, events about stops; and hours of activity by machine."""
 
     machines: list[Machine]
-    ended: Sequence[Ended]
+    ended_usages: Sequence[Ended]
     events: Sequence[EventSummary]
     hours: Mapping[str, Sequence[Hour]]
 
@@ -121,13 +121,15 @@ def report_document(session: Session, request: ReportRequest | None = None) -> R
 def _report_document(session: Session, request: ReportRequest, now: datetime) -> ReportDocument:
     query, currency = request.query, request.compare.currency
     inputs = _read_inputs(session, query)
-    by_machine = grouped(inputs.machines, inputs.ended, now, query)
-    usages = timed_usages(inputs.machines, inputs.ended, now)
+    by_machine = grouped(inputs.machines, inputs.ended_usages, now, query)
+    usages = timed_usages(inputs.machines, inputs.ended_usages, now)
     days = daily_of(inputs.machines, usages, query.zone, since=query.since, until=query.until)
     machines = _machine_summaries(inputs, by_machine, usages, query)
     last_moment = now if query.until is None else min(now, query.until)
     costs = (
-        PeriodCosts(inputs.machines, inputs.ended, inputs.hours, days) if request.compare.since == query.since else None
+        PeriodCosts(inputs.machines, inputs.ended_usages, inputs.hours, days)
+        if request.compare.since == query.since
+        else None
     )
     day_documents = values.days_document(days, last_moment.astimezone(query.zone).date())
     named_costs = [
@@ -161,7 +163,9 @@ def _report_document(session: Session, request: ReportRequest, now: datetime) ->
         "idle": values.idle_document(machines),
         "savings": {
             "stops": values.stops_document(
-                policy_stops(inputs.machines, inputs.ended, inputs.events, now, since=query.since, until=query.until)
+                policy_stops(
+                    inputs.machines, inputs.ended_usages, inputs.events, now, since=query.since, until=query.until
+                )
             ),
             "spot": values.spot_document(machines),
         },
@@ -190,17 +194,17 @@ def _without_garbage_collection() -> Iterator[None]:
 
 def _read_inputs(session: Session, query: CostQuery) -> ReportInputs:
     since = "" if query.since is None else iso(query.since)
-    machines, ended, events = session.ledger.read(
+    machines, ended_usages, events = session.ledger.read(
         lambda view: (view.billable_machines(), list(view.ended_usages(since)), view.summaries(KINDS))
     )
-    hours = utilization_of(session, machines, ended, query.since, query.until)
-    return ReportInputs(with_tariffs(session, machines), ended, events, hours)
+    hours = utilization_of(session, machines, ended_usages, query.since, query.until)
+    return ReportInputs(with_tariffs(session, machines), ended_usages, events, hours)
 
 
 def _report_basis(session: Session, inputs: ReportInputs, by_machine: Costs) -> ReportBasis:
     """Return how many machines ran in the period, when the first usage began, and how old and sound the data is."""
     machines = [machine for machine in inputs.machines if not machine.is_named_resource]
-    begins = [use.begin for _, use in inputs.ended] + [
+    begins = [use.begin for _, use in inputs.ended_usages] + [
         use.begin for machine in inputs.machines for use in machine.open_usage
     ]
     return {
@@ -242,7 +246,7 @@ def _job_costs(session: Session, inputs: ReportInputs, query: CostQuery, now: da
         return []
     by_job = replace(query, by=By.JOB)
     return values.jobs_document(
-        grouped(inputs.machines, inputs.ended, now, by_job, machine_assignments(jobs.values())).groups, jobs
+        grouped(inputs.machines, inputs.ended_usages, now, by_job, machine_assignments(jobs.values())).groups, jobs
     )
 
 

@@ -111,7 +111,11 @@ def _send_last_month(session: Session) -> str:
     document = report_document(session, parse_report(session, month=month_name(month, zone)))
     outcomes = _send(session, document, message_of(document), addresses)
     outcome_texts = [f"was sent to {outcome.receiver}" for outcome in outcomes if outcome.why is None]
-    outcome_texts += [f"was not taken by {one.receiver} ({one.why}), and is tried again" for one in outcomes if one.why]
+    outcome_texts += [
+        f"was not taken by {outcome.receiver} ({outcome.why}), and is tried again"
+        for outcome in outcomes
+        if outcome.why
+    ]
     return f"the report of {month_name(month, zone)} {'; '.join(outcome_texts)}"
 
 
@@ -131,10 +135,12 @@ def _has_spending(session: Session, month: Period) -> bool:
     """Return whether anything was billed in this month, with or without a known price."""
     from cloudgpu.core.billing.daily import daily
 
-    machines, ended = session.ledger.read(
+    machines, ended_usages = session.ledger.read(
         lambda view: (view.billable_machines(), list(view.ended_usages(iso(month.begin))))
     )
-    costs = daily(machines, ended, session.clock(), zone_of(session.settings.tz), since=month.begin, until=month.end)
+    costs = daily(
+        machines, ended_usages, session.clock(), zone_of(session.settings.tz), since=month.begin, until=month.end
+    )
     return bool(costs.days or costs.without_price)
 
 

@@ -95,7 +95,7 @@ def record_retained(
         return machine
     if entries == machine.retained and not is_gone:
         return machine
-    removed = {one.id for one in machine.retained} - {one.id for one in entries}
+    removed = {entry.id for entry in machine.retained} - {entry.id for entry in entries}
     removed_before = requested_at if removed else None
     last_seen = None if removed_before is None else retained_last_seen_at(session.ledger, machine, removed_before)
     return session.ledger.append_to(machine, [resources_retained(machine, entries, now, last_seen)])
@@ -312,7 +312,7 @@ def resource_events(
     """
     not_listed = {machine.id: machine for machine in named_resources(ledger) if scope.covers(machine)}
     drafts: list[Draft] = []
-    for resource in (one for one in listing.items if is_named_in_ledger(one, ledger.id)):
+    for resource in (item for item in listing.items if is_named_in_ledger(item, ledger.id)):
         identity = scope.identity(resource.region)
         if identity is not None:
             recorded = not_listed.pop(subject_of(resource, identity), None)
@@ -339,7 +339,7 @@ def record_resources(session: Session, resources: Sequence[ProviderResource]) ->
     """Record these named resources as they are now, if they have changed."""
     now, drafts = session.clock(), list[Draft]()
     machines = {machine.id: machine for machine in named_resources(session.ledger)} if resources else {}
-    for resource in (one for one in resources if is_named_in_ledger(one, session.ledger.id)):
+    for resource in (resource for resource in resources if is_named_in_ledger(resource, session.ledger.id)):
         identity = session.provider(resource.account).identity(resource.region)
         drafts += observation_events(resource, identity, machines.get(subject_of(resource, identity)), now)
     if drafts:

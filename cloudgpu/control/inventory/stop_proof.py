@@ -62,8 +62,9 @@ PAUSES_S = (2.0, 5.0)  # between reads
 def read_pauses(provider: Provider) -> tuple[float, ...]:
     """Return the pauses in seconds before each further read of a machine that was not found.
 
-    A cloud's reads may be behind its writes: one 404 for a machine that was there is no proof. There are none where a
-    404 counts only once listings show every launch (`not_found_proves_end_after`, `listing_proves_after`).
+    A cloud's reads may be behind its writes: one 404 for a machine that was there is no proof. Empty, so that it is not
+    read again, where a 404 counts only once listings show every launch (`not_found_proves_end_after`,
+    `listing_proves_after`).
     """
     token_rule = provider.token_rule
     return PAUSES_S if token_rule.not_found_proves_end_after < token_rule.listing_proves_after else ()
@@ -205,9 +206,9 @@ def record_refusal(
 
 
 def cancel_stop_request(session: Session, machine: Machine) -> None:
-    """Record that a stop which its provider surely refuses is requested no more: no run of the reaper could finish it.
+    """Record that a stop is requested no more, because its provider refuses it: no run of the reaper could finish it.
 
-    Left open, it would be tried by every run, and outrank the rules that end the machine.
+    Left open, it would be tried by every run, before the rules that end the machine.
     """
     now, who = not_before(machine, session.clock()), requested_by(session, machine, "stop")
     why, host = "its stop was refused", platform.node()

@@ -137,7 +137,11 @@ def _gaps_of_other_accounts(
     If all accounts were queried, for all machines of accounts that this computer does not have.
     """
     named_scopes = {gap.scope for gap in sync.unanswered}
-    machines = [one for one in session.ledger.machines() if may_cost_money(one) and one.account not in named_scopes]
+    machines = [
+        machine
+        for machine in session.ledger.machines()
+        if may_cost_money(machine) and machine.account not in named_scopes
+    ]
     of_queried_accounts = [machine for machine in machines if machine.account in accounts]
     if len(of_queried_accounts) < len(machines) and not set(accounts) >= set(used_accounts(session)):
         machines = of_queried_accounts
@@ -177,14 +181,22 @@ def _write_listing(session: Session, answer: Answer, sync: SyncResult) -> None:
     sync.unanswered += listing.unanswered
     sync.unlisted |= {account} if answer.silent else set()
     ledger_id = session.ledger.id
-    sync.foreign += [one for one in listing.instances if one.tags.get(TAG_LEDGER) != ledger_id]
+    sync.foreign += [instance for instance in listing.instances if instance.tags.get(TAG_LEDGER) != ledger_id]
     by_id = {machine.id: machine for machine in session.ledger.machines()}
-    ledger_instances = [one for one in listing.instances if one.tags.get(TAG_LEDGER) == ledger_id]
-    machines = _machines_of_answer(by_id, answer, [one.tags[TAG_ID] for one in ledger_instances])
+    ledger_instances = [instance for instance in listing.instances if instance.tags.get(TAG_LEDGER) == ledger_id]
+    machines = _machines_of_answer(
+        by_id, answer, [ledger_instance.tags[TAG_ID] for ledger_instance in ledger_instances]
+    )
     drafts: list[Draft] = price_lines(answer.prices, list(machines.values()), now)
     seen_ids: set[str] = set()
-    account_instances = [one for one in ledger_instances if _is_of_account(one, by_id, machines, answer, sync)]
-    current_instances = [one for one in account_instances if _is_of_current_launch(machines, one)]
+    account_instances = [
+        ledger_instance
+        for ledger_instance in ledger_instances
+        if _is_of_account(ledger_instance, by_id, machines, answer, sync)
+    ]
+    current_instances = [
+        account_instance for account_instance in account_instances if _is_of_current_launch(machines, account_instance)
+    ]
     unique_instances, duplicates = one_per_machine(current_instances, machines)
     sync.unanswered += duplicates
     for instance in unique_instances:
@@ -264,7 +276,7 @@ def _sync_subjects(answer: Answer, machines: Iterable[Machine]) -> list[str]:
     if not ids:
         default_identity = answer.scope.identity(None)
         ids = {answer.account if default_identity is None else default_identity.id}
-    return [account_scope(answer.kind, one) for one in sorted(ids)]
+    return [account_scope(answer.kind, id_) for id_ in sorted(ids)]
 
 
 def _is_of_current_launch(machines: Mapping[str, Machine], instance: Instance) -> bool:
@@ -280,7 +292,9 @@ def _integrity_events(session: Session, listing: Listing, now: datetime) -> list
     Then an old copy of it was restored, together with its head record.
     """
     ledger_id = session.ledger.id
-    tags = [one.tags.get(TAG_SEQ, "") for one in listing.instances if one.tags.get(TAG_LEDGER) == ledger_id]
+    tags = [
+        instance.tags.get(TAG_SEQ, "") for instance in listing.instances if instance.tags.get(TAG_LEDGER) == ledger_id
+    ]
     length_at_launch = max((int(tag) for tag in tags if tag.isdecimal()), default=0)
     length = session.ledger.head()[0]
     if length_at_launch <= length or length_at_launch <= _last_doubted_seq(session):

@@ -96,7 +96,7 @@ def ask_accounts(
 def list_accounts(session: Session, accounts: Sequence[str]) -> list[Listing]:
     """Query the machines of these accounts, once each; return their listings in the same order."""
     listings = gather(
-        accounts, lambda one: list_account(session, one), len(accounts), grace=ACCOUNTS_GRACE_S, what="accounts"
+        accounts, lambda account: list_account(session, account), len(accounts), grace=ACCOUNTS_GRACE_S, what="accounts"
     )
     return [_to_listing(one, listing) for one, listing in zip(accounts, listings, strict=True)]
 

@@ -104,7 +104,9 @@ def _query(session: Session, machines: Sequence[Machine]) -> Iterable[tuple[Mach
         one: [not_none(machine.provider_id) for machine in account_machines] for one, account_machines in groups.items()
     }
     results = (
-        gather(list(ids), lambda one: _query_account(session, one, ids[one]), len(ids), grace=ACCOUNTS_GRACE_S)
+        gather(
+            list(ids), lambda account: _query_account(session, account, ids[account]), len(ids), grace=ACCOUNTS_GRACE_S
+        )
         if ids
         else []
     )

@@ -45,11 +45,11 @@ def terminate_without_ledger(
     why = "the ledger cannot be written" if isinstance(error, LedgerUnavailable) else error.message.rstrip(".")
     session.report(f"{machine.name}: {why}; ending the machine all the same")
     ids = _provider_ids(session, provider, machine, error)
-    refused = {one: refusal for one in ids if (refusal := _request_end(provider, one)) is not None}
+    refused = {id_: refusal for id_ in ids if (refusal := _request_end(provider, id_)) is not None}
     errors = list(refused.values())
-    for one in (one for one in ids if one not in refused):
+    for id_ in (id_ for id_ in ids if id_ not in refused):
         try:
-            _wait_until(session, machine, partial(_is_gone, provider, one))
+            _wait_until(session, machine, partial(_is_gone, provider, id_))
         except CloudgpuError as unproved:
             errors.append(unproved)
     for later_error in errors[1:]:

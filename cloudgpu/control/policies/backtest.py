@@ -59,14 +59,17 @@ def build_backtest_document(
             value=str(since),
             next="Name a time in the past: --since 30d",
         )
-    found = _policy(session, policy)
-    limited = limit_policy(found.policy, limits_of(session))
+    found_policy = _policy(session, policy)
+    limited = limit_policy(found_policy.policy, limits_of(session))
     histories = _histories(session, machine, begin, now)
     replayed = [backtest(history, limited.policy, begin, now, interval=interval) for history in histories]
     # Sentences about what the limits took from the policy, and about missing samples.
     cuts = (*limited.cuts, *_missing_samples(begin, now))
     return backtest_document(
-        BacktestedPolicy(found.policy.name, found.origin or str(found.path), cuts, begin, now, interval), replayed
+        BacktestedPolicy(
+            found_policy.policy.name, found_policy.origin or str(found_policy.path), cuts, begin, now, interval
+        ),
+        replayed,
     )
 
 
@@ -127,10 +130,10 @@ def _machines_of_name(machines: list[Machine], name: str, now: datetime) -> list
     """Return the machine, or all nodes of the cluster, that this name means; a node stands for its cluster."""
     nodes = [machine for machine in machines if machine.cluster_node is not None and machine.cluster_node.name == name]
     latest = max(nodes, key=lambda machine: machine.intended_at, default=None)
-    found = list(find_any(machines, name, now, ended=True)) if latest is None else [latest]
+    matches = list(find_any(machines, name, now, ended=True)) if latest is None else [latest]
     ids, gangs = (
-        {machine.id for machine in found},
-        {machine.cluster_node.id for machine in found if machine.cluster_node is not None},
+        {machine.id for machine in matches},
+        {machine.cluster_node.id for machine in matches if machine.cluster_node is not None},
     )
     return [
         machine
@@ -142,13 +145,13 @@ def _machines_of_name(machines: list[Machine], name: str, now: datetime) -> list
 def _joined_history(nodes: Sequence[MachineHistory]) -> MachineHistory:
     """Return the histories of a cluster's nodes as one; that of a machine outside a cluster as it is."""
     nodes = sorted(nodes, key=lambda node: node_of(node.machine) if node.machine.cluster_node else 0)
-    first_node, *others = nodes
+    first_node, *other_nodes = nodes
     if first_node.machine.cluster_node is None:
         return first_node
     recorded = replace(
         first_node.recorded,
         runs=joined_runs(run for node in nodes for run in node.recorded.runs),
-        other_nodes=tuple(node.recorded for node in others),
+        other_nodes=tuple(node.recorded for node in other_nodes),
     )
     usages = tuple(usage for node in nodes for usage in node.usages)
     return MachineHistory(

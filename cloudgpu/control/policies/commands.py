@@ -87,7 +87,9 @@ def check_policies(session: Session, files: Sequence[str]) -> PolicyCheckDocumen
     Returns the paths that were read. Raises InvalidRequest for the first error; the others are reported.
     """
     directories = policy_paths(session.home)
-    paths = [Path(file) for file in files] or [file for one in directories for file in sorted(one.glob("*.yaml"))]
+    paths = [Path(file) for file in files] or [
+        file for directory in directories for file in sorted(directory.glob("*.yaml"))
+    ]
     errors = [error for error in map(_file_error, paths) if error is not None]
     errors += [] if files or errors else list(_unknown_names(session))
     for error in errors[1:]:
@@ -100,10 +102,10 @@ def check_policies(session: Session, files: Sequence[str]) -> PolicyCheckDocumen
 def _summary(session: Session, name: str, limits: Limits) -> PolicySummary:
     allowed, chosen_by, published = limits.allows(name), _chosen_by(session, name), _published(session, name)
     try:
-        found = policy_named(session, name)
+        found_policy = policy_named(session, name)
     except InvalidRequest as error:
         return unreadable_document(name, error.message, published=published, chosen_by=chosen_by, allowed=allowed)
-    policy, source = limit_policy(found.policy, limits).policy, _source(found.path, found.origin)
+    policy, source = limit_policy(found_policy.policy, limits).policy, _source(found_policy.path, found_policy.origin)
     return summary_document(policy, source=source, published=published, chosen_by=chosen_by, allowed=allowed)
 
 

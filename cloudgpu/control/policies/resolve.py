@@ -92,15 +92,15 @@ def replaced_file(session: Session, name: str) -> Path | None:
 
 
 def _find_and_report(session: Session, name: str) -> FoundPolicy:
-    found = policy_named(session, name)
-    if found.origin:
+    found_policy = policy_named(session, name)
+    if found_policy.origin:
         replaced = replaced_file(session, name)
         session.report(
-            f"the policy {name} is from {found.origin}" + (f"; {replaced} does not count" if replaced else "")
+            f"the policy {name} is from {found_policy.origin}" + (f"; {replaced} does not count" if replaced else "")
         )
-    elif found.path.parent != data_dir("policies"):  # one of a project may surprise the user
-        session.report(f"the policy {found.policy.name} is from {found.path}")
-    return found
+    elif found_policy.path.parent != data_dir("policies"):  # one of a project may surprise the user
+        session.report(f"the policy {found_policy.policy.name} is from {found_policy.path}")
+    return found_policy
 
 
 def limits_of(session: Session) -> Limits:
@@ -125,12 +125,12 @@ def resolve_policy(
     chosen = choose(policy_option, launch_facts, session.settings.policies, session.settings.policy)
     limits = limits_of(session)
     check_policy_allowed(chosen, limits)
-    found = _chosen_policy(session, chosen)
-    requested = lifetime_of(found.policy, session.settings, lifetime_options)
+    found_policy = _chosen_policy(session, chosen)
+    requested = lifetime_of(found_policy.policy, session.settings, lifetime_options)
     limited_lifetime, lifetime_cuts = cut_lifetime(requested, limits)
     check_typed_limits(limited_lifetime, limits)
-    limited = limit_policy(found.policy, limits)
-    terms = terms_for_launch(session.home_terms, found, session.published() if found.origin else {})
+    limited = limit_policy(found_policy.policy, limits)
+    terms = terms_for_launch(session.home_terms, found_policy, session.published() if found_policy.origin else {})
     return ResolvedPolicy(limited.policy, limited_lifetime, chosen.why, (*lifetime_cuts, *limited.cuts), terms)
 
 

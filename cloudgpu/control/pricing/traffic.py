@@ -78,8 +78,8 @@ def traffic_event(machine: Machine, status: Mapping[str, Any], now: datetime) ->
 
 def _counted_bytes(counter: Mapping[str, object], previous: int | None) -> tuple[int, int]:
     """Return all that a counter says, and how much of it is new."""
-    total, before = _checked_number(counter["bytes"], MAX_SENT_BYTES), int(previous or 0)
-    return total, total - before if total >= before else total
+    total, previous_total = _checked_number(counter["bytes"], MAX_SENT_BYTES), int(previous or 0)
+    return total, total - previous_total if total >= previous_total else total
 
 
 def _rate_of_sent(machine: Machine, sent_bytes: int) -> Rate | None:

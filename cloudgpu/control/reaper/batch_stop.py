@@ -63,21 +63,21 @@ def stop_locked_batch(session: Session, items: Sequence[EndItem]) -> Outcome:
     For a stopped machine whose start was requested, it records that the start did not happen.
     """
     now, authorization = session.clock(), authorization_of(session)
-    start_refused = [one for one in items if did_not_start(one.machine)]
+    start_refused = [item for item in items if did_not_start(item.machine)]
     if start_refused:
-        session.ledger.append([start_refused_event(session, one.machine) for one in start_refused])
-    items = [one for one in items if one not in start_refused]
+        session.ledger.append([start_refused_event(session, item.machine) for item in start_refused])
+    items = [item for item in items if item not in start_refused]
     with ExitStack() as stack:
-        for one in items:
-            stack.enter_context(on_abort(unproved_sentence(one.machine.name, "stop")))
+        for item in items:
+            stack.enter_context(on_abort(unproved_sentence(item.machine.name, "stop")))
         session.ledger.append(
             [
-                _stop_request(one, now, requested_by(session, one.machine, "stop", authorization=authorization))
-                for one in items
+                _stop_request(item, now, requested_by(session, item.machine, "stop", authorization=authorization))
+                for item in items
             ]
         )
-        failed = _stop_and_wait(session, {one.id: one.machine for one in items})
-    outcome = Outcome(ended=[one.as_ended(one.machine.state) for one in start_refused])
+        failed = _stop_and_wait(session, {item.id: item.machine for item in items})
+    outcome = Outcome(ended=[item.as_ended(item.machine.state) for item in start_refused])
     for item in items:
         machine = session.ledger.machine(item.id) or item.machine
         if item.id in failed:
@@ -126,7 +126,7 @@ def _stop_and_wait(session: Session, machines: Mapping[str, Machine]) -> dict[st
         waiting = {id_: machine for id_, machine in waiting.items() if id_ not in failed}
         last_errors = {id_: sync_errors.get(id_) or refused.get(id_) for id_ in waiting}
         for silent_error in (
-            last_errors.values() if all(isinstance(one, Silent) for one in last_errors.values()) else ()
+            last_errors.values() if all(isinstance(error, Silent) for error in last_errors.values()) else ()
         ):
             unanswered_rounds.record(cast("Silent", silent_error))
         if not waiting or session.clock() >= deadline:
@@ -164,7 +164,7 @@ def _request_stops(session: Session, machines: Iterable[Machine]) -> dict[str, C
         )
         account_answers = list(zip(ids_by_account, answers, strict=True))
     return errors | {
-        ids_by_account[account][one]: error for account, answer in account_answers for one, error in answer.items()
+        ids_by_account[account][id_]: error for account, answer in account_answers for id_, error in answer.items()
     }
 
 

@@ -59,7 +59,7 @@ def execute_decisions(
         with check_lock:
             session.check_lock(REAPER_LOCK)
 
-    items = [EndItem(one, decision) for one, decision in zip(views, decisions, strict=True) if decision.ends]
+    items = [EndItem(view, decision) for view, decision in zip(views, decisions, strict=True) if decision.ends]
     groups = _by_region(items) if by_region else {"": items}
     calls = [partial(_execute_group, items=group, decide=decide, check=check) for group in groups.values() if group]
     return _run_parallel(session, calls)
@@ -68,15 +68,15 @@ def execute_decisions(
 def _by_region(items: Sequence[EndItem]) -> dict[str, list[EndItem]]:
     """Return the machines to end by account and region."""
     groups: dict[str, list[EndItem]] = {}
-    for one in items:
-        groups.setdefault(f"{one.machine.account}/{one.machine.region}", []).append(one)
+    for item in items:
+        groups.setdefault(f"{item.machine.account}/{item.machine.region}", []).append(item)
     return groups
 
 
 def _run_parallel(
     session: Session, calls: Sequence[Callable[[Session], Outcome]], *, max_parallel: int | None = None
 ) -> Outcome:
-    """Return the outcome of all these calls, each in a thread with its own ledger connection; one alone in this one."""
+    """Return the outcome of all these calls, each in a thread with its own ledger; a single call in this thread."""
     outcome = Outcome()
     if len(calls) < 2:  # noqa: PLR2004  (one needs no thread, and no connection of its own)
         for call in calls:
@@ -88,8 +88,8 @@ def _run_parallel(
             return call(thread_session)
 
     with Pool(max_parallel or len(calls)) as pool:
-        for one in pool.map(run_in_thread, calls):
-            outcome.add(one)
+        for result in pool.map(run_in_thread, calls):
+            outcome.add(result)
     return outcome
 
 
@@ -97,12 +97,12 @@ def _execute_group(session: Session, *, items: Sequence[EndItem], decide: Decide
     """Wait for warnings that are due, check these machines again, and end those that are still to be ended."""
     _wait_for_due_warnings(session, items)
     ends, outcome = recheck(session, items, decide)
-    stale = [one for one in ends if one.decision.rule in _ACTIVITY_RULES and one.is_stale(session.clock())]
+    stale = [item for item in ends if item.decision.rule in _ACTIVITY_RULES and item.is_stale(session.clock())]
     if stale:  # ending the others may have taken minutes
         still_due, stale_outcome = recheck(session, stale, decide)
         outcome.add(stale_outcome)
-        stale_ids = {one.id for one in stale}
-        ends = [one for one in ends if one.id not in stale_ids] + still_due
+        stale_ids = {item.id for item in stale}
+        ends = [item for item in ends if item.id not in stale_ids] + still_due
     outcome.add(_end_items(session, ends, decide, check))
     return outcome
 
@@ -110,12 +110,12 @@ def _execute_group(session: Session, *, items: Sequence[EndItem], decide: Decide
 def _end_items(session: Session, items: Sequence[EndItem], decide: Decide, check: LockCheck) -> Outcome:
     """End the machines in parallel: in batches where the provider can, clusters as a whole, others one by one."""
     batch, one_by_one, clusters = list[EndItem](), list[EndItem](), dict[str, list[EndItem]]()
-    for one in items:
-        if one.machine.cluster is not None:
-            clusters.setdefault(one.machine.cluster.id, []).append(one)
+    for item in items:
+        if item.machine.cluster is not None:
+            clusters.setdefault(item.machine.cluster.id, []).append(item)
             continue
-        in_batch = one.decision.do is ReaperAction.STOP and supports_batch_stop(session, one.machine)
-        (batch if in_batch else one_by_one).append(one)
+        in_batch = item.decision.do is ReaperAction.STOP and supports_batch_stop(session, item.machine)
+        (batch if in_batch else one_by_one).append(item)
     calls = [partial(stop_batch, items=batch, decide=decide, check=check)] if batch else []
     calls += [partial(end_cluster, items=group, decide=decide, check=check) for group in clusters.values()]
     calls += [partial(end_each, items=group, decide=decide, check=check) for group in _by_region(one_by_one).values()]
@@ -127,7 +127,7 @@ def _end_items(session: Session, items: Sequence[EndItem], decide: Decide, check
 
 def _wait_for_due_warnings(session: Session, items: Sequence[EndItem]) -> None:
     """Wait for warnings that run out within seconds, rather than leave their machines to the next run."""
-    due_at = [one.decision.after for one in items if one.decision.after is not None]
+    due_at = [item.decision.after for item in items if item.decision.after is not None]
     remaining_s = max(((end - session.clock()).total_seconds() for end in due_at), default=0.0)
     if remaining_s > 0:
         session.pause(remaining_s)
@@ -144,7 +144,7 @@ def end_cluster(session: Session, items: Sequence[EndItem], decide: Decide, chec
         if ends:
             check()
             requested_ids = _request_nodes(session, ends)
-            *earlier_nodes, last_to_end = sorted(ends, key=lambda one: -node_of(one.machine))
+            *earlier_nodes, last_to_end = sorted(ends, key=lambda item: -node_of(item.machine))
             for group in (earlier_nodes, [last_to_end]):
                 outcome.add(_end_nodes(session, group, requested_ids))
     return outcome
@@ -152,31 +152,31 @@ def end_cluster(session: Session, items: Sequence[EndItem], decide: Decide, chec
 
 def _request_nodes(session: Session, items: Sequence[EndItem]) -> frozenset[str]:
     """Record which nodes will be terminated, or stopped one by one, before any is; return their ids."""
-    stops = [one.machine for one in _single_call_nodes(session, items) if one.decision.do is ReaperAction.STOP]
-    ends = [one.machine for one in items if one.decision.do is ReaperAction.TERMINATE]
+    stops = [item.machine for item in _single_call_nodes(session, items) if item.decision.do is ReaperAction.STOP]
+    ends = [item.machine for item in items if item.decision.do is ReaperAction.TERMINATE]
     why = items[0].decision.why
     requested = request_all(session, "stop", stops, why, is_by_reaper=True) if stops else frozenset()
     return requested | (request_all(session, "terminate", ends, why, is_by_reaper=True) if ends else frozenset())
 
 
 def _single_call_nodes(session: Session, items: Sequence[EndItem]) -> list[EndItem]:
-    """Return the nodes that are not stopped in one call for several."""
+    """Return the nodes that are ended by a call for each, not in one call for several."""
     return [
-        one
-        for one in items
-        if one.decision.do is not ReaperAction.STOP or not supports_batch_stop(session, one.machine)
+        item
+        for item in items
+        if item.decision.do is not ReaperAction.STOP or not supports_batch_stop(session, item.machine)
     ]
 
 
 def _end_nodes(session: Session, items: Sequence[EndItem], requested_ids: frozenset[str]) -> Outcome:
     """End some nodes of a cluster, whose locks the caller holds; `requested_ids` are recorded as requested."""
     one_by_one = _single_call_nodes(session, items)
-    batch = [one for one in items if one not in one_by_one]
+    batch = [item for item in items if item not in one_by_one]
     outcome = stop_locked_batch(session, batch) if batch else Outcome()
-    by_id = {one.id: one for one in one_by_one}
+    by_id = {item.id: item for item in one_by_one}
     results = run_on_machines(
         session,
-        [one.machine for one in one_by_one],
+        [item.machine for item in one_by_one],
         lambda thread_session, machine: _end_node_with_retry(
             thread_session, by_id[machine.id], is_requested=machine.id in requested_ids
         ),
@@ -237,16 +237,16 @@ def _end_one(session: Session, item: EndItem, decide: Decide, check: LockCheck) 
     if session.is_locked(lock_of(item.machine)):
         return Outcome(skipped=[busy(item)])
     ends, outcome = recheck(session, [item], decide) if item.is_stale(session.clock()) else ([item], Outcome())
-    for one in ends:
+    for due_item in ends:
         try:
-            machine = _end_with_retry(session, one, _check_under_lock(session, one, decide, check))
-            outcome.ended.append(one.as_ended(machine.state))
+            machine = _end_with_retry(session, due_item, _check_under_lock(session, due_item, decide, check))
+            outcome.ended.append(due_item.as_ended(machine.state))
         except _EndOutdated as outdated:
             outcome.add(outdated.outcome)
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
-            outcome.unconfirmed.append(one.as_not_ended(error_text(error)))
+            outcome.unconfirmed.append(due_item.as_not_ended(error_text(error)))
     return outcome
 
 

@@ -78,10 +78,12 @@ def build_why_document(session: Session, machine: Machine, *, is_live: bool) -> 
     sources = (
         _query(session, nodes, activity_thresholds)
         if is_live
-        else {one.id: stored_samples(session, one, activity_thresholds) for one in nodes}
+        else {node.id: stored_samples(session, node, activity_thresholds) for node in nodes}
     )
     answers = ask_activity(session, nodes, store=False) if is_live else {}
-    views = with_cluster_activity([_view(one, policy, sources[one.id], answers.get(one.id), now) for one in nodes], now)
+    views = with_cluster_activity(
+        [_view(node, policy, sources[node.id], answers.get(node.id), now) for node in nodes], now
+    )
     machines = cluster_nodes(session, views, include_locked=False)
     decisions = decide(views, _budget_stops(session, nodes), now, interval=RUN_INTERVAL, machines=machines)
     view, decision = next(pair for pair in zip(views, decisions, strict=True) if pair[0].machine.id == machine.id)
@@ -101,8 +103,12 @@ def build_why_document(session: Session, machine: Machine, *, is_live: bool) -> 
 
 def _nodes(session: Session, machine: Machine, cluster_id: str) -> list[Machine]:
     """Return the machine itself and the other living nodes of its cluster."""
-    others = [one for one in living_machines(session.ledger.machines()) if one.id != machine.id]
-    return [machine, *(one for one in others if one.cluster is not None and one.cluster.id == cluster_id)]
+    other_machines = [
+        living_machine
+        for living_machine in living_machines(session.ledger.machines())
+        if living_machine.id != machine.id
+    ]
+    return [machine, *(node for node in other_machines if node.cluster is not None and node.cluster.id == cluster_id)]
 
 
 def _view(
@@ -179,7 +185,7 @@ def _age_judgement(judged: Judged, age_s: float, window_s: float) -> Judged:
     A machine that was active then, but whose last sign of life has left the window since, is UNKNOWN: there may have
     been another one of which no sample is kept here.
     """
-    signals = tuple(_age_signal(one, age_s, window_s) for one in judged.signals)
+    signals = tuple(_age_signal(signal, age_s, window_s) for signal in judged.signals)
     aged = judged._replace(ago=judged.ago + age_s if judged.ago >= 0 else judged.ago, signals=signals)
     if judged.activity != ACTIVE or aged.ago < window_s:
         return aged

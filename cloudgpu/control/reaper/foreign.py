@@ -39,10 +39,10 @@ def find_overdue(session: Session, foreign: Sequence[Instance]) -> list[Instance
 
     In a team that also needs the payer's role. Raises InvalidRequest for a fault in the limits.
     """
-    authorization, payers = authorization_of(session), {tag_value(one) for one in limits_of(session).payers}
+    authorization, payers = authorization_of(session), {tag_value(payer) for payer in limits_of(session).payers}
     if authorization.is_member or not payers & {tag_value(session.settings.owner), tag_value(authorization.person)}:
         return []
-    return [one for one in foreign if _is_overdue(one, session.clock())]
+    return [instance for instance in foreign if _is_overdue(instance, session.clock())]
 
 
 def overdue_sentence(instance: Instance, now: datetime) -> str:
@@ -58,18 +58,20 @@ def stop_overdue(session: Session, machines: Sequence[Instance]) -> Outcome:
     One that cannot be stopped is ended keeping its disk, or terminated where the disk cannot be kept.
     """
     outcome = Outcome()
-    for one in machines:
-        why = overdue_sentence(one, session.clock())
+    for instance in machines:
+        why = overdue_sentence(instance, session.clock())
         try:
-            state = _stop(session, one, why)
+            state = _stop(session, instance, why)
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
-            outcome.unconfirmed.append(NotEnded(one.tags[TAG_ID], name_of(one), ReaperAction.STOP, error_text(error)))
+            outcome.unconfirmed.append(
+                NotEnded(instance.tags[TAG_ID], name_of(instance), ReaperAction.STOP, error_text(error))
+            )
             continue
         if state:
             outcome.ended.append(
-                EndedItem(one.tags[TAG_ID], name_of(one), ReaperAction.STOP, Rule.RENEW_UNTIL, why, state)
+                EndedItem(instance.tags[TAG_ID], name_of(instance), ReaperAction.STOP, Rule.RENEW_UNTIL, why, state)
             )
     return outcome
 

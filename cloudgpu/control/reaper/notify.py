@@ -99,7 +99,7 @@ def send_warnings(
     `reachable_machines` are those, by id, whose terminals can be tried. The ledger is written last: a warning that is
     not recorded is sent again, and no machine ends for a warning that was not sent.
     """
-    warnings = [(one, warned) for one in decisions for warned in one.warnings]
+    warnings = [(decision, warned) for decision in decisions for warned in decision.warnings]
     terminal_counts = _terminal_counts(session, warnings, reachable_machines)
     has_receivers = bool(session.settings.alerts.to or session.settings.alerts.people)
     sent = [
@@ -108,14 +108,18 @@ def send_warnings(
     ]
     cleared_events = [
         warning_cleared(
-            one.machine, str(withdrawn.rule), withdrawn.why, _event_time(session, one.machine), host=platform.node()
+            decision.machine,
+            str(withdrawn.rule),
+            withdrawn.why,
+            _event_time(session, decision.machine),
+            host=platform.node(),
         )
-        for one in decisions
-        for withdrawn in one.withdrawn
+        for decision in decisions
+        for withdrawn in decision.withdrawn
     ]
     if sent or cleared_events:
         session.ledger.append(
-            [*(_warning_event(one, _event_time(session, one.machine)) for one in sent), *cleared_events]
+            [*(_warning_event(warning, _event_time(session, warning.machine)) for warning in sent), *cleared_events]
         )
     return sent
 
@@ -210,9 +214,9 @@ def _finding(machine: Machine, rule: str, sent_warning: SentWarning) -> Finding:
 def _decision_findings(session: Session, run: ReaperRun, machines: Iterable[Machine]) -> Iterator[Finding]:
     """Yield the findings besides warnings: urgent decisions, and errors of the run."""
     owners = {machine.id: machine.owner or "" for machine in machines}
-    for one in run.decisions:
-        if one.urgent and not one.warnings:
-            yield _urgent_finding(one, owners.get(one.machine, ""))
+    for decision in run.decisions:
+        if decision.urgent and not decision.warnings:
+            yield _urgent_finding(decision, owners.get(decision.machine, ""))
     for fault in run.faults:
         finding = Finding(
             key=f"{TOPIC}:fault:{fault}",
@@ -256,13 +260,13 @@ def deliver_all(
         *warning_findings(machines),
         *_decision_findings(session, run, machines),
     ]
-    decided_ids = {one.machine for one in run.decisions}
+    decided_ids = {decision.machine for decision in run.decisions}
     exempt = [f"{TOPIC}:{machine.id}:" for machine in present_machines(list(machines)) if machine.id not in decided_ids]
     current_keys = {f"{CREDIT}:{credit.scope}" for credit in run.credits}
     exempt += [key for key in active_keys(session, CREDIT) if key not in current_keys]  # its credit was not read here
     try:
         delivery = deliver(session, findings, clearable=("budget", WARNING, TOPIC, CREDIT), exempt=exempt)
-        undelivered = [f"{one.receiver}: {one.why}" for one in delivery.outcomes if one.why is not None]
+        undelivered = [f"{outcome.receiver}: {outcome.why}" for outcome in delivery.outcomes if outcome.why is not None]
     except LedgerUnavailable:
         raise
     except CloudgpuError as error:
@@ -306,7 +310,7 @@ def notify_outage_once(session: Session, error: CloudgpuError) -> None:
     except CloudgpuError as refused:
         session.report(f"no alert could be sent: {refused.message}")
         return
-    if outcomes and all(one.why is not None for one in outcomes):
+    if outcomes and all(outcome.why is not None for outcome in outcomes):
         with suppress(OSError):
             marker.unlink(missing_ok=True)
 

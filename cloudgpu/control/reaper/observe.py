@@ -179,7 +179,7 @@ def _by_machine(instances: Sequence[Instance]) -> dict[str, Instance]:
     """Return one instance per cloudgpu-id, the living before the ended."""
     return {
         instance.tags[TAG_ID]: instance
-        for instance in sorted(instances, key=lambda one: one.state is not State.TERMINATED)
+        for instance in sorted(instances, key=lambda instance: instance.state is not State.TERMINATED)
     }
 
 
@@ -214,11 +214,11 @@ def machine_views(
     to_query = to_ask(views, now)
     answers = ask_activity(session, to_query, store=store)
     if answers:
-        views = [with_self_report(one, answers.get(one.machine.id)) for one in views]
+        views = [with_self_report(view, answers.get(view.machine.id)) for view in views]
         to_query = to_ask(views, now)
     reports = probe_twice(session, to_query, store=store)
-    results = [with_report(one, reports.get(one.machine.id)) for one in views] if reports else views
-    results = [with_silence(one, answers.get(one.machine.id)) for one in results] if answers else results
+    results = [with_report(view, reports.get(view.machine.id)) for view in views] if reports else views
+    results = [with_silence(result, answers.get(result.machine.id)) for result in results] if answers else results
     return with_cluster_activity(results, now), reports
 
 
@@ -259,7 +259,7 @@ def store_new_samples(session: Session, machines: Sequence[Machine]) -> int:
         for machine in machines
         if machine.state == State.RUNNING and machine.terminated_at is None and machine.address
     ]
-    return sum(one.machine_now is not None for one in probe(session, running).values())
+    return sum(report.machine_now is not None for report in probe(session, running).values())
 
 
 REAPER_LOCK = "reaper"
@@ -273,7 +273,7 @@ def cluster_nodes(session: Session, views: Sequence[MachineView], *, include_loc
 
     Without `include_locked`, not of a cluster that a command has locked: it may still be launching.
     """
-    cluster_ids = {one.machine.cluster.id for one in views if one.machine.cluster is not None}
+    cluster_ids = {view.machine.cluster.id for view in views if view.machine.cluster is not None}
     if not cluster_ids:
         return []
     machines = [
@@ -341,9 +341,11 @@ def recheck(session: Session, items: Sequence[EndItem], decide: Decide) -> tuple
 
 def _recheck_views(session: Session, items: Sequence[EndItem], outcome: Outcome) -> list[MachineView]:
     """Return the current views of the machines that answered again; the others go into `outcome`."""
-    living = [one for one in items if one.machine.terminated_at is None and not one.machine.is_named_resource]
-    sync_errors = sync_some(session, [one.machine for one in living])
-    retried = [one.machine for one in living if one.id in sync_errors and not isinstance(sync_errors[one.id], Silent)]
+    living = [item for item in items if item.machine.terminated_at is None and not item.machine.is_named_resource]
+    sync_errors = sync_some(session, [item.machine for item in living])
+    retried = [
+        item.machine for item in living if item.id in sync_errors and not isinstance(sync_errors[item.id], Silent)
+    ]
     if retried:
         session.pause(RETRY_AFTER_S)
         retried_ids = {machine.id for machine in retried}
@@ -351,17 +353,17 @@ def _recheck_views(session: Session, items: Sequence[EndItem], outcome: Outcome)
             session, retried
         )
     outcome.unanswered += [
-        Unanswered(one.machine.name, sync_errors[one.id].message) for one in living if one.id in sync_errors
+        Unanswered(item.machine.name, sync_errors[item.id].message) for item in living if item.id in sync_errors
     ]
-    remaining = [one for one in items if one.id not in sync_errors]
-    machines = {one.id: session.ledger.machine(one.id) or one.machine for one in remaining}
+    remaining = [item for item in items if item.id not in sync_errors]
+    machines = {item.id: session.ledger.machine(item.id) or item.machine for item in remaining}
     running = [
         machine for machine in machines.values() if machine.state == State.RUNNING and machine.terminated_at is None
     ]
     reports = probe_twice(session, running) if running else {}
     if reports:
         _record_traffic(session, machines, reports)
-    return [with_report(with_machine(one.view, machines[one.id]), reports.get(one.id)) for one in remaining]
+    return [with_report(with_machine(item.view, machines[item.id]), reports.get(item.id)) for item in remaining]
 
 
 def _record_traffic(session: Session, machines: Mapping[str, Machine], reports: Mapping[str, Report]) -> None:

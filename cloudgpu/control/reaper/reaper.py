@@ -206,7 +206,7 @@ def _decide_only(session: Session, options: ReapOptions, started_at: datetime) -
     evaluation = _decide(session, options, observe_dry_run(session))
     run, now = evaluation.initial_run(started_at), session.clock()
     overdue = find_overdue(session, evaluation.snapshot.foreign)
-    would_stop = [f"{name_of(one)} would be stopped: {overdue_sentence(one, now)}" for one in overdue]
+    would_stop = [f"{name_of(instance)} would be stopped: {overdue_sentence(instance, now)}" for instance in overdue]
     return replace(run, dry_run=True, sentences=(*run.sentences, *would_stop), duration=session.clock() - started_at)
 
 
@@ -224,7 +224,7 @@ def _decide_and_execute(session: Session, options: ReapOptions, started_at: date
     repaired = repair_timers(session, launched, sweep=options.sweep)
     run = replace(
         run,
-        faults=(*run.faults, *(f"a timer in the cloud could not be set: {one.message}" for one in repaired.errors)),
+        faults=(*run.faults, *(f"a timer in the cloud could not be set: {error.message}" for error in repaired.errors)),
         sentences=(*run.sentences, *_repair_sentences(repaired), *(orphans_sentence(session) if options.sweep else ())),
     )
     run = replace(run, credits=tuple(read_credits(session, run.queried)))
@@ -240,13 +240,14 @@ def _decide_and_execute(session: Session, options: ReapOptions, started_at: date
 
 def _execute_decisions(session: Session, evaluation: _Evaluation, run: ReaperRun) -> ReaperRun:
     """Record the decisions, warn, renew and end; return the run with the outcomes."""
-    machines = {one.machine.id: one.machine for one in evaluation.views}
+    machines = {view.machine.id: view.machine for view in evaluation.views}
     record_decisions(session, evaluation.decisions, machines)
     warned = send_warnings(session, evaluation.decisions, _reachable(evaluation))
     (renewed, not_ended), outcome = _renew_and_end(session, evaluation)
     if outcome.redecided:
         latest = {
-            one.machine: session.ledger.machine(one.machine) or machines[one.machine] for one in outcome.redecided
+            decision.machine: session.ledger.machine(decision.machine) or machines[decision.machine]
+            for decision in outcome.redecided
         }
         record_decisions(session, outcome.redecided, latest)
         warned += send_warnings(session, outcome.redecided, {})
@@ -274,7 +275,10 @@ def _renew_and_end(session: Session, evaluation: _Evaluation) -> tuple[tuple[lis
         with session.for_thread() as thread_session:
             return renew_leases(thread_session, views, decisions)
 
-    if not (any(one.ends for one in decisions) and any(one.do is ReaperAction.RENEW for one in decisions)):
+    if not (
+        any(decision.ends for decision in decisions)
+        and any(decision.do is ReaperAction.RENEW for decision in decisions)
+    ):
         return renew_leases(session, views, decisions), execute_decisions(
             session, views, decisions, decide_again, by_region=by_region
         )
@@ -350,14 +354,16 @@ def orphans_sentence(session: Session) -> tuple[str, ...]:
     from cloudgpu.control.resources.orphans import survey
 
     try:
-        orphans = [one for one in survey(session, CleanupOptions(spare=True)).orphans if one.do is not Cleanup.STAY]
+        orphans = [
+            orphan for orphan in survey(session, CleanupOptions(spare=True)).orphans if orphan.do is not Cleanup.STAY
+        ]
     except LedgerUnavailable:
         raise
     except CloudgpuError as error:
         return (f"which resources are orphaned is not known: {error.message}",)
     if not orphans:
         return ()
-    costs = [one.cost.per_month for one in orphans]
+    costs = [orphan.cost.per_month for orphan in orphans]
     total = Money(sum(cost.nanos for cost in costs if cost is not None))
     unpriced = f", and {costs.count(None)} without a known price" if None in costs else ""
     resources = "1 thing is" if len(orphans) == 1 else f"{len(orphans)} things are"
@@ -367,7 +373,11 @@ def orphans_sentence(session: Session) -> tuple[str, ...]:
 def record_decisions(session: Session, decisions: Iterable[Decision], machines: Mapping[str, Machine]) -> None:
     """Record each decision that differs from the last one of its machine, and each decision to end one."""
     now = session.clock()
-    changed = [(one, machines[one.machine]) for one in decisions if one.ends or _is_changed(machines[one.machine], one)]
+    changed = [
+        (decision, machines[decision.machine])
+        for decision in decisions
+        if decision.ends or _is_changed(machines[decision.machine], decision)
+    ]
     if changed:
         session.ledger.append([_decision_event(one, not_before_last(machine, now)) for one, machine in changed])
 
@@ -425,6 +435,6 @@ def _run_result(run: ReaperRun) -> RunResult:
         "stopped": len(run.ended),
         "warned": len(run.warned),
         "unproved": len(run.unconfirmed),
-        "unanswered": [one.scope for one in run.unanswered],
+        "unanswered": [gap.scope for gap in run.unanswered],
         "took_s": round(run.duration.total_seconds(), 3),
     }

@@ -93,7 +93,7 @@ def clean(session: Session, orphans: Iterable[Orphan], *, snapshot: bool = False
     With `snapshot`, a named image of each disk is saved first. Raises ProviderUnavailable while another cleanup runs,
     LedgerUnavailable.
     """
-    removable, refused = _split_by_owner(session, [one for one in orphans if one.do is not Cleanup.STAY])
+    removable, refused = _split_by_owner(session, [orphan for orphan in orphans if orphan.do is not Cleanup.STAY])
     results, by_machine = [CleanupResult(orphan, gone=False) for orphan in refused], dict[str, CleanupResult]()
     abort_text = "Some orphaned resources are removed, some are not. Run the same command again to continue."
     with session.lock(ORPHANS_LOCK, wait=False), on_abort(abort_text):
@@ -111,14 +111,14 @@ def clean(session: Session, orphans: Iterable[Orphan], *, snapshot: bool = False
 
 def clean_document(survey: Survey, outcomes: Sequence[CleanupResult]) -> tuple[OrphansDocument, CloudgpuError | None]:
     """Return the document of a cleanup (what was removed, what stays and why, what failed), and the worst error."""
-    removed_by_id = {one.orphan.id: one for one in outcomes if one.gone}
-    kept_by_id = {one.orphan.id: one.orphan for one in outcomes if not one.gone}
-    remaining = [kept_by_id.get(one.id, one) for one in survey.orphans if one.id not in removed_by_id]
+    removed_by_id = {outcome.orphan.id: outcome for outcome in outcomes if outcome.gone}
+    kept_by_id = {outcome.orphan.id: outcome.orphan for outcome in outcomes if not outcome.gone}
+    remaining = [kept_by_id.get(orphan.id, orphan) for orphan in survey.orphans if orphan.id not in removed_by_id]
     document = orphans_document(
         remaining, survey.unanswered, {}, queried_accounts_document(survey.queried, survey.not_queried)
     )
-    document["removed"] = [_removed_document(one) for one in removed_by_id.values()]
-    errors = [one.error for one in outcomes if one.error is not None]
+    document["removed"] = [_removed_document(result) for result in removed_by_id.values()]
+    errors = [outcome.error for outcome in outcomes if outcome.error is not None]
     document["failed"] = [error.as_dict() for error in errors]
     return document, worst_of(errors)
 
@@ -131,7 +131,9 @@ def _removed_document(cleaned: CleanupResult) -> OrphanValue:
 def _split_by_owner(session: Session, orphans: Sequence[Orphan]) -> tuple[list[Orphan], list[Orphan]]:
     """Return the orphans that the user may remove, and those that stay since they are a colleague's."""
     authorization = authorization_of(session)
-    with_ownership = [(one, one.machine or Ownership(name=one.name, owner=one.origin.owner)) for one in orphans]
+    with_ownership = [
+        (orphan, orphan.machine or Ownership(name=orphan.name, owner=orphan.origin.owner)) for orphan in orphans
+    ]
     of_others = [
         (one, machine) for one, machine in with_ownership if authorization.is_member and not authorization.owns(machine)
     ]

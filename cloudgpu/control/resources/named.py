@@ -62,12 +62,18 @@ def list_named(session: Session, kind: Kind) -> ResourceListing:
 
 def images_document(listing: ResourceListing) -> ImagesDocument:
     """Return the answer of `image ls`."""
-    return {"images": [named_resource_document(one) for one in listing.items], "unanswered": _gap_documents(listing)}
+    return {
+        "images": [named_resource_document(resource) for resource in listing.items],
+        "unanswered": _gap_documents(listing),
+    }
 
 
 def volumes_document(listing: ResourceListing) -> VolumesDocument:
     """Return the answer of `volume ls`."""
-    return {"volumes": [named_resource_document(one) for one in listing.items], "unanswered": _gap_documents(listing)}
+    return {
+        "volumes": [named_resource_document(resource) for resource in listing.items],
+        "unanswered": _gap_documents(listing),
+    }
 
 
 def _gap_documents(listing: ResourceListing) -> list[UnansweredScope]:
@@ -100,11 +106,15 @@ def find_named(session: Session, kind: Kind, name: str, region: str | None) -> P
     have it, InvalidRequest where there are several.
     """
     listing = list_named(session, kind)
-    matches = [one for one in listing.items if name in (one.name, one.id) and region in (None, one.region)]
+    matches = [
+        resource
+        for resource in listing.items
+        if name in (resource.name, resource.id) and region in (None, resource.region)
+    ]
     if len(matches) == 1:
         return matches[0]
     if matches:
-        regions = " | ".join(sorted({one.region for one in matches}))
+        regions = " | ".join(sorted({match.region for match in matches}))
         raise InvalidRequest(
             f"There are {len(matches)} {kind}s called {name}.",
             field="--region",
@@ -119,7 +129,8 @@ def find_named(session: Session, kind: Kind, name: str, region: str | None) -> P
         if name in (recorded.name, recorded.provider_id) and recorded.state == kind:
             session.account_here(recorded)
     raise InstanceNotFound(
-        f"No {kind} is called {name!r}" + did_you_mean(closest_match(name, [one.name for one in listing.items]), "."),
+        f"No {kind} is called {name!r}"
+        + did_you_mean(closest_match(name, [resource.name for resource in listing.items]), "."),
         field="name",
         value=name,
         next=f"Run: cloudgpu {kind} ls",
@@ -148,8 +159,8 @@ def _remove(session: Session, resource: ProviderResource) -> None:
     def true_if_gone() -> bool | None:
         provider.remove(resource)
         remainder = _remainder(provider.resources(resource.region), resource)
-        for one in remainder:
-            provider.remove(one)
+        for remaining in remainder:
+            provider.remove(remaining)
         if remainder:
             return None
         record_removed(session, resource)
@@ -212,7 +223,14 @@ def remove_named(session: Session, machine: Machine) -> Machine:
     """
     session.account_here(machine)
     remove(session, find_named(session, Kind(machine.state), not_none(machine.provider_id), machine.region))
-    return next((one for one in session.ledger.billable_machines() if one.id == machine.id), machine)
+    return next(
+        (
+            billable_machine
+            for billable_machine in session.ledger.billable_machines()
+            if billable_machine.id == machine.id
+        ),
+        machine,
+    )
 
 
 def save_image(session: Session, machine: Machine, name: str | None, *, restart: bool = True) -> ProviderResource:
@@ -289,12 +307,12 @@ def _not_ready_error(name: str, last_state: str) -> ProviderUnavailable:
 
 def _check_name_free(session: Session, listing: ResourceListing, machine: Machine, name: str) -> None:
     """Raise InvalidRequest for a name that another image has, unless it is an unfinished image of this machine."""
-    for one in listing.items:
-        if one.kind is Kind.IMAGE and one.name == name and _is_named(session, one):
-            if one.tags.get(TAG_ID) == machine.id and not one.ready:
+    for image in listing.items:
+        if image.kind is Kind.IMAGE and image.name == name and _is_named(session, image):
+            if image.tags.get(TAG_ID) == machine.id and not image.ready:
                 return
             raise InvalidRequest(
-                f"There is an image called {name} already, in {one.region}.",
+                f"There is an image called {name} already, in {image.region}.",
                 field="--name",
                 value=name,
                 next=f"Choose another --name, or remove that one: cloudgpu image rm {name}",
@@ -309,7 +327,7 @@ def _is_of_kind(kind: Kind, resource: ProviderResource, listing: ResourceListing
     """Say whether a resource is of this kind; a snapshot without its image counts as an image: it costs as much."""
     if kind is not Kind.IMAGE or resource.kind is not Kind.SNAPSHOT:
         return resource.kind is kind
-    return not any(one.kind is Kind.IMAGE and _has_same_name(one, resource) for one in listing.items)
+    return not any(image.kind is Kind.IMAGE and _has_same_name(image, resource) for image in listing.items)
 
 
 def _has_same_name(resource: ProviderResource, other: ProviderResource) -> bool:
@@ -320,7 +338,7 @@ def _has_same_name(resource: ProviderResource, other: ProviderResource) -> bool:
     )
 
 
-def complete_items(listing: ResourceListing) -> list[ProviderResource]:
+def complete_resources(listing: ResourceListing) -> list[ProviderResource]:
     """Return all items of a listing; raise ProviderUnavailable where a part did not answer."""
     if listing.unanswered:
         gap = listing.unanswered[0]
@@ -330,11 +348,11 @@ def complete_items(listing: ResourceListing) -> list[ProviderResource]:
 
 def _remainder(listing: ResourceListing, resource: ProviderResource) -> list[ProviderResource]:
     """Return what is still there: the resource itself, or a snapshot that its image left."""
-    items = complete_items(listing)
-    itself = [one for one in items if one.id == resource.id]
+    resources = complete_resources(listing)
+    itself = [listed for listed in resources if listed.id == resource.id]
     if itself or resource.kind is not Kind.IMAGE:
         return itself
-    return [one for one in items if one.kind is Kind.SNAPSHOT and _has_same_name(one, resource)]
+    return [listed for listed in resources if listed.kind is Kind.SNAPSHOT and _has_same_name(listed, resource)]
 
 
 def _in_use_error(session: Session, resource: ProviderResource) -> InvalidRequest:

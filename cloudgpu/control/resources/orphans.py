@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.inputs.launch_request import parse_optional_duration
 from cloudgpu.control.inventory.sync import sync_accounts
-from cloudgpu.control.resources.named import complete_items
+from cloudgpu.control.resources.named import complete_resources
 from cloudgpu.control.session.accounts import account_gap, split_gaps, used_accounts
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.core.model.identity import QueriedAccount, Unanswered, is_in_unanswered, may_cost_money
@@ -65,7 +65,7 @@ def survey(session: Session, options: CleanupOptions, *, region: str | None = No
     with Pool(len(accounts), "accounts") as pool:
         futures = [pool.submit(_query_account, session, account) for account in accounts]
         sync = sync_accounts(session, accounts, retained=True)
-        answers = [one.result() for one in futures]
+        answers = [future.result() for future in futures]
     for sentence in sync.sentences:
         session.report(sentence)
     machines = _machines_here(session)
@@ -74,10 +74,10 @@ def survey(session: Session, options: CleanupOptions, *, region: str | None = No
     account_gaps, _ = split_gaps(session, (gap for answer in answers for gap in answer.unanswered))
     gaps = _unique_gaps([*sync.unanswered, *account_gaps])
     knowledge = _ledger_knowledge(session, machines, sync.foreign, gaps, resources)
-    shown = [one for one in orphans(resources, knowledge, options) if _is_shown(one, session.ledger.id)]
+    shown = [orphan for orphan in orphans(resources, knowledge, options) if _is_shown(orphan, session.ledger.id)]
     if region is not None:
         _check_region(session, accounts, region, [*shown, *machines])
-        shown = [one for one in shown if one.region == region]
+        shown = [orphan for orphan in shown if orphan.region == region]
         gaps = [gap for gap in gaps if any(is_in_unanswered((gap.scope,), account, region) for account in accounts)]
     return Survey(tuple(shown), tuple(gaps), sync.queried, tuple(sync.not_queried))
 
@@ -111,10 +111,12 @@ def resources_of_kind(session: Session, orphan: Orphan) -> list[ProviderResource
         answer = _AccountResources(orphan.account, provider.kind, timers=timers)
         return _timer_resources(session, answer, _machines_here(session))
     if kind in (Kind.DISK, Kind.VOLUME, Kind.SNAPSHOT, Kind.IMAGE):
-        return complete_items(
+        return complete_resources(
             provider.resources(orphan.region) if isinstance(provider, HasResources) else ResourceListing(())
         )
-    return complete_items(provider.orphans(orphan.region) if isinstance(provider, HasOrphans) else ResourceListing(()))
+    return complete_resources(
+        provider.orphans(orphan.region) if isinstance(provider, HasOrphans) else ResourceListing(())
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,12 +224,13 @@ def _unique_gaps(gaps: Sequence[Unanswered]) -> list[Unanswered]:
     return list({gap.scope: gap for gap in reversed(gaps)}.values())[::-1]
 
 
-def _check_region(session: Session, accounts: Sequence[str], region: str, items: Sequence[Any]) -> None:
-    regions = {item["region"] if isinstance(item, dict) else item.region for item in items}
+def _check_region(session: Session, accounts: Sequence[str], region: str, located: Sequence[Orphan | Machine]) -> None:
+    """Raise InvalidRequest for a region that neither an account nor one of these resources has."""
+    regions = {resource.region for resource in located}
     for account in accounts:
         with suppress(CloudgpuError):  # an account that does not answer is named elsewhere
             provider = session.provider(account)
-            regions |= {item.name for item in provider.regions()} if isinstance(provider, HasRegions) else set()
+            regions |= {listed.name for listed in provider.regions()} if isinstance(provider, HasRegions) else set()
     if region not in regions:
         raise unknown_word(
             f"No account has a region {region!r}", region, regions, field="--region", next="See them: cloudgpu regions"
@@ -255,8 +258,8 @@ def cleanup_options(
 
 def build_orphans_document(survey: Survey, *, snapshot: bool = False) -> OrphansDocument:
     """Return the orphans as a document; with `snapshot` also the images that would be saved of disks, with costs."""
-    to_save = [one for one in survey.orphans if is_imaged_first(one)] if snapshot else []
-    images = {one.id: (image_name(one), image_cost_of(one)) for one in to_save}
+    to_save = [orphan for orphan in survey.orphans if is_imaged_first(orphan)] if snapshot else []
+    images = {orphan.id: (image_name(orphan), image_cost_of(orphan)) for orphan in to_save}
     accounts = queried_accounts_document(survey.queried, survey.not_queried)
     return orphans_document(survey.orphans, survey.unanswered, images, accounts)
 

@@ -131,12 +131,12 @@ def cloud_accounts(session: Session) -> list[str]:
     Those are all of config.toml but local and ssh, and one of each other cloud of which this computer has a
     credential, unless it was forgotten. Raises InvalidRequest where there is none.
     """
-    found = {
+    names = {
         name for name in _configured(session) if session.settings.accounts[name].provider not in ON_PREMISES_PROVIDERS
     }
-    found |= detected_accounts(session)
-    if found:
-        return sorted(found)
+    names |= detected_accounts(session)
+    if names:
+        return sorted(names)
     raise InvalidRequest(
         "No cloud account is configured, and no credentials of a cloud were found here.",
         field="--provider",
@@ -243,7 +243,9 @@ def provider_with(
     chosen = session.provider(account_of(session, account=account, provider=provider))
     if isinstance(chosen, ability):
         return chosen
-    capable = {one.kind for one in map(session.provider, session.settings.accounts) if isinstance(one, ability)}
+    capable = {
+        provider.kind for provider in map(session.provider, session.settings.accounts) if isinstance(provider, ability)
+    }
     raise InvalidRequest(
         f"The {chosen.kind} provider has no {ability_text}.",
         field="--provider",
@@ -255,10 +257,12 @@ def provider_with(
 def _only_provider_with(session: Session, ability: Any) -> Any:
     """Return the default provider, else the only one, that has the ability; None for none or several."""
     default_accounts = [
-        name for name, one in session.settings.accounts.items() if one.provider == session.settings.provider
+        name
+        for name, configured in session.settings.accounts.items()
+        if configured.provider == session.settings.provider
     ]
     for names in (default_accounts, list(session.settings.accounts)):
-        capable = [one for one in map(session.provider, names) if isinstance(one, ability)]
+        capable = [provider for provider in map(session.provider, names) if isinstance(provider, ability)]
         if len(capable) == 1:
             return capable[0]
     return None

@@ -96,7 +96,7 @@ def completed_run(
     """
     silent_accounts = {gap.scope for gap in unanswered}
     account_scopes = set()
-    for account in (one for one in queried if one.account not in silent_accounts):
+    for account in (queried_account for queried_account in queried if queried_account.account not in silent_accounts):
         with suppress(CloudgpuError):
             identity = identity_of(session, account.account, None)
             account_scopes |= (

@@ -267,7 +267,8 @@ def _may_be_here(session: SessionBase, machine: Machine, error: CloudgpuError) -
     if isinstance(error, NotReachableHere):
         return False
     return is_mine(session, machine) or not all(
-        is_another_account(session, one, machine) for one in candidate_accounts(session, machine)
+        is_another_account(session, candidate_account, machine)
+        for candidate_account in candidate_accounts(session, machine)
     )
 
 
@@ -332,7 +333,7 @@ def unqueried_accounts(
     elsewhere_machines: dict[str, list[Machine]] = {}
     covered = covered_ids(machines, queried)
     for machine in (machine for machine in machines if machine.id not in covered):
-        uncertain_scope = next((one for one in queried if one.may_cover(machine)), None)
+        uncertain_scope = next((queried_scope for queried_scope in queried if queried_scope.may_cover(machine)), None)
         error = None if uncertain_scope is None else uncertain_scope.error_of(machine.region)
         if uncertain_scope is not None and error is not None:
             scope = uncertain_scope.gap_name(machine)
@@ -412,7 +413,7 @@ def _names_and_candidates(session: SessionBase, machine: Machine) -> tuple[str, 
     current_name = current_account_name(session, machine)
     session.account(current_name)  # a cloud's name may mean an account that is not in config.toml
     accounts = session.settings.accounts
-    same_provider = sorted(name for name, one in accounts.items() if one.provider == machine.provider)
+    same_provider = sorted(name for name, configured in accounts.items() if configured.provider == machine.provider)
     return current_name, [current_name] * (current_name in same_provider) + [
         name for name in same_provider if name != current_name
     ]

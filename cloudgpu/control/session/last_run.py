@@ -82,13 +82,13 @@ def _time(text: str | None) -> datetime | None:
 
 def _last_run_of(events: Iterable[Event]) -> LastRun:
     """Return the last run by all events of runs, for a ledger whose latest event does not repeat the earlier times."""
-    last = LastRun()
+    last_run = LastRun()
     for event in events:
         if event.kind == EVENT_KIND:
             at, ok = from_iso(event.occurred_at), bool(event.body.get("ok"))
             is_good_sweep = ok and bool(event.body.get("sweep"))
-            last = LastRun(event, at if ok else last.ok_at, at if is_good_sweep else last.sweep_at)
-    return last
+            last_run = LastRun(event, at if ok else last_run.ok_at, at if is_good_sweep else last_run.sweep_at)
+    return last_run
 
 
 class RunTotals(NamedTuple):

@@ -77,12 +77,12 @@ class Session(SessionBase):
         With `running`, None means the only one that runs, if one does. A cluster's name means its node 0.
         Raises InstanceNotFound for an unknown name, InvalidRequest when None leaves a choice.
         """
-        found = self.find_any(name, ended=ended, running=running)
-        if len(found) == 1:
-            return found[0]
+        machines = self.find_any(name, ended=ended, running=running)
+        if len(machines) == 1:
+            return machines[0]
         from cloudgpu.core.clusters.members import first_node
 
-        return first_node(found)
+        return first_node(machines)
 
     def find_any(self, name: str | None, *, ended: bool = False, running: bool = False) -> tuple[Machine, ...]:
         """Return the machine called `name`, or all nodes of the cluster; raise as `find` does."""

@@ -172,7 +172,7 @@ def _check_synced(session: Session, doubt_seq: int) -> None:
     """Raise LedgerUnavailable for an account elsewhere that nobody has synced since the entry with this number."""
     machines = recent_machines(session)  # those that exist, too, and ended ones that retain a disk
     _, errors = by_account(session, machines)
-    for machine in (one for one in machines if isinstance(errors.get(one.id), NotReachableHere)):
+    for machine in (machine for machine in machines if isinstance(errors.get(machine.id), NotReachableHere)):
         last_sync = session.ledger.last(sync_subject_of(machine))
         if last_sync is None or last_sync.seq <= doubt_seq:
             colleague = machine.owner or "whoever has that account"
@@ -221,7 +221,7 @@ class KnownAccount:
 def accounts_known_here(session: Session) -> list[KnownAccount]:
     """Return the accounts that this home knows, each once. Call this before a sync, which overwrites them."""
     accounts = [*_accounts_of_saved_calls(session), *_accounts_in_outbox(session), *_remembered_accounts(session)]
-    return list({(one.kind, one.id): one for one in reversed(accounts)}.values())[::-1]
+    return list({(account.kind, account.id): account for account in reversed(accounts)}.values())[::-1]
 
 
 def accounts_not_queried(
@@ -229,12 +229,18 @@ def accounts_not_queried(
 ) -> list[Unanswered]:
     """Return those of `known_accounts` that were not queried: what runs there is not known."""
     known = list(known_accounts)
-    hosts = {None, *(one.region for one in known)}
+    hosts = {None, *(known_account.region for known_account in known)}
     account_regions = [
-        (one.account, region) for one in queried for region in (hosts if one.provider == HOSTS_PROVIDER else (None,))
+        (queried_account.account, region)
+        for queried_account in queried
+        for region in (hosts if queried_account.provider == HOSTS_PROVIDER else (None,))
     ]
     queried_ids = {id_ for account, region in account_regions for id_ in _current_identities(session, account, region)}
-    return [Unanswered(one.description, one.why) for one in known if (one.kind, one.id) not in queried_ids]
+    return [
+        Unanswered(known_account.description, known_account.why)
+        for known_account in known
+        if (known_account.kind, known_account.id) not in queried_ids
+    ]
 
 
 def _current_identities(session: Session, account: str, region: str | None) -> Iterator[tuple[str, str]]:

@@ -159,7 +159,7 @@ class _TrialInProgress:
         provider = self.session.provider_of(machine)
 
         def is_listed() -> bool:
-            return any(one.tags.get(TAG_ID) == machine.id for one in provider.list().instances)
+            return any(instance.tags.get(TAG_ID) == machine.id for instance in provider.list().instances)
 
         self._wait_until(is_listed, lambda: f"{machine.name} is missing from the provider's listing.")
         return "in the listing, with its tags"
@@ -169,10 +169,10 @@ class _TrialInProgress:
         if not isinstance(provider, ChecksPermissions):
             return "this provider has no way to check"
         permissions = provider.permissions(machine.region)
-        for one in permissions:
-            if one.needed and one.allowed is False:
-                raise denied_error(one, machine.provider)
-        answered_count = sum(one.allowed is not None for one in permissions)
+        for permission in permissions:
+            if permission.needed and permission.allowed is False:
+                raise denied_error(permission, machine.provider)
+        answered_count = sum(permission.allowed is not None for permission in permissions)
         return f"{answered_count} of {len(permissions)} actions could be asked, none that is needed is denied"
 
     def _has_timer(self, machine: Machine) -> bool:
@@ -203,7 +203,7 @@ class _TrialInProgress:
             listing = list_resources(machine.region)
             for gap in listing.unanswered:
                 raise ProviderUnavailable(f"{gap.scope} did not answer: {gap.why}", field="provider")
-            leftovers[:] = [f"{one.kind} {one.id}" for one in listing.items if one.tags.get(TAG_ID) == machine.id]
+            leftovers[:] = [f"{left.kind} {left.id}" for left in listing.items if left.tags.get(TAG_ID) == machine.id]
             return not leftovers
 
         self._wait_until(nothing_left, lambda: f"{machine.name} has left behind: {', '.join(leftovers)}.")

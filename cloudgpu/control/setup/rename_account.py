@@ -72,16 +72,16 @@ def find_account_or_host(session: Session, setup: ExistingSetup, text: str, opti
     accounts, hosts = _known_accounts_and_hosts(session, setup)
     if text in accounts:
         return AccountOrHost(text, None, accounts[text])
-    matching = [one for one in hosts if text in (one.host, f"{one.account}/{one.host}")]
+    matching = [host for host in hosts if text in (host.host, f"{host.account}/{host.host}")]
     if len(matching) == 1:
         return matching[0]
     if matching:
-        full_names = " or ".join(f"{one.account}/{one.host}" for one in matching)
+        full_names = " or ".join(f"{host.account}/{host.host}" for host in matching)
         message = f"{len(matching)} accounts have a host {text}."
         raise InvalidRequest(message, field=option, value=text, next=f"Say which one is meant: {full_names}")
-    known = sorted({*accounts, *(one.name for one in hosts)})
+    known_names = sorted({*accounts, *(host.name for host in hosts)})
     raise unknown_word(
-        f"Neither config.toml nor the ledger knows an account or a host {text!r}", text, known, field=option
+        f"Neither config.toml nor the ledger knows an account or a host {text!r}", text, known_names, field=option
     )
 
 

@@ -223,10 +223,16 @@ def _find_cost_reasons(session: Session, account: str, *, configured: bool) -> l
     for gap in (*own_gaps, *orphans.unanswered):
         raise _unknown_costs_error(account, f"{gap.scope}: {gap.why}", configured=configured)
     own_resources = (
-        one for one in (*synced.resources, *orphans.items) if one.tags.get(TAG_LEDGER) == session.ledger.id
+        resource
+        for resource in (*synced.resources, *orphans.items)
+        if resource.tags.get(TAG_LEDGER) == session.ledger.id
     )
-    costly = (one for one in own_resources if one.stored_as or one.kind is Kind.SPOT_REQUEST)
-    return [f"{one.kind.replace('_', ' ')} {one.id} is there" for one in costly]
+    costly = (
+        own_resource
+        for own_resource in own_resources
+        if own_resource.stored_as or own_resource.kind is Kind.SPOT_REQUEST
+    )
+    return [f"{resource.kind.replace('_', ' ')} {resource.id} is there" for resource in costly]
 
 
 def _unknown_costs_error(account: str, why: str, *, configured: bool) -> ProviderUnavailable:

@@ -459,14 +459,14 @@ def test_the_line_of_cost_counts_every_billed_hour_of_a_gpu_once(session, clock)
     by_sums = CostAsked(By.INSTANCE, clock().tzinfo)
     by_uses = CostAsked(By.INSTANCE, clock().tzinfo, since=START)
     lines = [
-        desktop_line(session, read.machines, () if asked_.from_totals else read.ended, asked_, clock())
+        desktop_line(session, read.machines, () if asked_.from_totals else read.ended_usages, asked_, clock())
         for asked_ in (by_sums, by_uses)
     ]
     assert lines[0] == lines[1]
     assert (lines[0]["hours"], lines[0]["total_usd"], lines[0]["desktops"]) == ("70.0000", "1007", 1)
     # Of the first two hours alone: 2 h.
     two = CostAsked(By.DAY, clock().tzinfo, since=START, until=START + timedelta(hours=2))
-    line = desktop_line(session, read.machines, read.ended, two, clock())
+    line = desktop_line(session, read.machines, read.ended_usages, two, clock())
     assert (line["hours"], line["total_usd"]) == ("2.0000", "1000.2")
     assert line["sentence"] == (
         "If every billed hour was work, a desktop with one V100-16GB doing the same would have cost $1,000.20 by then, "

@@ -368,7 +368,7 @@ def test_an_account_whose_identity_is_lost_after_the_look_is_not_forgotten(two, 
     environ = {"CLOUDGPU_HOME": str(two.root / "ada"), "CLOUDGPU_LEDGER": two.url, "USER": "ada"}
     (two.root / "ada" / "config.toml").open("a").write('[accounts.local]\nprovider = "local"\n')
     again = two.home("ada", more='[accounts.local]\nprovider = "local"\n')
-    monkeypatch.setattr("cloudgpu.control.setup.retire_account._find_costs", lambda *_, **__: [])
+    monkeypatch.setattr("cloudgpu.control.setup.retire_account._find_cost_reasons", lambda *_, **__: [])
     again.provider("lab").fail_next("identity", ProviderUnavailable("STS is down."), times=9)
     with pytest.raises(ProviderUnavailable, match="STS is down"):
         plan(again, environ, "lab")
