@@ -34,7 +34,7 @@ from cloudgpu.core.policies.guards import only_warns_to_keep_disk, subject_of_of
 from cloudgpu.core.policies.policy import agent_policy
 from cloudgpu.core.values.naming import derived_key, lock_name
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, ProviderUnavailable
-from cloudgpu.ledger import saved_calls as saved
+from cloudgpu.ledger import saved_calls
 from cloudgpu.providers.abilities import KnowsHostKeys, Resolved, guards_record
 from cloudgpu.providers.attached_costs import added_costs
 from cloudgpu.providers.cluster_abilities import LaunchesTogether
@@ -80,6 +80,8 @@ def record_intents(
 ) -> tuple[Attempt, ...]:
     """Save the calls and record the intents, in this order; return the attempts to send, one for each node.
 
+    An intent is the event `launch_intended`, written before its call is sent.
+
     All are recorded in one transaction, in which the budgets have to admit all of them. `node_offers` has the offer of
     each node, with what was resolved for it: on-premises, every node has its own host; elsewhere all are the same.
     """
@@ -91,7 +93,7 @@ def record_intents(
     def build_events(view: View) -> Sequence[Draft]:
         attempts[:] = _attempts(session, prepared, [facts[offer] for offer, _ in node_offers], view)
         for attempt in attempts:
-            saved.save(session.home.attempts, attempt)
+            saved_calls.save(session.home.attempts, attempt)
         events = [
             launch_intended(
                 attempt,
@@ -121,7 +123,7 @@ def record_intents(
     except BaseException:
         for attempt in attempts:
             if (recorded := session.ledger.machine(attempt.machine)) is None or recorded.token != attempt.token:
-                saved.delete(session.home.attempts, attempt.token)
+                saved_calls.delete(session.home.attempts, attempt.token)
         raise
     return tuple(attempts)
 
@@ -307,7 +309,7 @@ def _close_attempts(session: Session, attempts: Sequence[Attempt], outcome: Outc
     now = session.clock()
     session.ledger.append([launch_settled(attempt.machine, attempt.token, outcome, why, now) for attempt in attempts])
     for attempt in attempts:
-        saved.delete(session.home.attempts, attempt.token)
+        saved_calls.delete(session.home.attempts, attempt.token)
 
 
 def _delete_unused_resources(session: Session, attempt: Attempt) -> None:

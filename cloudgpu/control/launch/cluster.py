@@ -11,7 +11,7 @@ from cloudgpu.core.model.machine import Machine, has_retained_resources, node_of
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import NoCapacity
-from cloudgpu.ledger import saved_calls as saved
+from cloudgpu.ledger import saved_calls
 from cloudgpu.providers.cluster_abilities import LaunchesTogether
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _attempts_to_send(session: Session, machines: Sequence[Machine]) -> list[Att
     provider = session.provider_of(machines[0])
     launches_in_one_call = isinstance(provider, LaunchesTogether)
     to_send = [machine for machine in machines if launches_in_one_call or machine.launch_status == "open"]
-    attempts = [saved.load(session.home.attempts, not_none(machine.token)) for machine in to_send]
+    attempts = [saved_calls.load(session.home.attempts, not_none(machine.token)) for machine in to_send]
     token_lifetime = provider.token_rule.lifetime
     can_repeat = all(session.clock() - from_iso(machine.intended_at) < token_lifetime for machine in machines)
     is_complete = len(machines) == not_none(machines[0].cluster).nodes and not session.ledger_away and can_repeat

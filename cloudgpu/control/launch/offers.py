@@ -246,7 +246,7 @@ def resolve(provider: Provider, request: LaunchRequest, offer: Offer) -> Resolve
 def offers_unless_launched(
     session: Session,
     provider: Provider,
-    needs: Requirements,
+    requirements: Requirements,
     existing: Machine | None,
     untrusted: list[Offer] | None = None,
 ) -> list[Offer]:
@@ -256,7 +256,7 @@ def offers_unless_launched(
     Offers that fit but are less trusted than requested go into `untrusted`, so that an error can name them.
     """
     try:
-        return _query_offers(session, provider, needs, [] if untrusted is None else untrusted)
+        return _query_offers(session, provider, requirements, [] if untrusted is None else untrusted)
     except (NoCapacity, ProviderUnavailable):
         if existing is None or existing.price is None:
             raise
@@ -267,11 +267,13 @@ def offers_of_constrained(
     session: Session,
     provider: Provider,
     request: LaunchRequest,
-    requirements: Requirements,
+    unconstrained: Requirements,
     existing: Machine | None,
     untrusted: list[Offer],
 ) -> list[Offer]:
     """Return the offers of a constrained request; if there is none, the error names the constraint.
+
+    `unconstrained` are the requirements before the constraint by image, subnet or volume.
 
     Offers that fit but are less trusted than requested go into `untrusted`.
     """
@@ -279,7 +281,7 @@ def offers_of_constrained(
         return offers_unless_launched(session, provider, request.requirements, existing, untrusted)
     except NoCapacity as error:
         setup, constrained = request.setup, request.requirements
-        if (constrained.region, constrained.zone) != (requirements.region, requirements.zone):
+        if (constrained.region, constrained.zone) != (unconstrained.region, unconstrained.zone):
             volume = setup.volume.name if setup.volume else None
             options = {"--image": setup.image, "--volume": volume, "--subnet": setup.network.subnet}
             options_text = " and ".join(f"{option} {value}" for option, value in options.items() if value)
@@ -313,38 +315,43 @@ def _offer_of(machine: Machine) -> Offer:
     return Offer(configuration, price_from_json(not_none(machine.price).record()))
 
 
-def _query_offers(session: Session, provider: Provider, needs: Requirements, untrusted: list[Offer]) -> list[Offer]:
+def _query_offers(
+    session: Session, provider: Provider, requirements: Requirements, untrusted: list[Offer]
+) -> list[Offer]:
     """Return the offers that fit, the preferred ones first; raise the error that explains why there are none."""
-    availability, needs_any_trust = provider.available(needs), replace(needs, trust=Trust.COMMUNITY)
+    availability, requirements_any_trust = (
+        provider.available(requirements),
+        replace(requirements, trust=Trust.COMMUNITY),
+    )
     for gap in availability.unanswered:
         session.report(f"{gap.scope} did not answer, so nothing there is offered: {gap.why}")
     available = [
         limited_to_abilities(provider, configuration)
         for configuration in availability.items
-        if fits(configuration, needs_any_trust)
+        if fits(configuration, requirements_any_trust)
     ]
     priced_offers, unpriced = price_offers(
         available, discounted_prices(provider, available, session.settings.discounts, session.clock())
     )
-    offers = matching_offers(priced_offers, needs)
+    offers = matching_offers(priced_offers, requirements)
     untrusted += (
         offer
-        for offer in matching_offers(priced_offers, needs_any_trust)
-        if not needs.trust.accepts(offer.configuration.trust)
+        for offer in matching_offers(priced_offers, requirements_any_trust)
+        if not requirements.trust.accepts(offer.configuration.trust)
     )
     if offers:
         return offers
     if untrusted and not availability.unanswered:
         from cloudgpu.core.launch.trust import too_little_trust_error
 
-        raise too_little_trust_error(needs, untrusted)
+        raise too_little_trust_error(requirements, untrusted)
     from cloudgpu.control.launch.no_match import explain_no_match  # reads the whole catalogue
 
     raise _unanswered_error(availability) or explain_no_match(
         provider,
-        needs,
+        requirements,
         availability.items,
-        [offer for offer in priced_offers if fits(offer.configuration, needs)],
+        [offer for offer in priced_offers if fits(offer.configuration, requirements)],
         has_no_price=bool(unpriced),
     )
 

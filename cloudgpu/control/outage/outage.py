@@ -254,8 +254,9 @@ def find_by_tags(session: Session, fault: LedgerAway) -> FoundMachines:
         for gap in unidentified:
             session.report(f"{gap.scope} is left alone: {gap.why}")
         for machine_id, instance in living_by_id.items():
-            read_machine = partial(_machine_of, session, instance, calls.get(machine_id))
-            _add_machine(machines, unanswered, instance.account, read_machine)
+            _add_machine(
+                machines, unanswered, instance.account, partial(_machine_of, session, instance, calls.get(machine_id))
+            )
         for call in (call for machine_id, call in calls.items() if machine_id not in listed_ids):
             _add_machine(machines, unanswered, call.request.account, partial(_unresolved_machine, session, call))
         return FoundMachines(machines, unanswered, fault, calls.keys())

@@ -78,8 +78,11 @@ def volume_for(results_to: str | None, data: Sequence[DataRecord], volume: str |
 
     Raises InvalidRequest where two are named: a machine has one.
     """
-    sources = (results_to, *(record["source"] for record in data))
-    named_volumes = [source for source in sources if source and source.startswith(VOLUME)]
+    named_volumes = [
+        source
+        for source in (results_to, *(record["source"] for record in data))
+        if source and source.startswith(VOLUME)
+    ]
     attached = parse_volume(volume)
     for source in named_volumes:
         name = source.removeprefix(VOLUME)
