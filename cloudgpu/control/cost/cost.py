@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.money.cost import (
         BudgetForecast,
         CostDocument,
-        CostHead,
+        CostGrouping,
         CostToCome,
         DayCost,
         Deductions,
@@ -317,7 +317,7 @@ def _this_month(inputs: _CostInputs, last_days: CostQuery, now: datetime) -> str
     return usd(money(grouped(inputs.machines, inputs.recent_ended_usages, now, month_query).total.amount))
 
 
-def _document_head(request: CostRequest, now: datetime) -> CostHead:
+def _document_head(request: CostRequest, now: datetime) -> CostGrouping:
     query = request.query
     return {
         "by": str(query.by),

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
         ReportDay,
         ReportJob,
         ReportMachine,
-        ReportRest,
         RetainedSum,
         RuleSavings,
         SpotSavings,
         StopSavings,
+        UnlistedMachines,
     )
     from cloudgpu.views.documents.parts import CostBounds
 
@@ -65,7 +65,7 @@ class MachinesOfReport(NamedTuple):
 
     first: list[ReportMachine]
     left_out: int
-    rest: ReportRest
+    rest: UnlistedMachines
     named: RetainedSum
 
 

@@ -20,7 +20,7 @@ class Region(TypedDict):
     """Where, exactly."""
 
 
-class RegionsHead(OfAccount):
+class RegionsAnswer(OfAccount):
     """The request for an account's regions, and the regions."""
 
     gpu: str | None
@@ -33,7 +33,7 @@ class RegionsHead(OfAccount):
     """Regions that did not answer, and round trips that failed; exit code 8 then."""
 
 
-class RegionsDocument(RegionsHead):
+class RegionsDocument(RegionsAnswer):
     """An account's regions."""
 
     live: bool
