@@ -156,7 +156,7 @@ def _report_document(session: Session, request: ReportRequest, now: datetime) ->
         "prepaid": credits_document(read_last_run(session.ledger).credits, inputs.machines, now),
         **projected_costs(inputs.machines, by_machine.total, query, now),
         "jobs": _job_costs(session, inputs, query, now),
-        "machines": machine_documents.first,
+        "machines": machine_documents.most_expensive,
         "machines_left_out": machine_documents.left_out,
         "other_machines": machine_documents.rest,
         "named_resources": machine_documents.named,

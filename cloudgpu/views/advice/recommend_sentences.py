@@ -133,8 +133,9 @@ def monthly_cost(machine: FittingOffer, hours: Fraction) -> Money:
 def _buy_text(build: Build) -> str:
     each = " each" if build.cards > 1 else ""
     about = "at least" if build.cards > 1 else "about"
-    price = build.desktop.purchase.text(0)
-    return f"Buy {_cards(build)} ({build.price.text(0)}{each}) for a desktop of {about} {price}"
+    return (
+        f"Buy {_cards(build)} ({build.price.text(0)}{each}) for a desktop of {about} {build.desktop.purchase.text(0)}"
+    )
 
 
 def _cards(build: Build) -> str:

@@ -63,7 +63,7 @@ class DaysOfReport(NamedTuple):
 class MachinesOfReport(NamedTuple):
     """The costs of machines: the most expensive ones, the sum of the others, and that of named resources."""
 
-    first: list[ReportMachine]
+    most_expensive: list[ReportMachine]
     left_out: int
     rest: UnlistedMachines
     named: RetainedSum
@@ -165,18 +165,18 @@ def machines_document(summaries: Iterable[MachineSummary], resources: Iterable[C
     All of them add up to the total.
     """
     machines = sorted(summaries, key=lambda summary: (-summary.totals.amount, summary.machine.id))
-    first, rest = machines[:MAX_MACHINES], machines[MAX_MACHINES:]
+    first, other_machines = machines[:MAX_MACHINES], machines[MAX_MACHINES:]
     resource_sums = [_sums(totals) for totals in resources]
     exact_sums = [
         *(_sums(summary.totals) for summary in first),
-        add_sums(_sums(summary.totals) for summary in rest),
+        add_sums(_sums(summary.totals) for summary in other_machines),
         add_sums(resource_sums),
     ]
     amounts = rounded_to_sum(summary.amount for summary in exact_sums)
     return MachinesOfReport(
-        first=[_machine(summary, amount) for summary, amount in zip(first, amounts, strict=False)],
-        left_out=len(rest),
-        rest={"number": len(rest), **_cost(exact_sums[-2], amounts[-2]), **_times(rest)},
+        most_expensive=[_machine(summary, amount) for summary, amount in zip(first, amounts, strict=False)],
+        left_out=len(other_machines),
+        rest={"number": len(other_machines), **_cost(exact_sums[-2], amounts[-2]), **_times(other_machines)},
         named={"number": len(resource_sums), **_cost(exact_sums[-1], amounts[-1])},
     )
 
