@@ -54,7 +54,7 @@ def decide(
     The nodes of a cluster are evaluated as one (`core.reaper.clusters`). `machines` are all that the ledger knows,
     those that have ended, too: what is missing of a cluster, and what was lost, is in them.
 
-    `stops` are what budgets that are passed do (`core.budgets.enforcement`), `interval` is how often runs come. The
+    `stops` are what exceeded budgets do (`core.budgets.enforcement`), `interval` is how often runs come. The
     rules are tried in the order of RULES. Idle time, with a label missing or without, ends at most `max_idle_stops`
     machines in a run, those that are idle longest; a cluster whole, even where it alone is more than that.
     """
@@ -139,7 +139,7 @@ def _decide_by_rules(
         ends_at = case.time("renew_until") if may_be_running(view.machine) else None  # by the machine's own timer
         return replace(_keep(view, f"{case.evidence.why}: it is left alone"), at=ends_at)
     finders = finders_at(case.stage, held=case.held_until is not None)
-    return _join(case, [result for find in finders if (result := find(case)) is not None])
+    return _decision_of(case, [result for find in finders if (result := find(case)) is not None])
 
 
 def _started(machine: Machine) -> datetime:
@@ -157,7 +157,7 @@ def _case(
     cluster_state: ClusterState,
 ) -> Case:
     machine, stage = view.machine, _stage(view.machine)
-    held = from_iso(machine.hold_until) if machine.hold_until else None
+    hold_end = from_iso(machine.hold_until) if machine.hold_until else None
     return Case(
         view=view,
         stage=stage,
@@ -168,7 +168,7 @@ def _case(
         budget_stop=stop,
         now=now,
         interval=interval,
-        held_until=held if held is not None and held > now else None,
+        held_until=hold_end if hold_end is not None and hold_end > now else None,
         cluster_state=cluster_state,
     )
 
@@ -179,7 +179,7 @@ def _stage(machine: Machine) -> Stage:
     return Stage.RUNNING if may_be_running(machine) else Stage.STOPPED
 
 
-def _join(case: Case, results: Sequence[RuleResult]) -> Decision:
+def _decision_of(case: Case, results: Sequence[RuleResult]) -> Decision:
     """Return the decision by the results of the rules: the strongest end, else a renewal, else a warning, else keep."""
     warnings = [result.warning for result in results if result.warning is not None]
     first = min(results, key=_precedence, default=None)
@@ -220,8 +220,8 @@ def _precedence(result: RuleResult) -> tuple[int, float, int]:
         if result.warning_stands
         else 4
     )
-    soon = 0.0 if group <= 1 else result.at.timestamp() if result.at else math.inf
-    return group, soon, _PRECEDENCE[result.rule]
+    end_time = 0.0 if group <= 1 else result.at.timestamp() if result.at else math.inf
+    return group, end_time, _PRECEDENCE[result.rule]
 
 
 def _apply(base: Decision, result: RuleResult) -> Decision:
@@ -239,9 +239,9 @@ def _with_policy(case: Case, decision: Decision) -> Decision:
 
 def _withdrawn_warnings(case: Case, results: Sequence[RuleResult]) -> Iterator[WithdrawnWarning]:
     """Yield the warnings that no longer apply, each with the reason."""
-    holding = {result.rule for result in results if result.warning_stands or result.do in ENDINGS}
+    rules_that_stand = {result.rule for result in results if result.warning_stands or result.do in ENDINGS}
     for rule in map(Rule, case.view.machine.warnings):
-        if rule not in holding:
+        if rule not in rules_that_stand:
             yield WithdrawnWarning(rule, _why_withdrawn(case, rule))
 
 

@@ -18,7 +18,7 @@ from cloudgpu.core.policies.policy import Idle, Policy, ReaperAction, Rule, Rule
 from cloudgpu.core.reaper.clusters import blocked_by_other_nodes, with_cluster_activity
 from cloudgpu.core.reaper.decide import decide
 from cloudgpu.core.reaper.decisions import Decision, MachineView
-from cloudgpu.core.reaper.seen import to_ask, with_report
+from cloudgpu.core.reaper.seen import machines_to_query, with_report
 from cloudgpu.core.values.times import iso
 from tests.core import deciding
 from tests.core.deciding import DEFAULT, TEN, UNKNOWN, active, idle, minute
@@ -278,10 +278,10 @@ def test_all_nodes_are_asked_or_none() -> None:
     nodes = cluster()
     nodes[3].see(95, "running", billed=True)
     known = seen_of(nodes, [None] * 4, None)
-    assert [one.id for one in to_ask(known, minute(100))] == [one.id for one in nodes]
+    assert [one.id for one in machines_to_query(known, minute(100))] == [one.id for one in nodes]
     spoken = [replace(known[0], last_active=minute(90)), *known[1:]]
-    assert to_ask(spoken, minute(100)) == []
-    assert to_ask(known, minute(5)) == []
+    assert machines_to_query(spoken, minute(100)) == []
+    assert machines_to_query(known, minute(5)) == []
 
 
 def test_the_queue_is_read_from_the_answer_of_node_0_alone() -> None:
